@@ -1,0 +1,1 @@
+"""Mathematics only: tensors in, tensors out, no state, no I/O."""

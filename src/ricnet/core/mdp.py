@@ -1,0 +1,78 @@
+"""The decision process of Section 3.1: what a step of refinement earns, and what a state is worth.
+
+Time comes first in every tensor, so that `rewards[0]` is the paper's r_1; any number of batch axes may follow.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+
+def log_scores(
+    log_beliefs: Float[Tensor, "*steps batch classes"], labels: Int64[Tensor, "batch"]
+) -> Float[Tensor, "*steps batch"]:
+    """log a_{t,y}: what each belief gives to the true class."""
+    index = labels.expand(log_beliefs.shape[:-1]).unsqueeze(-1)
+    return log_beliefs.gather(-1, index).squeeze(-1)
+
+
+def rewards(
+    scores: Float[Tensor, "steps *batch"], classes: int, floor: float | None = None
+) -> Float[Tensor, "steps *batch"]:
+    """Eq. 1, r_t = log a_{t,y} − log a_{t−1,y}, from the scores log a_{t,y} and the uniform prior a_0.
+
+    `floor` is the probability under which a score counts as that probability: near the edge of the simplex a
+    single sample can be worth −1000 nats, which would drown every other example of a minibatch.
+    """
+    if floor is not None:
+        scores = scores.clamp(min=math.log(floor))
+    prior = scores.new_full((1, *scores.shape[1:]), -math.log(classes))
+    return torch.diff(scores, dim=0, prepend=prior)
+
+
+def discounted_return(rewards: Float[Tensor, "steps *batch"], gamma: float) -> Float[Tensor, "*batch"]:
+    """Σ_t γ^{t−1} r_t, the objective J_{x,y} of Section 2 for one roll-out."""
+    weights = discounts(len(rewards), gamma).to(rewards)
+    return torch.einsum("t,t...->...", weights, rewards)
+
+
+def normalized_return(score: Float[Tensor, "*batch"], classes: int) -> Float[Tensor, "*batch"]:
+    """Σ_t r_t / log K, which telescopes to 1 + log a_{T,y} / log K: 0 for the uniform belief, 1 for certainty."""
+    return 1 + score / math.log(classes)
+
+
+def discounts(steps: int, gamma: float) -> Float[Tensor, "steps"]:
+    """γ^{t−1} for t = 1 … steps."""
+    return gamma ** torch.arange(steps, dtype=torch.float64)
+
+
+def geometric_weights(steps: int, gamma: float) -> Float[Tensor, "steps"]:
+    """(1 − γ) γ^{t−1}: how likely the random horizon of Lemma 1 ends at step t. They sum to 1 − γ^steps."""
+    return (1 - gamma) * discounts(steps, gamma)
+
+
+def advantages(
+    rewards: Float[Tensor, "steps *batch"],
+    values: Float[Tensor, "steps+1 *batch"],
+    gamma: float,
+    lam: float,
+) -> Float[Tensor, "steps *batch"]:
+    """Generalised advantage estimation, Â_t = Σ_l (γλ)^l δ_{t+l} with δ_t = r_t + γ V(s_{t+1}) − V(s_t).
+
+    The roll-out is cut off at T, not over, so `values` has one entry more than there are rewards: V(s_{T+1})
+    stands for everything that would still have come.
+    """
+    deltas = rewards + gamma * values[1:] - values[:-1]
+    estimates = torch.empty_like(deltas)
+    following = torch.zeros_like(deltas[0])
+    for t in reversed(range(len(deltas))):
+        following = deltas[t] + gamma * lam * following
+        estimates[t] = following
+    return estimates
+
+
+def standardize(estimates: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+    """Mean 0 and deviation 1 over everything at once, so that the step size does not depend on the reward's scale."""
+    return (estimates - estimates.mean()) / (estimates.std() + 1e-8)

@@ -1,0 +1,105 @@
+"""Policies over the probability simplex, in log space throughout.
+
+Near an edge of the simplex a sampled probability underflows float32 just where the reward is largest: with
+α_y = 0.01, log a_y is −100 on average. So actions are sampled, stored and scored as log a and never clamped;
+clamping a stored sample and then asking its density biases ∂log π/∂α by tens of nats a class.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from ricnet.core.mdp import log_scores
+
+Readout = Literal["mean", "mu", "implied"]
+
+
+class SimplexPolicy(Protocol):
+    """A distribution over beliefs; what RIC's actor must be able to do."""
+
+    def sample(self) -> Float[Tensor, "*batch classes"]:
+        """log a for a ~ π, without gradient."""
+
+    def log_prob(self, log_action: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
+        """log π(a), the density with respect to a."""
+
+    def log_mean(self) -> Float[Tensor, "*batch classes"]:
+        """log E[a], the belief an agent acts with when it does not explore."""
+
+    def expected_log_score(self, labels: Int64[Tensor, "batch"]) -> Float[Tensor, "*batch"]:
+        """E[log a_y]."""
+
+    def entropy(self) -> Float[Tensor, "*batch"]:
+        """Differential entropy of π."""
+
+
+@dataclass(frozen=True)
+class Dirichlet:
+    """Dir(α) with α = μ·c + ε, the paper's policy: mean direction μ = softmax(logits) and concentration c."""
+
+    log_mu: Float[Tensor, "*batch classes"]
+    alpha: Float[Tensor, "*batch classes"]
+
+    @classmethod
+    def around(
+        cls, log_mu: Float[Tensor, "*batch classes"], concentration: Float[Tensor, "*batch"], epsilon: float
+    ) -> "Dirichlet":
+        return cls(log_mu, log_mu.exp() * concentration.unsqueeze(-1) + epsilon)
+
+    @property
+    def total(self) -> Float[Tensor, "*batch"]:
+        return self.alpha.sum(-1)
+
+    def sample(self) -> Float[Tensor, "*batch classes"]:
+        """Gamma(α) = Gamma(α + 1) · U^{1/α}, taken in logarithms with −log U ~ Exponential(1), then normalised.
+
+        The boosted Gamma has shape above 1, where it cannot underflow, and the exponential cannot be infinite.
+        """
+        with torch.no_grad():
+            boosted = torch.distributions.Gamma(self.alpha + 1, self.alpha.new_ones(()), validate_args=False)
+            return (boosted.sample().log() - torch.empty_like(self.alpha).exponential_() / self.alpha).log_softmax(-1)
+
+    def log_prob(self, log_action: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
+        return self.total.lgamma() + ((self.alpha - 1) * log_action - self.alpha.lgamma()).sum(-1)
+
+    def log_ratio(self, old: "Dirichlet", log_action: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
+        """log π(a) − log π_old(a), subtracted class by class before the sum.
+
+        (α − α_old)·log a keeps its digits where the two log-densities, thousands of nats each, would lose them.
+        """
+        per_class = (self.alpha - old.alpha) * log_action - (self.alpha.lgamma() - old.alpha.lgamma())
+        return per_class.sum(-1) + (self.total.lgamma() - old.total.lgamma())
+
+    def log_mean(self) -> Float[Tensor, "*batch classes"]:
+        return self.alpha.log() - self.total.log().unsqueeze(-1)
+
+    def expected_log_score(self, labels: Int64[Tensor, "batch"]) -> Float[Tensor, "*batch"]:
+        """E[log a_y] = ψ(α_y) − ψ(Σα)."""
+        return log_scores(self.alpha, labels).digamma() - self.total.digamma()
+
+    def variance_penalty(self, labels: Int64[Tensor, "batch"]) -> Float[Tensor, "*batch"]:
+        """Lemma 2: E[D_F(a_y ‖ m_y)] = log m_y − E[log a_y], what acting at random costs in log-score."""
+        return log_scores(self.log_mean(), labels) - self.expected_log_score(labels)
+
+    def entropy(self) -> Float[Tensor, "*batch"]:
+        classes = self.alpha.shape[-1]
+        log_beta = self.alpha.lgamma().sum(-1) - self.total.lgamma()
+        spread = (self.total - classes) * self.total.digamma() - ((self.alpha - 1) * self.alpha.digamma()).sum(-1)
+        return log_beta + spread
+
+    def log_implied(self) -> Float[Tensor, "*batch classes"]:
+        """The q at which these α would be optimal: q_k ∝ 1/ψ'(α_k).
+
+        With c bounded, maximising E_q[ψ(α_y)] − ψ(Σα) puts the mean short of q; its condition
+        q_k·ψ'(α_k) = const inverts in closed form. Ours, not the paper's.
+        """
+        return (-torch.polygamma(1, self.alpha).log()).log_softmax(-1)
+
+    def read(self, readout: Readout) -> Float[Tensor, "*batch classes"]:
+        """The log-belief to report: the paper's `mean` α/Σα, the softmax `mu`, or the `implied` q."""
+        if readout == "mean":
+            return self.log_mean()
+        return self.log_mu if readout == "mu" else self.log_implied()

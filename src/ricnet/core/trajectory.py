@@ -1,0 +1,61 @@
+"""What refining an input yields: a belief after every step, and when to stop."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+
+def halting_step(values: Float[Tensor, "steps batch"], threshold: float = 0.0) -> Int64[Tensor, "batch"]:
+    """The smallest n ≥ 1 with V(s_{n+1}) below the threshold, else all steps.
+
+    `values[t]` is V(s_{t+1}). The first step is always taken, so V(s_1) is never asked; whether to stop after n
+    steps is read from `values[n]`.
+    """
+    stops = values[1:] < threshold
+    never = torch.ones_like(values[:1], dtype=torch.bool)
+    return torch.cat([stops, never]).int().argmax(0) + 1
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """Beliefs of a batch over the steps of refinement. A one-pass classifier has one step."""
+
+    log_beliefs: Float[Tensor, "steps batch classes"]
+    halt_step: Int64[Tensor, "batch"]
+    """How many steps were taken before stopping, from 1 to `steps`."""
+    values: Float[Tensor, "steps batch"] | None = None
+    """V(s_{t+1}) at index t, asked before the step that makes `log_beliefs[t]`."""
+    halt_probability: Float[Tensor, "steps batch"] | None = None
+    """For methods that halt by a probability (ACT, PonderNet) rather than a value."""
+
+    @property
+    def steps(self) -> int:
+        return len(self.log_beliefs)
+
+    @property
+    def final(self) -> Float[Tensor, "batch classes"]:
+        """The answer: each example's log-belief at its own halt."""
+        return self.log_beliefs[self.halt_step - 1, self._batch]
+
+    def at(self, step: int) -> Float[Tensor, "batch classes"]:
+        """Every example's log-belief after `step` steps, counted from 1, whether it had halted by then or not."""
+        return self.log_beliefs[step - 1]
+
+    @property
+    def cell_evaluations(self) -> Int64[Tensor, "batch"]:
+        """Stopping after n < T steps costs n + 1 evaluations of the recurrent cell: one to learn that it is over."""
+        return torch.where(self.halt_step < self.steps, self.halt_step + 1, self.halt_step)
+
+    def frozen(self) -> "Trajectory":
+        """The same trajectory with each belief and value held from its halt on: what halted inference returns."""
+        time = torch.arange(self.steps, device=self.halt_step.device).unsqueeze(1)
+        beliefs = self.log_beliefs[time.minimum(self.halt_step - 1), self._batch]
+        if self.values is None:
+            return replace(self, log_beliefs=beliefs)
+        return replace(self, log_beliefs=beliefs, values=self.values[time.minimum(self.halt_step), self._batch])
+
+    @property
+    def _batch(self) -> Int64[Tensor, "batch"]:
+        return torch.arange(len(self.halt_step), device=self.halt_step.device)

@@ -1,0 +1,58 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ricnet.core.trajectory import Trajectory, halting_step
+
+
+def trajectory(values: torch.Tensor, classes: int = 3) -> Trajectory:
+    beliefs = torch.randn(*values.shape, classes).log_softmax(-1)
+    return Trajectory(beliefs, halting_step(values), values)
+
+
+def test_halting_by_hand() -> None:
+    """Column 0: V(s_1) < 0 is never asked, V(s_2) < 0 stops after one step. Column 3 touches 0 and goes on."""
+    values = torch.tensor(
+        [
+            [-1.0, +1.0, +1.0, +1.0],
+            [-1.0, +1.0, +1.0, +0.0],
+            [+1.0, -1.0, +1.0, +1.0],
+            [+1.0, +1.0, +1.0, -1.0],
+        ]
+    )
+    assert halting_step(values).tolist() == [1, 2, 4, 3]
+
+
+def test_halting_threshold() -> None:
+    values = torch.tensor([[5.0], [0.5], [0.2], [0.1]])
+    assert [halting_step(values, v).item() for v in (0.0, 0.15, 0.3, 1.0)] == [4, 3, 2, 1]
+
+
+@given(st.integers(1, 8), st.integers(1, 6), st.integers(0, 1000))
+def test_halting_agrees_with_a_plain_loop(steps: int, batch: int, seed: int) -> None:
+    values = torch.randn(steps, batch, generator=torch.Generator().manual_seed(seed)) + 0.5
+    for row, halt in enumerate(halting_step(values).tolist()):
+        expected = next((n for n in range(1, steps) if values[n, row] < 0), steps)
+        assert halt == expected
+
+
+def test_final_at_and_cost() -> None:
+    values = torch.tensor([[1.0, 1.0], [-1.0, 1.0], [1.0, 1.0]])
+    path = trajectory(values)
+    assert path.halt_step.tolist() == [1, 3]
+    torch.testing.assert_close(path.final, torch.stack([path.log_beliefs[0, 0], path.log_beliefs[2, 1]]))
+    torch.testing.assert_close(path.at(2), path.log_beliefs[1])
+    assert path.cell_evaluations.tolist() == [2, 3]
+
+
+def test_frozen_holds_belief_and_value_from_the_halt_on() -> None:
+    path = trajectory(torch.tensor([[1.0, 1.0], [-1.0, 1.0], [0.5, 1.0], [0.7, -1.0]]))
+    frozen = path.frozen()
+    torch.testing.assert_close(frozen.log_beliefs[:, 0], path.log_beliefs[:1, 0].expand(4, -1))
+    torch.testing.assert_close(frozen.log_beliefs[:3, 1], path.log_beliefs[:3, 1])
+    torch.testing.assert_close(frozen.log_beliefs[3, 1], path.log_beliefs[2, 1])
+    torch.testing.assert_close(frozen.final, path.final)
+    assert frozen.values is not None
+    assert frozen.values[:, 0].tolist() == pytest.approx([1, -1, -1, -1])
+    assert torch.equal(halting_step(frozen.values), path.halt_step)
