@@ -1,0 +1,87 @@
+"""The recurrent part that every iterative method shares: a GRU that reads the input and its own last belief."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class Heads(NamedTuple):
+    """What is read off a thought."""
+
+    logits: Float[Tensor, "*batch classes"]
+    concentration: Float[Tensor, "*batch"]
+    """Unbounded; the method maps it into the range of c."""
+    value: Float[Tensor, "*batch"]
+    """V(s_t) for RIC; the halting logit for ACT and PonderNet."""
+
+
+class Refiner(nn.Module):
+    """τ_t = f(x, τ_{t−1}, a_{t−1}): a GRU over [e; a_{t−1}] whose thought is as large as the embedding e.
+
+    e never changes during refinement, so its share of the gates is computed once by `read` and passed along.
+    All tensors may carry extra axes before `batch` (several roll-outs of one input share its context).
+    """
+
+    def __init__(self, embedding_size: int, classes: int) -> None:
+        super().__init__()
+        size = embedding_size
+        self.size = size
+        self.from_embedding = nn.Linear(embedding_size, 3 * size)
+        self.from_belief = nn.Linear(classes, 3 * size, bias=False)
+        self.from_thought = nn.Linear(size, 3 * size)
+        for parameter in self.parameters():  # as torch's GRU does
+            nn.init.uniform_(parameter, -(size**-0.5), size**-0.5)
+        self.policy = nn.Linear(size, classes)
+        self.concentration = nn.Linear(size, 1)
+        self.value = nn.Linear(size, 1)
+
+    def read(self, embedding: Float[Tensor, "batch embedding"]) -> Float[Tensor, "batch gates"]:
+        """The context: what the input adds to the gates at every step."""
+        return self.from_embedding(embedding)  # type: ignore[no-any-return]
+
+    def think(
+        self,
+        context: Float[Tensor, "batch gates"],
+        thought: Float[Tensor, "*rollouts batch size"],
+        belief: Float[Tensor, "*rollouts batch classes"],
+    ) -> Float[Tensor, "*rollouts batch size"]:
+        """One step, from τ_{t−1} and a_{t−1} to τ_t."""
+        return self._cell(context + self.from_belief(belief), thought)
+
+    def replay(
+        self, context: Float[Tensor, "batch gates"], beliefs: Float[Tensor, "steps *rollouts batch classes"]
+    ) -> Float[Tensor, "steps *rollouts batch size"]:
+        """τ_1 … τ_T along given beliefs a_0 … a_{T−1}; only the thought's own part has to go step by step."""
+        inputs = context + self.from_belief(beliefs)
+        thought = torch.zeros_like(inputs[0, ..., : self.size])
+        thoughts = []
+        for gates in inputs:
+            thought = self._cell(gates, thought)
+            thoughts.append(thought)
+        return torch.stack(thoughts)
+
+    def heads(self, thought: Float[Tensor, "*batch size"]) -> Heads:
+        return Heads(self.policy(thought), self.concentration(thought).squeeze(-1), self.value(thought).squeeze(-1))
+
+    def _cell(
+        self, inputs: Float[Tensor, "*batch gates"], thought: Float[Tensor, "*batch size"]
+    ) -> Float[Tensor, "*batch size"]:
+        """The GRU equations as in torch.nn.GRUCell."""
+        input_reset, input_update, input_new = inputs.chunk(3, -1)
+        reset, update, new = self.from_thought(thought).chunk(3, -1)
+        reset = (input_reset + reset).sigmoid()
+        update = (input_update + update).sigmoid()
+        new = (input_new + reset * new).tanh()
+        return torch.lerp(new, thought, update)
+
+
+class RecurrentClassifier(nn.Module):
+    """Backbone and refiner: the network of RIC, and of every method that differs from it only in its objective."""
+
+    def __init__(self, backbone: nn.Module, embedding_size: int, classes: int) -> None:
+        super().__init__()
+        self.classes = classes
+        self.backbone = backbone
+        self.refiner = Refiner(embedding_size, classes)

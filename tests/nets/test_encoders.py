@@ -1,0 +1,93 @@
+import pytest
+import torch
+from torch import nn
+
+from ricnet.errors import RicnetError
+from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import (
+    EncoderOptions,
+    build_encoder,
+    choose_encoder,
+    embedding_size,
+    encoder_names,
+    register_encoder,
+)
+
+
+def parameters(name: str, shape: tuple[int, ...] = (3, 32, 32), **options: object) -> int:
+    encoder = build_encoder(EncoderOptions(encoder=name, **options), shape)  # type: ignore[arg-type]
+    return sum(p.numel() for p in encoder.parameters())
+
+
+def test_resnets_have_the_published_number_of_parameters() -> None:
+    """torchvision's resnet18 and resnet34 have 11,689,512 and 21,797,672, of which 513,000 are the last layer."""
+    assert parameters("resnet18", (3, 224, 224)) == 11_689_512 - 513_000
+    assert parameters("resnet34", (3, 224, 224)) == 21_797_672 - 513_000
+
+
+def test_small_images_keep_their_resolution_through_the_stem() -> None:
+    for shape, stem, side in [((3, 32, 32), "auto", 32), ((3, 128, 128), "auto", 32), ((3, 32, 32), "original", 8)]:
+        encoder = build_encoder(EncoderOptions("resnet10", width=0.125, stem=stem), shape)  # type: ignore[arg-type]
+        assert encoder.stem(torch.zeros(1, *shape)).shape[-1] == side
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 9, 7), (1, 28, 28), (3, 32, 32), (13,)])
+def test_auto_fits_any_input(shape: tuple[int, ...]) -> None:
+    encoder = build_encoder(EncoderOptions(width=0.25, activation="silu"), shape)
+    assert encoder(torch.randn(2, *shape)).shape == (2, embedding_size(encoder, shape))
+
+
+def test_auto_is_chosen_by_size() -> None:
+    assert [choose_encoder("auto", s) for s in [(5,), (1, 8, 8), (3, 32, 32)]] == ["mlp", "conv", "resnet18"]
+
+
+def test_width_multiplies_the_embedding() -> None:
+    encoder = build_encoder(EncoderOptions("resnet18", width=0.5), (3, 32, 32))
+    assert embedding_size(encoder, (3, 32, 32)) == 256
+
+
+def test_unknown_and_unfit_encoders_are_named() -> None:
+    with pytest.raises(RicnetError, match="--encoder resnet50 is unknown; choose one of: auto, conv, mlp, resnet10"):
+        build_encoder(EncoderOptions("resnet50"), (3, 32, 32))
+    with pytest.raises(RicnetError, match="row of 13 features; use mlp"):
+        build_encoder(EncoderOptions("resnet18"), (13,))
+
+
+def test_an_encoder_can_be_registered_from_outside() -> None:
+    @register_encoder("sum-of-pixels")
+    def build(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(192, 7))
+
+    assert "sum-of-pixels" in encoder_names()
+    assert embedding_size(build_encoder(EncoderOptions("sum-of-pixels"), (3, 8, 8)), (3, 8, 8)) == 7
+
+
+def test_any_module_is_an_encoder_if_it_returns_vectors() -> None:
+    assert Backbone(nn.Flatten(), (3, 4, 4)).embedding_size == 48
+    with pytest.raises(RicnetError, match=r"returned \(1, 3, 4, 4\)"):
+        Backbone(nn.Identity(), (3, 4, 4))
+
+
+def test_backbone_normalises_with_training_statistics() -> None:
+    images = torch.randint(0, 256, (50, 3, 4, 4), dtype=torch.uint8)
+    images[:, 2] = 7
+    backbone = Backbone(nn.Flatten(), (3, 4, 4))
+    backbone.fit_normalization(images)
+    normal = backbone(images).view(50, 3, 16)
+    torch.testing.assert_close(normal.mean((0, 2)), torch.zeros(3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(normal.std((0, 2), correction=0), torch.tensor([1.0, 1.0, 0.0]), atol=1e-4, rtol=0)
+
+
+def test_autocast_lowers_the_encoder_only() -> None:
+    seen: list[torch.dtype] = []
+
+    class Probe(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result = super().forward(x)
+            seen.append(result.dtype)
+            return result
+
+    backbone = Backbone(Probe(4, 2), (4,))
+    backbone.autocast = torch.bfloat16
+    assert backbone(torch.randn(3, 4)).dtype == torch.float32
+    assert seen == [torch.float32, torch.bfloat16]
