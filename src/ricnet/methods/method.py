@@ -1,0 +1,63 @@
+"""The contract of a method, all that the trainer, the evaluation and the apps know of it.
+
+A method is a frozen dataclass of its hyper-parameters, so it is at once its own configuration: each field becomes
+a flag of the command line and an entry of config.json. Its functions take the network as an argument.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Generic, TypeVar
+
+import torch
+from jaxtyping import Float, Int64, Num
+from torch import Tensor, nn
+
+from ricnet.core.trajectory import Trajectory
+from ricnet.errors import RicnetError
+from ricnet.nets.backbone import Backbone
+
+Metrics = dict[str, Float[Tensor, ""]]
+Network = TypeVar("Network", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class Method(ABC, Generic[Network]):
+    name: ClassVar[str]
+
+    @abstractmethod
+    def build(self, backbone: Backbone, classes: int) -> Network:
+        """The network, untrained."""
+
+    @abstractmethod
+    def loss(
+        self, model: Network, snapshot: Network, inputs: Num[Tensor, "batch ..."], labels: Int64[Tensor, "batch"]
+    ) -> tuple[Float[Tensor, ""], Metrics]:
+        """What to minimise on a minibatch, and what to log of it (means, without gradient).
+
+        `snapshot` is an earlier copy of `model` where `snapshot_period` asks for one, else `model` itself.
+        """
+
+    @abstractmethod
+    def refine(
+        self, model: Network, inputs: Num[Tensor, "batch ..."], max_steps: int | None = None, halt: bool = False
+    ) -> Trajectory:
+        """The beliefs of a batch, for at most `max_steps` steps (the method's own horizon if None).
+
+        With `halt`, examples that have stopped cost nothing more and keep their last belief; without it every step
+        is computed, as figures over steps need. Where an example halts and what it answers is the same either way.
+        """
+
+    def snapshot_period(self, updates_per_pass: int) -> int | None:
+        """How many updates a snapshot lasts, given how many make a pass through the data; None for no snapshots."""
+        return None
+
+
+def require(holds: bool, flag: str, value: object, rule: str) -> None:
+    """Refuse a hyper-parameter with a sentence that names its flag."""
+    if not holds:
+        raise RicnetError(f"--{flag.replace('_', '-')} {value} is out of range: it must be {rule}.")
+
+
+@torch.no_grad()
+def accuracy(log_beliefs: Float[Tensor, "*steps batch classes"], labels: Int64[Tensor, "batch"]) -> Float[Tensor, ""]:
+    return (log_beliefs.argmax(-1) == labels).float().mean()

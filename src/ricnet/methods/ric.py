@@ -1,0 +1,222 @@
+"""Reinforced Iterative Classification, Algorithm 1 of the paper.
+
+Each round freezes a snapshot of the network. Until the next one, every minibatch is rolled out with the snapshot for
+T steps; each step is rewarded with its gain in log-score (Eq. 1); the current network replays the same actions and is
+moved towards those that did better than the value expected, by SPO.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from jaxtyping import Float, Int64, Num
+from torch import Tensor
+
+from ricnet.core import mdp, objectives
+from ricnet.core.simplex import Dirichlet, Readout
+from ricnet.core.trajectory import Trajectory, halting_step
+from ricnet.methods.method import Method, Metrics, accuracy, require
+from ricnet.nets.backbone import Backbone
+from ricnet.nets.refiner import Heads, RecurrentClassifier
+
+
+class Rollout(NamedTuple):
+    """What the snapshot did on a minibatch."""
+
+    log_actions: Float[Tensor, "steps rollouts batch classes"]
+    policy: Dirichlet
+    values: Float[Tensor, "steps+1 rollouts batch"]
+
+
+@dataclass(frozen=True)
+class RIC(Method[RecurrentClassifier]):
+    name: ClassVar[str] = "ric"
+
+    horizon: int = 20
+    """Steps T of a roll-out, and the most that inference takes. Raise it for more refinement, at proportional cost."""
+    gamma: float = 0.8
+    """Discount γ. Lower it and early beliefs matter more; raise it and the agent may take its time."""
+    gae_lambda: float = 0.95
+    """λ of the advantage estimate. Lower it to trust the value more (less variance, more bias)."""
+    passes_per_snapshot: int = 5
+    """P: passes through the training data with the same snapshot."""
+    updates_per_snapshot: int | None = None
+    """The same counted in updates; takes the place of P. Few updates learn fast, many refine more."""
+    rollouts: int = 1
+    """Roll-outs an input and update; they share the encoder's work. More give less noisy gradients."""
+    objective: Literal["spo", "ppo"] = "spo"
+    """Surrogate of the return."""
+    epsilon: float = 0.2
+    """ε of SPO (or of PPO's clip): how far the probability of an action may move from the snapshot's."""
+    value_coef: float = 0.5
+    """c_v: weight of the value's squared error."""
+    entropy_coef: float = 0.0
+    """Weight of an entropy bonus. Raise it if the policy stops exploring too soon."""
+    normalize_advantages: bool = True
+    """Standardise advantages over each minibatch, jointly over steps, roll-outs and examples."""
+    step_weight: Literal["uniform", "discounted"] = "uniform"
+    """Weight of step t in the surrogate: uniform (common practice) or γ^{t−1} (the exact gradient of J)."""
+    c_min: float = 1.0
+    """Least concentration c of the Dirichlet policy."""
+    c_max: float = 10.0
+    """Largest concentration c. Raise it for many classes: it caps the mean belief at (c + ε)/(c + Kε)."""
+    alpha_floor: float = 0.01
+    """ε in α = μ·c + ε, the least parameter of the Dirichlet."""
+    log_ratio_clamp: float | None = None
+    """Limit on |log ρ|, which keeps one far-off action from overflowing the update; None for no limit."""
+    reward_floor: float | None = None
+    """Probability below which the true class counts as this in the reward; None for no floor."""
+    halt_threshold: float = 0.0
+    """Stop once the value falls below this. Raise it to stop earlier, lower it to think longer."""
+    readout: Readout = "mean"
+    """Reported belief: mean α/Σα (the paper), mu (softmax), implied (∝ 1/ψ'(α), ours). The mean is fed back always."""
+
+    def __post_init__(self) -> None:
+        require(self.horizon >= 1, "horizon", self.horizon, "at least 1")
+        require(0 < self.gamma <= 1, "gamma", self.gamma, "above 0 and at most 1")
+        require(0 <= self.gae_lambda <= 1, "gae_lambda", self.gae_lambda, "from 0 to 1")
+        require(self.passes_per_snapshot >= 1, "passes_per_snapshot", self.passes_per_snapshot, "at least 1")
+        updates = self.updates_per_snapshot
+        require(updates is None or updates >= 1, "updates_per_snapshot", updates, "at least 1, or None")
+        require(self.rollouts >= 1, "rollouts", self.rollouts, "at least 1")
+        require(self.epsilon > 0, "epsilon", self.epsilon, "above 0")
+        require(0 < self.c_min <= self.c_max, "c_min", self.c_min, f"above 0 and at most c-max, {self.c_max}")
+        require(self.alpha_floor > 0, "alpha_floor", self.alpha_floor, "above 0")
+        floor = self.reward_floor
+        require(floor is None or 0 < floor < 1, "reward_floor", floor, "between 0 and 1, or None")
+        clamp = self.log_ratio_clamp
+        require(clamp is None or clamp > 0, "log_ratio_clamp", clamp, "above 0, or None")
+
+    def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
+        return RecurrentClassifier(backbone, backbone.embedding_size, classes)
+
+    def snapshot_period(self, updates_per_pass: int) -> int:
+        return self.updates_per_snapshot or self.passes_per_snapshot * updates_per_pass
+
+    def loss(
+        self,
+        model: RecurrentClassifier,
+        snapshot: RecurrentClassifier,
+        inputs: Num[Tensor, "batch ..."],
+        labels: Int64[Tensor, "batch"],
+    ) -> tuple[Float[Tensor, ""], Metrics]:
+        """Algorithm 1, lines 6 to 8."""
+        rollout = self.roll_out(snapshot, inputs)
+        rewards = mdp.rewards(mdp.log_scores(rollout.log_actions, labels), model.classes, self.reward_floor)
+        advantages = mdp.advantages(rewards, rollout.values, self.gamma, self.gae_lambda)
+        targets = advantages + rollout.values[:-1]
+        if self.normalize_advantages:
+            advantages = mdp.standardize(advantages)
+
+        heads = self.replay(model, inputs, rollout.log_actions)
+        policy = self.policy(heads)
+        log_ratio = policy.log_ratio(rollout.policy, rollout.log_actions)
+        if self.log_ratio_clamp is not None:
+            log_ratio = log_ratio.clamp(-self.log_ratio_clamp, self.log_ratio_clamp)
+        ratio = log_ratio.exp()
+
+        surrogate = getattr(objectives, self.objective)(ratio, advantages, self.epsilon)
+        if self.entropy_coef:
+            surrogate = surrogate + self.entropy_coef * policy.entropy()
+        if self.step_weight == "discounted":
+            surrogate = surrogate * mdp.discounts(self.horizon, self.gamma).to(surrogate)[:, None, None]
+        value_loss = objectives.value_loss(heads.value, targets).mean()
+        loss = self.value_coef * value_loss - surrogate.mean()
+        with torch.no_grad():
+            metrics = self._metrics(heads, policy, log_ratio, rewards, targets, labels)
+        return loss, metrics | {"value_loss": value_loss.detach()}
+
+    @torch.no_grad()
+    def roll_out(self, model: RecurrentClassifier, inputs: Num[Tensor, "batch ..."]) -> Rollout:
+        """Sample T actions for each input and roll-out. V(s_{T+1}) takes one cell evaluation more than T."""
+        refiner, context = model.refiner, model.refiner.read(model.backbone(inputs))
+        thought = context.new_zeros(self.rollouts, len(inputs), refiner.size)
+        log_action = context.new_full((self.rollouts, len(inputs), model.classes), -math.log(model.classes))
+        log_actions, policies, values = [], [], []
+        for _ in range(self.horizon):
+            thought = refiner.think(context, thought, log_action.exp())
+            heads = refiner.heads(thought)
+            policy = self.policy(heads)
+            log_action = policy.sample()
+            log_actions.append(log_action)
+            policies.append(policy)
+            values.append(heads.value)
+        values.append(refiner.heads(refiner.think(context, thought, log_action.exp())).value)
+        stacked = Dirichlet(torch.stack([p.log_mu for p in policies]), torch.stack([p.alpha for p in policies]))
+        return Rollout(torch.stack(log_actions), stacked, torch.stack(values))
+
+    def replay(
+        self,
+        model: RecurrentClassifier,
+        inputs: Num[Tensor, "batch ..."],
+        log_actions: Float[Tensor, "steps rollouts batch classes"],
+    ) -> Heads:
+        """What the current network would have done in the states of a roll-out; all steps' heads at once."""
+        prior = torch.full_like(log_actions[:1], -math.log(model.classes))
+        beliefs = torch.cat([prior, log_actions[:-1]]).exp()
+        context = model.refiner.read(model.backbone(inputs))
+        return model.refiner.heads(model.refiner.replay(context, beliefs))
+
+    def policy(self, heads: Heads) -> Dirichlet:
+        """α = μ·c + ε with c held in its range by a sigmoid, which unlike a hard clip has a gradient everywhere."""
+        concentration = self.c_min + (self.c_max - self.c_min) * heads.concentration.sigmoid()
+        return Dirichlet.around(heads.logits.log_softmax(-1), concentration, self.alpha_floor)
+
+    @torch.no_grad()
+    def refine(
+        self,
+        model: RecurrentClassifier,
+        inputs: Num[Tensor, "batch ..."],
+        max_steps: int | None = None,
+        halt: bool = False,
+    ) -> Trajectory:
+        """Refine with the mean belief fed back. With `halt`, examples leave the batch as their value falls below 0."""
+        steps = max_steps or self.horizon
+        refiner, context = model.refiner, model.refiner.read(model.backbone(inputs))
+        thought = context.new_zeros(len(inputs), refiner.size)
+        belief = context.new_full((len(inputs), model.classes), 1 / model.classes)
+        log_beliefs = context.new_empty(steps, len(inputs), model.classes)
+        values = context.new_empty(steps, len(inputs))
+        active = torch.arange(len(inputs), device=context.device)
+        for step in range(steps):
+            thought = refiner.think(context, thought, belief)
+            heads = refiner.heads(thought)
+            values[step, active] = heads.value
+            if halt and step > 0:
+                going = heads.value >= self.halt_threshold
+                stopped = active[~going]
+                values[step:, stopped] = values[step, stopped]
+                log_beliefs[step:, stopped] = log_beliefs[step - 1, stopped]
+                active, thought, context = active[going], thought[going], context[going]
+                heads = Heads(*(head[going] for head in heads))
+                if len(active) == 0:
+                    break
+            policy = self.policy(heads)
+            log_beliefs[step, active] = policy.read(self.readout)
+            belief = policy.log_mean().exp()
+        return Trajectory(log_beliefs, halting_step(values, self.halt_threshold), values)
+
+    def _metrics(
+        self,
+        heads: Heads,
+        policy: Dirichlet,
+        log_ratio: Float[Tensor, "steps rollouts batch"],
+        rewards: Float[Tensor, "steps rollouts batch"],
+        targets: Float[Tensor, "steps rollouts batch"],
+        labels: Int64[Tensor, "batch"],
+    ) -> Metrics:
+        """What people who train agents look at first."""
+        classes = heads.logits.shape[-1]
+        ratio = log_ratio.exp()
+        return {
+            "accuracy": accuracy(policy.log_mu[-1], labels),
+            "return": rewards.sum(0).mean() / math.log(classes),
+            "approx_kl": (ratio - 1 - log_ratio).mean(),
+            "ratio_deviation": (ratio - 1).abs().mean(),
+            "explained_variance": objectives.explained_variance(heads.value, targets),
+            "mean_c": policy.total.mean() - classes * self.alpha_floor,
+            "entropy": policy.entropy().mean(),
+            "variance_penalty": policy.variance_penalty(labels).mean(),
+            "logit_norm": heads.logits.norm(dim=-1).mean(),
+        }

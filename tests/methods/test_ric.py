@@ -1,0 +1,218 @@
+import copy
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributions import Dirichlet as TorchDirichlet
+
+from ricnet.errors import RicnetError
+from ricnet.methods.ric import RIC, Rollout
+from ricnet.nets.backbone import Backbone
+from ricnet.nets.refiner import RecurrentClassifier
+
+CLASSES, BATCH = 4, 6
+SMALL = RIC(horizon=5, rollouts=3)
+
+
+def network(method: RIC = SMALL, batch_norm: bool = False) -> RecurrentClassifier:
+    layers = [nn.Linear(7, 8), nn.BatchNorm1d(8), nn.Tanh()] if batch_norm else [nn.Linear(7, 8), nn.Tanh()]
+    return method.build(Backbone(nn.Sequential(*layers), (7,)), CLASSES).double()
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    return torch.randn(BATCH, 7).double(), torch.randint(CLASSES, (BATCH,))
+
+
+def plain_loss(method: RIC, model: RecurrentClassifier, rollout: Rollout, inputs: Tensor, labels: Tensor) -> Tensor:
+    """Algorithm 1 written out, one example and step at a time, with torch's own Dirichlet and GRU equations."""
+    steps, rollouts = rollout.log_actions.shape[:2]
+    context = model.refiner.read(model.backbone(inputs))
+    advantages = torch.zeros(steps, rollouts, BATCH).double()
+    log_ratios, values = [], []
+    for r in range(rollouts):
+        for i in range(BATCH):
+            y, previous, rewards = int(labels[i]), -math.log(CLASSES), []
+            for t in range(steps):
+                score = rollout.log_actions[t, r, i, y].item()
+                rewards.append(score - previous)
+                previous = score
+            v = rollout.values[:, r, i].tolist()
+            for t in range(steps):
+                advantages[t, r, i] = sum(
+                    (method.gamma * method.gae_lambda) ** (u - t) * (rewards[u] + method.gamma * v[u + 1] - v[u])
+                    for u in range(t, steps)
+                )
+            thought, belief = torch.zeros(1, 8).double(), torch.full((1, CLASSES), 1 / CLASSES).double()
+            for t in range(steps):
+                thought = model.refiner.think(context[i : i + 1], thought, belief)
+                logits, scale, value = model.refiner.heads(thought)
+                alpha = logits.softmax(-1) * (1 + 9 * scale.sigmoid()) + 0.01
+                action = rollout.log_actions[t, r, i].exp()
+                old = TorchDirichlet(rollout.policy.alpha[t, r, i]).log_prob(action)
+                log_ratios.append(TorchDirichlet(alpha[0]).log_prob(action) - old)
+                values.append(value[0])
+                belief = action[None]
+    order = (rollouts, BATCH, steps)
+    ratio = torch.stack(log_ratios).view(order).permute(2, 0, 1).exp()
+    value = torch.stack(values).view(order).permute(2, 0, 1)
+    targets = advantages + rollout.values[:-1]
+    scaled = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    surrogate = scaled * ratio - scaled.abs() * (ratio - 1) ** 2 / (2 * method.epsilon)
+    return -surrogate.mean() + method.value_coef * ((value - targets) ** 2).mean()
+
+
+def test_loss_and_gradient_agree_with_algorithm_1_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, snapshot, (inputs, labels) = network(), network(), batch()
+    rollout = SMALL.roll_out(snapshot, inputs)
+    monkeypatch.setattr(RIC, "roll_out", lambda *_: rollout)
+    loss, _ = SMALL.loss(model, snapshot, inputs, labels)
+    expected = plain_loss(SMALL, model, rollout, inputs, labels)
+    torch.testing.assert_close(loss, expected)
+    parameters = list(model.parameters())
+    for ours, theirs in zip(
+        torch.autograd.grad(loss, parameters), torch.autograd.grad(expected, parameters), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-4)])
+def test_ratio_is_one_right_after_a_snapshot_also_with_batch_norm(dtype: torch.dtype, tolerance: float) -> None:
+    model = network(batch_norm=True).to(dtype).train()
+    inputs, labels = batch()
+    _, metrics = SMALL.loss(model, copy.deepcopy(model), inputs.to(dtype), labels)
+    assert metrics["ratio_deviation"].item() <= tolerance
+    assert metrics["approx_kl"].item() == pytest.approx(0, abs=tolerance)
+
+
+def test_bootstrap_value_is_that_of_the_state_after_the_last_action() -> None:
+    model, (inputs, _) = network(), batch()
+    rollout = SMALL.roll_out(model, inputs)
+    assert rollout.values.shape == (6, 3, BATCH)
+    longer = replace(SMALL, horizon=6).replay(model, inputs, torch.cat([rollout.log_actions, rollout.log_actions[:1]]))
+    torch.testing.assert_close(longer.value, rollout.values)
+
+
+def test_no_gradient_reaches_the_snapshot() -> None:
+    model, snapshot, (inputs, labels) = network(), network(), batch()
+    SMALL.loss(model, snapshot, inputs, labels)[0].backward()
+    assert all(p.grad is None for p in snapshot.parameters())
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+def test_step_weights_entropy_and_ppo_change_the_surrogate_as_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, snapshot, (inputs, labels) = network(), network(), batch()
+    rollout = SMALL.roll_out(snapshot, inputs)
+    monkeypatch.setattr(RIC, "roll_out", lambda *_: rollout)
+
+    def surrogate(**changes: object) -> float:
+        loss, metrics = replace(SMALL, **changes).loss(model, snapshot, inputs, labels)  # type: ignore[arg-type]
+        return 0.5 * metrics["value_loss"].item() - loss.item()
+
+    entropy = SMALL.policy(SMALL.replay(model, inputs, rollout.log_actions)).entropy().mean().item()
+    assert surrogate(entropy_coef=0.3) == pytest.approx(surrogate() + 0.3 * entropy)
+    assert surrogate(gamma=1.0, step_weight="discounted") == pytest.approx(surrogate(gamma=1.0))
+    assert surrogate(step_weight="discounted") != pytest.approx(surrogate())
+    assert surrogate(objective="ppo") != pytest.approx(surrogate())
+
+
+def test_concentration_stays_in_its_range_and_the_mean_under_its_cap() -> None:
+    model, inputs = network(), 1e6 * batch()[0]
+    with torch.no_grad():
+        model.refiner.policy.weight.mul_(1e4)
+        model.refiner.concentration.bias.fill_(50)
+    policy = SMALL.policy(SMALL.replay(model, inputs, SMALL.roll_out(model, inputs).log_actions))
+    c = policy.total - CLASSES * 0.01
+    assert c.min() >= 1
+    assert c.max() <= 10 + 1e-9
+    assert policy.log_mean().exp().max().item() <= 10.01 / 10.04 + 1e-9
+
+
+def test_refine_feeds_the_mean_back_and_asks_the_value_first() -> None:
+    model, (inputs, _) = network(), batch()
+    path = SMALL.refine(model, inputs)
+    context = model.refiner.read(model.backbone(inputs))
+    thought, belief = torch.zeros(BATCH, 8).double(), torch.full((BATCH, CLASSES), 1 / CLASSES).double()
+    for t in range(5):
+        thought = model.refiner.think(context, thought, belief)
+        heads = model.refiner.heads(thought)
+        alpha = heads.logits.softmax(-1) * (1 + 9 * heads.concentration.sigmoid())[:, None] + 0.01
+        belief = alpha / alpha.sum(-1, keepdim=True)
+        torch.testing.assert_close(path.log_beliefs[t].exp(), belief)
+        assert path.values is not None
+        torch.testing.assert_close(path.values[t], heads.value)
+
+
+def test_readouts_share_weights_values_and_halts() -> None:
+    model, (inputs, _) = network(), batch()
+    paths = {r: replace(SMALL, readout=r).refine(model, inputs) for r in ("mean", "mu", "implied")}  # type: ignore[arg-type]
+    for path in paths.values():
+        assert torch.equal(path.halt_step, paths["mean"].halt_step)
+        torch.testing.assert_close(path.log_beliefs.exp().sum(-1), torch.ones(5, BATCH).double())
+    assert not torch.allclose(paths["mu"].log_beliefs, paths["mean"].log_beliefs)
+
+
+@pytest.mark.parametrize("threshold", [-10.0, -0.05, 0.0, 0.05, 10.0])
+def test_halted_inference_equals_the_masked_version_and_skips_the_work(
+    threshold: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = replace(SMALL, horizon=8, halt_threshold=threshold)
+    model, inputs = network(), torch.randn(40, 7).double()
+    full = method.refine(model, inputs)
+    assert full.values is not None
+    rows: list[int] = []
+    think = model.refiner.think
+    monkeypatch.setattr(model.refiner, "think", lambda c, t, b: (rows.append(len(t)), think(c, t, b))[1])
+    halted = method.refine(model, inputs, halt=True)
+    torch.testing.assert_close(halted.log_beliefs, full.frozen().log_beliefs)
+    torch.testing.assert_close(halted.values, full.frozen().values)
+    torch.testing.assert_close(halted.final, full.final)
+    assert torch.equal(halted.halt_step, full.halt_step)
+    assert sum(rows) == full.cell_evaluations.sum().item()
+
+
+def test_max_steps_cuts_the_same_trajectory_short() -> None:
+    model, (inputs, _) = network(), batch()
+    full, short = SMALL.refine(model, inputs), SMALL.refine(model, inputs, max_steps=2)
+    torch.testing.assert_close(short.log_beliefs, full.log_beliefs[:2])
+    assert torch.equal(short.halt_step, full.halt_step.clamp(max=2))
+
+
+def test_snapshot_period_in_passes_and_in_updates() -> None:
+    assert RIC(passes_per_snapshot=5).snapshot_period(updates_per_pass=9) == 45
+    assert RIC(updates_per_snapshot=10).snapshot_period(updates_per_pass=9) == 10
+
+
+@pytest.mark.parametrize(
+    ("changes", "flag"),
+    [
+        ({"horizon": 0}, "--horizon 0"),
+        ({"gamma": 1.5}, "--gamma 1.5"),
+        ({"c_min": 20.0}, "--c-min 20.0"),
+        ({"reward_floor": 2.0}, "--reward-floor 2.0"),
+        ({"updates_per_snapshot": 0}, "--updates-per-snapshot 0"),
+    ],
+)
+def test_bad_hyper_parameters_are_refused_by_flag(changes: dict[str, float], flag: str) -> None:
+    with pytest.raises(RicnetError, match=flag):
+        RIC(**changes)  # type: ignore[arg-type]
+
+
+def test_learns_to_tell_apart_what_can_be_told_apart() -> None:
+    """Two Gaussians: after 150 updates the mean belief is right and the value foresees little more to gain."""
+    method = RIC(horizon=5, rollouts=4, updates_per_snapshot=2, reward_floor=1e-4)
+    labels = torch.randint(2, (256,))
+    inputs = torch.randn(256, 2) * 0.3 + (2 * labels[:, None] - 1)
+    model = method.build(Backbone(nn.Sequential(nn.Linear(2, 16), nn.Tanh()), (2,)), 2)
+    snapshot = copy.deepcopy(model)
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    for update in range(150):
+        if update % 2 == 0:
+            snapshot.load_state_dict(model.state_dict())
+        optimizer.zero_grad()
+        method.loss(model, snapshot, inputs, labels)[0].backward()
+        optimizer.step()
+    path = method.refine(model, inputs)
+    assert (path.final.argmax(-1) == labels).float().mean() > 0.98
+    assert path.final.exp().amax(-1).mean() > 0.8
