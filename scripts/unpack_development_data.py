@@ -1,0 +1,136 @@
+"""Turn compact copies of the data sets into their official forms.
+
+    python scripts/unpack_development_data.py SOURCE [SOURCE ...] DEST
+
+A SOURCE may hold `cifar10/` (lossless WebP sheets of 50 × 50 tiles in the official order, and `labels.npz`) and
+`imagewoof2-160/` (`train.zip`, `val.zip`); the pieces of one set may lie in several sources. DEST receives
+`cifar-10-batches-py/` and `CIFAR-10_human.npy` once all sheets are found, and `imagewoof2-160/`. What DEST already
+has is left alone, so the command can be repeated. It needs only numpy and pillow.
+"""
+
+import argparse
+import pickle
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+TILES, SIDE = 50, 32
+TRAIN_SHEETS = [f"cifar10/train_{i:02d}.webp" for i in range(20)]
+TEST_SHEETS = [f"cifar10/test_{i:02d}.webp" for i in range(4)]
+LABELS = "cifar10/labels.npz"
+CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+HUMAN_KEYS = {  # the authors' key : ours
+    "clean_label": "train",
+    "aggre_label": "cifar10n_aggregate",
+    "worse_label": "cifar10n_worst",
+    "random_label1": "cifar10n_random1",
+    "random_label2": "cifar10n_random2",
+    "random_label3": "cifar10n_random3",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", type=Path, nargs="+", help="folder with cifar10/ and/or imagewoof2-160/")
+    parser.add_argument("dest", type=Path, help="folder that receives the official forms")
+    arguments = parser.parse_args()
+    for source in arguments.source:
+        if not source.is_dir():
+            parser.error(f"{source} is no folder")
+    arguments.dest.mkdir(parents=True, exist_ok=True)
+    unpack_cifar(arguments.source, arguments.dest)
+    unpack_imagewoof(arguments.source, arguments.dest)
+
+
+def unpack_cifar(sources: Sequence[Path], dest: Path) -> None:
+    found = {piece: find(sources, piece) for piece in [*TRAIN_SHEETS, *TEST_SHEETS, LABELS]}
+    missing = [piece for piece, path in found.items() if path is None]
+    if missing:
+        print(f"CIFAR-10: not written; {len(missing)} of {len(found)} pieces missing, the first is {missing[0]}")
+        return
+    pieces = {piece: path for piece, path in found.items() if path is not None}
+    with np.load(pieces[LABELS]) as archive:
+        labels = {key: archive[key].astype(np.int64) for key in archive.files}
+
+    def write_batches(folder: Path) -> None:
+        # Official batches hold 10,000 images: four sheets.
+        names = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
+        every_label = np.concatenate([labels["train"], labels["test"]])
+        sheets = [*TRAIN_SHEETS, *TEST_SHEETS]
+        for i, name in enumerate(names):
+            rows = np.concatenate([read_sheet(pieces[sheet]) for sheet in sheets[4 * i : 4 * i + 4]])
+            part = every_label[len(rows) * i : len(rows) * (i + 1)].tolist()
+            dump({b"batch_label": name.encode(), b"data": rows, b"labels": part}, folder / name)
+        meta = {b"label_names": [c.encode() for c in CLASSES], b"num_cases_per_batch": 10_000, b"num_vis": 3072}
+        dump(meta, folder / "batches.meta")
+
+    def write_human_labels(path: Path) -> None:
+        human = {theirs: labels[ours] for theirs, ours in HUMAN_KEYS.items() if ours in labels}
+        with path.open("wb") as file:
+            np.save(file, np.array(human, dtype=object), allow_pickle=True)
+
+    once(dest / "cifar-10-batches-py", write_batches, is_folder=True)
+    once(dest / "CIFAR-10_human.npy", write_human_labels, is_folder=False)
+
+
+def read_sheet(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Rows as in the official batches: 3,072 bytes an image, the red plane first."""
+    with Image.open(path) as sheet:
+        pixels = np.asarray(sheet.convert("RGB"))
+    tiles = pixels.reshape(TILES, SIDE, TILES, SIDE, 3).transpose(0, 2, 4, 1, 3)
+    return np.ascontiguousarray(tiles.reshape(TILES * TILES, 3 * SIDE * SIDE))
+
+
+def unpack_imagewoof(sources: Sequence[Path], dest: Path) -> None:
+    for part in ("train", "val"):
+        archive = find(sources, f"imagewoof2-160/{part}.zip")
+        if archive is None:
+            print(f"ImageWoof: {part} not written; imagewoof2-160/{part}.zip is missing")
+            continue
+        (dest / "imagewoof2-160").mkdir(exist_ok=True)
+
+        def extract(folder: Path, archive: Path = archive, part: str = part) -> None:
+            with zipfile.ZipFile(archive) as files:
+                files.extractall(folder)
+            inner = folder / part
+            for child in list(inner.iterdir()):
+                child.rename(folder / child.name)
+            inner.rmdir()
+
+        once(dest / "imagewoof2-160" / part, extract, is_folder=True)
+
+
+def find(sources: Sequence[Path], piece: str) -> Path | None:
+    return next((source / piece for source in sources if (source / piece).is_file()), None)
+
+
+def dump(value: object, path: Path) -> None:
+    with path.open("wb") as file:
+        pickle.dump(value, file, protocol=2)
+
+
+def once(target: Path, write: Callable[[Path], None], *, is_folder: bool) -> None:
+    """Write beside, then rename: what stands at `target` is always whole."""
+    if target.exists():
+        print(f"{target}: already there")
+        return
+    beside = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=target.parent))
+    try:
+        new = beside / target.name
+        if is_folder:
+            new.mkdir()
+        write(new)
+        new.rename(target)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    print(f"{target}: written")
+
+
+if __name__ == "__main__":
+    main()

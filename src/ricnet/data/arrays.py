@@ -1,0 +1,208 @@
+"""Arrays in an .npz file as data: tables of features, or images."""
+
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Int64, Num
+from torch import Tensor
+
+from ricnet.data.dataset import Augmentation, Split
+from ricnet.data.images import as_bytes
+from ricnet.data.splits import Parts, listed
+from ricnet.errors import RicnetError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_NUMBERS = "biuf"
+
+
+def read_npz(path: Path) -> Parts:
+    """`x`, `y`, or `x_train`, `y_train`, `x_test`, `y_test` and perhaps `x_val`, `y_val`."""
+    arrays = _read_arrays(path)
+    suffixes = _find_parts(arrays, path)
+    inputs = _read_inputs({f"x{suffix}": arrays[f"x{suffix}"] for suffix in suffixes}, path)
+    labels, class_names = _read_labels({f"y{suffix}": arrays[f"y{suffix}"] for suffix in suffixes}, path)
+    splits = {}
+    for suffix in suffixes:
+        x, y = inputs[f"x{suffix}"], labels[f"y{suffix}"]
+        if len(x) != len(y):
+            raise RicnetError(f"{path}: x{suffix} has {len(x)} rows but y{suffix} has {len(y)}; make them equal.")
+        splits[suffix] = Split(x, y)
+    train = splits[suffixes[0]]
+    is_image = train.inputs.ndim == 4
+    padding = min(4, min(train.inputs.shape[2:]) // 8) if is_image else 0
+    return Parts(train, class_names, splits.get("_test"), splits.get("_val"), Augmentation(crop_padding=padding))
+
+
+def read_npz_inputs(
+    path: Path, input_shape: tuple[int, ...], kind: Literal["image", "features"]
+) -> Num[Tensor, "n ..."]:
+    """Inputs to predict: `x`, else `x_test`, else the only array there is."""
+    arrays = _read_arrays(path)
+    only = list(arrays) if len(arrays) == 1 else []
+    name = next((name for name in ("x", "x_test", *only) if name in arrays), None)
+    if name is None:
+        raise RicnetError(f"{path} holds {_found(arrays)}; name the array to predict `x`.")
+    inputs = _read_inputs({name: arrays[name]}, path)[name]
+    if kind != ("image" if inputs.ndim == 4 else "features") or tuple(inputs.shape[1:]) != input_shape:
+        raise RicnetError(
+            f"{path}: the rows of {name} are of shape {tuple(inputs.shape[1:])}, "
+            f"but the model was trained on {kind} of shape {input_shape}; give it such rows."
+        )
+    return inputs
+
+
+def _read_arrays(path: Path) -> dict[str, Array]:
+    if not path.is_file():
+        raise RicnetError(f"{path} does not exist; give the path of an .npz file.")
+    if not zipfile.is_zipfile(path):
+        raise RicnetError(f"{path} is no whole .npz file; write it with numpy.savez(path, x=..., y=...).")
+    arrays = {}
+    name = ""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            for name in archive.files:
+                arrays[name] = archive[name]
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
+        what = f"the array {name} in {path}" if name else str(path)
+        raise RicnetError(
+            f"{what} cannot be read ({error}); write plain arrays (no dtype=object) with numpy.savez."
+        ) from error
+    wrong = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
+    if wrong:
+        raise RicnetError(f"{path} holds {wrong[0]}, which is no array; write it with numpy.savez(path, x=..., y=...).")
+    return arrays
+
+
+def _find_parts(arrays: dict[str, Array], path: Path) -> list[str]:
+    """Suffixes of the parts present, the training part first."""
+    if {"x", "y"} <= arrays.keys():
+        return [""]
+    needed = ["x_train", "y_train", "x_test", "y_test"]
+    missing = [name for name in needed if name not in arrays]
+    if missing:
+        raise RicnetError(
+            f"{path} holds {_found(arrays)}; needed are x and y, or {', '.join(needed)} "
+            f"(missing: {', '.join(missing)})."
+        )
+    halves = {"x_val", "y_val"} & arrays.keys()
+    if len(halves) == 1:
+        raise RicnetError(f"{path} holds {halves.pop()} but not its other half; give both x_val and y_val or neither.")
+    return ["_train", "_test", *(["_val"] if halves else [])]
+
+
+def _found(arrays: dict[str, Array]) -> str:
+    return f"the arrays {listed(sorted(arrays), 10)}" if arrays else "no arrays"
+
+
+def _read_inputs(arrays: dict[str, Array], path: Path) -> dict[str, Num[Tensor, "n ..."]]:
+    for name, array in arrays.items():
+        if array.dtype.kind not in _NUMBERS:
+            raise RicnetError(f"{path}: {name} is of type {array.dtype}; it must hold numbers.")
+        if array.ndim not in (2, 3, 4) or not array.size:
+            raise RicnetError(
+                f"{path}: {name} is of shape {array.shape}; it must be (rows, columns) for features "
+                "or (rows, height, width[, channels]) for images, and not empty."
+            )
+        _refuse_not_finite(array, f"{path}: {name}")
+    if all(array.ndim == 2 for array in arrays.values()):
+        tensors = {name: _features(array, f"{path}: {name}") for name, array in arrays.items()}
+    else:
+        tensors = _images(arrays, path)
+    if len({tensor.shape[1:] for tensor in tensors.values()}) > 1:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise RicnetError(f"{path}: rows differ in shape between {shapes}; make them equal.")
+    return tensors
+
+
+def _refuse_not_finite(array: Array, what: str) -> None:
+    finite = np.isfinite(array)
+    if finite.all():
+        return
+    first = np.unravel_index(finite.argmin(), array.shape)
+    row, *place = (int(i) for i in first)
+    column = f"column {place[0]}" if len(place) == 1 else f"position {tuple(place)}"
+    raise RicnetError(f"{what} has {array[first]} in row {row}, {column} (counted from 0); fill or remove such values.")
+
+
+def _features(array: Array, what: str) -> Num[Tensor, "n d"]:
+    with np.errstate(over="ignore"):
+        single = array.astype(np.float32)
+    _refuse_not_finite(single, f"{what}, in single precision,")
+    return torch.from_numpy(single)
+
+
+def _images(arrays: dict[str, Array], path: Path) -> dict[str, Num[Tensor, "n c h w"]]:
+    # One scale for all parts: a dark test set must not be brightened by itself.
+    real = [array for array in arrays.values() if array.dtype.kind in "fb"]
+    scale = 255.0 if real and max(array.max() for array in real) <= 1 else 1.0
+    images = {}
+    for name, array in arrays.items():
+        try:
+            pixels = as_bytes(array, scale if array.dtype.kind in "fb" else 1.0) if array.dtype != np.uint8 else array
+        except ValueError as error:
+            raise RicnetError(
+                f"{path}: {name} of shape {array.shape} is read as images, but its values are not in 0..1 or 0..255; "
+                "scale them, or flatten each row to (rows, columns) for features."
+            ) from error
+        images[name] = torch.from_numpy(_channels_first(pixels, f"{path}: {name}"))
+    return images
+
+
+def _channels_first(pixels: Array, what: str) -> Array:
+    """torch's own order wins where both readings are possible."""
+    if pixels.ndim == 3:
+        return np.ascontiguousarray(pixels[:, None])
+    if pixels.ndim == 4 and pixels.shape[1] in (1, 3):
+        return np.ascontiguousarray(pixels)
+    if pixels.ndim == 4 and pixels.shape[3] in (1, 3):
+        return np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))
+    raise RicnetError(
+        f"{what} is of shape {pixels.shape}; images must be (n, h, w), (n, h, w, c) or (n, c, h, w) "
+        "with 1 or 3 channels."
+    )
+
+
+def _read_labels(arrays: dict[str, Array], path: Path) -> tuple[dict[str, Int64[Tensor, "n"]], tuple[str, ...]]:
+    """Numbers 0..K−1 by the sorted order of the values in the training part, which must know every class."""
+    plain = {name: _plain_labels(array, f"{path}: {name}") for name, array in arrays.items()}
+    if len({array.dtype.kind == "U" for array in plain.values()}) > 1:
+        raise RicnetError(f"{path}: some labels are texts and some are numbers; use one kind in {', '.join(plain)}.")
+    train, *others = plain
+    classes = np.unique(plain[train])
+    if len(classes) < 2:
+        raise RicnetError(f"{path}: {train} has one class only, {classes[0]}; a classifier needs at least two.")
+    for name in others:
+        unknown = [str(value) for value in np.setdiff1d(plain[name], classes)]
+        if unknown:
+            raise RicnetError(
+                f"{path}: {name} has classes that {train} lacks: {listed(unknown)}; add rows or remove them."
+            )
+    numbered = {name: torch.from_numpy(np.searchsorted(classes, array)) for name, array in plain.items()}
+    return numbered, tuple(str(value) for value in classes)
+
+
+def _plain_labels(array: Array, what: str) -> Array:
+    """One-dimensional integers or texts."""
+    if array.ndim != 1 or not array.size:
+        raise RicnetError(
+            f"{what} is of shape {array.shape}; it must be one label a row (for one-hot rows: y.argmax(1)), not empty."
+        )
+    if array.dtype.kind == "f":
+        _refuse_fractions(array, what)
+        return array.astype(np.int64)
+    if array.dtype.kind == "S":
+        return np.char.decode(array, "utf-8")
+    if array.dtype.kind not in "biuU":
+        raise RicnetError(f"{what} is of type {array.dtype}; labels must be whole numbers or texts.")
+    return array
+
+
+def _refuse_fractions(array: Array, what: str) -> None:
+    bad: Sequence[int] = np.flatnonzero(~(np.isfinite(array) & (array == np.rint(array)))).tolist()
+    if bad:
+        raise RicnetError(f"{what} has {array[bad[0]]} in row {bad[0]}; labels must be whole numbers or texts.")

@@ -1,0 +1,50 @@
+"""The one form every source of data takes: three splits of tensors, the names of the classes, how to augment."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Int64, Num
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Split:
+    """Labelled examples: uint8 images (n, channels, height, width) or float32 features (n, columns)."""
+
+    inputs: Num[Tensor, "n ..."]
+    labels: Int64[Tensor, "n"]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, rows: Int64[Tensor, "m"]) -> "Split":
+        return Split(self.inputs[rows], self.labels[rows])
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What may be done to a training image without changing its class."""
+
+    crop_padding: int = 0
+    """Pad by this many black pixels, then crop back at a random place; 0 leaves images where they are."""
+    flip: bool = False
+    """Mirror half of the images left to right. Not for digits or letters."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    name: str
+    train: Split
+    val: Split
+    test: Split
+    class_names: tuple[str, ...]
+    augmentation: Augmentation = Augmentation()
+    notes: tuple[str, ...] = ()
+    """What the user should know: files that were skipped, how the splits were made."""
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return tuple(self.train.inputs.shape[1:])
+
+    @property
+    def is_image(self) -> bool:
+        return len(self.input_shape) == 3

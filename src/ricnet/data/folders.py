@@ -1,0 +1,194 @@
+"""A folder of images as data: one subfolder a class, at the top or below train/, val/ and test/."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import TypeVar
+
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+from ricnet.data.dataset import Augmentation, Split
+from ricnet.data.images import find_images, image_form, is_image, read_image
+from ricnet.data.splits import Parts, listed
+from ricnet.errors import RicnetError
+
+LARGEST, SMALLEST = 128, 8
+"""Bounds of the resolution that is chosen from the data."""
+_VAL_NAMES = ("val", "valid", "validation")
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Tree:
+    """Which files belong to which class of which part."""
+
+    parts: dict[str, dict[str, list[Path]]]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(sorted(self.parts["train"]))
+
+    @property
+    def files(self) -> list[Path]:
+        return [path for classes in self.parts.values() for paths in classes.values() for path in paths]
+
+
+def read_folder(folder: Path, resolution: int | None) -> Parts:
+    tree = _survey(folder)
+    _check_classes(tree, folder)
+    shape, broken = _choose_shape(tree.files, resolution, folder)
+    splits = {}
+    for part, classes in tree.parts.items():
+        readable = {name: [path for path in paths if path not in broken] for name, paths in classes.items()}
+        splits[part] = read_split(readable, tree.class_names, shape, broken)
+        if not len(splits[part]):
+            raise RicnetError(f"{folder / part} holds no image that can be read; {_damage(broken, folder)}.")
+    notes = (*tree.notes, *([_damage(broken, folder)] if broken else []))
+    augmentation = Augmentation(crop_padding=min(4, shape[1] // 8))  # no mirroring: left and right may matter
+    return Parts(splits["train"], tree.class_names, splits.get("test"), splits.get("val"), augmentation, notes)
+
+
+def read_split(
+    classes: dict[str, list[Path]],
+    class_names: Sequence[str],
+    shape: tuple[int, int, int],
+    broken: dict[Path, str],
+) -> Split:
+    """Images and labels; files that cannot be read are added to `broken`."""
+    labelled = [(path, class_names.index(name)) for name, paths in classes.items() for path in paths]
+    images: UInt8[Tensor, "n c h w"] = torch.empty((len(labelled), *shape), dtype=torch.uint8)
+    kept = torch.ones(len(labelled), dtype=torch.bool)
+
+    def read(row: int) -> None:
+        path = labelled[row][0]
+        try:
+            images[row] = read_image(path, shape)
+        except RicnetError as error:
+            broken[path] = str(error)
+            kept[row] = False
+
+    _in_threads(read, range(len(labelled)))
+    labels = torch.tensor([label for _, label in labelled], dtype=torch.int64)
+    everything = Split(images, labels)
+    return everything if kept.all() else everything.take(torch.nonzero(kept).flatten())
+
+
+def class_folders(folder: Path) -> dict[str, list[Path]]:
+    """The images of each subfolder, by its name."""
+    return {child.name: find_images(child) for child in _subfolders(folder)}
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    return sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
+
+
+def _survey(folder: Path) -> _Tree:
+    if not folder.is_dir():
+        raise RicnetError(f"{folder} is no folder; give the path of a folder of images.")
+    children = [child.name for child in _subfolders(folder)]
+    _refuse_loose_images(folder, "one subfolder a class")
+    val = next((name for name in _VAL_NAMES if name in children), None)
+    if "train" in children and (not _loose(folder / "train") or set(children) <= {"train", "test", *_VAL_NAMES}):
+        tree = _survey_parts(folder, val, "test" in children)
+    else:
+        tree = _with_empty_noted({"train": class_folders(folder)}, ())
+    if not tree.files:
+        raise RicnetError(f"{folder} holds no images; put them into one subfolder a class.")
+    return tree
+
+
+def _survey_parts(folder: Path, val: str | None, has_test: bool) -> _Tree:
+    places = {"train": "train"} | ({"test": "test"} if has_test else {}) | ({"val": val} if val else {})
+    notes = []
+    if val and not has_test:
+        places = {"train": "train", "test": val}
+        notes.append(f"{val}/ is the test set; the validation rows are cut from train/.")
+    ignored = [f"{child.name}/" for child in _subfolders(folder) if child.name not in places.values()]
+    if ignored:
+        notes.append(f"Beside train/, these folders were not used: {listed(ignored)}.")
+    for place in places.values():
+        _refuse_loose_images(folder / place, f"one subfolder a class below {place}/")
+    parts = {part: class_folders(folder / place) for part, place in places.items()}
+    return _with_empty_noted(parts, tuple(notes))
+
+
+def _with_empty_noted(parts: dict[str, dict[str, list[Path]]], notes: tuple[str, ...]) -> _Tree:
+    empty = sorted({name for classes in parts.values() for name, paths in classes.items() if not paths})
+    if empty:
+        notes = (*notes, f"Folders without images were passed over: {listed(empty)}.")
+    full = {part: {name: paths for name, paths in classes.items() if paths} for part, classes in parts.items()}
+    return _Tree(full, notes)
+
+
+def _loose(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if is_image(path)]
+
+
+def _refuse_loose_images(folder: Path, wanted: str) -> None:
+    loose = _loose(folder)
+    if loose:
+        raise RicnetError(
+            f"{folder} has {len(loose)} images outside of class folders, such as {loose[0].name}; "
+            f"the class of an image is the name of its folder, so arrange them as {wanted}."
+        )
+
+
+def _check_classes(tree: _Tree, folder: Path) -> None:
+    for part, classes in tree.parts.items():
+        if not classes:
+            raise RicnetError(f"{folder}: the {part} part holds no images; put them into one subfolder a class.")
+        unknown = sorted(set(classes) - set(tree.class_names))
+        if unknown:
+            raise RicnetError(
+                f"{folder}: {listed(unknown)} occurs in the {part} part but not in train/; "
+                "add training images of it or remove it."
+            )
+    if len(tree.class_names) < 2:
+        raise RicnetError(f"{folder} has one class only, {tree.class_names[0]!r}; a classifier needs at least two.")
+
+
+def _choose_shape(
+    files: list[Path], resolution: int | None, folder: Path
+) -> tuple[tuple[int, int, int], dict[Path, str]]:
+    """Channels and side that suit the readable files, and the files whose header cannot be read."""
+    broken: dict[Path, str] = {}
+
+    def form(path: Path) -> tuple[int, int, bool] | None:
+        try:
+            return image_form(path)
+        except RicnetError as error:
+            broken[path] = str(error)
+            return None
+
+    forms = [form for form in _in_threads(form, files) if form]
+    if not forms:
+        raise RicnetError(f"{folder} holds no image that can be read; {_damage(broken, folder)}.")
+    channels = 1 if all(grey for _, _, grey in forms) else 3
+    side = resolution or choose_side([(width, height) for width, height, _ in forms])
+    return (channels, side, side), broken
+
+
+def choose_side(sizes: list[tuple[int, int]]) -> int:
+    """The median shorter side within bounds; equal squares keep their size, so that no pixel is resampled."""
+    width, height = sizes[0]
+    if width == height <= LARGEST and len(set(sizes)) == 1:
+        return width
+    return min(max(round(median(min(size) for size in sizes)), SMALLEST), LARGEST)
+
+
+def _damage(broken: dict[Path, str], folder: Path) -> str:
+    names = [str(path.relative_to(folder)) for path in sorted(broken)]
+    return f"{len(names)} files could not be read and were skipped: {listed(names)}"
+
+
+def _in_threads(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
+    # Decoding and resizing release the interpreter's lock.
+    with ThreadPoolExecutor(min(32, (os.cpu_count() or 1) + 4)) as pool:
+        return list(pool.map(function, items))

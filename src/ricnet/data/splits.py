@@ -1,0 +1,80 @@
+"""How rows are divided: stratified, deterministic, every class on both sides."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from ricnet.data.dataset import Augmentation, Dataset, Split
+from ricnet.errors import RicnetError
+
+SEED = 0
+"""Of every split the package makes, so that all runs on a data set share their test and validation rows."""
+TEST_FRACTION = 0.25
+
+
+def split_off(
+    labels: Int64[Tensor, "n"], fraction: float, seed: int
+) -> tuple[Int64[Tensor, "rest"], Int64[Tensor, "taken"]]:
+    """Rows that stay and rows that are taken, each in rising order.
+
+    scikit-learn's train_test_split does not fit: it may leave a small class without a row on one side.
+    """
+    if not 0 < fraction < 1:
+        raise RicnetError(f"The fraction to split off is {fraction}; it must lie between 0 and 1.")
+    rng = np.random.RandomState(seed)  # the one stream numpy promises never to change
+    classes, counts = labels.unique(return_counts=True)
+    # Rounding the running sum keeps the total exact, whatever the sizes of the classes.
+    shares = np.diff(np.rint(fraction * counts.cumsum(0).double().numpy()), prepend=0)
+    taken = []
+    for label, count, share in zip(classes.tolist(), counts.tolist(), shares, strict=True):
+        if count < 2:
+            raise RicnetError(f"Class {label} has one example only; a split needs at least 2 of every class.")
+        rows = np.flatnonzero((labels == label).numpy())
+        taken.append(rng.permutation(rows)[: min(max(int(share), 1), count - 1)])
+    is_taken = torch.zeros(len(labels), dtype=torch.bool)
+    is_taken[torch.from_numpy(np.concatenate(taken))] = True
+    return torch.nonzero(~is_taken).flatten(), torch.nonzero(is_taken).flatten()
+
+
+def cut(rows: Split, fraction: float) -> tuple[Split, Split]:
+    rest, taken = split_off(rows.labels, fraction, SEED)
+    return rows.take(rest), rows.take(taken)
+
+
+def require_rows(labels: Int64[Tensor, "n"], class_names: Sequence[str], needed: int, where: str) -> None:
+    """Refuse a class too small to appear in every split, by its name and before any split is made."""
+    counts = torch.bincount(labels, minlength=len(class_names)).tolist()
+    small = [f"{name!r} ({count})" for name, count in zip(class_names, counts, strict=True) if count < needed]
+    if small:
+        raise RicnetError(
+            f"{where}: every class needs at least {needed} examples to be split, "
+            f"but too few are in {listed(small)}; add examples or remove the class."
+        )
+
+
+def listed(items: Sequence[str], most: int = 5) -> str:
+    rest = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + rest
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a source holds; the splits it lacks are cut from `train`."""
+
+    train: Split
+    class_names: tuple[str, ...]
+    test: Split | None = None
+    val: Split | None = None
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    notes: tuple[str, ...] = ()
+
+    def dataset(self, name: str, val_fraction: float) -> Dataset:
+        missing = (self.test is None) + (self.val is None)
+        require_rows(self.train.labels, self.class_names, 1 + missing, name)
+        train, test = (self.train, self.test) if self.test is not None else cut(self.train, TEST_FRACTION)
+        train, val = (train, self.val) if self.val is not None else cut(train, val_fraction)
+        return Dataset(name, train, val, test, self.class_names, self.augmentation, self.notes)

@@ -1,0 +1,76 @@
+import pytest
+import torch
+import torch.nn.functional as F
+
+from ricnet.data import Augmentation, augment, epoch_order
+
+IMAGE = torch.arange(1, 2 * 5 * 6 + 1, dtype=torch.uint8).reshape(2, 5, 6)  # every pixel differs, none is black
+
+
+def windows(pad: int, flip: bool) -> set[bytes]:
+    """Every image that augmentation may make, by the plain definition: mirror, pad, crop."""
+    padded = [F.pad(image, (pad, pad, pad, pad)) for image in [IMAGE, *([IMAGE.flip(2)] if flip else [])]]
+    places = [(row, column) for row in range(2 * pad + 1) for column in range(2 * pad + 1)]
+    return {p[:, r : r + 5, c : c + 6].contiguous().numpy().tobytes() for p in padded for r, c in places}
+
+
+@pytest.mark.parametrize(("pad", "flip"), [(2, False), (0, True), (2, True)])
+def test_the_windows_that_occur_are_exactly_those_that_may(pad: int, flip: bool) -> None:
+    torch.manual_seed(0)
+    made = augment(IMAGE.expand(2000, -1, -1, -1), Augmentation(pad, flip))
+    assert made.dtype == torch.uint8
+    assert {image.numpy().tobytes() for image in made} == windows(pad, flip)
+
+
+def test_images_of_a_batch_are_not_mixed_up() -> None:
+    images = torch.arange(1, 9, dtype=torch.uint8)[:, None, None, None].expand(8, 3, 9, 9)
+    made = augment(images, Augmentation(4, True))
+    assert torch.equal(made.amax((1, 2, 3)), images[:, 0, 0, 0])
+
+
+def test_half_of_the_images_are_mirrored() -> None:
+    torch.manual_seed(0)
+    made = augment(IMAGE.expand(4000, -1, -1, -1), Augmentation(flip=True))
+    assert (made == IMAGE).all((1, 2, 3)).double().mean() == pytest.approx(0.5, abs=0.04)
+
+
+def test_without_augmentation_the_same_tensor_comes_back() -> None:
+    batch = IMAGE[None]
+    assert augment(batch, Augmentation()) is batch
+
+
+def test_augmentation_follows_the_default_generator() -> None:
+    batch = IMAGE.expand(64, -1, -1, -1)
+    made = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        made.append(augment(batch, Augmentation(2, True)))
+    assert torch.equal(made[0], made[1])
+    assert not torch.equal(made[0], made[2])
+
+
+def test_orders_are_permutations_and_all_different() -> None:
+    orders = {(seed, epoch): epoch_order(50, seed, epoch) for seed in range(6) for epoch in range(6)}
+    for order in orders.values():
+        assert torch.equal(order.sort().values, torch.arange(50))
+    assert len({tuple(order.tolist()) for order in orders.values()}) == 36
+
+
+def test_an_order_depends_on_nothing_else() -> None:
+    torch.manual_seed(1)
+    first = epoch_order(30, 3, 5)
+    torch.manual_seed(2)
+    assert torch.equal(first, epoch_order(30, 3, 5))
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_augmentation_on_the_gpu_never_waits_for_the_host() -> None:
+    batch = IMAGE.expand(2000, -1, -1, -1).cuda()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        made = augment(batch, Augmentation(2, True))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert {image.numpy().tobytes() for image in made.cpu()} == windows(2, True)

@@ -1,0 +1,113 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from ricnet.data import find_images, read_image
+from ricnet.errors import RicnetError
+
+from .samples import save_image
+
+GRADIENT = np.linspace(0, 255, 64).astype(np.uint8).reshape(8, 8)
+
+
+def test_an_image_of_the_right_size_keeps_every_pixel(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    read = read_image(tmp_path / "a.png", (3, 8, 8))
+    assert read.dtype == torch.uint8
+    assert np.array_equal(read.permute(1, 2, 0).numpy(), pixels)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I", "I;16", "F", "YCbCr"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_every_mode_is_read(tmp_path: Path, mode: str, channels: int) -> None:
+    suffix = {"CMYK": "jpg", "YCbCr": "jpg", "F": "tif", "I": "tif"}.get(mode, "png")
+    grey = Image.fromarray(GRADIENT)
+    image = Image.fromarray(GRADIENT.astype(np.uint16) * 257) if mode == "I;16" else None
+    if mode == "I":
+        image = Image.fromarray(GRADIENT.astype(np.int32) * 257)
+    (image or grey.convert("RGB").convert(mode)).save(tmp_path / f"a.{suffix}")
+    read = read_image(tmp_path / f"a.{suffix}", (channels, 8, 8))
+    assert read.shape == (channels, 8, 8)
+    if mode not in ("1", "P"):
+        assert (read.int() - torch.from_numpy(GRADIENT).int()).abs().max() <= 12  # JPEG loses a little
+
+
+def test_transparent_pixels_are_seen_on_white(tmp_path: Path) -> None:
+    image = Image.new("RGBA", (4, 4), (0, 0, 0, 0))
+    image.putpixel((1, 2), (200, 10, 30, 255))
+    image.save(tmp_path / "a.png")
+    read = read_image(tmp_path / "a.png", (3, 4, 4))
+    assert read[:, 0, 0].tolist() == [255, 255, 255]
+    assert read[:, 2, 1].tolist() == [200, 10, 30]
+
+
+def test_a_transparent_palette_is_seen_on_white(tmp_path: Path) -> None:
+    image = Image.new("P", (4, 4), 1)
+    image.putpalette([0, 0, 0, 200, 10, 30])
+    image.putpixel((0, 0), 0)
+    image.save(tmp_path / "a.png", transparency=0)
+    read = read_image(tmp_path / "a.png", (3, 4, 4))
+    assert read[:, 0, 0].tolist() == [255, 255, 255]
+    assert read[:, 1, 1].tolist() == [200, 10, 30]
+
+
+def test_the_camera_s_rotation_is_undone(tmp_path: Path) -> None:
+    image = Image.new("RGB", (20, 10))
+    image.paste((255, 255, 255), (0, 0, 10, 10))  # the left half is white
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn by 90° clockwise to view: left becomes top
+    image.save(tmp_path / "a.png", exif=exif)
+    read = read_image(tmp_path / "a.png", (1, 20, 10))
+    assert read[0, :9].min() == 255
+    assert read[0, 11:].max() == 0
+
+
+def test_the_shorter_side_fits_and_the_centre_stays(tmp_path: Path) -> None:
+    image = Image.new("L", (40, 10))
+    image.paste(255, (15, 0, 25, 10))
+    image.save(tmp_path / "a.png")
+    assert read_image(tmp_path / "a.png", (1, 5, 5)).min() > 230
+
+
+def test_large_jpegs_are_read_as_well_as_small_ones(tmp_path: Path) -> None:
+    ramp = np.tile(np.linspace(0, 255, 800), (600, 1)).astype(np.uint8)
+    Image.fromarray(ramp).save(tmp_path / "a.jpg", quality=95)
+    read = read_image(tmp_path / "a.jpg", (1, 16, 16)).double()
+    expected = 255 * (100 + (torch.arange(16) + 0.5) * 600 / 16) / 800
+    assert (read[0].mean(0) - expected).abs().max() < 3
+
+
+@pytest.mark.parametrize("content", [b"", b"no image", b"\x89PNG\r\n\x1a\n"])
+def test_damaged_files_are_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "bad.png").write_bytes(content)
+    with pytest.raises(RicnetError, match=r"bad\.png is no image"):
+        read_image(tmp_path / "bad.png", (3, 8, 8))
+
+
+def test_a_cut_off_file_is_named(tmp_path: Path) -> None:
+    path = save_image(tmp_path / "cut.jpg", (64, 64))
+    path.write_bytes(path.read_bytes()[:-500])
+    with pytest.raises(RicnetError, match=r"cut\.jpg is no image"):
+        read_image(path, (3, 8, 8))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RicnetError, match=r"absent\.png does not exist"):
+        read_image(tmp_path / "absent.png", (3, 8, 8))
+
+
+def test_a_decompression_bomb_is_refused(tmp_path: Path) -> None:
+    Image.new("1", (16000, 12000)).save(tmp_path / "bomb.png")  # 192 million pixels in a few kilobytes
+    with pytest.raises(RicnetError, match=r"bomb\.png .*decompression bomb"):
+        read_image(tmp_path / "bomb.png", (1, 8, 8))
+
+
+def test_images_are_found_below_in_order_and_hidden_ones_are_not(tmp_path: Path) -> None:
+    for name in ("b/2.JPG", "b/1.png", "a/x/3.webp", ".hidden/4.png", "b/.5.png"):
+        save_image(tmp_path / name)
+    (tmp_path / "b" / "notes.txt").write_text("no image")
+    assert [str(path.relative_to(tmp_path)) for path in find_images(tmp_path)] == ["a/x/3.webp", "b/1.png", "b/2.JPG"]
