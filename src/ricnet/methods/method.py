@@ -23,6 +23,13 @@ Network = TypeVar("Network", bound=nn.Module)
 @dataclass(frozen=True)
 class Method(ABC, Generic[Network]):
     name: ClassVar[str]
+    paper_epochs: ClassVar[int] = 300
+    """How long the paper trains it."""
+
+    @classmethod
+    def fast(cls, rows: int, classes: int) -> "Method[Network]":
+        """Our own choice of hyper-parameters for this much training data and this many classes."""
+        return cls()
 
     @abstractmethod
     def build(self, backbone: Backbone, classes: int) -> Network:

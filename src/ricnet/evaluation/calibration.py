@@ -1,0 +1,47 @@
+"""Do the probabilities mean what they say? Everything here works on plain vectors, in float64."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+BINS = 15
+
+
+class Bins(NamedTuple):
+    """Predictions grouped by confidence into equal-width bins ((m − 1)/M, m/M]."""
+
+    size: Float[Tensor, "bins"]
+    confidence: Float[Tensor, "bins"]
+    """Mean confidence of each bin; NaN where it is empty."""
+    accuracy: Float[Tensor, "bins"]
+    """Share of right answers in each bin; NaN where it is empty."""
+
+
+def bin_index(confidence: Float[Tensor, "*n"], bins: int = BINS) -> Int64[Tensor, "*n"]:
+    """Bin m, from 0, holds ((m)/M, (m + 1)/M]; 0 itself falls into the first."""
+    return ((confidence.double() * bins).ceil().long() - 1).clamp(0, bins - 1)
+
+
+def bin_by_confidence(confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"], bins: int = BINS) -> Bins:
+    index = bin_index(confidence, bins)
+    size = torch.bincount(index, minlength=bins).double()
+    total_confidence = torch.bincount(index, confidence.double(), bins)
+    total_correct = torch.bincount(index, correct.double(), bins)
+    return Bins(size, total_confidence / size, total_correct / size)
+
+
+def expected_calibration_error(confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"], bins: int = BINS) -> float:
+    """ECE of Section 2: Σ_m |B_m|/n · |acc(B_m) − conf(B_m)|."""
+    size, mean_confidence, accuracy = bin_by_confidence(confidence, correct, bins)
+    gaps = (accuracy - mean_confidence).abs().nan_to_num(0.0)
+    return float((size * gaps).sum() / size.sum())
+
+
+def classwise_calibration_error(
+    beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"], bins: int = BINS
+) -> float:
+    """The same asked of each class's probability against how often that class is true, averaged over the classes."""
+    errors = [expected_calibration_error(beliefs[:, k], labels == k, bins) for k in range(beliefs.shape[1])]
+    return sum(errors) / len(errors)

@@ -1,0 +1,153 @@
+"""Run a method over a split and say how good it is: the numbers of evaluation.json."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
+
+from ricnet.core.mdp import log_scores, normalized_return
+from ricnet.core.trajectory import Trajectory
+from ricnet.data import Split
+from ricnet.evaluation import calibration, selection
+from ricnet.methods import Method
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is kept of the trajectories of a whole split: all beliefs at the halt, a summary of those at each step."""
+
+    log_beliefs: Float[Tensor, "n classes"]
+    labels: Int64[Tensor, "n"]
+    halt_step: Int64[Tensor, "n"]
+    cell_evaluations: Int64[Tensor, "n"]
+    step_scores: Float[Tensor, "steps n"]
+    """log a_{t,y}."""
+    step_confidence: Float[Tensor, "steps n"]
+    step_correct: Bool[Tensor, "steps n"]
+
+    @classmethod
+    def of(cls, path: Trajectory, labels: Int64[Tensor, "n"]) -> "Outcome":
+        confidence, answer = path.log_beliefs.max(-1)
+        return cls(
+            path.final,
+            labels,
+            path.halt_step,
+            path.cell_evaluations,
+            log_scores(path.log_beliefs, labels),
+            confidence.exp(),
+            answer == labels,
+        )
+
+    @classmethod
+    def join(cls, parts: "list[Outcome]") -> "Outcome":
+        """Examples are the last axis everywhere but in the beliefs."""
+        fields = {name: [getattr(part, name).cpu() for part in parts] for name in cls.__dataclass_fields__}
+        return cls(**{name: torch.cat(f, 0 if name == "log_beliefs" else -1) for name, f in fields.items()})
+
+
+@torch.no_grad()
+def observe(
+    method: Method[Any], model: nn.Module, split: Split, batch_size: int = 1024, max_steps: int | None = None
+) -> Outcome:
+    """Refine every example of a split, all steps, in eval mode."""
+    was_training = model.training
+    model.eval()
+    device = next(model.parameters()).device
+    parts = []
+    for start in range(0, len(split), batch_size):
+        inputs = split.inputs[start : start + batch_size].to(device)
+        labels = split.labels[start : start + batch_size].to(device)
+        parts.append(Outcome.of(method.refine(model, inputs, max_steps), labels))
+    model.train(was_training)
+    return Outcome.join(parts)
+
+
+def summarize(outcome: Outcome) -> dict[str, float]:
+    """The few numbers a validation round needs."""
+    log_beliefs, labels = outcome.log_beliefs.double(), outcome.labels
+    confidence, answer = log_beliefs.max(-1)
+    score = log_scores(log_beliefs, labels)
+    correct = answer == labels
+    return {
+        "accuracy": float(correct.double().mean()),
+        "ece": calibration.expected_calibration_error(confidence.exp(), correct),
+        "nll": -float(score.mean()),
+        "mean_confidence": float(confidence.exp().mean()),
+        "normalized_return": float(normalized_return(score, log_beliefs.shape[1]).mean()),
+        "mean_steps": float(outcome.halt_step.double().mean()),
+    }
+
+
+def report(outcome: Outcome) -> dict[str, Any]:
+    """One split's entry in evaluation.json."""
+    log_beliefs, labels = outcome.log_beliefs.double(), outcome.labels
+    beliefs = log_beliefs.exp()
+    confidence, answer = beliefs.max(-1)
+    correct = answer == labels
+    steps = outcome.halt_step.double()
+    truth = torch.nn.functional.one_hot(labels, beliefs.shape[1])
+    summary = summarize(outcome)
+    return summary | {
+        "ece_bins": calibration.BINS,
+        "ece_classwise": calibration.classwise_calibration_error(beliefs, labels),
+        "ece_signed": summary["mean_confidence"] - summary["accuracy"],
+        "brier": float((beliefs - truth).square().sum(-1).mean()),
+        "mean_steps_correct": _mean(steps[correct]),
+        "mean_steps_wrong": _mean(steps[~correct]),
+        "mean_cell_evaluations": float(outcome.cell_evaluations.double().mean()),
+        "aurc": selection.area_under_risk_coverage(confidence, correct),
+        "auroc": selection.correctness_auroc(confidence, correct),
+        "n": len(labels),
+        "per_step": _per_step(outcome),
+        "reliability": _reliability(confidence, correct),
+        "halting": _halting(outcome.halt_step, correct, len(outcome.step_scores)),
+    }
+
+
+def _mean(values: Float[Tensor, "n"]) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _per_step(outcome: Outcome) -> list[dict[str, float | int]]:
+    """Every example's belief after each step, as if none had halted before."""
+    rows: list[dict[str, float | int]] = []
+    for step, (scores, confidence, correct) in enumerate(
+        zip(outcome.step_scores.double(), outcome.step_confidence.double(), outcome.step_correct, strict=True), 1
+    ):
+        rows.append(
+            {
+                "step": step,
+                "accuracy": float(correct.double().mean()),
+                "ece": calibration.expected_calibration_error(confidence, correct),
+                "nll": -float(scores.mean()),
+                "mean_confidence": float(confidence.mean()),
+            }
+        )
+    return rows
+
+
+def _reliability(confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"]) -> list[dict[str, float | int | None]]:
+    bins = calibration.bin_by_confidence(confidence, correct)
+    return [
+        {
+            "lower": m / calibration.BINS,
+            "upper": (m + 1) / calibration.BINS,
+            "n": int(bins.size[m]),
+            "accuracy": _finite(bins.accuracy[m]),
+            "confidence": _finite(bins.confidence[m]),
+        }
+        for m in range(calibration.BINS)
+    ]
+
+
+def _halting(halt_step: Int64[Tensor, "n"], correct: Bool[Tensor, "n"], steps: int) -> list[dict[str, int]]:
+    right = torch.bincount(halt_step[correct], minlength=steps + 1)
+    wrong = torch.bincount(halt_step[~correct], minlength=steps + 1)
+    return [{"step": s, "correct": int(right[s]), "wrong": int(wrong[s])} for s in range(1, steps + 1)]
+
+
+def _finite(value: Float[Tensor, ""]) -> float | None:
+    return None if math.isnan(value) else float(value)
