@@ -31,8 +31,8 @@ def save_examples(method: Method[Any], model: nn.Module, split: Split, outcome: 
     device = next(model.parameters()).device
     trajectory = method.refine(model.eval(), chosen.inputs.to(device))
     arrays: dict[str, Tensor] = {
-        "inputs": chosen.inputs,
-        "labels": chosen.labels,
+        "x": chosen.inputs,
+        "y": chosen.labels,
         "log_beliefs": trajectory.log_beliefs,
         "halt_step": trajectory.halt_step,
     }

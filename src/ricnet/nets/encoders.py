@@ -25,15 +25,13 @@ TINY_IMAGE = 16
 @dataclass(frozen=True)
 class EncoderOptions:
     encoder: str = "auto"
-    """Network that embeds the input: resnet10, resnet18, resnet34, conv, mlp, or auto (mlp for tables, conv up to
-    16 pixels, resnet18 above)."""
+    """resnet10, resnet18, resnet34, conv, mlp, or auto: mlp for tables, conv up to 16 pixels, resnet18 above."""
     width: float = 1.0
     """Multiplies every layer's width. Raise it for accuracy, lower it for speed; the thought grows with it."""
     activation: Literal["relu", "silu"] = "relu"
     """Non-linearity of the encoder; the paper swept both."""
     stem: Literal["auto", "small", "original"] = "auto"
-    """First layer of a ResNet: small (3×3 at stride 1, no pooling; auto up to 64 pixels) or the original 7×7 with
-    pooling."""
+    """First layer of a ResNet: small (3×3, stride 1, no pooling; auto up to 64 pixels) or original (7×7, pooling)."""
 
 
 Builder = Callable[[EncoderOptions, tuple[int, ...]], nn.Module]

@@ -1,0 +1,1 @@
+"""The doors: command line (later scikit-learn, ONNX, hub and server too)."""

@@ -1,0 +1,60 @@
+"""`ric`: finds the command, runs it, and turns what the user can mend into one sentence and exit code 2."""
+
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+
+from ricnet.errors import RicnetError
+from ricnet.version import __version__
+
+COMMANDS = {
+    "train": "train a classifier: on digits, a named data set, a folder of images or an .npz file",
+    "evaluate": "accuracy, calibration and steps of a trained run, on its data or on other data",
+    "predict": "classify images or arrays; --trace shows the belief after every step",
+    "report": "one HTML page about a run, or comparing several",
+    "data": "list, fetch and check the named data sets",
+}
+
+HELP = f"""\
+ric {__version__}: classifiers that refine a belief step by step, stop by themselves, and are calibrated.
+
+usage: ric COMMAND [OPTIONS]
+
+{chr(10).join(f"  {name:<10}{text}" for name, text in COMMANDS.items())}
+
+Start here:
+  ric train                                         learn scikit-learn's digits: a minute or two on a laptop
+  ric predict runs/digits-ric-seed0 runs/digits-ric-seed0/examples.npz --trace
+  ric COMMAND --help                                what each command can do
+"""
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    arguments = list(sys.argv[1:] if args is None else args)
+    try:
+        _dispatch(arguments)
+    except RicnetError as error:
+        Console(stderr=True).print(f"[bold red]ric:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output has seen enough, as with `| head`
+        sys.stderr.close()
+
+
+def _dispatch(arguments: list[str]) -> None:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(HELP, end="")
+    elif arguments[0] == "--version":
+        print(f"ric {__version__}")
+    elif arguments[0] in COMMANDS:
+        # Imported here, so that help and typing errors do not wait for torch.
+        importlib.import_module(f"ricnet.apps.commands.{arguments[0]}").main(arguments[1:])
+    else:
+        close = difflib.get_close_matches(arguments[0], COMMANDS, n=1)
+        meant = f"did you mean {close[0]}?" if close else f"choose one of: {', '.join(COMMANDS)}."
+        raise RicnetError(f"{arguments[0]!r} is not a command; {meant}")

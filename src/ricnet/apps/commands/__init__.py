@@ -1,0 +1,1 @@
+"""One file per command of `ric`; each has a `main(arguments)`."""

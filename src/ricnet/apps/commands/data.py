@@ -1,0 +1,79 @@
+"""ric data: the named data sets, what is here of them, and where to get them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.table import Table
+
+from ricnet.apps.commands.parsing import parse
+from ricnet.data import check_dataset, get_dataset, list_datasets
+from ricnet.data.sources import data_folder
+from ricnet.errors import RicnetError
+
+
+@dataclass(frozen=True)
+class Data:
+    """list what there is, get (download) a data set, or check its files against their published checksums."""
+
+    action: tyro.conf.Positional[Literal["list", "get", "check"]] = "list"
+    """What to do."""
+    name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None
+    """Which data set, for get and check."""
+    data_dir: Path | None = None
+    """Where data sets lie; by default $RICNET_DATA, else the user's cache folder."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    options: Data = parse(Data, arguments, "data")
+    if options.action == "list":
+        _list(options.data_dir)
+    elif options.name is None:
+        raise RicnetError(f"ric data {options.action} needs the name of a data set; ric data list shows them.")
+    elif options.action == "get":
+        _get(options.name, options.data_dir)
+    else:
+        _check(options.name, options.data_dir)
+
+
+def _list(folder: Path | None) -> None:
+    table = Table("name", "what it is", "here", box=None, padding=(0, 2, 0, 0))
+    for listing in list_datasets(folder):
+        table.add_row(listing.name, listing.title, "yes" if listing.present else "no: ric data get " + listing.name)
+    Console().print(table)
+    Console(stderr=True).print(f"data folder: {data_folder(folder)}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _get(name: str, folder: Path | None) -> None:
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        tasks = {}
+
+        def show(file: str, done: int, total: int | None) -> None:
+            if file not in tasks:
+                tasks[file] = bar.add_task(file, total=total)
+            bar.update(tasks[file], completed=done, total=total)
+
+        listing = get_dataset(name, folder, show)
+    for file in listing.files:
+        print(f"{file.name}: {file.path}")
+    if not listing.files:
+        print(f"{name} needs no files.")
+
+
+def _check(name: str, folder: Path | None) -> None:
+    check = check_dataset(name, folder)
+    for file in check.files:
+        print(f"{file.name}: {file.checksum} ({file.path})")
+    print(f"input shape: {check.input_shape}")
+    for part, summary in check.splits.items():
+        counts = summary.class_counts.values()
+        print(f"{part}: {summary.rows:,} rows, {min(counts):,} to {max(counts):,} a class ({len(counts)} classes)")
+    for note in check.notes:
+        print(f"note: {note}")
+    if any(file.checksum == "differs" for file in check.files):
+        raise RicnetError(f"a file of {name} is not the published one; delete it and run: ric data get {name}")

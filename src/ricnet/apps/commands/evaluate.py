@@ -1,0 +1,121 @@
+"""ric evaluate: how good a trained run is, perhaps on other data, with fewer steps or another readout."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from ricnet.apps.commands.parsing import parse
+from ricnet.data import Dataset
+from ricnet.data import load as load_data
+from ricnet.errors import RicnetError
+from ricnet.evaluation.evaluate import observe, report
+from ricnet.training.api import pick_device
+from ricnet.training.classifier import Classifier, load
+
+ROWS = (
+    *("accuracy", "ece", "ece_signed", "nll", "brier", "normalized_return", "mean_confidence"),
+    *("mean_steps", "mean_cell_evaluations", "aurc", "auroc", "n"),
+)
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Measure a trained run on its train, validation and test data, without augmentation."""
+
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Folder that ric train wrote."""
+    data: str | None = None
+    """Other data with the same classes and input shape; by default what the run was trained on."""
+    data_dir: Path | None = None
+    """Where named data sets lie; by default $RICNET_DATA, else the user's cache folder."""
+    max_steps: int | None = None
+    """Stop after this many steps at the latest; by default the method's horizon."""
+    halt_threshold: float | None = None
+    """Stop once the value falls below this (0 as trained). Raise it to stop earlier."""
+    readout: Literal["mean", "mu", "implied"] | None = None
+    """Reported belief: mean (the paper), mu (softmax), implied (what the Dirichlet's optimum implies)."""
+    device: str = "auto"
+    """auto, cpu, cuda …"""
+    json: bool = False
+    """Print everything as JSON, in the form of evaluation.json."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    options: Evaluate = parse(Evaluate, arguments, "evaluate")
+    check_steps(options.max_steps)
+    classifier = adjust(load(options.run, str(pick_device(options.device))), options.halt_threshold, options.readout)
+    dataset = _data_for(classifier, options)
+    entries = {
+        name: report(observe(classifier.method, classifier.model, split, max_steps=options.max_steps))
+        for name, split in (("train", dataset.train), ("val", dataset.val), ("test", dataset.test))
+    }
+    if options.json:
+        print(json.dumps(entries, indent=2, allow_nan=False))
+    else:
+        Console().print(_table(str(options.run), entries))
+
+
+def check_steps(max_steps: int | None) -> None:
+    if max_steps is not None and max_steps < 1:
+        raise RicnetError(f"--max-steps {max_steps} is out of range: at least one step is taken.")
+
+
+def adjust(classifier: Classifier, halt_threshold: float | None, readout: str | None) -> Classifier:
+    """The same weights, halting or answering differently, if the method can."""
+    changes = {"halt_threshold": halt_threshold, "readout": readout}
+    wanted = {name: value for name, value in changes.items() if value is not None}
+    known = {f.name for f in dataclasses.fields(classifier.method)}
+    for name in wanted:
+        if name not in known:
+            raise RicnetError(
+                f"--{name.replace('_', '-')} means nothing to the method {classifier.method.name}; leave it out."
+            )
+    return dataclasses.replace(classifier, method=dataclasses.replace(classifier.method, **wanted))
+
+
+def _data_for(classifier: Classifier, options: Evaluate) -> Dataset:
+    config = classifier.config
+    dataset = load_data(
+        options.data or config.data,
+        data_dir=options.data_dir,
+        resolution=config.resolution,
+        val_fraction=config.val_fraction,
+    )
+    if dataset.input_shape != classifier.input_shape:
+        raise RicnetError(
+            f"{dataset.name} has inputs of shape {dataset.input_shape}; the model reads {classifier.input_shape}."
+        )
+    if dataset.class_names != classifier.class_names:
+        difference = _differing(dataset.class_names, classifier.class_names)
+        raise RicnetError(f"{dataset.name} has other classes than the model: {difference}.")
+    return dataset
+
+
+def _differing(theirs: tuple[str, ...], ours: tuple[str, ...]) -> str:
+    extra, missing = sorted(set(theirs) - set(ours)), sorted(set(ours) - set(theirs))
+    parts = [f"it adds {', '.join(extra[:5])}"] * bool(extra) + [f"it lacks {', '.join(missing[:5])}"] * bool(missing)
+    return " and ".join(parts) or "their order differs"
+
+
+def _table(title: str, entries: dict[str, dict[str, Any]]) -> Table:
+    table = Table("", *entries, title=f"{title} (ECE with {entries['test']['ece_bins']} bins)")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for row in ROWS:
+        table.add_row(row.replace("_", " "), *(_shown(row, entry[row]) for entry in entries.values()))
+    return table
+
+
+def _shown(row: str, value: float | int | None) -> str:
+    if value is None:
+        return "–"
+    if row == "n":
+        return f"{value:,}"
+    return f"{value:.2%}" if row == "accuracy" else f"{value:.4f}" if abs(value) < 1 else f"{value:.2f}"

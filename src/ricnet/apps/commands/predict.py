@@ -1,0 +1,143 @@
+"""ric predict: answers for images and arrays, with the reasoning on request."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+import tyro
+from jaxtyping import Num
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from ricnet.apps.commands.evaluate import adjust, check_steps
+from ricnet.apps.commands.parsing import parse
+from ricnet.core.trajectory import Trajectory
+from ricnet.data import find_images, read_image, read_npz_inputs
+from ricnet.errors import RicnetError
+from ricnet.report.trace import trace_lines
+from ricnet.training.api import pick_device
+from ricnet.training.classifier import Classifier, load
+
+BATCH = 256
+
+
+@dataclass(frozen=True)
+class Predict:
+    """Classify image files, folders of images, or the rows of .npz files (array x). Each input is refined until the
+    model expects nothing more to gain."""
+
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Folder that ric train wrote."""
+    inputs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="INPUT...")]
+    """Image files, folders (searched for images), or .npz files."""
+    max_steps: int | None = None
+    """Stop after this many steps at the latest."""
+    halt_threshold: float | None = None
+    """Stop once the value falls below this (0 as trained). Raise it to stop earlier."""
+    readout: Literal["mean", "mu", "implied"] | None = None
+    """Reported belief: mean (the paper), mu (softmax), implied (what the Dirichlet's optimum implies)."""
+    top: int = 1
+    """How many classes to show for each input."""
+    trace: bool = False
+    """Show the belief after each step as a small bar chart, and where the model stops."""
+    json: bool = False
+    """One JSON object a line: input, answer, confidence, steps, top (and the beliefs of each step with --trace)."""
+    device: str = "auto"
+    """auto, cpu, cuda …"""
+
+
+def main(arguments: Sequence[str]) -> None:
+    options: Predict = parse(Predict, arguments, "predict")
+    check_steps(options.max_steps)
+    if not options.inputs:
+        raise RicnetError("ric predict needs something to classify: image files, a folder or an .npz file.")
+    if options.top < 1:
+        raise RicnetError(f"--top {options.top} is out of range: it must be at least 1.")
+    classifier = adjust(load(options.run, str(pick_device(options.device))), options.halt_threshold, options.readout)
+    names, inputs = _read(options.inputs, classifier)
+    records = []
+    for start in range(0, len(names), BATCH):
+        path = classifier.refine(inputs[start : start + BATCH], options.max_steps, halt=not options.trace)
+        records += [_record(names[start + row], path, row, classifier, options) for row in range(len(path.halt_step))]
+    _show(records, classifier, options)
+
+
+def _read(paths: Sequence[Path], classifier: Classifier) -> tuple[list[str], Num[Tensor, "n ..."]]:
+    """All inputs as one tensor, and what to call each."""
+    is_image = len(classifier.input_shape) == 3
+    names: list[str] = []
+    parts: list[Tensor] = []
+    for path in paths:
+        if path.suffix.lower() == ".npz":
+            rows = read_npz_inputs(path, classifier.input_shape, "image" if is_image else "features")
+            names += [f"{path}[{row}]" for row in range(len(rows))]
+            parts.append(rows)
+        elif not is_image and path.exists():
+            columns = classifier.input_shape[0]
+            raise RicnetError(
+                f"{path}: this model reads rows of {columns} features; give an .npz file with an array x."
+            )
+        else:
+            files = find_images(path) if path.is_dir() else [path]
+            if not files:
+                raise RicnetError(f"{path} holds no images to classify.")
+            names += [str(file) for file in files]
+            parts.append(torch.stack([read_image(file, classifier.input_shape) for file in files]))
+    return names, torch.cat(parts)
+
+
+def _record(name: str, path: Trajectory, row: int, classifier: Classifier, options: Predict) -> dict[str, Any]:
+    beliefs = path.final[row].exp()
+    best = beliefs.topk(min(options.top, len(beliefs)))
+    halt = int(path.halt_step[row])
+    top = [
+        {"class": classifier.class_names[k], "probability": p}
+        for p, k in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+    ]
+    record = {"input": name, "answer": top[0]["class"], "confidence": top[0]["probability"], "steps": halt, "top": top}
+    if options.trace:
+        record["log_beliefs"] = path.log_beliefs[:, row].cpu().numpy()
+        record["values"] = None if path.values is None else path.values[:, row].cpu().numpy()
+    return record
+
+
+def _show(records: list[dict[str, Any]], classifier: Classifier, options: Predict) -> None:
+    if options.json:
+        for record in records:
+            print(json.dumps(_plain(record)))
+    elif options.trace:
+        console = Console()
+        for record in records:
+            console.print(f"\n{_headline(record)}", highlight=False, markup=False, style="bold")
+            top = max(3, options.top)
+            lines = trace_lines(record["log_beliefs"], record["values"], record["steps"], classifier.class_names, top)
+            console.print(lines)
+    else:
+        Console().print(_table(records))
+
+
+def _plain(record: dict[str, Any]) -> dict[str, Any]:
+    """JSON's numbers: beliefs as probabilities, step by step."""
+    plain = {name: value for name, value in record.items() if name not in ("log_beliefs", "values")}
+    if "log_beliefs" in record:
+        plain["beliefs"] = torch.from_numpy(record["log_beliefs"]).exp().tolist()
+        plain["values"] = None if record["values"] is None else record["values"].tolist()
+    return plain
+
+
+def _headline(record: dict[str, Any]) -> str:
+    steps = "1 step" if record["steps"] == 1 else f"{record['steps']} steps"
+    return f"{record['input']}: {record['answer']} ({record['confidence']:.1%}) after {steps}"
+
+
+def _table(records: list[dict[str, Any]]) -> Table:
+    table = Table("input", "answer", "confidence", "steps", box=None, padding=(0, 2, 0, 0))
+    for record in records:
+        answers = "\n".join(str(t["class"]) for t in record["top"])
+        confidences = "\n".join(f"{t['probability']:.1%}" for t in record["top"])
+        table.add_row(record["input"], answers, confidences, str(record["steps"]))
+    return table

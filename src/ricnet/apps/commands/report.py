@@ -1,0 +1,47 @@
+"""ric report: one page about a run, or comparing several."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from ricnet.apps.commands.parsing import parse
+from ricnet.errors import RicnetError
+from ricnet.report.figures import save_figures
+from ricnet.report.page import write_page
+from ricnet.report.runs import read_runs
+from ricnet.report.tables import comparison_markdown, comparison_table
+
+
+@dataclass(frozen=True)
+class Report:
+    """Compare finished runs: a table in the terminal, and a page with reliability diagrams, beliefs over steps, halting
+    and training curves."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")]
+    """Folders that ric train wrote."""
+    out: Path = Path("report.html")
+    """Page to write; a report that is there is replaced."""
+    figures: Path | None = None
+    """Folder for every figure as PNG and PDF."""
+    markdown: bool = False
+    """Print the table as Markdown."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    options: Report = parse(Report, arguments, "report")
+    if not options.runs:
+        raise RicnetError("ric report needs at least one run: give the folders that ric train wrote.")
+    runs = read_runs(options.runs)
+    if options.markdown:
+        print(comparison_markdown(runs))
+    else:
+        Console().print(comparison_table(runs))
+    note = Console(stderr=True)
+    if options.figures:
+        save_figures(runs, options.figures)
+        note.print(f"figures  {options.figures}", highlight=False, markup=False)
+    note.print(f"report   {write_page(runs, options.out)}", highlight=False, markup=False)

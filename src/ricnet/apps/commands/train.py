@@ -1,0 +1,159 @@
+"""ric train: from data to a run folder."""
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+import tyro
+from rich.console import Console
+
+from ricnet.apps.commands.parsing import parse
+from ricnet.data import load as load_data
+from ricnet.errors import RicnetError
+from ricnet.methods import Method
+from ricnet.nets.encoders import EncoderOptions
+from ricnet.report.page import write_page
+from ricnet.report.runs import read_run
+from ricnet.report.tables import comparison_table
+from ricnet.training.api import default_folder, facts, pick_device, run
+from ricnet.training.classifier import read_config
+from ricnet.training.config import Config, Optimization, from_json
+from ricnet.training.interruption import Interrupted
+from ricnet.training.presets import TYPICAL, preset
+from ricnet.training.run_folder import RunFolder
+
+Hyper = TypeVar("Hyper", bound=Method[Any])
+
+
+@dataclass(frozen=True)
+class Train(Generic[Hyper]):
+    """Train a classifier. `ric train` alone learns scikit-learn's digits; `ric train DIR` your own folder of images,
+    one subfolder a class. Settings not given come from the preset, scaled to the data; those shown here are for
+    50,000 images of 10 classes. `ric train --method supervised --help` shows another method's settings."""
+
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = "digits"
+    """What to learn: a name (ric data list), a folder of images (a subfolder a class), or an .npz file (x, y)."""
+    method: str = "ric"
+    """ric (the paper), or supervised (cross-entropy in one pass)."""
+    preset: Literal["fast", "paper"] = "fast"
+    """fast: minutes on a GPU; paper: the paper's own settings, 2000 epochs."""
+    seed: int = 0
+    """Fixes initial weights, order of the data, augmentation and exploration. Splits do not depend on it."""
+    out: Path | None = None
+    """Folder of the run; by default runs/DATA-METHOD-seedN."""
+    resume: bool = False
+    """Go on where an interrupted run stopped, exactly as if it never had."""
+    overwrite: bool = False
+    """Replace a run that is already there."""
+    device: str = "auto"
+    """auto (a GPU if there is one), cpu, cuda, cuda:1 …"""
+    data_dir: Path | None = None
+    """Where named data sets lie; by default $RICNET_DATA, else the user's cache folder."""
+    resolution: int | None = None
+    """Side in pixels that images are resized to; by default chosen from the data."""
+    val_fraction: float = 0.1
+    """Share of the training data kept aside to choose the best epoch."""
+    checkpoint_seconds: float = 60.0
+    """Save the state at least this often; 0 saves after every update."""
+    hyper: Hyper = dataclasses.field(default=tyro.MISSING)
+    network: EncoderOptions = dataclasses.field(default_factory=EncoderOptions)
+    optimization: Optimization = dataclasses.field(default_factory=Optimization)
+
+
+def main(arguments: Sequence[str]) -> None:
+    options = _parse(arguments, _preset_for(arguments, TYPICAL))
+    folder = RunFolder(options.out or default_folder(_config(options)))
+    if options.resume:
+        stored = from_json(read_config(folder.path).get("config"), str(folder.config))
+        options = _parse(arguments, stored)
+        _refuse_changes(stored, _config(options))
+    else:
+        folder.refuse_if_taken(options.overwrite)
+    device = pick_device(options.device)
+    dataset = load_data(
+        options.data, data_dir=options.data_dir, resolution=options.resolution, val_fraction=options.val_fraction
+    )
+    console = Console(stderr=True)
+    for note in dataset.notes:
+        console.print(f"note: {note}", highlight=False, markup=False)
+    if not options.resume:
+        options = _parse(arguments, _preset_for(arguments, facts(dataset)))
+    try:
+        run(
+            _config(options),
+            dataset,
+            folder,
+            device,
+            overwrite=options.overwrite,
+            resume=options.resume,
+            checkpoint_seconds=options.checkpoint_seconds,
+        )
+    except Interrupted as stop:
+        console.print(str(stop), highlight=False, markup=False, soft_wrap=True)
+        sys.exit(130)
+    _present(folder)
+
+
+def _preset_for(arguments: Sequence[str], known: Any) -> Config:
+    """The method decides which flags there are, so it is read first."""
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    first.add_argument("--method", default="ric")
+    first.add_argument("--preset", default="fast")
+    try:
+        chosen, _ = first.parse_known_args(list(arguments))
+    except argparse.ArgumentError as error:
+        raise RicnetError(f"{error}; see ric train --help.") from None
+    return preset(chosen.preset, chosen.method, known)
+
+
+def _parse(arguments: Sequence[str], config: Config) -> Train[Any]:
+    """Read the flags over a configuration's settings."""
+    default = Train(
+        data=config.data,
+        method=config.method.name,
+        preset=config.preset,  # type: ignore[arg-type]
+        seed=config.seed,
+        resolution=config.resolution,
+        val_fraction=config.val_fraction,
+        hyper=config.method,
+        network=config.network,
+        optimization=config.optimization,
+    )
+    options: Train[Any] = parse(Train[type(config.method)], arguments, "train", default)  # type: ignore[misc]
+    return options
+
+
+def _config(options: Train[Any]) -> Config:
+    return Config(
+        options.data,
+        options.preset,
+        options.seed,
+        options.resolution,
+        options.val_fraction,
+        options.hyper,
+        options.network,
+        options.optimization,
+    )
+
+
+def _refuse_changes(stored: Config, wanted: Config) -> None:
+    if wanted != stored:
+        names = [f.name for f in dataclasses.fields(Config) if getattr(wanted, f.name) != getattr(stored, f.name)]
+        raise RicnetError(
+            f"--resume goes on with the settings the run began with, but the flags change its {' and '.join(names)}; "
+            "leave them out."
+        )
+
+
+def _present(folder: RunFolder) -> None:
+    """What the user gets to see at the end: the result, and what to do next."""
+    record = read_run(folder.path)
+    write_page([record], folder.report)
+    console = Console()
+    console.print(comparison_table([record]))
+    console.print(f"\nreport   {folder.report}", highlight=False, markup=False)
+    console.print(f"look     ric predict {folder.path} {folder.examples} --trace", highlight=False, markup=False)

@@ -1,0 +1,214 @@
+"""What a run left behind, read back and checked: the only file of the report that opens a run's folder."""
+
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Integer, Num
+
+from ricnet.errors import RicnetError
+
+METHOD_NAMES = {
+    "ric": "RIC",
+    "supervised": "SL",
+    "act": "ACT",
+    "pondernet": "PonderNet",
+    "anytime": "Anytime",
+}
+NEEDED = (
+    *("accuracy", "ece", "ece_bins", "nll", "brier", "mean_confidence", "mean_steps", "n"),
+    *("per_step", "reliability", "halting"),
+)
+NO_DIFFERENCE = {"out", "resume", "data_dir"}  # where a run's files lie says nothing about the classifier
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A few test examples with everything the classifier believed about them on its way to an answer."""
+
+    inputs: Num[np.ndarray, "m ..."]
+    labels: Integer[np.ndarray, "m"]
+    log_beliefs: Float[np.ndarray, "steps m classes"]
+    values: Float[np.ndarray, "steps m"] | None
+    """values[n] is asked after n steps; the first negative one from n = 1 on ends the refinement there."""
+    halt_step: Integer[np.ndarray, "m"]
+
+    @property
+    def answers(self) -> Integer[np.ndarray, "m"]:
+        final = self.log_beliefs[self.halt_step - 1, np.arange(len(self.labels))]
+        return np.asarray(final.argmax(axis=-1))
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    path: Path
+    label: str
+    """What tables and legends call this run; unique among the runs of one report."""
+    version: str
+    config: dict[str, Any]
+    data: dict[str, Any]
+    hardware: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    evaluation: dict[str, Any]
+    examples: Examples | None
+
+    @property
+    def method(self) -> str:
+        name = str(self.config["method"]["name"])
+        return METHOD_NAMES.get(name, name)
+
+    @property
+    def data_name(self) -> str:
+        return str(self.config["data"])
+
+    @property
+    def class_names(self) -> list[str]:
+        return [str(name) for name in self.data["class_names"]]
+
+    @property
+    def test(self) -> dict[str, Any]:
+        split: dict[str, Any] = self.evaluation["test"]
+        return split
+
+    @property
+    def iterative(self) -> bool:
+        return len(self.test["per_step"]) > 1
+
+
+def read_run(folder: str | Path) -> RunRecord:
+    folder = Path(folder)
+    header = _read_header(folder)
+    if not (folder / "evaluation.json").is_file():
+        raise RicnetError(f"The run {folder} is not finished: `ric train --out {folder} --resume` goes on with it.")
+    config = header["config"]
+    name = str(config["method"]["name"])
+    return RunRecord(
+        path=folder,
+        label=METHOD_NAMES.get(name, name),
+        version=str(header.get("ricnet", "unknown")),
+        config=config,
+        data=header["data"],
+        hardware=header.get("hardware", {}),
+        metrics=_read_metrics(folder / "metrics.jsonl"),
+        evaluation=_read_evaluation(folder / "evaluation.json"),
+        examples=_read_examples(folder / "examples.npz", len(header["data"]["class_names"])),
+    )
+
+
+def read_runs(folders: Sequence[str | Path]) -> list[RunRecord]:
+    """The runs of one report, in the order given; a folder named twice is still one run."""
+    distinct: dict[Path, str | Path] = {}
+    for folder in folders:
+        distinct.setdefault(Path(folder).resolve(), folder)
+    return distinguish([read_run(folder) for folder in distinct.values()])
+
+
+def distinguish(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """Give runs of the same method labels that say how they differ."""
+    labels = {id(run): run.method for run in runs}
+    for method in {run.method for run in runs}:
+        alike = [run for run in runs if run.method == method]
+        if len(alike) > 1:
+            labels |= {id(run): f"{method}, {name}" for run, name in zip(alike, _differences(alike), strict=True)}
+    return [replace(run, label=labels[id(run)]) for run in runs]
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"method": {"gamma": 0.8}} as {"method.gamma": 0.8}, the way the command line spells it."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return flat
+
+
+def _differences(runs: Sequence[RunRecord]) -> list[str]:
+    """The shortest honest telling-apart: one or two settings, else data and seed, else the folder."""
+    settings = [flatten(run.config) for run in runs]
+    keys = dict.fromkeys(key for flat in settings for key in flat if key not in NO_DIFFERENCE)
+    differing = tuple(key for key in keys if len({str(flat.get(key)) for flat in settings}) > 1)
+    short_enough = [differing] if len(differing) in (1, 2) else [("data",), ("seed",), ("data", "seed")]
+    choices = [[_describe(flat, keys) for flat in settings] for keys in short_enough]
+    choices += [[run.path.name for run in runs], [str(run.path) for run in runs]]
+    return next((names for names in choices if len(set(names)) == len(runs)), choices[-1])
+
+
+def _describe(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
+    return ", ".join(
+        str(settings.get(key)) if key == "data" else f"{key.split('.')[-1]} {settings.get(key)}" for key in keys
+    )
+
+
+def _read_header(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise RicnetError(f"{folder} is no run folder, it has no config.json: name a folder `ric train` wrote.")
+    header = _read_json(path)
+    config, data = header.get("config"), header.get("data")
+    if not (isinstance(config, dict) and "data" in config and "name" in config.get("method", {})):
+        raise RicnetError(f"{path} does not say which data and method were run: restore it or train again.")
+    if not (isinstance(data, dict) and data.get("class_names")):
+        raise RicnetError(f"{path} does not name the classes: restore it or train again.")
+    return header
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RicnetError(f"{path} cannot be read ({error}): restore it or train again.") from error
+    if not isinstance(content, dict):
+        raise RicnetError(f"{path} holds no JSON object: restore it or train again.")
+    return content
+
+
+def _read_metrics(path: Path) -> list[dict[str, Any]]:
+    try:
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        raise RicnetError(f"{path} cannot be read ({error}): restore it or train again.") from error
+    entries = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            entry = json.loads(line)
+            entries.append({**entry, "epoch": int(entry["epoch"])})
+        except (ValueError, TypeError, KeyError) as error:
+            raise RicnetError(f"Line {number} of {path} is no epoch's metrics: delete the line.") from error
+    return entries
+
+
+def _read_evaluation(path: Path) -> dict[str, Any]:
+    evaluation = _read_json(path)
+    for split in ("train", "test"):
+        found = evaluation.get(split)
+        missing = [key for key in NEEDED if not isinstance(found, dict) or key not in found]
+        if missing:
+            raise RicnetError(f"{path} lacks {split}.{missing[0]}: `ric evaluate {path.parent}` measures it again.")
+    return evaluation
+
+
+def _read_examples(path: Path, classes: int) -> Examples | None:
+    if not path.is_file():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {key: stored[key] for key in stored.files}
+        return _checked_examples(arrays, classes)
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise RicnetError(f"{path} cannot be used ({error}): delete it for a report without examples.") from error
+
+
+def _checked_examples(arrays: Mapping[str, np.ndarray], classes: int) -> Examples:
+    beliefs, labels, halt = arrays["log_beliefs"], arrays["y"], arrays["halt_step"]
+    steps, rows, width = beliefs.shape
+    values = arrays.get("values")
+    if width != classes or not len(arrays["x"]) == len(labels) == len(halt) == rows:
+        raise ValueError("its arrays do not fit together")
+    if values is not None and values.shape != (steps, rows):
+        raise ValueError("its values do not fit its beliefs")
+    if rows and (labels.min() < 0 or labels.max() >= classes or halt.min() < 1 or halt.max() > steps):
+        raise ValueError("a label or a halting step is out of range")
+    return Examples(arrays["x"], labels, beliefs, values, halt)

@@ -1,0 +1,122 @@
+"""The comparison table: one row a run, for the terminal, for Markdown and (through `comparison`) for the page.
+
+Only what is a merit is set in bold: accuracy, calibration and scores on the test set. Fewer steps, a higher
+training accuracy or fewer seconds are facts, not merits.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from ricnet.report.runs import RunRecord
+from ricnet.report.words import listing, number, percent, short
+
+
+@dataclass(frozen=True)
+class Column:
+    title: str
+    text: Callable[[RunRecord], str]
+    merit: Callable[[RunRecord], float] | None = None
+    """Larger is better; None where there is nothing to win."""
+    numeric: bool = True
+
+
+@dataclass(frozen=True)
+class Cell:
+    text: str
+    best: bool = False
+
+
+def comparison(runs: Sequence[RunRecord]) -> tuple[list[Column], list[list[Cell]]]:
+    """The columns, and for each run its cells."""
+    columns = _columns(runs)
+    return columns, [[Cell(column.text(run), _is_best(column, run, runs)) for column in columns] for run in runs]
+
+
+def comparison_table(runs: Sequence[RunRecord]) -> Table:
+    columns, rows = comparison(runs)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="none")
+    table.caption, table.caption_justify = Text(caption(runs)), "left"
+    for column in columns:
+        title = Text(column.title.replace(" ", "\n", 1))  # two short lines keep the table within 80 columns
+        table.add_column(title, justify="right" if column.numeric else "left", no_wrap=column.numeric)
+    for cells in rows:
+        table.add_row(*(Text(cell.text, style="bold" if cell.best else "") for cell in cells))
+    return table
+
+
+def comparison_markdown(runs: Sequence[RunRecord]) -> str:
+    columns, rows = comparison(runs)
+    lines = [
+        [column.title for column in columns],
+        ["---:" if column.numeric else ":---" for column in columns],
+        *([f"**{_plain(cell.text)}**" if cell.best else _plain(cell.text) for cell in cells] for cells in rows),
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{_plain(caption(runs))}\n"
+
+
+def caption(runs: Sequence[RunRecord]) -> str:
+    """What one must know to read the numbers: how many examples, how many seeds, how sure."""
+    sizes = dict.fromkeys((run.data_name, run.test["n"]) for run in runs)
+    tests = "; ".join(f"{name}, n = {n:,}{_error(runs, name, n)}" for name, n in sizes)
+    bold = " Bold: the best of the column on the same data." if _rivals_exist(runs) else ""
+    return f"Test set: {tests}. {_seeds(runs)}{bold}"
+
+
+def _columns(runs: Sequence[RunRecord]) -> list[Column]:
+    bins = listing([str(count) for count in dict.fromkeys(run.test["ece_bins"] for run in runs)])
+    return [
+        Column("Method", lambda run: short(run.label, 40), numeric=False),
+        Column("Data", lambda run: short(run.data_name, 24), numeric=False),
+        Column("Test accuracy", lambda run: percent(run.test["accuracy"]), lambda run: run.test["accuracy"]),
+        Column(f"ECE ({bins} bins)", lambda run: number(run.test["ece"], 3), lambda run: -run.test["ece"]),
+        Column("NLL", lambda run: number(run.test["nll"], 3), lambda run: -run.test["nll"]),
+        Column("Brier", lambda run: number(run.test["brier"], 3), lambda run: -run.test["brier"]),
+        Column("Mean steps", lambda run: number(run.test["mean_steps"], 1)),
+        Column("Train accuracy", lambda run: percent(run.evaluation["train"]["accuracy"])),
+        Column("Seconds", lambda run: number(run.evaluation.get("seconds"), 0)),
+    ]
+
+
+def _is_best(column: Column, run: RunRecord, runs: Sequence[RunRecord]) -> bool:
+    """Numbers that print alike win alike: the digits not shown decide nothing."""
+    rivals = _rivals(run, runs)
+    if column.merit is None or len(rivals) < 2 or not math.isfinite(column.merit(run)):
+        return False
+    winner = max((rival for rival in rivals if math.isfinite(column.merit(rival))), key=column.merit)
+    return column.text(run) == column.text(winner)
+
+
+def _rivals(run: RunRecord, runs: Sequence[RunRecord]) -> list[RunRecord]:
+    return [other for other in runs if (other.data_name, other.test["n"]) == (run.data_name, run.test["n"])]
+
+
+def _rivals_exist(runs: Sequence[RunRecord]) -> bool:
+    return any(len(_rivals(run, runs)) > 1 for run in runs)
+
+
+def _error(runs: Sequence[RunRecord], data: str, n: int) -> str:
+    """Small test sets make large accidents, so the table says how large."""
+    shares = [run.test["accuracy"] for run in runs if (run.data_name, run.test["n"]) == (data, n)]
+    mean = sum(shares) / len(shares)
+    points = 100 * math.sqrt(mean * (1 - mean) / n)
+    return f" (standard error of an accuracy: about {points:.2f} points)" if points > 0 else ""
+
+
+def _seeds(runs: Sequence[RunRecord]) -> str:
+    seeds: dict[tuple[str, str], dict[str, None]] = {}
+    for run in runs:
+        seeds.setdefault((run.method, run.data_name), {})[str(run.config.get("seed"))] = None
+    if len({tuple(found) for found in seeds.values()}) > 1:
+        parts = [f"{method} on {data}: {', '.join(found)}" for (method, data), found in seeds.items()]
+        return f"Seeds: {'; '.join(parts)}."
+    same = list(next(iter(seeds.values())))
+    return f"One seed{' each' * (len(runs) > 1)} ({same[0]})." if len(same) == 1 else f"Seeds {listing(same)} each."
+
+
+def _plain(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")

@@ -1,0 +1,27 @@
+"""How names and numbers are written, the same in every table, figure and page."""
+
+import math
+from collections.abc import Sequence
+
+
+def short(name: str, width: int = 14) -> str:
+    """Class names come from strangers' folders: one printable line of bounded length is safe to draw anywhere."""
+    clean = "".join(c if c.isprintable() else "�" for c in name)
+    return clean if len(clean) <= width else clean[: width - 1] + "…"
+
+
+def number(value: float | int | None, digits: int) -> str:
+    return "–" if value is None or math.isnan(value) else f"{value:,.{digits}f}"
+
+
+def percent(share: float | int | None, digits: int = 2) -> str:
+    return "–" if share is None or math.isnan(share) else f"{100 * share:.{digits}f} %"
+
+
+def steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count} steps"
+
+
+def listing(words: Sequence[str]) -> str:
+    """a, b and c."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

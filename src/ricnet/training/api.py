@@ -1,0 +1,107 @@
+"""`ricnet.train(...)`: from data to a trained classifier in one call."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ricnet.data import Dataset
+from ricnet.data import load as load_data
+from ricnet.errors import RicnetError
+from ricnet.training.classifier import Classifier, load
+from ricnet.training.config import Config
+from ricnet.training.presets import Facts, preset
+from ricnet.training.run_folder import RunFolder
+from ricnet.training.trainer import Trainer
+
+
+def train(
+    data: str | Path | Dataset = "digits",
+    *,
+    method: str = "ric",
+    preset: str = "fast",
+    out: str | Path | None = None,
+    encoder: str | nn.Module | None = None,
+    device: str = "auto",
+    overwrite: bool = False,
+    data_dir: str | Path | None = None,
+    **changes: Any,
+) -> Classifier:
+    """Train a classifier and return it; `changes` are any settings of `ric train --help`, such as epochs=30.
+
+    `data` is what the command line takes, or a Dataset of your own; `encoder` a name or any module from a batch of
+    inputs to a batch of vectors. The run is written to `out`, by default runs/DATA-METHOD-seedN.
+    """
+    module = encoder if isinstance(encoder, nn.Module) else None
+    if encoder is not None:
+        changes["encoder"] = "custom" if module is not None else encoder
+    wanted = {k: changes[k] for k in ("resolution", "val_fraction") if k in changes}
+    dataset = data if isinstance(data, Dataset) else load_data(data, data_dir=data_dir, **wanted)
+    config = configure(dataset, method, preset, **changes)
+    folder = RunFolder(out or default_folder(config))
+    run(config, dataset, folder, pick_device(device), overwrite=overwrite, encoder=module)
+    return load(folder.path, str(pick_device(device)), module)
+
+
+def configure(dataset: Dataset, method: str, preset_name: str, **changes: Any) -> Config:
+    """A preset for this data, with the given settings changed, wherever in the configuration they stand."""
+    config = preset(preset_name, method, facts(dataset))
+    parts: dict[str, Any] = {"data": dataset.name}
+    for name in ("method", "network", "optimization"):
+        part = getattr(config, name)
+        mine = {f.name: changes.pop(f.name) for f in dataclasses.fields(part) if f.name in changes}
+        parts[name] = dataclasses.replace(part, **mine)
+    unknown = set(changes) - {f.name for f in dataclasses.fields(Config)}
+    if unknown:
+        raise RicnetError(
+            f"{', '.join(sorted(unknown))}: no such setting for the method {method}; see ric train --help."
+        )
+    return dataclasses.replace(config, **parts, **changes)
+
+
+def run(
+    config: Config,
+    dataset: Dataset,
+    folder: RunFolder,
+    device: torch.device,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    encoder: nn.Module | None = None,
+    checkpoint_seconds: float = 60.0,
+) -> dict[str, Any]:
+    """Train in a folder, anew or from where it stopped; returns the evaluation. The caller's random state is kept."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        if resume:
+            folder.check_resumable(dataset)
+        else:
+            folder.begin(config, dataset, device, overwrite)
+        trainer = Trainer(config, dataset, folder, device, encoder, checkpoint_seconds)
+        state = folder.read_state() if resume else None
+        if state is not None:
+            trainer.restore(state)
+        elif resume:
+            folder.keep_metrics_until(0)
+        return trainer.run()
+
+
+def facts(dataset: Dataset) -> Facts:
+    return Facts(len(dataset.train), len(dataset.class_names), dataset.is_image)
+
+
+def default_folder(config: Config) -> Path:
+    return Path("runs") / f"{Path(config.data).stem}-{config.method.name}-seed{config.seed}"
+
+
+def pick_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise RicnetError(f"--device {name} is unknown; use auto, cpu, cuda or cuda:0.") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise RicnetError(f"--device {name}: no CUDA device is available here; use --device cpu.")
+    return device

@@ -1,0 +1,94 @@
+"""A trained model with all it takes to use it: `ricnet.load(RUN)` returns one."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Num
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from ricnet.core.trajectory import Trajectory
+from ricnet.errors import RicnetError
+from ricnet.methods import Method
+from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import build_encoder
+from ricnet.training.config import Config, from_json
+
+
+@dataclass(frozen=True)
+class Classifier:
+    config: Config
+    method: Method[Any]
+    """The configuration's method, perhaps with another readout or halting threshold."""
+    model: nn.Module
+    input_shape: tuple[int, ...]
+    class_names: tuple[str, ...]
+
+    @torch.no_grad()
+    def refine(self, inputs: Num[Tensor, "batch ..."], max_steps: int | None = None, halt: bool = True) -> Trajectory:
+        """Beliefs for uint8 images (batch, channels, height, width) or float features (batch, columns).
+
+        With `halt`, examples that have stopped cost nothing more. The result is on the model's device.
+        """
+        if tuple(inputs.shape[1:]) != self.input_shape:
+            raise RicnetError(f"the model reads inputs of shape {self.input_shape}, not {tuple(inputs.shape[1:])}.")
+        device = next(self.model.parameters()).device
+        return self.method.refine(self.model.eval(), inputs.to(device), max_steps, halt)
+
+
+def build_model(
+    config: Config, input_shape: tuple[int, ...], classes: int, encoder: nn.Module | None = None
+) -> tuple[nn.Module, Backbone]:
+    """The untrained network of a configuration; `encoder` takes the place of the configured one."""
+    backbone = Backbone(encoder or build_encoder(config.network, input_shape), input_shape)
+    return config.method.build(backbone, classes), backbone
+
+
+def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None) -> Classifier:
+    """Read a run folder. A model that was trained with your own encoder needs that module again."""
+    folder = Path(run)
+    entry = read_config(folder)
+    config = from_json(entry.get("config"), str(folder / "config.json"))
+    try:
+        input_shape, class_names = tuple(entry["data"]["input_shape"]), tuple(entry["data"]["class_names"])
+    except (KeyError, TypeError) as error:
+        raise RicnetError(f"{folder / 'config.json'} does not say what the data was; train the model again.") from error
+    if config.network.encoder == "custom" and encoder is None:
+        raise RicnetError(f"{folder} was trained with your own encoder; pass the module: load(run, encoder=...).")
+    model, _ = build_model(config, input_shape, len(class_names), encoder)
+    _load_weights(model, folder / "model.safetensors")
+    return Classifier(config, config.method, model.to(device).eval(), input_shape, class_names)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not folder.exists():
+        raise RicnetError(f"there is no run at {folder}; give the folder that ric train wrote.")
+    if not path.is_file():
+        raise RicnetError(f"{folder} is not a run folder: it has no config.json; give the folder that ric train wrote.")
+    try:
+        entry = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise RicnetError(f"{path} cannot be read ({error}); restore it or train again.") from error
+    if not isinstance(entry, dict):
+        raise RicnetError(f"{path} is not a ricnet configuration; restore it or train again.")
+    return entry
+
+
+def _load_weights(model: nn.Module, path: Path) -> None:
+    if not path.is_file():
+        raise RicnetError(
+            f"{path.parent} holds no trained model yet (model.safetensors is missing); finish its training."
+        )
+    try:
+        model.load_state_dict(load_file(path))
+    except (SafetensorError, OSError) as error:
+        raise RicnetError(f"{path} is damaged ({error}); resume or repeat the training.") from error
+    except RuntimeError as error:
+        raise RicnetError(
+            f"{path} does not fit the network in config.json beside it; they are of different runs."
+        ) from error

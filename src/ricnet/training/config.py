@@ -1,0 +1,118 @@
+"""The whole of a run's configuration, and its JSON form. `config.json` repeats a run exactly."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from ricnet.errors import RicnetError
+from ricnet.methods import METHODS, RIC, Method
+from ricnet.methods.method import require
+from ricnet.nets.encoders import EncoderOptions
+
+
+@dataclass(frozen=True)
+class Optimization:
+    epochs: int = 120
+    """Passes through the training data."""
+    batch_size: int = 512
+    """Examples an update. Larger batches use a GPU better, smaller ones make more updates an epoch."""
+    optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
+    """adamw decays weights directly; adam (the paper) through the gradient; sgd has Nesterov-free momentum."""
+    lr: float = 1e-3
+    """Learning rate at its highest. Lower it when training diverges."""
+    weight_decay: float = 0.05
+    """Pull of the weights towards zero. Raise it against over-fitting."""
+    momentum: float = 0.9
+    """For sgd only."""
+    schedule: Literal["cosine", "constant"] = "cosine"
+    """How the learning rate goes: down to 0 along a cosine, or level (the paper)."""
+    warmup_epochs: float = 0.0
+    """Epochs over which the learning rate rises from 0."""
+    clip: float | None = 0.5
+    """Largest norm of the gradient; None for no limit."""
+    select: Literal["accuracy", "nll"] = "accuracy"
+    """What chooses the epoch to keep, on validation data: best accuracy (ties go to the lower NLL), or lowest NLL."""
+    augment: bool = True
+    """Crop and flip training images as the data set allows."""
+    precision: Literal["auto", "float32", "bf16"] = "auto"
+    """Arithmetic of the encoder; auto is bf16 on a GPU that has it. The refiner always works in float32."""
+
+    def __post_init__(self) -> None:
+        require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
+        require(self.batch_size >= 2, "batch_size", self.batch_size, "at least 2")
+        require(self.lr > 0, "lr", self.lr, "above 0")
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
+        require(0 <= self.warmup_epochs <= self.epochs, "warmup_epochs", self.warmup_epochs, "from 0 to --epochs")
+        require(self.clip is None or self.clip > 0, "clip", self.clip, "above 0, or None")
+
+
+@dataclass(frozen=True)
+class Config:
+    data: str = "digits"
+    """What to learn: a name (ric data list), a folder of images, or an .npz file."""
+    preset: str = "fast"
+    """Where the settings came from."""
+    seed: int = 0
+    """Fixes initial weights, order of the data, augmentation and exploration. Splits do not depend on it."""
+    resolution: int | None = None
+    """Side in pixels that images are resized to; None for the data set's own."""
+    val_fraction: float = 0.1
+    """Share of the training data kept aside to choose the best epoch."""
+    method: Method[Any] = field(default_factory=RIC)
+    network: EncoderOptions = field(default_factory=EncoderOptions)
+    optimization: Optimization = field(default_factory=Optimization)
+
+    def __post_init__(self) -> None:
+        require(0 < self.val_fraction < 1, "val_fraction", self.val_fraction, "between 0 and 1")
+        require(self.resolution is None or self.resolution >= 1, "resolution", self.resolution, "at least 1")
+
+
+def to_json(config: Config) -> dict[str, Any]:
+    """The configuration as JSON holds it; the method says its name."""
+    return dataclasses.asdict(config) | {"method": {"name": config.method.name, **dataclasses.asdict(config.method)}}
+
+
+def from_json(entry: object, source: str) -> Config:
+    """The configuration that `to_json` wrote. It comes from a file, so nothing in it is trusted."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("method"), dict):
+        raise RicnetError(
+            f"{source}: this is not a ricnet configuration (it has no method); was it written by ric train?"
+        )
+    settings = dict(entry)
+    method = dict(settings.pop("method"))
+    name = method.pop("name", None)
+    if name not in METHODS:
+        raise RicnetError(f"{source}: the method {name!r} is unknown; this ricnet has: {', '.join(sorted(METHODS))}.")
+    return Config(
+        **_checked(Config, {k: v for k, v in settings.items() if k not in ("network", "optimization")}, source),
+        method=METHODS[name](**_checked(METHODS[name], method, source)),
+        network=EncoderOptions(**_checked(EncoderOptions, settings.get("network", {}), source)),
+        optimization=Optimization(**_checked(Optimization, settings.get("optimization", {}), source)),
+    )
+
+
+def _checked(kind: type, settings: Any, source: str) -> dict[str, Any]:
+    if not isinstance(settings, dict):
+        raise RicnetError(f"{source}: expected settings by name where it has {settings!r}.")
+    hints = get_type_hints(kind)
+    fields = {f.name for f in dataclasses.fields(kind)}
+    for name, value in settings.items():
+        if name not in fields:
+            raise RicnetError(f"{source}: the setting {name!r} is unknown to this version of ricnet.")
+        if not _fits(value, hints[name]):
+            raise RicnetError(f"{source}: {name} cannot be {value!r}.")
+    return settings
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Whether a JSON value is of a field's type; the few types that settings have."""
+    if get_origin(hint) in (Union, UnionType):
+        return any(_fits(value, option) for option in get_args(hint))
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint) if hint in (str, bool, NoneType) else False

@@ -1,0 +1,23 @@
+"""Files that are either wholly there or not at all."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from ricnet.errors import RicnetError
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Write beside the target, flush to the disk, then rename: a crash leaves the old file or the new one."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    try:
+        write(draft)
+        with draft.open("rb+") as file:
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        raise RicnetError(
+            f"{path} could not be written ({error.strerror or error}); free space or choose another --out."
+        ) from error
+    finally:
+        draft.unlink(missing_ok=True)

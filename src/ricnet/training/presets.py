@@ -1,0 +1,73 @@
+"""Settings to start from, given what there is to learn.
+
+`paper` holds the paper's settings, and common practice where it is silent. `fast` is ours. Each method knows its own
+hyper-parameters in either (see `Method.fast`); here is what all methods share.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from ricnet.errors import RicnetError
+from ricnet.methods import METHODS
+from ricnet.nets.encoders import EncoderOptions
+from ricnet.training.config import Config, Optimization
+
+Preset = Literal["fast", "paper"]
+FEW_ROWS = 5_000
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a preset needs to know of the training data."""
+
+    rows: int
+    classes: int
+    is_image: bool
+
+
+TYPICAL = Facts(rows=50_000, classes=10, is_image=True)
+"""For help texts, before any data has been read."""
+
+
+def preset(name: str, method: str, facts: Facts) -> Config:
+    if method not in METHODS:
+        raise RicnetError(f"--method {method} is unknown; choose one of: {', '.join(sorted(METHODS))}.")
+    if name == "paper":
+        return _paper(method, facts)
+    if name == "fast":
+        return _fast(method, facts)
+    raise RicnetError(f"--preset {name} is unknown; choose fast or paper.")
+
+
+def _paper(method: str, facts: Facts) -> Config:
+    """Of what the paper swept: Adam, batch 256, ReLU."""
+    return Config(
+        preset="paper",
+        method=METHODS[method](),
+        network=EncoderOptions("resnet34" if facts.is_image else "mlp"),
+        optimization=Optimization(
+            epochs=METHODS[method].paper_epochs,
+            batch_size=min(256, facts.rows),
+            optimizer="adam",
+            lr=3e-4,
+            weight_decay=1e-3,
+            schedule="constant",
+            clip=0.5,
+        ),
+    )
+
+
+def _fast(method: str, facts: Facts) -> Config:
+    """At least 600 updates, however few the rows."""
+    few = facts.rows < FEW_ROWS
+    batch_size = min(128 if few else 512, facts.rows)
+    return Config(
+        preset="fast",
+        method=METHODS[method].fast(facts.rows, facts.classes),
+        optimization=Optimization(
+            epochs=max(120, math.ceil(600 / (facts.rows // batch_size))),
+            batch_size=batch_size,
+            lr=3e-3 if few else 1e-3,
+        ),
+    )

@@ -1,0 +1,60 @@
+"""What a person sees while a model trains: a bar with rate and time left; without a terminal, a line now and then."""
+
+import time
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+SECONDS_BETWEEN_LINES = 15.0
+
+
+class ProgressBar:
+    """Counts images; a line of metrics stands beside the bar."""
+
+    def __init__(self, title: str, total: int, done: int, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True)
+        self.title, self.total, self.start = title, total, done
+        self.began = self.last_line = time.monotonic()
+        self.last_drawn = 0.0
+        self.headline = ""
+        columns = (
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[text]}"),
+            TimeRemainingColumn(),
+        )
+        self.bar = Progress(*columns, console=self.console, transient=True)
+        self.task = self.bar.add_task(title, total=total, completed=done, text="")
+
+    def __enter__(self) -> "ProgressBar":
+        if self.console.is_terminal:
+            self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    def advance(self, done: int) -> None:
+        """Called after each update; draws at most ten times a second."""
+        now = time.monotonic()
+        if not self.console.is_terminal or (now - self.last_drawn < 0.1 and done < self.total):
+            return
+        self.last_drawn = now
+        rate = (done - self.start) / max(now - self.began, 1e-9)
+        self.bar.update(self.task, completed=done, text=f"{rate:,.0f} images/s  {self.headline}")
+
+    def epoch(self, line: dict[str, Any], epochs: int) -> None:
+        """Called with each line of metrics.jsonl."""
+        val = line["val"]
+        self.headline = f"val acc {val['accuracy']:.2%}  ECE {val['ece']:.3f}  {val['mean_steps']:.1f} steps"
+        last = line["epoch"] == epochs
+        if not self.console.is_terminal and (last or time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES):
+            self.last_line = time.monotonic()
+            rate = f"{line['images_per_second']:,.0f} images/s"
+            self.console.print(
+                f"{self.title}: epoch {line['epoch']}/{epochs}  {rate}  {self.headline}", highlight=False
+            )

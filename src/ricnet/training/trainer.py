@@ -1,0 +1,235 @@
+"""The training loop, for any method.
+
+A run is a flat sequence of updates. Whatever decides the next one (weights, snapshot, optimizer, random numbers, the
+metrics of the epoch so far) is part of `state()`, so a run can stop after any update and go on as if it never had.
+"""
+
+import copy
+import math
+import time
+from typing import Any
+
+import torch
+from jaxtyping import Int64, Num
+from torch import Tensor, nn
+
+from ricnet.data import Augmentation, Dataset, augment, epoch_order
+from ricnet.errors import RicnetError
+from ricnet.evaluation.evaluate import observe, report, summarize
+from ricnet.evaluation.examples import save_examples
+from ricnet.training.classifier import build_model
+from ricnet.training.config import Config
+from ricnet.training.interruption import Interrupted, StopRequest
+from ricnet.training.progress import ProgressBar
+from ricnet.training.run_folder import RunFolder
+from ricnet.training.schedule import make_optimizer, rate_factor
+
+COLLAPSED_EPOCHS = 5
+"""Epochs in a row below half the best validation accuracy after which a run counts as diverged."""
+
+
+class Trainer:
+    def __init__(
+        self,
+        config: Config,
+        dataset: Dataset,
+        folder: RunFolder,
+        device: torch.device,
+        encoder: nn.Module | None = None,
+        checkpoint_seconds: float = 60.0,
+    ) -> None:
+        torch.manual_seed(config.seed)
+        self.config, self.dataset, self.folder, self.device = config, dataset, folder, device
+        self.checkpoint_seconds = checkpoint_seconds
+        self.method, self.settings = config.method, config.optimization
+        model, backbone = build_model(config, dataset.input_shape, len(dataset.class_names), encoder)
+        backbone.fit_normalization(dataset.train.inputs)
+        backbone.autocast = autocast_dtype(self.settings.precision, device)
+        self.model = model.to(device).train()
+        if dataset.is_image and device.type == "cuda":  # the layout in which bf16 convolutions are fastest
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.inputs, self.labels = dataset.train.inputs.to(device), dataset.train.labels.to(device)
+        self.augmentation = dataset.augmentation if self.settings.augment else Augmentation()
+
+        self.batch_size = min(self.settings.batch_size, len(dataset.train))
+        self.updates_per_epoch = len(dataset.train) // self.batch_size
+        self.total_updates = self.updates_per_epoch * self.settings.epochs
+        self.period = self.method.snapshot_period(self.updates_per_epoch)
+        self.snapshot = copy.deepcopy(self.model).requires_grad_(False) if self.period else self.model
+        self.optimizer = make_optimizer(self.model, self.settings)
+
+        self.update = 0
+        self.seconds = 0.0
+        self.epoch_seconds = 0.0
+        self.sums: dict[str, Tensor] = {}
+        self.best: dict[str, Any] = {}
+        self.collapsed = 0
+
+    def run(self) -> dict[str, Any]:
+        """Train to the end, choose the best epoch, evaluate it; returns what evaluation.json holds."""
+        saved = clock = time.monotonic()
+        total = self.total_updates * self.batch_size
+        title = f"{self.method.name} on {self.dataset.name}"
+        with StopRequest() as stop, ProgressBar(title, total, self.update * self.batch_size) as progress:
+            while self.update < self.total_updates:
+                self._step()
+                now = time.monotonic()
+                self.seconds, self.epoch_seconds, clock = (
+                    self.seconds + now - clock,
+                    self.epoch_seconds + now - clock,
+                    now,
+                )
+                progress.advance(self.update * self.batch_size)
+                if self.update % self.updates_per_epoch == 0:
+                    progress.epoch(self._finish_epoch(), self.settings.epochs)
+                if stop.asked or time.monotonic() - saved >= self.checkpoint_seconds:
+                    self.checkpoint()
+                    saved = time.monotonic()
+                if stop.asked and self.update < self.total_updates:
+                    raise Interrupted(
+                        f"stopped after {self.update} of {self.total_updates} updates; nothing is lost. "
+                        f"Go on with: ric train --out {self.folder.path} --resume"
+                    )
+        return self._conclude()
+
+    def _step(self) -> None:
+        if self.period and self.update % self.period == 0:
+            self.snapshot.load_state_dict(self.model.state_dict())
+        rate = self.settings.lr * self._rate_factor()
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        inputs, labels = self._next_batch()
+        loss, metrics = self.method.loss(self.model, self.snapshot, inputs, labels)
+        self.optimizer.zero_grad()
+        loss.backward()
+        limit = self.settings.clip if self.settings.clip is not None else math.inf
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        self.optimizer.step()
+        self._accumulate({"loss": loss.detach(), **metrics, "gradient_norm": norm})
+        self.update += 1
+
+    def _next_batch(self) -> tuple[Num[Tensor, "batch ..."], Int64[Tensor, "batch"]]:
+        """The rows that do not fill a batch are left out, other ones each epoch."""
+        epoch, position = divmod(self.update, self.updates_per_epoch)
+        if position == 0 or not hasattr(self, "_order"):
+            self._order = epoch_order(len(self.labels), self.config.seed, epoch).to(self.device)
+        rows = self._order[position * self.batch_size : (position + 1) * self.batch_size]
+        inputs = self.inputs[rows]
+        return (augment(inputs, self.augmentation) if self.dataset.is_image else inputs), self.labels[rows]
+
+    def _rate_factor(self) -> float:
+        warmup = round(self.settings.warmup_epochs * self.updates_per_epoch)
+        return rate_factor(self.update, self.total_updates, warmup, self.settings.schedule)
+
+    def _accumulate(self, metrics: dict[str, Tensor]) -> None:
+        """Sums stay on the device; nothing waits for it until the epoch ends."""
+        if not self.sums:
+            self.sums = {name: torch.zeros((), device=self.device) for name in metrics}
+        torch._foreach_add_(list(self.sums.values()), [m.float() for m in metrics.values()])
+
+    def _finish_epoch(self) -> dict[str, Any]:
+        """Validate, log, and keep the weights if they are the best so far."""
+        means = {name: float(total) / self.updates_per_epoch for name, total in self.sums.items()}
+        self._refuse_nonfinite(means)
+        val = summarize(observe(self.method, self.model, self.dataset.val))
+        epoch = self.update // self.updates_per_epoch
+        line = {
+            "epoch": epoch,
+            "update": self.update,
+            "seconds": round(self.seconds, 3),
+            "lr": self.optimizer.param_groups[0]["lr"],
+            "images_per_second": round(self.updates_per_epoch * self.batch_size / max(self.epoch_seconds, 1e-9), 1),
+            "train": means,
+            "val": val,
+        }
+        self._refuse_nonfinite(val)
+        self._select(epoch, val)
+        self.folder.append_metrics(line)
+        self.sums, self.epoch_seconds = {}, 0.0
+        return line
+
+    def _select(self, epoch: int, val: dict[str, float]) -> None:
+        nll, accuracy = -val["nll"], val["accuracy"]
+        score = [accuracy, nll] if self.settings.select == "accuracy" else [nll, accuracy]
+        if not self.best or score > self.best["score"]:
+            weights = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+            self.best = {"epoch": epoch, "score": score, "accuracy": accuracy, "weights": weights}
+        self.collapsed = self.collapsed + 1 if accuracy < 0.5 * self.best["accuracy"] else 0
+        if self.collapsed >= COLLAPSED_EPOCHS:
+            self._diverged(f"validation accuracy has fallen to {accuracy:.1%} from {self.best['accuracy']:.1%}")
+
+    def _refuse_nonfinite(self, numbers: dict[str, float]) -> None:
+        broken = [name for name, value in numbers.items() if not math.isfinite(value)]
+        if broken:
+            self._diverged(f"{' and '.join(broken[:3])} became infinite or NaN")
+
+    def _diverged(self, what: str) -> None:
+        """Leave state.pt as it was: the last good state. The best weights so far are kept too."""
+        kept = "no epoch was completed before"
+        if self.best:
+            self.folder.write_model(self.best["weights"])
+            kept = f"the best weights so far, of epoch {self.best['epoch']}, are in {self.folder.model}"
+        raise RicnetError(
+            f"training diverged in epoch {-(-self.update // self.updates_per_epoch)}: {what}; {kept}. "
+            f"Start anew with a lower --lr (it was {self.settings.lr:g}), or a --clip below {self.settings.clip}."
+        )
+
+    def checkpoint(self) -> None:
+        """Save the best weights and all it takes to go on."""
+        self._refuse_nonfinite({name: float(total) for name, total in self.sums.items()})
+        if self.best:
+            self.folder.write_model(self.best["weights"])
+        self.folder.write_state(self.state())
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "update": self.update,
+            "seconds": self.seconds,
+            "epoch_seconds": self.epoch_seconds,
+            "model": self.model.state_dict(),
+            "snapshot": self.snapshot.state_dict() if self.period else {},
+            "optimizer": self.optimizer.state_dict(),
+            "sums": self.sums,
+            "best": self.best,
+            "collapsed": self.collapsed,
+            "rng": torch.get_rng_state(),
+            "cuda_rng": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go back to a saved state; the next update is the one that would have followed."""
+        self.update, self.seconds, self.epoch_seconds = state["update"], state["seconds"], state["epoch_seconds"]
+        self.model.load_state_dict(state["model"])
+        if self.period:
+            self.snapshot.load_state_dict(state["snapshot"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.sums = {name: tensor.to(self.device) for name, tensor in state["sums"].items()}
+        self.best, self.collapsed = state["best"], state["collapsed"]
+        torch.set_rng_state(state["rng"])
+        if self.device.type == "cuda" and state["cuda_rng"] is not None:
+            torch.cuda.set_rng_state(state["cuda_rng"], self.device)
+        self.folder.keep_metrics_until(self.update // self.updates_per_epoch)
+
+    def _conclude(self) -> dict[str, Any]:
+        """Evaluate the selected weights on all splits. The evaluation is written last: it marks a finished run."""
+        self.model.load_state_dict(self.best["weights"])
+        self.folder.write_model(self.best["weights"])
+        outcomes = {
+            name: observe(self.method, self.model, split)
+            for name, split in (("train", self.dataset.train), ("val", self.dataset.val), ("test", self.dataset.test))
+        }
+        save_examples(self.method, self.model, self.dataset.test, outcomes["test"], self.folder.examples)
+        evaluation: dict[str, Any] = {name: report(outcome) for name, outcome in outcomes.items()}
+        evaluation |= {"selected_epoch": self.best["epoch"], "seconds": round(self.seconds, 1)}
+        self.folder.write_json(self.folder.evaluation, evaluation)
+        self.folder.state.unlink(missing_ok=True)
+        return evaluation
+
+
+def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
+    if precision == "float32":
+        return None
+    supported = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    if precision == "bf16" and device.type == "cuda" and not supported:
+        raise RicnetError("--precision bf16 is not supported by this GPU; use float32.")
+    return torch.bfloat16 if supported or precision == "bf16" else None

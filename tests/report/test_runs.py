@@ -1,0 +1,107 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ricnet.errors import RicnetError
+from ricnet.report.runs import METHOD_NAMES, read_run, read_runs
+
+from .conftest import MakeRun, rewrite
+
+
+def test_a_run_is_read_back(make_run: MakeRun) -> None:
+    run = read_run(make_run())
+    assert (run.label, run.data_name, run.iterative, len(run.metrics)) == ("RIC", "digits", True, 40)
+    assert run.examples is not None
+    assert run.examples.values is not None
+    assert run.examples.log_beliefs.shape[::2] == (20, 10)
+
+
+def test_answers_are_read_at_the_halt(make_run: MakeRun) -> None:
+    examples = read_run(make_run()).examples
+    assert examples is not None
+    for i, halt in enumerate(examples.halt_step):
+        assert examples.answers[i] == examples.log_beliefs[halt - 1, i].argmax()
+
+
+def test_one_step_methods_are_not_iterative(make_run: MakeRun) -> None:
+    run = read_run(make_run(method="supervised"))
+    assert not run.iterative
+    assert run.examples is not None
+    assert run.examples.values is None
+
+
+@pytest.mark.parametrize(("method", "name"), [*METHOD_NAMES.items(), ("mine", "mine")])
+def test_methods_have_their_usual_names(make_run: MakeRun, method: str, name: str) -> None:
+    assert read_run(make_run(method=method)).label == name
+
+
+def test_labels_say_what_differs(make_run: MakeRun) -> None:
+    ric, fast = {"name": "ric", "gamma": 0.8}, {"name": "ric", "gamma": 0.9}
+    runs = read_runs([make_run("a", method="supervised"), make_run("b"), make_run("c", seed=1)])
+    assert [run.label for run in runs] == ["SL", "RIC, seed 0", "RIC, seed 1"]
+    runs = read_runs([make_run("d", lr=1, epochs=2), make_run("e", data="svhn", out="y")])
+    assert [run.label for run in runs] == ["RIC, digits", "RIC, svhn"]
+    folders = [make_run("f"), make_run("g")]
+    for folder, method in zip(folders, (ric, fast), strict=True):
+        rewrite(folder / "config.json", lambda header, method=method: header["config"].update(method=method))
+    assert [run.label for run in read_runs(folders)] == ["RIC, gamma 0.8", "RIC, gamma 0.9"]
+
+
+def test_equal_runs_are_told_apart_by_their_folders(make_run: MakeRun) -> None:
+    assert [run.label for run in read_runs([make_run("one"), make_run("two")])] == ["RIC, one", "RIC, two"]
+    labels = [run.label for run in read_runs([make_run("a/run"), make_run("b/run")])]
+    assert len(set(labels)) == 2
+
+
+def test_a_folder_named_twice_is_one_run(make_run: MakeRun) -> None:
+    first, second = make_run("a"), make_run("b", method="supervised")
+    assert [run.label for run in read_runs([first, second, first / "." / "../a"])] == ["RIC", "SL"]
+
+
+def test_an_unfinished_run_says_how_to_go_on(make_run: MakeRun) -> None:
+    path = make_run()
+    (path / "evaluation.json").unlink()
+    with pytest.raises(RicnetError, match=r"not finished: `ric train --out .*run --resume`"):
+        read_run(path)
+
+
+def test_a_run_without_examples_is_still_a_run(make_run: MakeRun) -> None:
+    path = make_run()
+    (path / "examples.npz").unlink()
+    assert read_run(path).examples is None
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(RicnetError, match="no run folder"):
+        read_run(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["config.json", "evaluation.json", "metrics.jsonl", "examples.npz"])
+@pytest.mark.parametrize("content", [b"{", b"[1, 2]", b"\xff\xfe\x00", b"{}"])
+def test_broken_files_are_named(make_run: MakeRun, name: str, content: bytes) -> None:
+    path = make_run()
+    (path / name).write_bytes(content)
+    with pytest.raises(RicnetError, match=name):
+        read_run(path)
+
+
+@pytest.mark.parametrize("change", [{"y": 99}, {"halt_step": 0}, {"halt_step": 21}])
+def test_examples_out_of_range_are_refused(make_run: MakeRun, change: dict[str, int]) -> None:
+    path = make_run() / "examples.npz"
+    arrays = dict(np.load(path))
+    np.savez(path, **arrays | {key: np.full_like(arrays[key], value) for key, value in change.items()})
+    with pytest.raises(RicnetError, match="out of range"):
+        read_run(path.parent)
+
+
+def test_examples_of_other_classes_are_refused(make_run: MakeRun) -> None:
+    with pytest.raises(RicnetError, match="fit together"):
+        read_run(make_run(class_names=["a", "b"]))
+
+
+def test_a_missing_measure_is_named(make_run: MakeRun) -> None:
+    path = make_run()
+    rewrite(path / "evaluation.json", lambda evaluation: evaluation["test"].pop("reliability"))
+    with pytest.raises(RicnetError, match=r"lacks test\.reliability"):
+        read_run(path)

@@ -1,0 +1,21 @@
+import pytest
+
+from ricnet.report.words import listing, number, percent, short
+
+
+def test_names_are_one_printable_line() -> None:
+    assert short("a\nb\x1b[31m") == "a�b�[31m"
+    assert short("x" * 20, 5) == "xxxx…"
+
+
+@pytest.mark.parametrize(("value", "text"), [(61, "61.0"), (1234.56, "1,234.6"), (None, "–"), (float("nan"), "–")])
+def test_numbers(value: float | None, text: str) -> None:
+    assert number(value, 1) == text
+
+
+def test_shares() -> None:
+    assert (percent(0.98444), percent(1), percent(None)) == ("98.44 %", "100.00 %", "–")
+
+
+def test_listing() -> None:
+    assert [listing(["a", "b", "c"][:n]) for n in (1, 2, 3)] == ["a", "a and b", "a, b and c"]
