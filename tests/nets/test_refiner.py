@@ -37,3 +37,9 @@ def test_heads_keep_the_leading_axes() -> None:
     heads = Refiner(embedding_size=6, classes=4).heads(torch.randn(3, 2, 5, 6))
     assert heads.logits.shape == (3, 2, 5, 4)
     assert heads.concentration.shape == heads.value.shape == (3, 2, 5)
+
+
+def test_the_untrained_policy_is_nearly_uniform() -> None:
+    logits = Refiner(embedding_size=64, classes=10).heads(torch.randn(100, 64)).logits
+    assert logits.abs().max() < 0.1
+    assert logits.std() > 0

@@ -34,8 +34,7 @@ def rewards(
 
 def discounted_return(rewards: Float[Tensor, "steps *batch"], gamma: float) -> Float[Tensor, "*batch"]:
     """Σ_t γ^{t−1} r_t, the objective J_{x,y} of Section 2 for one roll-out."""
-    weights = discounts(len(rewards), gamma).to(rewards)
-    return torch.einsum("t,t...->...", weights, rewards)
+    return torch.einsum("t,t...->...", discounts(len(rewards), gamma, rewards.device).to(rewards.dtype), rewards)
 
 
 def normalized_return(score: Float[Tensor, "*batch"], classes: int) -> Float[Tensor, "*batch"]:
@@ -43,14 +42,14 @@ def normalized_return(score: Float[Tensor, "*batch"], classes: int) -> Float[Ten
     return 1 + score / math.log(classes)
 
 
-def discounts(steps: int, gamma: float) -> Float[Tensor, "steps"]:
+def discounts(steps: int, gamma: float, device: torch.device | None = None) -> Float[Tensor, "steps"]:
     """γ^{t−1} for t = 1 … steps."""
-    return gamma ** torch.arange(steps, dtype=torch.float64)
+    return gamma ** torch.arange(steps, dtype=torch.float64, device=device)
 
 
-def geometric_weights(steps: int, gamma: float) -> Float[Tensor, "steps"]:
+def geometric_weights(steps: int, gamma: float, device: torch.device | None = None) -> Float[Tensor, "steps"]:
     """(1 − γ) γ^{t−1}: how likely the random horizon of Lemma 1 ends at step t. They sum to 1 − γ^steps."""
-    return (1 - gamma) * discounts(steps, gamma)
+    return (1 - gamma) * discounts(steps, gamma, device)
 
 
 def advantages(

@@ -133,7 +133,8 @@ class RIC(Method[RecurrentClassifier]):
         if self.entropy_coef:
             surrogate = surrogate + self.entropy_coef * policy.entropy()
         if self.step_weight == "discounted":
-            surrogate = surrogate * mdp.discounts(self.horizon, self.gamma).to(surrogate)[:, None, None]
+            weights = mdp.discounts(self.horizon, self.gamma, surrogate.device).to(surrogate.dtype)
+            surrogate = surrogate * weights[:, None, None]
         value_loss = objectives.value_loss(heads.value, targets).mean()
         loss = self.value_coef * value_loss - surrogate.mean()
         with torch.no_grad():

@@ -36,6 +36,10 @@ class Refiner(nn.Module):
         self.policy = nn.Linear(size, classes)
         self.concentration = nn.Linear(size, 1)
         self.value = nn.Linear(size, 1)
+        # The first belief is uniform by definition; so are all others until something has been learned. With torch's
+        # default instead, the untrained policy holds random convictions and spends its first epochs losing them.
+        nn.init.orthogonal_(self.policy.weight, gain=0.01)
+        nn.init.zeros_(self.policy.bias)
 
     def read(self, embedding: Float[Tensor, "batch embedding"]) -> Float[Tensor, "batch gates"]:
         """The context: what the input adds to the gates at every step."""

@@ -1,6 +1,7 @@
 """The learning rate over a run, and the optimizer it drives."""
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,14 +18,41 @@ def rate_factor(update: int, total: int, warmup: int, schedule: str) -> float:
     return 0.5 * (1 + math.cos(math.pi * (update - warmup) / max(1, total - warmup)))
 
 
-def make_optimizer(model: nn.Module, settings: Optimization) -> torch.optim.Optimizer:
-    """AdamW spares biases and normalisation its decay; Adam and SGD decay everything, as in the paper's plain use."""
-    lr, decay = settings.lr, settings.weight_decay
-    if settings.optimizer == "adam":
-        return torch.optim.Adam(model.parameters(), lr, weight_decay=decay)
+def make_optimizer(model: nn.Module, settings: Optimization, device: torch.device) -> torch.optim.Optimizer:
+    """AdamW spares biases and normalisation its decay; Adam and SGD decay everything, as in the paper's plain use.
+
+    On a GPU the rate is a tensor there, so that a recorded update can be replayed at another rate.
+    """
+    on_gpu = device.type == "cuda"
+    decay, rate = settings.weight_decay, torch.tensor(settings.lr, device=device) if on_gpu else settings.lr
     if settings.optimizer == "sgd":
-        return torch.optim.SGD(model.parameters(), lr, momentum=settings.momentum, weight_decay=decay)
+        momentum = settings.momentum
+        return torch.optim.SGD(model.parameters(), rate, momentum=momentum, weight_decay=decay, fused=on_gpu)
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(model.parameters(), rate, weight_decay=decay, capturable=on_gpu, fused=on_gpu)
     matrices = [p for p in model.parameters() if p.ndim > 1]
     vectors = [p for p in model.parameters() if p.ndim <= 1]
     groups = [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr)
+    return torch.optim.AdamW(groups, rate, capturable=on_gpu, fused=on_gpu)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Load a state without replacing its tensors where there are some: a recorded update writes into those."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if not optimizer.state:
+        rates = [group["lr"] for group in optimizer.param_groups]
+        optimizer.load_state_dict(saved)
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        return
+    for index, entries in saved["state"].items():
+        for name, value in entries.items():
+            optimizer.state[parameters[index]][name].copy_(value)

@@ -7,6 +7,8 @@ metrics of the epoch so far) is part of `state()`, so a run can stop after any u
 import copy
 import math
 import time
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,10 +21,11 @@ from ricnet.evaluation.evaluate import observe, report, summarize
 from ricnet.evaluation.examples import save_examples
 from ricnet.training.classifier import build_model
 from ricnet.training.config import Config
+from ricnet.training.graph import GraphedStep
 from ricnet.training.interruption import Interrupted, StopRequest
 from ricnet.training.progress import ProgressBar
 from ricnet.training.run_folder import RunFolder
-from ricnet.training.schedule import make_optimizer, rate_factor
+from ricnet.training.schedule import make_optimizer, rate_factor, restore_optimizer, set_rate
 
 COLLAPSED_EPOCHS = 5
 """Epochs in a row below half the best validation accuracy after which a run counts as diverged."""
@@ -46,8 +49,9 @@ class Trainer:
         backbone.fit_normalization(dataset.train.inputs)
         backbone.autocast = autocast_dtype(self.settings.precision, device)
         self.model = model.to(device).train()
-        if dataset.is_image and device.type == "cuda":  # the layout in which bf16 convolutions are fastest
+        if dataset.is_image and device.type == "cuda":  # the layout and kernels with which convolutions are fastest
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            torch.backends.cudnn.benchmark = True
         self.inputs, self.labels = dataset.train.inputs.to(device), dataset.train.labels.to(device)
         self.augmentation = dataset.augmentation if self.settings.augment else Augmentation()
 
@@ -56,7 +60,7 @@ class Trainer:
         self.total_updates = self.updates_per_epoch * self.settings.epochs
         self.period = self.method.snapshot_period(self.updates_per_epoch)
         self.snapshot = copy.deepcopy(self.model).requires_grad_(False) if self.period else self.model
-        self.optimizer = make_optimizer(self.model, self.settings)
+        self.optimizer = make_optimizer(self.model, self.settings, device)
 
         self.update = 0
         self.seconds = 0.0
@@ -64,6 +68,7 @@ class Trainer:
         self.sums: dict[str, Tensor] = {}
         self.best: dict[str, Any] = {}
         self.collapsed = 0
+        self.learn = self._record() if device.type == "cuda" and self.settings.cuda_graph else self._learn
 
     def run(self) -> dict[str, Any]:
         """Train to the end, choose the best epoch, evaluate it; returns what evaluation.json holds."""
@@ -95,10 +100,12 @@ class Trainer:
     def _step(self) -> None:
         if self.period and self.update % self.period == 0:
             self.snapshot.load_state_dict(self.model.state_dict())
-        rate = self.settings.lr * self._rate_factor()
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        inputs, labels = self._next_batch()
+        set_rate(self.optimizer, self._rate())
+        self.learn(*self._next_batch())
+        self.update += 1
+
+    def _learn(self, inputs: Num[Tensor, "batch ..."], labels: Int64[Tensor, "batch"]) -> None:
+        """One update of the weights."""
         loss, metrics = self.method.loss(self.model, self.snapshot, inputs, labels)
         self.optimizer.zero_grad()
         loss.backward()
@@ -106,7 +113,26 @@ class Trainer:
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
         self.optimizer.step()
         self._accumulate({"loss": loss.detach(), **metrics, "gradient_norm": norm})
-        self.update += 1
+
+    def _record(self) -> Callable[[Tensor, Tensor], None]:
+        """`_learn` as a CUDA graph. Recording takes a few updates, which are undone, in place."""
+        weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+        rng, cuda_rng = torch.get_rng_state(), torch.cuda.get_rng_state(self.device)
+        try:
+            step: Callable[[Tensor, Tensor], None] = GraphedStep(self._learn, *self._next_batch())
+        except RuntimeError as error:
+            warnings.warn(
+                f"this update cannot be recorded as a CUDA graph ({error}); training is slower.", stacklevel=2
+            )
+            step = self._learn
+        self.model.load_state_dict(weights)
+        for entries in self.optimizer.state.values():
+            for tensor in entries.values():
+                tensor.zero_()
+        self._clear_sums()
+        torch.set_rng_state(rng)
+        torch.cuda.set_rng_state(cuda_rng, self.device)
+        return step
 
     def _next_batch(self) -> tuple[Num[Tensor, "batch ..."], Int64[Tensor, "batch"]]:
         """The rows that do not fill a batch are left out, other ones each epoch."""
@@ -117,15 +143,19 @@ class Trainer:
         inputs = self.inputs[rows]
         return (augment(inputs, self.augmentation) if self.dataset.is_image else inputs), self.labels[rows]
 
-    def _rate_factor(self) -> float:
+    def _rate(self) -> float:
         warmup = round(self.settings.warmup_epochs * self.updates_per_epoch)
-        return rate_factor(self.update, self.total_updates, warmup, self.settings.schedule)
+        return self.settings.lr * rate_factor(self.update, self.total_updates, warmup, self.settings.schedule)
 
     def _accumulate(self, metrics: dict[str, Tensor]) -> None:
         """Sums stay on the device; nothing waits for it until the epoch ends."""
         if not self.sums:
             self.sums = {name: torch.zeros((), device=self.device) for name in metrics}
         torch._foreach_add_(list(self.sums.values()), [m.float() for m in metrics.values()])
+
+    def _clear_sums(self) -> None:
+        for total in self.sums.values():
+            total.zero_()
 
     def _finish_epoch(self) -> dict[str, Any]:
         """Validate, log, and keep the weights if they are the best so far."""
@@ -137,7 +167,7 @@ class Trainer:
             "epoch": epoch,
             "update": self.update,
             "seconds": round(self.seconds, 3),
-            "lr": self.optimizer.param_groups[0]["lr"],
+            "lr": float(self.optimizer.param_groups[0]["lr"]),
             "images_per_second": round(self.updates_per_epoch * self.batch_size / max(self.epoch_seconds, 1e-9), 1),
             "train": means,
             "val": val,
@@ -145,7 +175,8 @@ class Trainer:
         self._refuse_nonfinite(val)
         self._select(epoch, val)
         self.folder.append_metrics(line)
-        self.sums, self.epoch_seconds = {}, 0.0
+        self._clear_sums()
+        self.epoch_seconds = 0.0
         return line
 
     def _select(self, epoch: int, val: dict[str, float]) -> None:
@@ -202,8 +233,9 @@ class Trainer:
         self.model.load_state_dict(state["model"])
         if self.period:
             self.snapshot.load_state_dict(state["snapshot"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.sums = {name: tensor.to(self.device) for name, tensor in state["sums"].items()}
+        restore_optimizer(self.optimizer, state["optimizer"])
+        for name, total in state["sums"].items():
+            self.sums.setdefault(name, torch.zeros((), device=self.device)).copy_(total)
         self.best, self.collapsed = state["best"], state["collapsed"]
         torch.set_rng_state(state["rng"])
         if self.device.type == "cuda" and state["cuda_rng"] is not None:
