@@ -1,0 +1,54 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import ricnet
+from ricnet.data import Dataset
+from ricnet.errors import RicnetError
+
+
+@pytest.fixture
+def folder(dataset: Dataset, tmp_path: Path) -> Path:
+    ricnet.train(dataset, out=tmp_path / "run", epochs=2, width=0.1, horizon=4)
+    return tmp_path / "run"
+
+
+def test_a_loaded_model_answers_as_the_evaluation_says(folder: Path, dataset: Dataset) -> None:
+    model = ricnet.load(folder)
+    path = model.refine(dataset.test.inputs)
+    evaluation = json.loads((folder / "evaluation.json").read_text())["test"]
+    accuracy = (path.final.argmax(-1) == dataset.test.labels).double().mean().item()
+    assert accuracy == pytest.approx(evaluation["accuracy"])
+    assert path.halt_step.double().mean().item() == pytest.approx(evaluation["mean_steps"])
+    assert model.class_names == ("a", "b", "c")
+
+
+def test_inputs_of_another_shape_are_refused(folder: Path) -> None:
+    with pytest.raises(RicnetError, match=r"inputs of shape \(4,\), not \(5,\)"):
+        ricnet.load(folder).refine(torch.zeros(2, 5))
+
+
+def test_broken_runs_are_named(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(RicnetError, match="no run at"):
+        ricnet.load(tmp_path / "nowhere")
+    with pytest.raises(RicnetError, match=r"no config\.json"):
+        ricnet.load(tmp_path)
+    model, config = folder / "model.safetensors", folder / "config.json"
+    whole = model.read_bytes()
+    model.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(RicnetError, match=r"model\.safetensors is damaged"):
+        ricnet.load(folder)
+    model.unlink()
+    with pytest.raises(RicnetError, match="no trained model yet"):
+        ricnet.load(folder)
+    model.write_bytes(whole)
+    entry = json.loads(config.read_text())
+    entry["config"]["network"]["width"] = 0.5
+    config.write_text(json.dumps(entry))
+    with pytest.raises(RicnetError, match="does not fit the network"):
+        ricnet.load(folder)
+    config.write_text("{")
+    with pytest.raises(RicnetError, match="cannot be read"):
+        ricnet.load(folder)

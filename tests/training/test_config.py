@@ -1,0 +1,81 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from ricnet.errors import RicnetError
+from ricnet.methods import METHODS
+from ricnet.training.config import Config, Optimization, from_json, to_json
+from ricnet.training.presets import Facts, preset
+
+DIGITS = Facts(rows=1213, classes=10, is_image=True)
+CIFAR = Facts(rows=45_000, classes=10, is_image=True)
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("name", ["fast", "paper"])
+def test_a_configuration_survives_its_json(name: str, method: str) -> None:
+    config = replace(preset(name, method, CIFAR), seed=7, resolution=64)
+    assert from_json(json.loads(json.dumps(to_json(config))), "config.json") == config
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (("network", "encoder"), 3, "encoder cannot be 3"),
+        (("optimization", "lr"), "high", "lr cannot be 'high'"),
+        (("optimization", "optimizer"), "lion", "optimizer cannot be 'lion'"),
+        (("method", "rollouts"), 1.5, "rollouts cannot be 1.5"),
+        (("method", "spell"), 1, "'spell' is unknown"),
+        (("method", "name"), "__import__", "method '__import__' is unknown"),
+        (("seed",), True, "seed cannot be True"),
+    ],
+)
+def test_strange_configurations_are_refused_by_name(path: tuple[str, ...], value: object, said: str) -> None:
+    entry = to_json(Config())
+    target = entry
+    for key in path[:-1]:
+        target = target[key]
+    target[path[-1]] = value
+    with pytest.raises(RicnetError, match=said) as caught:
+        from_json(entry, "runs/x/config.json")
+    assert "runs/x/config.json" in str(caught.value)
+
+
+@pytest.mark.parametrize("entry", [None, [], "config", {}, {"method": "ric"}])
+def test_what_is_no_configuration_is_refused(entry: object) -> None:
+    with pytest.raises(RicnetError, match="not a ricnet configuration"):
+        from_json(entry, "config.json")
+
+
+def test_paper_preset_is_the_papers() -> None:
+    config = preset("paper", "ric", CIFAR)
+    assert config.network.encoder == "resnet34"
+    assert config.network.activation == "relu"
+    assert config.optimization == Optimization(
+        epochs=2000, batch_size=256, optimizer="adam", lr=3e-4, weight_decay=1e-3, schedule="constant", clip=0.5
+    )
+    method = config.method
+    assert (method.horizon, method.gamma, method.passes_per_snapshot, method.rollouts) == (20, 0.8, 5, 1)
+    assert (method.c_min, method.c_max, method.alpha_floor) == (1, 10, 0.01)
+    assert (method.epsilon, method.gae_lambda, method.value_coef, method.entropy_coef) == (0.2, 0.95, 0.5, 0)
+    assert (method.log_ratio_clamp, method.reward_floor, method.updates_per_snapshot) == (None, None, None)
+    assert method.readout == "mean"
+    assert preset("paper", "supervised", CIFAR).optimization.epochs == 300
+
+
+def test_fast_preset_scales_with_rows_and_classes() -> None:
+    small, large = preset("fast", "ric", DIGITS), preset("fast", "ric", replace(CIFAR, classes=100))
+    assert (small.optimization.batch_size, large.optimization.batch_size) == (128, 512)
+    assert (small.method.updates_per_snapshot, large.method.updates_per_snapshot) == (2, 10)
+    assert (large.method.c_max, large.method.alpha_floor) == (100, pytest.approx(0.001))
+    tiny = preset("fast", "ric", Facts(rows=90, classes=2, is_image=False)).optimization
+    assert tiny.batch_size == 90
+    assert tiny.epochs * (90 // tiny.batch_size) >= 600
+
+
+def test_unknown_preset_and_method_are_named() -> None:
+    with pytest.raises(RicnetError, match="--preset slow"):
+        preset("slow", "ric", CIFAR)
+    with pytest.raises(RicnetError, match="--method rnn is unknown; choose one of: ric, supervised"):
+        preset("fast", "rnn", CIFAR)

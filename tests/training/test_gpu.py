@@ -1,0 +1,84 @@
+"""What only a GPU can show; `pytest -m gpu` on a machine that has one."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from ricnet.data import Dataset, load
+from ricnet.methods import METHODS
+from ricnet.methods.ric import RIC
+from ricnet.training.api import configure, run
+from ricnet.training.run_folder import RunFolder
+from ricnet.training.trainer import Trainer
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+GPU = torch.device("cuda")
+
+
+@pytest.fixture
+def digits() -> Dataset:
+    return load("digits")
+
+
+def final_losses(dataset: Dataset, folder: Path, method: str, **changes: Any) -> list[float]:
+    config = configure(dataset, method, "fast", epochs=3, precision="float32", **changes)
+    run(config, dataset, RunFolder(folder), GPU)
+    return [json.loads(line)["train"]["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_the_recorded_update_is_the_eager_one(digits: Dataset, method: str, optimizer: str, tmp_path: Path) -> None:
+    """Same random numbers, same arithmetic; kernels may be chosen differently, so losses agree to a few digits."""
+    graph = final_losses(digits, tmp_path / "graph", method, optimizer=optimizer, lr=1e-3)
+    eager = final_losses(digits, tmp_path / "eager", method, optimizer=optimizer, lr=1e-3, cuda_graph=False)
+    assert graph == pytest.approx(eager, rel=0.05)
+    assert graph[0] == pytest.approx(eager[0], rel=5e-3)
+
+
+def test_resuming_a_recorded_run_goes_on_from_its_state(digits: Dataset, tmp_path: Path) -> None:
+    config = configure(digits, "ric", "fast", epochs=2)
+    folder = RunFolder(tmp_path / "run")
+    folder.begin(config, digits, GPU, overwrite=False)
+    trainer = Trainer(config, digits, folder, GPU)
+    for _ in range(5):
+        trainer._step()
+    trainer.checkpoint()
+    saved = folder.read_state()
+    assert saved is not None
+    other = Trainer(config, digits, folder, GPU)
+    other.restore(saved)
+    trainer._step()
+    other._step()
+    for name, tensor in trainer.model.state_dict().items():
+        torch.testing.assert_close(other.model.state_dict()[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+def test_ratio_is_one_after_a_snapshot_with_a_bf16_encoder(digits: Dataset, tmp_path: Path) -> None:
+    config = configure(digits, "ric", "fast", encoder="resnet10", width=0.25)
+    trainer = Trainer(config, digits, RunFolder(tmp_path), GPU)
+    trainer.snapshot.load_state_dict(trainer.model.state_dict())
+    _, metrics = trainer.method.loss(trainer.model, trainer.snapshot, *trainer._next_batch())
+    assert metrics["ratio_deviation"].item() < 1e-4
+
+
+def test_halted_inference_equals_the_masked_version(digits: Dataset, tmp_path: Path) -> None:
+    config = configure(digits, "ric", "fast", epochs=3)
+    run(config, digits, RunFolder(tmp_path), GPU)
+    model = Trainer(config, digits, RunFolder(tmp_path / "new"), GPU).model.eval()
+    model.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    method = dataclasses.replace(config.method, halt_threshold=0.02)
+    assert isinstance(method, RIC)
+    inputs = digits.test.inputs.to(GPU)
+    full, halted = method.refine(model, inputs).frozen(), method.refine(model, inputs, halt=True)
+    agree = full.halt_step == halted.halt_step  # a value within rounding of the threshold may fall either way
+    assert agree.float().mean() > 0.99
+    torch.testing.assert_close(full.final[agree], halted.final[agree], rtol=1e-3, atol=1e-3)

@@ -1,0 +1,281 @@
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import ricnet
+from ricnet.data import Dataset
+from ricnet.errors import RicnetError
+from ricnet.methods import METHODS, Supervised
+from ricnet.training.api import configure, run
+from ricnet.training.interruption import Interrupted, StopRequest
+from ricnet.training.run_folder import RunFolder
+from ricnet.training.trainer import Trainer, autocast_dtype
+
+CPU = torch.device("cpu")
+SHORT = {"epochs": 4, "batch_size": 16, "width": 0.1}
+
+
+def settings(dataset: Dataset, method: str = "ric", **changes: Any) -> Any:
+    return configure(dataset, method, "fast", **(SHORT | changes))
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def assert_same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> None:
+    assert left.keys() == right.keys()
+    assert all(torch.equal(left[name], right[name]) for name in left)
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_a_run_leaves_everything_behind(dataset: Dataset, method: str, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    evaluation = run(settings(dataset, method), dataset, folder, CPU)
+    assert sorted(p.name for p in folder.path.iterdir()) == [
+        "config.json",
+        "evaluation.json",
+        "examples.npz",
+        "metrics.jsonl",
+        "model.safetensors",
+    ]
+    lines = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2, 3, 4]
+    assert lines[-1]["update"] == 4 * (96 // 16)
+    assert json.loads(folder.evaluation.read_text()) == evaluation
+    assert {evaluation[part]["n"] for part in ("train", "val", "test")} == {96, 30, 60}
+    header = json.loads(folder.config.read_text())
+    assert header["data"]["rows"] == {"train": 96, "val": 30, "test": 60}
+    assert header["hardware"]["torch"] == torch.__version__
+
+
+def test_ric_logs_what_people_who_train_agents_look_for(dataset: Dataset, tmp_path: Path) -> None:
+    run(settings(dataset), dataset, RunFolder(tmp_path), CPU)
+    line = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
+    expected = {"approx_kl", "ratio_deviation", "explained_variance", "mean_c", "entropy", "variance_penalty", "return"}
+    assert expected | {"logit_norm", "loss", "gradient_norm"} <= line["train"].keys()
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(dataset: Dataset, tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        torch.manual_seed(len(name))  # what the caller did with random numbers before must not matter
+        run(settings(dataset, seed=seed), dataset, RunFolder(tmp_path / name), CPU)
+    assert_same(weights(tmp_path / "a"), weights(tmp_path / "b"))
+    assert not torch.equal(*(weights(tmp_path / n)["refiner.from_thought.weight"] for n in "ac"))
+
+
+def test_training_leaves_the_callers_random_numbers_alone(dataset: Dataset, tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    run(settings(dataset), dataset, RunFolder(tmp_path), CPU)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_best_epoch_is_selected_and_ties_go_to_the_lower_nll(dataset: Dataset, tmp_path: Path) -> None:
+    evaluation = run(settings(dataset, "supervised", epochs=12), dataset, RunFolder(tmp_path), CPU)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    best = max(lines, key=lambda line: (line["val"]["accuracy"], -line["val"]["nll"]))
+    assert evaluation["selected_epoch"] == best["epoch"]
+    assert evaluation["val"]["nll"] == pytest.approx(best["val"]["nll"], rel=1e-5)
+    by_nll = run(settings(dataset, "supervised", epochs=12, select="nll"), dataset, RunFolder(tmp_path / "n"), CPU)
+    lines = [json.loads(line) for line in (tmp_path / "n" / "metrics.jsonl").read_text().splitlines()]
+    assert by_nll["selected_epoch"] == min(lines, key=lambda line: line["val"]["nll"])["epoch"]
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("updates", [1, 5, 6, 11])
+def test_stopping_after_any_update_changes_nothing(
+    dataset: Dataset, method: str, updates: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = settings(dataset, method)
+    run(config, dataset, RunFolder(tmp_path / "whole"), CPU)
+    step = Trainer._step
+
+    def step_and_ask_to_stop(self: Trainer) -> None:
+        step(self)
+        if self.update == updates:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_step", step_and_ask_to_stop)
+        with pytest.raises(Interrupted, match=f"stopped after {updates} of 24 updates.*--out .*parts --resume"):
+            run(config, dataset, RunFolder(tmp_path / "parts"), CPU)
+    torch.manual_seed(99)
+    run(config, dataset, RunFolder(tmp_path / "parts"), CPU, resume=True)
+    assert_same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+    logs = [(tmp_path / n / "metrics.jsonl").read_text().splitlines() for n in ("whole", "parts")]
+    values = [[(d["epoch"], d["train"], d["val"]) for d in map(json.loads, log)] for log in logs]
+    assert values[0] == values[1]
+
+
+def test_killed_at_a_random_moment_and_resumed_it_ends_with_the_same_weights(tmp_path: Path) -> None:
+    """SIGKILL, for real: the process has no chance to tidy up. Three times, then once to the end."""
+    script = textwrap.dedent(
+        """
+        import sys, torch
+        torch.set_num_threads(1)
+        from ricnet.apps.cli import main
+        flags = ["--epochs", "5", "--width", "0.1", "--horizon", "4", "--rollouts", "1", "--device", "cpu"]
+        main(["train", "digits", *flags, "--checkpoint-seconds", "0", *sys.argv[1:]])
+        """
+    )
+
+    def command(out: str, *flags: str) -> list[str]:
+        return [sys.executable, "-c", script, "--out", str(tmp_path / out), *flags]
+
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run(command("whole"), check=True, **quiet)
+    random = np.random.default_rng()
+    flags: list[str] = []
+    for _ in range(3):
+        process = subprocess.Popen(command("killed", *flags), **quiet)
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "killed" / "state.pt").exists() and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(random.uniform(0, 0.4))
+        process.kill()
+        process.wait()
+        if (tmp_path / "killed" / "evaluation.json").exists():
+            break
+        flags = ["--resume"]
+    else:
+        subprocess.run(command("killed", "--resume"), check=True, **quiet)
+    assert_same(weights(tmp_path / "whole"), weights(tmp_path / "killed"))
+
+
+def test_a_second_signal_is_no_longer_caught() -> None:
+    with StopRequest() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.asked
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_divergence_is_reported_and_the_last_good_state_kept(
+    dataset: Dataset, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loss = METHODS[method].loss
+    calls = []
+
+    def break_in_the_third_epoch(*args: Any) -> Any:
+        calls.append(1)
+        value, metrics = loss(*args)
+        return value * (float("nan") if len(calls) > 13 else 1), metrics
+
+    monkeypatch.setattr(METHODS[method], "loss", break_in_the_third_epoch)
+    with pytest.raises(RicnetError, match=r"diverged in epoch 3: loss .*NaN; the best weights.*lower --lr") as caught:
+        run(settings(dataset, method), dataset, RunFolder(tmp_path), CPU, checkpoint_seconds=0.0)
+    assert str(tmp_path / "model.safetensors") in str(caught.value)
+    assert all(tensor.isfinite().all() for tensor in weights(tmp_path).values())
+    state = RunFolder(tmp_path).read_state()
+    assert state is not None
+    assert state["update"] == 13
+    assert all(tensor.isfinite().all() for tensor in state["model"].values())
+
+
+def test_a_collapse_to_chance_is_reported(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refine = Supervised.refine
+    calls = []
+
+    def forget(*args: Any, **more: Any) -> Any:
+        calls.append(1)
+        path = refine(*args, **more)
+        return path if len(calls) < 3 else dataclasses.replace(path, log_beliefs=path.log_beliefs.roll(1, dims=-1))
+
+    monkeypatch.setattr(Supervised, "refine", forget)
+    with pytest.raises(RicnetError, match=r"validation accuracy has fallen to .* from"):
+        run(settings(dataset, "supervised", epochs=20, lr=0.01), dataset, RunFolder(tmp_path), CPU)
+
+
+def test_a_run_is_never_overwritten_unless_told(dataset: Dataset, tmp_path: Path) -> None:
+    config, folder = settings(dataset, "supervised"), RunFolder(tmp_path / "run")
+    run(config, dataset, folder, CPU)
+    before = folder.evaluation.read_bytes()
+    with pytest.raises(RicnetError, match=r"holds a finished run.*--overwrite"):
+        run(config, dataset, folder, CPU)
+    with pytest.raises(RicnetError, match="finished; nothing is left to resume"):
+        run(config, dataset, folder, CPU, resume=True)
+    assert folder.evaluation.read_bytes() == before
+    (folder.path / "mine.txt").write_text("keep")
+    run(dataclasses.replace(config, seed=3), dataset, folder, CPU, overwrite=True)
+    assert folder.evaluation.read_bytes() != before
+    assert (folder.path / "mine.txt").read_text() == "keep"
+
+
+def test_folders_that_are_no_runs_are_left_alone(dataset: Dataset, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("important")
+    with pytest.raises(RicnetError, match="not a run"):
+        run(settings(dataset), dataset, RunFolder(tmp_path), CPU, overwrite=True)
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(RicnetError, match="is a file"):
+        run(settings(dataset), dataset, RunFolder(file), CPU)
+
+
+def test_an_unfinished_run_says_how_to_go_on_and_refuses_other_data(dataset: Dataset, tmp_path: Path) -> None:
+    config, folder = settings(dataset), RunFolder(tmp_path / "run")
+    folder.begin(config, dataset, CPU, overwrite=False)
+    with pytest.raises(RicnetError, match="unfinished run; go on with --resume"):
+        run(config, dataset, folder, CPU)
+    other = dataclasses.replace(dataset, class_names=("a", "b", "d"))
+    with pytest.raises(RicnetError, match="data is not what"):
+        run(config, other, folder, CPU, resume=True)
+
+
+def test_a_checkpoint_cut_in_half_is_named(dataset: Dataset, tmp_path: Path) -> None:
+    config, folder = settings(dataset), RunFolder(tmp_path / "run")
+    folder.begin(config, dataset, CPU, overwrite=False)
+    Trainer(config, dataset, folder, CPU).checkpoint()
+    folder.state.write_bytes(folder.state.read_bytes()[: folder.state.stat().st_size // 2])
+    with pytest.raises(RicnetError, match=r"state\.pt is damaged"):
+        run(config, dataset, folder, CPU, resume=True)
+
+
+def test_an_unwritable_folder_is_one_sentence(dataset: Dataset, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RicnetError, match="cannot be made"):
+        run(settings(dataset), dataset, RunFolder(tmp_path / "file" / "run"), CPU)
+
+
+def test_precision() -> None:
+    assert autocast_dtype("auto", CPU) is None
+    assert autocast_dtype("float32", CPU) is None
+    assert autocast_dtype("bf16", CPU) is torch.bfloat16
+
+
+def test_training_in_bf16_on_a_cpu_learns_too(dataset: Dataset, tmp_path: Path) -> None:
+    config = settings(dataset, "supervised", precision="bf16", epochs=30, width=0.5)
+    assert run(config, dataset, RunFolder(tmp_path), CPU)["test"]["accuracy"] > 0.7
+
+
+def test_train_takes_any_module_as_encoder_and_load_wants_it_back(dataset: Dataset, tmp_path: Path) -> None:
+    def module() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh())
+
+    trained = ricnet.train(dataset, encoder=module(), out=tmp_path / "run", epochs=2, horizon=3)
+    inputs = dataset.test.inputs[:5]
+    with pytest.raises(RicnetError, match="your own encoder; pass the module"):
+        ricnet.load(tmp_path / "run")
+    again = ricnet.load(tmp_path / "run", encoder=module())
+    torch.testing.assert_close(again.refine(inputs).final, trained.refine(inputs).final)
+
+
+def test_train_refuses_unknown_settings(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(RicnetError, match="horizont: no such setting for the method ric"):
+        ricnet.train(dataset, out=tmp_path / "run", horizont=3)
+    assert not (tmp_path / "run").exists()
