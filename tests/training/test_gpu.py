@@ -47,16 +47,16 @@ def test_the_recorded_update_is_the_eager_one(digits: Dataset, method: str, opti
 def test_resuming_a_recorded_run_goes_on_from_its_state(digits: Dataset, tmp_path: Path) -> None:
     config = configure(digits, "ric", "fast", epochs=2)
     folder = RunFolder(tmp_path / "run")
-    folder.begin(config, digits, GPU, overwrite=False)
+    folder.begin(config, digits, GPU)
     trainer = Trainer(config, digits, folder, GPU)
     for _ in range(5):
         trainer._step()
     trainer.checkpoint()
     saved = folder.read_state()
     assert saved is not None
-    other = Trainer(config, digits, folder, GPU)
-    other.restore(saved)
     trainer._step()
+    other = Trainer(config, digits, folder, GPU)
+    other.restore(saved)  # random numbers too, which both trainers draw from the device's one generator
     other._step()
     for name, tensor in trainer.model.state_dict().items():
         torch.testing.assert_close(other.model.state_dict()[name], tensor, rtol=1e-4, atol=1e-5)

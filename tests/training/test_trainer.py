@@ -229,7 +229,7 @@ def test_folders_that_are_no_runs_are_left_alone(dataset: Dataset, tmp_path: Pat
 
 def test_an_unfinished_run_says_how_to_go_on_and_refuses_other_data(dataset: Dataset, tmp_path: Path) -> None:
     config, folder = settings(dataset), RunFolder(tmp_path / "run")
-    folder.begin(config, dataset, CPU, overwrite=False)
+    folder.begin(config, dataset, CPU)
     with pytest.raises(RicnetError, match="unfinished run; go on with --resume"):
         run(config, dataset, folder, CPU)
     other = dataclasses.replace(dataset, class_names=("a", "b", "d"))
@@ -239,7 +239,7 @@ def test_an_unfinished_run_says_how_to_go_on_and_refuses_other_data(dataset: Dat
 
 def test_a_checkpoint_cut_in_half_is_named(dataset: Dataset, tmp_path: Path) -> None:
     config, folder = settings(dataset), RunFolder(tmp_path / "run")
-    folder.begin(config, dataset, CPU, overwrite=False)
+    folder.begin(config, dataset, CPU)
     Trainer(config, dataset, folder, CPU).checkpoint()
     folder.state.write_bytes(folder.state.read_bytes()[: folder.state.stat().st_size // 2])
     with pytest.raises(RicnetError, match=r"state\.pt is damaged"):

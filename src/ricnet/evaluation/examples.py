@@ -1,28 +1,34 @@
-"""A few examples worth looking at: answered at once, answered after long thought, answered wrongly."""
+"""A few examples worth looking at: answered at once, answered on second thought, answered wrongly."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
+from ricnet.core.mdp import log_scores
 from ricnet.data import Split
 from ricnet.evaluation.evaluate import Outcome
 from ricnet.methods import Method
 
 
 def pick_rows(outcome: Outcome, each: int = 2) -> Int64[Tensor, "m"]:
-    """Up to `each` of: right with fewest steps, right with most steps, wrong with most confidence."""
-    confidence, answer = outcome.log_beliefs.max(-1)
+    """Up to `each` of: right with fewest steps, right with most gained after the first step, wrong and most sure."""
+    confidence, answer = outcome.log_beliefs.double().max(-1)
     right = answer == outcome.labels
-    steps = outcome.halt_step.float()
-    quick = torch.where(right, -steps, -torch.inf).argsort(descending=True, stable=True)[:each]
-    slow = torch.where(right, steps, -torch.inf).argsort(descending=True, stable=True)[:each]
-    wrong = torch.where(right, -torch.inf, confidence.double()).argsort(descending=True, stable=True)[:each]
-    candidates = [*quick[right[quick]], *slow[right[slow]], *wrong[~right[wrong]]]
-    return torch.tensor(list(dict.fromkeys(int(row) for row in candidates)), dtype=torch.int64)
+    gain = log_scores(outcome.log_beliefs, outcome.labels) - outcome.step_scores[0]
+    quick = _first(-outcome.halt_step.double(), right, each)
+    slow = _first(gain.double(), right & (outcome.halt_step > 1), each)
+    wrong = _first(confidence, ~right, each)
+    return torch.tensor(list(dict.fromkeys([*quick, *slow, *wrong])), dtype=torch.int64)
+
+
+def _first(merit: Float[Tensor, "n"], eligible: Bool[Tensor, "n"], count: int) -> list[int]:
+    """Rows of highest merit, the earlier of equals first."""
+    order = torch.where(eligible, merit, -torch.inf).argsort(descending=True, stable=True)
+    return order[: min(count, int(eligible.sum()))].tolist()
 
 
 @torch.no_grad()

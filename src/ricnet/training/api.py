@@ -77,12 +77,13 @@ def run(
         if resume:
             folder.check_resumable(dataset)
         else:
-            folder.begin(config, dataset, device, overwrite)
+            folder.refuse_if_taken(overwrite)
         trainer = Trainer(config, dataset, folder, device, encoder, checkpoint_seconds)
-        state = folder.read_state() if resume else None
-        if state is not None:
+        if not resume:
+            folder.begin(config, dataset, device)  # only now: a configuration that cannot be built leaves no trace
+        elif (state := folder.read_state()) is not None:
             trainer.restore(state)
-        elif resume:
+        else:
             folder.keep_metrics_until(0)
         return trainer.run()
 

@@ -15,9 +15,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         with draft.open("rb+") as file:
             os.fsync(file.fileno())
         draft.replace(path)
-    except OSError as error:
-        raise RicnetError(
-            f"{path} could not be written ({error.strerror or error}); free space or choose another --out."
-        ) from error
+    except (OSError, RuntimeError) as error:  # torch reports a full disk as the latter
+        raise RicnetError(f"{path} could not be written ({error}); free space or choose another --out.") from error
     finally:
         draft.unlink(missing_ok=True)

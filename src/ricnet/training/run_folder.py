@@ -2,13 +2,12 @@
 
 import json
 import platform
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from ricnet.data import Dataset
@@ -34,15 +33,13 @@ class RunFolder:
     def finished(self) -> bool:
         return self.evaluation.is_file()
 
-    def begin(self, config: Config, dataset: Dataset, device: torch.device, overwrite: bool) -> None:
-        """Take an empty place, or one whose run may be thrown away."""
-        self.refuse_if_taken(overwrite)
-        if self.path.exists() and overwrite:
-            self._clear()
+    def begin(self, config: Config, dataset: Dataset, device: torch.device) -> None:
+        """Start a new run here, in place of any that was; ask `refuse_if_taken` first."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RicnetError(f"--out {self.path} cannot be made ({error.strerror}); choose another folder.") from error
+        self._clear()
         entry = {
             "ricnet": __version__,
             "config": to_json(config),
@@ -83,7 +80,7 @@ class RunFolder:
 
     def write_model(self, weights: Mapping[str, Tensor]) -> None:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-        write_atomically(self.model, lambda draft: save_file(tensors, draft))
+        write_atomically(self.model, lambda draft: void(draft.write_bytes(save(tensors))))
 
     def write_state(self, state: dict[str, Any]) -> None:
         write_atomically(self.state, lambda draft: torch.save(state, draft))
@@ -114,7 +111,6 @@ class RunFolder:
         for path in vars(self).values():
             if path != self.path:
                 path.unlink(missing_ok=True)
-        shutil.rmtree(self.path / "figures", ignore_errors=True)
 
 
 def void(_: object) -> None:

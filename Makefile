@@ -1,0 +1,40 @@
+# The two commands to know: `make demo` and `make test`. Each makes .venv on its first run.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+DEMO   := runs/demo
+
+.PHONY: demo test slow-test lint bench clean
+
+demo: $(VENV)/ready
+	$(BIN)/ric train digits --method supervised --out $(DEMO)/supervised --overwrite
+	$(BIN)/ric train digits --method ric --out $(DEMO)/ric --overwrite
+	@echo
+	$(BIN)/ric report $(DEMO)/ric $(DEMO)/supervised --out $(DEMO)/report.html --figures $(DEMO)/figures
+	@echo
+	$(BIN)/ric predict $(DEMO)/ric $(DEMO)/ric/examples.npz
+	@echo "Watch it think: $(BIN)/ric predict $(DEMO)/ric $(DEMO)/ric/examples.npz --trace"
+
+test: $(VENV)/ready lint
+	$(BIN)/pytest -q
+
+# Minutes long. Those that learn from real images look for them in $$RICNET_DATA.
+slow-test: $(VENV)/ready
+	$(BIN)/pytest -q -m slow
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/ready
+	$(BIN)/python benchmarks/inference.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis runs/demo
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@

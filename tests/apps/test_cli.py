@@ -1,0 +1,119 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ricnet.apps.cli import COMMANDS, main
+from ricnet.version import __version__
+
+from .conftest import TINY
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The one sentence that a command ends with, having checked that it is one and that the exit code is 2."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    assert end.value.code == 2
+    assert captured.out == ""
+    lines = captured.err.strip().splitlines()
+    assert len(lines) == 1, captured.err
+    assert lines[0].startswith("ric: ")
+    return lines[0]
+
+
+def test_help_shows_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    main([])
+    assert all(name in capsys.readouterr().out for name in COMMANDS for _ in [main(["--help"])])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([command, "--help"])
+    assert end.value.code == 0
+    assert f"usage: ric {command}" in capsys.readouterr().out
+
+
+def test_help_of_a_method_shows_its_own_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    for method, shown in (("ric", True), ("supervised", False)):
+        with pytest.raises(SystemExit):
+            main(["train", "--method", method, "--help"])
+        assert ("--gae-lambda" in capsys.readouterr().out) is shown
+
+
+def test_python_dash_m_is_the_command() -> None:
+    result = subprocess.run([sys.executable, "-m", "ricnet", "--version"], capture_output=True, text=True, check=True)
+    assert result.stdout == f"ric {__version__}\n"
+
+
+def test_wrong_commands_flags_and_names(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "did you mean train?" in refused(capsys, "trian")
+    assert "--foo" in refused(capsys, "train", "--foo", "3")
+    assert "--lr" in refused(capsys, "train", "--lr", "fast")
+    assert "--method gan is unknown; choose one of: ric, supervised" in refused(capsys, "train", "--method", "gan")
+    assert "--preset slow" in refused(capsys, "train", "--preset", "slow")
+    assert "--gamma 2.0 is out of range" in refused(capsys, "train", "--gamma", "2")
+    assert "--encoder vgg is unknown" in refused(capsys, "train", "--encoder", "vgg", "--out", tmp_path / "x")
+    assert "'mnits'" in refused(capsys, "train", "mnits")
+    assert "--device gpu is unknown" in refused(capsys, "train", "--device", "gpu")
+    assert "no run at" in refused(capsys, "evaluate", tmp_path / "none")
+    assert "no run at" in refused(capsys, "train", "--resume", "--out", tmp_path / "none")
+    assert "needs something to classify" in refused(capsys, "predict", tmp_path)
+    assert "RUN" in refused(capsys, "predict")
+    assert "at least one run" in refused(capsys, "report")
+    assert "needs the name of a data set" in refused(capsys, "data", "get")
+    assert "'mnits'" in refused(capsys, "data", "check", "mnits")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_data_is_one_sentence_and_writes_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def train(data: Path) -> str:
+        return refused(capsys, "train", data, "--out", out)
+
+    assert "does not exist" in train(tmp_path / "nowhere")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "empty" in train(empty)
+    single = tmp_path / "single" / "cats"
+    single.mkdir(parents=True)
+    for i in range(5):
+        Image.new("RGB", (9, 9), (i, i, i)).save(single / f"{i}.png")
+    assert "cats" in train(single.parent)
+    broken = tmp_path / "broken"
+    for name in ("cats", "dogs"):
+        (broken / name).mkdir(parents=True)
+        (broken / name / "1.png").write_bytes(b"no image")
+    assert str(broken) in train(broken)
+    arrays = tmp_path / "a.npz"
+    np.savez(arrays, x=np.zeros((10, 3)), y=np.arange(9) % 2)
+    assert "10" in train(arrays)
+    assert "9" in train(arrays)
+    np.savez(arrays, x=np.full((10, 3), np.nan), y=np.arange(10) % 2)
+    assert "nan" in train(arrays)
+    assert not out.exists()
+
+
+def test_train_resume_and_overwrite(capsys: pytest.CaptureFixture[str], digits_run: Path) -> None:
+    before = {path.name: path.read_bytes() for path in digits_run.iterdir()}
+    assert "holds a finished run" in refused(capsys, "train", "--out", digits_run, *TINY)
+    assert "nothing is left to resume" in refused(capsys, "train", "--out", digits_run, "--resume")
+    assert "change its seed" in refused(capsys, "train", "--out", digits_run, "--resume", "--seed", "4")
+    assert {path.name: path.read_bytes() for path in digits_run.iterdir()} == before
+    assert "report.html" in before
+
+
+def test_data_list(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    main(["data", "list", "--data-dir", str(tmp_path)])
+    shown = capsys.readouterr().out
+    assert "cifar10n-worst" in shown
+    assert "ric data get svhn" in " ".join(shown.split())
+    main(["data", "check", "digits"])
+    assert "train: 1,213 rows" in capsys.readouterr().out
+    assert "ric data get cifar10" in refused(capsys, "train", "cifar10", "--data-dir", tmp_path)

@@ -1,0 +1,138 @@
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.datasets import load_digits
+
+import ricnet
+from ricnet.apps.cli import main
+
+from .conftest import TINY
+from .test_cli import refused
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """Three of scikit-learn's digits as PNG files."""
+    folder = tmp_path / "some"
+    folder.mkdir()
+    for i, pixels in enumerate(load_digits().images[:3]):
+        Image.fromarray((pixels * 255 / 16).round().astype(np.uint8)).save(folder / f"{i}.png")
+    return folder
+
+
+def lines(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[dict]:
+    capsys.readouterr()
+    main([str(argument) for argument in arguments])
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_files_a_folder_and_an_npz_give_the_same_answers(
+    digits_run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = sorted(images.iterdir())
+    np.savez(tmp_path / "x.npz", x=np.stack([np.asarray(Image.open(f)) for f in files]))
+    by_file = lines(capsys, "predict", digits_run, *files, "--json", "--top", "10")
+    by_folder = lines(capsys, "predict", digits_run, images, "--json", "--top", "10")
+    by_array = lines(capsys, "predict", digits_run, tmp_path / "x.npz", "--json", "--top", "10")
+    assert by_file == by_folder
+    assert [r["input"] for r in by_array] == [f"{tmp_path / 'x.npz'}[{i}]" for i in range(3)]
+    for left, right in zip(by_file, by_array, strict=True):
+        assert left["top"] == right["top"]
+    expected = ricnet.load(digits_run).refine(torch.from_numpy(np.load(tmp_path / "x.npz")["x"])[:, None])
+    for row, record in enumerate(by_file):
+        assert record["confidence"] == pytest.approx(expected.final[row].exp().max().item(), rel=1e-5)
+        assert record["steps"] == expected.halt_step[row].item()
+        assert sum(entry["probability"] for entry in record["top"]) == pytest.approx(1, abs=1e-5)
+
+
+def test_trace_shows_the_belief_after_each_step(
+    digits_run: Path, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [record] = lines(capsys, "predict", digits_run, images / "0.png", "--trace", "--json")
+    assert np.allclose(np.sum(record["beliefs"], axis=1), 1, atol=1e-5)
+    assert len(record["beliefs"]) == len(record["values"]) == 4
+    main(["predict", str(digits_run), str(images / "0.png"), "--trace"])
+    shown = capsys.readouterr().out
+    assert "◀" in shown
+    assert all(f"\n {step:>3} " in shown or f"\n  {step:>2}" in shown or f" {step} " in shown for step in range(1, 5))
+
+
+def test_max_steps_and_halting(digits_run: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert {r["steps"] for r in lines(capsys, "predict", digits_run, images, "--json", "--max-steps", "1")} == {1}
+    assert {r["steps"] for r in lines(capsys, "predict", digits_run, images, "--json", "--halt-threshold", "99")} == {1}
+    assert {r["steps"] for r in lines(capsys, "predict", digits_run, images, "--json", "--halt-threshold=-99")} == {4}
+    assert "--max-steps 0" in refused(capsys, "predict", digits_run, images, "--max-steps", "0")
+    assert "--top 0" in refused(capsys, "predict", digits_run, images, "--top", "0")
+
+
+def test_the_stored_examples_can_be_predicted(digits_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["predict", str(digits_run), str(digits_run / "examples.npz")])
+    assert "confidence" in capsys.readouterr().out
+
+
+def test_bad_inputs_are_named(digits_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text.png").write_text("no image")
+    assert "text.png" in refused(capsys, "predict", digits_run, tmp_path / "text.png")
+    assert "none.png does not exist" in refused(capsys, "predict", digits_run, tmp_path / "none.png")
+    (tmp_path / "void").mkdir()
+    assert "void" in refused(capsys, "predict", digits_run, tmp_path / "void")
+    np.savez(tmp_path / "x.npz", x=np.zeros((2, 5)))
+    assert "(1, 8, 8)" in refused(capsys, "predict", digits_run, tmp_path / "x.npz")
+
+
+def test_own_images_from_folder_to_answer(
+    image_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder of images trains with no option given but the time it may take, and tells bright from dark."""
+    run = tmp_path / "run"
+    main(["train", str(image_folder), "--out", str(run), "--epochs", "30", "--width", "0.2", "--device", "cpu"])
+    evaluation = json.loads((run / "evaluation.json").read_text())
+    assert evaluation["test"]["accuracy"] == 1
+    records = lines(capsys, "predict", run, image_folder / "dark", "--json")
+    assert {record["answer"] for record in records} == {"dark"}
+
+
+def test_features_from_npz(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    random = np.random.default_rng(0)
+    y = np.repeat(["left", "right"], 60)
+    x = random.normal(0, 1, (120, 3)) + 4 * (y == "right")[:, None]
+    np.savez(tmp_path / "table.npz", x=x, y=y)
+    main(["train", str(tmp_path / "table.npz"), "--out", str(tmp_path / "run"), *TINY])
+    records = lines(capsys, "predict", tmp_path / "run", tmp_path / "table.npz", "--json")
+    assert len(records) == 120
+    assert "3 features" in refused(capsys, "predict", tmp_path / "run", tmp_path)
+
+
+def test_evaluate(digits_run: Path, image_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stored = json.loads((digits_run / "evaluation.json").read_text())
+    capsys.readouterr()
+    main(["evaluate", str(digits_run), "--json"])
+    measured = json.loads(capsys.readouterr().out)
+    for part in ("train", "val", "test"):
+        assert measured[part]["nll"] == pytest.approx(stored[part]["nll"], rel=1e-4)
+    main(["evaluate", str(digits_run), "--json", "--max-steps", "1", "--readout", "implied"])
+    assert json.loads(capsys.readouterr().out)["test"]["mean_steps"] == 1
+    main(["evaluate", str(digits_run)])
+    assert "mean cell evaluations" in capsys.readouterr().out
+    assert "inputs of shape (3, 12, 12)" in refused(capsys, "evaluate", digits_run, "--data", image_folder)
+    # A run of another method has no value to compare with a threshold.
+    supervised = digits_run.parent / "supervised"
+    if not supervised.exists():
+        main(["train", "--method", "supervised", "--out", str(supervised), "--epochs", "1", "--device", "cpu"])
+    assert "--halt-threshold means nothing" in refused(capsys, "evaluate", supervised, "--halt-threshold", "1")
+
+
+def test_report_compares_runs(digits_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["report", str(digits_run), "--out", str(tmp_path / "page.html"), "--figures", str(tmp_path / "figures")])
+    assert "RIC" in capsys.readouterr().out
+    assert (tmp_path / "page.html").stat().st_size > 10_000
+    assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".png", ".pdf"}
+
+
+def test_a_closed_pipe_is_no_error(digits_run: Path) -> None:
+    assert os.system(f"ric predict {digits_run} {digits_run / 'examples.npz'} --json | head -n 1 > {os.devnull}") == 0
