@@ -29,7 +29,7 @@ lint: $(VENV)/ready
 	$(BIN)/lint-imports
 
 bench: $(VENV)/ready
-	$(BIN)/python benchmarks/inference.py
+	$(BIN)/python benchmarks/steps.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis runs/demo

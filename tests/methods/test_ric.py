@@ -117,6 +117,38 @@ def test_step_weights_entropy_and_ppo_change_the_surrogate_as_said(monkeypatch: 
     assert surrogate(objective="ppo") != pytest.approx(surrogate())
 
 
+def test_reward_floor_limits_what_one_sample_can_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, (inputs, labels) = network(), batch()
+    rollout = SMALL.roll_out(model, inputs)
+    hopeless = rollout._replace(log_actions=torch.full_like(rollout.log_actions, -500.0))
+    monkeypatch.setattr(RIC, "roll_out", lambda *_: hopeless)
+    for floor, worst in ((None, -500.0), (1e-4, math.log(1e-4))):
+        _, metrics = replace(SMALL, reward_floor=floor).loss(model, model, inputs, labels)
+        assert metrics["return"].item() == pytest.approx(1 + worst / math.log(CLASSES))
+
+
+def test_label_baseline_leaves_the_expected_gradient_as_it_is() -> None:
+    """Averaged over many roll-outs, both advantages push the policy the same way; the labelled one with less noise."""
+    method = RIC(horizon=3, rollouts=4, normalize_advantages=False, value_coef=0.0)
+    model, inputs, labels = network(method), torch.randn(2, 7).double(), torch.tensor([0, 1])
+    with torch.no_grad():
+        model.refiner.policy.weight.mul_(50)
+    inputs, labels = inputs.repeat(100, 1), labels.repeat(100)
+
+    def gradients(**changes: bool) -> Tensor:
+        draws = []
+        for _ in range(30):
+            loss, _ = replace(method, **changes).loss(model, model, inputs, labels)
+            draws.append(torch.autograd.grad(loss, model.refiner.policy.weight)[0].flatten())
+        return torch.stack(draws)
+
+    plain, labelled = gradients(), gradients(label_baseline=True)
+    error = (plain.var(0) / 30 + labelled.var(0) / 30).sqrt()
+    assert ((plain.mean(0) - labelled.mean(0)) / error).square().mean() < 2
+    assert labelled.var(0).sum() < 0.7 * plain.var(0).sum()
+    assert labelled.mean(0).norm() > 3 * error.norm()
+
+
 def test_concentration_stays_in_its_range_and_the_mean_under_its_cap() -> None:
     model, inputs = network(), 1e6 * batch()[0]
     with torch.no_grad():

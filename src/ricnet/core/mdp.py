@@ -18,18 +18,15 @@ def log_scores(
     return log_beliefs.gather(-1, index).squeeze(-1)
 
 
-def rewards(
-    scores: Float[Tensor, "steps *batch"], classes: int, floor: float | None = None
-) -> Float[Tensor, "steps *batch"]:
-    """Eq. 1, r_t = log a_{t,y} − log a_{t−1,y}, from the scores log a_{t,y} and the uniform prior a_0.
+def rewards(scores: Float[Tensor, "steps *batch"], classes: int) -> Float[Tensor, "steps *batch"]:
+    """Eq. 1, r_t = log a_{t,y} − log a_{t−1,y}."""
+    return scores - previous_scores(scores, classes)
 
-    `floor` is the probability under which a score counts as that probability: near the edge of the simplex a
-    single sample can be worth −1000 nats, which would drown every other example of a minibatch.
-    """
-    if floor is not None:
-        scores = scores.clamp(min=math.log(floor))
-    prior = scores.new_full((1, *scores.shape[1:]), -math.log(classes))
-    return torch.diff(scores, dim=0, prepend=prior)
+
+def previous_scores(scores: Float[Tensor, "steps *batch"], classes: int) -> Float[Tensor, "steps *batch"]:
+    """log a_{t−1,y}, which begins with the uniform prior a_0."""
+    prior = torch.full_like(scores[:1], -math.log(classes))
+    return torch.cat([prior, scores[:-1]])
 
 
 def discounted_return(rewards: Float[Tensor, "steps *batch"], gamma: float) -> Float[Tensor, "*batch"]:
@@ -70,6 +67,22 @@ def advantages(
         following = deltas[t] + gamma * lam * following
         estimates[t] = following
     return estimates
+
+
+def labelled_advantages(
+    targets: Float[Tensor, "steps rollouts batch"], scores: Float[Tensor, "steps rollouts batch"], classes: int
+) -> Float[Tensor, "steps rollouts batch"]:
+    """Advantages whose baseline knows the label: R̂_t + log a_{t−1,y}, each roll-out against the others of its input.
+
+    The value cannot know y, so two pieces of luck are left in every ordinary advantage: where the step started,
+    −log a_{t−1,y}, and how easy the input is, which its other roll-outs share. Neither depends on the action at t, so
+    taking them out changes the gradient's noise, not its mean. Ours, not the paper's.
+    """
+    outcomes = targets + previous_scores(scores, classes)
+    rollouts = outcomes.shape[1]
+    if rollouts == 1:
+        return outcomes
+    return (outcomes - outcomes.mean(1, keepdim=True)) * rollouts / (rollouts - 1)
 
 
 def standardize(estimates: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
