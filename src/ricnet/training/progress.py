@@ -55,6 +55,5 @@ class ProgressBar:
         if not self.console.is_terminal and (last or time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES):
             self.last_line = time.monotonic()
             rate = f"{line['images_per_second']:,.0f} images/s"
-            self.console.print(
-                f"{self.title}: epoch {line['epoch']}/{epochs}  {rate}  {self.headline}", highlight=False
-            )
+            text = f"{self.title}: epoch {line['epoch']}/{epochs}  {rate}  {self.headline}"
+            self.console.print(text, highlight=False, soft_wrap=True)

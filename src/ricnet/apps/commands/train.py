@@ -155,5 +155,5 @@ def _present(folder: RunFolder) -> None:
     write_page([record], folder.report)
     console = Console()
     console.print(comparison_table([record]))
-    console.print(f"\nreport   {folder.report}", highlight=False, markup=False)
-    console.print(f"look     ric predict {folder.path} {folder.examples} --trace", highlight=False, markup=False)
+    look = f"ric predict {folder.path} {folder.examples} --trace"
+    console.print(f"\nreport   {folder.report}\nlook     {look}", highlight=False, markup=False, soft_wrap=True)
