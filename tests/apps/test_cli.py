@@ -60,6 +60,8 @@ def test_wrong_commands_flags_and_names(capsys: pytest.CaptureFixture[str], tmp_
     assert "--gamma 2.0 is out of range" in refused(capsys, "train", "--gamma", "2")
     assert "--encoder vgg is unknown" in refused(capsys, "train", "--encoder", "vgg", "--out", tmp_path / "x")
     assert "'mnits'" in refused(capsys, "train", "mnits")
+    assert "--width nan" in refused(capsys, "train", "--width", "nan")
+    assert "--device mps is not supported" in refused(capsys, "train", "--device", "mps")
     assert "--device gpu is unknown" in refused(capsys, "train", "--device", "gpu")
     assert "no run at" in refused(capsys, "evaluate", tmp_path / "none")
     assert "no run at" in refused(capsys, "train", "--resume", "--out", tmp_path / "none")

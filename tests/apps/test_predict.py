@@ -90,7 +90,22 @@ def test_own_images_from_folder_to_answer(
 ) -> None:
     """A folder of images trains with no option given but the time it may take, and tells bright from dark."""
     run = tmp_path / "run"
-    main(["train", str(image_folder), "--out", str(run), "--epochs", "30", "--width", "0.2", "--device", "cpu"])
+    main(
+        [
+            "train",
+            str(image_folder),
+            "--out",
+            str(run),
+            "--epochs",
+            "30",
+            "--width",
+            "0.2",
+            "--horizon",
+            "4",
+            "--device",
+            "cpu",
+        ]
+    )
     evaluation = json.loads((run / "evaluation.json").read_text())
     assert evaluation["test"]["accuracy"] == 1
     records = lines(capsys, "predict", run, image_folder / "dark", "--json")

@@ -66,7 +66,7 @@ def test_samples_lie_on_the_simplex_and_stay_finite(classes: int, seed: int) -> 
 
 
 def test_expected_log_score_agrees_with_samples_and_known_values() -> None:
-    """REFERENCE values at K = 10, ε = 0.01, c = 10: uniform −2.82, confidently wrong −102.8, μ_y = 0.9 −0.120."""
+    """Known values at K = 10, ε = 0.01, c = 10: uniform −2.82, confidently wrong −102.8, μ_y = 0.9 −0.120."""
     uniform = dirichlet(torch.full((1, 10), 1.01).double())
     wrong = dirichlet(torch.tensor([[0.01] * 9 + [10.01]]).double())
     assert uniform.expected_log_score(torch.tensor([0])).item() == pytest.approx(-2.82, abs=0.005)

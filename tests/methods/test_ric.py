@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Dirichlet as TorchDirichlet
 
+from ricnet.core import mdp, objectives
 from ricnet.errors import RicnetError
 from ricnet.methods.ric import RIC, Rollout
 from ricnet.nets.backbone import Backbone
@@ -101,20 +102,73 @@ def test_no_gradient_reaches_the_snapshot() -> None:
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
 
 
+def surrogate(method: RIC, model: RecurrentClassifier, inputs: Tensor, labels: Tensor) -> float:
+    loss, metrics = method.loss(model, model, inputs, labels)
+    return method.value_coef * metrics["value_loss"].item() - loss.item()
+
+
 def test_step_weights_entropy_and_ppo_change_the_surrogate_as_said(monkeypatch: pytest.MonkeyPatch) -> None:
     model, snapshot, (inputs, labels) = network(), network(), batch()
     rollout = SMALL.roll_out(snapshot, inputs)
     monkeypatch.setattr(RIC, "roll_out", lambda *_: rollout)
+    policy = SMALL.policy(SMALL.replay(model, inputs, rollout.log_actions))
+    plain = surrogate(SMALL, model, inputs, labels)
+    with_entropy = surrogate(replace(SMALL, entropy_coef=0.3), model, inputs, labels)
+    assert with_entropy == pytest.approx(plain + 0.3 * policy.entropy().mean().item())
 
-    def surrogate(**changes: object) -> float:
-        loss, metrics = replace(SMALL, **changes).loss(model, snapshot, inputs, labels)  # type: ignore[arg-type]
-        return 0.5 * metrics["value_loss"].item() - loss.item()
+    ratio = policy.log_ratio(rollout.policy, rollout.log_actions).exp()
+    rewards = mdp.rewards(mdp.log_scores(rollout.log_actions, labels), CLASSES)
+    advantages = mdp.standardize(mdp.advantages(rewards, rollout.values, 0.8, 0.95))
+    discounted = [0.8**t * objectives.spo(ratio, advantages, 0.2)[t].mean().item() for t in range(5)]
+    weighted = surrogate(replace(SMALL, step_weight="discounted"), model, inputs, labels)
+    assert weighted == pytest.approx(sum(discounted) / 5)
+    clipped = surrogate(replace(SMALL, objective="ppo"), model, inputs, labels)
+    assert clipped == pytest.approx(objectives.ppo(ratio, advantages, 0.2).mean().item())
 
-    entropy = SMALL.policy(SMALL.replay(model, inputs, rollout.log_actions)).entropy().mean().item()
-    assert surrogate(entropy_coef=0.3) == pytest.approx(surrogate() + 0.3 * entropy)
-    assert surrogate(gamma=1.0, step_weight="discounted") == pytest.approx(surrogate(gamma=1.0))
-    assert surrogate(step_weight="discounted") != pytest.approx(surrogate())
-    assert surrogate(objective="ppo") != pytest.approx(surrogate())
+
+def test_the_clamp_on_the_log_ratio_and_the_floor_on_the_reward_touch_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The ratio is asked of the actions as they were sampled, however improbable: clamped ones would bias it."""
+    model, snapshot, (inputs, labels) = network(), network(), batch()
+    rollout = SMALL.roll_out(snapshot, inputs)
+    far = rollout._replace(log_actions=(100 * rollout.log_actions).log_softmax(-1))
+    monkeypatch.setattr(RIC, "roll_out", lambda *_: far)
+    policy = SMALL.policy(SMALL.replay(model, inputs, far.log_actions))
+    log_ratio = policy.log_ratio(far.policy, far.log_actions)
+    assert log_ratio.abs().max() > 2
+    for clamp, floor in ((None, None), (None, 1e-2), (2.0, 1e-2), (0.5, None)):
+        method = replace(SMALL, log_ratio_clamp=clamp, reward_floor=floor)
+        _, metrics = method.loss(model, snapshot, inputs, labels)
+        limited = log_ratio if clamp is None else log_ratio.clamp(-clamp, clamp)
+        assert metrics["ratio_deviation"].item() == pytest.approx((limited.exp() - 1).abs().mean().item())
+
+
+def test_metrics_are_what_their_names_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, snapshot, (inputs, labels) = network(), network(), batch()
+    rollout = SMALL.roll_out(snapshot, inputs)
+    monkeypatch.setattr(RIC, "roll_out", lambda *_: rollout)
+    _, metrics = SMALL.loss(model, snapshot, inputs, labels)
+    heads = SMALL.replay(model, inputs, rollout.log_actions)
+    policy = SMALL.policy(heads)
+    new, old = TorchDirichlet(policy.alpha), TorchDirichlet(rollout.policy.alpha)
+    log_ratio = new.log_prob(rollout.log_actions.exp()) - old.log_prob(rollout.log_actions.exp())
+    mean = policy.alpha / policy.alpha.sum(-1, keepdim=True)
+    expected = policy.alpha.digamma() - policy.alpha.sum(-1, keepdim=True).digamma()
+    rewards = mdp.rewards(mdp.log_scores(rollout.log_actions, labels), CLASSES)
+    targets = mdp.advantages(rewards, rollout.values, 0.8, 0.95) + rollout.values[:-1]
+    by_hand = {
+        "approx_kl": (log_ratio.exp() - 1 - log_ratio).mean(),
+        "mean_c": (1 + 9 * heads.concentration.sigmoid()).mean(),
+        "entropy": new.entropy().mean(),
+        "variance_penalty": mdp.log_scores(mean.log() - expected, labels).mean(),
+        "explained_variance": 1 - (targets - heads.value).var() / targets.var(),
+        "return": 1 + mdp.log_scores(rollout.log_actions[-1], labels).mean() / math.log(CLASSES),
+        "accuracy": (heads.logits[-1].argmax(-1) == labels).double().mean(),
+        "logit_norm": heads.logits.square().sum(-1).sqrt().mean(),
+    }
+    for name, value in by_hand.items():
+        assert metrics[name].item() == pytest.approx(value.item(), rel=1e-5, abs=1e-7), name
 
 
 def test_reward_floor_limits_what_one_sample_can_cost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,14 +286,14 @@ def test_bad_hyper_parameters_are_refused_by_flag(changes: dict[str, float], fla
 
 
 def test_learns_to_tell_apart_what_can_be_told_apart() -> None:
-    """Two Gaussians: after 150 updates the mean belief is right and the value foresees little more to gain."""
-    method = RIC(horizon=5, rollouts=4, updates_per_snapshot=2, reward_floor=1e-4)
-    labels = torch.randint(2, (256,))
-    inputs = torch.randn(256, 2) * 0.3 + (2 * labels[:, None] - 1)
+    """Two Gaussians: after 100 updates the mean belief is right and the value foresees little more to gain."""
+    method = RIC(horizon=4, rollouts=4, updates_per_snapshot=2, reward_floor=1e-4)
+    labels = torch.randint(2, (128,))
+    inputs = torch.randn(128, 2) * 0.3 + (2 * labels[:, None] - 1)
     model = method.build(Backbone(nn.Sequential(nn.Linear(2, 16), nn.Tanh()), (2,)), 2)
     snapshot = copy.deepcopy(model)
-    optimizer = torch.optim.Adam(model.parameters(), 0.01)
-    for update in range(150):
+    optimizer = torch.optim.Adam(model.parameters(), 0.02)
+    for update in range(100):
         if update % 2 == 0:
             snapshot.load_state_dict(model.state_dict())
         optimizer.zero_grad()

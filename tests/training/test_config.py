@@ -64,6 +64,20 @@ def test_paper_preset_is_the_papers() -> None:
     assert preset("paper", "supervised", CIFAR).optimization.epochs == 300
 
 
+def test_fast_preset_is_what_the_docs_say() -> None:
+    config = preset("fast", "ric", CIFAR)
+    assert config.optimization == Optimization(
+        epochs=120, batch_size=512, optimizer="adamw", lr=1e-3, weight_decay=0.05
+    )
+    assert (config.optimization.schedule, config.optimization.clip) == ("cosine", 0.5)
+    method = config.method
+    assert (method.rollouts, method.updates_per_snapshot, method.label_baseline) == (4, 10, True)
+    assert (method.log_ratio_clamp, method.reward_floor) == (10, 1e-4)
+    assert (method.c_max, method.alpha_floor) == (10, pytest.approx(0.01))
+    assert preset("fast", "ric", DIGITS).optimization.lr == 3e-3
+    assert preset("fast", "ric", DIGITS).method.rollouts == 2
+
+
 def test_fast_preset_scales_with_rows_and_classes() -> None:
     small, large = preset("fast", "ric", DIGITS), preset("fast", "ric", replace(CIFAR, classes=100))
     assert (small.optimization.batch_size, large.optimization.batch_size) == (128, 512)

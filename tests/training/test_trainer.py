@@ -25,10 +25,12 @@ from ricnet.training.trainer import Trainer, autocast_dtype
 
 CPU = torch.device("cpu")
 SHORT = {"epochs": 4, "batch_size": 16, "width": 0.1}
+FEW_STEPS = {"horizon": 4}
 
 
 def settings(dataset: Dataset, method: str = "ric", **changes: Any) -> Any:
-    return configure(dataset, method, "fast", **(SHORT | changes))
+    own = FEW_STEPS if method == "ric" else {}
+    return configure(dataset, method, "fast", **(SHORT | own | changes))
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -279,3 +281,73 @@ def test_train_refuses_unknown_settings(dataset: Dataset, tmp_path: Path) -> Non
     with pytest.raises(RicnetError, match="horizont: no such setting for the method ric"):
         ricnet.train(dataset, out=tmp_path / "run", horizont=3)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_snapshot_is_renewed_every_so_many_updates_and_stands_still_between(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    trainer = Trainer(settings(dataset, updates_per_snapshot=3), dataset, RunFolder(tmp_path), CPU)
+    for update in range(7):
+        before = trainer.model.refiner.policy.weight.clone()
+        trainer._step()
+        if update % 3 == 0:
+            held = before
+        assert torch.equal(trainer.snapshot.refiner.policy.weight, held)
+        assert not torch.equal(trainer.model.refiner.policy.weight, held)
+
+
+def test_the_schedule_reaches_the_optimizer(dataset: Dataset, tmp_path: Path) -> None:
+    run(settings(dataset, "supervised", lr=0.1, warmup_epochs=2.0), dataset, RunFolder(tmp_path), CPU)
+    rates = [json.loads(line)["lr"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert rates[:2] == pytest.approx([0.05, 0.1])
+    assert 0 < rates[3] < rates[2] < 0.1
+
+
+def test_the_gradient_is_clipped(dataset: Dataset, tmp_path: Path) -> None:
+    """Plain SGD moves the weights by rate × gradient, so the length of a step shows the gradient's norm."""
+    for clip, longest in ((1e-3, 1e-3), (None, None)):
+        config = settings(dataset, "supervised", optimizer="sgd", lr=1.0, momentum=0.0, weight_decay=0.0, clip=clip)
+        trainer = Trainer(config, dataset, RunFolder(tmp_path), CPU)
+        before = torch.cat([p.detach().flatten().clone() for p in trainer.model.parameters()])
+        trainer._step()
+        moved = (torch.cat([p.detach().flatten() for p in trainer.model.parameters()]) - before).norm().item()
+        assert moved == pytest.approx(longest, rel=1e-3) if longest else moved > 0.01
+
+
+def test_after_recording_at_the_first_update_a_resumed_run_sees_its_own_epoch(dataset: Dataset, tmp_path: Path) -> None:
+    """On a GPU the update is recorded on a batch of epoch 0 before the state is restored."""
+    config = settings(dataset, "supervised")
+    trainer = Trainer(config, dataset, RunFolder(tmp_path), CPU)
+    for _ in range(8):
+        trainer._step()
+    state = trainer.state()
+    expected = trainer._next_batch()[0]
+    other = Trainer(config, dataset, RunFolder(tmp_path), CPU)
+    other._next_batch()
+    other.restore(state)
+    assert torch.equal(other._next_batch()[0], expected)
+
+
+def test_resuming_from_python(dataset: Dataset, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.begin(configure(dataset, "supervised", "fast", **SHORT), dataset, CPU)
+    ricnet.train(dataset, method="supervised", out=folder.path, resume=True, device="cpu", **SHORT)
+    assert folder.finished
+
+
+def test_training_leaves_the_callers_encoder_alone(dataset: Dataset, tmp_path: Path) -> None:
+    module = torch.nn.Linear(4, 6)
+    before = module.weight.clone()
+    ricnet.train(dataset, method="supervised", encoder=module, out=tmp_path / "run", epochs=1, device="cpu")
+    assert torch.equal(module.weight, before)
+
+
+def test_overwriting_with_settings_that_cannot_be_keeps_the_old_run(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(RicnetError, match="--lr inf is out of range"):
+        settings(dataset, lr=float("inf"))
+    with pytest.raises(RicnetError, match="--halt-threshold nan"):
+        settings(dataset, halt_threshold=float("nan"))
+    with pytest.raises(RicnetError, match=r"--width -3\.0"):
+        settings(dataset, width=-3.0)
+    with pytest.raises(RicnetError, match="--seed -1"):
+        settings(dataset, seed=-1)

@@ -76,7 +76,7 @@ def labelled_advantages(
 
     The value cannot know y, so two pieces of luck are left in every ordinary advantage: where the step started,
     −log a_{t−1,y}, and how easy the input is, which its other roll-outs share. Neither depends on the action at t, so
-    taking them out changes the gradient's noise, not its mean. Ours, not the paper's.
+    taking them out changes the noise of the policy gradient (at ρ = 1), not its mean. Ours, not the paper's.
     """
     outcomes = targets + previous_scores(scores, classes)
     rollouts = outcomes.shape[1]

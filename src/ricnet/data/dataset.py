@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from jaxtyping import Int64, Num
 from torch import Tensor
 
+from ricnet.errors import RicnetError
+
 
 @dataclass(frozen=True)
 class Split:
@@ -40,6 +42,17 @@ class Dataset:
     augmentation: Augmentation = Augmentation()
     notes: tuple[str, ...] = ()
     """What the user should know: files that were skipped, how the splits were made."""
+
+    def __post_init__(self) -> None:
+        for name, split in (("train", self.train), ("val", self.val), ("test", self.test)):
+            if not len(split) or len(split) != len(split.inputs):
+                raise RicnetError(
+                    f"{self.name}: its {name} split has {len(split.inputs)} inputs and {len(split)} labels."
+                )
+            if split.labels.min() < 0 or split.labels.max() >= len(self.class_names):
+                raise RicnetError(
+                    f"{self.name}: a label of its {name} split is not in 0 … {len(self.class_names) - 1}."
+                )
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -50,7 +50,7 @@ class Outcome:
 
 @torch.no_grad()
 def observe(
-    method: Method[Any], model: nn.Module, split: Split, batch_size: int = 1024, max_steps: int | None = None
+    method: Method[Any], model: nn.Module, split: Split, batch_size: int = 512, max_steps: int | None = None
 ) -> Outcome:
     """Refine every example of a split, all steps, in eval mode."""
     was_training = model.training

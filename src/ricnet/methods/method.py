@@ -13,7 +13,6 @@ from jaxtyping import Float, Int64, Num
 from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory
-from ricnet.errors import RicnetError
 from ricnet.nets.backbone import Backbone
 
 Metrics = dict[str, Float[Tensor, ""]]
@@ -57,12 +56,6 @@ class Method(ABC, Generic[Network]):
     def snapshot_period(self, updates_per_pass: int) -> int | None:
         """How many updates a snapshot lasts, given how many make a pass through the data; None for no snapshots."""
         return None
-
-
-def require(holds: bool, flag: str, value: object, rule: str) -> None:
-    """Refuse a hyper-parameter with a sentence that names its flag."""
-    if not holds:
-        raise RicnetError(f"--{flag.replace('_', '-')} {value} is out of range: it must be {rule}.")
 
 
 @torch.no_grad()

@@ -16,7 +16,8 @@ from torch import Tensor
 from ricnet.core import mdp, objectives
 from ricnet.core.simplex import Dirichlet, Readout
 from ricnet.core.trajectory import Trajectory, halting_step
-from ricnet.methods.method import Method, Metrics, accuracy, require
+from ricnet.errors import require, require_finite
+from ricnet.methods.method import Method, Metrics, accuracy
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
@@ -55,7 +56,7 @@ class RIC(Method[RecurrentClassifier]):
     entropy_coef: float = 0.0
     """Weight of an entropy bonus. Raise it if the policy stops exploring too soon."""
     label_baseline: bool = False
-    """Rid each advantage of what the label tells before the step is made: less noise, on average the same gradient."""
+    """Rid each advantage of what the label tells before the step is made: less noise, the same mean policy gradient."""
     normalize_advantages: bool = True
     """Standardise advantages over each minibatch, jointly over steps, roll-outs and examples."""
     step_weight: Literal["uniform", "discounted"] = "uniform"
@@ -76,6 +77,7 @@ class RIC(Method[RecurrentClassifier]):
     """Reported belief: mean α/Σα (the paper), mu (softmax), implied (∝ 1/ψ'(α), ours). The mean is fed back always."""
 
     def __post_init__(self) -> None:
+        require_finite(self)
         require(self.horizon >= 1, "horizon", self.horizon, "at least 1")
         require(0 < self.gamma <= 1, "gamma", self.gamma, "above 0 and at most 1")
         require(0 <= self.gae_lambda <= 1, "gae_lambda", self.gae_lambda, "from 0 to 1")
@@ -208,7 +210,7 @@ class RIC(Method[RecurrentClassifier]):
             heads = refiner.heads(thought)
             values[step, active] = heads.value
             if halt and step > 0:
-                going = heads.value >= self.halt_threshold
+                going = ~(heads.value < self.halt_threshold)
                 stopped = active[~going]
                 values[step:, stopped] = values[step, stopped]
                 log_beliefs[step:, stopped] = log_beliefs[step - 1, stopped]

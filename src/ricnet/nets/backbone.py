@@ -25,11 +25,14 @@ class Backbone(nn.Module):
 
     def fit_normalization(self, inputs: Num[Tensor, "n ..."]) -> None:
         """Take mean and deviation of each channel (or column) from training inputs; a constant one is left unscaled."""
-        channels = [dim for dim in range(inputs.ndim) if dim != 1]
-        sample = inputs[:: max(1, len(inputs) // 20_000)].double()
-        std, mean = torch.std_mean(sample, dim=channels, correction=0)
+        others = [dim for dim in range(inputs.ndim) if dim != 1]
+        parts = [part.double() for part in inputs[:: max(1, len(inputs) // 10_000)].split(500)]  # never all at once
+        mean = torch.stack([len(part) * part.mean(others) for part in parts]).sum(0) / sum(map(len, parts))
+        shape = (1, -1) + (1,) * (inputs.ndim - 2)
+        squares = [len(part) * (part - mean.view(shape)).square().mean(others) for part in parts]
+        std = (torch.stack(squares).sum(0) / sum(map(len, parts))).sqrt()
         self.mean.copy_(mean)
-        self.std.copy_(torch.where(std > 1e-6, std, torch.ones_like(std)))
+        self.std.copy_(torch.where(std > 1e-9 * mean.abs(), std, torch.ones_like(std)))
 
     def forward(self, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "batch embedding"]:
         shape = (1, -1) + (1,) * (inputs.ndim - 2)

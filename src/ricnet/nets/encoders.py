@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, require, require_finite
 from ricnet.nets.resnet import BLOCKS_PER_STAGE, ResNet
 
 SMALL_IMAGE = 64
@@ -32,6 +32,10 @@ class EncoderOptions:
     """Non-linearity of the encoder; the paper swept both."""
     stem: Literal["auto", "small", "original"] = "auto"
     """First layer of a ResNet: small (3×3, stride 1, no pooling; auto up to 64 pixels) or original (7×7, pooling)."""
+
+    def __post_init__(self) -> None:
+        require_finite(self)
+        require(self.width > 0, "width", self.width, "above 0")
 
 
 Builder = Callable[[EncoderOptions, tuple[int, ...]], nn.Module]
@@ -75,8 +79,9 @@ def build_encoder(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.M
 def embedding_size(encoder: nn.Module, input_shape: tuple[int, ...]) -> int:
     """How many numbers the encoder makes of one input; asked of the module itself, so that any module will do."""
     was_training = encoder.training
+    device = next((parameter.device for parameter in encoder.parameters()), None)
     with torch.no_grad():
-        embedding = encoder.eval()(torch.zeros(1, *input_shape))
+        embedding = encoder.eval()(torch.zeros(1, *input_shape, device=device))
     encoder.train(was_training)
     if embedding.ndim != 2:
         raise RicnetError(

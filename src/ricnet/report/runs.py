@@ -23,7 +23,6 @@ NEEDED = (
     *("accuracy", "ece", "ece_bins", "nll", "brier", "mean_confidence", "mean_steps", "n"),
     *("per_step", "reliability", "halting"),
 )
-NO_DIFFERENCE = {"out", "resume", "data_dir"}  # where a run's files lie says nothing about the classifier
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _differences(runs: Sequence[RunRecord]) -> list[str]:
     """The shortest honest telling-apart: one or two settings, else data and seed, else the folder."""
     settings = [flatten(run.config) for run in runs]
-    keys = dict.fromkeys(key for flat in settings for key in flat if key not in NO_DIFFERENCE)
+    keys = dict.fromkeys(key for flat in settings for key in flat)
     differing = tuple(key for key in keys if len({str(flat.get(key)) for flat in settings}) > 1)
     short_enough = [differing] if len(differing) in (1, 2) else [("data",), ("seed",), ("data", "seed")]
     choices = [[_describe(flat, keys) for flat in settings] for keys in short_enough]
@@ -186,7 +185,9 @@ def _read_evaluation(path: Path) -> dict[str, Any]:
         found = evaluation.get(split)
         missing = [key for key in NEEDED if not isinstance(found, dict) or key not in found]
         if missing:
-            raise RicnetError(f"{path} lacks {split}.{missing[0]}: `ric evaluate {path.parent}` measures it again.")
+            raise RicnetError(
+                f"{path} lacks {split}.{missing[0]}: it is of another version of ricnet; train the run again."
+            )
     return evaluation
 
 

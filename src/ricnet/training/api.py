@@ -26,13 +26,15 @@ def train(
     encoder: str | nn.Module | None = None,
     device: str = "auto",
     overwrite: bool = False,
+    resume: bool = False,
     data_dir: str | Path | None = None,
     **changes: Any,
 ) -> Classifier:
     """Train a classifier and return it; `changes` are any settings of `ric train --help`, such as epochs=30.
 
     `data` is what the command line takes, or a Dataset of your own; `encoder` a name or any module from a batch of
-    inputs to a batch of vectors. The run is written to `out`, by default runs/DATA-METHOD-seedN.
+    inputs to a batch of vectors (without dropout: the snapshot and the network must see the same). The run is written
+    to `out`, by default runs/DATA-METHOD-seedN; with `resume`, an interrupted one goes on.
     """
     module = encoder if isinstance(encoder, nn.Module) else None
     if encoder is not None:
@@ -41,7 +43,7 @@ def train(
     dataset = data if isinstance(data, Dataset) else load_data(data, data_dir=data_dir, **wanted)
     config = configure(dataset, method, preset, **changes)
     folder = RunFolder(out or default_folder(config))
-    run(config, dataset, folder, pick_device(device), overwrite=overwrite, encoder=module)
+    run(config, dataset, folder, pick_device(device), overwrite=overwrite, resume=resume, encoder=module)
     return load(folder.path, str(pick_device(device)), module)
 
 
@@ -73,7 +75,8 @@ def run(
     checkpoint_seconds: float = 60.0,
 ) -> dict[str, Any]:
     """Train in a folder, anew or from where it stopped; returns the evaluation. The caller's random state is kept."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    on_gpu = device.type == "cuda"
+    with torch.random.fork_rng([device] if on_gpu else []), torch.cuda.device(device if on_gpu else -1):
         if resume:
             folder.check_resumable(dataset)
         else:
@@ -103,6 +106,8 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise RicnetError(f"--device {name} is unknown; use auto, cpu, cuda or cuda:0.") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise RicnetError(f"--device {name}: no CUDA device is available here; use --device cpu.")
+    if device.type not in ("cpu", "cuda"):
+        raise RicnetError(f"--device {name} is not supported; use auto, cpu or cuda.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise RicnetError(f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices; use another.")
     return device

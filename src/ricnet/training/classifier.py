@@ -1,5 +1,6 @@
 """A trained model with all it takes to use it: `ricnet.load(RUN)` returns one."""
 
+import copy
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,8 +44,9 @@ class Classifier:
 def build_model(
     config: Config, input_shape: tuple[int, ...], classes: int, encoder: nn.Module | None = None
 ) -> tuple[nn.Module, Backbone]:
-    """The untrained network of a configuration; `encoder` takes the place of the configured one."""
-    backbone = Backbone(encoder or build_encoder(config.network, input_shape), input_shape)
+    """The untrained network of a configuration; a copy of `encoder` takes the place of the configured one."""
+    own = copy.deepcopy(encoder) if encoder is not None else build_encoder(config.network, input_shape)
+    backbone = Backbone(own, input_shape)
     return config.method.build(backbone, classes), backbone
 
 

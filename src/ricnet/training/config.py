@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, require, require_finite
 from ricnet.methods import METHODS, RIC, Method
-from ricnet.methods.method import require
 from ricnet.nets.encoders import EncoderOptions
 
 
@@ -41,9 +40,11 @@ class Optimization:
     """On a GPU, record the update once and replay it: the same numbers, several times faster."""
 
     def __post_init__(self) -> None:
+        require_finite(self)
         require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
         require(self.batch_size >= 2, "batch_size", self.batch_size, "at least 2")
         require(self.lr > 0, "lr", self.lr, "above 0")
+        require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to below 1")
         require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
         require(0 <= self.warmup_epochs <= self.epochs, "warmup_epochs", self.warmup_epochs, "from 0 to --epochs")
         require(self.clip is None or self.clip > 0, "clip", self.clip, "above 0, or None")
@@ -66,6 +67,7 @@ class Config:
     optimization: Optimization = field(default_factory=Optimization)
 
     def __post_init__(self) -> None:
+        require(0 <= self.seed < 2**63, "seed", self.seed, "from 0 to 2^63 − 1")
         require(0 < self.val_fraction < 1, "val_fraction", self.val_fraction, "between 0 and 1")
         require(self.resolution is None or self.resolution >= 1, "resolution", self.resolution, "at least 1")
 

@@ -9,7 +9,7 @@ from ricnet.errors import RicnetError
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Write beside the target, flush to the disk, then rename: a crash leaves the old file or the new one."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    draft = path.with_name(f".{path.name}.draft")
     try:
         write(draft)
         with draft.open("rb+") as file:

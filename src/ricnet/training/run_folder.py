@@ -35,17 +35,17 @@ class RunFolder:
 
     def begin(self, config: Config, dataset: Dataset, device: torch.device) -> None:
         """Start a new run here, in place of any that was; ask `refuse_if_taken` first."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RicnetError(f"--out {self.path} cannot be made ({error.strerror}); choose another folder.") from error
-        self._clear()
         entry = {
             "ricnet": __version__,
             "config": to_json(config),
             "data": describe_data(dataset),
             "hardware": describe_hardware(device),
         }
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RicnetError(f"--out {self.path} cannot be made ({error.strerror}); choose another folder.") from error
+        self._clear()
         self.write_json(self.config, entry)
 
     def refuse_if_taken(self, overwrite: bool) -> None:

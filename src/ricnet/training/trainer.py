@@ -63,6 +63,7 @@ class Trainer:
         self.optimizer = make_optimizer(self.model, self.settings, device)
 
         self.update = 0
+        self.ordered_epoch = -1
         self.seconds = 0.0
         self.epoch_seconds = 0.0
         self.sums: dict[str, Tensor] = {}
@@ -78,15 +79,14 @@ class Trainer:
         with StopRequest() as stop, ProgressBar(title, total, self.update * self.batch_size) as progress:
             while self.update < self.total_updates:
                 self._step()
-                now = time.monotonic()
-                self.seconds, self.epoch_seconds, clock = (
-                    self.seconds + now - clock,
-                    self.epoch_seconds + now - clock,
-                    now,
-                )
+                epoch_ends = self.update % self.updates_per_epoch == 0
+                if epoch_ends and self.device.type == "cuda":
+                    torch.cuda.synchronize(self.device)
+                self.epoch_seconds += time.monotonic() - clock
                 progress.advance(self.update * self.batch_size)
-                if self.update % self.updates_per_epoch == 0:
+                if epoch_ends:
                     progress.epoch(self._finish_epoch(), self.settings.epochs)
+                self.seconds, clock = self.seconds + time.monotonic() - clock, time.monotonic()
                 if stop.asked or time.monotonic() - saved >= self.checkpoint_seconds:
                     self.checkpoint()
                     saved = time.monotonic()
@@ -137,9 +137,10 @@ class Trainer:
     def _next_batch(self) -> tuple[Num[Tensor, "batch ..."], Int64[Tensor, "batch"]]:
         """The rows that do not fill a batch are left out, other ones each epoch."""
         epoch, position = divmod(self.update, self.updates_per_epoch)
-        if position == 0 or not hasattr(self, "_order"):
-            self._order = epoch_order(len(self.labels), self.config.seed, epoch).to(self.device)
-        rows = self._order[position * self.batch_size : (position + 1) * self.batch_size]
+        if epoch != self.ordered_epoch:
+            self.order = epoch_order(len(self.labels), self.config.seed, epoch).to(self.device)
+            self.ordered_epoch = epoch
+        rows = self.order[position * self.batch_size : (position + 1) * self.batch_size]
         inputs = self.inputs[rows]
         return (augment(inputs, self.augmentation) if self.dataset.is_image else inputs), self.labels[rows]
 
@@ -202,7 +203,7 @@ class Trainer:
             kept = f"the best weights so far, of epoch {self.best['epoch']}, are in {self.folder.model}"
         raise RicnetError(
             f"training diverged in epoch {-(-self.update // self.updates_per_epoch)}: {what}; {kept}. "
-            f"Start anew with a lower --lr (it was {self.settings.lr:g}), or a --clip below {self.settings.clip}."
+            f"Start anew with a lower --lr (now {self.settings.lr:g}) or a lower --clip (now {self.settings.clip})."
         )
 
     def checkpoint(self) -> None:
