@@ -41,7 +41,10 @@ def main(arguments: Sequence[str]) -> None:
     else:
         Console().print(comparison_table(runs))
     note = Console(stderr=True)
-    if options.figures:
-        save_figures(runs, options.figures)
-        note.print(f"figures  {options.figures}", highlight=False, markup=False)
-    note.print(f"report   {write_page(runs, options.out)}", highlight=False, markup=False)
+    try:
+        if options.figures:
+            save_figures(runs, options.figures)
+            note.print(f"figures  {options.figures}", highlight=False, markup=False, soft_wrap=True)
+        note.print(f"report   {write_page(runs, options.out)}", highlight=False, markup=False, soft_wrap=True)
+    except OSError as error:
+        raise RicnetError(f"the report cannot be written ({error}); choose another --out or --figures.") from error
