@@ -151,3 +151,56 @@ def test_report_compares_runs(digits_run: Path, tmp_path: Path, capsys: pytest.C
 
 def test_a_closed_pipe_is_no_error(digits_run: Path) -> None:
     assert os.system(f"ric predict {digits_run} {digits_run / 'examples.npz'} --json | head -n 1 > {os.devnull}") == 0
+
+
+def test_names_with_brackets_are_shown_as_they_are(
+    digits_run: Path,
+    images: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Brackets mean styles to the library that prints for us; [/b] would even be an error."""
+    odd = tmp_path / "o[bold]d"
+    odd.mkdir()
+    (images / "0.png").rename(odd / "a[red].png")
+    (odd / "b.png").write_text("broken")
+    capsys.readouterr()
+    monkeypatch.chdir(tmp_path)
+    main(["predict", str(digits_run), odd.name])
+    captured = capsys.readouterr()
+    assert "o[bold]d/a[red].png" in captured.out
+    assert "skipped: " in captured.err
+    assert "b.png" in captured.err
+    y = np.repeat(["[/bold]", "right"], 40)
+    np.savez(odd / "t[b].npz", x=np.random.default_rng(0).normal(size=(80, 3)), y=y)
+    main(["train", str(odd / "t[b].npz"), "--out", str(odd / "run"), *TINY])
+    main(["predict", str(odd / "run"), str(odd / "t[b].npz"), "--top", "2"])
+    assert "[/bold]" in capsys.readouterr().out
+
+
+def test_a_run_can_be_resumed_from_another_folder_and_with_a_trailing_slash(
+    image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(image_folder.parent)
+    run = tmp_path / "run"
+    begin = ["train", f"{image_folder.name}/", "--out", str(run), *TINY, "--checkpoint-seconds", "0"]
+    with monkeypatch.context() as patch:
+        patch.setattr("ricnet.training.interruption.StopRequest.asked", True, raising=False)
+        patch.setattr("ricnet.training.interruption.StopRequest.__init__", lambda self: setattr(self, "_before", {}))
+        with pytest.raises(SystemExit) as end:
+            main(begin)
+    assert end.value.code == 130
+    assert "Go on with: ric train --out" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    assert "change its seed" in refused(capsys, "train", "--out", run, "--resume", "--seed", "4")
+    main(["train", str(image_folder), "--out", str(run), "--resume", "--device", "cpu"])
+    assert (run / "evaluation.json").exists()
+
+
+def test_refine_takes_numpy_and_refuses_images_that_are_not_bytes(digits_run: Path) -> None:
+    model = ricnet.load(digits_run)
+    pixels = np.load(digits_run / "examples.npz")["x"]
+    torch.testing.assert_close(model.refine(pixels).final, model.refine(torch.from_numpy(pixels)).final)
+    with pytest.raises(ricnet.RicnetError, match=r"uint8 from 0 to 255, not torch\.float64"):
+        model.refine(pixels / 255)

@@ -8,8 +8,8 @@ from ricnet.methods import METHODS
 from ricnet.training.config import Config, Optimization, from_json, to_json
 from ricnet.training.presets import Facts, preset
 
-DIGITS = Facts(rows=1213, classes=10, is_image=True)
-CIFAR = Facts(rows=45_000, classes=10, is_image=True)
+DIGITS = Facts(rows=1213, classes=10, side=8)
+CIFAR = Facts(rows=45_000, classes=10, side=32)
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
@@ -83,7 +83,10 @@ def test_fast_preset_scales_with_rows_and_classes() -> None:
     assert (small.optimization.batch_size, large.optimization.batch_size) == (128, 512)
     assert (small.method.updates_per_snapshot, large.method.updates_per_snapshot) == (2, 10)
     assert (large.method.c_max, large.method.alpha_floor) == (100, pytest.approx(0.001))
-    tiny = preset("fast", "ric", Facts(rows=90, classes=2, is_image=False)).optimization
+    assert (small.network.encoder, large.network.encoder) == ("auto", "auto")
+    photos = preset("fast", "ric", Facts(rows=500, classes=3, side=64)).network
+    assert (photos.encoder, photos.width) == ("resnet10", 0.5)
+    tiny = preset("fast", "ric", Facts(rows=90, classes=2, side=0)).optimization
     assert tiny.batch_size == 90
     assert tiny.epochs * (90 // tiny.batch_size) >= 600
 

@@ -3,6 +3,7 @@
 import difflib
 import importlib
 import sys
+import warnings
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -35,6 +36,7 @@ Start here:
 
 def main(args: Sequence[str] | None = None) -> None:
     arguments = list(sys.argv[1:] if args is None else args)
+    warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # class names in scripts that our font lacks
     try:
         _dispatch(arguments)
     except RicnetError as error:

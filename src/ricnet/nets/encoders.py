@@ -57,9 +57,11 @@ def encoder_names() -> list[str]:
 
 
 def choose_encoder(name: str, input_shape: tuple[int, ...]) -> str:
-    """What `auto` means for inputs of this shape; any other name means itself."""
-    if name != "auto":
+    """What `auto` means for inputs of this shape; any other known name means itself."""
+    if name in _BUILDERS:
         return name
+    if name != "auto":
+        raise RicnetError(f"--encoder {name} is unknown; choose one of: auto, {', '.join(encoder_names())}.")
     if len(input_shape) == 1:
         return "mlp"
     return "conv" if max(input_shape[1:]) <= TINY_IMAGE else "resnet18"
@@ -67,8 +69,6 @@ def choose_encoder(name: str, input_shape: tuple[int, ...]) -> str:
 
 def build_encoder(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:
     name = choose_encoder(options.encoder, input_shape)
-    if name not in _BUILDERS:
-        raise RicnetError(f"--encoder {name} is unknown; choose one of: auto, {', '.join(encoder_names())}.")
     if len(input_shape) == 1 and name in (*BLOCKS_PER_STAGE, "conv"):
         raise RicnetError(
             f"--encoder {name} reads images, but each input is a row of {input_shape[0]} features; use mlp."

@@ -92,7 +92,8 @@ def run(
 
 
 def facts(dataset: Dataset) -> Facts:
-    return Facts(len(dataset.train), len(dataset.class_names), dataset.is_image)
+    side = max(dataset.input_shape[1:]) if dataset.is_image else 0
+    return Facts(len(dataset.train), len(dataset.class_names), side)
 
 
 def default_folder(config: Config) -> Path:

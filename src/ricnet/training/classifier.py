@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Num
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import nn
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.errors import RicnetError
@@ -30,11 +29,14 @@ class Classifier:
     class_names: tuple[str, ...]
 
     @torch.no_grad()
-    def refine(self, inputs: Num[Tensor, "batch ..."], max_steps: int | None = None, halt: bool = True) -> Trajectory:
-        """Beliefs for uint8 images (batch, channels, height, width) or float features (batch, columns).
+    def refine(self, inputs: Any, max_steps: int | None = None, halt: bool = True) -> Trajectory:
+        """Beliefs for uint8 images (batch, channels, height, width) or float features (batch, columns), torch or numpy.
 
         With `halt`, examples that have stopped cost nothing more. The result is on the model's device.
         """
+        inputs = torch.as_tensor(inputs)
+        if len(self.input_shape) == 3 and inputs.dtype != torch.uint8:
+            raise RicnetError(f"the model reads images as uint8 from 0 to 255, not {inputs.dtype}; convert them.")
         if tuple(inputs.shape[1:]) != self.input_shape:
             raise RicnetError(f"the model reads inputs of shape {self.input_shape}, not {tuple(inputs.shape[1:])}.")
         device = next(self.model.parameters()).device

@@ -10,7 +10,7 @@ from typing import Literal
 
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS
-from ricnet.nets.encoders import EncoderOptions
+from ricnet.nets.encoders import TINY_IMAGE, EncoderOptions
 from ricnet.training.config import Config, Optimization
 
 Preset = Literal["fast", "paper"]
@@ -23,10 +23,11 @@ class Facts:
 
     rows: int
     classes: int
-    is_image: bool
+    side: int
+    """Of an image, in pixels; 0 for tables."""
 
 
-TYPICAL = Facts(rows=50_000, classes=10, is_image=True)
+TYPICAL = Facts(rows=50_000, classes=10, side=32)
 """For help texts, before any data has been read."""
 
 
@@ -45,7 +46,7 @@ def _paper(method: str, facts: Facts) -> Config:
     return Config(
         preset="paper",
         method=METHODS[method](),
-        network=EncoderOptions("resnet34" if facts.is_image else "mlp"),
+        network=EncoderOptions("resnet34" if facts.side else "mlp"),
         optimization=Optimization(
             epochs=METHODS[method].paper_epochs,
             batch_size=min(256, facts.rows),
@@ -59,12 +60,13 @@ def _paper(method: str, facts: Facts) -> Config:
 
 
 def _fast(method: str, facts: Facts) -> Config:
-    """At least 600 updates, however few the rows."""
+    """At least 600 updates, however few the rows; and with few rows a small network, which a CPU can train too."""
     few = facts.rows < FEW_ROWS
     batch_size = min(128 if few else 512, facts.rows)
     return Config(
         preset="fast",
         method=METHODS[method].fast(facts.rows, facts.classes),
+        network=EncoderOptions("resnet10", width=0.5) if few and facts.side > TINY_IMAGE else EncoderOptions(),
         optimization=Optimization(
             epochs=max(120, math.ceil(600 / (facts.rows // batch_size))),
             batch_size=batch_size,

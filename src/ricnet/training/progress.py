@@ -11,19 +11,19 @@ SECONDS_BETWEEN_LINES = 15.0
 
 
 class ProgressBar:
-    """Counts images; a line of metrics stands beside the bar."""
+    """Counts images; where training stands is written beside the bar."""
 
     def __init__(self, title: str, total: int, done: int, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True)
         self.title, self.total, self.start = title, total, done
         self.began = self.last_line = time.monotonic()
         self.last_drawn = 0.0
-        self.headline = ""
+        self.standing = ""
         columns = (
-            TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[text]}"),
-            TimeRemainingColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=12),
+            TextColumn("{task.fields[text]}", markup=False),
+            TimeRemainingColumn(compact=True),
         )
         self.bar = Progress(*columns, console=self.console, transient=True)
         self.task = self.bar.add_task(title, total=total, completed=done, text="")
@@ -45,15 +45,16 @@ class ProgressBar:
             return
         self.last_drawn = now
         rate = (done - self.start) / max(now - self.began, 1e-9)
-        self.bar.update(self.task, completed=done, text=f"{rate:,.0f} images/s  {self.headline}")
+        self.bar.update(self.task, completed=done, text=f"{self.standing}{rate:,.0f} images/s")
 
     def epoch(self, line: dict[str, Any], epochs: int) -> None:
         """Called with each line of metrics.jsonl."""
-        val = line["val"]
-        self.headline = f"val acc {val['accuracy']:.2%}  ECE {val['ece']:.3f}  {val['mean_steps']:.1f} steps"
+        val, place = line["val"], f"epoch {line['epoch']}/{epochs}"
+        self.standing = f"{place}  val {val['accuracy']:.1%}  "
         last = line["epoch"] == epochs
         if not self.console.is_terminal and (last or time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES):
             self.last_line = time.monotonic()
             rate = f"{line['images_per_second']:,.0f} images/s"
-            text = f"{self.title}: epoch {line['epoch']}/{epochs}  {rate}  {self.headline}"
-            self.console.print(text, highlight=False, soft_wrap=True)
+            quality = f"val acc {val['accuracy']:.2%}  ECE {val['ece']:.3f}  {val['mean_steps']:.1f} steps"
+            text = f"{self.title}: {place}  {rate}  {quality}"
+            self.console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -67,12 +67,15 @@ class RunFolder:
 
     def check_resumable(self, dataset: Dataset) -> None:
         """A resumed run must see the data it began with."""
-        if self.finished:
-            raise RicnetError(f"{self.path} is finished; nothing is left to resume. Replace it with --overwrite.")
+        self.refuse_if_finished()
         if read_config(self.path).get("data") != describe_data(dataset):
             raise RicnetError(
                 f"the data is not what {self.path} began with (rows, shape or classes differ); start anew."
             )
+
+    def refuse_if_finished(self) -> None:
+        if self.finished:
+            raise RicnetError(f"{self.path} is finished; nothing is left to resume. Replace it with --overwrite.")
 
     def write_json(self, path: Path, entry: object) -> None:
         text = json.dumps(entry, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -9,6 +9,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -75,7 +76,7 @@ class Trainer:
         """Train to the end, choose the best epoch, evaluate it; returns what evaluation.json holds."""
         saved = clock = time.monotonic()
         total = self.total_updates * self.batch_size
-        title = f"{self.method.name} on {self.dataset.name}"
+        title = f"{self.method.name} on {Path(self.dataset.name).name}"
         with StopRequest() as stop, ProgressBar(title, total, self.update * self.batch_size) as progress:
             while self.update < self.total_updates:
                 self._step()

@@ -21,7 +21,7 @@ def parse(kind: Any, arguments: Sequence[str], command: str, default: Any = tyro
                 args=list(arguments),
                 prog=f"ric {command}",
                 default=default,
-                config=(tyro.conf.OmitArgPrefixes, tyro.conf.HelptextFromCommentsOff, tyro.conf.FlagCreatePairsOff),
+                config=(tyro.conf.OmitArgPrefixes, tyro.conf.HelptextFromCommentsOff),
             )
     except SystemExit as end:
         if end.code in (0, None):

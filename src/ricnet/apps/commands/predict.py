@@ -11,6 +11,7 @@ import tyro
 from jaxtyping import Num
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from torch import Tensor
 
 from ricnet.apps.commands.evaluate import adjust, check_steps
@@ -82,12 +83,25 @@ def _read(paths: Sequence[Path], classifier: Classifier) -> tuple[list[str], Num
                 f"{path}: this model reads rows of {columns} features; give an .npz file with an array x."
             )
         else:
-            files = find_images(path) if path.is_dir() else [path]
-            if not files:
-                raise RicnetError(f"{path} holds no images to classify.")
-            names += [str(file) for file in files]
-            parts.append(torch.stack([read_image(file, classifier.input_shape) for file in files]))
+            images = (
+                _read_folder(path, classifier) if path.is_dir() else {path: read_image(path, classifier.input_shape)}
+            )
+            names += [str(file) for file in images]
+            parts.append(torch.stack(list(images.values())))
     return names, torch.cat(parts)
+
+
+def _read_folder(folder: Path, classifier: Classifier) -> dict[Path, Tensor]:
+    """Every image that can be read; a broken one among many is named and left out."""
+    images = {}
+    for file in find_images(folder):
+        try:
+            images[file] = read_image(file, classifier.input_shape)
+        except RicnetError as problem:
+            Console(stderr=True).print(f"skipped: {problem}", highlight=False, markup=False, soft_wrap=True)
+    if not images:
+        raise RicnetError(f"{folder} holds no images that can be classified.")
+    return images
 
 
 def _record(name: str, path: Trajectory, row: int, classifier: Classifier, options: Predict) -> dict[str, Any]:
@@ -136,8 +150,9 @@ def _headline(record: dict[str, Any]) -> str:
 
 def _table(records: list[dict[str, Any]]) -> Table:
     table = Table("input", "answer", "confidence", "steps", box=None, padding=(0, 2, 0, 0))
+    table.columns[0].overflow = "fold"  # a path cut short is no use
     for record in records:
         answers = "\n".join(str(t["class"]) for t in record["top"])
         confidences = "\n".join(f"{t['probability']:.1%}" for t in record["top"])
-        table.add_row(record["input"], answers, confidences, str(record["steps"]))
+        table.add_row(Text(record["input"]), Text(answers), confidences, str(record["steps"]))
     return table

@@ -35,6 +35,8 @@ def main(arguments: Sequence[str]) -> None:
     options: Report = parse(Report, arguments, "report")
     if not options.runs:
         raise RicnetError("ric report needs at least one run: give the folders that ric train wrote.")
+    if options.out.is_file() and options.out.suffix.lower() not in (".html", ".htm"):
+        raise RicnetError(f"--out {options.out} is there and is no page; give a name that ends in .html.")
     runs = read_runs(options.runs)
     if options.markdown:
         print(comparison_markdown(runs))

@@ -2,20 +2,24 @@
 
 import argparse
 import dataclasses
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
+import torch
 import tyro
 from rich.console import Console
 
 from ricnet.apps.commands.parsing import parse
+from ricnet.data import Dataset
 from ricnet.data import load as load_data
+from ricnet.data.registry import SOURCES
 from ricnet.errors import RicnetError
 from ricnet.methods import Method
-from ricnet.nets.encoders import EncoderOptions
+from ricnet.nets.encoders import EncoderOptions, choose_encoder
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
 from ricnet.report.tables import comparison_table
@@ -68,6 +72,7 @@ def main(arguments: Sequence[str]) -> None:
     options = _parse(arguments, _preset_for(arguments, TYPICAL))
     folder = RunFolder(options.out or default_folder(_config(options)))
     if options.resume:
+        folder.refuse_if_finished()
         stored = from_json(read_config(folder.path).get("config"), str(folder.config))
         options = _parse(arguments, stored)
         _refuse_changes(stored, _config(options))
@@ -82,6 +87,7 @@ def main(arguments: Sequence[str]) -> None:
         console.print(f"note: {note}", highlight=False, markup=False)
     if not options.resume:
         options = _parse(arguments, _preset_for(arguments, facts(dataset)))
+    console.print(_announcement(options, dataset, device), highlight=False, markup=False, soft_wrap=True)
     try:
         run(
             _config(options),
@@ -124,7 +130,10 @@ def _parse(arguments: Sequence[str], config: Config) -> Train[Any]:
         optimization=config.optimization,
     )
     options: Train[Any] = parse(Train[type(config.method)], arguments, "train", default)  # type: ignore[misc]
-    return options
+    # A path is kept whole, so that the run can be resumed and evaluated from anywhere.
+    path = Path(options.data).expanduser()
+    is_path = options.data not in SOURCES and path.exists()
+    return dataclasses.replace(options, data=str(path.resolve())) if is_path else options
 
 
 def _config(options: Train[Any]) -> Config:
@@ -149,11 +158,21 @@ def _refuse_changes(stored: Config, wanted: Config) -> None:
         )
 
 
+def _announcement(options: Train[Any], dataset: Dataset, device: torch.device) -> str:
+    rows, kind = len(dataset.train), "images" if dataset.is_image else "rows"
+    encoder = choose_encoder(options.network.encoder, dataset.input_shape)
+    shape = " × ".join(str(side) for side in dataset.input_shape)
+    return (
+        f"training {options.method} on {rows:,} {kind} of {shape}, {len(dataset.class_names)} classes, "
+        f"encoder {encoder}, {options.optimization.epochs} epochs, on {device}"
+    )
+
+
 def _present(folder: RunFolder) -> None:
     """What the user gets to see at the end: the result, and what to do next."""
     record = read_run(folder.path)
     write_page([record], folder.report)
     console = Console()
     console.print(comparison_table([record]))
-    look = f"ric predict {folder.path} {folder.examples} --trace"
+    look = shlex.join(["ric", "predict", str(folder.path), str(folder.examples), "--trace"])
     console.print(f"\nreport   {folder.report}\nlook     {look}", highlight=False, markup=False, soft_wrap=True)
