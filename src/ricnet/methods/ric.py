@@ -209,8 +209,8 @@ class RIC(Method[RecurrentClassifier]):
             thought = refiner.think(context, thought, belief)
             heads = refiner.heads(thought)
             values[step, active] = heads.value
-            if halt and step > 0:
-                going = ~(heads.value < self.halt_threshold)
+            going = ~(heads.value < self.halt_threshold)
+            if halt and step > 0 and not going.all():
                 stopped = active[~going]
                 values[step:, stopped] = values[step, stopped]
                 log_beliefs[step:, stopped] = log_beliefs[step - 1, stopped]
