@@ -231,12 +231,19 @@ def test_refine_feeds_the_mean_back_and_asks_the_value_first() -> None:
 
 
 def test_readouts_share_weights_values_and_halts() -> None:
+    """The mean is fed back whatever is reported, so the values must agree to the last digit."""
     model, (inputs, _) = network(), batch()
+    with torch.no_grad():
+        model.refiner.policy.weight.mul_(300)
     paths = {r: replace(SMALL, readout=r).refine(model, inputs) for r in ("mean", "mu", "implied")}  # type: ignore[arg-type]
     for path in paths.values():
+        assert path.values is not None
+        assert paths["mean"].values is not None
+        assert torch.equal(path.values, paths["mean"].values)
         assert torch.equal(path.halt_step, paths["mean"].halt_step)
         torch.testing.assert_close(path.log_beliefs.exp().sum(-1), torch.ones(5, BATCH).double())
     assert not torch.allclose(paths["mu"].log_beliefs, paths["mean"].log_beliefs)
+    assert not torch.allclose(paths["implied"].log_beliefs, paths["mean"].log_beliefs)
 
 
 @pytest.mark.parametrize("threshold", [-10.0, -0.05, 0.0, 0.05, 10.0])
