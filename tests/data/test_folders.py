@@ -108,7 +108,7 @@ def test_damaged_and_empty_things_are_skipped_and_listed(tmp_path: Path, write_f
     assert len(data.train) + len(data.val) + len(data.test) == 10
     assert data.class_names == ("a", "b")
     assert "empty" in data.notes[0]
-    assert data.notes[1] == "2 files could not be read and were skipped: a/bad.png, b/cut.jpg"
+    assert data.notes[1] == "2 files could not be read; skipped: a/bad.png, b/cut.jpg"
 
 
 def empty(folder: Path, _write: Writer) -> None:

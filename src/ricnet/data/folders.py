@@ -185,7 +185,8 @@ def choose_side(sizes: list[tuple[int, int]]) -> int:
 
 def _damage(broken: dict[Path, str], folder: Path) -> str:
     names = [str(path.relative_to(folder)) for path in sorted(broken)]
-    return f"{len(names)} files could not be read and were skipped: {listed(names)}"
+    files = "file" if len(names) == 1 else "files"
+    return f"{len(names)} {files} could not be read; skipped: {listed(names)}"
 
 
 def _in_threads(function: Callable[[S], T], items: Iterable[S]) -> list[T]:

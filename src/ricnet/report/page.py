@@ -54,7 +54,7 @@ def page_html(runs: Sequence[RunRecord]) -> str:
 
 def _title(runs: Sequence[RunRecord]) -> str:
     methods = listing(list(dict.fromkeys(run.method for run in runs)))
-    return f"{methods} on {listing(list(dict.fromkeys(run.data_name for run in runs)))}"
+    return f"{methods} on {listing(list(dict.fromkeys(run.data_label for run in runs)))}"
 
 
 def _headline(runs: Sequence[RunRecord]) -> str:
@@ -140,7 +140,7 @@ def _run_details(run: RunRecord, is_open: bool) -> str:
         "selected epoch": run.evaluation.get("selected_epoch"),
         "seconds": number(run.evaluation.get("seconds"), 0),
     }
-    aside = f"{run.data_name}, {number(run.evaluation.get('seconds'), 0)} s on {run.hardware.get('name', 'unknown')}"
+    aside = f"{run.data_label}, {number(run.evaluation.get('seconds'), 0)} s on {run.hardware.get('name', 'unknown')}"
     return (
         f'<details class="run"{" open" * is_open}><summary><h3>{escape(run.label)}</h3> '
         f'<span class="aside">{escape(aside)}</span></summary>\n'

@@ -62,7 +62,13 @@ class RunRecord:
 
     @property
     def data_name(self) -> str:
+        """What tells data apart: a name, or the whole path of the user's own."""
         return str(self.config["data"])
+
+    @property
+    def data_label(self) -> str:
+        """The same, short enough to show."""
+        return Path(self.data_name).name
 
     @property
     def class_names(self) -> list[str]:

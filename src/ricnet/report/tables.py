@@ -61,8 +61,8 @@ def comparison_markdown(runs: Sequence[RunRecord]) -> str:
 
 def caption(runs: Sequence[RunRecord]) -> str:
     """What one must know to read the numbers: how many examples, how many seeds, how sure."""
-    sizes = dict.fromkeys((run.data_name, run.test["n"]) for run in runs)
-    tests = "; ".join(f"{name}, n = {n:,}{_error(runs, name, n)}" for name, n in sizes)
+    sizes = {(run.data_name, run.test["n"]): run.data_label for run in runs}
+    tests = "; ".join(f"{label}, n = {n:,}{_error(runs, name, n)}" for (name, n), label in sizes.items())
     bold = " Bold: the best of the column on the same data." if _rivals_exist(runs) else ""
     return f"Test set: {tests}. {_seeds(runs)}{bold}"
 
@@ -71,7 +71,7 @@ def _columns(runs: Sequence[RunRecord]) -> list[Column]:
     bins = listing([str(count) for count in dict.fromkeys(run.test["ece_bins"] for run in runs)])
     return [
         Column("Method", lambda run: short(run.label, 40), numeric=False),
-        Column("Data", lambda run: short(run.data_name, 24), numeric=False),
+        Column("Data", lambda run: short(run.data_label, 24), numeric=False),
         Column("Test accuracy", lambda run: percent(run.test["accuracy"]), lambda run: run.test["accuracy"]),
         Column(f"ECE ({bins} bins)", lambda run: number(run.test["ece"], 3), lambda run: -run.test["ece"]),
         Column("NLL", lambda run: number(run.test["nll"], 3), lambda run: -run.test["nll"]),

@@ -6,6 +6,7 @@ metrics of the epoch so far) is part of `state()`, so a run can stop after any u
 
 import copy
 import math
+import shlex
 import time
 import warnings
 from collections.abc import Callable
@@ -94,7 +95,7 @@ class Trainer:
                 if stop.asked and self.update < self.total_updates:
                     raise Interrupted(
                         f"stopped after {self.update} of {self.total_updates} updates; nothing is lost. "
-                        f"Go on with: ric train --out {self.folder.path} --resume"
+                        f"Go on with: ric train --out {shlex.quote(str(self.folder.path))} --resume"
                     )
         return self._conclude()
 
