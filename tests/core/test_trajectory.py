@@ -56,3 +56,13 @@ def test_frozen_holds_belief_and_value_from_the_halt_on() -> None:
     assert frozen.values is not None
     assert frozen.values[:, 0].tolist() == pytest.approx([1, -1, -1, -1])
     assert torch.equal(halting_step(frozen.values), path.halt_step)
+
+
+def test_halting_by_the_step_just_made_costs_no_look_ahead() -> None:
+    """ACT and PonderNet decide at step N itself: without a value, n steps cost n evaluations."""
+    path = Trajectory(torch.zeros(4, 2, 3), torch.tensor([1, 3]), halt_probability=torch.rand(4, 2))
+    assert path.cell_evaluations.tolist() == [1, 3]
+    frozen = path.frozen()
+    assert frozen.halt_probability is not None
+    assert path.halt_probability is not None
+    assert frozen.halt_probability[:, 0].tolist() == [path.halt_probability[0, 0]] * 4

@@ -309,3 +309,53 @@ def test_learns_to_tell_apart_what_can_be_told_apart() -> None:
     path = method.refine(model, inputs)
     assert (path.final.argmax(-1) == labels).float().mean() > 0.98
     assert path.final.exp().amax(-1).mean() > 0.8
+
+
+def test_a_logistic_normal_head_trains_refines_and_keeps_the_ratio_at_one() -> None:
+    method = replace(SMALL, head="logistic-normal")
+    model, (inputs, labels) = network(method), batch()
+    loss, metrics = method.loss(model, model, inputs, labels)
+    loss.backward()
+    assert model.refiner.policy.weight.grad.abs().sum() > 0
+    assert model.refiner.concentration.weight.grad.abs().sum() > 0
+    assert metrics["ratio_deviation"].item() == pytest.approx(0, abs=1e-12)
+    path = method.refine(model, inputs)
+    torch.testing.assert_close(path.log_beliefs.logsumexp(-1), torch.zeros(5, BATCH).double())
+
+
+def test_the_expected_objective_is_the_geometric_mixture_of_expected_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = replace(SMALL, objective="expected", value_coef=0.0)
+    model, (inputs, labels) = network(), batch()
+    rollout = method.roll_out(model, inputs)
+    monkeypatch.setattr(RIC, "roll_out", lambda *_: rollout)
+    loss, _ = method.loss(model, model, inputs, labels)
+    alpha = rollout.policy.alpha
+    score = torch.digamma(alpha[..., range(BATCH), labels]) - torch.digamma(alpha.sum(-1))
+    expected = sum(0.2 * 0.8**t * score[t].mean().item() for t in range(5))
+    assert loss.item() == pytest.approx(-expected, rel=1e-9)
+
+
+def test_sampled_feedback_asks_the_value_where_it_was_learned() -> None:
+    """The first step sees the uniform belief either way; later ones see samples, not means."""
+    model, (inputs, _) = network(), batch()
+    plain, sampled = SMALL.refine(model, inputs), replace(SMALL, feedback="sample").refine(model, inputs)
+    torch.testing.assert_close(plain.log_beliefs[0], sampled.log_beliefs[0])
+    assert (plain.values[1:] - sampled.values[1:]).abs().min() > 0
+    torch.manual_seed(3)
+    rollout = replace(SMALL, rollouts=1).roll_out(model, inputs)
+    torch.manual_seed(3)
+    again = replace(SMALL, feedback="sample").refine(model, inputs)
+    torch.testing.assert_close(again.values, rollout.values[:-1, 0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "flag"),
+    [
+        ({"head": "logistic-normal", "objective": "expected"}, "--objective"),
+        ({"head": "logistic-normal", "readout": "implied"}, "--readout"),
+        ({"objective": "expected", "gamma": 1.0}, "--gamma"),
+    ],
+)
+def test_heads_and_objectives_that_do_not_go_together_are_refused(changes: dict[str, object], flag: str) -> None:
+    with pytest.raises(RicnetError, match=flag):
+        replace(SMALL, **changes)

@@ -6,7 +6,7 @@ clamping a stored sample and then asking its density biases ∂log π/∂α by t
 """
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int64
@@ -17,6 +17,7 @@ from ricnet.core.mdp import log_scores
 Readout = Literal["mean", "mu", "implied"]
 
 
+@runtime_checkable
 class SimplexPolicy(Protocol):
     """A distribution over beliefs; what RIC's actor must be able to do."""
 
@@ -26,14 +27,23 @@ class SimplexPolicy(Protocol):
     def log_prob(self, log_action: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
         """log π(a), the density with respect to a."""
 
+    def log_ratio(self, old: Any, log_action: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
+        """log π(a) − log π_old(a), for an old policy of the same family."""
+
     def log_mean(self) -> Float[Tensor, "*batch classes"]:
         """log E[a], the belief an agent acts with when it does not explore."""
 
     def expected_log_score(self, labels: Int64[Tensor, "batch"]) -> Float[Tensor, "*batch"]:
         """E[log a_y]."""
 
+    def variance_penalty(self, labels: Int64[Tensor, "batch"]) -> Float[Tensor, "*batch"]:
+        """log E[a_y] − E[log a_y], Lemma 2."""
+
     def entropy(self) -> Float[Tensor, "*batch"]:
         """Differential entropy of π."""
+
+    def read(self, readout: Readout) -> Float[Tensor, "*batch classes"]:
+        """The log-belief to report."""
 
 
 @dataclass(frozen=True)

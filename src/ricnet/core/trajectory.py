@@ -45,16 +45,25 @@ class Trajectory:
 
     @property
     def cell_evaluations(self) -> Int64[Tensor, "batch"]:
-        """Stopping after n < T steps costs n + 1 evaluations of the recurrent cell: one to learn that it is over."""
-        return torch.where(self.halt_step < self.steps, self.halt_step + 1, self.halt_step)
+        """A value is asked of the next thought, so that stopping by it after n < T steps costs n + 1 evaluations of
+        the recurrent cell; a method that halts by the step just made pays for no more than its steps."""
+        looked_ahead = (self.halt_step < self.steps) if self.values is not None else torch.zeros_like(self.halt_step)
+        return self.halt_step + looked_ahead
 
     def frozen(self) -> "Trajectory":
         """The same trajectory with each belief and value held from its halt on: what halted inference returns."""
         time = torch.arange(self.steps, device=self.halt_step.device).unsqueeze(1)
-        beliefs = self.log_beliefs[time.minimum(self.halt_step - 1), self._batch]
-        if self.values is None:
-            return replace(self, log_beliefs=beliefs)
-        return replace(self, log_beliefs=beliefs, values=self.values[time.minimum(self.halt_step), self._batch])
+        made, asked = (time.minimum(self.halt_step - 1), self._batch), (time.minimum(self.halt_step), self._batch)
+        return replace(
+            self,
+            log_beliefs=self.log_beliefs[made],
+            values=None if self.values is None else self.values[asked],
+            halt_probability=None if self.halt_probability is None else self.halt_probability[made],
+        )
+
+    def tempered(self, temperature: float) -> "Trajectory":
+        """Every belief made softer (above 1) or sharper (below 1): p ∝ a^{1/T}. Where it halts stays the same."""
+        return replace(self, log_beliefs=(self.log_beliefs / temperature).log_softmax(-1))
 
     @property
     def _batch(self) -> Int64[Tensor, "batch"]:

@@ -14,7 +14,8 @@ from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
 from ricnet.core import mdp, objectives
-from ricnet.core.simplex import Dirichlet, Readout
+from ricnet.core.logistic_normal import LogisticNormal
+from ricnet.core.simplex import Dirichlet, Readout, SimplexPolicy
 from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.errors import require, require_finite
 from ricnet.methods.method import Method, Metrics, accuracy
@@ -26,7 +27,7 @@ class Rollout(NamedTuple):
     """What the snapshot did on a minibatch."""
 
     log_actions: Float[Tensor, "steps rollouts batch classes"]
-    policy: Dirichlet
+    policy: SimplexPolicy
     values: Float[Tensor, "steps+1 rollouts batch"]
 
 
@@ -47,8 +48,10 @@ class RIC(Method[RecurrentClassifier]):
     """The same counted in updates; takes the place of P. Few updates learn fast, many refine more."""
     rollouts: int = 1
     """Roll-outs an input and update; they share the encoder's work. More give less noisy gradients."""
-    objective: Literal["spo", "ppo"] = "spo"
-    """Surrogate of the return."""
+    head: Literal["dirichlet", "logistic-normal"] = "dirichlet"
+    """Family of the policy over beliefs; logistic-normal (σ² = K/c) is the paper's ablation."""
+    objective: Literal["spo", "ppo", "expected"] = "spo"
+    """Surrogate of the return: spo (the paper), ppo, or expected (no sampling noise: E[log a_y] in closed form)."""
     epsilon: float = 0.2
     """ε of SPO (or of PPO's clip): how far the probability of an action may move from the snapshot's."""
     value_coef: float = 0.5
@@ -74,7 +77,9 @@ class RIC(Method[RecurrentClassifier]):
     halt_threshold: float = 0.0
     """Stop once the value falls below this. Raise it to stop earlier, lower it to think longer."""
     readout: Readout = "mean"
-    """Reported belief: mean α/Σα (the paper), mu (softmax), implied (∝ 1/ψ'(α), ours). The mean is fed back always."""
+    """Reported belief: mean α/Σα (the paper), mu (softmax), implied (∝ 1/ψ'(α), ours)."""
+    feedback: Literal["mean", "sample"] = "mean"
+    """What inference feeds back: the policy's mean (the paper), or a sample, as in training, where V was learned."""
 
     def __post_init__(self) -> None:
         require_finite(self)
@@ -92,6 +97,10 @@ class RIC(Method[RecurrentClassifier]):
         require(floor is None or 0 < floor < 1, "reward_floor", floor, "between 0 and 1, or None")
         clamp = self.log_ratio_clamp
         require(clamp is None or clamp > 0, "log_ratio_clamp", clamp, "above 0, or None")
+        require(self.gamma < 1 or self.objective != "expected", "gamma", self.gamma, "below 1 for this --objective")
+        if self.head == "logistic-normal":
+            require(self.objective != "expected", "objective", self.objective, "spo or ppo for this --head")
+            require(self.readout != "implied", "readout", self.readout, "mean or mu for this --head")
 
     @classmethod
     def fast(cls, rows: int, classes: int) -> "RIC":
@@ -139,19 +148,36 @@ class RIC(Method[RecurrentClassifier]):
         log_ratio = policy.log_ratio(rollout.policy, rollout.log_actions)
         if self.log_ratio_clamp is not None:
             log_ratio = log_ratio.clamp(-self.log_ratio_clamp, self.log_ratio_clamp)
-        ratio = log_ratio.exp()
-
-        surrogate = getattr(objectives, self.objective)(ratio, advantages, self.epsilon)
-        if self.entropy_coef:
-            surrogate = surrogate + self.entropy_coef * policy.entropy()
-        if self.step_weight == "discounted":
-            weights = mdp.discounts(self.horizon, self.gamma, surrogate.device).to(surrogate.dtype)
-            surrogate = surrogate * weights[:, None, None]
+        surrogate = self._surrogate(policy, log_ratio.exp(), advantages, labels)
         value_loss = objectives.value_loss(heads.value, targets).mean()
         loss = self.value_coef * value_loss - surrogate.mean()
         with torch.no_grad():
             metrics = self._metrics(heads, policy, log_ratio, rewards, targets, labels)
-        return loss, metrics | {"value_loss": value_loss.detach()}
+            metrics |= {"value_loss": value_loss.detach(), "classifier_norm": model.refiner.policy.weight.norm()}
+        return loss, metrics
+
+    def _surrogate(
+        self,
+        policy: SimplexPolicy,
+        ratio: Float[Tensor, "steps rollouts batch"],
+        advantages: Float[Tensor, "steps rollouts batch"],
+        labels: Int64[Tensor, "batch"],
+    ) -> Float[Tensor, "steps rollouts batch"]:
+        """What stands for the return, step by step.
+
+        `expected` takes the policy's own E[log a_{t,y}] in the sampled states, with the weights of Eq. 2: what the
+        policy gradient estimates, less the effect of a_t on later states.
+        """
+        if self.objective == "expected":
+            weights = self.horizon * mdp.geometric_weights(self.horizon, self.gamma, ratio.device)
+            return policy.expected_log_score(labels) * weights.to(ratio.dtype)[:, None, None]
+        surrogate: Tensor = getattr(objectives, self.objective)(ratio, advantages, self.epsilon)
+        if self.entropy_coef:
+            surrogate = surrogate + self.entropy_coef * policy.entropy()
+        if self.step_weight == "discounted":
+            weights = mdp.discounts(self.horizon, self.gamma, surrogate.device)
+            surrogate = surrogate * weights.to(surrogate.dtype)[:, None, None]
+        return surrogate
 
     @torch.no_grad()
     def roll_out(self, model: RecurrentClassifier, inputs: Num[Tensor, "batch ..."]) -> Rollout:
@@ -159,18 +185,15 @@ class RIC(Method[RecurrentClassifier]):
         refiner, context = model.refiner, model.refiner.read(model.backbone(inputs))
         thought = context.new_zeros(self.rollouts, len(inputs), refiner.size)
         log_action = context.new_full((self.rollouts, len(inputs), model.classes), -math.log(model.classes))
-        log_actions, policies, values = [], [], []
+        log_actions, heads = [], []
         for _ in range(self.horizon):
             thought = refiner.think(context, thought, log_action.exp())
-            heads = refiner.heads(thought)
-            policy = self.policy(heads)
-            log_action = policy.sample()
+            heads.append(refiner.heads(thought))
+            log_action = self.policy(heads[-1]).sample()
             log_actions.append(log_action)
-            policies.append(policy)
-            values.append(heads.value)
-        values.append(refiner.heads(refiner.think(context, thought, log_action.exp())).value)
-        stacked = Dirichlet(torch.stack([p.log_mu for p in policies]), torch.stack([p.alpha for p in policies]))
-        return Rollout(torch.stack(log_actions), stacked, torch.stack(values))
+        last = refiner.heads(refiner.think(context, thought, log_action.exp()))
+        every = Heads(*(torch.stack(head) for head in zip(*heads, strict=True)))
+        return Rollout(torch.stack(log_actions), self.policy(every), torch.cat([every.value, last.value[None]]))
 
     def replay(
         self,
@@ -184,10 +207,16 @@ class RIC(Method[RecurrentClassifier]):
         context = model.refiner.read(model.backbone(inputs))
         return model.refiner.heads(model.refiner.replay(context, beliefs))
 
-    def policy(self, heads: Heads) -> Dirichlet:
-        """α = μ·c + ε with c held in its range by a sigmoid, which unlike a hard clip has a gradient everywhere."""
-        concentration = self.c_min + (self.c_max - self.c_min) * heads.concentration.sigmoid()
-        return Dirichlet.around(heads.logits.log_softmax(-1), concentration, self.alpha_floor)
+    def policy(self, heads: Heads) -> SimplexPolicy:
+        """The paper's Dirichlet, α = μ·c + ε, or the logistic-normal of its ablation."""
+        log_mu, concentration = heads.logits.log_softmax(-1), self._concentration(heads)
+        if self.head == "logistic-normal":
+            return LogisticNormal.around(log_mu, concentration)
+        return Dirichlet.around(log_mu, concentration, self.alpha_floor)
+
+    def _concentration(self, heads: Heads) -> Float[Tensor, "*batch"]:
+        """c is held in its range by a sigmoid, which unlike a hard clip has a gradient everywhere."""
+        return self.c_min + (self.c_max - self.c_min) * heads.concentration.sigmoid()
 
     @torch.no_grad()
     def refine(
@@ -197,7 +226,7 @@ class RIC(Method[RecurrentClassifier]):
         max_steps: int | None = None,
         halt: bool = False,
     ) -> Trajectory:
-        """Refine with the mean belief fed back. With `halt`, examples leave the batch as their value falls below 0."""
+        """Refine without exploring. With `halt`, examples leave the batch as their value falls below 0."""
         steps = max_steps or self.horizon
         refiner, context = model.refiner, model.refiner.read(model.backbone(inputs))
         thought = context.new_zeros(len(inputs), refiner.size)
@@ -220,13 +249,13 @@ class RIC(Method[RecurrentClassifier]):
                     break
             policy = self.policy(heads)
             log_beliefs[step, active] = policy.read(self.readout)
-            belief = policy.log_mean().exp()
+            belief = (policy.log_mean() if self.feedback == "mean" else policy.sample()).exp()
         return Trajectory(log_beliefs, halting_step(values, self.halt_threshold), values)
 
     def _metrics(
         self,
         heads: Heads,
-        policy: Dirichlet,
+        policy: SimplexPolicy,
         log_ratio: Float[Tensor, "steps rollouts batch"],
         rewards: Float[Tensor, "steps rollouts batch"],
         targets: Float[Tensor, "steps rollouts batch"],
@@ -236,12 +265,12 @@ class RIC(Method[RecurrentClassifier]):
         classes = heads.logits.shape[-1]
         ratio = log_ratio.exp()
         return {
-            "accuracy": accuracy(policy.log_mu[-1], labels),
+            "accuracy": accuracy(heads.logits[-1], labels),
             "return": rewards.sum(0).mean() / math.log(classes),
             "approx_kl": (ratio - 1 - log_ratio).mean(),
             "ratio_deviation": (ratio - 1).abs().mean(),
             "explained_variance": objectives.explained_variance(heads.value, targets),
-            "mean_c": policy.total.mean() - classes * self.alpha_floor,
+            "mean_c": self._concentration(heads).mean(),
             "entropy": policy.entropy().mean(),
             "variance_penalty": policy.variance_penalty(labels).mean(),
             "logit_norm": heads.logits.norm(dim=-1).mean(),

@@ -1,14 +1,17 @@
-"""Supervised learning (SL): cross-entropy in one pass, the paper's first baseline."""
+"""Supervised learning (SL): one pass, cross-entropy, the paper's first baseline; and the peers that a reader asks for
+first, each the same network with another loss."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int64, Num
 from torch import Tensor, nn
 
+from ricnet.core import losses
 from ricnet.core.trajectory import Trajectory
+from ricnet.errors import require, require_finite
 from ricnet.methods.method import Method, Metrics, accuracy
 from ricnet.nets.backbone import Backbone
 
@@ -16,6 +19,34 @@ from ricnet.nets.backbone import Backbone
 @dataclass(frozen=True)
 class Supervised(Method[nn.Sequential]):
     name: ClassVar[str] = "supervised"
+
+    objective: Literal["cross-entropy", "logitnorm", "evidential"] = "cross-entropy"
+    """Loss: cross-entropy, the same on logits of fixed norm (Wei et al. 2022), or the squared error expected under a
+    Dirichlet (Sensoy et al. 2018)."""
+    label_smoothing: float = 0.0
+    """Share of the target spread over all classes. Raise it for less sure beliefs."""
+    uniform_mix: float = 0.0
+    """m: the belief is (1 − m)·softmax + m/K, in training too; a cap on confidence and nothing else of RIC's.
+    0.0099 caps as RIC does with 10 classes."""
+    logitnorm_temperature: float = 0.04
+    """τ of logitnorm, which divides logits by τ‖z‖. Raise it for less sure beliefs."""
+    evidence_kl: float = 1.0
+    """Weight of what evidential pays for evidence against the truth. Raise it for less sure beliefs. (Its paper lets
+    the weight grow to 1 over the first ten epochs; here it is constant.)"""
+
+    def __post_init__(self) -> None:
+        require_finite(self)
+        smoothing, mix = self.label_smoothing, self.uniform_mix
+        require(0 <= smoothing < 1, "label_smoothing", smoothing, "from 0 to below 1")
+        require(0 <= mix < 1, "uniform_mix", mix, "from 0 to below 1")
+        temperature = self.logitnorm_temperature
+        require(temperature > 0, "logitnorm_temperature", temperature, "above 0")
+        require(self.evidence_kl >= 0, "evidence_kl", self.evidence_kl, "0 or more")
+        if self.objective == "evidential":
+            require(smoothing == 0, "label_smoothing", smoothing, "0 with --objective evidential")
+            require(
+                mix == 0, "uniform_mix", mix, "0 with --objective evidential, whose beliefs have a cap of their own"
+            )
 
     def build(self, backbone: Backbone, classes: int) -> nn.Sequential:
         return nn.Sequential(backbone, nn.Linear(backbone.embedding_size, classes))
@@ -28,13 +59,28 @@ class Supervised(Method[nn.Sequential]):
         labels: Int64[Tensor, "batch"],
     ) -> tuple[Float[Tensor, ""], Metrics]:
         logits = model(inputs)
-        loss = F.cross_entropy(logits, labels)
-        logit_norm = logits.detach().norm(dim=-1).mean()
-        return loss, {"accuracy": accuracy(logits, labels), "logit_norm": logit_norm}
+        if self.objective == "evidential":
+            loss = losses.evidential(losses.evidential_alpha(logits), labels, self.evidence_kl).mean()
+        else:
+            loss = F.cross_entropy(self.log_beliefs(logits), labels, label_smoothing=self.label_smoothing)
+        return loss, {
+            "accuracy": accuracy(logits, labels),
+            "logit_norm": logits.detach().norm(dim=-1).mean(),
+            "classifier_norm": model[-1].get_parameter("weight").detach().norm(),
+        }
+
+    def log_beliefs(self, logits: Float[Tensor, "batch classes"]) -> Float[Tensor, "batch classes"]:
+        """What it reports; for all but evidential also what the cross-entropy sees."""
+        if self.objective == "evidential":
+            alpha = losses.evidential_alpha(logits)
+            return (alpha / alpha.sum(-1, keepdim=True)).log()
+        if self.objective == "logitnorm":
+            logits = losses.normalize_logits(logits, self.logitnorm_temperature)
+        return losses.mix_uniform(logits.log_softmax(-1), self.uniform_mix)
 
     def refine(
         self, model: nn.Sequential, inputs: Num[Tensor, "batch ..."], max_steps: int | None = None, halt: bool = False
     ) -> Trajectory:
         """One step, which is also the last."""
-        log_beliefs = model(inputs).log_softmax(-1).unsqueeze(0)
+        log_beliefs = self.log_beliefs(model(inputs)).unsqueeze(0)
         return Trajectory(log_beliefs, torch.ones_like(log_beliefs[0, :, 0], dtype=torch.int64))
