@@ -94,5 +94,5 @@ def test_fast_preset_scales_with_rows_and_classes() -> None:
 def test_unknown_preset_and_method_are_named() -> None:
     with pytest.raises(RicnetError, match="--preset slow"):
         preset("slow", "ric", CIFAR)
-    with pytest.raises(RicnetError, match="--method rnn is unknown; choose one of: ric, supervised"):
+    with pytest.raises(RicnetError, match="--method rnn is unknown; choose one of: act, anytime, pond"):
         preset("fast", "rnn", CIFAR)

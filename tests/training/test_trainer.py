@@ -29,7 +29,7 @@ FEW_STEPS = {"horizon": 4}
 
 
 def settings(dataset: Dataset, method: str = "ric", **changes: Any) -> Any:
-    own = FEW_STEPS if method == "ric" else {}
+    own = {} if method == "supervised" else FEW_STEPS
     return configure(dataset, method, "fast", **(SHORT | own | changes))
 
 
@@ -52,6 +52,7 @@ def test_a_run_leaves_everything_behind(dataset: Dataset, method: str, tmp_path:
         "examples.npz",
         "metrics.jsonl",
         "model.safetensors",
+        "predictions.npz",
     ]
     lines = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [1, 2, 3, 4]

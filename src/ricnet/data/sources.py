@@ -9,13 +9,19 @@ import pooch
 from ricnet.data.arrays import read_npz
 from ricnet.data.dataset import Dataset
 from ricnet.data.folders import read_folder
+from ricnet.data.noise import flip_labels
 from ricnet.data.registry import SOURCES, Source
 from ricnet.data.splits import Parts
 from ricnet.errors import RicnetError
 
 
 def load(
-    spec: str | Path, *, data_dir: str | Path | None = None, resolution: int | None = None, val_fraction: float = 0.1
+    spec: str | Path,
+    *,
+    data_dir: str | Path | None = None,
+    resolution: int | None = None,
+    val_fraction: float = 0.1,
+    label_noise: float = 0.0,
 ) -> Dataset:
     """Nothing is fetched from the network; files that are missing are named.
 
@@ -31,7 +37,7 @@ def load(
             f"{spec} has inputs of shape {dataset.input_shape}, which a resolution of {resolution} cannot change; "
             "leave the resolution out (it is for folders of images and imagewoof)."
         )
-    return dataset
+    return flip_labels(dataset, label_noise)
 
 
 def data_folder(data_dir: str | Path | None = None) -> Path:

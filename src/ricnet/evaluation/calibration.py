@@ -20,8 +20,13 @@ class Bins(NamedTuple):
 
 
 def bin_index(confidence: Float[Tensor, "*n"], bins: int = BINS) -> Int64[Tensor, "*n"]:
-    """Bin m, from 0, holds ((m)/M, (m + 1)/M]; 0 itself falls into the first."""
-    return ((confidence.double() * bins).ceil().long() - 1).clamp(0, bins - 1)
+    """Bin m, from 0, holds (m/M, (m + 1)/M]; 0 itself falls into the first.
+
+    The edges are rounded as the confidences are, so that a confidence that means m/M lies on the edge. ceil(conf·M)
+    would not do: the float32 numbers nearest to 1/15, …, 14/15 are all a little too large and would move up a bin.
+    """
+    edges = torch.arange(1, bins, dtype=torch.float64, device=confidence.device) / bins
+    return torch.bucketize(confidence.contiguous(), edges.to(confidence.dtype))
 
 
 def bin_by_confidence(confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"], bins: int = BINS) -> Bins:
@@ -35,7 +40,7 @@ def bin_by_confidence(confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"]
 def expected_calibration_error(confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"], bins: int = BINS) -> float:
     """ECE of Section 2: Σ_m |B_m|/n · |acc(B_m) − conf(B_m)|."""
     size, mean_confidence, accuracy = bin_by_confidence(confidence, correct, bins)
-    gaps = (accuracy - mean_confidence).abs().nan_to_num(0.0)
+    gaps = torch.where(size > 0, (accuracy - mean_confidence).abs(), 0.0)  # a NaN of the network's own stays NaN
     return float((size * gaps).sum() / size.sum())
 
 

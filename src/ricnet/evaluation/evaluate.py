@@ -1,7 +1,7 @@
 """Run a method over a split and say how good it is: the numbers of evaluation.json."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -27,6 +27,9 @@ class Outcome:
     """log a_{t,y}."""
     step_confidence: Float[Tensor, "steps n"]
     step_correct: Bool[Tensor, "steps n"]
+    step_entropy: Float[Tensor, "steps n"]
+    """Of the belief, in nats."""
+    values: Float[Tensor, "steps n"] | None = None
 
     @classmethod
     def of(cls, path: Trajectory, labels: Int64[Tensor, "n"]) -> "Outcome":
@@ -39,18 +42,26 @@ class Outcome:
             log_scores(path.log_beliefs, labels),
             confidence.exp(),
             answer == labels,
+            torch.special.entr(path.log_beliefs.exp()).sum(-1),
+            path.values,
         )
 
     @classmethod
     def join(cls, parts: "list[Outcome]") -> "Outcome":
         """Examples are the last axis everywhere but in the beliefs."""
-        fields = {name: [getattr(part, name).cpu() for part in parts] for name in cls.__dataclass_fields__}
-        return cls(**{name: torch.cat(f, 0 if name == "log_beliefs" else -1) for name, f in fields.items()})
+        kept = [field.name for field in fields(cls) if getattr(parts[0], field.name) is not None]
+        arrays = {name: [getattr(part, name).cpu() for part in parts] for name in kept}
+        return cls(**{name: torch.cat(pieces, 0 if name == "log_beliefs" else -1) for name, pieces in arrays.items()})
 
 
 @torch.no_grad()
 def observe(
-    method: Method[Any], model: nn.Module, split: Split, batch_size: int = 512, max_steps: int | None = None
+    method: Method[Any],
+    model: nn.Module,
+    split: Split,
+    batch_size: int = 512,
+    max_steps: int | None = None,
+    temperature: float = 1.0,
 ) -> Outcome:
     """Refine every example of a split, all steps, in eval mode."""
     was_training = model.training
@@ -60,7 +71,8 @@ def observe(
     for start in range(0, len(split), batch_size):
         inputs = split.inputs[start : start + batch_size].to(device)
         labels = split.labels[start : start + batch_size].to(device)
-        parts.append(Outcome.of(method.refine(model, inputs, max_steps), labels))
+        path = method.refine(model, inputs, max_steps)
+        parts.append(Outcome.of(path if temperature == 1 else path.tempered(temperature), labels))
     model.train(was_training)
     return Outcome.join(parts)
 
@@ -115,7 +127,7 @@ def _per_step(outcome: Outcome) -> list[dict[str, float | int]]:
     """Every example's belief after each step, as if none had halted before."""
     rows: list[dict[str, float | int]] = []
     for step, (scores, confidence, correct) in enumerate(
-        zip(outcome.step_scores.double(), outcome.step_confidence.double(), outcome.step_correct, strict=True), 1
+        zip(outcome.step_scores.double(), outcome.step_confidence, outcome.step_correct, strict=True), 1
     ):
         rows.append(
             {
@@ -123,7 +135,7 @@ def _per_step(outcome: Outcome) -> list[dict[str, float | int]]:
                 "accuracy": float(correct.double().mean()),
                 "ece": calibration.expected_calibration_error(confidence, correct),
                 "nll": -float(scores.mean()),
-                "mean_confidence": float(confidence.mean()),
+                "mean_confidence": float(confidence.double().mean()),
             }
         )
     return rows

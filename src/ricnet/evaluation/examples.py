@@ -1,4 +1,4 @@
-"""A few examples worth looking at: answered at once, answered on second thought, answered wrongly."""
+"""A few examples worth looking at: easy, hard, and wrong."""
 
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,28 @@ from ricnet.evaluation.evaluate import Outcome
 from ricnet.methods import Method
 
 
-def pick_rows(outcome: Outcome, each: int = 2) -> Int64[Tensor, "m"]:
-    """Up to `each` of: right with fewest steps, right with most gained after the first step, wrong and most sure."""
+def pick_rows(outcome: Outcome, each: int = 4) -> Int64[Tensor, "m"]:
+    """Up to `each` of three kinds, in this order.
+
+    Easy: right with fewest steps, the surest of equals. Hard: right with most gained after the first step, or least
+    sure where there is but one step. Wrong: the surest. The hard are chosen before the easy, so that a gain tells the
+    two apart.
+    """
     confidence, answer = outcome.log_beliefs.double().max(-1)
     right = answer == outcome.labels
     gain = log_scores(outcome.log_beliefs, outcome.labels) - outcome.step_scores[0]
-    quick = _first(-outcome.halt_step.double(), right, each)
-    slow = _first(gain.double(), right & (outcome.halt_step > 1), each)
+    one_pass = len(outcome.step_scores) == 1
+    hardness, eligible = (-confidence, right) if one_pass else (gain.double(), right & (outcome.halt_step > 1))
+    hard = _first(hardness, eligible, min(each, int(right.sum()) // 2))
+    easy = _first(confidence.exp() - outcome.halt_step, _without(right, hard), each)
     wrong = _first(confidence, ~right, each)
-    return torch.tensor(list(dict.fromkeys([*quick, *slow, *wrong])), dtype=torch.int64)
+    return torch.tensor([*easy, *hard, *wrong], dtype=torch.int64)
+
+
+def _without(eligible: Bool[Tensor, "n"], rows: list[int]) -> Bool[Tensor, "n"]:
+    rest = eligible.clone()
+    rest[rows] = False
+    return rest
 
 
 def _first(merit: Float[Tensor, "n"], eligible: Bool[Tensor, "n"], count: int) -> list[int]:
@@ -32,10 +45,14 @@ def _first(merit: Float[Tensor, "n"], eligible: Bool[Tensor, "n"], count: int) -
 
 
 @torch.no_grad()
-def save_examples(method: Method[Any], model: nn.Module, split: Split, outcome: Outcome, path: Path) -> None:
+def save_examples(
+    method: Method[Any], model: nn.Module, split: Split, outcome: Outcome, path: Path, temperature: float = 1.0
+) -> None:
+    """`temperature` as in `observe`, so that the stored beliefs are those that were judged."""
     chosen = split.take(pick_rows(outcome))
     device = next(model.parameters()).device
     trajectory = method.refine(model.eval(), chosen.inputs.to(device))
+    trajectory = trajectory if temperature == 1 else trajectory.tempered(temperature)
     arrays: dict[str, Tensor] = {
         "x": chosen.inputs,
         "y": chosen.labels,

@@ -1,14 +1,17 @@
 """`ricnet.train(...)`: from data to a trained classifier in one call."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 from torch import nn
 
 from ricnet.data import Dataset
 from ricnet.data import load as load_data
+from ricnet.data.noise import flip_labels
 from ricnet.errors import RicnetError
 from ricnet.training.classifier import Classifier, load
 from ricnet.training.config import Config
@@ -39,8 +42,11 @@ def train(
     module = encoder if isinstance(encoder, nn.Module) else None
     if encoder is not None:
         changes["encoder"] = "custom" if module is not None else encoder
-    wanted = {k: changes[k] for k in ("resolution", "val_fraction") if k in changes}
-    dataset = data if isinstance(data, Dataset) else load_data(data, data_dir=data_dir, **wanted)
+    if isinstance(data, Dataset):
+        dataset = flip_labels(data, changes.get("label_noise", 0.0))
+    else:
+        wanted = {k: changes[k] for k in ("resolution", "val_fraction", "label_noise") if k in changes}
+        dataset = load_data(data, data_dir=data_dir, **wanted)
     config = configure(dataset, method, preset, **changes)
     folder = RunFolder(out or default_folder(config))
     run(config, dataset, folder, pick_device(device), overwrite=overwrite, resume=resume, encoder=module)
@@ -73,15 +79,20 @@ def run(
     resume: bool = False,
     encoder: nn.Module | None = None,
     checkpoint_seconds: float = 60.0,
+    console: Console | None = None,
+    watch: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
-    """Train in a folder, anew or from where it stopped; returns the evaluation. The caller's random state is kept."""
+    """Train in a folder, anew or from where it stopped; returns the evaluation. The caller's random state is kept.
+
+    `watch` is shown each line of metrics.jsonl; what it raises ends the training.
+    """
     on_gpu = device.type == "cuda"
     with torch.random.fork_rng([device] if on_gpu else []), torch.cuda.device(device if on_gpu else -1):
         if resume:
             folder.check_resumable(dataset)
         else:
             folder.refuse_if_taken(overwrite)
-        trainer = Trainer(config, dataset, folder, device, encoder, checkpoint_seconds)
+        trainer = Trainer(config, dataset, folder, device, encoder, checkpoint_seconds, console, watch)
         if not resume:
             folder.begin(config, dataset, device)  # only now: a configuration that cannot be built leaves no trace
         elif (state := folder.read_state()) is not None:

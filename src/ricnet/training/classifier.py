@@ -1,7 +1,7 @@
 """A trained model with all it takes to use it: `ricnet.load(RUN)` returns one."""
 
 import copy
-import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from ricnet.methods import Method
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.encoders import build_encoder
 from ricnet.training.config import Config, from_json
+from ricnet.training.files import read_json
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Classifier:
     model: nn.Module
     input_shape: tuple[int, ...]
     class_names: tuple[str, ...]
+    temperature: float = 1.0
+    """Fitted after training where the run was calibrated; softens or sharpens every belief."""
 
     @torch.no_grad()
     def refine(self, inputs: Any, max_steps: int | None = None, halt: bool = True) -> Trajectory:
@@ -40,7 +43,8 @@ class Classifier:
         if tuple(inputs.shape[1:]) != self.input_shape:
             raise RicnetError(f"the model reads inputs of shape {self.input_shape}, not {tuple(inputs.shape[1:])}.")
         device = next(self.model.parameters()).device
-        return self.method.refine(self.model.eval(), inputs.to(device), max_steps, halt)
+        path = self.method.refine(self.model.eval(), inputs.to(device), max_steps, halt)
+        return path if self.temperature == 1 else path.tempered(self.temperature)
 
 
 def build_model(
@@ -65,7 +69,8 @@ def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None)
         raise RicnetError(f"{folder} was trained with your own encoder; pass the module: load(run, encoder=...).")
     model, _ = build_model(config, input_shape, len(class_names), encoder)
     _load_weights(model, folder / "model.safetensors")
-    return Classifier(config, config.method, model.to(device).eval(), input_shape, class_names)
+    temperature = _read_temperature(folder / "calibration.json") if config.calibration == "temperature" else 1.0
+    return Classifier(config, config.method, model.to(device).eval(), input_shape, class_names, temperature)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -74,13 +79,14 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise RicnetError(f"there is no run at {folder}; give the folder that ric train wrote.")
     if not path.is_file():
         raise RicnetError(f"{folder} is not a run folder: it has no config.json; give the folder that ric train wrote.")
-    try:
-        entry = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise RicnetError(f"{path} cannot be read ({error}); restore it or train again.") from error
-    if not isinstance(entry, dict):
-        raise RicnetError(f"{path} is not a ricnet configuration; restore it or train again.")
-    return entry
+    return read_json(path)
+
+
+def _read_temperature(path: Path) -> float:
+    temperature = read_json(path).get("temperature")
+    if not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
+        raise RicnetError(f"{path} holds no temperature above 0; restore it or train again.")
+    return float(temperature)
 
 
 def _load_weights(model: nn.Module, path: Path) -> None:

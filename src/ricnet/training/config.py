@@ -34,6 +34,8 @@ class Optimization:
     """What chooses the epoch to keep, on validation data: best accuracy (ties go to the lower NLL), or lowest NLL."""
     augment: bool = True
     """Crop and flip training images as the data set allows."""
+    measure_all: bool = False
+    """After each epoch measure the test data and as many training rows too, for curves; they select nothing."""
     precision: Literal["auto", "float32", "bf16"] = "auto"
     """Arithmetic of the encoder; auto is bf16 on a GPU that has it. The refiner always works in float32."""
     cuda_graph: bool = True
@@ -62,6 +64,10 @@ class Config:
     """Side in pixels that images are resized to; None for the data set's own."""
     val_fraction: float = 0.1
     """Share of the training data kept aside to choose the best epoch."""
+    label_noise: float = 0.0
+    """Share of training and validation labels that are replaced by a wrong one; the test labels stay clean."""
+    calibration: Literal["none", "temperature"] = "none"
+    """What is fitted on validation data after training: nothing, or one temperature for all beliefs."""
     method: Method[Any] = field(default_factory=RIC)
     network: EncoderOptions = field(default_factory=EncoderOptions)
     optimization: Optimization = field(default_factory=Optimization)
@@ -69,6 +75,7 @@ class Config:
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**63, "seed", self.seed, "from 0 to 2^63 − 1")
         require(0 < self.val_fraction < 1, "val_fraction", self.val_fraction, "between 0 and 1")
+        require(0 <= self.label_noise < 1, "label_noise", self.label_noise, "from 0 to below 1")
         require(self.resolution is None or self.resolution >= 1, "resolution", self.resolution, "at least 1")
 
 
@@ -104,15 +111,15 @@ def _checked(kind: type, settings: Any, source: str) -> dict[str, Any]:
     for name, value in settings.items():
         if name not in fields:
             raise RicnetError(f"{source}: the setting {name!r} is unknown to this version of ricnet.")
-        if not _fits(value, hints[name]):
+        if not fits(value, hints[name]):
             raise RicnetError(f"{source}: {name} cannot be {value!r}.")
     return settings
 
 
-def _fits(value: object, hint: Any) -> bool:
+def fits(value: object, hint: Any) -> bool:
     """Whether a JSON value is of a field's type; the few types that settings have."""
     if get_origin(hint) in (Union, UnionType):
-        return any(_fits(value, option) for option in get_args(hint))
+        return any(fits(value, option) for option in get_args(hint))
     if get_origin(hint) is Literal:
         return value in get_args(hint)
     if hint is float:

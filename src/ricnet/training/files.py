@@ -1,8 +1,10 @@
-"""Files that are either wholly there or not at all."""
+"""Files that are either wholly there or not at all, and JSON that came from one."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ricnet.errors import RicnetError
 
@@ -19,3 +21,13 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         raise RicnetError(f"{path} could not be written ({error}); free space or choose another --out.") from error
     finally:
         draft.unlink(missing_ok=True)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        entry = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise RicnetError(f"{path} cannot be read ({error}); restore it or train again.") from error
+    if not isinstance(entry, dict):
+        raise RicnetError(f"{path} is not a file of ricnet's: it holds no JSON object; restore it or train again.")
+    return entry

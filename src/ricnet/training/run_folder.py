@@ -26,6 +26,8 @@ class RunFolder:
         self.model = self.path / "model.safetensors"
         self.state = self.path / "state.pt"
         self.evaluation = self.path / "evaluation.json"
+        self.calibration = self.path / "calibration.json"
+        self.predictions = self.path / "predictions.npz"
         self.examples = self.path / "examples.npz"
         self.report = self.path / "report.html"
 
@@ -33,14 +35,16 @@ class RunFolder:
     def finished(self) -> bool:
         return self.evaluation.is_file()
 
-    def begin(self, config: Config, dataset: Dataset, device: torch.device) -> None:
+    def begin(self, config: Config, dataset: Dataset, device: torch.device, derived_from: str | None = None) -> None:
         """Start a new run here, in place of any that was; ask `refuse_if_taken` first."""
-        entry = {
+        entry: dict[str, Any] = {
             "ricnet": __version__,
             "config": to_json(config),
             "data": describe_data(dataset),
             "hardware": describe_hardware(device),
         }
+        if derived_from is not None:
+            entry["derived_from"] = derived_from
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -15,13 +15,14 @@ from typing import Any
 
 import torch
 from jaxtyping import Int64, Num
+from rich.console import Console
 from torch import Tensor, nn
 
-from ricnet.data import Augmentation, Dataset, augment, epoch_order
+from ricnet.data import Augmentation, Dataset, Split, augment, epoch_order
 from ricnet.errors import RicnetError
-from ricnet.evaluation.evaluate import observe, report, summarize
-from ricnet.evaluation.examples import save_examples
+from ricnet.evaluation.evaluate import observe, summarize
 from ricnet.training.classifier import build_model
+from ricnet.training.conclusion import conclude
 from ricnet.training.config import Config
 from ricnet.training.graph import GraphedStep
 from ricnet.training.interruption import Interrupted, StopRequest
@@ -42,10 +43,12 @@ class Trainer:
         device: torch.device,
         encoder: nn.Module | None = None,
         checkpoint_seconds: float = 60.0,
+        console: Console | None = None,
+        watch: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         torch.manual_seed(config.seed)
         self.config, self.dataset, self.folder, self.device = config, dataset, folder, device
-        self.checkpoint_seconds = checkpoint_seconds
+        self.checkpoint_seconds, self.console, self.watch = checkpoint_seconds, console, watch
         self.method, self.settings = config.method, config.optimization
         model, backbone = build_model(config, dataset.input_shape, len(dataset.class_names), encoder)
         backbone.fit_normalization(dataset.train.inputs)
@@ -78,7 +81,7 @@ class Trainer:
         saved = clock = time.monotonic()
         total = self.total_updates * self.batch_size
         title = f"{self.method.name} on {Path(self.dataset.name).name}"
-        with StopRequest() as stop, ProgressBar(title, total, self.update * self.batch_size) as progress:
+        with StopRequest() as stop, ProgressBar(title, total, self.update * self.batch_size, self.console) as progress:
             while self.update < self.total_updates:
                 self._step()
                 epoch_ends = self.update % self.updates_per_epoch == 0
@@ -87,7 +90,10 @@ class Trainer:
                 self.epoch_seconds += time.monotonic() - clock
                 progress.advance(self.update * self.batch_size)
                 if epoch_ends:
-                    progress.epoch(self._finish_epoch(), self.settings.epochs)
+                    line = self._finish_epoch()
+                    progress.epoch(line, self.settings.epochs)
+                    if self.watch is not None:
+                        self.watch(line)
                 self.seconds, clock = self.seconds + time.monotonic() - clock, time.monotonic()
                 if stop.asked or time.monotonic() - saved >= self.checkpoint_seconds:
                     self.checkpoint()
@@ -164,7 +170,7 @@ class Trainer:
         """Validate, log, and keep the weights if they are the best so far."""
         means = {name: float(total) / self.updates_per_epoch for name, total in self.sums.items()}
         self._refuse_nonfinite(means)
-        val = summarize(observe(self.method, self.model, self.dataset.val))
+        val = self._measure(self.dataset.val)
         epoch = self.update // self.updates_per_epoch
         line = {
             "epoch": epoch,
@@ -175,12 +181,22 @@ class Trainer:
             "train": means,
             "val": val,
         }
+        if self.settings.measure_all:
+            line |= {"train_eval": self._measure(self._sample_of_train()), "test": self._measure(self.dataset.test)}
         self._refuse_nonfinite(val)
         self._select(epoch, val)
         self.folder.append_metrics(line)
         self._clear_sums()
         self.epoch_seconds = 0.0
         return line
+
+    def _measure(self, split: Split) -> dict[str, float]:
+        return summarize(observe(self.method, self.model, split))
+
+    def _sample_of_train(self) -> Split:
+        """As many training rows as there are validation rows, evenly spread."""
+        count = min(len(self.dataset.val), len(self.dataset.train))
+        return self.dataset.train.take(torch.linspace(0, len(self.dataset.train) - 1, count).long())
 
     def _select(self, epoch: int, val: dict[str, float]) -> None:
         nll, accuracy = -val["nll"], val["accuracy"]
@@ -246,17 +262,11 @@ class Trainer:
         self.folder.keep_metrics_until(self.update // self.updates_per_epoch)
 
     def _conclude(self) -> dict[str, Any]:
-        """Evaluate the selected weights on all splits. The evaluation is written last: it marks a finished run."""
+        """Go back to the selected weights and let them be judged."""
         self.model.load_state_dict(self.best["weights"])
         self.folder.write_model(self.best["weights"])
-        outcomes = {
-            name: observe(self.method, self.model, split)
-            for name, split in (("train", self.dataset.train), ("val", self.dataset.val), ("test", self.dataset.test))
-        }
-        save_examples(self.method, self.model, self.dataset.test, outcomes["test"], self.folder.examples)
-        evaluation: dict[str, Any] = {name: report(outcome) for name, outcome in outcomes.items()}
-        evaluation |= {"selected_epoch": self.best["epoch"], "seconds": round(self.seconds, 1)}
-        self.folder.write_json(self.folder.evaluation, evaluation)
+        course = {"selected_epoch": self.best["epoch"], "seconds": round(self.seconds, 1)}
+        evaluation = conclude(self.config, self.model, self.dataset, self.folder, course)
         self.folder.state.unlink(missing_ok=True)
         return evaluation
 

@@ -1,0 +1,70 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize
+
+from ricnet.core.trajectory import Trajectory
+from ricnet.evaluation.temperature import fit_temperature
+
+
+def beliefs(seed: int, scale: float, n: int = 200) -> tuple[torch.Tensor, torch.Tensor]:
+    """Labels drawn from softmax(z); beliefs are softmax(scale · z), so the right temperature is near `scale`."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 1.5 * torch.randn(n, 5, generator=generator).double()
+    labels = torch.multinomial(logits.softmax(-1), 1, generator=generator).squeeze(1)
+    return (scale * logits).log_softmax(-1), labels
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 1000), st.floats(0.2, 8))
+def test_it_finds_the_minimum_that_scipy_finds(seed: int, scale: float) -> None:
+    log_beliefs, labels = beliefs(seed, scale)
+
+    def nll(log_temperature: float) -> float:
+        scaled = (log_beliefs / math.exp(log_temperature)).log_softmax(-1)
+        return -float(scaled[range(len(labels)), labels].mean())
+
+    best = optimize.minimize_scalar(nll, bounds=(-6, 6), method="bounded", options={"xatol": 1e-10})
+    fit = fit_temperature(log_beliefs, labels)
+    assert fit.found
+    assert fit.temperature == pytest.approx(math.exp(best.x), rel=1e-4)
+    assert fit.nll_after == pytest.approx(best.fun, abs=1e-10)
+    assert fit.nll_after <= fit.nll_before + 1e-12
+    assert fit.nll_before == pytest.approx(nll(0.0))
+
+
+def test_it_undoes_a_known_sharpening() -> None:
+    log_beliefs, labels = beliefs(0, 3.0, n=20_000)
+    assert fit_temperature(log_beliefs, labels).temperature == pytest.approx(3.0, rel=0.05)
+
+
+def test_where_no_answer_is_wrong_nothing_is_changed() -> None:
+    """The NLL falls without end as T goes to 0: there is no best temperature to take."""
+    log_beliefs = torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log()
+    fit = fit_temperature(log_beliefs, torch.tensor([0, 1]))
+    assert (fit.temperature, fit.found) == (1.0, False)
+    assert fit.nll_after == fit.nll_before
+
+
+def test_where_every_answer_is_wrong_nothing_is_changed_either() -> None:
+    fit = fit_temperature(torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log(), torch.tensor([1, 0]))
+    assert (fit.temperature, fit.found) == (1.0, False)
+
+
+def test_an_impossible_class_does_not_spoil_the_fit() -> None:
+    log_beliefs = torch.tensor([[0.6, 0.4, 0.0], [0.7, 0.3, 0.0], [0.55, 0.45, 0.0]]).log()
+    fit = fit_temperature(log_beliefs, torch.tensor([0, 0, 1]))
+    assert fit.found
+    assert math.isfinite(fit.nll_after)
+
+
+def test_a_tempered_trajectory_halts_where_it_did_and_answers_the_same_class() -> None:
+    path = Trajectory(torch.randn(3, 4, 5).log_softmax(-1), torch.tensor([1, 2, 3, 3]), torch.randn(3, 4))
+    soft = path.tempered(2.0)
+    assert torch.equal(soft.halt_step, path.halt_step)
+    assert torch.equal(soft.final.argmax(-1), path.final.argmax(-1))
+    expected = path.log_beliefs.exp().sqrt()
+    torch.testing.assert_close(soft.log_beliefs.exp(), expected / expected.sum(-1, keepdim=True))
