@@ -2,12 +2,17 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+
+from ricnet.report.groups import RunGroup, group_seeds
+from ricnet.report.page import page_html
+from ricnet.report.runs import read_runs
 
 MakeRun = Callable[..., Path]
 BINS = 15
@@ -111,47 +116,63 @@ def metrics_of(epochs: int, final: dict[str, float], seed: int) -> list[dict[str
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> MakeRun:
-    def make(
-        folder: str = "run",
-        method: str = "ric",
-        seed: int = 0,
-        class_names: list[str] | None = None,
-        tabular: bool = False,
-        **settings: Any,
-    ) -> Path:
-        x, y = load_digits(return_X_y=True)
-        x, y = x[-450:], y[-450:].astype(np.int64)
-        steps = 1 if method == "supervised" else 20
-        log_beliefs = beliefs_of(x, y, steps, 1.1 if method == "supervised" else 0.8, seed)
-        values = values_of(log_beliefs, seed) if method == "ric" else None
-        halt = halts_of(values, steps, len(y))
-        split = split_of(log_beliefs, y, halt)
-        config = {
-            **{"data": "digits", "preset": "fast", "seed": seed, "encoder": "conv", "epochs": 40},
-            **{"batch_size": 128, "lr": 0.003, "weight_decay": 0.05, "method": {"name": method, "gamma": 0.8}},
-            **settings,
-        }
-        header = {
-            "ricnet": "0.1.0",
-            "config": config,
-            "data": {
-                "input_shape": [1, 8, 8],
-                "class_names": class_names or [str(k) for k in range(10)],
-                "rows": {"train": 1212, "val": 135, "test": 450},
-            },
-            "hardware": {"device": "cpu", "name": "a CPU", "torch": "2.13.0", "python": "3.11.7", "threads": 2},
-        }
-        path = tmp_path / folder
-        path.mkdir(parents=True)
-        metrics = metrics_of(40, split, seed + len(method))
-        evaluation = {"train": split, "val": split, "test": split, "selected_epoch": 31, "seconds": 61.0}
-        (path / "config.json").write_text(json.dumps(header))
-        (path / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in metrics))
-        (path / "evaluation.json").write_text(json.dumps(evaluation))
-        write_examples(path / "examples.npz", x, y, log_beliefs, values, halt, tabular)
-        return path
+    return partial(write_run, tmp_path)
 
-    return make
+
+@pytest.fixture(scope="session")
+def systems(tmp_path_factory: pytest.TempPathFactory) -> list[RunGroup]:
+    """Three seeds each of RIC, SL and ACT; tests read them and leave them alone."""
+    make = partial(write_run, tmp_path_factory.mktemp("systems"))
+    methods = ("ric", "supervised", "act")
+    return group_seeds(read_runs([make(f"{method}{k}", method, seed=k) for method in methods for k in range(3)]))
+
+
+@pytest.fixture(scope="session")
+def comparison_page(systems: list[RunGroup]) -> str:
+    return page_html(systems)
+
+
+def write_run(
+    root: Path,
+    folder: str = "run",
+    method: str = "ric",
+    seed: int = 0,
+    class_names: list[str] | None = None,
+    tabular: bool = False,
+    **settings: Any,
+) -> Path:
+    x, y = load_digits(return_X_y=True)
+    x, y = x[-450:], y[-450:].astype(np.int64)
+    steps = 1 if method == "supervised" else 20
+    log_beliefs = beliefs_of(x, y, steps, 1.1 if method == "supervised" else 0.8, seed)
+    values = values_of(log_beliefs, seed) if method == "ric" else None
+    halt = halts_of(values, steps, len(y))
+    split = split_of(log_beliefs, y, halt)
+    config = {
+        **{"data": "digits", "preset": "fast", "seed": seed, "encoder": "conv", "epochs": 40},
+        **{"batch_size": 128, "lr": 0.003, "weight_decay": 0.05, "method": {"name": method, "gamma": 0.8}},
+        **settings,
+    }
+    header = {
+        "ricnet": "0.1.0",
+        "config": config,
+        "data": {
+            "input_shape": [1, 8, 8],
+            "class_names": class_names or [str(k) for k in range(10)],
+            "rows": {"train": 1212, "val": 135, "test": 450},
+        },
+        "hardware": {"device": "cpu", "name": "a CPU", "torch": "2.13.0", "python": "3.11.7", "threads": 2},
+    }
+    path = root / folder
+    path.mkdir(parents=True)
+    metrics = metrics_of(40, split, seed + len(method))
+    evaluation = {"train": split, "val": split, "test": split, "selected_epoch": 31, "seconds": 61.0}
+    (path / "config.json").write_text(json.dumps(header))
+    (path / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in metrics))
+    (path / "evaluation.json").write_text(json.dumps(evaluation))
+    write_examples(path / "examples.npz", x, y, log_beliefs, values, halt, tabular)
+    write_predictions(path / "predictions.npz", y, log_beliefs, values, halt)
+    return path
 
 
 def write_examples(
@@ -173,6 +194,24 @@ def write_examples(
         "halt_step": halt[rows],
     }
     np.savez(path, **arrays, **({} if values is None else {"values": values[:, rows]}))
+
+
+def write_predictions(
+    path: Path, y: np.ndarray, log_beliefs: np.ndarray, values: np.ndarray | None, halt: np.ndarray
+) -> None:
+    n = np.arange(len(y))
+    arrays = {
+        "labels": y,
+        "log_beliefs": log_beliefs[halt - 1, n],
+        "halt_step": halt,
+        "cell_evaluations": np.minimum(halt + 1, len(log_beliefs)),
+        "step_scores": log_beliefs[:, n, y],
+        "step_confidence": np.exp(log_beliefs.max(axis=-1)),
+        "step_correct": log_beliefs.argmax(axis=-1) == y,
+        "step_entropy": -(np.exp(log_beliefs) * log_beliefs).sum(axis=-1),
+        **({} if values is None else {"values": values}),
+    }
+    np.savez(path, **{f"{split}_{name}": array for split in ("val", "test") for name, array in arrays.items()})
 
 
 def rewrite(path: Path, change: Callable[[dict[str, Any]], None]) -> None:

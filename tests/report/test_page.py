@@ -1,13 +1,17 @@
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-from ricnet.report.page import command, write_page
-from ricnet.report.runs import read_run, read_runs
+import numpy as np
+
+from ricnet.report.groups import RunGroup
+from ricnet.report.page import page_html, page_title, write_page
+from ricnet.report.runs import read_run
 
 from .conftest import MakeRun
 
-VOID = {"meta", "path", "use", "image", "rect", "br"}
+VOID = {"meta", "path", "use", "image", "img", "rect", "br"}
 
 
 class Outline(HTMLParser):
@@ -48,55 +52,62 @@ def outline(page: str) -> Outline:
     return found
 
 
-def test_a_comparison_page(make_run: MakeRun, tmp_path: Path) -> None:
-    runs = read_runs([make_run("ric"), make_run("sl", method="supervised")])
-    page = write_page(runs, tmp_path / "out" / "report.html").read_text()
-    found = outline(page)
+def test_a_comparison_page(comparison_page: str) -> None:
+    page, found = comparison_page, outline(comparison_page)
     assert found.headings == [
-        "RIC and SL on digits",
-        *("How it refines", "Is its confidence worth believing?", "Steps and halting", "Training", "What was run"),
-        *("RIC", "SL"),
+        "RIC, SL and ACT on digits",
+        "Differences from RIC",
+        *("How it refines", "Easy, hard and wrong"),
+        *("RIC", "SL", "ACT"),
+        *("Is its confidence worth believing?", "When is it better not to answer?", "Steps and halting", "Training"),
+        *("What was run", "RIC", "SL", "ACT"),
     ]
     assert len(found.ids) == len(set(found.ids))
-    assert f"<strong>{100 * runs[0].test['accuracy']:.2f} %</strong>" in page
-    assert page.count('role="img" aria-label="') == 5
+    assert page.count('<div class="scroll" role="region" tabindex="0" aria-label="') == 7 + 6  # figures and tables
     assert "prefers-color-scheme: dark" in page
 
 
-def test_nothing_is_loaded_from_elsewhere(make_run: MakeRun, tmp_path: Path) -> None:
-    page = write_page([read_run(make_run())], tmp_path).read_text()
-    assert (tmp_path / "report.html").exists()
-    assert not re.search(r"https?://|@import|<script|<link", page)
-    assert all(link.startswith(("#", "data:image/png;base64,")) for link in outline(page).links)
-    ids = set(outline(page).ids)
-    assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', page)) <= ids
+def test_means_over_seeds_stand_in_the_table_of_steps(systems: list[RunGroup], comparison_page: str) -> None:
+    means = [
+        f"{np.mean([run.test[key] for run in systems[0].runs]):.1f}"
+        for key in ("mean_steps", "mean_steps_correct", "mean_steps_wrong", "mean_cell_evaluations")
+    ]
+    assert f'<th scope="row" class="word">RIC</th><td>{"</td><td>".join(means)}</td></tr>' in comparison_page
+
+
+def test_nothing_is_loaded_from_elsewhere(comparison_page: str) -> None:
+    found = outline(comparison_page)
+    assert not re.search(r"https?://|@import|<script|<link", comparison_page)
+    assert all(link.startswith(("#", "data:image/png;base64,")) for link in found.links)
+    assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', comparison_page)) <= set(found.ids)
 
 
 def test_strings_from_strangers_are_escaped(make_run: MakeRun, tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
-    path = make_run(class_names=[evil, '" onload="x', "--><b>", *"3456789"], data=evil, encoder="$css", **{evil: evil})
-    page = write_page([read_run(path)], tmp_path / "report.html").read_text()
-    outline(page)
+    path = make_run(class_names=[evil, '" onload="x', "--><i>", *"3456789"], data=evil, encoder="$css", **{evil: evil})
+    page = write_page([read_run(path)], tmp_path).read_text()
+    assert outline(page).headings[0] == "RIC on script>"
     assert "<script" not in page
     assert "&lt;script&gt;" in page
     assert 'onload="x' not in page
-    assert "<b>" not in page
+    assert "<i>" not in page
     assert "<dd>$css</dd>" in page
 
 
-def test_pages_without_steps_examples_or_metrics(make_run: MakeRun, tmp_path: Path) -> None:
+def test_pages_without_steps_examples_predictions_or_metrics(make_run: MakeRun, tmp_path: Path) -> None:
     path = make_run(method="supervised")
     (path / "examples.npz").unlink()
+    (path / "predictions.npz").unlink()
     (path / "metrics.jsonl").write_text("")
     found = outline(write_page([read_run(path)], tmp_path / "report.html").read_text())
     assert found.headings == ["SL on digits", "Is its confidence worth believing?", "What was run", "SL"]
 
 
-def test_the_same_run_gives_the_same_page(make_run: MakeRun, tmp_path: Path) -> None:
-    runs = [read_run(make_run())]
-    assert write_page(runs, tmp_path / "a.html").read_bytes() == write_page(runs, tmp_path / "b.html").read_bytes()
+def test_the_same_run_gives_the_same_page(systems: list[RunGroup]) -> None:
+    assert page_html(systems[1:2]) == page_html(systems[1:2])
 
 
-def test_the_command_is_safe_to_paste(make_run: MakeRun) -> None:
-    run = read_run(make_run(data="my photos; rm x", seed=3))
-    assert command(run) == "ric train 'my photos; rm x' --method ric --preset fast --encoder conv --seed 3"
+def test_many_systems_are_counted_not_listed(systems: list[RunGroup]) -> None:
+    sl = systems[1].first
+    runs = [replace(sl, config={**sl.config, "method": {"name": f"m{i}"}}) for i in range(6)]
+    assert page_title([RunGroup(run.method, (run,)) for run in runs]) == "6 systems on digits"

@@ -1,37 +1,64 @@
-"""How the runs learned: validation accuracy, calibration and log-score, epoch by epoch."""
+"""How the systems learned: validation accuracy, calibration and log-score, epoch by epoch."""
 
 from collections.abc import Sequence
+from math import isfinite
 
+import numpy as np
+from jaxtyping import Float, Integer
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from ricnet.report.bands import draw_band
+from ricnet.report.groups import RunGroup
+from ricnet.report.looks import Look, legend_below, looks
+from ricnet.report.panels import by_task, task_title
 from ricnet.report.runs import RunRecord
-from ricnet.report.style import colour, line_styles, styled
+from ricnet.report.style import styled
 
 CURVES = {"accuracy": "validation accuracy", "ece": "validation ECE", "nll": "validation NLL"}
 
 
 @styled
-def training_figure(runs: Sequence[RunRecord]) -> Figure:
-    figure = Figure(figsize=(7.2, 2.3 + 0.16 * ((len(runs) - 1) // 4)), layout="constrained")
-    panels = figure.subplots(1, len(CURVES))
-    for ax, (key, title) in zip(panels, CURVES.items(), strict=True):
-        for run, line in zip(runs, line_styles(runs), strict=True):
-            _draw_curve(ax, run, key, line)
-        ax.set(title=title, xlabel="epoch")
-        ax.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
-        if key != "accuracy":
-            ax.set_ylim(bottom=0)
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+def training_figure(groups: Sequence[RunGroup]) -> Figure:
+    """A row of panels for each data set."""
+    look, rows = looks(groups), by_task(groups)
+    figure = Figure(figsize=(7.2, 2.0 * len(rows) + 0.3), layout="constrained")
+    panels = figure.subplots(len(rows), len(CURVES), squeeze=False)
+    for row, alike in zip(panels, rows, strict=True):
+        where = f", {task_title(alike[0])}" if len(rows) > 1 else ""
+        for ax, (key, title) in zip(row, CURVES.items(), strict=True):
+            for group in alike:
+                _draw_group(ax, group, key, look[group.label])
+            ax.set_title(title + where)
+            ax.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
+            if key != "accuracy":
+                ax.set_ylim(bottom=0)
+    for ax in panels[-1]:
+        ax.set_xlabel("epoch")
+    legend_below(figure, look.values())
     return figure
 
 
-def _draw_curve(ax: Axes, run: RunRecord, key: str, line: str) -> None:
+def _draw_group(ax: Axes, group: RunGroup, key: str, look: Look) -> None:
+    epochs, curves = epoch_curves(group, key)
+    if len(epochs):
+        most = np.inf if key == "nll" else 1.0
+        draw_band(ax, epochs, curves, look.colour, look.dash, ceiling=most, linewidth=1.1, label=look.name)
+    for run in group.runs:
+        selected, points = run.evaluation.get("selected_epoch"), _points(run, key)
+        if isinstance(selected, int) and selected in points:
+            ax.plot([selected], [points[selected]], "o", color=look.colour, markersize=3.5, markeredgecolor="white")
+
+
+def epoch_curves(group: RunGroup, key: str) -> tuple[Integer[np.ndarray, "epochs"], Float[np.ndarray, "seeds epochs"]]:
+    """A score at every epoch that all seeds have it for, so that a mean is always over the same seeds."""
+    found = [points for run in group.runs if (points := _points(run, key))]
+    epochs = sorted(set.intersection(*map(set, found))) if found else []
+    curves = np.array([[points[epoch] for epoch in epochs] for points in found], dtype=np.float64)
+    return np.array(epochs, dtype=int), curves.reshape(len(found), len(epochs))
+
+
+def _points(run: RunRecord, key: str) -> dict[int, float]:
     scores = {entry["epoch"]: (entry.get("val") or {}).get(key) for entry in run.metrics}
-    points = {epoch: float(score) for epoch, score in scores.items() if score is not None}
-    ax.plot(list(points), list(points.values()), line, color=colour(run), linewidth=1.1, label=run.label)
-    selected = run.evaluation.get("selected_epoch")
-    if isinstance(selected, int) and selected in points:
-        ax.plot([selected], [points[selected]], "o", color=colour(run), markersize=4, markeredgecolor="white")
+    return {epoch: float(score) for epoch, score in scores.items() if score is not None and isfinite(score)}

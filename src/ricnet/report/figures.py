@@ -7,11 +7,14 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from ricnet.report.compute import compute_figure
 from ricnet.report.curves import training_figure
+from ricnet.report.groups import RunGroup, group_seeds
 from ricnet.report.refinement import refinement_figure
 from ricnet.report.reliability import reliability_figure
+from ricnet.report.risk import risk_figure, with_predictions
 from ricnet.report.runs import RunRecord
-from ricnet.report.steps import halting_figure, steps_figure
+from ricnet.report.steps import halting_figure, mean_of, steps_figure
 from ricnet.report.style import house_style
 from ricnet.report.words import listing
 
@@ -28,38 +31,41 @@ class Picture:
 
 def save_figures(runs: Sequence[RunRecord], folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
-    return [path for picture in pictures(runs) for path in _save(picture, folder)]
+    return [path for picture in pictures(group_seeds(runs)) for path in _save(picture, folder)]
 
 
-def pictures(runs: Sequence[RunRecord]) -> list[Picture]:
-    """Every figure these runs have the data for."""
-    found = [_refinement(run) for run in _speakers(runs)]
-    found.append(_calibration(runs))
-    if any(run.iterative for run in runs):
-        found += [_steps(runs), _halting(runs)]
-    if any(run.metrics for run in runs):
-        found.append(_training(runs))
+def pictures(groups: Sequence[RunGroup]) -> list[Picture]:
+    """Every figure these systems have the data for."""
+    found = [_refinement(group) for group in _speakers(groups)[:1]]
+    found += [_calibration(groups), *_selective(groups)]
+    if any(group.first.iterative for group in groups):
+        found += [_compute(groups), _steps(groups), _halting(groups)]
+    if any(run.metrics for group in groups for run in group.runs):
+        found.append(_training(groups))
     return found
 
 
-def _speakers(runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """Other seeds refine alike: the first run of each method on each data set speaks for the rest."""
-    first: dict[tuple[str, str], RunRecord] = {}
-    for run in runs:
-        if run.iterative and run.examples is not None and len(run.examples.labels):
-            first.setdefault((run.method, run.data_name), run)
-    return list(first.values())
+def _speakers(groups: Sequence[RunGroup]) -> list[RunGroup]:
+    """Systems that can show how a belief is refined, those that know what they still expect to gain first."""
+    shown = {
+        group.label: run.examples
+        for group in groups
+        if (run := group.first).iterative and run.examples is not None and len(run.examples.labels)
+    }
+    speakers = [group for group in groups if group.label in shown]
+    return sorted(speakers, key=lambda group: shown[group.label].values is None)
 
 
-def _refinement(run: RunRecord) -> Picture:
+def _refinement(group: RunGroup) -> Picture:
+    run = group.first
     below = " Below the belief is the value V, the gain still expected: once it falls below zero, the classifier stops."
     has_value = run.examples is not None and run.examples.values is not None
     return Picture(
-        name="refinement-" + re.sub(r"[^a-z0-9]+", "-", run.label.lower()).strip("-"),
+        name="refinement-" + re.sub(r"[^a-z0-9]+", "-", group.label.lower()).strip("-"),
         section="refinement",
         figure=refinement_figure(run),
-        alt=f"The belief of {run.label} about a few test examples, step by step, and where it stops.",
-        caption=f"{run.label}: the belief starts evenly spread over all classes (grey) and moves to the true class "
+        alt=f"The belief of {group.label} about a few test examples, step by step, and where it stops.",
+        caption=f"{group.label}: the belief starts evenly spread over all classes (grey) and moves to the true class "
         "(blue) or to its strongest rival (orange); the vertical line is where the classifier stops, and the pale "
         "part is what it would have gone on to believe. The first steps are drawn wider."
         f"{below if has_value else ''} Chosen from the run's stored "
@@ -67,52 +73,99 @@ def _refinement(run: RunRecord) -> Picture:
     )
 
 
-def _calibration(runs: Sequence[RunRecord]) -> Picture:
-    errors = listing([f"{run.label} {run.test['ece']:.3f}" for run in runs])
+def _calibration(groups: Sequence[RunGroup]) -> Picture:
+    errors = listing([f"{group.label} {mean_of(group, 'ece'):.3f}" for group in groups])
     return Picture(
         name="reliability",
         section="calibration",
-        figure=reliability_figure(runs),
+        figure=reliability_figure(groups),
         alt=f"Reliability diagram and histogram of confidence. Expected calibration error: {errors}.",
         caption="Test answers sorted into bins by confidence: a bar as high as the diagonal means that answers given "
         "with that confidence are right just as often; below it the classifier is too sure, above it too modest. "
-        "The small bars show how many answers each bin holds.",
+        "The small bars show how many answers each bin holds."
+        f"{_seeds_words(groups, ' Each bin is the mean over the seeds that have answers in it.')}",
     )
 
 
-def _steps(runs: Sequence[RunRecord]) -> Picture:
-    at_once = "; grey lines are classifiers that answer at once" if not all(run.iterative for run in runs) else ""
-    halts = listing([f"{run.label} {run.test['mean_steps']:.1f}" for run in runs if run.iterative])
+def _selective(groups: Sequence[RunGroup]) -> list[Picture]:
+    """None where no run kept its answers."""
+    kept, missing = with_predictions(groups)
+    if not kept:
+        return []
+    names = listing([run.label for run in missing]) if missing else ""
+    left_out = f" Left out for want of a predictions.npz: {names}; train again to include them." if missing else ""
+    picture = Picture(
+        name="risk",
+        section="selection",
+        figure=risk_figure(kept),
+        alt=f"Share of errors among the answered by share answered: {listing([group.label for group in kept])}.",
+        caption="If only the surest answers are given and the rest are left to somebody else: how many of those given "
+        "are wrong. At 100 % it answers everything; the lower a curve stays, the better its confidence tells right "
+        f"from wrong.{_bands(kept)}{left_out}",
+    )
+    return [picture]
+
+
+def _compute(groups: Sequence[RunGroup]) -> Picture:
+    points = [
+        f"{group.label} {100 * mean_of(group, 'accuracy'):.1f} % after {mean_of(group, 'mean_steps'):.1f}"
+        for group in groups
+    ]
+    one_pass = " A system of one pass is a point, its level drawn on for comparison."
+    return Picture(
+        name="compute",
+        section="steps",
+        figure=compute_figure(groups),
+        alt=f"Test accuracy by evaluations of the recurrent cell. By themselves they stop at: {listing(points)} steps.",
+        caption="What accuracy costs. A curve is the whole test set made to answer after 1, 2, 3 … steps; the marker "
+        "is where the system stops by itself, example by example: its mean number of evaluations, with the one that "
+        f"tells it to stop.{one_pass if not all(group.first.iterative for group in groups) else ''}{_bands(groups)}",
+    )
+
+
+def _steps(groups: Sequence[RunGroup]) -> Picture:
+    at_once = "" if all(group.first.iterative for group in groups) else "; grey lines are systems that answer at once"
+    halts = [f"{group.label} {mean_of(group, 'mean_steps'):.1f}" for group in groups if group.first.iterative]
     return Picture(
         name="steps",
         section="steps",
-        figure=steps_figure(runs),
-        alt=f"Accuracy, confidence and calibration error by refinement step. Mean halting step: {halts}.",
+        figure=steps_figure(groups),
+        alt=f"Accuracy, confidence and calibration error by refinement step. Mean halting step: {listing(halts)}.",
         caption="The whole test set, made to answer after each step: what one more step adds in accuracy and "
         "confidence, and what it does to the calibration error. The dotted line is the mean step at which the "
-        f"classifier stops by itself{at_once}.",
+        f"classifier stops by itself{at_once}.{_bands(groups)}",
     )
 
 
-def _halting(runs: Sequence[RunRecord]) -> Picture:
+def _halting(groups: Sequence[RunGroup]) -> Picture:
     return Picture(
         name="halting",
         section="steps",
-        figure=halting_figure(runs),
+        figure=halting_figure(groups),
         alt="How many steps were taken before answers that proved right and before answers that proved wrong.",
         caption="How many steps the classifier took, for answers that proved right (upwards) and wrong (downwards), "
-        "each in per cent of its own number; triangles mark the means.",
+        "each in per cent of its own number; triangles mark the means."
+        f"{_seeds_words(groups, ' The answers of all seeds are counted together.')}",
     )
 
 
-def _training(runs: Sequence[RunRecord]) -> Picture:
+def _training(groups: Sequence[RunGroup]) -> Picture:
+    one, many = "a dot marks the epoch whose weights were kept", "dots mark the epochs whose weights each seed kept"
     return Picture(
         name="training",
         section="training",
-        figure=training_figure(runs),
-        alt=f"Validation accuracy, ECE and NLL by epoch: {listing([run.label for run in runs])}.",
-        caption="The validation set after every epoch; a dot marks the epoch whose weights were kept.",
+        figure=training_figure(groups),
+        alt=f"Validation accuracy, ECE and NLL by epoch: {listing([group.label for group in groups])}.",
+        caption=f"The validation set after every epoch; {_seeds_words(groups, many) or one}.{_bands(groups)}",
     )
+
+
+def _bands(groups: Sequence[RunGroup]) -> str:
+    return _seeds_words(groups, " Curves are means over seeds, bands their 95 % Student-t intervals.")
+
+
+def _seeds_words(groups: Sequence[RunGroup], words: str) -> str:
+    return words if any(len(group.runs) > 1 for group in groups) else ""
 
 
 def _save(picture: Picture, folder: Path) -> list[Path]:

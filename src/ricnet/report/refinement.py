@@ -17,6 +17,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from ricnet.errors import RicnetError
 from ricnet.report.runs import Examples, RunRecord
 from ricnet.report.style import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled
+from ricnet.report.thumbnails import small_image
 from ricnet.report.words import short, steps
 
 TRUE_INK, RIVAL_INK = "#004a75", "#7a5300"  # the stripes' blue and orange, dark enough for letters on their tint
@@ -62,8 +63,7 @@ def _draw_input(ax: Axes, run: RunRecord, row: int) -> None:
     assert run.examples is not None
     pixels = run.examples.inputs[row]
     if pixels.ndim == 3:
-        image = pixels.transpose(1, 2, 0) if len(pixels) == 3 else pixels[0]
-        ax.imshow(image, cmap="gray", interpolation="none")
+        ax.imshow(np.asarray(small_image(pixels)), cmap="gray", interpolation="none")
     else:
         ax.bar(np.arange(len(pixels)), pixels, color=FAINT, width=0.8)
         ax.axhline(0, color=FAINT, linewidth=0.5)
@@ -76,8 +76,8 @@ def _draw_belief(ax: Axes, run: RunRecord, row: int) -> None:
     assert run.examples is not None
     examples = run.examples
     label, answer, halt = int(examples.labels[row]), int(examples.answers[row]), int(examples.halt_step[row])
-    belief = _with_start(np.exp(examples.log_beliefs[:, row]))
-    rival = int(np.argsort(np.where(np.arange(belief.shape[1]) == label, -1.0, belief[halt]))[-1])
+    belief = with_start(np.exp(examples.log_beliefs[:, row]))
+    rival = leading_rival(belief[halt], label)
     _draw_stack(ax, belief, label, rival)
     ax.axvspan(halt, len(belief) - 1, facecolor="white", alpha=0.62, linewidth=0)
     ax.axvline(halt, color=HALT_ON_COLOUR, linewidth=1)
@@ -159,6 +159,11 @@ def _explain_halt(ax: Axes, halt: int, last: int) -> None:
         ax.text(end + 0.04, 0.97, "V < 0: stops", transform=ax.transAxes, va="top", fontsize=7)
 
 
-def _with_start(belief: Float[np.ndarray, "steps classes"]) -> Float[np.ndarray, "more classes"]:
+def with_start(belief: Float[np.ndarray, "steps classes"]) -> Float[np.ndarray, "more classes"]:
     """Every episode begins at the uniform belief a₀, which no trajectory stores."""
     return np.vstack([np.full((1, belief.shape[1]), 1 / belief.shape[1]), belief])
+
+
+def leading_rival(belief: Float[np.ndarray, "classes"], label: int) -> int:
+    """The class most believed after the true one."""
+    return int(np.argsort(np.where(np.arange(len(belief)) == label, -1.0, belief))[-1])

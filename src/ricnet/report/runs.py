@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,13 @@ METHOD_NAMES = {
     "pondernet": "PonderNet",
     "anytime": "Anytime",
 }
+VARIANTS = {
+    "objective": {"ppo": "PPO", "expected": "expected", "logitnorm": "LogitNorm", "evidential": "evidential"},
+    "head": {"logistic-normal": "logistic-normal"},
+    "readout": {"mu": "readout mu", "implied": "readout implied"},
+    "feedback": {"sample": "sampled feedback"},
+}
+"""Settings that make another system of a method, and what it is then called."""
 NEEDED = (
     *("accuracy", "ece", "ece_bins", "nll", "brier", "mean_confidence", "mean_steps", "n"),
     *("per_step", "reliability", "halting"),
@@ -57,8 +65,15 @@ class RunRecord:
 
     @property
     def method(self) -> str:
-        name = str(self.config["method"]["name"])
-        return METHOD_NAMES.get(name, name)
+        """The system's name: SL, or RIC, PPO, or SL + temperature."""
+        settings = self.config["method"]
+        name = str(settings["name"])
+        parts = [METHOD_NAMES.get(name, name)]
+        parts += [words[value] for key, words in VARIANTS.items() if (value := settings.get(key)) in words]
+        parts += ["label smoothing"] * bool(settings.get("label_smoothing"))
+        parts += ["confidence cap"] * bool(settings.get("uniform_mix"))
+        calibrated = " + temperature" if self.config.get("calibration") == "temperature" else ""
+        return ", ".join(parts) + calibrated
 
     @property
     def data_name(self) -> str:
@@ -67,8 +82,9 @@ class RunRecord:
 
     @property
     def data_label(self) -> str:
-        """The same, short enough to show."""
-        return Path(self.data_name).name
+        """The same, short enough to show, with what was done to its labels."""
+        noise = float(self.config.get("label_noise") or 0)
+        return Path(self.data_name).name + (f", {100 * noise:.0f} % flipped" if noise else "")
 
     @property
     def class_names(self) -> list[str]:
@@ -90,10 +106,9 @@ def read_run(folder: str | Path) -> RunRecord:
     if not (folder / "evaluation.json").is_file():
         raise RicnetError(f"The run {folder} is not finished: `ric train --out {folder} --resume` goes on with it.")
     config = header["config"]
-    name = str(config["method"]["name"])
-    return RunRecord(
+    record = RunRecord(
         path=folder,
-        label=METHOD_NAMES.get(name, name),
+        label="",
         version=str(header.get("ricnet", "unknown")),
         config=config,
         data=header["data"],
@@ -102,6 +117,7 @@ def read_run(folder: str | Path) -> RunRecord:
         evaluation=_read_evaluation(folder / "evaluation.json"),
         examples=_read_examples(folder / "examples.npz", len(header["data"]["class_names"])),
     )
+    return replace(record, label=record.method)
 
 
 def read_runs(folders: Sequence[str | Path]) -> list[RunRecord]:
@@ -131,14 +147,21 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _differences(runs: Sequence[RunRecord]) -> list[str]:
-    """The shortest honest telling-apart: one or two settings, else data and seed, else the folder."""
+    """The shortest honest telling-apart: one or two settings, else what is unusual, else data and seed, the folder."""
     settings = [flatten(run.config) for run in runs]
     keys = dict.fromkeys(key for flat in settings for key in flat)
     differing = tuple(key for key in keys if len({str(flat.get(key)) for flat in settings}) > 1)
     short_enough = [differing] if len(differing) in (1, 2) else [("data",), ("seed",), ("data", "seed")]
     choices = [[_describe(flat, keys) for flat in settings] for keys in short_enough]
-    choices += [[run.path.name for run in runs], [str(run.path) for run in runs]]
+    choices += [_unusual(settings, differing), [run.path.name for run in runs], [str(run.path) for run in runs]]
     return next((names for names in choices if len(set(names)) == len(runs)), choices[-1])
+
+
+def _unusual(settings: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[str]:
+    """For each run the settings in which it is not like most; "as usual" where there are none."""
+    usual = {key: Counter(str(flat.get(key)) for flat in settings).most_common(1)[0][0] for key in keys}
+    own = [[key for key in keys if str(flat.get(key)) != usual[key]] for flat in settings]
+    return [_describe(flat, odd) or "as usual" for flat, odd in zip(settings, own, strict=True)]
 
 
 def _describe(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
@@ -201,7 +224,7 @@ def _read_examples(path: Path, classes: int) -> Examples | None:
     if not path.is_file():
         return None
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in stored.files}
         return _checked_examples(arrays, classes)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:

@@ -4,15 +4,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Integer
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ricnet.errors import RicnetError
-from ricnet.report.runs import RunRecord
-from ricnet.report.style import BLUE, FAINT, INK, VERMILLION, colour, label_rows, panel_grid, styled
-from ricnet.report.words import listing
+from ricnet.report.bands import draw_band
+from ricnet.report.groups import RunGroup
+from ricnet.report.looks import looks
+from ricnet.report.panels import label_rows, panel_grid, task
+from ricnet.report.style import BLUE, FAINT, INK, VERMILLION, styled
+from ricnet.report.words import listing, short
 
 LINES: dict[str, Any] = {"accuracy, ECE": "-", "confidence": "--"}
 MEAN_HALT: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": ":"}
@@ -21,66 +25,78 @@ AT_ONCE: dict[str, Any] = {"color": FAINT, "linewidth": 0.9, "zorder": 0}
 
 
 @styled
-def steps_figure(runs: Sequence[RunRecord]) -> Figure:
-    shown = iterative(runs)
+def steps_figure(groups: Sequence[RunGroup]) -> Figure:
+    """A panel for each system that takes steps."""
+    look, shown = looks(groups), iterative(groups)
     figure, panels = panel_grid(len(shown), heights=(1.5, 1.1))
-    for run, (scores, errors) in zip(shown, panels, strict=True):
-        _draw_curves(scores, run, ("accuracy", "mean_confidence"))
-        _draw_curves(errors, run, ("ece",))
-        for single in runs:
-            if not single.iterative and single.data_name == run.data_name:
-                scores.axhline(single.test["accuracy"], **AT_ONCE)
-                errors.axhline(single.test["ece"], **AT_ONCE)
-        scores.set_title(run.label)
+    for group, (scores, errors) in zip(shown, panels, strict=True):
+        shade = look[group.label].colour
+        _draw_curves(scores, group, ("accuracy", "mean_confidence"), shade)
+        _draw_curves(errors, group, ("ece",), shade)
+        for single in groups:
+            if not single.first.iterative and task(single) == task(group):
+                scores.axhline(mean_of(single, "accuracy"), **AT_ONCE)
+                errors.axhline(mean_of(single, "ece"), **AT_ONCE)
+        scores.set_title(short(group.label, 30))
         errors.set_ylim(bottom=0)
         errors.set_xlabel("step")
     label_rows(panels, "share", "ECE")
-    figure.legend(handles=_legend(runs), loc="outside lower center", ncols=2 if len(shown) == 1 else 4)
+    figure.legend(handles=_legend(groups), loc="outside lower center", ncols=2 if len(shown) == 1 else 4)
     return figure
 
 
 @styled
-def halting_figure(runs: Sequence[RunRecord]) -> Figure:
-    shown = iterative(runs)
+def halting_figure(groups: Sequence[RunGroup]) -> Figure:
+    """A panel for each system that takes steps, all its seeds pooled."""
+    shown = iterative(groups)
     figure, panels = panel_grid(len(shown), heights=(1.9,), same_scale=False)
-    for run, (ax,) in zip(shown, panels, strict=True):
-        _draw_halting(ax, run)
-        ax.set(title=run.label, xlabel="steps taken")
+    for group, (ax,) in zip(shown, panels, strict=True):
+        _draw_halting(ax, group)
+        ax.set(title=short(group.label, 30), xlabel="steps taken")
     label_rows(panels, "← wrong, %    right, % →")
     return figure
 
 
-def iterative(runs: Sequence[RunRecord]) -> list[RunRecord]:
-    found = [run for run in runs if run.iterative]
+def iterative(groups: Sequence[RunGroup]) -> list[RunGroup]:
+    found = [group for group in groups if group.first.iterative]
     if not found:
         raise RicnetError("None of these runs refines its answer in steps: add a run of `ric train --method ric`.")
     return found
 
 
-def _draw_curves(ax: Axes, run: RunRecord, keys: Sequence[str]) -> None:
-    per_step = run.test["per_step"]
-    step = [entry["step"] for entry in per_step]
+def mean_of(group: RunGroup, key: str) -> float:
+    """A number of the test set, averaged over seeds."""
+    return float(np.mean([run.test[key] for run in group.runs]))
+
+
+def step_curves(group: RunGroup, key: str) -> tuple[Integer[np.ndarray, "steps"], Float[np.ndarray, "seeds steps"]]:
+    """A measure of the whole test set, made to answer after each step."""
+    tables = [run.test["per_step"] for run in group.runs]
+    steps = np.array([entry["step"] for entry in tables[0]])
+    return steps, np.array([[entry[key] for entry in table] for table in tables], dtype=np.float64)
+
+
+def _draw_curves(ax: Axes, group: RunGroup, keys: Sequence[str], shade: str) -> None:
     for key in keys:
         dash = "--" if key == "mean_confidence" else "-"
-        ax.plot(step, [entry[key] for entry in per_step], dash, color=colour(run), label=key)
-    ax.axvline(run.test["mean_steps"], **MEAN_HALT)
+        draw_band(ax, *step_curves(group, key), shade, dash, ceiling=1.0, label=key)
+    ax.axvline(mean_of(group, "mean_steps"), **MEAN_HALT)
     ax.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
 
 
-def _legend(runs: Sequence[RunRecord]) -> list[Line2D]:
-    """One legend for all panels, in ink: a panel's colour is its method, the dashes are the quantity."""
+def _legend(groups: Sequence[RunGroup]) -> list[Line2D]:
+    """One legend for all panels, in ink: a panel's colour is its system, the dashes are the quantity."""
     lines = [Line2D([], [], color=INK, linestyle=dash, label=name) for name, dash in LINES.items()]
     lines.append(Line2D([], [], **MEAN_HALT, label="mean halt"))
-    single = [run.label for run in runs if not run.iterative]
-    return [*lines, Line2D([], [], **AT_ONCE, label=f"{listing(single)} (one step)")] if single else lines
+    single = [group.label for group in groups if not group.first.iterative]
+    name = f"{listing(single)} (one step)" if 0 < len(single) < 3 else "systems of one step"
+    return [*lines, Line2D([], [], **AT_ONCE, label=name)] if single else lines
 
 
-def _draw_halting(ax: Axes, run: RunRecord) -> None:
+def _draw_halting(ax: Axes, group: RunGroup) -> None:
     """Right answers rise, wrong ones hang: each side is in per cent of its own number, for the wrong are few."""
-    halting = run.test["halting"]
-    step = np.array([entry["step"] for entry in halting])
     for key, shade, sign in (("correct", BLUE, 1), ("wrong", VERMILLION, -1)):
-        counts = np.array([entry[key] for entry in halting])
+        step, counts = pooled_halts(group, key)
         name = f"{'right' if sign > 0 else 'wrong'} (n = {counts.sum():,})"
         ax.bar(step, sign * 100 * counts / max(counts.sum(), 1), 0.82, color=shade, alpha=0.85, label=name)
         if counts.sum():
@@ -90,3 +106,9 @@ def _draw_halting(ax: Axes, run: RunRecord) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{abs(share):.0f}"))
     ax.legend(loc="best")
+
+
+def pooled_halts(group: RunGroup, key: str) -> tuple[Integer[np.ndarray, "steps"], Integer[np.ndarray, "steps"]]:
+    tables = [run.test["halting"] for run in group.runs]
+    counts = np.array([[entry[key] for entry in table] for table in tables]).sum(axis=0)
+    return np.array([entry["step"] for entry in tables[0]]), counts

@@ -61,8 +61,7 @@ def comparison_markdown(runs: Sequence[RunRecord]) -> str:
 
 def caption(runs: Sequence[RunRecord]) -> str:
     """What one must know to read the numbers: how many examples, how many seeds, how sure."""
-    sizes = {(run.data_name, run.test["n"]): run.data_label for run in runs}
-    tests = "; ".join(f"{label}, n = {n:,}{_error(runs, name, n)}" for (name, n), label in sizes.items())
+    tests = "; ".join(f"{label}, n = {n:,}{_error(alike)}" for (_, label, n), alike in _by_task(runs).items())
     bold = " Bold: the best of the column on the same data." if _rivals_exist(runs) else ""
     return f"Test set: {tests}. {_seeds(runs)}{bold}"
 
@@ -92,25 +91,36 @@ def _is_best(column: Column, run: RunRecord, runs: Sequence[RunRecord]) -> bool:
 
 
 def _rivals(run: RunRecord, runs: Sequence[RunRecord]) -> list[RunRecord]:
-    return [other for other in runs if (other.data_name, other.test["n"]) == (run.data_name, run.test["n"])]
+    return _by_task(runs)[_task(run)]
+
+
+def _task(run: RunRecord) -> tuple[str, str, int]:
+    """What makes runs comparable: the data, what was done to its labels, the size of the test set."""
+    return run.data_name, run.data_label, int(run.test["n"])
+
+
+def _by_task(runs: Sequence[RunRecord]) -> dict[tuple[str, str, int], list[RunRecord]]:
+    found: dict[tuple[str, str, int], list[RunRecord]] = {}
+    for run in runs:
+        found.setdefault(_task(run), []).append(run)
+    return found
 
 
 def _rivals_exist(runs: Sequence[RunRecord]) -> bool:
     return any(len(_rivals(run, runs)) > 1 for run in runs)
 
 
-def _error(runs: Sequence[RunRecord], data: str, n: int) -> str:
+def _error(runs: Sequence[RunRecord]) -> str:
     """Small test sets make large accidents, so the table says how large."""
-    shares = [run.test["accuracy"] for run in runs if (run.data_name, run.test["n"]) == (data, n)]
-    mean = sum(shares) / len(shares)
-    points = 100 * math.sqrt(mean * (1 - mean) / n)
+    mean = sum(run.test["accuracy"] for run in runs) / len(runs)
+    points = 100 * math.sqrt(mean * (1 - mean) / runs[0].test["n"])
     return f" (standard error of an accuracy: about {points:.2f} points)" if points > 0 else ""
 
 
 def _seeds(runs: Sequence[RunRecord]) -> str:
     seeds: dict[tuple[str, str], dict[str, None]] = {}
     for run in runs:
-        seeds.setdefault((run.method, run.data_name), {})[str(run.config.get("seed"))] = None
+        seeds.setdefault((run.method, run.data_label), {})[str(run.config.get("seed"))] = None
     if len({tuple(found) for found in seeds.values()}) > 1:
         parts = [f"{method} on {data}: {', '.join(found)}" for (method, data), found in seeds.items()]
         return f"Seeds: {'; '.join(parts)}."

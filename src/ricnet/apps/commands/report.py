@@ -6,20 +6,23 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
+from rich.console import Console, Group
 
 from ricnet.apps.commands.parsing import parse
 from ricnet.errors import RicnetError
 from ricnet.report.figures import save_figures
+from ricnet.report.formats import markdown, terminal_table
+from ricnet.report.groups import group_seeds
 from ricnet.report.page import write_page
-from ricnet.report.runs import read_runs
+from ricnet.report.results import compare_as_far_as_possible, has_seeds
+from ricnet.report.runs import RunRecord, read_runs
 from ricnet.report.tables import comparison_markdown, comparison_table
 
 
 @dataclass(frozen=True)
 class Report:
     """Compare finished runs: a table in the terminal, and a page with reliability diagrams, beliefs over steps, halting
-    and training curves."""
+    and training curves. Runs that differ only in their seed are one system, shown by its mean and its interval."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")]
     """Folders that ric train wrote."""
@@ -38,10 +41,7 @@ def main(arguments: Sequence[str]) -> None:
     if options.out.is_file() and options.out.suffix.lower() not in (".html", ".htm"):
         raise RicnetError(f"--out {options.out} is there and is no page; give a name that ends in .html.")
     runs = read_runs(options.runs)
-    if options.markdown:
-        print(comparison_markdown(runs))
-    else:
-        Console().print(comparison_table(runs))
+    _print_table(runs, as_markdown=options.markdown)
     note = Console(stderr=True)
     try:
         if options.figures:
@@ -50,3 +50,18 @@ def main(arguments: Sequence[str]) -> None:
         note.print(f"report   {write_page(runs, options.out)}", highlight=False, markup=False, soft_wrap=True)
     except OSError as error:
         raise RicnetError(f"the report cannot be written ({error}); choose another --out or --figures.") from error
+
+
+def _print_table(runs: Sequence[RunRecord], *, as_markdown: bool) -> None:
+    """Runs as they are, or systems with intervals where some differ in nothing but the seed."""
+    groups = group_seeds(runs)
+    text, table, excuse = comparison_markdown(runs), Group(comparison_table(runs)), ""
+    if has_seeds(groups):
+        found, excuse = compare_as_far_as_possible(groups)
+        text, table = markdown(found), terminal_table(found)
+    if as_markdown:
+        print(text)
+    else:
+        Console().print(table)
+    if excuse:
+        print(excuse)

@@ -1,0 +1,51 @@
+"""A curve of a system: the mean over its seeds, and a band that says how far to trust it."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Num
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+
+from ricnet.report.statistics import band
+
+POINTS = 200  # more are not seen, and a page of long runs would grow with them
+
+
+def draw_band(
+    ax: Axes,
+    x: Num[np.ndarray, "x"],
+    curves: Float[np.ndarray, "seeds x"],
+    shade: str,
+    dash: str = "-",
+    ceiling: float = np.inf,
+    **line: Any,
+) -> None:
+    """`ceiling` is the most the quantity can be; none that we draw can be less than 0."""
+    kept = thin(len(x))
+    x, curves = x[kept], curves[:, kept]
+    mean, half = band(curves)
+    if not np.isnan(half).all():
+        _fill(ax, x, curves, np.clip(mean + [[-1], [1]] * half, 0, ceiling), shade)
+    ax.plot(x, mean, dash, color=shade, **line)
+
+
+def _fill(
+    ax: Axes,
+    x: Num[np.ndarray, "x"],
+    curves: Float[np.ndarray, "seeds x"],
+    edges: Float[np.ndarray, "2 x"],
+    shade: str,
+) -> None:
+    """The axes make room for the band as far as the seeds reach once more: of two seeds it may be ten times that."""
+    known = ~np.isnan(edges[0])
+    outline = np.concatenate([np.stack([x, edges[0]], axis=1)[known], np.stack([x, edges[1]], axis=1)[known][::-1]])
+    ax.add_collection(PolyCollection([outline], facecolor=shade, alpha=0.15, linewidth=0), autolim=False)
+    low, high = float(np.nanmin(curves)), float(np.nanmax(curves))
+    shown = np.clip(edges[:, known], 2 * low - high, 2 * high - low)
+    ax.update_datalim(np.column_stack([np.tile(x[known], 2), shown.ravel()]))
+
+
+def thin(count: int) -> Num[np.ndarray, "kept"]:
+    """Places of at most `POINTS` of them, evenly spread, the first and the last always among them."""
+    return np.unique(np.linspace(0, count - 1, min(count, POINTS)).round().astype(int))

@@ -1,0 +1,251 @@
+"""Systems side by side: means over seeds, and how far each differs from a reference.
+
+"Better" and "worse" are said only where five seeds or more, the t test over seeds (corrected for the number of tests)
+and the bootstrap over test examples all support it. `formats` writes what is found here.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ricnet.errors import RicnetError
+from ricnet.report.groups import RunGroup
+from ricnet.report.predictions import Predictions, read_predictions
+from ricnet.report.runs import RunRecord
+from ricnet.report.statistics import (
+    Difference,
+    Interval,
+    Percentiles,
+    holm,
+    mean_interval,
+    paired_bootstrap,
+    paired_difference,
+    scores,
+)
+from ricnet.report.words import listing, short
+
+ENOUGH_SEEDS = 5
+ALPHA = 0.05
+TOLERANCE = 1e-3
+"""How far the NLL of predictions.npz may be from the recorded one, in nats: float32 and no more."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    name: str
+    title: str
+    measure: Callable[[RunRecord], float | None]
+    digits: int
+    merit: int = 0
+    """+1 where more is better, −1 where less is, 0 where there is nothing to win."""
+    scale: int = 1
+    """100 where it is shown in per cent."""
+
+
+ACCURACY = Metric("accuracy", "Test accuracy", lambda run: run.test["accuracy"], 2, merit=1, scale=100)
+ECE = Metric("ece", "ECE", lambda run: run.test["ece"], 3, merit=-1)
+METRICS = (
+    Metric("train_accuracy", "Train accuracy", lambda run: run.evaluation["train"]["accuracy"], 2, scale=100),
+    ACCURACY,
+    ECE,
+    Metric("nll", "NLL", lambda run: run.test["nll"], 3, merit=-1),
+    Metric("brier", "Brier", lambda run: run.test["brier"], 3, merit=-1),
+    Metric("mean_steps", "Mean steps", lambda run: run.test["mean_steps"], 1),
+)
+
+Task = tuple[str, float, int]
+"""What makes systems comparable: the data, the share of flipped training labels, the size of the test set."""
+
+
+@dataclass(frozen=True)
+class System:
+    group: RunGroup
+    intervals: dict[str, Interval]
+    """By the metric's name."""
+
+    @property
+    def label(self) -> str:
+        return short(self.group.label, 40)
+
+    @property
+    def task(self) -> Task:
+        run = self.group.first
+        return run.data_name, float(run.config.get("label_noise") or 0), int(run.test["n"])
+
+    @property
+    def data(self) -> str:
+        return short(self.group.first.data_label, 32)
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A system less the reference, in one metric."""
+
+    system: System
+    reference: System
+    metric: Metric
+    seeds: Difference
+    examples: Percentiles
+    p_corrected: float | None = None
+
+    @property
+    def verdict(self) -> str:
+        if self.seeds.n < ENOUGH_SEEDS:
+            return f"too few seeds to claim (n = {self.seeds.n})"
+        same_side = self.examples.low > 0 if self.seeds.mean > 0 else self.examples.high < 0
+        if self.p_corrected is None or not (self.p_corrected < ALPHA and same_side):
+            return "no difference shown"
+        return "better" if self.metric.merit * self.seeds.mean > 0 else "worse"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    systems: tuple[System, ...]
+    """In the order given."""
+    contrasts: tuple[Contrast, ...] = ()
+
+    @property
+    def tests(self) -> int:
+        return sum(contrast.p_corrected is not None for contrast in self.contrasts)
+
+    def is_better(self, system: System, metric: Metric) -> bool:
+        """Than the reference, by the verdict."""
+        return any(c.system is system and c.metric is metric and c.verdict == "better" for c in self.contrasts)
+
+
+def summarize(groups: Sequence[RunGroup]) -> Comparison:
+    """Means and intervals alone: all that can be said of runs without predictions.npz, or with different seeds."""
+    return Comparison(tuple(System(group, _intervals(group)) for group in groups))
+
+
+def compare(groups: Sequence[RunGroup], reference: str | None = None) -> Comparison:
+    """The same, and on each data set the differences from its reference: the system of that name, or else the first."""
+    summary = summarize(groups)
+    contrasts = [contrast for rivals in tasks(summary) for contrast in _contrasts(rivals, reference)]
+    return replace(summary, contrasts=_correct(contrasts))
+
+
+def tasks(comparison: Comparison) -> list[list[System]]:
+    """The systems that may be compared with each other, data set by data set."""
+    found: dict[Task, list[System]] = {}
+    for system in comparison.systems:
+        found.setdefault(system.task, []).append(system)
+    return list(found.values())
+
+
+def ranking(comparison: Comparison) -> list[str]:
+    """One line a data set. Means that print alike share a rank."""
+    return [
+        f"Ranks on {rivals[0].data} by mean test accuracy: {_order(rivals, ACCURACY)}; "
+        f"by mean ECE: {_order(rivals, ECE)}."
+        for rivals in tasks(comparison)
+        if len(rivals) > 1
+    ]
+
+
+def _intervals(group: RunGroup) -> dict[str, Interval]:
+    return {metric.name: mean_interval(_samples(group, metric)) for metric in METRICS}
+
+
+def _samples(group: RunGroup, metric: Metric) -> list[float]:
+    measured = [metric.measure(run) for run in group.runs]
+    return [math.nan if value is None else float(value) for value in measured]
+
+
+def _contrasts(rivals: Sequence[System], name: str | None) -> list[Contrast]:
+    reference = _find_reference(rivals, name)
+    others = [system for system in rivals if system is not reference]
+    for system in others:
+        _check_seeds(system.group, reference.group)
+    if not others:
+        return []
+    base = _read_all(reference.group)
+    return [contrast for system in others for contrast in _contrast(system, reference, base)]
+
+
+def _contrast(system: System, reference: System, base: Sequence[Predictions]) -> list[Contrast]:
+    own = _read_all(system.group)
+    _check_labels(system.group, own, reference.group, base)
+    examples = paired_bootstrap(own, base)
+    return [
+        Contrast(
+            system,
+            reference,
+            metric,
+            paired_difference(_samples(system.group, metric), _samples(reference.group, metric)),
+            examples[metric.name],
+        )
+        for metric in METRICS
+        if metric.merit
+    ]
+
+
+def _correct(contrasts: Sequence[Contrast]) -> tuple[Contrast, ...]:
+    """Holm's correction over all tests of the comparison."""
+    corrected = iter(holm([c.seeds.p_value for c in contrasts if c.seeds.p_value is not None]))
+    return tuple(c if c.seeds.p_value is None else replace(c, p_corrected=next(corrected)) for c in contrasts)
+
+
+def _find_reference(rivals: Sequence[System], name: str | None) -> System:
+    if name is None:
+        return rivals[0]
+    for system in rivals:
+        if name in (system.group.label, system.group.first.method):
+            return system
+    labels = listing([system.group.label for system in rivals])
+    raise RicnetError(f"No system on {rivals[0].data} is called {name}: the reference can be {labels}.")
+
+
+def _check_seeds(group: RunGroup, reference: RunGroup) -> None:
+    for each in (group, reference):
+        twice = next((seed for seed in each.seeds if each.seeds.count(seed) > 1), None)
+        if twice is not None:
+            folders = [str(run.path) for run, seed in zip(each.runs, each.seeds, strict=True) if seed == twice]
+            raise RicnetError(f"{listing(folders)} are the same system with the same seed {twice}: name one of them.")
+    if group.seeds != reference.seeds:
+        raise RicnetError(
+            f"{_with_seeds(group)} and {_with_seeds(reference)} cannot be paired: train the missing seeds or leave "
+            "the others out."
+        )
+
+
+def _with_seeds(group: RunGroup) -> str:
+    plural = "s" if len(group.seeds) > 1 else ""
+    return f"{group.label} (seed{plural} {listing([str(seed) for seed in group.seeds])}, {group.first.path} …)"
+
+
+def _check_labels(
+    group: RunGroup, own: Sequence[Predictions], reference: RunGroup, base: Sequence[Predictions]
+) -> None:
+    for run, predictions in zip((*reference.runs, *group.runs), (*base, *own), strict=True):
+        if not np.array_equal(predictions.labels, base[0].labels):
+            raise RicnetError(
+                f"{run.path} and {reference.first.path} were tested on different examples and cannot be paired: "
+                "train both on the same data."
+            )
+
+
+def _read_all(group: RunGroup) -> list[Predictions]:
+    return [_read(run) for run in group.runs]
+
+
+def _read(run: RunRecord) -> Predictions:
+    """The test predictions, if they are those that evaluation.json speaks of."""
+    predictions = read_predictions(run.path)
+    nll = float(scores(predictions)[:, 1].mean())
+    if abs(nll - run.test["nll"]) > TOLERANCE:
+        raise RicnetError(
+            f"{run.path / 'predictions.npz'} has NLL {nll:.4f} where evaluation.json says {run.test['nll']:.4f}: "
+            "they are of different runs; train this one again."
+        )
+    return predictions
+
+
+def _order(rivals: Sequence[System], metric: Metric) -> str:
+    """1 RIC, 2 SL, 2 ACT, 4 PonderNet."""
+    merits = [metric.merit * round(metric.scale * s.intervals[metric.name].mean, metric.digits) for s in rivals]
+    ranks = [1 + sum(other > merit for other in merits) for merit in merits]
+    ordered = sorted(zip(ranks, rivals, strict=True), key=lambda ranked: ranked[0])
+    return ", ".join(f"{rank} {system.label}" for rank, system in ordered)

@@ -1,0 +1,134 @@
+"""A few test inputs of each system with the belief that grew over them: easy ones, hard ones, and mistakes.
+
+Drawn by hand rather than by matplotlib: a card is a hundredth of a figure's size, and cards find their own places on
+a phone.
+"""
+
+from collections.abc import Sequence
+from html import escape
+
+import numpy as np
+from jaxtyping import Float
+
+from ricnet.report.groups import RunGroup
+from ricnet.report.markup import details
+from ricnet.report.refinement import leading_rival, with_start
+from ricnet.report.runs import Examples, RunRecord
+from ricnet.report.thumbnails import bars, data_uri
+from ricnet.report.words import percent, short, steps
+
+KINDS = {
+    "easy": "right after the fewest steps",
+    "hard": "right, with the most gained after the first step",
+    "wrong": "and surest of it",
+}
+AT_ONCE = {"easy": "right, and surest of it", "hard": "right, but least sure", "wrong": "and surest of it"}
+WIDTH, HEIGHT = 100, 48
+
+
+def gallery_html(groups: Sequence[RunGroup]) -> str:
+    """A gallery for each system; of several, the first stands open. Empty where no run has examples."""
+    shown = [group for group in groups if group.first.examples is not None and len(group.first.examples.labels)]
+    if len(shown) == 1:
+        return _gallery(shown[0].first)
+    return "\n".join(
+        details(group.label, _aside(group), _gallery(group.first), is_open=group is shown[0]) for group in shown
+    )
+
+
+def _aside(group: RunGroup) -> str:
+    return f"seed {group.first.config.get('seed')}" if len(group.runs) > 1 else group.first.data_label
+
+
+def _gallery(run: RunRecord) -> str:
+    assert run.examples is not None
+    words, parts = KINDS if run.iterative else AT_ONCE, []
+    for kind, rows in rows_by_kind(run.examples).items():
+        if rows:
+            cards = "\n".join(_card(run, row) for row in rows)
+            title = f'<h4>{kind.capitalize()} <span class="aside">{escape(words[kind])}</span></h4>'
+            parts.append(f'{title}\n<div class="gallery">{cards}</div>')
+    return "\n".join(parts)
+
+
+def rows_by_kind(examples: Examples) -> dict[str, list[int]]:
+    """The stored right answers in two halves, by what they gained after the first step, and the wrong ones.
+
+    `evaluation.examples` stores as many easy as hard ones, and the hard are those that gained most. Where there is
+    but one step, the surer half is easy.
+    """
+    right = examples.answers == examples.labels
+    place = np.arange(len(right))
+    sureness = examples.log_beliefs[examples.halt_step - 1, place].max(axis=-1)
+    scores = examples.log_beliefs[:, place, examples.labels]
+    gain = scores[examples.halt_step - 1, place] - scores[0]
+    gained = [int(row) for row in np.lexsort((-sureness, gain)) if right[row]]
+    easy, hard = np.split(np.array(gained, dtype=int), [(len(gained) + 1) // 2])
+    wrong = [int(row) for row in np.argsort(-sureness, kind="stable") if not right[row]]
+    soonest = easy[np.lexsort((-sureness[easy], examples.halt_step[easy]))]
+    return {"easy": soonest.tolist(), "hard": hard[::-1].tolist(), "wrong": wrong}
+
+
+def _card(run: RunRecord, row: int) -> str:
+    assert run.examples is not None
+    return f'<figure class="card">{_input(run, row)}{_belief(run.examples, row)}{_caption(run, row)}</figure>'
+
+
+def _input(run: RunRecord, row: int) -> str:
+    assert run.examples is not None
+    pixels, truth = run.examples.inputs[row], escape(short(run.class_names[run.examples.labels[row]]))
+    if pixels.ndim == 3:
+        return f'<img src="{data_uri(pixels)}" alt="A test input of class {truth}">'
+    alt = f"The {pixels.size} features of a test input of class {truth}"
+    return _drawing("input", 100, alt, f'<path d="{bars(pixels.ravel())}"/>')
+
+
+def _belief(examples: Examples, row: int) -> str:
+    """The true class stands on the floor and its rival hangs from the ceiling, as in the figure of refinement."""
+    label, halt = int(examples.labels[row]), int(examples.halt_step[row])
+    belief = np.exp(examples.log_beliefs[:, row])
+    belief, halt = (with_start(belief), halt) if len(belief) > 1 else (np.repeat(belief, 2, axis=0), 1)
+    rival = leading_rival(belief[halt], label)
+    across = WIDTH * np.sqrt(np.arange(len(belief)) / (len(belief) - 1))
+    first, last = (percent(float(belief[at, label]), 0) for at in (0, halt))
+    areas = f'<path class="true" d="{_area(across, belief[:, label], floor=True)}"/>'
+    areas += f'<path class="rival" d="{_area(across, belief[:, rival], floor=False)}"/>'
+    alt = f"Belief in the true class: {first} at first, {last} at the end"
+    return _drawing("belief", HEIGHT, alt, areas + _halt(across, halt))
+
+
+def _drawing(kind: str, height: int, alt: str, content: str) -> str:
+    """As wide and high as the page wants it."""
+    size = f'viewBox="0 0 {WIDTH} {height}" preserveAspectRatio="none"'
+    return f'<svg class="{kind}" {size} role="img" aria-label="{alt}">{content}</svg>'
+
+
+def _area(across: Float[np.ndarray, "x"], belief: Float[np.ndarray, "x"], *, floor: bool) -> str:
+    edge = HEIGHT if floor else 0
+    height = edge - HEIGHT * belief if floor else HEIGHT * belief
+    line = "L".join(f"{x:.1f} {y:.1f}" for x, y in zip(across, height, strict=True))
+    return f"M0 {edge}L{line}L{WIDTH} {edge}z"
+
+
+def _halt(across: Float[np.ndarray, "x"], halt: int) -> str:
+    """What it would have gone on to believe is pale; nothing is where it went to the end."""
+    at = float(across[halt])
+    pale = f'<rect class="after" x="{at:.1f}" y="0" width="{WIDTH - at:.1f}" height="{HEIGHT}"/>'
+    line = f'<path class="halt" d="M{at:.1f} 0V{HEIGHT}"/>'
+    return pale + line if halt < len(across) - 1 else ""
+
+
+def _caption(run: RunRecord, row: int) -> str:
+    assert run.examples is not None
+    examples = run.examples
+    label, answer, halt = int(examples.labels[row]), int(examples.answers[row]), int(examples.halt_step[row])
+    sure = percent(float(np.exp(examples.log_beliefs[halt - 1, row, answer])), 0)
+    after = f" after {steps(halt)}" if run.iterative else ""
+    is_right = answer == label
+    verdict = f'<b class="{"right" if is_right else "mistake"}">{"✓" if is_right else "✗"} {_name(run, answer)}</b>'
+    truth = "" if is_right else f", truly {_name(run, label)}"
+    return f"<figcaption>{verdict}{truth}<br>{sure}{after}</figcaption>"
+
+
+def _name(run: RunRecord, label: int) -> str:
+    return escape(short(run.class_names[label], 18))

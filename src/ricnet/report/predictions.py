@@ -1,0 +1,49 @@
+"""What a run answered to every validation and test example, for paired tests and figures about examples."""
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Integer
+
+from ricnet.errors import RicnetError
+
+
+@dataclass(frozen=True)
+class Predictions:
+    labels: Integer[np.ndarray, "n"]
+    log_beliefs: Float[np.ndarray, "n classes"]
+    """At each example's halt."""
+    halt_step: Integer[np.ndarray, "n"]
+    cell_evaluations: Integer[np.ndarray, "n"]
+    step_scores: Float[np.ndarray, "steps n"]
+    """log a_{t,y}."""
+    step_confidence: Float[np.ndarray, "steps n"]
+    step_correct: Bool[np.ndarray, "steps n"]
+    step_entropy: Float[np.ndarray, "steps n"]
+    """Of the belief, in nats."""
+    values: Float[np.ndarray, "steps n"] | None = None
+    """V(s_{t+1}) at index t; None for a method without a value."""
+
+    def __post_init__(self) -> None:
+        steps, n = self.step_scores.shape
+        rows = (self.labels, self.log_beliefs, self.halt_step, self.cell_evaluations)
+        grids = (self.step_confidence, self.step_correct, self.step_entropy, self.values)
+        if any(len(row) != n for row in rows) or any(grid is not None and grid.shape != (steps, n) for grid in grids):
+            raise ValueError("its arrays do not fit together")
+
+
+def read_predictions(folder: str | Path, split: Literal["val", "test"] = "test") -> Predictions:
+    path = Path(folder) / "predictions.npz"
+    if not path.is_file():
+        raise RicnetError(f"{folder} has no predictions.npz: it is of an older ricnet; train the run again.")
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            prefix = f"{split}_"
+            return Predictions(
+                **{key.removeprefix(prefix): stored[key] for key in stored.files if key.startswith(prefix)}
+            )
+    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise RicnetError(f"{path} cannot be used ({error}): restore it or train the run again.") from error

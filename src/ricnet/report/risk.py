@@ -1,0 +1,66 @@
+"""How much does it err where it dares to answer? The risk–coverage curve of selective prediction."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from jaxtyping import Bool, Float
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from ricnet.report.bands import draw_band
+from ricnet.report.groups import RunGroup
+from ricnet.report.looks import legend_below, looks
+from ricnet.report.panels import by_task, overlay_grid, task_title
+from ricnet.report.predictions import read_predictions
+from ricnet.report.runs import RunRecord
+from ricnet.report.style import styled
+
+COVERAGE = np.arange(1, 201) / 200
+
+
+@styled
+def risk_figure(groups: Sequence[RunGroup]) -> Figure:
+    """A panel for each data set. Every run needs its predictions.npz: see `with_predictions`."""
+    look, columns = looks(groups), by_task(groups)
+    figure, panels = overlay_grid(len(columns))
+    for ax, alike in zip(panels, columns, strict=True):
+        for group in alike:
+            risks = np.stack([risk_of(run) for run in group.runs])
+            draw_band(ax, COVERAGE, risks, look[group.label].colour, look[group.label].dash, ceiling=1.0)
+        ax.set(title=task_title(alike[0]), xlabel="answered, the surest first", xlim=(0, 1), ylim=(0, None))
+        ax.xaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
+        ax.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+        ax.set_ylabel("errors among the answered")
+    legend_below(figure, look.values())
+    return figure
+
+
+def with_predictions(groups: Sequence[RunGroup]) -> tuple[list[RunGroup], list[RunRecord]]:
+    """The groups as far as their runs kept their answers, and the runs that did not."""
+    missing = [run for group in groups for run in group.runs if not _has_predictions(run)]
+    kept = [replace(group, runs=tuple(filter(_has_predictions, group.runs))) for group in groups]
+    return [group for group in kept if group.runs], missing
+
+
+def _has_predictions(run: RunRecord) -> bool:
+    return (run.path / "predictions.npz").is_file()
+
+
+def risk_of(run: RunRecord) -> Float[np.ndarray, "coverage"]:
+    found = read_predictions(run.path, "test")
+    return risk_at(COVERAGE, found.log_beliefs.max(axis=1), found.log_beliefs.argmax(axis=1) == found.labels)
+
+
+def risk_at(
+    coverage: Float[np.ndarray, "coverage"], sureness: Float[np.ndarray, "n"], correct: Bool[np.ndarray, "n"]
+) -> Float[np.ndarray, "coverage"]:
+    """The share of errors among the surest ⌈coverage · n⌉ answers.
+
+    Equally sure answers are told apart by nothing, so each counts with the mean error of its equals.
+    """
+    _, equals, size = np.unique(-sureness.astype(np.float64), return_inverse=True, return_counts=True)
+    errors = np.repeat(np.bincount(equals, ~correct) / size, size)
+    risk = errors.cumsum() / np.arange(1, len(errors) + 1)
+    answered = np.ceil(coverage * len(errors) - 1e-9).astype(int).clip(1)  # 0.07 · 100 is a little more than 7
+    return np.asarray(risk[answered - 1])

@@ -1,0 +1,153 @@
+"""How far a number can be trusted: intervals over seeds, and a bootstrap over test examples.
+
+A comparison would come out differently with other seeds and with other test examples. Student's t speaks of the first,
+for these test examples; the bootstrap speaks of the second, for these trained networks. Neither speaks of both.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Integer
+from scipy.special import stdtr, stdtrit
+
+from ricnet.report.predictions import Predictions
+
+LEVEL = 0.95
+LOWER, UPPER = (1 - LEVEL) / 2, (1 + LEVEL) / 2
+BINS = 15
+"""Of the ECE, as in `evaluation.calibration`, which this room cannot ask: it would bring torch."""
+RESAMPLES = 2000
+CHUNK = 100
+"""Resamples drawn at once: 100 × 10,000 examples are 8 MB."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    mean: float
+    half_width: float | None
+    """None where a single seed leaves nothing to estimate it from."""
+    n: int
+
+
+@dataclass(frozen=True)
+class Difference:
+    mean: float
+    half_width: float | None
+    p_value: float | None
+    """Two-sided, of no difference; None for a single pair."""
+    n: int
+
+
+@dataclass(frozen=True)
+class Percentiles:
+    low: float
+    high: float
+
+
+def mean_interval(samples: Sequence[float] | Float[np.ndarray, "n"]) -> Interval:
+    """Mean and 95 % interval of Student's t, t·s/√n with n − 1 degrees of freedom."""
+    values = np.asarray(samples, dtype=np.float64)
+    n = len(values)
+    half = float(stdtrit(n - 1, UPPER) * values.std(ddof=1) / np.sqrt(n)) if n > 1 else None
+    return Interval(float(values.mean()), half, n)
+
+
+def band(curves: Float[np.ndarray, "seeds x"]) -> tuple[Float[np.ndarray, "x"], Float[np.ndarray, "x"]]:
+    """The same at every point of a curve: means and half-widths.
+
+    NaN says that a seed has nothing there, an empty bin for instance; it is left out. Where fewer than two seeds are
+    left the half-width is NaN, which is drawn as no band.
+    """
+    known = ~np.isnan(curves)
+    n = known.sum(axis=0).astype(np.float64)
+    mean = np.where(known, curves, 0.0).sum(axis=0) / np.where(n > 0, n, np.nan)
+    squares = np.where(known, curves - mean, 0.0) ** 2
+    freedom = np.where(n > 1, n - 1, np.nan)
+    return mean, stdtrit(freedom, UPPER) * np.sqrt(squares.sum(axis=0) / freedom / n)
+
+
+def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
+    """a − b, seed by seed: whatever a seed gives to both systems alike cancels."""
+    found = mean_interval([x - y for x, y in zip(a, b, strict=True)])
+    if found.half_width is None:
+        return Difference(found.mean, None, None, found.n)
+    error = found.half_width / float(stdtrit(found.n - 1, UPPER))
+    if error == 0:  # all pairs differ alike: nothing, or something no seed denies
+        return Difference(found.mean, 0.0, float(found.mean == 0), found.n)
+    p_value = 2 * float(stdtr(found.n - 1, -abs(found.mean) / error))
+    return Difference(found.mean, found.half_width, p_value, found.n)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down: if claims are made where the result is below α, the chance of even one false is at most α."""
+    order = np.argsort(p_values)
+    factors = len(p_values) - np.arange(len(p_values))
+    corrected = np.empty(len(p_values))
+    corrected[order] = np.minimum(1.0, np.maximum.accumulate(np.asarray(p_values)[order] * factors))
+    return [float(p) for p in corrected]
+
+
+def paired_bootstrap(
+    a: Sequence[Predictions], b: Sequence[Predictions], resamples: int = RESAMPLES, seed: int = 0
+) -> dict[str, Percentiles]:
+    """95 % percentile intervals of metric(a) − metric(b), each averaged over its seeds, over resampled test examples.
+
+    Both systems and all seeds see the same resamples, so that examples hard for all cancel. For the ECE the interval is
+    of what n examples measure, which is more than infinitely many would, most where the ECE is small: where one system
+    is calibrated, the difference is understated.
+    """
+    first = a[0].labels
+    if any(not np.array_equal(run.labels, first) for run in (*a, *b)):
+        raise ValueError("predictions on different test examples cannot be paired")
+    metrics_a, metrics_b = (_resampled_metrics(system, resamples, seed) for system in (a, b))
+    return {
+        name: Percentiles(*np.quantile(metrics_a[name] - metrics_b[name], [LOWER, UPPER]).tolist())
+        for name in metrics_a
+    }
+
+
+def _resampled_metrics(
+    system: Sequence[Predictions], resamples: int, seed: int
+) -> dict[str, Float[np.ndarray, "resamples"]]:
+    """Means over seeds. With w_i the times example i was drawn, all sums are products of w with one matrix."""
+    n = len(system[0].labels)
+    means = sum(scores(run) for run in system) / len(system)
+    columns = np.concatenate([means, *(_binned_gaps(run) for run in system)], axis=1)
+    resampled = np.concatenate([counts @ columns / n for counts in _draw_counts(n, resamples, seed)])
+    accuracy, nll, brier = resampled[:, :3].T
+    ece = np.abs(resampled[:, 3:]).sum(axis=1) / len(system)
+    return {"accuracy": accuracy, "ece": ece, "nll": nll, "brier": brier}
+
+
+def _draw_counts(n: int, resamples: int, seed: int) -> Iterator[Float[np.ndarray, "chunk n"]]:
+    """How often each of n examples is drawn in n draws with replacement, a row a resample."""
+    rng = np.random.default_rng(seed)
+    for start in range(0, resamples, CHUNK):
+        rows = min(CHUNK, resamples - start)
+        drawn = rng.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
+        yield np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
+
+
+def scores(run: Predictions) -> Float[np.ndarray, "n 3"]:
+    """Right or not, −log a_y, and Σ_k (a_k − [k = y])² of each example."""
+    log_beliefs = run.log_beliefs.astype(np.float64)
+    rows = np.arange(len(run.labels))
+    error = np.exp(log_beliefs)
+    error[rows, run.labels] -= 1
+    correct = log_beliefs.argmax(axis=1) == run.labels
+    return np.stack([correct, -log_beliefs[rows, run.labels], (error**2).sum(axis=1)], axis=1)
+
+
+def _binned_gaps(run: Predictions) -> Float[np.ndarray, "n bins"]:
+    """[right] − confidence in the column of the example's bin: n·ECE is the sum of the columns' absolute sums."""
+    log_beliefs = run.log_beliefs.astype(np.float64)
+    confidence = np.exp(log_beliefs.max(axis=1))
+    gaps = np.zeros((len(confidence), BINS))
+    gaps[np.arange(len(confidence)), bin_index(confidence)] = (log_beliefs.argmax(axis=1) == run.labels) - confidence
+    return gaps
+
+
+def bin_index(confidence: Float[np.ndarray, "n"]) -> Integer[np.ndarray, "n"]:
+    """Bin m, from 0, holds (m/M, (m + 1)/M]; 0 itself falls into the first."""
+    return np.searchsorted(np.arange(1, BINS) / BINS, confidence, side="left")

@@ -1,0 +1,86 @@
+"""The foot of the page: what was run, setting by setting, and the command that runs it again."""
+
+import math
+import shlex
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from ricnet.report.groups import RunGroup
+from ricnet.report.markup import details, paragraph, table, terms
+from ricnet.report.runs import RunRecord, flatten
+from ricnet.report.tables import Cell
+from ricnet.report.words import listing, number, percent, short
+
+
+def systems_html(groups: Sequence[RunGroup]) -> str:
+    alone = len(groups) == 1
+    systems = "\n".join(_system(group, is_open=alone) for group in groups)
+    return f'<section id="systems">\n<h2>What was run</h2>\n{systems}\n</section>'
+
+
+def _system(group: RunGroup, *, is_open: bool) -> str:
+    content = f'<dl class="settings">{terms(_settings(group).items())}</dl>\n'
+    content += _seeds_table(group) if len(group.runs) > 1 else ""
+    content += f"<pre><code>{escape(command(group.first))}</code></pre>\n"
+    content += paragraph(_command_note(group), "note")
+    return details(group.label, _aside(group), content, is_open=is_open)
+
+
+def _settings(group: RunGroup) -> dict[str, Any]:
+    run = group.first
+    alone = len(group.runs) == 1
+    course = {
+        "selected epoch": run.evaluation.get("selected_epoch"),
+        "seconds": number(run.evaluation.get("seconds"), 0),
+    }
+    return {
+        **{key: value for key, value in flatten(run.config).items() if alone or key != "seed"},
+        **{f"{split} examples": f"{count:,}" for split, count in run.data.get("rows", {}).items()},
+        **{"hardware" if key == "name" else key: value for key, value in run.hardware.items()},
+        "ricnet": run.version,
+        **(course if alone else {}),
+    }
+
+
+def _aside(group: RunGroup) -> str:
+    run = group.first
+    seconds = [float(each.evaluation.get("seconds") or math.nan) for each in group.runs]
+    time = f"{number(sum(seconds) / len(seconds), 0)} s"
+    seeds = f"{len(group.runs)} seeds of about {time}" if len(group.runs) > 1 else time
+    return f"{run.data_label}, {seeds} on {run.hardware.get('name', 'unknown')}"
+
+
+def _seeds_table(group: RunGroup) -> str:
+    titles = ["Seed", "Test accuracy", "ECE", "NLL", "Mean steps", "Selected epoch", "Seconds", "Folder"]
+    rows = [[Cell(text) for text in _seed_texts(run)] for run in group.runs]
+    return table(f"The seeds of {group.label}", titles, [False, *[True] * 6, False], rows)
+
+
+def _seed_texts(run: RunRecord) -> list[str]:
+    test, course = run.test, run.evaluation
+    return [
+        str(run.config.get("seed")),
+        percent(test["accuracy"]),
+        *(number(test[key], digits) for key, digits in (("ece", 3), ("nll", 3), ("mean_steps", 1))),
+        str(course.get("selected_epoch", "–")),
+        number(course.get("seconds"), 0),
+        short(run.path.name, 40),
+    ]
+
+
+def _command_note(group: RunGroup) -> str:
+    others = listing([str(seed) for seed in group.seeds[1:]]) if len(group.runs) > 1 else ""
+    note = (
+        "This command repeats the run where every other setting is the preset’s; the run’s config.json holds them all."
+    )
+    return f"{note} The other seeds are {others}." if others else note
+
+
+def command(run: RunRecord) -> str:
+    """What to type to repeat the run."""
+    flags = {"--method": run.config["method"]["name"]}
+    settings = {key.rpartition(".")[2]: value for key, value in flatten(run.config).items()}
+    flags |= {f"--{key}": settings.get(key) for key in ("preset", "encoder", "target", "seed")}
+    given = [part for flag, value in flags.items() if value is not None for part in (flag, str(value))]
+    return shlex.join(["ric", "train", run.data_name, *given])

@@ -1,0 +1,135 @@
+"""The page in a real browser, as a reader meets it: on a phone and on a desk, by day and by night, by keyboard."""
+
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync", "--no-first-run"),
+]
+WIDTHS = (360, 768, 1280)
+TOO_WIDE = """() => [...document.querySelectorAll('body *')]
+    .filter(e => !e.closest('.scroll, pre') && e.getBoundingClientRect().right > innerWidth + 1)
+    .map(e => e.tagName + '.' + e.className)"""
+
+OPEN_ALL = "document.querySelectorAll('details').forEach(part => part.open = true)"
+FIGURES = """() => [...document.querySelectorAll('figure')].map(figure => ({
+    caption: figure.querySelector('figcaption').innerText.length,
+    sizes: [...figure.querySelectorAll('img, svg')].map(e => e.getBoundingClientRect()).map(b => [b.width, b.height])
+}))"""
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="playwright is not installed"),
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def report(comparison_page: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(comparison_page, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def page(browser: "Browser", report: Path) -> Iterator["Page"]:
+    """The page opened; it must load nothing but itself and complain of nothing."""
+    requests: list[str] = []
+    complaints: list[str] = []
+    context = browser.new_context(viewport={"width": WIDTHS[-1], "height": 800})
+    opened = context.new_page()
+    opened.on("request", lambda request: requests.append(request.url))
+    opened.on("console", lambda message: complaints.append(message.text))
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened.goto(report.as_uri())
+    yield opened
+    context.close()
+    assert [url for url in requests if not url.startswith("data:")] == [report.as_uri()]
+    assert complaints == []
+
+
+def test_nothing_hangs_over_the_edge(page: "Page") -> None:
+    page.evaluate(OPEN_ALL)
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(TOO_WIDE) == []
+
+
+def test_paper_holds_all(page: "Page") -> None:
+    """The width of A4 between margins of 15 mm, in CSS pixels. Nobody can scroll paper, so nothing is excused."""
+    page.emulate_media(media="print")
+    page.evaluate(OPEN_ALL)
+    page.set_viewport_size({"width": 680, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 680
+
+
+def test_every_figure_is_seen_and_explained(page: "Page") -> None:
+    page.evaluate(OPEN_ALL)
+    for width in (WIDTHS[0], WIDTHS[-1]):
+        page.set_viewport_size({"width": width, "height": 800})
+        figures = page.evaluate(FIGURES)
+        assert len(figures) == 7 + 3 * 14
+        assert all(figure["caption"] > 3 and figure["sizes"] for figure in figures)
+        assert all(min(size) > 20 for figure in figures for size in figure["sizes"])
+    broken = "[...document.images].filter(image => !image.complete || !image.naturalWidth).length"
+    assert page.evaluate(broken) == 0
+
+
+def test_dark_pages_are_dark_and_paper_is_white(page: "Page") -> None:
+    colours = "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+    found = {}
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        found[scheme] = [brightness(colour) for colour in page.evaluate(colours)]
+    page.emulate_media(color_scheme="dark", media="print")
+    found["paper"] = [brightness(colour) for colour in page.evaluate(colours)]
+    assert all(paper - ink > 180 for paper, ink in (found["light"], found["paper"]))
+    assert found["dark"][1] - found["dark"][0] > 180
+
+
+def brightness(colour: str) -> float:
+    """Of `rgb(253, 253, 252)`."""
+    return sum(int(part) for part in colour.strip("rgb()").split(",")[:3]) / 3
+
+
+def test_the_keyboard_opens_what_is_folded(page: "Page") -> None:
+    folded = page.locator("#gallery details").nth(1)
+    assert folded.get_attribute("open") is None
+    folded.locator("summary").focus()
+    page.keyboard.press("Enter")
+    assert folded.get_attribute("open") is not None
+    assert folded.locator("img").first.is_visible()
+    page.keyboard.press("Space")
+    assert folded.get_attribute("open") is None
+
+
+def test_the_keyboard_scrolls_what_is_wide(page: "Page") -> None:
+    page.set_viewport_size({"width": WIDTHS[0], "height": 800})
+    table = page.locator(".scroll").first
+    table.focus()
+    page.keyboard.press("ArrowRight")
+    for _ in range(100):  # it scrolls smoothly; the page's own policy forbids wait_for_function to look
+        if table.evaluate("box => box.scrollLeft") > 0:
+            break
+        page.wait_for_timeout(20)
+    assert table.evaluate("box => box.scrollLeft") > 0

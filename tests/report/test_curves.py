@@ -1,0 +1,49 @@
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ricnet.report.curves import epoch_curves, training_figure
+from ricnet.report.groups import RunGroup
+from ricnet.report.style import BLUE
+
+
+def with_metrics(group: RunGroup, *metrics: list[dict[str, Any]]) -> RunGroup:
+    return RunGroup("RIC", tuple(replace(group.first, metrics=entries) for entries in metrics))
+
+
+def test_one_line_a_system_and_a_dot_a_seed(systems: list[RunGroup]) -> None:
+    figure = training_figure(systems)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["RIC", "SL", "ACT"]
+    for ax, key in zip(figure.axes, ("accuracy", "ece", "nll"), strict=True):
+        line, *dots = ax.lines[:4]
+        curves = [[entry["val"][key] for entry in run.metrics] for run in systems[0].runs]
+        np.testing.assert_allclose(line.get_ydata(), np.mean(curves, axis=0))
+        assert [(dot.get_xdata()[0], dot.get_ydata()[0]) for dot in dots] == [(31, curve[30]) for curve in curves]
+        assert {part.get_color() for part in (line, *dots)} == {BLUE}
+        assert len(ax.collections) == 3
+
+
+def test_a_mean_is_over_the_same_seeds_at_every_epoch(systems: list[RunGroup]) -> None:
+    stopped = [{"epoch": 1, "val": {"accuracy": 0.5}}, {"epoch": 2, "val": {"accuracy": 0.7}}]
+    whole = [*stopped, {"epoch": 3, "val": {"accuracy": 0.9}}]
+    epochs, curves = epoch_curves(with_metrics(systems[0], stopped, whole, []), "accuracy")
+    assert epochs.tolist() == [1, 2]
+    assert curves.tolist() == [[0.5, 0.7], [0.5, 0.7]]
+
+
+def test_missing_scores_are_left_out(systems: list[RunGroup]) -> None:
+    metrics = [{"epoch": 1, "val": {"accuracy": 0.5, "ece": math.nan, "nll": None}}, {"epoch": 2}]
+    accuracy, ece, nll = training_figure([with_metrics(systems[0], metrics)]).axes
+    assert list(accuracy.lines[0].get_xdata()) == [1]
+    assert not ece.lines
+    assert not nll.lines
+
+
+def test_every_task_has_its_row(systems: list[RunGroup]) -> None:
+    ric = systems[0]
+    other = RunGroup("RIC, svhn", (replace(ric.first, config={**ric.first.config, "data": "svhn"}),))
+    figure = training_figure([ric, other])
+    assert [ax.get_title() for ax in figure.axes[::3]] == ["validation accuracy, digits", "validation accuracy, svhn"]
+    assert len(figure.legends[0].get_texts()) == 1

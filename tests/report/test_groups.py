@@ -1,0 +1,25 @@
+from pathlib import Path
+
+from .systems import groups_of, write_run, write_system
+
+
+def test_runs_alike_in_all_but_the_seed_are_one_system(tmp_path: Path) -> None:
+    ric, sl = write_system(tmp_path, "ric"), write_system(tmp_path, "supervised", seeds=2)
+    first, second = groups_of(ric[2], sl[1], ric[0], ric[1], sl[0])
+    assert (first.label, first.seeds) == ("RIC", (0, 1, 2))
+    assert (second.label, second.seeds) == ("SL", (0, 1))
+    assert [run.path.name for run in first.runs] == ["ric-0", "ric-1", "ric-2"]
+    assert first.first is first.runs[0]
+
+
+def test_one_setting_more_is_another_system_and_the_label_says_which(tmp_path: Path) -> None:
+    plain = [write_run(tmp_path / f"a{seed}", seed=seed, lr=0.1) for seed in range(2)]
+    other = [write_run(tmp_path / f"b{seed}", seed=seed, lr=0.2) for seed in range(2)]
+    assert [group.label for group in groups_of(*plain, *other)] == ["RIC, lr 0.1", "RIC, lr 0.2"]
+    assert [len(group.runs) for group in groups_of(*plain, *other)] == [2, 2]
+
+
+def test_the_order_of_settings_in_the_file_makes_no_difference(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", seed=0, lr=0.1, epochs=3)
+    b = write_run(tmp_path / "b", seed=1, epochs=3, lr=0.1)
+    assert len(groups_of(a, b)) == 1

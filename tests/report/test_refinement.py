@@ -1,0 +1,73 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ricnet.errors import RicnetError
+from ricnet.report.groups import RunGroup
+from ricnet.report.refinement import leading_rival, refinement_figure, telling_rows
+from ricnet.report.runs import RunRecord, read_run
+
+from .conftest import MakeRun
+
+
+@pytest.fixture
+def ric(systems: list[RunGroup]) -> RunRecord:
+    return systems[0].first
+
+
+def test_refinement_shows_halt_value_and_truth(ric: RunRecord) -> None:
+    assert ric.examples is not None
+    assert ric.examples.values is not None
+    image, belief, value = refinement_figure(ric, rows=[3]).axes
+    halt = int(ric.examples.halt_step[3])
+    assert image.get_title() == f"true class: {ric.class_names[ric.examples.labels[3]]}"
+    assert belief.lines[0].get_xdata()[0] == halt
+    assert f"{halt} step" in belief.get_title()
+    dot = value.lines[-1]
+    assert (dot.get_xdata()[0], dot.get_ydata()[0]) == (halt, ric.examples.values[halt, 3])
+    assert dot.get_ydata()[0] < 0
+
+
+def test_the_true_class_stands_on_the_floor_from_uniform(ric: RunRecord) -> None:
+    assert ric.examples is not None
+    floor = refinement_figure(ric, rows=[0]).axes[1].collections[0].get_paths()[0].vertices
+    label = ric.examples.labels[0]
+    heights = {int(x): y for x, y in floor if y > 0}
+    assert heights[0] == pytest.approx(0.1)
+    assert heights[7] == pytest.approx(float(np.exp(ric.examples.log_beliefs[6, 0, label])))
+
+
+def test_telling_rows_end_with_a_wrong_one(ric: RunRecord) -> None:
+    examples = ric.examples
+    assert examples is not None
+    rows = telling_rows(examples)
+    assert (examples.answers[rows] == examples.labels[rows]).tolist() == [True, True, True, False]
+    one = replace(
+        examples,
+        inputs=examples.inputs[:1],
+        labels=examples.labels[:1],
+        log_beliefs=examples.log_beliefs[:, :1],
+        values=None,
+        halt_step=examples.halt_step[:1],
+    )
+    assert telling_rows(one) == [0]
+    assert telling_rows(replace(one, labels=(one.answers + 1) % 10)) == [0]
+
+
+def test_the_rival_is_the_best_of_the_others() -> None:
+    belief = np.array([0.5, 0.3, 0.2])
+    assert [leading_rival(belief, label) for label in range(3)] == [1, 0, 0]
+
+
+@pytest.mark.parametrize("tabular", [False, True])
+@pytest.mark.parametrize("method", ["ric", "act", "supervised"])
+def test_refinement_of_every_kind(make_run: MakeRun, tabular: bool, method: str) -> None:
+    names = ["$x^{", "a\nb", "x" * 40, *"3456789"]
+    figure = refinement_figure(read_run(make_run(method=method, tabular=tabular, class_names=names)))
+    assert len(figure.axes) == (12 if method == "ric" else 8)
+
+
+def test_refinement_without_examples(ric: RunRecord) -> None:
+    with pytest.raises(RicnetError, match=r"examples\.npz"):
+        refinement_figure(replace(ric, examples=None))
