@@ -55,7 +55,9 @@ def test_wrong_commands_flags_and_names(capsys: pytest.CaptureFixture[str], tmp_
     assert "did you mean train?" in refused(capsys, "trian")
     assert "--foo" in refused(capsys, "train", "--foo", "3")
     assert "--lr" in refused(capsys, "train", "--lr", "fast")
-    assert "--method gan is unknown; choose one of: ric, supervised" in refused(capsys, "train", "--method", "gan")
+    assert "--method gan is unknown; choose one of: act, anytime, pondernet, ric, supervised" in refused(
+        capsys, "train", "--method", "gan"
+    )
     assert "--preset slow" in refused(capsys, "train", "--preset", "slow")
     assert "--gamma 2.0 is out of range" in refused(capsys, "train", "--gamma", "2")
     assert "--encoder vgg is unknown" in refused(capsys, "train", "--encoder", "vgg", "--out", tmp_path / "x")

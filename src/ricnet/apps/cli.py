@@ -17,6 +17,9 @@ COMMANDS = {
     "evaluate": "accuracy, calibration and steps of a trained run, on its data or on other data",
     "predict": "classify images or arrays; --trace shows the belief after every step",
     "report": "one HTML page about a run, or comparing several",
+    "compare": "train several systems with several seeds and compare them, with intervals and tests",
+    "reproduce": "the tables, figures and theorems of the paper, each by one command",
+    "sweep": "look for better settings with Optuna, on one machine or several",
     "data": "list, fetch and check the named data sets",
 }
 

@@ -52,8 +52,9 @@ def main(arguments: Sequence[str]) -> None:
     check_steps(options.max_steps)
     classifier = adjust(load(options.run, str(pick_device(options.device))), options.halt_threshold, options.readout)
     dataset = _data_for(classifier, options)
+    how: dict[str, Any] = {"max_steps": options.max_steps, "temperature": classifier.temperature}
     entries = {
-        name: report(observe(classifier.method, classifier.model, split, max_steps=options.max_steps))
+        name: report(observe(classifier.method, classifier.model, split, **how))
         for name, split in (("train", dataset.train), ("val", dataset.val), ("test", dataset.test))
     }
     if options.json:
@@ -87,6 +88,7 @@ def _data_for(classifier: Classifier, options: Evaluate) -> Dataset:
         data_dir=options.data_dir,
         resolution=config.resolution,
         val_fraction=config.val_fraction,
+        label_noise=config.label_noise if options.data is None else 0.0,
     )
     if dataset.input_shape != classifier.input_shape:
         raise RicnetError(

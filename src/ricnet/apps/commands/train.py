@@ -42,7 +42,7 @@ class Train(Generic[Hyper]):
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = "digits"
     """What to learn: a name (ric data list), a folder of images (a subfolder a class), or an .npz file (x, y)."""
     method: str = "ric"
-    """ric (the paper), or supervised (cross-entropy in one pass)."""
+    """ric (the paper), supervised (cross-entropy in one pass), anytime, act or pondernet."""
     preset: Literal["fast", "paper"] = "fast"
     """fast: minutes on a GPU; paper: the paper's own settings, 2000 epochs."""
     seed: int = 0
@@ -61,6 +61,10 @@ class Train(Generic[Hyper]):
     """Side in pixels that images are resized to; by default chosen from the data."""
     val_fraction: float = 0.1
     """Share of the training data kept aside to choose the best epoch."""
+    label_noise: float = 0.0
+    """Share of training and validation labels that are replaced by a wrong one; the test labels stay clean."""
+    calibration: Literal["none", "temperature"] = "none"
+    """What is fitted on validation data after training: nothing, or one temperature for all beliefs."""
     checkpoint_seconds: float = 60.0
     """Save the state at least this often; 0 saves after every update."""
     hyper: Hyper = dataclasses.field(default=tyro.MISSING)
@@ -80,7 +84,11 @@ def main(arguments: Sequence[str]) -> None:
         folder.refuse_if_taken(options.overwrite)
     device = pick_device(options.device)
     dataset = load_data(
-        options.data, data_dir=options.data_dir, resolution=options.resolution, val_fraction=options.val_fraction
+        options.data,
+        data_dir=options.data_dir,
+        resolution=options.resolution,
+        val_fraction=options.val_fraction,
+        label_noise=options.label_noise,
     )
     console = Console(stderr=True)
     for note in dataset.notes:
@@ -125,6 +133,8 @@ def _parse(arguments: Sequence[str], config: Config) -> Train[Any]:
         seed=config.seed,
         resolution=config.resolution,
         val_fraction=config.val_fraction,
+        label_noise=config.label_noise,
+        calibration=config.calibration,
         hyper=config.method,
         network=config.network,
         optimization=config.optimization,
@@ -143,6 +153,8 @@ def _config(options: Train[Any]) -> Config:
         options.seed,
         options.resolution,
         options.val_fraction,
+        options.label_noise,
+        options.calibration,
         options.hyper,
         options.network,
         options.optimization,

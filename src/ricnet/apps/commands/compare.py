@@ -1,0 +1,112 @@
+"""ric compare: the same data, several systems, several seeds, and what may be said of their differences."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from ricnet.apps.commands.parsing import parse
+from ricnet.errors import RicnetError, require
+from ricnet.report.comparison import Comparison, compare
+from ricnet.report.formats import csv_text, latex, markdown, terminal_table
+from ricnet.report.groups import group_seeds
+from ricnet.report.page import write_page
+from ricnet.report.runs import RunRecord
+from ricnet.studies.cells import Benchmark, Cell
+from ricnet.studies.execution import Workplace, harvest
+from ricnet.studies.systems import SYSTEMS, find_system, parse_settings
+
+PAPER = ("supervised", "anytime", "act", "pondernet", "ric")
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Train systems on the same data with several seeds, or take the runs that are there already, and compare them:
+    means with 95 % intervals over seeds, and differences tested seed by seed and example by example."""
+
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = "digits"
+    """What to learn: a name (ric data list), a folder of images, or an .npz file."""
+    methods: tuple[str, ...] = PAPER
+    """Systems, each perhaps with settings of its own (ric:gamma=0.9,rollouts=2); --list shows all names."""
+    seeds: int = 5
+    """Seeds 0 to N − 1; nothing is claimed from fewer than 5."""
+    reference: str | None = None
+    """System that the others are compared with; by default the first."""
+    set: tuple[str, ...] = ()
+    """Settings for all runs, as SETTING=VALUE: --set epochs=30 label_noise=0.4."""
+    preset: str = "fast"
+    """fast, or the paper's own settings: paper."""
+    jobs: int | None = None
+    """Runs at once; by default one a CPU core, or one on a GPU."""
+    runs: Path = Path("runs")
+    """Folder in which runs are looked for and made."""
+    out: Path | None = None
+    """Folder for the table (CSV, Markdown, LaTeX) and the page; by default comparison-DATA."""
+    device: str = "auto"
+    """auto (a GPU if there is one), cpu, cuda, cuda:1 …"""
+    data_dir: Path | None = None
+    """Where named data sets lie; by default $RICNET_DATA, else the user's cache folder."""
+    list: bool = False
+    """Show the names that --methods takes, and stop."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    options: Compare = parse(Compare, arguments, "compare")
+    if options.list:
+        print("\n".join(SYSTEMS))
+        return
+    require(options.seeds >= 1, "seeds", options.seeds, "at least 1")
+    require(options.jobs is None or options.jobs >= 1, "jobs", options.jobs, "at least 1")
+    console = Console(stderr=True)
+    cells = _cells(options)
+    place = Workplace(options.runs, options.data_dir, options.device, options.jobs)
+    found = harvest(cells, place, console)
+    for problem in found.problems:
+        console.print(f"ric: {problem}", highlight=False, markup=False, soft_wrap=True)
+    runs = [run for cell in cells for run in found.runs.get(cell, [])]
+    if not runs:
+        raise RicnetError("no run could be made, so there is nothing to compare.")
+    chosen = next((cell for cell in cells if cell.system == options.reference), cells[0])
+    _present(runs, found.runs.get(chosen, []), options)
+
+
+def _cells(options: Compare) -> list[Cell]:
+    if not options.methods:
+        raise RicnetError("--methods needs at least one system; ric compare --list shows their names.")
+    if options.reference not in (None, *options.methods):
+        names = ", ".join(options.methods)
+        raise RicnetError(f"--reference {options.reference} is not among the systems compared: {names}.")
+    label = Path(options.data).stem
+    cells = []
+    for name in dict.fromkeys(options.methods):
+        common = parse_settings(options.set, find_system(name).method, "--set")
+        benchmark = Benchmark(label, options.data, tuple(sorted(common.items())))
+        cells.append(Cell(name, benchmark, tuple(range(options.seeds)), preset=options.preset))
+    return cells
+
+
+def _present(runs: Sequence[RunRecord], reference: Sequence[RunRecord], options: Compare) -> None:
+    groups = group_seeds(runs)
+    against = next((group.label for group in groups if set(_paths(group.runs)) & set(_paths(reference))), None)
+    comparison = compare(groups, against)
+    Console().print(terminal_table(comparison))
+    out = options.out or Path(f"comparison-{Path(options.data).stem}")
+    try:
+        _write(comparison, runs, out)
+    except OSError as error:
+        raise RicnetError(f"the comparison cannot be written ({error}); choose another --out.") from error
+    print(f"written  {out}: comparison.csv, comparison.md, comparison.tex, report.html")
+
+
+def _paths(runs: Sequence[RunRecord]) -> list[Path]:
+    return [run.path for run in runs]
+
+
+def _write(comparison: Comparison, runs: Sequence[RunRecord], out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    for ending, text in {"csv": csv_text, "md": markdown, "tex": latex}.items():
+        (out / f"comparison.{ending}").write_text(text(comparison), encoding="utf-8")
+    write_page(runs, out / "report.html")

@@ -1,0 +1,114 @@
+"""ric sweep: look for better settings with Optuna."""
+
+import logging
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from ricnet.apps.commands.parsing import parse
+from ricnet.data import load as load_data
+from ricnet.errors import RicnetError, require
+from ricnet.studies.plans import whole_path
+from ricnet.studies.systems import parse_settings
+from ricnet.training.api import configure
+from ricnet.training.interruption import Interrupted
+
+if TYPE_CHECKING:
+    import optuna
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """Search for better settings, judged on validation data alone. Started again, a sweep goes on where it stopped;
+    started on several machines with one --storage, they share it."""
+
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = "digits"
+    """What to learn: a name (ric data list), a folder of images, or an .npz file."""
+    method: str = "ric"
+    """ric, supervised, anytime, act or pondernet."""
+    trials: int = 20
+    """Stop when the study has this many trials, counting those of other machines and earlier calls."""
+    space: tuple[str, ...] = ()
+    """What to search: lr=1e-4..1e-2:log epsilon=0.1..0.4 activation=relu,silu; by default what matters most."""
+    set: tuple[str, ...] = ()
+    """Settings that all trials share, as SETTING=VALUE: --set epochs=30."""
+    metric: Literal["nll", "accuracy", "ece"] = "nll"
+    """What to improve, on validation data."""
+    preset: str = "fast"
+    """Where the other settings come from: fast or paper."""
+    storage: str | None = None
+    """Where the study is kept, as a database URL; by default sqlite:///NAME.db."""
+    name: str | None = None
+    """Name of the study and of its folder of runs; by default sweep-DATA-METHOD."""
+    runs: Path = Path("runs")
+    """Folder in which the study's runs are made, in a folder of its name."""
+    device: str = "auto"
+    """auto (a GPU if there is one), cpu, cuda, cuda:1 …"""
+    data_dir: Path | None = None
+    """Where named data sets lie; by default $RICNET_DATA, else the user's cache folder."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    options: SweepOptions = parse(SweepOptions, arguments, "sweep")
+    require(options.trials >= 1, "trials", options.trials, "at least 1")
+    try:
+        import optuna
+
+        from ricnet.studies import sweep as sweeping
+    except ImportError:
+        raise RicnetError("ric sweep needs Optuna; install it with: pip install 'ricnet[sweep]'.") from None
+    optuna.logging.set_verbosity(logging.WARNING)
+    console = Console(stderr=True)
+    sweep = _sweep(options, sweeping)
+    name = options.name or f"sweep-{Path(options.data).stem}-{options.method}"
+    sweep = replace(sweep, root=options.runs / name)
+    storage = options.storage or f"sqlite:///{name}.db"
+    study = sweeping.open_study(name, storage, options.metric, sweep.base.optimization.epochs)
+    try:
+        sweeping.search(study, sweep, options.trials, console)
+    except Interrupted:
+        raise Interrupted("stopped; nothing is lost. The same command goes on where it stopped.") from None
+    _present(study, options, storage)
+
+
+def _sweep(options: SweepOptions, sweeping: Any) -> Any:
+    common = parse_settings(options.set, options.method, "--set")
+    space = sweeping.parse_space(options.space or sweeping.default_space(options.method), options.method)
+    wanted = {k: common[k] for k in ("resolution", "val_fraction", "label_noise") if k in common}
+    dataset = load_data(options.data, data_dir=options.data_dir, **wanted)
+    base = replace(configure(dataset, options.method, options.preset, **common), data=whole_path(options.data))
+    return sweeping.Sweep(dataset, base, space, options.metric, options.runs, options.device)
+
+
+def _present(study: "optuna.Study", options: SweepOptions, storage: str) -> None:
+    done = [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
+    if not done:
+        raise RicnetError(f"no trial of {study.study_name} was finished; see the messages above.")
+    best = sorted(done, key=lambda trial: trial.value or 0.0, reverse=options.metric == "accuracy")[:5]
+    names = list(best[0].params)
+    table = Table("trial", f"val {options.metric}", *names, box=None, padding=(0, 2, 0, 0))
+    for trial in best:
+        settings = [_shown(trial.params.get(name)) for name in names]
+        table.add_row(str(trial.user_attrs.get("folder", trial.number)), f"{trial.value:.4f}", *settings)
+    console = Console()
+    console.print(table)
+    shared = parse_settings(options.set, options.method, "--set")
+    flags = [part for name, value in (shared | best[0].params).items() for part in _flag(name, value)]
+    again = ["ric", "train", options.data, "--method", options.method, "--preset", options.preset, *flags]
+    console.print(f"\nstudy    {storage}\nbest     {shlex.join(again)}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _flag(name: str, value: Any) -> list[str]:
+    """As ric train reads it."""
+    dashed = name.replace("_", "-")
+    return [f"--{'' if value else 'no-'}{dashed}"] if isinstance(value, bool) else [f"--{dashed}", str(value)]
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

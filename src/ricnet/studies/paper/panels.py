@@ -1,0 +1,145 @@
+"""What the paper's figures share: lettered panels, curves with bands, panels whose data is missing, the legend."""
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from ricnet.report.style import INK
+from ricnet.studies.paper.looks import look_of
+from ricnet.studies.paper.rows import Rows, distinct, floats
+
+WIDTH = 7.0
+"""Inches; the text width of most journals."""
+SMALL = 6.5
+"""Points; nothing is written smaller."""
+LINE = 125
+"""Letters of that size that fit the width."""
+MOST_POINTS = 250
+"""A curve of 2000 epochs on two inches of paper shows no more than this."""
+BAND: dict[str, Any] = {"alpha": 0.18, "linewidth": 0}
+Dash = Literal["-"] | tuple[float, tuple[float, ...]]
+"""A solid line, or lengths of ink and gap."""
+
+
+def letter(ax: Axes, index: int, title: str, **settings: Any) -> None:
+    ax.set_title(f"({'abcdefghi'[index]}) {title}", loc="left", **settings)
+
+
+def thin(rows: Rows) -> Rows:
+    """Every k-th row and the last: what is drawn was measured, nothing is smoothed."""
+    stride = -(-len(rows) // MOST_POINTS)
+    return rows if stride <= 1 else [*rows[:-1:stride], rows[-1]]
+
+
+def draw_curve(ax: Axes, rows: Rows, x: str, **line: Any) -> None:
+    """Mean and band of rows that are in the order of `x`; nothing without rows."""
+    if not rows:
+        return
+    shown = thin(rows)
+    at, mean, half = floats(shown, x), floats(shown, "mean"), floats(shown, "half_width")
+    if np.isfinite(half).any():
+        ax.fill_between(at, mean - half, mean + half, color=line["color"], **BAND)
+    ax.plot(at, mean, **({"linewidth": 1.1} | line))
+
+
+def system_line(system: str, points: int, dash: Dash = "-") -> dict[str, Any]:
+    """Half a dozen markers a curve, so that systems can be told apart in grey."""
+    look = look_of(system)
+    every = max(1, min(points, MOST_POINTS) // 6)
+    # Markers of two systems that run together must not cover each other.
+    first = (every // 2) * (look.marker == "s") + (every // 4) * (look.marker == "^")
+    style = {"color": look.colour, "linestyle": dash, "marker": look.marker, "markevery": (first, every)}
+    return style | {"markersize": 3.2, "markerfacecolor": "white", "markeredgewidth": 0.8}
+
+
+def fit(ax: Axes, values: Float[np.ndarray, "n"]) -> None:
+    """The vertical range of the means: bands of three seeds are so wide that nothing else would be seen."""
+    known = values[np.isfinite(values)]
+    if known.size:
+        margin = 0.07 * max(np.ptp(known), 0.01)
+        ax.set_ylim(known.min() - margin, known.max() + margin)
+
+
+def over_epochs(ax: Axes) -> None:
+    ax.set_xlabel("epoch")
+    ax.xaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
+
+
+def note_missing(ax: Axes, rows: Rows) -> None:
+    """Say in the panel itself what is not in it. To be called last."""
+    missing = [row for row in rows if row.get("missing") is not None]
+    if missing and len(missing) == len(rows):
+        _close(ax, "\n".join(distinct(missing, "missing")))
+    elif missing:
+        lines = [f"missing: {row['system']} ({row['missing']})" for row in missing]
+        # An axes has one legend, and it alone looks for a place where no curve runs.
+        blank = [Line2D([], [], linestyle="none", label=textwrap.fill(line, 30)) for line in lines]
+        ax.legend(handles=blank, loc="best", handlelength=0, handletextpad=0)
+
+
+def _close(ax: Axes, reason: str) -> None:
+    """A panel with nothing in it says why, and has no scales; one that shares its scale keeps it for the others."""
+    text = textwrap.fill(f"missing: {reason}", 24)
+    ax.text(0.5, 0.5, text, transform=ax.transAxes, va="center", ha="center", fontsize=7)
+    ax.tick_params(bottom=False, labelbottom=False)
+    ax.set_xlabel("")
+    if len(ax.get_shared_y_axes().get_siblings(ax)) == 1:
+        ax.tick_params(left=False, labelleft=False)
+        ax.set_ylabel("")
+
+
+def system_handles(rows: Rows) -> list[Artist]:
+    """One entry a system, with how many of its seeds are in the figure."""
+    handles: list[Artist] = []
+    for system in distinct(rows, "system"):
+        own = [row for row in rows if row.get("system") == system]
+        line = system_line(system, 1) | {"markevery": None}
+        handles.append(Line2D([], [], linewidth=1.1, label=f"{system} ({seeds(own)})", **line))
+    return handles
+
+
+def dash_handle(label: str, dash: Dash) -> Artist:
+    return Line2D([], [], color=INK, linestyle=dash, linewidth=1.1, label=label)
+
+
+def seeds(rows: Rows) -> str:
+    """5 seeds; 4 of 5 seeds where one did not finish; 3 to 5 of 5 seeds where panels differ."""
+    asked, counts = int(floats(rows, "asked").max()), floats(rows, "seeds")
+    finished = counts[counts > 0]
+    if not finished.size:
+        return "missing"
+    least, most = int(finished.min()), int(finished.max())
+    span = f"{most}" if least == most else f"{least} to {most}"
+    some = span if least == asked else f"{span} of {asked}"
+    return f"{some} seed{'s' * (asked > 1)}"
+
+
+def intervals(rows: Rows, shape: str = "Bands") -> str:
+    """What the bands are; why there are none; nothing where nothing is drawn."""
+    if np.isfinite(floats(rows, "half_width")).any():
+        return f"{shape}: 95 % Student-t intervals over seeds"
+    return "A single seed has no interval" if np.isfinite(floats(rows, "mean")).any() else ""
+
+
+def legend(figure: Figure, handles: Sequence[Artist], notes: Sequence[str], columns: int = 6) -> None:
+    """Under the panels, with what one must know to read them."""
+    where: dict[str, Any] = {"loc": "outside lower center", "ncols": min(columns, len(handles))}
+    box = figure.legend(handles=list(handles), title=fill_lines(notes), title_fontsize=SMALL, **where)
+    box.get_title().set_multialignment("center")
+
+
+def fill_lines(notes: Sequence[str]) -> str:
+    """As many notes on a line as it holds; none is broken."""
+    lines: list[str] = []
+    for note in filter(None, notes):
+        longer = f"{lines[-1]}. {note}" if lines else note
+        lines[-1:] = [longer] if len(longer) <= LINE else [*lines[-1:], note]
+    return "\n".join(lines)

@@ -1,0 +1,53 @@
+"""The seeds of a cell as samples of a number: its mean, its 95 % interval, how many there are, why there are none."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from ricnet.report.runs import RunRecord
+from ricnet.report.statistics import band
+from ricnet.studies.cells import Cell, Runs
+from ricnet.studies.paper.looks import name_of
+from ricnet.studies.paper.rows import Row, Rows
+
+
+def tabulate_cells(cells: Sequence[Cell], runs: Runs, rows_of: Callable[[Sequence[RunRecord]], Rows]) -> Rows:
+    """The rows of each cell's runs, each with the cell's name; a cell without runs has one row that says why."""
+    rows: Rows = []
+    for cell in cells:
+        found = runs.get(cell)
+        own: Rows = rows_of(found) if found else [{"missing": _reason(cell, runs)}]
+        rows += [_tags(cell, len(found or ())) | row for row in own]
+    return rows
+
+
+def summary(values: Iterable[float | None]) -> Row:
+    """Mean and half-width of the 95 % Student-t interval over the seeds that have the number."""
+    return summaries(np.array([[np.nan if value is None else value] for value in values], dtype=float))[0]
+
+
+def summaries(tracks: Float[np.ndarray, "seeds x"]) -> Rows:
+    """The same at every x; NaN where a seed has no number, None in a row that nothing can be said in."""
+    counts = np.isfinite(tracks).sum(axis=0)
+    mean, half = band(np.where(np.isfinite(tracks), tracks, np.nan))
+    columns = zip(mean.tolist(), half.tolist(), counts.tolist(), strict=True)
+    return [{"mean": _known(m), "half_width": _known(h), "n": n} for m, h, n in columns]
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _tags(cell: Cell, seeds: int) -> Row:
+    """`seeds` have finished of those `asked` for; a row's own n may be less, where a seed has no such number."""
+    name: Row = {"benchmark": cell.benchmark.label, "system": name_of(cell.system)}
+    return name | {"seeds": seeds, "asked": len(cell.seeds)}
+
+
+def _reason(cell: Cell, runs: Runs) -> str:
+    """Where runs of the cell were asked for, or another system has learned from the same data, the data is here."""
+    here = cell in runs or any(found and other.benchmark.data == cell.benchmark.data for other, found in runs.items())
+    return "no run finished" if here else f"{Path(cell.benchmark.data).name} is not here"

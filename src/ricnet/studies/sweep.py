@@ -1,0 +1,201 @@
+"""A search for better settings with Optuna, judged on validation data alone.
+
+The study lives in a storage: a SQLite file, or a server that several machines share. Whoever works on it asks for the
+next trial, trains it in a run folder, reports each epoch, and gives it up where it falls behind the others.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import optuna
+from optuna.trial import TrialState
+from rich.console import Console
+
+from ricnet.data import Dataset
+from ricnet.errors import RicnetError
+from ricnet.studies.plans import Shelf
+from ricnet.studies.systems import parse_settings, read_setting, settings_of
+from ricnet.training.api import configure, pick_device, run
+from ricnet.training.config import Config
+from ricnet.training.files import read_json
+from ricnet.training.interruption import Interrupted
+from ricnet.training.run_folder import RunFolder
+
+DIRECTIONS: dict[str, Literal["minimize", "maximize"]] = {"nll": "minimize", "ece": "minimize", "accuracy": "maximize"}
+FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+INTERRUPTED = "interrupted"
+HEARTBEAT_SECONDS = 60
+
+
+class Failed(Exception):
+    """A trial whose training could not be finished, as by divergence; the study goes on without it."""
+
+
+@dataclass(frozen=True)
+class Range:
+    low: float
+    high: float
+    whole: bool
+    log: bool
+
+    def suggest(self, trial: optuna.Trial, name: str) -> int | float:
+        if self.whole:
+            return trial.suggest_int(name, int(self.low), int(self.high), log=self.log)
+        return trial.suggest_float(name, self.low, self.high, log=self.log)
+
+
+@dataclass(frozen=True)
+class Choice:
+    options: tuple[Any, ...]
+
+    def suggest(self, trial: optuna.Trial, name: str) -> Any:
+        return trial.suggest_categorical(name, self.options)
+
+
+Space = Mapping[str, Range | Choice]
+EVERY_METHOD = ("lr=1e-4..1e-2:log", "weight_decay=1e-3..0.2:log")
+OWN = {
+    "ric": ("epsilon=0.05..0.5:log", "gae_lambda=0.5..1", "updates_per_snapshot=1..20:log", "rollouts=1,2,4"),
+    "supervised": ("label_smoothing=0,0.05,0.1",),
+    "anytime": ("gamma=0.5..0.95",),
+    "act": ("ponder_cost=1e-3..0.5:log",),
+    "pondernet": ("beta=1e-3..0.1:log",),
+}
+
+
+def default_space(method: str) -> tuple[str, ...]:
+    return (*EVERY_METHOD, *OWN.get(method, ()))
+
+
+def parse_space(texts: Sequence[str], method: str) -> dict[str, Range | Choice]:
+    """lr=1e-4..1e-2:log is a range, taken on a logarithmic scale; activation=relu,silu is a choice."""
+    hints = settings_of(method)
+    space: dict[str, Range | Choice] = {}
+    for text in texts:
+        name, _, values = text.partition("=")
+        key = name.strip().replace("-", "_")
+        if not values or key not in hints:
+            raise RicnetError(
+                f"--space {text}: {name} is no setting of {method}; see ric train --method {method} --help."
+            )
+        space[key] = _range(text, values, hints[key]) if ".." in values else _choice(key, values, method)
+    return space
+
+
+def _range(text: str, values: str, hint: Any) -> Range:
+    bounds, _, scale = values.partition(":")
+    ends = [read_setting(end) for end in bounds.split("..")]
+    kinds = get_args(hint) if get_origin(hint) is not None else (hint,)
+    numbers = len(ends) == 2 and all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends)
+    if not numbers or not ends[0] < ends[1] or scale not in ("", "log") or not {int, float} & set(kinds):
+        raise RicnetError(f"--space {text} is no range; write low..high, or low..high:log, for a numeric setting.")
+    if scale == "log" and ends[0] <= 0:
+        raise RicnetError(f"--space {text}: a logarithmic range must begin above 0.")
+    return Range(float(ends[0]), float(ends[1]), whole=float not in kinds, log=scale == "log")
+
+
+def _choice(key: str, values: str, method: str) -> Choice:
+    found = [parse_settings([f"{key}={value}"], method, "--space")[key] for value in values.split(",")]
+    return Choice(tuple(found))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    dataset: Dataset
+    base: Config
+    """What all trials share."""
+    space: Space
+    metric: Literal["nll", "ece", "accuracy"]
+    root: Path
+    device: str
+
+    def objective(self, trial: optuna.Trial, console: Console) -> float:
+        """The validation metric of the epoch that was selected."""
+        settings = {name: part.suggest(trial, name) for name, part in self.space.items()}
+        config = self.config(settings)
+        folder = Shelf(self.root).find(config, False, self.dataset) or RunFolder(
+            self.root / f"trial-{trial.number:04d}"
+        )
+        trial.set_user_attr("folder", folder.path.name)
+        if not folder.finished:
+            self._train(trial, config, folder, console)
+        return float(read_json(folder.evaluation)["val"][self.metric])
+
+    def config(self, settings: Mapping[str, Any]) -> Config:
+        own = configure(self.dataset, self.base.method.name, self.base.preset, **settings)
+        parts = {}
+        for name in ("method", "network", "optimization"):
+            part = getattr(self.base, name)
+            mine = {key: getattr(getattr(own, name), key) for key in settings if hasattr(part, key)}
+            parts[name] = replace(part, **mine)
+        return replace(self.base, **parts)
+
+    def _train(self, trial: optuna.Trial, config: Config, folder: RunFolder, console: Console) -> None:
+        def watch(line: dict[str, Any]) -> None:
+            trial.report(line["val"][self.metric], line["epoch"])
+            if trial.should_prune():
+                raise optuna.TrialPruned
+
+        device, resume = pick_device(self.device), folder.config.is_file()
+        try:
+            run(config, self.dataset, folder, device, resume=resume, console=console, watch=watch)
+        except Interrupted:
+            trial.set_user_attr(INTERRUPTED, True)
+            trial.study.enqueue_trial(trial.params)
+            raise
+        except RicnetError as problem:
+            raise Failed(str(problem)) from problem
+
+
+def open_study(name: str, storage: str, metric: str, epochs: int) -> optuna.Study:
+    """The study of this name, new or gone on with."""
+    try:
+        return optuna.create_study(
+            study_name=name,
+            storage=_keeper(storage),
+            direction=DIRECTIONS[metric],
+            load_if_exists=True,
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=max(1, epochs // 5)),
+        )
+    except Exception as error:  # every database driver has its own
+        reason = str(error).splitlines()[0]
+        raise RicnetError(
+            f"--storage {storage} cannot be opened ({reason}); give a URL such as sqlite:///sweep.db."
+        ) from error
+
+
+def _keeper(storage: str) -> optuna.storages.RDBStorage:
+    """A trial whose machine died, which shows by its missing heartbeat, is given to another."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # in use since 2021
+        retry = optuna.storages.RetryHeartbeatStaleTrialCallback(max_retry=2)
+        return optuna.storages.RDBStorage(
+            storage, heartbeat_interval=HEARTBEAT_SECONDS, heartbeat_stale_trial_callback=retry
+        )
+
+
+def search(study: optuna.Study, sweep: Sweep, trials: int, console: Console) -> None:
+    """Work on the study until it has this many trials, whoever made them."""
+    while finished(study) < trials:
+        study.optimize(lambda trial: sweep.objective(trial, console), n_trials=1, catch=(Failed,))
+        _announce(study, trials, console)
+
+
+def finished(study: optuna.Study) -> int:
+    done = study.get_trials(deepcopy=False, states=FINISHED)
+    return sum(INTERRUPTED not in trial.user_attrs for trial in done)
+
+
+def _announce(study: optuna.Study, trials: int, console: Console) -> None:
+    last = study.get_trials(deepcopy=False, states=FINISHED)[-1]
+    value = f"{last.value:.4f}" if last.state is TrialState.COMPLETE else last.state.name.lower()
+    settings = "  ".join(f"{name} {_short(part)}" for name, part in last.params.items())
+    text = f"trial {last.number} ({finished(study)}/{trials}): {value}  {settings}"
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,110 @@
+"""`ric compare` as a user calls it, and its numbers against scikit-learn and plain numpy."""
+
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.metrics import accuracy_score, log_loss
+
+from ricnet.apps.cli import main
+
+QUICK = ["--set", "epochs=2", "batch_size=32", "width=0.1"]
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    y = np.arange(240) % 3
+    x = (1.5 * np.eye(4)[y] + rng.normal(size=(240, 4))).astype(np.float32)
+    np.savez(tmp_path / "blobs.npz", x=x, y=y)
+    return tmp_path / "blobs.npz"
+
+
+def recompute(run: Path) -> dict[str, float]:
+    """From the saved predictions alone, by other people's code and the plainest of our own."""
+    with np.load(run / "predictions.npz") as stored:
+        beliefs, labels = np.exp(stored["test_log_beliefs"].astype(float)), stored["test_labels"]
+        steps = stored["test_halt_step"]
+    confidence, answer = beliefs.max(1), beliefs.argmax(1)
+    ece = 0.0
+    for m in range(15):
+        inside = [i for i, c in enumerate(confidence) if m / 15 < c <= (m + 1) / 15]
+        if inside:
+            ece += (
+                len(inside) / len(labels) * abs(np.mean(answer[inside] == labels[inside]) - confidence[inside].mean())
+            )
+    return {
+        "accuracy": accuracy_score(labels, answer),
+        "nll": log_loss(labels, beliefs / beliefs.sum(1, keepdims=True), labels=[0, 1, 2]),
+        "brier": float(np.mean([((b - np.eye(3)[k]) ** 2).sum() for b, k in zip(beliefs, labels, strict=True)])),
+        "ece": float(ece),
+        "mean_steps": float(steps.mean()),
+    }
+
+
+def test_the_numbers_are_those_of_the_saved_predictions(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    systems = ["supervised", "ric", "supervised-temperature"]
+    main(["compare", str(data), "--methods", *systems, "--seeds", "3", "--jobs", "1", *QUICK])
+    shown = capsys.readouterr().out
+    assert "too few" in shown
+    with Path("comparison-blobs/comparison.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    labels = dict(zip(systems, dict.fromkeys(row["system"] for row in rows), strict=True))
+    for system, label in labels.items():
+        found = [recompute(path) for path in sorted(Path("runs").glob(f"blobs-{system}-seed*"))]
+        assert len(found) == 3
+        for row in (row for row in rows if row["system"] == label and row["metric"] in found[0]):
+            values = np.array([entry[row["metric"]] for entry in found])
+            assert float(row["mean"]) == pytest.approx(values.mean(), abs=2e-6), row
+            half = stats.t.ppf(0.975, 2) * values.std(ddof=1) / math.sqrt(3)
+            assert float(row["half_width"]) == pytest.approx(half, abs=1e-5), row
+    first, second = ([recompute(p) for p in sorted(Path("runs").glob(f"blobs-{s}-seed*"))] for s in systems[:2])
+    nll = next(row for row in rows if row["system"] == labels["ric"] and row["metric"] == "nll")
+    differences = [b["nll"] - a["nll"] for a, b in zip(first, second, strict=True)]
+    assert float(nll["difference"]) == pytest.approx(np.mean(differences), abs=2e-6)
+    assert float(nll["p_value"]) == pytest.approx(stats.ttest_1samp(differences, 0).pvalue, abs=1e-4)
+    for name in ("comparison.md", "comparison.tex", "report.html"):
+        assert (Path("comparison-blobs") / name).stat().st_size > 500
+
+
+def test_a_second_call_repeats_nothing(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call = ["compare", str(data), "--methods", "supervised", "--seeds", "1", "--jobs", "1", *QUICK]
+    main(call)
+    made = (Path("runs") / "blobs-supervised-seed0" / "evaluation.json").stat().st_mtime_ns
+    assert "1 runs to make" in capsys.readouterr().err
+    main(call)
+    assert "runs to make" not in capsys.readouterr().err
+    assert (Path("runs") / "blobs-supervised-seed0" / "evaluation.json").stat().st_mtime_ns == made
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--methods", "rick"], "did you mean ric"),
+        (["--seeds", "0"], "--seeds 0"),
+        (["--jobs", "0"], "--jobs 0"),
+        (["--set", "epoch=3"], "'epoch=3' is no setting"),
+        (["--set", "epochs=0"], "--epochs 0"),
+        (["--methods", "supervised", "--reference", "ric"], "--reference ric is not among"),
+        (["nowhere.npz"], "nowhere.npz"),
+    ],
+)
+def test_what_cannot_be_compared_is_said_in_a_sentence(
+    data: Path, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = [] if flags[0].endswith(".npz") else [str(data)]
+    with pytest.raises(SystemExit) as end:
+        main(["compare", *where, *flags])
+    assert end.value.code == 2
+    words = capsys.readouterr().err
+    assert message in words
+    assert "Traceback" not in words
+
+
+def test_the_names_of_all_systems_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["compare", "--list"])
+    assert {"ric", "act", "logitnorm"} <= set(capsys.readouterr().out.split())

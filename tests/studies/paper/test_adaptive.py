@@ -1,0 +1,101 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ricnet.errors import RicnetError
+from ricnet.report.predictions import Predictions, read_predictions
+from ricnet.studies.paper import RECIPES
+from ricnet.studies.paper.adaptive import split_by_difficulty
+from ricnet.studies.paper.rows import floats, pick
+from ricnet.studies.scales import SCALES, Scale
+
+from .conftest import MakeRuns, draw, record, texts_of
+
+FIG5 = RECIPES["fig5"]
+
+
+def answers(scores: list[list[float]], halt: list[int]) -> Predictions:
+    grid = np.array(scores, dtype=np.float32)
+    n = grid.shape[1]
+    return Predictions(
+        labels=np.zeros(n, dtype=np.int64),
+        log_beliefs=np.full((n, 10), -np.log(10), dtype=np.float32),
+        halt_step=np.array(halt),
+        cell_evaluations=np.array(halt),
+        step_scores=grid,
+        step_confidence=np.exp(grid),
+        step_correct=grid > -1,
+        step_entropy=-grid,
+    )
+
+
+def test_difficulty_is_the_score_at_the_halt_averaged_over_seeds() -> None:
+    first = answers([[-1, -2, -3], [-9, -9, -9]], [1, 1, 1])  # what comes after the halt does not count
+    second = answers([[-9, -9, -9], [-6, -2, -0.5]], [2, 2, 2])
+    parts = split_by_difficulty([first, second])  # means −3.5, −2, −1.75
+    assert {name: part.tolist() for name, part in parts.items()} == {"easy": [2], "intermediate": [1], "hard": [0]}
+
+
+def test_returns_by_hand(scale: Scale, make_runs: MakeRuns) -> None:
+    runs = make_runs(FIG5.cells(scale))
+    (cell,) = FIG5.cells(scale)
+    rows = FIG5.tabulate(scale, runs)
+    every = [read_predictions(run.path) for run in runs[cell]]
+    final = np.mean([own.log_beliefs[np.arange(90), own.labels] for own in every], axis=0)
+    hard = np.argsort(final)[:30]
+    expected = [np.mean([1 + own.step_scores[t, hard].mean() / np.log(10) for own in every]) for t in range(20)]
+    curve = pick(rows, quantity="return", difficulty="hard")
+    np.testing.assert_allclose(floats(curve, "mean"), [0, *expected], rtol=1e-6)
+    assert floats(curve, "step").tolist() == list(range(21))
+    (halt,) = pick(rows, quantity="halt of part", difficulty="hard")
+    assert halt["mean"] == pytest.approx(np.mean([own.halt_step[hard].mean() for own in every]))
+    (mean_halt,) = pick(rows, quantity="halt")
+    assert mean_halt["mean"] == pytest.approx(np.mean([run.test["mean_steps"] for run in runs[cell]]))
+
+
+def test_halting_in_shares_of_each_outcome(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> None:
+    runs = make_runs(FIG5.cells(scale))
+    (cell,) = FIG5.cells(scale)
+    spotless = {**runs[cell][0].test, "halting": [{"step": t, "correct": 1, "wrong": 0} for t in range(1, 21)]}
+    runs[cell][0] = replace(runs[cell][0], evaluation={"test": spotless})
+    rows = pick(FIG5.tabulate(scale, runs), quantity="halting")
+    for outcome, seeds in (("right", 3), ("wrong", 2)):
+        own = pick(rows, outcome=outcome)
+        assert floats(own, "mean").sum() == pytest.approx(1)
+        assert {row["n"] for row in own} == {seeds}
+    figure = draw(FIG5, scale, runs, tmp_path)
+    right, wrong = figure.axes[1].containers
+    assert sum(bar.get_height() for bar in right) == pytest.approx(100)
+    assert sum(bar.get_height() for bar in wrong) == pytest.approx(-100)
+    lines = [line.get_xdata()[0] for line in figure.axes[2].lines if line.get_linestyle() == ":"]
+    assert lines == [pytest.approx(np.mean([run.test["mean_steps"] for run in runs[cell]]))]
+    assert "3 seeds, test n = 90" in texts_of(figure)
+
+
+def test_one_seed(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> None:
+    assert "A single seed has no interval" in texts_of(
+        draw(FIG5, scale, make_runs(FIG5.cells(scale), only=1), tmp_path)
+    )
+
+
+def test_other_test_examples_are_refused(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> None:
+    runs = make_runs(FIG5.cells(scale))
+    (found,) = runs.values()
+    stored = dict(np.load(found[1].path / "predictions.npz"))
+    np.savez(found[1].path / "predictions.npz", **(stored | {"test_labels": stored["test_labels"][::-1]}))
+    with pytest.raises(RicnetError, match="other test examples"):
+        FIG5.tabulate(scale, runs)
+
+
+def test_data_that_is_not_here(tmp_path: Path) -> None:
+    text = texts_of(draw(FIG5, SCALES["small"], {}, tmp_path)).replace("\n", " ")
+    assert text.count("missing: imagewoof is not here") == 4
+
+
+def test_a_run_without_predictions_is_named(scale: Scale, tmp_path: Path) -> None:
+    run = record(tmp_path / "old")
+    (run.path / "predictions.npz").unlink()
+    with pytest.raises(RicnetError, match=r"old has no predictions\.npz"):
+        FIG5.tabulate(scale, {FIG5.cells(scale)[0]: [run]})

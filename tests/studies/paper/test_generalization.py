@@ -1,0 +1,46 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ricnet.studies.paper import RECIPES
+from ricnet.studies.paper.generalization import generalization_rows
+from ricnet.studies.paper.rows import pick
+from ricnet.studies.scales import Scale
+
+from .conftest import MakeRuns, draw, record, with_curve
+
+
+def test_epochs_are_compared_at_equal_training_accuracy(tmp_path: Path) -> None:
+    first, second = (record(tmp_path / str(seed), seed=seed, epochs=3) for seed in (0, 1))
+    first = with_curve(
+        with_curve(first, "train_eval", "accuracy", [0.5, 0.91, 0.919]), "val", "accuracy", [0.4, 0.8, 0.9]
+    )
+    second = with_curve(
+        with_curve(second, "train_eval", "accuracy", [0.7, 0.905, 1.0]), "val", "accuracy", [0.6, 0.75, 0.95]
+    )
+    rows = generalization_rows([first, second])
+    levels = {round(float(row["train"] or 0), 4): row for row in pick(rows, quantity="level")}
+    assert list(levels) == [0.5, 0.7, 0.9113, 1.0]
+    middle = levels[0.9113]  # two epochs of the first seed, one of the second
+    assert middle["mean"] == pytest.approx((0.85 + 0.75) / 2)
+    assert middle["half_width"] == pytest.approx(12.7062 * 0.05, rel=1e-5)
+    assert (levels[1.0]["mean"], levels[1.0]["n"], levels[1.0]["half_width"]) == (0.95, 1, None)
+    points = pick(rows, quantity="epoch")
+    assert [(row["epoch"], row["train"], row["mean"]) for row in points[:1]] == [
+        (1, pytest.approx(0.6), pytest.approx(0.5))
+    ]
+
+
+def test_a_shorter_run_leaves_no_wrong_levels(tmp_path: Path) -> None:
+    rows = generalization_rows([record(tmp_path / "a", epochs=6), record(tmp_path / "b", seed=1, epochs=3)])
+    assert all(np.isfinite(float(row["train"] or 0)) for row in rows)
+    assert [row["n"] for row in pick(rows, quantity="epoch")] == [2, 2, 2, 1, 1, 1]
+
+
+def test_three_panels(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> None:
+    recipe = RECIPES["fig6"]
+    figure = draw(recipe, scale, make_runs(recipe.cells(scale)), tmp_path)
+    titles = [ax.get_title(loc="left") for ax in figure.axes]
+    assert titles == ["(a) digits", "(b) digits, 9 % flipped", "(c) digits, 40 % flipped"]
+    assert all(len(ax.lines) == 3 for ax in figure.axes)  # SL, RIC and the diagonal

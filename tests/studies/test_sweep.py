@@ -1,0 +1,114 @@
+from pathlib import Path
+
+import optuna
+import pytest
+from rich.console import Console
+
+from ricnet.data import load
+from ricnet.errors import RicnetError
+from ricnet.methods import METHODS
+from ricnet.studies import sweep as sweeping
+from ricnet.studies.sweep import Choice, Range, Sweep, default_space, finished, open_study, parse_space, search
+from ricnet.training.api import configure
+from ricnet.training.interruption import Interrupted
+
+QUIET = Console(quiet=True)
+
+
+@pytest.fixture(autouse=True)
+def silent() -> None:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+@pytest.fixture
+def sweep(data: Path, tmp_path: Path) -> Sweep:
+    dataset = load(data)
+    base = configure(dataset, "supervised", "fast", epochs=3, batch_size=32, width=0.1)
+    space = parse_space(["lr=1e-4..1e-1:log", "activation=relu,silu", "batch_size=16..48"], "supervised")
+    return Sweep(dataset, base, space, "nll", tmp_path / "runs", "cpu")
+
+
+def open_at(folder: Path) -> optuna.Study:
+    return open_study("test", f"sqlite:///{folder / 'sweep.db'}", "nll", epochs=3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_default_space_of_every_method_can_be_read(method: str) -> None:
+    assert {"lr", "weight_decay"} < parse_space(default_space(method), method).keys()
+
+
+def test_ranges_and_choices_are_told_apart() -> None:
+    space = parse_space(["lr=1e-4..1e-2:log", "rollouts=1..4", "horizon=5,20", "gamma=0.5..0.9"], "ric")
+    assert space["lr"] == Range(1e-4, 1e-2, whole=False, log=True)
+    assert space["rollouts"] == Range(1.0, 4.0, whole=True, log=False)
+    assert space["horizon"] == Choice((5, 20))
+    assert space["gamma"] == Range(0.5, 0.9, whole=False, log=False)
+
+
+@pytest.mark.parametrize(
+    "text", ["lr=high..low", "lr=2..1", "lr=0..1:log", "speed=1..2", "optimizer=adam..sgd", "optimizer=adam,lion", "lr"]
+)
+def test_a_space_that_makes_no_sense_is_refused(text: str) -> None:
+    with pytest.raises(RicnetError, match="--space"):
+        parse_space([text], "ric")
+
+
+def test_a_sweep_tries_settings_and_remembers_the_best(sweep: Sweep, tmp_path: Path) -> None:
+    study = open_at(tmp_path)
+    search(study, sweep, 3, QUIET)
+    assert finished(study) == 3
+    best = study.best_trial
+    config = sweep.config(best.params)
+    assert config.optimization.lr == best.params["lr"]
+    assert config.optimization.epochs == 3
+    assert config.network.activation == best.params["activation"]
+    assert best.value == min(trial.value for trial in study.trials if trial.value is not None)
+    again = open_at(tmp_path)
+    search(again, sweep, 3, QUIET)
+    assert len(again.trials) == 3  # nothing left to do
+    search(again, sweep, 4, QUIET)
+    assert len(again.trials) == 4
+
+
+def test_an_interrupted_trial_is_taken_up_again_where_it_stopped(
+    sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, run, seen = open_at(tmp_path), sweeping.run, []
+
+    def interrupted(config, dataset, folder, device, **options):
+        def watch(line):
+            raise Interrupted("stopped")
+
+        seen.append(config)
+        return run(config, dataset, folder, device, **(options | {"watch": watch}))
+
+    monkeypatch.setattr(sweeping, "run", interrupted)
+    with pytest.raises(Interrupted):
+        search(study, sweep, 1, QUIET)
+    assert finished(study) == 0
+    monkeypatch.setattr(sweeping, "run", run)
+    search(open_at(tmp_path), sweep, 1, QUIET)
+    done = open_at(tmp_path).best_trial
+    assert sweep.config(done.params) == seen[0]
+    assert done.user_attrs["folder"] == "trial-0000"
+
+
+def test_a_diverging_trial_fails_alone(sweep: Sweep, tmp_path: Path) -> None:
+    study = open_at(tmp_path)
+    wild = Sweep(**{**vars(sweep), "space": parse_space(["lr=1e29..1e30", "optimizer=sgd", "clip=none"], "supervised")})
+    search(study, wild, 2, QUIET)
+    assert {trial.state.name for trial in study.trials} == {"FAIL"}
+    assert finished(study) == 2
+
+
+def test_a_trial_that_falls_behind_is_given_up(sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optuna.Trial, "should_prune", lambda self: self.number == 1)
+    study = open_at(tmp_path)
+    search(study, sweep, 2, QUIET)
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE", "PRUNED"]
+    assert len(study.trials[1].intermediate_values) == 1
+
+
+def test_a_storage_that_cannot_be_opened_is_named() -> None:
+    with pytest.raises(RicnetError, match="--storage nothing:///x cannot be opened"):
+        open_study("test", "nothing:///x", "nll", 3)

@@ -1,0 +1,48 @@
+import pytest
+
+from ricnet.errors import RicnetError
+from ricnet.studies.systems import CAP, SYSTEMS, find_system, settings_of
+from ricnet.training.conclusion import AFTER_TRAINING
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_every_system_changes_settings_that_its_method_has(name: str) -> None:
+    system, hints = SYSTEMS[name], settings_of(SYSTEMS[name].method)
+    assert {*system.changes, *system.after} <= hints.keys()
+    assert set(system.after) <= set(AFTER_TRAINING)
+    assert not set(system.changes) & set(AFTER_TRAINING)
+
+
+def test_settings_of_its_own_are_read_by_their_type() -> None:
+    system = find_system("ric-ppo:gamma=0.9,rollouts=2,normalize-advantages=false,readout=mu,log_ratio_clamp=none")
+    assert system.method == "ric"
+    assert system.changes == {
+        "objective": "ppo",
+        "gamma": 0.9,
+        "rollouts": 2,
+        "normalize_advantages": False,
+        "log_ratio_clamp": None,
+    }
+    assert system.after == {"readout": "mu"}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("rick", "did you mean ric"),
+        ("ric:gama=0.9", "'gama=0.9' is no setting of ric"),
+        ("ric:gamma", "'gamma' is no setting of ric"),
+        ("ric:gamma=high", "gamma cannot be high"),
+        ("supervised:rollouts=2", "no setting of supervised"),
+        ("ric:rollouts=2.5", "rollouts cannot be 2.5"),
+        ("ric:objective=a2c", "objective cannot be a2c"),
+    ],
+)
+def test_what_cannot_be_understood_is_named(name: str, message: str) -> None:
+    with pytest.raises(RicnetError, match=message):
+        find_system(name)
+
+
+def test_the_cap_is_that_of_the_papers_dirichlet_mean() -> None:
+    """(c + ε)/(c + Kε) with c = 10, ε = 0.01, K = 10."""
+    assert pytest.approx(10.01 / 10.1) == 1 - CAP + CAP / 10

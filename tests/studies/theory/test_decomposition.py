@@ -1,0 +1,66 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from ricnet.core.mdp import log_scores
+from ricnet.core.simplex import Dirichlet
+from ricnet.nets.refiner import RecurrentClassifier
+from ricnet.studies.theory import decomposition, known_truth
+from ricnet.studies.theory.finding import Finding
+
+pytestmark = pytest.mark.usefixtures("_undrawn")
+
+
+@pytest.fixture(scope="module")
+def agent() -> RecurrentClassifier:
+    return known_truth.train_agent(decomposition.METHOD, known_truth.CONDITIONALS, updates=20)
+
+
+@pytest.fixture(autouse=True)
+def _trained_once(agent: RecurrentClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_truth, "train_agent", lambda *_: agent)
+
+
+def examine() -> Finding:
+    return decomposition.examine(updates=20, rollouts=500)
+
+
+def test_holds() -> None:
+    finding = examine()
+    assert finding.passed
+    assert {row["stage"] for row in finding.rows} == {"before training", "after 20 updates"}
+    for row in finding.rows:
+        assert row["ceiling"] + row["bias"] + row["variance"] == pytest.approx(row["sum"])
+        assert abs(row["sampled"] - row["sum"]) < 4 * row["standard_error"]
+    unknown = [row for row in finding.rows if row["context"] == 3]
+    assert all(row["ceiling"] == pytest.approx(-math.log(4)) for row in unknown)
+
+
+def test_leaves_the_random_state_alone_and_repeats() -> None:
+    before = torch.get_rng_state()
+    assert examine().rows == examine().rows
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def without_the_total(self: Dirichlet, labels: Tensor) -> Tensor:
+    return log_scores(self.alpha, labels).digamma()
+
+
+def none(self: Dirichlet, labels: Tensor) -> Tensor:
+    return torch.zeros_like(self.total)
+
+
+@pytest.mark.parametrize(("name", "broken"), [("expected_log_score", without_the_total), ("variance_penalty", none)])
+def test_fails_with_a_broken_formula(name: str, broken: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Dirichlet, name, broken)
+    assert not examine().passed
+
+
+def test_fails_with_the_divergence_the_wrong_way_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reversed_divergence(truth: Tensor, log_beliefs: Tensor) -> Tensor:
+        return (log_beliefs.exp() * (log_beliefs - truth.log())).sum(-1)
+
+    monkeypatch.setattr(known_truth, "divergence", reversed_divergence)
+    assert not examine().passed
