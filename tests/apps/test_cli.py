@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -120,3 +121,17 @@ def test_data_list(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     main(["data", "check", "digits"])
     assert "train: 1,213 rows" in capsys.readouterr().out
     assert "ric data get cifar10" in refused(capsys, "train", "cifar10", "--data-dir", tmp_path)
+
+
+def test_a_run_is_repeated_from_its_configuration(
+    digits_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored, again = digits_run / "config.json", tmp_path / "again"
+    main(["train", "--config", str(stored), "--out", str(again), "--device", "cpu"])
+    assert json.loads((again / "config.json").read_text())["config"] == json.loads(stored.read_text())["config"]
+    assert (again / "model.safetensors").read_bytes() == (digits_run / "model.safetensors").read_bytes()
+    out = tmp_path / "other"
+    main(["train", "--config", str(stored), "--out", str(out), "--seed", "5", "--epochs", "1", "--device", "cpu"])
+    config = json.loads((out / "config.json").read_text())["config"]
+    assert (config["seed"], config["optimization"]["epochs"], config["method"]["horizon"]) == (5, 1, 4)
+    assert "nowhere.json cannot be read" in refused(capsys, "train", "--config", "nowhere.json")

@@ -1,3 +1,6 @@
+from dataclasses import replace
+from pathlib import Path
+
 from ricnet.report.groups import RunGroup
 from ricnet.report.runs import read_run
 from ricnet.report.systems import command, systems_html
@@ -6,8 +9,8 @@ from .conftest import MakeRun
 
 
 def test_the_command_is_safe_to_paste(make_run: MakeRun) -> None:
-    run = read_run(make_run(data="my photos; rm x", seed=3))
-    assert command(run) == "ric train 'my photos; rm x' --method ric --preset fast --encoder conv --seed 3"
+    run = replace(read_run(make_run()), path=Path("my runs; rm x/a"))
+    assert command(run) == "ric train --config 'my runs; rm x/a/config.json' --out a-again"
 
 
 def test_seeds_are_rows_and_settings_are_said_once(systems: list[RunGroup]) -> None:
@@ -15,7 +18,7 @@ def test_seeds_are_rows_and_settings_are_said_once(systems: list[RunGroup]) -> N
     assert html.count("<details") == 3
     assert html.count("<dt>batch_size</dt>") == 3
     assert "<dt>seed</dt>" not in html
-    assert html.count("The other seeds are 1 and 2.") == 3
+    assert html.count("Add --seed for the others, 1 and 2.") == 3
     assert "digits, 3 seeds of about 61 s on a CPU" in html
     for run in systems[0].runs:
         assert f"<td>{100 * run.test['accuracy']:.2f} %</td>" in html
@@ -25,4 +28,4 @@ def test_one_run_stands_open(systems: list[RunGroup]) -> None:
     html = systems_html([RunGroup("RIC", systems[0].runs[:1])])
     assert '<details class="system" open>' in html
     assert "<dt>seed</dt><dd>0</dd>" in html
-    assert "other seeds" not in html
+    assert "the others" not in html

@@ -19,9 +19,10 @@ from ricnet.data import Dataset
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS, Supervised
 from ricnet.training.api import configure, run
+from ricnet.training.classifier import autocast_dtype
 from ricnet.training.interruption import Interrupted, StopRequest
 from ricnet.training.run_folder import RunFolder
-from ricnet.training.trainer import Trainer, autocast_dtype
+from ricnet.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 SHORT = {"epochs": 4, "batch_size": 16, "width": 0.1}

@@ -71,16 +71,10 @@ def _seed_texts(run: RunRecord) -> list[str]:
 
 def _command_note(group: RunGroup) -> str:
     others = listing([str(seed) for seed in group.seeds[1:]]) if len(group.runs) > 1 else ""
-    note = (
-        "This command repeats the run where every other setting is the preset’s; the run’s config.json holds them all."
-    )
-    return f"{note} The other seeds are {others}." if others else note
+    note = "This command repeats the run: config.json holds every setting."
+    return f"{note} Add --seed for the others, {others}." if others else note
 
 
 def command(run: RunRecord) -> str:
     """What to type to repeat the run."""
-    flags = {"--method": run.config["method"]["name"]}
-    settings = {key.rpartition(".")[2]: value for key, value in flatten(run.config).items()}
-    flags |= {f"--{key}": settings.get(key) for key in ("preset", "encoder", "target", "seed")}
-    given = [part for flag, value in flags.items() if value is not None for part in (flag, str(value))]
-    return shlex.join(["ric", "train", run.data_name, *given])
+    return shlex.join(["ric", "train", "--config", str(run.path / "config.json"), "--out", f"{run.path.name}-again"])

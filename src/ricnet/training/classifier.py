@@ -56,6 +56,15 @@ def build_model(
     return config.method.build(backbone, classes), backbone
 
 
+def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
+    if precision == "float32":
+        return None
+    supported = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    if precision == "bf16" and device.type == "cuda" and not supported:
+        raise RicnetError("--precision bf16 is not supported by this GPU; use float32.")
+    return torch.bfloat16 if supported or precision == "bf16" else None
+
+
 def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None) -> Classifier:
     """Read a run folder. A model that was trained with your own encoder needs that module again."""
     folder = Path(run)
@@ -67,7 +76,8 @@ def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None)
         raise RicnetError(f"{folder / 'config.json'} does not say what the data was; train the model again.") from error
     if config.network.encoder == "custom" and encoder is None:
         raise RicnetError(f"{folder} was trained with your own encoder; pass the module: load(run, encoder=...).")
-    model, _ = build_model(config, input_shape, len(class_names), encoder)
+    model, backbone = build_model(config, input_shape, len(class_names), encoder)
+    backbone.autocast = autocast_dtype(config.optimization.precision, torch.device(device))
     _load_weights(model, folder / "model.safetensors")
     temperature = _read_temperature(folder / "calibration.json") if config.calibration == "temperature" else 1.0
     return Classifier(config, config.method, model.to(device).eval(), input_shape, class_names, temperature)

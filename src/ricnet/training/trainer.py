@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ricnet.data import Augmentation, Dataset, Split, augment, epoch_order
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import observe, summarize
-from ricnet.training.classifier import build_model
+from ricnet.training.classifier import autocast_dtype, build_model
 from ricnet.training.conclusion import conclude
 from ricnet.training.config import Config
 from ricnet.training.graph import GraphedStep
@@ -269,12 +269,3 @@ class Trainer:
         evaluation = conclude(self.config, self.model, self.dataset, self.folder, course)
         self.folder.state.unlink(missing_ok=True)
         return evaluation
-
-
-def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
-    if precision == "float32":
-        return None
-    supported = device.type == "cuda" and torch.cuda.is_bf16_supported()
-    if precision == "bf16" and device.type == "cuda" and not supported:
-        raise RicnetError("--precision bf16 is not supported by this GPU; use float32.")
-    return torch.bfloat16 if supported or precision == "bf16" else None

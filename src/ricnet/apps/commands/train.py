@@ -26,6 +26,7 @@ from ricnet.report.tables import comparison_table
 from ricnet.training.api import default_folder, facts, pick_device, run
 from ricnet.training.classifier import read_config
 from ricnet.training.config import Config, Optimization, from_json
+from ricnet.training.files import read_json
 from ricnet.training.interruption import Interrupted
 from ricnet.training.presets import TYPICAL, preset
 from ricnet.training.run_folder import RunFolder
@@ -45,6 +46,8 @@ class Train(Generic[Hyper]):
     """ric (the paper), supervised (cross-entropy in one pass), anytime, act or pondernet."""
     preset: Literal["fast", "paper"] = "fast"
     """fast: minutes on a GPU; paper: the paper's own settings, 2000 epochs."""
+    config: Path | None = None
+    """Take all settings from the config.json of another run; flags given beside it win."""
     seed: int = 0
     """Fixes initial weights, order of the data, augmentation and exploration. Splits do not depend on it."""
     out: Path | None = None
@@ -113,14 +116,17 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _preset_for(arguments: Sequence[str], known: Any) -> Config:
-    """The method decides which flags there are, so it is read first."""
+    """The method decides which flags there are, so it is read first; a configuration decides everything."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     first.add_argument("--method", default="ric")
     first.add_argument("--preset", default="fast")
+    first.add_argument("--config", type=Path)
     try:
         chosen, _ = first.parse_known_args(list(arguments))
     except argparse.ArgumentError as error:
         raise RicnetError(f"{error}; see ric train --help.") from None
+    if chosen.config is not None:
+        return from_json(read_json(chosen.config).get("config"), str(chosen.config))
     return preset(chosen.preset, chosen.method, known)
 
 
@@ -129,6 +135,7 @@ def _parse(arguments: Sequence[str], config: Config) -> Train[Any]:
     default = Train(
         data=config.data,
         method=config.method.name,
+        config=None,
         preset=config.preset,  # type: ignore[arg-type]
         seed=config.seed,
         resolution=config.resolution,

@@ -21,8 +21,7 @@ ABLATIONS = ("ric", "anytime", "ric-expected", "ric-ppo", "ric-logistic-normal",
 SETTINGS = (
     "ric:updates_per_snapshot=1",
     "ric:updates_per_snapshot=none",  # the paper's five passes
-    *("ric:rollouts=1", "ric:rollouts=8"),
-    *("ric:horizon=5", "ric:horizon=40"),
+    *("ric:rollouts=1", "ric:horizon=5"),
     *("ric:gamma=0.5", "ric:gamma=0.95"),
     *("ric:c_max=3", "ric:c_max=100"),
 )
