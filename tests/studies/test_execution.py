@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -79,10 +80,10 @@ def test_an_interrupted_run_goes_on(ask, tmp_path: Path, monkeypatch: pytest.Mon
     assert (finished.path / "model.safetensors").read_bytes() == (whole.path / "model.safetensors").read_bytes()
 
 
-def start_long_comparison(data: Path, folder: Path) -> subprocess.Popen[str]:
-    """Two runs that would last for hours, side by side; returns when both have begun."""
+def start_long_comparison(data: Path, folder: Path, seeds: int) -> subprocess.Popen[str]:
+    """Runs that would last for hours, two at once; returns when two have begun."""
     settings = ["--set", "epochs=100000", "batch_size=32", "width=0.1"]
-    command = [sys.executable, "-m", "ricnet", "compare", str(data), "--methods", "supervised", "--seeds", "2"]
+    command = [sys.executable, "-m", "ricnet", "compare", str(data), "--methods", "supervised", "--seeds", str(seeds)]
     process = subprocess.Popen(
         [*command, "--jobs", "2", "--runs", str(folder / "runs"), *settings],
         cwd=folder,
@@ -90,33 +91,61 @@ def start_long_comparison(data: Path, folder: Path) -> subprocess.Popen[str]:
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    await_files(folder, "metrics.jsonl")
+    until(lambda: len(list((folder / "runs").glob("*/metrics.jsonl"))) >= 2)
     return process
 
 
-def await_files(folder: Path, name: str) -> None:
-    deadline = time.monotonic() + 60
-    while len(found := list((folder / "runs").glob(f"*/{name}"))) < 2:
-        assert time.monotonic() < deadline, f"only {found} after a minute"
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"still waiting after {seconds:.0f} s"
         time.sleep(0.2)
 
 
-def test_ctrl_c_stops_all_workers_politely(data: Path, tmp_path: Path) -> None:
-    """As in a terminal: the signal reaches the command, every worker saves its state, and no traceback is shown."""
-    process = start_long_comparison(data, tmp_path)
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [int(pid) for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
+
+
+def test_ctrl_c_stops_all_workers_politely_and_begins_nothing_more(data: Path, tmp_path: Path) -> None:
+    """As in a terminal: every worker saves its state, runs that wait in the queue are left, no traceback is shown."""
+    process = start_long_comparison(data, tmp_path, seeds=6)
     process.send_signal(signal.SIGINT)
     _, words = process.communicate(timeout=60)
     assert process.returncode == 2, words
     assert "nothing is lost" in words
     assert "Traceback" not in words
+    begun = sorted(path.parent.name for path in (tmp_path / "runs").glob("*/config.json"))
+    assert begun == ["blobs-supervised-seed0", "blobs-supervised-seed1"]
     assert len(list((tmp_path / "runs").glob("*/state.pt"))) == 2
     assert not list((tmp_path / "runs").glob("*/evaluation.json"))
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="tells processes by /proc")
 def test_workers_whose_parent_was_killed_save_their_state_and_stop(data: Path, tmp_path: Path) -> None:
-    process = start_long_comparison(data, tmp_path)
+    process = start_long_comparison(data, tmp_path, seeds=2)
+    workers = workers_of(process)
+    assert len(workers) == 2
     process.kill()
     process.wait(timeout=60)
-    await_files(tmp_path, "state.pt")
+    until(lambda: len(list((tmp_path / "runs").glob("*/state.pt"))) == 2, seconds=30)  # before the regular checkpoint
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
     assert process.stderr is not None
     process.stderr.close()
+
+
+def test_an_error_that_is_nobodys_mistake_stops_no_other_run(
+    ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = execution.run
+
+    def fails_for_seed_0(config, *args, **kwargs):
+        if config.seed == 0:
+            raise RuntimeError("CUDA out of memory\nwith details")
+        return run(config, *args, **kwargs)
+
+    monkeypatch.setattr(execution, "run", fails_for_seed_0)
+    cell = ask("supervised", seeds=2)
+    found = harvest([cell], Workplace(tmp_path / "runs", jobs=1), QUIET)
+    assert found.problems == ["blobs-supervised-seed0: CUDA out of memory"]
+    assert [record.config["seed"] for record in found.runs[cell]] == [1]

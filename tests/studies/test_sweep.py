@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
@@ -28,8 +29,8 @@ def sweep(data: Path, tmp_path: Path) -> Sweep:
     return Sweep(dataset, base, space, "nll", tmp_path / "runs", "cpu")
 
 
-def open_at(folder: Path) -> optuna.Study:
-    return open_study("test", f"sqlite:///{folder / 'sweep.db'}", "nll", epochs=3)
+def open_at(folder: Path, sweep: Sweep, name: str = "sweep.db") -> optuna.Study:
+    return open_study("test", f"sqlite:///{folder / name}", sweep.metric, sweep.base, sweep.space)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -46,7 +47,17 @@ def test_ranges_and_choices_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["lr=high..low", "lr=2..1", "lr=0..1:log", "speed=1..2", "optimizer=adam..sgd", "optimizer=adam,lion", "lr"]
+    "text",
+    [
+        "lr=high..low",
+        "lr=2..1",
+        "lr=0..1:log",
+        "speed=1..2",
+        "optimizer=adam..sgd",
+        "optimizer=adam,lion",
+        "lr",
+        "seed=0,1",
+    ],
 )
 def test_a_space_that_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(RicnetError, match="--space"):
@@ -54,7 +65,7 @@ def test_a_space_that_makes_no_sense_is_refused(text: str) -> None:
 
 
 def test_a_sweep_tries_settings_and_remembers_the_best(sweep: Sweep, tmp_path: Path) -> None:
-    study = open_at(tmp_path)
+    study = open_at(tmp_path, sweep)
     search(study, sweep, 3, QUIET)
     assert finished(study) == 3
     best = study.best_trial
@@ -63,7 +74,7 @@ def test_a_sweep_tries_settings_and_remembers_the_best(sweep: Sweep, tmp_path: P
     assert config.optimization.epochs == 3
     assert config.network.activation == best.params["activation"]
     assert best.value == min(trial.value for trial in study.trials if trial.value is not None)
-    again = open_at(tmp_path)
+    again = open_at(tmp_path, sweep)
     search(again, sweep, 3, QUIET)
     assert len(again.trials) == 3  # nothing left to do
     search(again, sweep, 4, QUIET)
@@ -73,7 +84,7 @@ def test_a_sweep_tries_settings_and_remembers_the_best(sweep: Sweep, tmp_path: P
 def test_an_interrupted_trial_is_taken_up_again_where_it_stopped(
     sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study, run, seen = open_at(tmp_path), sweeping.run, []
+    study, run, seen = open_at(tmp_path, sweep), sweeping.run, []
 
     def interrupted(config, dataset, folder, device, **options):
         def watch(line):
@@ -87,15 +98,15 @@ def test_an_interrupted_trial_is_taken_up_again_where_it_stopped(
         search(study, sweep, 1, QUIET)
     assert finished(study) == 0
     monkeypatch.setattr(sweeping, "run", run)
-    search(open_at(tmp_path), sweep, 1, QUIET)
-    done = open_at(tmp_path).best_trial
+    search(open_at(tmp_path, sweep), sweep, 1, QUIET)
+    done = open_at(tmp_path, sweep).best_trial
     assert sweep.config(done.params) == seen[0]
     assert done.user_attrs["folder"] == "trial-0000"
 
 
 def test_a_diverging_trial_fails_alone(sweep: Sweep, tmp_path: Path) -> None:
-    study = open_at(tmp_path)
-    wild = Sweep(**{**vars(sweep), "space": parse_space(["lr=1e29..1e30", "optimizer=sgd", "clip=none"], "supervised")})
+    wild = replace(sweep, space=parse_space(["lr=1e29..1e30", "optimizer=sgd", "clip=none"], "supervised"))
+    study = open_at(tmp_path, wild)
     search(study, wild, 2, QUIET)
     assert {trial.state.name for trial in study.trials} == {"FAIL"}
     assert finished(study) == 2
@@ -103,12 +114,37 @@ def test_a_diverging_trial_fails_alone(sweep: Sweep, tmp_path: Path) -> None:
 
 def test_a_trial_that_falls_behind_is_given_up(sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optuna.Trial, "should_prune", lambda self: self.number == 1)
-    study = open_at(tmp_path)
+    study = open_at(tmp_path, sweep)
     search(study, sweep, 2, QUIET)
     assert [trial.state.name for trial in study.trials] == ["COMPLETE", "PRUNED"]
     assert len(study.trials[1].intermediate_values) == 1
 
 
-def test_a_storage_that_cannot_be_opened_is_named() -> None:
+def test_settings_that_do_not_go_together_fail_a_trial_and_not_the_sweep(sweep: Sweep, tmp_path: Path) -> None:
+    odd = replace(sweep, space=parse_space(["objective=evidential", "label_smoothing=0.1"], "supervised"))
+    study = open_at(tmp_path, odd)
+    search(study, odd, 1, QUIET)
+    assert "label-smoothing" in study.trials[0].user_attrs["failed"]
+
+
+def test_a_new_study_does_not_take_the_old_ones_runs_for_its_own(sweep: Sweep, tmp_path: Path) -> None:
+    """The database is gone, its run folders are not: trial-0000 is taken, and holds other settings."""
+    search(open_at(tmp_path, sweep), sweep, 1, QUIET)
+    again = open_at(tmp_path, sweep, "fresh.db")
+    search(again, sweep, 1, QUIET)
+    assert again.trials[0].user_attrs["folder"] == "trial-0000-2"
+
+
+def test_a_study_about_something_else_is_refused(sweep: Sweep, tmp_path: Path) -> None:
+    open_at(tmp_path, sweep)
+    with pytest.raises(RicnetError, match="begun with another metric"):
+        open_at(tmp_path, replace(sweep, metric="accuracy"))
+    with pytest.raises(RicnetError, match="begun with another config"):
+        open_at(tmp_path, replace(sweep, base=replace(sweep.base, seed=1)))
+    with pytest.raises(RicnetError, match="begun with another space"):
+        open_at(tmp_path, replace(sweep, space={}))
+
+
+def test_a_storage_that_cannot_be_opened_is_named(sweep: Sweep) -> None:
     with pytest.raises(RicnetError, match="--storage nothing:///x cannot be opened"):
-        open_study("test", "nothing:///x", "nll", 3)
+        open_study("test", "nothing:///x", "nll", sweep.base, sweep.space)

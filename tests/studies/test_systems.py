@@ -1,7 +1,7 @@
 import pytest
 
 from ricnet.errors import RicnetError
-from ricnet.studies.systems import CAP, SYSTEMS, find_system, settings_of
+from ricnet.studies.systems import SYSTEMS, find_system, settings_of, uniform_share
 from ricnet.training.conclusion import AFTER_TRAINING
 
 
@@ -24,6 +24,8 @@ def test_settings_of_its_own_are_read_by_their_type() -> None:
         "log_ratio_clamp": None,
     }
     assert system.after == {"readout": "mu"}
+    whole = find_system("ric:c_max=3,horizon=5").changes
+    assert {name: type(value) for name, value in whole.items()} == {"c_max": float, "horizon": int}
 
 
 @pytest.mark.parametrize(
@@ -43,6 +45,10 @@ def test_what_cannot_be_understood_is_named(name: str, message: str) -> None:
         find_system(name)
 
 
-def test_the_cap_is_that_of_the_papers_dirichlet_mean() -> None:
-    """(c + ε)/(c + Kε) with c = 10, ε = 0.01, K = 10."""
-    assert pytest.approx(10.01 / 10.1) == 1 - CAP + CAP / 10
+def test_the_cap_is_that_of_rics_dirichlet_mean() -> None:
+    """(c + ε)/(c + Kε) with c = 10, ε = 0.01, K = 10; with more classes c grows as RIC's does."""
+    for classes, cap in ((10, 10.01 / 10.1), (100, 100.001 / 100.1)):
+        mix = uniform_share(classes)
+        assert 1 - mix + mix / classes == pytest.approx(cap)
+    assert find_system("confidence-cap").changes_for(10) == {"uniform_mix": uniform_share(10)}
+    assert find_system("confidence-cap:uniform_mix=0.5").changes_for(10) == {"uniform_mix": 0.5}

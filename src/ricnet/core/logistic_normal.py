@@ -25,7 +25,8 @@ class LogisticNormal:
     def around(
         cls, log_mu: Float[Tensor, "*batch classes"], concentration: Float[Tensor, "*batch"]
     ) -> "LogisticNormal":
-        """σ² = K/c, to first order the spread of log a_k under a Dirichlet of concentration c at the uniform belief."""
+        """σ² = K/c, the leading term (c ≫ K) of ψ'(c/K), a Dirichlet's spread at the uniform belief. Where c is below
+        K the Dirichlet is the wider of the two; the paper does not say how wide its own is."""
         return cls(log_mu, log_mu.shape[-1] / concentration)
 
     def sample(self) -> Float[Tensor, "*batch classes"]:

@@ -5,7 +5,7 @@ from ricnet.data.batches import augment, epoch_order
 from ricnet.data.dataset import Augmentation, Dataset, Split
 from ricnet.data.images import find_images, read_image
 from ricnet.data.inventory import check_dataset, get_dataset, list_datasets
-from ricnet.data.sources import load
+from ricnet.data.sources import load, whole_path
 from ricnet.data.splits import split_off
 
 __all__ = [
@@ -22,4 +22,5 @@ __all__ = [
     "read_image",
     "read_npz_inputs",
     "split_off",
+    "whole_path",
 ]

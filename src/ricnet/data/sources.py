@@ -40,6 +40,12 @@ def load(
     return flip_labels(dataset, label_noise)
 
 
+def whole_path(spec: str) -> str:
+    """A name as it is; a path whole, so that a run can be resumed and evaluated from anywhere."""
+    path = Path(spec).expanduser()
+    return str(path.resolve()) if spec not in SOURCES and path.exists() else spec
+
+
 def data_folder(data_dir: str | Path | None = None) -> Path:
     """The argument, else RICNET_DATA, else the user's cache folder."""
     return Path(data_dir or os.environ.get("RICNET_DATA") or pooch.os_cache("ricnet")).expanduser()

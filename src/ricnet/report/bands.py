@@ -6,10 +6,12 @@ import numpy as np
 from jaxtyping import Float, Num
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
 
 from ricnet.report.statistics import band
 
 POINTS = 200  # more are not seen, and a page of long runs would grow with them
+BAND = "_band"  # matplotlib keeps labels with an underscore out of legends
 
 
 def draw_band(
@@ -40,10 +42,22 @@ def _fill(
     """The axes make room for the band as far as the seeds reach once more: of two seeds it may be ten times that."""
     known = ~np.isnan(edges[0])
     outline = np.concatenate([np.stack([x, edges[0]], axis=1)[known], np.stack([x, edges[1]], axis=1)[known][::-1]])
-    ax.add_collection(PolyCollection([outline], facecolor=shade, alpha=0.15, linewidth=0), autolim=False)
+    area = PolyCollection([outline], facecolor=shade, alpha=0.15, linewidth=0, label=BAND)
+    ax.add_collection(area, autolim=False)
     low, high = float(np.nanmin(curves)), float(np.nanmax(curves))
     shown = np.clip(edges[:, known], 2 * low - high, 2 * high - low)
     ax.update_datalim(np.column_stack([np.tile(x[known], 2), shown.ravel()]))
+
+
+def cuts_bands(figure: Figure) -> bool:
+    """Whether a band goes on beyond the edge of its panel."""
+    return any(
+        not np.all((path.vertices[:, 1] >= ax.get_ylim()[0]) & (path.vertices[:, 1] <= ax.get_ylim()[1]))
+        for ax in figure.axes
+        for area in ax.collections
+        if area.get_label() == BAND
+        for path in area.get_paths()
+    )
 
 
 def thin(count: int) -> Num[np.ndarray, "kept"]:

@@ -13,7 +13,7 @@ import numpy as np
 from ricnet.errors import RicnetError
 from ricnet.report.groups import RunGroup
 from ricnet.report.predictions import Predictions, read_predictions
-from ricnet.report.runs import RunRecord
+from ricnet.report.runs import RunRecord, Task
 from ricnet.report.statistics import (
     Difference,
     Interval,
@@ -24,7 +24,7 @@ from ricnet.report.statistics import (
     paired_difference,
     scores,
 )
-from ricnet.report.words import listing, short
+from ricnet.report.words import TABLE, listing, short
 
 ENOUGH_SEEDS = 5
 ALPHA = 0.05
@@ -55,9 +55,6 @@ METRICS = (
     Metric("mean_steps", "Mean steps", lambda run: run.test["mean_steps"], 1),
 )
 
-Task = tuple[str, float, int]
-"""What makes systems comparable: the data, the share of flipped training labels, the size of the test set."""
-
 
 @dataclass(frozen=True)
 class System:
@@ -67,16 +64,15 @@ class System:
 
     @property
     def label(self) -> str:
-        return short(self.group.label, 40)
+        return short(self.group.label, TABLE)
 
     @property
     def task(self) -> Task:
-        run = self.group.first
-        return run.data_name, float(run.config.get("label_noise") or 0), int(run.test["n"])
+        return self.group.first.task
 
     @property
     def data(self) -> str:
-        return short(self.group.first.data_label, 32)
+        return short(self.group.first.data_label, TABLE)
 
 
 @dataclass(frozen=True)
@@ -199,11 +195,6 @@ def _find_reference(rivals: Sequence[System], name: str | None) -> System:
 
 
 def _check_seeds(group: RunGroup, reference: RunGroup) -> None:
-    for each in (group, reference):
-        twice = next((seed for seed in each.seeds if each.seeds.count(seed) > 1), None)
-        if twice is not None:
-            folders = [str(run.path) for run, seed in zip(each.runs, each.seeds, strict=True) if seed == twice]
-            raise RicnetError(f"{listing(folders)} are the same system with the same seed {twice}: name one of them.")
     if group.seeds != reference.seeds:
         raise RicnetError(
             f"{_with_seeds(group)} and {_with_seeds(reference)} cannot be paired: train the missing seeds or leave "

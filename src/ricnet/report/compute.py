@@ -10,7 +10,7 @@ from ricnet.report.bands import draw_band
 from ricnet.report.groups import RunGroup
 from ricnet.report.looks import Look, legend_below, looks
 from ricnet.report.panels import by_task, overlay_grid, task_title
-from ricnet.report.steps import mean_of, step_curves
+from ricnet.report.steps import mean_of, step_curves, steps_computed
 from ricnet.report.style import styled
 
 TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
@@ -25,7 +25,7 @@ def compute_figure(groups: Sequence[RunGroup]) -> Figure:
         for group in alike:
             _draw_system(ax, group, look[group.label])
         last = max(len(group.first.test["per_step"]) for group in alike)
-        ax.set(title=task_title(alike[0]), xlabel="evaluations of the recurrent cell", xscale="log")
+        ax.set(title=task_title(alike[0]), xlabel="steps computed", xscale="log")
         ax.xaxis.set_major_locator(FixedLocator([tick for tick in TICKS if tick < 0.8 * last] + [last]))
         ax.xaxis.set_minor_locator(NullLocator())
         ax.xaxis.set_major_formatter("{x:g}")
@@ -38,13 +38,12 @@ def compute_figure(groups: Sequence[RunGroup]) -> Figure:
 def _draw_system(ax: Axes, group: RunGroup, look: Look) -> None:
     """One pass is a point, with a faint level to compare curves with; several steps are a curve with its halt.
 
-    Made to answer after t steps, every example costs t evaluations. One that stops by itself pays for one more, which
-    tells it that it is over.
+    Made to answer after t steps, every example costs t. One that stops by its value pays for one more, which tells it
+    that it is over.
     """
     if group.first.iterative:
         draw_band(ax, *step_curves(group, "accuracy"), look.colour, look.dash, ceiling=1.0)
     else:
         ax.axhline(mean_of(group, "accuracy"), color=look.colour, linewidth=0.8, linestyle=look.dash, alpha=0.6)
-    cost = "mean_cell_evaluations" if "mean_cell_evaluations" in group.first.test else "mean_steps"
-    halt = mean_of(group, cost), mean_of(group, "accuracy")
+    halt = steps_computed(group), mean_of(group, "accuracy")
     ax.plot(*halt, look.marker, color=look.colour, markersize=5.5, markeredgecolor="white", zorder=3)

@@ -21,8 +21,9 @@ CURVES = {"accuracy": "validation accuracy", "ece": "validation ECE", "nll": "va
 
 @styled
 def training_figure(groups: Sequence[RunGroup]) -> Figure:
-    """A row of panels for each data set."""
-    look, rows = looks(groups), by_task(groups)
+    """A row of panels for each data set. Colours are those of all groups, curves of those that were trained."""
+    look, shown = looks(groups), trained(groups)
+    rows = by_task(shown)
     figure = Figure(figsize=(7.2, 2.0 * len(rows) + 0.3), layout="constrained")
     panels = figure.subplots(len(rows), len(CURVES), squeeze=False)
     for row, alike in zip(panels, rows, strict=True):
@@ -36,8 +37,13 @@ def training_figure(groups: Sequence[RunGroup]) -> Figure:
                 ax.set_ylim(bottom=0)
     for ax in panels[-1]:
         ax.set_xlabel("epoch")
-    legend_below(figure, look.values())
+    legend_below(figure, [look[group.label] for group in shown])
     return figure
+
+
+def trained(groups: Sequence[RunGroup]) -> list[RunGroup]:
+    """Those that left a record of their training; derived runs only carry that of the run whose weights they took."""
+    return [group for group in groups if group.first.derived_from is None and any(run.metrics for run in group.runs)]
 
 
 def _draw_group(ax: Axes, group: RunGroup, key: str, look: Look) -> None:

@@ -7,14 +7,15 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from ricnet.report.bands import cuts_bands
 from ricnet.report.compute import compute_figure
-from ricnet.report.curves import training_figure
+from ricnet.report.curves import trained, training_figure
 from ricnet.report.groups import RunGroup, group_seeds
 from ricnet.report.refinement import refinement_figure
 from ricnet.report.reliability import reliability_figure
 from ricnet.report.risk import risk_figure, with_predictions
 from ricnet.report.runs import RunRecord
-from ricnet.report.steps import halting_figure, mean_of, steps_figure
+from ricnet.report.steps import halting_figure, looks_ahead, mean_of, steps_figure
 from ricnet.report.style import house_style
 from ricnet.report.words import listing
 
@@ -40,7 +41,7 @@ def pictures(groups: Sequence[RunGroup]) -> list[Picture]:
     found += [_calibration(groups), *_selective(groups)]
     if any(group.first.iterative for group in groups):
         found += [_compute(groups), _steps(groups), _halting(groups)]
-    if any(run.metrics for group in groups for run in group.runs):
+    if trained(groups):
         found.append(_training(groups))
     return found
 
@@ -58,7 +59,8 @@ def _speakers(groups: Sequence[RunGroup]) -> list[RunGroup]:
 
 def _refinement(group: RunGroup) -> Picture:
     run = group.first
-    below = " Below the belief is the value V, the gain still expected: once it falls below zero, the classifier stops."
+    threshold = f"{run.halt_threshold:g}" if run.halt_threshold else "zero"
+    below = f" Below the belief is the value V, the gain still expected: once it is less than {threshold}, it stops."
     has_value = run.examples is not None and run.examples.values is not None
     return Picture(
         name="refinement-" + re.sub(r"[^a-z0-9]+", "-", group.label.lower()).strip("-"),
@@ -94,14 +96,15 @@ def _selective(groups: Sequence[RunGroup]) -> list[Picture]:
         return []
     names = listing([run.label for run in missing]) if missing else ""
     left_out = f" Left out for want of a predictions.npz: {names}; train again to include them." if missing else ""
+    figure = risk_figure(groups)
     picture = Picture(
         name="risk",
         section="selection",
-        figure=risk_figure(kept),
+        figure=figure,
         alt=f"Share of errors among the answered by share answered: {listing([group.label for group in kept])}.",
         caption="If only the surest answers are given and the rest are left to somebody else: how many of those given "
         "are wrong. At 100 % it answers everything; the lower a curve stays, the better its confidence tells right "
-        f"from wrong.{_bands(kept)}{left_out}",
+        f"from wrong.{_bands(kept, figure)}{left_out}",
     )
     return [picture]
 
@@ -112,28 +115,32 @@ def _compute(groups: Sequence[RunGroup]) -> Picture:
         for group in groups
     ]
     one_pass = " A system of one pass is a point, its level drawn on for comparison."
+    ahead = [group.label for group in groups if looks_ahead(group)]
+    one_more = f" For {listing(ahead)}, the step whose value says stop is computed too, and counted." if ahead else ""
+    figure = compute_figure(groups)
     return Picture(
         name="compute",
         section="steps",
-        figure=compute_figure(groups),
-        alt=f"Test accuracy by evaluations of the recurrent cell. By themselves they stop at: {listing(points)} steps.",
+        figure=figure,
+        alt=f"Test accuracy by steps computed. By themselves they stop at: {listing(points)} steps.",
         caption="What accuracy costs. A curve is the whole test set made to answer after 1, 2, 3 … steps; the marker "
-        "is where the system stops by itself, example by example: its mean number of evaluations, with the one that "
-        f"tells it to stop.{one_pass if not all(group.first.iterative for group in groups) else ''}{_bands(groups)}",
+        f"is where the system stops by itself, example by example: the mean number of steps it computes.{one_more}"
+        f"{one_pass if not all(group.first.iterative for group in groups) else ''}{_bands(groups, figure)}",
     )
 
 
 def _steps(groups: Sequence[RunGroup]) -> Picture:
     at_once = "" if all(group.first.iterative for group in groups) else "; grey lines are systems that answer at once"
     halts = [f"{group.label} {mean_of(group, 'mean_steps'):.1f}" for group in groups if group.first.iterative]
+    figure = steps_figure(groups)
     return Picture(
         name="steps",
         section="steps",
-        figure=steps_figure(groups),
+        figure=figure,
         alt=f"Accuracy, confidence and calibration error by refinement step. Mean halting step: {listing(halts)}.",
         caption="The whole test set, made to answer after each step: what one more step adds in accuracy and "
         "confidence, and what it does to the calibration error. The dotted line is the mean step at which the "
-        f"classifier stops by itself{at_once}.{_bands(groups)}",
+        f"classifier stops by itself{at_once}.{_bands(groups, figure)}",
     )
 
 
@@ -151,17 +158,22 @@ def _halting(groups: Sequence[RunGroup]) -> Picture:
 
 def _training(groups: Sequence[RunGroup]) -> Picture:
     one, many = "a dot marks the epoch whose weights were kept", "dots mark the epochs whose weights each seed kept"
+    shown, figure = trained(groups), training_figure(groups)
+    borrowers = [group.label for group in groups if group.first.derived_from]
+    left_out = f" Not trained, but read out of the weights of another: {listing(borrowers)}." if borrowers else ""
     return Picture(
         name="training",
         section="training",
-        figure=training_figure(groups),
-        alt=f"Validation accuracy, ECE and NLL by epoch: {listing([group.label for group in groups])}.",
-        caption=f"The validation set after every epoch; {_seeds_words(groups, many) or one}.{_bands(groups)}",
+        figure=figure,
+        alt=f"Validation accuracy, ECE and NLL by epoch: {listing([group.label for group in shown])}.",
+        caption=f"The validation set after every epoch; {_seeds_words(shown, many) or one}.{_bands(shown, figure)}"
+        f"{left_out}",
     )
 
 
-def _bands(groups: Sequence[RunGroup]) -> str:
-    return _seeds_words(groups, " Curves are means over seeds, bands their 95 % Student-t intervals.")
+def _bands(groups: Sequence[RunGroup], figure: Figure) -> str:
+    cut = " A band that reaches the edge of its panel goes on beyond it." if cuts_bands(figure) else ""
+    return _seeds_words(groups, f" Curves are means over seeds, bands their 95 % Student-t intervals.{cut}")
 
 
 def _seeds_words(groups: Sequence[RunGroup], words: str) -> str:

@@ -23,9 +23,10 @@ from ricnet.report.comparison import (
     ranking,
     tasks,
 )
+from ricnet.report.groups import repeats_note
 from ricnet.report.statistics import BINS, RESAMPLES, Interval
 from ricnet.report.tables import Cell
-from ricnet.report.words import listing, number
+from ricnet.report.words import listing, markdown_safe, number
 
 Value = str | int | float | None
 
@@ -58,29 +59,39 @@ def contrasts_grid(comparison: Comparison) -> Grid:
 
 def caption(comparison: Comparison) -> str:
     """What one must know to read the means."""
-    sizes = listing([f"{rivals[0].data}, n = {rivals[0].task[2]:,}" for rivals in tasks(comparison)])
+    sizes = listing([f"{rivals[0].data}, n = {rivals[0].task.n:,}" for rivals in tasks(comparison)])
     several = any(len(system.group.runs) > 1 for system in comparison.systems)
     interval = "Mean ± half-width of the 95 % Student-t interval over seeds. " if several else "One seed each. "
     bold = any(cell.best for row in systems_grid(comparison).rows for cell in row)
     references = listing(list(dict.fromkeys(contrast.reference.label for contrast in comparison.contrasts)) or [""])
     meaning = f" Bold: better than {references} by the verdict on the difference." if bold else ""
-    return f"{interval}Test examples: {sizes}. ECE with {BINS} bins of equal width.{meaning}"
+    text = f"{interval}Test examples: {sizes}. ECE with {BINS} bins of equal width.{meaning}"
+    return f"{text} {repeats_note([system.group for system in comparison.systems])}".strip()
 
 
 def contrasts_caption(comparison: Comparison) -> str:
     """What one must know to read the differences."""
-    seeds = (
-        "± is the 95 % Student-t interval of the differences seed by seed: what other seeds would give on these test "
-        f"examples. p is of the two-sided t test, corrected by Holm for {_count(comparison.tests)}; the intervals are "
-        "not corrected."
-    )
+    several = any(contrast.seeds.n > 1 for contrast in comparison.contrasts)
     return (
-        f"Differences are paired. {seeds if comparison.tests else 'One seed says nothing about other seeds.'} "
+        f"Differences are paired. {_seeds_words(comparison) if several else 'One seed says nothing about other seeds.'} "
         f"Bootstrap is the 95 % percentile interval over test examples ({RESAMPLES:,} resamples, the same for both "
         "systems and all seeds): what other examples would give these trained networks. Better or worse is said from "
         f"{ENOUGH_SEEDS} seeds on, and only where both agree: p below {ALPHA} and a bootstrap interval on the same "
         "side of 0. An ECE measured on finitely many examples is too large, most where it is small, so differences of "
         "ECE tend to be understated."
+    )
+
+
+def _seeds_words(comparison: Comparison) -> str:
+    tested = (
+        f" p is of the two-sided t test, corrected by Holm for {_count(comparison.tests)}; the intervals are not "
+        "corrected."
+    )
+    untested = any(contrast.seeds.n > 1 and contrast.seeds.p_value is None for contrast in comparison.contrasts)
+    no_spread = " Where all seeds differ by the same amount there is no spread to test, and no p."
+    return (
+        "± is the 95 % Student-t interval of the differences seed by seed: what other seeds would give on these test "
+        f"examples.{tested if comparison.tests else ''}{no_spread if untested else ''}"
     )
 
 
@@ -112,9 +123,9 @@ def csv_text(comparison: Comparison) -> str:
 
 
 def markdown(comparison: Comparison) -> str:
-    parts = [_markdown(systems_grid(comparison)), _plain(caption(comparison)), *map(_plain, ranking(comparison))]
+    parts = [_markdown(systems_grid(comparison)), *map(markdown_safe, [caption(comparison), *ranking(comparison)])]
     if comparison.contrasts:
-        parts += [_markdown(contrasts_grid(comparison)), _plain(contrasts_caption(comparison))]
+        parts += [_markdown(contrasts_grid(comparison)), markdown_safe(contrasts_caption(comparison))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -196,7 +207,7 @@ def _means(system: System, metric: Metric) -> dict[str, Value]:
         "data": system.data,
         "metric": metric.name,
         "seeds": " ".join(str(seed) for seed in system.group.seeds),
-        "n_test": system.task[2],
+        "n_test": system.task.n,
         "mean": _finite(interval.mean),
         "half_width": _finite(interval.half_width),
     }
@@ -223,16 +234,9 @@ def _markdown(grid: Grid) -> str:
     lines = [
         grid.titles,
         ["---:" if numeric else ":---" for numeric in grid.numeric],
-        *([f"**{_plain(cell.text)}**" if cell.best else _plain(cell.text) for cell in row] for row in grid.rows),
+        *([cell.markdown for cell in row] for row in grid.rows),
     ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _plain(text: str) -> str:
-    """Markdown's own signs, made harmless."""
-    for sign in "\\|*_`[]":
-        text = text.replace(sign, "\\" + sign)
-    return text.replace("<", "&lt;")
 
 
 def _latex(grid: Grid, caption: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ricnet.report.runs import RunRecord, distinguish
+from ricnet.report.words import TABLE, listing, short
 
 
 @dataclass(frozen=True)
@@ -12,7 +13,9 @@ class RunGroup:
     label: str
     """What tables and legends call the system; unique among the groups of one report."""
     runs: tuple[RunRecord, ...]
-    """In the order of their seeds."""
+    """In the order of their seeds, one of each."""
+    repeats: tuple[RunRecord, ...] = ()
+    """Further runs with the seed of one of these. They would count as seeds without being any, and are left out."""
 
     @property
     def first(self) -> RunRecord:
@@ -20,15 +23,37 @@ class RunGroup:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        return tuple(int(run.config.get("seed", 0)) for run in self.runs)
+        return tuple(_seed(run) for run in self.runs)
 
 
 def group_seeds(runs: Sequence[RunRecord]) -> list[RunGroup]:
-    """Groups in the order in which their first run was given."""
+    """Groups in the order in which their first run was given. Of runs with the same seed the first is taken."""
     groups: dict[str, list[RunRecord]] = {}
     for run in runs:
-        alike = {key: value for key, value in run.config.items() if key != "seed"}
-        groups.setdefault(json.dumps(alike, sort_keys=True), []).append(run)
-    ordered = [sorted(group, key=lambda run: int(run.config.get("seed", 0))) for group in groups.values()]
+        groups.setdefault(_system(run), []).append(run)
+    ordered = [sorted(group, key=_seed) for group in groups.values()]
     labels = [speaker.label for speaker in distinguish([group[0] for group in ordered])]
-    return [RunGroup(label, tuple(group)) for label, group in zip(labels, ordered, strict=True)]
+    return [_group(label, group) for label, group in zip(labels, ordered, strict=True)]
+
+
+def repeats_note(groups: Sequence[RunGroup]) -> str:
+    """Which runs do not count, if any."""
+    names = [short(run.path.name, TABLE) for group in groups for run in group.repeats]
+    return f"Left out, for the settings and the seed are those of another run: {listing(names)}." if names else ""
+
+
+def _group(label: str, runs: Sequence[RunRecord]) -> RunGroup:
+    kept: dict[int, RunRecord] = {}
+    for run in runs:
+        kept.setdefault(_seed(run), run)
+    return RunGroup(label, tuple(kept.values()), tuple(run for run in runs if kept[_seed(run)] is not run))
+
+
+def _system(run: RunRecord) -> str:
+    """A derived run is not what training with its settings gives: its epoch was chosen by another readout."""
+    alike = {key: value for key, value in run.config.items() if key != "seed"}
+    return json.dumps([alike, run.derived_from is not None], sort_keys=True)
+
+
+def _seed(run: RunRecord) -> int:
+    return int(run.config.get("seed", 0))

@@ -8,9 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ricnet.report.groups import RunGroup
-from ricnet.report.panels import task
 from ricnet.report.style import BLUE, BROWN, GREEN, INDIGO, OLIVE, ORANGE, PURPLE, SKY, VERMILLION, WINE
-from ricnet.report.words import short
+from ricnet.report.words import FIGURE, short
 
 METHOD_COLOURS = {"RIC": BLUE, "SL": VERMILLION, "ACT": GREEN, "PonderNet": PURPLE, "Anytime": ORANGE}
 PALETTE = (SKY, INDIGO, OLIVE, WINE, BROWN, GREEN, PURPLE, ORANGE, BLUE, VERMILLION)
@@ -57,7 +56,7 @@ def _share_out(wanted: Mapping[str, str | None]) -> dict[str, str]:
 
 def _system_names(groups: Sequence[RunGroup]) -> list[str]:
     """The method alone where it tells the systems of each data set apart, the whole label otherwise."""
-    places = [(group.first.method, task(group)) for group in groups]
+    places = [(group.first.method, group.first.task) for group in groups]
     return [
         group.first.method if places.count(place) == 1 else group.label
         for group, place in zip(groups, places, strict=True)
@@ -73,11 +72,11 @@ def legend_below(figure: Figure, shown: Iterable[Look], *, markers: bool = False
             linestyle=look.dash,
             marker=look.marker if markers else "",
             markersize=5,
-            label=short(look.name, 32),
+            label=short(look.name, FIGURE),
         )
         for look in shown
     }
-    entry = 0.5 + 0.065 * max(len(short(name, 32)) for name in lines)  # inches
+    entry = 0.5 + 0.065 * max(len(short(name, FIGURE)) for name in lines)  # inches
     columns = max(1, int(figure.get_figwidth() / entry))
     figure.set_figheight(figure.get_figheight() + 0.16 * ((len(lines) - 1) // columns))
     figure.legend(handles=list(lines.values()), loc="outside lower center", ncols=columns)

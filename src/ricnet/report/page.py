@@ -15,6 +15,7 @@ from ricnet.report.groups import RunGroup, group_seeds
 from ricnet.report.markup import paragraph, scrolling, table
 from ricnet.report.results import results_html
 from ricnet.report.runs import RunRecord
+from ricnet.report.steps import looks_ahead
 from ricnet.report.svg import inline_svg
 from ricnet.report.systems import systems_html
 from ricnet.report.tables import Cell
@@ -44,7 +45,7 @@ HALTING = {
     "mean_steps": "Mean steps",
     "mean_steps_correct": "when right",
     "mean_steps_wrong": "when wrong",
-    "mean_cell_evaluations": "Cell evaluations",
+    "mean_cell_evaluations": "Steps computed",
 }
 
 
@@ -107,10 +108,8 @@ def _halting_words(groups: Sequence[RunGroup]) -> str:
 
 def _halting_sentence(group: RunGroup) -> str:
     mean, right, wrong, cost = (_mean(group, key) for key in HALTING)
-    return (
-        f"{group.label} stops after {mean} steps on average ({right} when right, {wrong} when wrong), which costs "
-        f"{cost} evaluations of its recurrent cell."
-    )
+    ahead = f" With the step whose value says stop, it computes {cost}." if looks_ahead(group) else ""
+    return f"{group.label} stops after {mean} steps on average ({right} when right, {wrong} when wrong).{ahead}"
 
 
 def _mean(group: RunGroup, key: str) -> str:

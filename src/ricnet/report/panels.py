@@ -8,23 +8,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ricnet.report.groups import RunGroup
-from ricnet.report.words import short
-
-
-def task(group: RunGroup) -> tuple[str, float]:
-    """What a system was asked to learn: the data, and the share of its training labels that were flipped."""
-    return group.first.data_name, float(group.first.config.get("label_noise") or 0)
+from ricnet.report.runs import Task
+from ricnet.report.words import FIGURE, short
 
 
 def task_title(group: RunGroup) -> str:
-    return short(group.first.data_label, 40)
+    return short(group.first.data_label, FIGURE)
 
 
 def by_task(groups: Sequence[RunGroup]) -> list[list[RunGroup]]:
     """Systems of the same task, together: only those belong in one panel."""
-    found: dict[tuple[str, float], list[RunGroup]] = {}
+    found: dict[Task, list[RunGroup]] = {}
     for group in groups:
-        found.setdefault(task(group), []).append(group)
+        found.setdefault(group.first.task, []).append(group)
     return list(found.values())
 
 

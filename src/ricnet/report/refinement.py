@@ -1,7 +1,8 @@
 """The picture of the idea: a classifier starts knowing nothing, refines its belief, and stops by itself.
 
 Each column is one example. The stack shows where the probability goes: equal stripes at step 0, one colour at the
-end. Below it the value V, the gain the classifier still expects; where V falls below zero, it stops.
+end. Below it the value V, the gain the classifier still expects; where V falls below its threshold, which is zero
+unless the run says otherwise, it stops.
 """
 
 from collections.abc import Sequence
@@ -41,11 +42,12 @@ def refinement_figure(run: RunRecord, rows: Sequence[int] | None = None) -> Figu
         _draw_input(axes[0, column], run, row)
         _draw_belief(axes[1, column], run, row)
         if run.examples.values is not None:
-            _draw_value(axes[2, column], run.examples, row)
+            _draw_value(axes[2, column], run.examples, row, run.halt_threshold)
         axes[-1, column].set_xlabel("step")
     _label_left(axes)
     if run.examples.values is not None:
-        _explain_halt(axes[2, 0], int(run.examples.halt_step[rows[0]]), len(run.examples.values))
+        end = float(np.sqrt(run.examples.halt_step[rows[0]] / len(run.examples.values)))
+        _explain_halt(axes[2, 0], end, run.halt_threshold)
     return figure
 
 
@@ -112,16 +114,16 @@ def _name_stripe(ax: Axes, name: str, belief: np.ndarray, halt: int, shade: str,
         ax.text((1 if pale else end) - 0.03, middle, name, transform=ax.transAxes, **style)
 
 
-def _draw_value(ax: Axes, examples: Examples, row: int) -> None:
-    """An inverse-sine axis: V begins near log K and crosses zero by a hair, and both must be seen."""
+def _draw_value(ax: Axes, examples: Examples, row: int, threshold: float) -> None:
+    """An inverse-sine axis: V begins near log K and crosses the threshold by a hair, and both must be seen."""
     assert examples.values is not None
     value, halt = examples.values[:, row], int(examples.halt_step[row])
     asked = np.arange(len(value))
     ax.set_yscale("asinh", linear_width=0.05)
-    for shade, floor in ((GREEN, 0), (VERMILLION, -FAR)):
-        area = ax.fill_between(asked, value, 0, color=shade, alpha=0.23, linewidth=0)
+    for shade, floor in ((GREEN, threshold), (VERMILLION, threshold - FAR)):
+        area = ax.fill_between(asked, value, threshold, color=shade, alpha=0.23, linewidth=0)
         area.set_clip_path(Rectangle((0, floor), len(value), FAR, transform=ax.transData))
-    ax.axhline(0, color=FAINT, linewidth=0.6)
+    ax.axhline(threshold, color=FAINT, linewidth=0.6)
     ax.plot(asked[: halt + 1], value[: halt + 1], color=GREEN)
     ax.plot(asked[halt:], value[halt:], color=GREEN, alpha=0.4)
     ax.axvline(halt, color=INK, linewidth=1)
@@ -152,11 +154,11 @@ def _label_left(axes: np.ndarray) -> None:
             ax.yaxis.set_major_formatter("{x:g}")
 
 
-def _explain_halt(ax: Axes, halt: int, last: int) -> None:
-    """The one thing a newcomer must know about V, said once, where there is room for it."""
-    end = float(np.sqrt(halt / last))
+def _explain_halt(ax: Axes, end: float, threshold: float) -> None:
+    """The one thing a newcomer must know about V, said once, where there is room for it beyond the halt."""
     if end < 0.6:
-        ax.text(end + 0.04, 0.97, "V < 0: stops", transform=ax.transAxes, va="top", fontsize=7)
+        text = f"V < {threshold:g}: stops"
+        ax.text(end + 0.04, 0.97, text, transform=ax.transAxes, va="top", fontsize=7)
 
 
 def with_start(belief: Float[np.ndarray, "steps classes"]) -> Float[np.ndarray, "more classes"]:

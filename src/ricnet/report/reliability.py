@@ -16,7 +16,7 @@ from ricnet.report.looks import looks
 from ricnet.report.panels import label_rows, panel_grid
 from ricnet.report.statistics import band, mean_interval
 from ricnet.report.style import FAINT, INK, styled
-from ricnet.report.words import short
+from ricnet.report.words import FIGURE, short
 
 
 @styled
@@ -49,7 +49,7 @@ def _draw_diagram(ax: Axes, group: RunGroup, shade: str) -> None:
     ax.bar(left, accuracy, width, align="edge", color=shade, edgecolor="none", alpha=0.8)
     outline: dict[str, Any] = {"facecolor": "none", "edgecolor": INK, "linewidth": 0.5, "hatch": "//////"}
     ax.bar(left, gap, width, accuracy, align="edge", **outline)
-    ax.set(xlim=(0, 1), ylim=(0, 1.2), yticks=[0, 0.25, 0.5, 0.75, 1], title=short(group.label, 30))
+    ax.set(xlim=(0, 1), ylim=(0, 1.2), yticks=[0, 0.25, 0.5, 0.75, 1], title=short(group.label, FIGURE))
     ax.text(0.02, 0.99, _facts(group), transform=ax.transAxes, va="top", fontsize=7)
 
 

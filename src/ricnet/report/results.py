@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ricnet.errors import RicnetError
 from ricnet.report import formats, tables
 from ricnet.report.comparison import Comparison, compare, ranking, summarize
-from ricnet.report.groups import RunGroup
+from ricnet.report.groups import RunGroup, repeats_note
 from ricnet.report.markup import details, paragraph, table, terms
 from ricnet.report.runs import RunRecord
 from ricnet.report.words import listing, number, percent
@@ -13,11 +13,10 @@ from ricnet.report.words import listing, number, percent
 
 def results_html(groups: Sequence[RunGroup]) -> str:
     runs = [run for group in groups for run in group.runs]
-    if len(runs) == 1:
-        return "\n".join([paragraph(_lead_alone(runs[0]), "lead"), _facts(runs[0]), _runs_table(runs)])
-    return "\n".join(
-        [paragraph(_lead(groups), "lead"), _comparison(groups) if has_seeds(groups) else _runs_table(runs)]
-    )
+    lead = _lead_alone(runs[0]) if len(runs) == 1 else _lead(groups)
+    facts = _facts(runs[0]) if len(runs) == 1 else ""
+    numbers = _comparison(groups) if has_seeds(groups) else _runs_table(runs) + paragraph(repeats_note(groups), "note")
+    return "\n".join(filter(None, [paragraph(lead, "lead"), facts, numbers]))
 
 
 def has_seeds(groups: Sequence[RunGroup]) -> bool:
@@ -25,10 +24,10 @@ def has_seeds(groups: Sequence[RunGroup]) -> bool:
     return any(len(group.runs) > 1 for group in groups)
 
 
-def compare_as_far_as_possible(groups: Sequence[RunGroup]) -> tuple[Comparison, str]:
+def compare_as_far_as_possible(groups: Sequence[RunGroup], reference: str | None = None) -> tuple[Comparison, str]:
     """With differences where runs can be paired; otherwise the means alone, and why."""
     try:
-        return compare(groups), ""
+        return compare(groups, reference), ""
     except RicnetError as error:
         return summarize(groups), f"Differences are not tested. {error}"
 
@@ -53,7 +52,7 @@ def _facts(run: RunRecord) -> str:
         "test accuracy": percent(run.test["accuracy"]),
         "calibration error (ECE)": number(run.test["ece"], 3),
         "steps on average": number(run.test["mean_steps"], 1) if run.iterative else None,
-        "trained in": f"{number(run.evaluation.get('seconds'), 0)} s",
+        "trained in": f"{number(run.seconds, 0)} s" if run.seconds is not None else None,
     }
     return f'<dl class="facts">{terms((name, fact) for name, fact in facts.items() if fact)}</dl>'
 

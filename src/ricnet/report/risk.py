@@ -21,8 +21,9 @@ COVERAGE = np.arange(1, 201) / 200
 
 @styled
 def risk_figure(groups: Sequence[RunGroup]) -> Figure:
-    """A panel for each data set. Every run needs its predictions.npz: see `with_predictions`."""
-    look, columns = looks(groups), by_task(groups)
+    """A panel for each data set, of the runs that kept their answers."""
+    look, shown = looks(groups), with_predictions(groups)[0]
+    columns = by_task(shown)
     figure, panels = overlay_grid(len(columns))
     for ax, alike in zip(panels, columns, strict=True):
         for group in alike:
@@ -32,7 +33,7 @@ def risk_figure(groups: Sequence[RunGroup]) -> Figure:
         ax.xaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
         ax.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
         ax.set_ylabel("errors among the answered")
-    legend_below(figure, look.values())
+    legend_below(figure, [look[group.label] for group in shown])
     return figure
 
 

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Integer, Num
 
 from ricnet.errors import RicnetError
+from ricnet.training.files import read_json
 
 METHOD_NAMES = {
     "ric": "RIC",
@@ -33,6 +34,10 @@ NEEDED = (
 )
 
 
+KINDS = ("easy", "hard", "wrong")
+"""As in `evaluation.examples`, which this room cannot ask: it would bring torch."""
+
+
 @dataclass(frozen=True)
 class Examples:
     """A few test examples with everything the classifier believed about them on its way to an answer."""
@@ -41,13 +46,24 @@ class Examples:
     labels: Integer[np.ndarray, "m"]
     log_beliefs: Float[np.ndarray, "steps m classes"]
     values: Float[np.ndarray, "steps m"] | None
-    """values[n] is asked after n steps; the first negative one from n = 1 on ends the refinement there."""
+    """values[n] is asked after n steps; the first from n = 1 on below the threshold ends the refinement there."""
     halt_step: Integer[np.ndarray, "m"]
+    kind: Integer[np.ndarray, "m"] | None = None
+    """A place in KINDS; None in files of older versions, which did not say."""
 
     @property
     def answers(self) -> Integer[np.ndarray, "m"]:
         final = self.log_beliefs[self.halt_step - 1, np.arange(len(self.labels))]
         return np.asarray(final.argmax(axis=-1))
+
+
+class Task(NamedTuple):
+    """What makes runs comparable."""
+
+    data: str
+    label_noise: float
+    n: int
+    """The size of the test set."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +78,8 @@ class RunRecord:
     metrics: list[dict[str, Any]]
     evaluation: dict[str, Any]
     examples: Examples | None
+    derived_from: str | None = None
+    """The run whose weights these are: it was trained, this one only answers in another way."""
 
     @property
     def method(self) -> str:
@@ -83,8 +101,27 @@ class RunRecord:
     @property
     def data_label(self) -> str:
         """The same, short enough to show, with what was done to its labels."""
-        noise = float(self.config.get("label_noise") or 0)
-        return Path(self.data_name).name + (f", {100 * noise:.0f} % flipped" if noise else "")
+        flipped = f", {100 * self.label_noise:.0f} % flipped" if self.label_noise else ""
+        return Path(self.data_name).name + flipped
+
+    @property
+    def label_noise(self) -> float:
+        """The share of training labels that were flipped."""
+        return float(self.config.get("label_noise") or 0)
+
+    @property
+    def task(self) -> Task:
+        return Task(self.data_name, self.label_noise, int(self.test["n"]))
+
+    @property
+    def seconds(self) -> float | None:
+        """Of training, if this run was trained."""
+        return None if self.derived_from else self.evaluation.get("seconds")
+
+    @property
+    def halt_threshold(self) -> float:
+        """It stops once its value, where it has one, falls below this."""
+        return float(self.config["method"].get("halt_threshold") or 0)
 
     @property
     def class_names(self) -> list[str]:
@@ -116,6 +153,7 @@ def read_run(folder: str | Path) -> RunRecord:
         metrics=_read_metrics(folder / "metrics.jsonl"),
         evaluation=_read_evaluation(folder / "evaluation.json"),
         examples=_read_examples(folder / "examples.npz", len(header["data"]["class_names"])),
+        derived_from=header.get("derived_from"),
     )
     return replace(record, label=record.method)
 
@@ -174,23 +212,13 @@ def _read_header(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         raise RicnetError(f"{folder} is no run folder, it has no config.json: name a folder `ric train` wrote.")
-    header = _read_json(path)
+    header = read_json(path)
     config, data = header.get("config"), header.get("data")
     if not (isinstance(config, dict) and "data" in config and "name" in config.get("method", {})):
         raise RicnetError(f"{path} does not say which data and method were run: restore it or train again.")
     if not (isinstance(data, dict) and data.get("class_names")):
         raise RicnetError(f"{path} does not name the classes: restore it or train again.")
     return header
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RicnetError(f"{path} cannot be read ({error}): restore it or train again.") from error
-    if not isinstance(content, dict):
-        raise RicnetError(f"{path} holds no JSON object: restore it or train again.")
-    return content
 
 
 def _read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -209,7 +237,7 @@ def _read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def _read_evaluation(path: Path) -> dict[str, Any]:
-    evaluation = _read_json(path)
+    evaluation = read_json(path)
     for split in ("train", "test"):
         found = evaluation.get(split)
         missing = [key for key in NEEDED if not isinstance(found, dict) or key not in found]
@@ -234,11 +262,13 @@ def _read_examples(path: Path, classes: int) -> Examples | None:
 def _checked_examples(arrays: Mapping[str, np.ndarray], classes: int) -> Examples:
     beliefs, labels, halt = arrays["log_beliefs"], arrays["y"], arrays["halt_step"]
     steps, rows, width = beliefs.shape
-    values = arrays.get("values")
+    values, kind = arrays.get("values"), arrays.get("kind")
     if width != classes or not len(arrays["x"]) == len(labels) == len(halt) == rows:
         raise ValueError("its arrays do not fit together")
     if values is not None and values.shape != (steps, rows):
         raise ValueError("its values do not fit its beliefs")
     if rows and (labels.min() < 0 or labels.max() >= classes or halt.min() < 1 or halt.max() > steps):
         raise ValueError("a label or a halting step is out of range")
-    return Examples(arrays["x"], labels, beliefs, values, halt)
+    if kind is not None and (kind.shape != labels.shape or not np.isin(kind, range(len(KINDS))).all()):
+        raise ValueError("its kinds do not fit its examples")
+    return Examples(arrays["x"], labels, beliefs, values, halt, kind)

@@ -14,9 +14,9 @@ from ricnet.errors import RicnetError
 from ricnet.report.bands import draw_band
 from ricnet.report.groups import RunGroup
 from ricnet.report.looks import looks
-from ricnet.report.panels import label_rows, panel_grid, task
+from ricnet.report.panels import label_rows, panel_grid
 from ricnet.report.style import BLUE, FAINT, INK, VERMILLION, styled
-from ricnet.report.words import listing, short
+from ricnet.report.words import FIGURE, listing, short
 
 LINES: dict[str, Any] = {"accuracy, ECE": "-", "confidence": "--"}
 MEAN_HALT: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": ":"}
@@ -34,10 +34,10 @@ def steps_figure(groups: Sequence[RunGroup]) -> Figure:
         _draw_curves(scores, group, ("accuracy", "mean_confidence"), shade)
         _draw_curves(errors, group, ("ece",), shade)
         for single in groups:
-            if not single.first.iterative and task(single) == task(group):
+            if not single.first.iterative and single.first.task == group.first.task:
                 scores.axhline(mean_of(single, "accuracy"), **AT_ONCE)
                 errors.axhline(mean_of(single, "ece"), **AT_ONCE)
-        scores.set_title(short(group.label, 30))
+        scores.set_title(short(group.label, FIGURE))
         errors.set_ylim(bottom=0)
         errors.set_xlabel("step")
     label_rows(panels, "share", "ECE")
@@ -52,7 +52,7 @@ def halting_figure(groups: Sequence[RunGroup]) -> Figure:
     figure, panels = panel_grid(len(shown), heights=(1.9,), same_scale=False)
     for group, (ax,) in zip(shown, panels, strict=True):
         _draw_halting(ax, group)
-        ax.set(title=short(group.label, 30), xlabel="steps taken")
+        ax.set(title=short(group.label, FIGURE), xlabel="steps taken")
     label_rows(panels, "← wrong, %    right, % →")
     return figure
 
@@ -67,6 +67,15 @@ def iterative(groups: Sequence[RunGroup]) -> list[RunGroup]:
 def mean_of(group: RunGroup, key: str) -> float:
     """A number of the test set, averaged over seeds."""
     return float(np.mean([run.test[key] for run in group.runs]))
+
+
+def steps_computed(group: RunGroup) -> float:
+    """A value is asked of the next thought: who stops by it has computed one step more than it took."""
+    return mean_of(group, "mean_cell_evaluations" if "mean_cell_evaluations" in group.first.test else "mean_steps")
+
+
+def looks_ahead(group: RunGroup) -> bool:
+    return steps_computed(group) > mean_of(group, "mean_steps")
 
 
 def step_curves(group: RunGroup, key: str) -> tuple[Integer[np.ndarray, "steps"], Float[np.ndarray, "seeds steps"]]:

@@ -10,7 +10,7 @@ from ricnet.report.groups import RunGroup
 from ricnet.report.markup import details, paragraph, table, terms
 from ricnet.report.runs import RunRecord, flatten
 from ricnet.report.tables import Cell
-from ricnet.report.words import listing, number, percent, short
+from ricnet.report.words import TABLE, listing, number, percent, short
 
 
 def systems_html(groups: Sequence[RunGroup]) -> str:
@@ -22,8 +22,7 @@ def systems_html(groups: Sequence[RunGroup]) -> str:
 def _system(group: RunGroup, *, is_open: bool) -> str:
     content = f'<dl class="settings">{terms(_settings(group).items())}</dl>\n'
     content += _seeds_table(group) if len(group.runs) > 1 else ""
-    content += f"<pre><code>{escape(command(group.first))}</code></pre>\n"
-    content += paragraph(_command_note(group), "note")
+    content += _weights_note(group) if group.first.derived_from else _command(group)
     return details(group.label, _aside(group), content, is_open=is_open)
 
 
@@ -32,7 +31,7 @@ def _settings(group: RunGroup) -> dict[str, Any]:
     alone = len(group.runs) == 1
     course = {
         "selected epoch": run.evaluation.get("selected_epoch"),
-        "seconds": number(run.evaluation.get("seconds"), 0),
+        "seconds": number(run.seconds, 0),
     }
     return {
         **{key: value for key, value in flatten(run.config).items() if alone or key != "seed"},
@@ -45,10 +44,16 @@ def _settings(group: RunGroup) -> dict[str, Any]:
 
 def _aside(group: RunGroup) -> str:
     run = group.first
-    seconds = [float(each.evaluation.get("seconds") or math.nan) for each in group.runs]
+    if run.derived_from:
+        return f"{run.data_label}, the weights of {_sources(group)}"
+    seconds = [math.nan if each.seconds is None else each.seconds for each in group.runs]
     time = f"{number(sum(seconds) / len(seconds), 0)} s"
     seeds = f"{len(group.runs)} seeds of about {time}" if len(group.runs) > 1 else time
     return f"{run.data_label}, {seeds} on {run.hardware.get('name', 'unknown')}"
+
+
+def _sources(group: RunGroup) -> str:
+    return listing([short(str(run.derived_from), TABLE) for run in group.runs])
 
 
 def _seeds_table(group: RunGroup) -> str:
@@ -64,9 +69,18 @@ def _seed_texts(run: RunRecord) -> list[str]:
         percent(test["accuracy"]),
         *(number(test[key], digits) for key, digits in (("ece", 3), ("nll", 3), ("mean_steps", 1))),
         str(course.get("selected_epoch", "–")),
-        number(course.get("seconds"), 0),
-        short(run.path.name, 40),
+        number(run.seconds, 0),
+        short(run.path.name, TABLE),
     ]
+
+
+def _weights_note(group: RunGroup) -> str:
+    note = "`ric train --config` would not repeat this: it would choose its epoch by the answers given here."
+    return paragraph(f"The weights of {_sources(group)}, read out differently. {note}", "note")
+
+
+def _command(group: RunGroup) -> str:
+    return f"<pre><code>{escape(command(group.first))}</code></pre>\n{paragraph(_command_note(group), 'note')}"
 
 
 def _command_note(group: RunGroup) -> str:

@@ -12,8 +12,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from ricnet.report.runs import RunRecord
-from ricnet.report.words import listing, number, percent, short
+from ricnet.report.runs import RunRecord, Task
+from ricnet.report.words import TABLE, listing, markdown_safe, number, percent, short
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,10 @@ class Column:
 class Cell:
     text: str
     best: bool = False
+
+    @property
+    def markdown(self) -> str:
+        return f"**{markdown_safe(self.text)}**" if self.best else markdown_safe(self.text)
 
 
 def comparison(runs: Sequence[RunRecord]) -> tuple[list[Column], list[list[Cell]]]:
@@ -54,14 +58,14 @@ def comparison_markdown(runs: Sequence[RunRecord]) -> str:
     lines = [
         [column.title for column in columns],
         ["---:" if column.numeric else ":---" for column in columns],
-        *([f"**{_plain(cell.text)}**" if cell.best else _plain(cell.text) for cell in cells] for cells in rows),
+        *([cell.markdown for cell in cells] for cells in rows),
     ]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{_plain(caption(runs))}\n"
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{markdown_safe(caption(runs))}\n"
 
 
 def caption(runs: Sequence[RunRecord]) -> str:
     """What one must know to read the numbers: how many examples, how many seeds, how sure."""
-    tests = "; ".join(f"{label}, n = {n:,}{_error(alike)}" for (_, label, n), alike in _by_task(runs).items())
+    tests = "; ".join(f"{alike[0].data_label}, n = {n:,}{_error(alike)}" for (*_, n), alike in _by_task(runs).items())
     bold = " Bold: the best of the column on the same data." if _rivals_exist(runs) else ""
     return f"Test set: {tests}. {_seeds(runs)}{bold}"
 
@@ -69,15 +73,15 @@ def caption(runs: Sequence[RunRecord]) -> str:
 def _columns(runs: Sequence[RunRecord]) -> list[Column]:
     bins = listing([str(count) for count in dict.fromkeys(run.test["ece_bins"] for run in runs)])
     return [
-        Column("Method", lambda run: short(run.label, 40), numeric=False),
-        Column("Data", lambda run: short(run.data_label, 24), numeric=False),
+        Column("Method", lambda run: short(run.label, TABLE), numeric=False),
+        Column("Data", lambda run: short(run.data_label, TABLE), numeric=False),
         Column("Test accuracy", lambda run: percent(run.test["accuracy"]), lambda run: run.test["accuracy"]),
         Column(f"ECE ({bins} bins)", lambda run: number(run.test["ece"], 3), lambda run: -run.test["ece"]),
         Column("NLL", lambda run: number(run.test["nll"], 3), lambda run: -run.test["nll"]),
         Column("Brier", lambda run: number(run.test["brier"], 3), lambda run: -run.test["brier"]),
         Column("Mean steps", lambda run: number(run.test["mean_steps"], 1)),
         Column("Train accuracy", lambda run: percent(run.evaluation["train"]["accuracy"])),
-        Column("Seconds", lambda run: number(run.evaluation.get("seconds"), 0)),
+        Column("Seconds", lambda run: number(run.seconds, 0)),
     ]
 
 
@@ -91,18 +95,13 @@ def _is_best(column: Column, run: RunRecord, runs: Sequence[RunRecord]) -> bool:
 
 
 def _rivals(run: RunRecord, runs: Sequence[RunRecord]) -> list[RunRecord]:
-    return _by_task(runs)[_task(run)]
+    return _by_task(runs)[run.task]
 
 
-def _task(run: RunRecord) -> tuple[str, str, int]:
-    """What makes runs comparable: the data, what was done to its labels, the size of the test set."""
-    return run.data_name, run.data_label, int(run.test["n"])
-
-
-def _by_task(runs: Sequence[RunRecord]) -> dict[tuple[str, str, int], list[RunRecord]]:
-    found: dict[tuple[str, str, int], list[RunRecord]] = {}
+def _by_task(runs: Sequence[RunRecord]) -> dict[Task, list[RunRecord]]:
+    found: dict[Task, list[RunRecord]] = {}
     for run in runs:
-        found.setdefault(_task(run), []).append(run)
+        found.setdefault(run.task, []).append(run)
     return found
 
 
@@ -126,7 +125,3 @@ def _seeds(runs: Sequence[RunRecord]) -> str:
         return f"Seeds: {'; '.join(parts)}."
     same = list(next(iter(seeds.values())))
     return f"One seed{' each' * (len(runs) > 1)} ({same[0]})." if len(same) == 1 else f"Seeds {listing(same)} each."
-
-
-def _plain(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")

@@ -3,9 +3,12 @@
 import math
 from collections.abc import Sequence
 
+CLASS, FIGURE, TABLE = 14, 32, 40
+"""The most letters of a class's name anywhere, and of a system's or a data set's in figures and in tables."""
 
-def short(name: str, width: int = 14) -> str:
-    """Class names come from strangers' folders: one printable line of bounded length is safe to draw anywhere."""
+
+def short(name: str, width: int = CLASS) -> str:
+    """Names come from strangers' folders: one printable line of bounded length is safe to draw anywhere."""
     clean = "".join(c if c.isprintable() else "�" for c in name)
     return clean if len(clean) <= width else clean[: width - 1] + "…"
 
@@ -25,3 +28,10 @@ def steps(count: int) -> str:
 def listing(words: Sequence[str]) -> str:
     """a, b and c."""
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+def markdown_safe(text: str) -> str:
+    """Markdown's own signs, made harmless."""
+    for sign in "\\|*_`[]":
+        text = text.replace(sign, "\\" + sign)
+    return text.replace("<", "&lt;")

@@ -9,10 +9,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import torch
@@ -25,11 +26,10 @@ from ricnet.studies.plans import Plan, Shelf, dataset_of, plan_cell
 from ricnet.training.api import pick_device, run
 from ricnet.training.conclusion import derive
 from ricnet.training.config import Config
-from ricnet.training.interruption import Interrupted, StopRequest
+from ricnet.training.interruption import GO_ON, Interrupted, StopRequest
 from ricnet.training.run_folder import RunFolder
 
 SECONDS_TO_SAVE = 20
-STOPPED = "stopped; nothing is lost. The same command goes on where it stopped."
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,17 @@ class Task:
 
 
 def harvest(cells: Sequence[Cell], place: Workplace, console: Console) -> Harvest:
-    """The runs of all cells, after making those that are not there yet."""
+    """The runs of all cells, after making those that are not there yet: first what is trained, then what is derived."""
     plans, problems = _plan(cells, place)
-    tasks, folders = _tasks([plan for group in plans.values() for plan in group], place)
-    for batch in ([t for t in tasks if t.source is None], [t for t in tasks if t.source is not None]):
-        problems += execute(batch, place, console)
+    every = [plan for group in plans.values() for plan in group]
+    trained = _find([plan.base for plan in every], place, {})
+    problems += execute(_tasks(trained, place, {}), place, console)
+    derived = _find([plan for plan in every if plan.derived], place, trained)
+    problems += execute(_tasks(derived, place, trained), place, console)
+    folders = {plan.config: folder for plan, folder in (trained | derived).items()}
     runs = {}
     for cell, group in plans.items():
-        finished = [folders[plan.config] for plan in group if folders[plan.config].finished]
+        finished = [folders[plan.config] for plan in group if plan.config in folders and folders[plan.config].finished]
         runs[cell] = [read_run(folder.path) for folder in finished]
     return Harvest(runs, problems)
 
@@ -97,23 +100,30 @@ def _plan(cells: Sequence[Cell], place: Workplace) -> tuple[dict[Cell, list[Plan
     return plans, list(problems)
 
 
-def _tasks(plans: Sequence[Plan], place: Workplace) -> tuple[list[Task], dict[Config, RunFolder]]:
-    """What is still to be done, trainings first, and the folder of every run."""
-    shelf = Shelf(place.root)
-    folders: dict[Config, RunFolder] = {}
-    tasks: dict[Config, Task] = {}
-    bases = [Plan(plan.base, plan.name) for plan in plans]
-    for plan, derived in [*((base, False) for base in bases), *((p, True) for p in plans if p.derived)]:
-        if plan.config in folders:
+Folders = Mapping[Plan, RunFolder]
+
+
+def _find(plans: Sequence[Plan], place: Workplace, trained: Folders) -> dict[Plan, RunFolder]:
+    """The folder of every plan, there or to be made; of a derived one only where its source is finished."""
+    shelf, sources = Shelf(place.root), {plan.config: folder for plan, folder in trained.items()}
+    folders: dict[Config, tuple[Plan, RunFolder]] = {}
+    for plan in plans:
+        source = sources.get(plan.base.config)
+        if plan.config in folders or (source is not None and not source.finished):
             continue
-        dataset = dataset_of(plan.config, place.data_dir)
-        taken = [folder.path for folder in folders.values()]
-        folder = shelf.find(plan.config, derived, dataset) or shelf.place(plan.name, taken)
-        folders[plan.config] = folder
-        if not folder.finished:
-            source = folders[plan.base].path if derived else None
-            tasks[plan.config] = Task(plan.config, folder.path, place.device, place.data_dir, source)
-    return list(tasks.values()), folders
+        taken = [folder.path for _, folder in folders.values()]
+        folders[plan.config] = plan, shelf.find(plan.config, plan.data, source) or shelf.place(plan.name, taken)
+    return dict(folders.values())
+
+
+def _tasks(folders: Folders, place: Workplace, trained: Folders) -> list[Task]:
+    """What is still to be done."""
+    sources = {plan.config: folder.path for plan, folder in trained.items()}
+    return [
+        Task(plan.config, folder.path, place.device, place.data_dir, sources.get(plan.base.config))
+        for plan, folder in folders.items()
+        if not folder.finished
+    ]
 
 
 def perform(task: Task, console: Console | None = None) -> str | None:
@@ -124,12 +134,14 @@ def perform(task: Task, console: Console | None = None) -> str | None:
         if task.source is None:
             resume = folder.config.is_file()
             run(task.config, dataset, folder, pick_device(task.device), resume=resume, console=console)
-        elif RunFolder(task.source).finished:
+        else:
             derive(RunFolder(task.source), task.config, dataset, folder, pick_device(task.device))
     except Interrupted:
         raise
     except RicnetError as problem:
         return f"{task.folder.name}: {problem}"
+    except (OSError, RuntimeError) as problem:  # a full disk, a GPU without memory: the other runs may do better
+        return f"{task.folder.name}: {str(problem).splitlines()[0]}"
     return None
 
 
@@ -139,7 +151,7 @@ def _one_by_one(tasks: Sequence[Task], console: Console) -> list[str]:
         try:
             problem = perform(task, console)
         except Interrupted:
-            raise Interrupted(STOPPED) from None
+            raise Interrupted(GO_ON) from None
         problems += [problem] if problem else []
         _announce(console, number, len(tasks), task, problem)
     return problems
@@ -148,19 +160,21 @@ def _one_by_one(tasks: Sequence[Task], console: Console) -> list[str]:
 def _side_by_side(tasks: Sequence[Task], workers: int, console: Console) -> list[str]:
     threads = max(1, (os.cpu_count() or 1) // workers)
     context = multiprocessing.get_context("spawn")
-    with StopRequest() as stop, ProcessPoolExecutor(workers, context, _settle, (threads,)) as pool:
+    over = context.Event()
+    with StopRequest() as stop, ProcessPoolExecutor(workers, context, _settle, (threads, over)) as pool:
         pending = {pool.submit(_perform_quietly, task): task for task in tasks}
         try:
             return _collect(pending, len(tasks), console, lambda: stop.asked)
-        except Interrupted:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for child in multiprocessing.active_children():
-                child.terminate()  # SIGTERM, on which training saves its state
-            raise
         except BrokenProcessPool as error:
             raise RicnetError(
                 "a worker died, perhaps for want of memory; try fewer --jobs. The same command goes on from here."
             ) from error
+        finally:
+            if pending:
+                over.set()  # tasks that already wait in a worker's queue cannot be cancelled otherwise
+                pool.shutdown(wait=False, cancel_futures=True)
+                for child in multiprocessing.active_children():
+                    child.terminate()  # SIGTERM, on which training saves its state
 
 
 def _collect(
@@ -174,7 +188,7 @@ def _collect(
             problems += [problem] if problem else []
             _announce(console, total - len(pending), total, task, problem)
         if asked_to_stop():
-            raise Interrupted(STOPPED)
+            raise Interrupted(GO_ON)
     return problems
 
 
@@ -188,8 +202,14 @@ def _announce(console: Console, number: int, total: int, task: Task, problem: st
     console.print(f"{time.strftime('%H:%M:%S')}  {text}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _settle(threads: int) -> None:
+_over: Event | None = None
+"""In a worker: set when nothing more is to be begun."""
+
+
+def _settle(threads: int, over: Event) -> None:
     """In a new worker: its share of the cores, and no ear for the terminal's Ctrl-C, which its parent passes on."""
+    global _over
+    _over = over
     torch.set_num_threads(threads)
     if hasattr(os, "setsid"):
         os.setsid()
@@ -207,4 +227,6 @@ def _stop_with_parent(parent: int) -> None:
 
 
 def _perform_quietly(task: Task) -> str | None:
+    if _over is not None and _over.is_set():
+        return f"{task.folder.name}: not begun"
     return perform(task, Console(quiet=True))

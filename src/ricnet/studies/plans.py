@@ -3,20 +3,19 @@
 import dataclasses
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ricnet.data import Dataset
+from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
-from ricnet.data.registry import SOURCES
 from ricnet.errors import RicnetError
 from ricnet.studies.cells import Cell
-from ricnet.studies.systems import find_system
+from ricnet.studies.systems import SYSTEMS, System, find_system
 from ricnet.training.api import configure
 from ricnet.training.conclusion import stripped
-from ricnet.training.config import Config, from_json
+from ricnet.training.config import DATA_SETTINGS, Config, from_json
 from ricnet.training.files import read_json
 from ricnet.training.run_folder import RunFolder, describe_data
 
@@ -26,48 +25,65 @@ class Plan:
     config: Config
     name: str
     """What its folder is called if it has to be made."""
+    base_name: str
+    """The same for the training behind it."""
+    data: Mapping[str, Any] = dataclasses.field(hash=False)
+    """Describes the data, as in config.json."""
 
     @property
-    def base(self) -> Config:
+    def base(self) -> "Plan":
         """The training behind it: itself, or what it differs from only after training."""
-        return stripped(self.config)
+        return dataclasses.replace(self, config=stripped(self.config), name=self.base_name)
 
     @property
     def derived(self) -> bool:
-        return self.base != self.config
+        return stripped(self.config) != self.config
 
 
 def plan_cell(cell: Cell, data_dir: Path | None) -> list[Plan]:
     """One plan a seed. Raises RicnetError where the data is not here."""
-    system = find_system(cell.system)
+    system, data = find_system(cell.system), whole_path(cell.benchmark.data)
     settings = {**dict(cell.benchmark.changes), **system.changes, **system.after, **dict(cell.changes)}
-    data = whole_path(cell.benchmark.data)
-    wanted = {k: settings[k] for k in ("resolution", "val_fraction", "label_noise") if k in settings}
-    dataset = read_data(data, data_dir, **wanted)
+    dataset = read_data(data, data_dir, **{k: settings[k] for k in DATA_SETTINGS if k in settings})
+    settings = {**system.changes_for(len(dataset.class_names)), **settings}
+    described = describe_data(dataset)
     plans = []
     for seed in cell.seeds:
         config = configure(dataset, system.method, cell.preset, **{**settings, "seed": seed})
-        title = f"{Path(cell.benchmark.label).stem} {cell.system} seed{seed}"
-        plans.append(
-            Plan(dataclasses.replace(config, data=data), re.sub(r"[^a-z0-9.]+", "-", title.lower()).strip("-"))
-        )
+        name, base = (_slug(f"{cell.benchmark.label} {s} seed{seed}") for s in (cell.system, _base_name(cell, system)))
+        plans.append(Plan(dataclasses.replace(config, data=data), name, base, described))
     return plans
 
 
+def _base_name(cell: Cell, system: System) -> str:
+    """The system that has the same training and nothing after it, if it has a name."""
+    alike = [name for name, other in SYSTEMS.items() if other == dataclasses.replace(system, after={})]
+    return alike[0] if alike else cell.system
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-")
+
+
 def dataset_of(config: Config, data_dir: Path | None) -> Dataset:
-    return read_data(
-        config.data,
-        data_dir,
-        resolution=config.resolution,
-        val_fraction=config.val_fraction,
-        label_noise=config.label_noise,
-    )
+    return read_data(config.data, data_dir, **{name: getattr(config, name) for name in DATA_SETTINGS})
 
 
-@functools.lru_cache(maxsize=3)
-def read_data(data: str, data_dir: Path | None, **how: Any) -> Dataset:
-    """Many runs in a row use the same data; the last few stay in memory."""
-    return load_data(data, data_dir=data_dir, **how)
+def read_data(
+    data: str,
+    data_dir: Path | None,
+    *,
+    resolution: int | None = None,
+    val_fraction: float = 0.1,
+    label_noise: float = 0.0,
+) -> Dataset:
+    """Many runs in a row use the same data; the last few sets stay in memory."""
+    return _read_data(data, data_dir, resolution, val_fraction, label_noise)
+
+
+@functools.lru_cache(maxsize=4)
+def _read_data(data: str, data_dir: Path | None, resolution: int | None, val: float, noise: float) -> Dataset:
+    return load_data(data, data_dir=data_dir, resolution=resolution, val_fraction=val, label_noise=noise)
 
 
 class Shelf:
@@ -75,20 +91,21 @@ class Shelf:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.known = [(folder, entry) for folder in _run_folders(root) if (entry := _entry(folder)) is not None]
+        self.known = [(RunFolder(folder), _entry(folder)) for folder in _run_folders(root)]
 
-    def find(self, config: Config, derived: bool, dataset: Dataset) -> RunFolder | None:
-        """A folder where this was run, on this data, finished or not; a finished one if there are several."""
-        same = [
-            RunFolder(folder)
-            for folder, (found, is_derived, data) in self.known
-            if found == config and is_derived == derived and data == describe_data(dataset)
-        ]
+    def find(self, config: Config, data: Mapping[str, Any], source: RunFolder | None = None) -> RunFolder | None:
+        """A folder where this was run, on this data, finished or not; a finished one if there are several.
+
+        With `source`, a run derived from the very weights that are there now.
+        """
+        weights = source.weights_hash() if source is not None and source.model.is_file() else None
+        wanted = (config, data, source is not None, weights)
+        same = [folder for folder, entry in self.known if entry == wanted]
         return min(same, key=lambda folder: not folder.finished, default=None)
 
-    def place(self, name: str, taken: Iterable[Path]) -> RunFolder:
+    def place(self, name: str, taken: Iterable[Path] = ()) -> RunFolder:
         """A folder of this name that is not there yet."""
-        names = (name, *(f"{name}-{number}" for number in range(2, 1000)))
+        names = (name, *(f"{name}-{number}" for number in range(2, 10_000)))
         used = set(taken)
         return RunFolder(next(p for n in names if not (p := self.root / n).exists() and p not in used))
 
@@ -97,15 +114,11 @@ def _run_folders(root: Path) -> Sequence[Path]:
     return sorted(path.parent for path in root.glob("*/config.json")) if root.is_dir() else []
 
 
-def _entry(folder: Path) -> tuple[Config, bool, Any] | None:
+def _entry(folder: Path) -> tuple[Config, Any, bool, str | None] | None:
     """None where the folder is of another version or is damaged: it is left alone."""
     try:
         entry = read_json(folder / "config.json")
-        return from_json(entry.get("config"), str(folder)), "derived_from" in entry, entry.get("data")
+        config = from_json(entry.get("config"), str(folder))
+        return config, entry.get("data"), "derived_from" in entry, entry.get("weights")
     except RicnetError:
         return None
-
-
-def whole_path(data: str) -> str:
-    path = Path(data).expanduser()
-    return str(path.resolve()) if data not in SOURCES and path.exists() else data

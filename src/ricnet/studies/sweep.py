@@ -4,11 +4,12 @@ The study lives in a storage: a SQLite file, or a server that several machines s
 next trial, trains it in a run folder, reports each epoch, and gives it up where it falls behind the others.
 """
 
+import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, NoReturn, get_args, get_origin
 
 import optuna
 from optuna.trial import TrialState
@@ -18,15 +19,16 @@ from ricnet.data import Dataset
 from ricnet.errors import RicnetError
 from ricnet.studies.plans import Shelf
 from ricnet.studies.systems import parse_settings, read_setting, settings_of
-from ricnet.training.api import configure, pick_device, run
-from ricnet.training.config import Config
+from ricnet.training.api import pick_device, run
+from ricnet.training.config import Config, to_json
 from ricnet.training.files import read_json
 from ricnet.training.interruption import Interrupted
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run_folder import RunFolder, describe_data
 
 DIRECTIONS: dict[str, Literal["minimize", "maximize"]] = {"nll": "minimize", "ece": "minimize", "accuracy": "maximize"}
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
-INTERRUPTED = "interrupted"
+FAILED = "failed"
+"""Marks a trial that failed by its settings, as against one whose machine died or that was interrupted."""
 HEARTBEAT_SECONDS = 60
 
 
@@ -66,13 +68,17 @@ OWN = {
 }
 
 
+_OF_THE_RUN = {field.name for field in fields(Config)}
+"""Data, seed and the like: settings that a sweep compares trials under, not over."""
+
+
 def default_space(method: str) -> tuple[str, ...]:
     return (*EVERY_METHOD, *OWN.get(method, ()))
 
 
 def parse_space(texts: Sequence[str], method: str) -> dict[str, Range | Choice]:
     """lr=1e-4..1e-2:log is a range, taken on a logarithmic scale; activation=relu,silu is a choice."""
-    hints = settings_of(method)
+    hints = {name: hint for name, hint in settings_of(method).items() if name not in _OF_THE_RUN}
     space: dict[str, Range | Choice] = {}
     for text in texts:
         name, _, values = text.partition("=")
@@ -115,23 +121,27 @@ class Sweep:
     def objective(self, trial: optuna.Trial, console: Console) -> float:
         """The validation metric of the epoch that was selected."""
         settings = {name: part.suggest(trial, name) for name, part in self.space.items()}
-        config = self.config(settings)
-        folder = Shelf(self.root).find(config, False, self.dataset) or RunFolder(
-            self.root / f"trial-{trial.number:04d}"
-        )
+        try:
+            config = self.config(settings)
+        except RicnetError as problem:  # settings that do not go together
+            self._fail(trial, problem)
+        shelf = Shelf(self.root)
+        folder = shelf.find(config, describe_data(self.dataset)) or shelf.place(f"trial-{trial.number:04d}")
         trial.set_user_attr("folder", folder.path.name)
         if not folder.finished:
             self._train(trial, config, folder, console)
         return float(read_json(folder.evaluation)["val"][self.metric])
 
     def config(self, settings: Mapping[str, Any]) -> Config:
-        own = configure(self.dataset, self.base.method.name, self.base.preset, **settings)
         parts = {}
         for name in ("method", "network", "optimization"):
             part = getattr(self.base, name)
-            mine = {key: getattr(getattr(own, name), key) for key in settings if hasattr(part, key)}
-            parts[name] = replace(part, **mine)
+            parts[name] = replace(part, **{key: value for key, value in settings.items() if hasattr(part, key)})
         return replace(self.base, **parts)
+
+    def _fail(self, trial: optuna.Trial, problem: RicnetError) -> NoReturn:
+        trial.set_user_attr(FAILED, str(problem))
+        raise Failed(str(problem)) from problem
 
     def _train(self, trial: optuna.Trial, config: Config, folder: RunFolder, console: Console) -> None:
         def watch(line: dict[str, Any]) -> None:
@@ -143,15 +153,24 @@ class Sweep:
         try:
             run(config, self.dataset, folder, device, resume=resume, console=console, watch=watch)
         except Interrupted:
-            trial.set_user_attr(INTERRUPTED, True)
             trial.study.enqueue_trial(trial.params)
             raise
         except RicnetError as problem:
-            raise Failed(str(problem)) from problem
+            self._fail(trial, problem)
 
 
-def open_study(name: str, storage: str, metric: str, epochs: int) -> optuna.Study:
-    """The study of this name, new or gone on with."""
+def open_study(name: str, storage: str, metric: str, base: Config, space: Space) -> optuna.Study:
+    """The study of this name, new or gone on with; refused if it was about something else."""
+    study = _open(name, storage, metric, base.optimization.epochs)
+    subject = json.loads(json.dumps({"metric": metric, "config": to_json(base), "space": repr(space)}))
+    for key, value in subject.items():
+        if study.user_attrs.get(key, value) != value:
+            raise RicnetError(f"the study {name} in {storage} was begun with another {key}; give a new --name.")
+        study.set_user_attr(key, value)
+    return study
+
+
+def _open(name: str, storage: str, metric: str, epochs: int) -> optuna.Study:
     try:
         return optuna.create_study(
             study_name=name,
@@ -185,8 +204,9 @@ def search(study: optuna.Study, sweep: Sweep, trials: int, console: Console) -> 
 
 
 def finished(study: optuna.Study) -> int:
+    """Trials that need not be made again."""
     done = study.get_trials(deepcopy=False, states=FINISHED)
-    return sum(INTERRUPTED not in trial.user_attrs for trial in done)
+    return sum(trial.state is not TrialState.FAIL or FAILED in trial.user_attrs for trial in done)
 
 
 def _announce(study: optuna.Study, trials: int, console: Console) -> None:

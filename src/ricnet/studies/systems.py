@@ -9,10 +9,10 @@ import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from ricnet.errors import RicnetError
-from ricnet.methods import METHODS
+from ricnet.methods import METHODS, RIC
 from ricnet.nets.encoders import EncoderOptions
 from ricnet.training.conclusion import AFTER_TRAINING
 from ricnet.training.config import Config, Optimization, fits
@@ -24,10 +24,18 @@ class System:
     changes: Mapping[str, Any] = field(default_factory=dict)
     after: Mapping[str, Any] = field(default_factory=dict)
     """What is done with the trained weights."""
+    capped: bool = False
+    """Mix in as much of the uniform as RIC's Dirichlet mean has; how much that is depends on the classes."""
+
+    def changes_for(self, classes: int) -> dict[str, Any]:
+        return {**({"uniform_mix": uniform_share(classes)} if self.capped else {}), **self.changes}
 
 
-CAP = 0.1 / 10.1
-"""Kε/(c + Kε) at K = 10, c = 10, ε = 0.01: the share of the uniform in the paper's Dirichlet mean."""
+def uniform_share(classes: int) -> float:
+    """Kε/(c + Kε), the share of the uniform in the mean of RIC's Dirichlet at its most confident."""
+    ric = RIC.fast(rows=50_000, classes=classes)
+    return classes * ric.alpha_floor / (ric.c_max + classes * ric.alpha_floor)
+
 
 SYSTEMS: dict[str, System] = {
     # The paper's own, and the control that tells what reinforcement adds.
@@ -49,7 +57,7 @@ SYSTEMS: dict[str, System] = {
     "label-smoothing": System("supervised", {"label_smoothing": 0.1}),
     "logitnorm": System("supervised", {"objective": "logitnorm"}),
     "evidential": System("supervised", {"objective": "evidential"}),
-    "confidence-cap": System("supervised", {"uniform_mix": CAP}),
+    "confidence-cap": System("supervised", capped=True),
 }
 
 
@@ -64,7 +72,7 @@ def find_system(name: str) -> System:
     given = parse_settings(settings.split(",") if settings else [], system.method, f"--methods {name}")
     after = {key: value for key, value in given.items() if key in AFTER_TRAINING}
     changes = {key: value for key, value in given.items() if key not in AFTER_TRAINING}
-    return System(system.method, {**system.changes, **changes}, {**system.after, **after})
+    return dataclasses.replace(system, changes={**system.changes, **changes}, after={**system.after, **after})
 
 
 def parse_settings(texts: Sequence[str], method: str, flag: str) -> dict[str, Any]:
@@ -76,10 +84,16 @@ def parse_settings(texts: Sequence[str], method: str, flag: str) -> dict[str, An
         key = name.strip().replace("-", "_")
         if not value or key not in hints:
             raise RicnetError(f"{flag}: {text!r} is no setting of {method}; write SETTING=VALUE, as in epochs=30.")
-        found[key] = read_setting(value.strip())
-        if not fits(found[key], hints[key]):
+        read = read_setting(value.strip())
+        if not fits(read, hints[key]):
             raise RicnetError(f"{flag}: {key} cannot be {value}; see ric train --method {method} --help.")
+        found[key] = float(read) if _means_float(read, hints[key]) else read
     return found
+
+
+def _means_float(value: Any, hint: Any) -> bool:
+    """3 where 3.0 is meant."""
+    return isinstance(value, int) and not isinstance(value, bool) and float in (hint, *get_args(hint))
 
 
 def settings_of(method: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ricnet.data import load as load_data
 from ricnet.data.noise import flip_labels
 from ricnet.errors import RicnetError
 from ricnet.training.classifier import Classifier, load
-from ricnet.training.config import Config
+from ricnet.training.config import DATA_SETTINGS, Config
 from ricnet.training.presets import Facts, preset
 from ricnet.training.run_folder import RunFolder
 from ricnet.training.trainer import Trainer
@@ -45,7 +45,7 @@ def train(
     if isinstance(data, Dataset):
         dataset = flip_labels(data, changes.get("label_noise", 0.0))
     else:
-        wanted = {k: changes[k] for k in ("resolution", "val_fraction", "label_noise") if k in changes}
+        wanted = {k: changes[k] for k in DATA_SETTINGS if k in changes}
         dataset = load_data(data, data_dir=data_dir, **wanted)
     config = configure(dataset, method, preset, **changes)
     folder = RunFolder(out or default_folder(config))
@@ -89,7 +89,7 @@ def run(
     on_gpu = device.type == "cuda"
     with torch.random.fork_rng([device] if on_gpu else []), torch.cuda.device(device if on_gpu else -1):
         if resume:
-            folder.check_resumable(dataset)
+            folder.check_resumable(config, dataset)
         else:
             folder.refuse_if_taken(overwrite)
         trainer = Trainer(config, dataset, folder, device, encoder, checkpoint_seconds, console, watch)

@@ -18,7 +18,7 @@ from ricnet.training.files import read_json
 from ricnet.training.run_folder import RunFolder
 
 AFTER_TRAINING = ("readout", "feedback", "halt_threshold", "confidence_threshold", "calibration")
-"""Settings that change what trained weights answer, but not the weights."""
+"""Settings that change what trained weights answer. A derived run keeps the epoch that was selected without them."""
 
 
 def conclude(
@@ -50,7 +50,7 @@ def derive(source: RunFolder, config: Config, dataset: Dataset, folder: RunFolde
         raise RicnetError(
             f"{source.path} was trained with other settings; only {', '.join(AFTER_TRAINING)} may differ."
         )
-    folder.begin(config, dataset, device, derived_from=source.path.name)
+    folder.begin(config, dataset, device, source)
     folder.model.write_bytes(source.model.read_bytes())
     folder.metrics.write_bytes(source.metrics.read_bytes())
     course = {key: read_json(source.evaluation).get(key) for key in ("selected_epoch", "seconds")}

@@ -9,6 +9,9 @@ from ricnet.errors import RicnetError, require, require_finite
 from ricnet.methods import METHODS, RIC, Method
 from ricnet.nets.encoders import EncoderOptions
 
+DATA_SETTINGS = ("resolution", "val_fraction", "label_noise")
+"""Settings that decide what the data is, before anything is learned."""
+
 
 @dataclass(frozen=True)
 class Optimization:

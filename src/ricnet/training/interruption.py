@@ -7,6 +7,8 @@ from typing import Any
 
 from ricnet.errors import RicnetError
 
+GO_ON = "stopped; nothing is lost. The same command goes on where it stopped."
+
 
 class Interrupted(RicnetError):
     """Training was asked to stop and has saved what it had."""

@@ -1,5 +1,6 @@
 """The folder a run leaves behind: what is in it, who may write there, and how each file is written."""
 
+import hashlib
 import json
 import platform
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from torch import Tensor
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError
 from ricnet.training.classifier import read_config
-from ricnet.training.config import Config, to_json
+from ricnet.training.config import Config, from_json, to_json
 from ricnet.training.files import write_atomically
 from ricnet.version import __version__
 
@@ -35,16 +36,22 @@ class RunFolder:
     def finished(self) -> bool:
         return self.evaluation.is_file()
 
-    def begin(self, config: Config, dataset: Dataset, device: torch.device, derived_from: str | None = None) -> None:
-        """Start a new run here, in place of any that was; ask `refuse_if_taken` first."""
+    def weights_hash(self) -> str:
+        return hashlib.sha256(self.model.read_bytes()).hexdigest()[:16]
+
+    def begin(self, config: Config, dataset: Dataset, device: torch.device, source: "RunFolder | None" = None) -> None:
+        """Start a new run here, in place of any that was; ask `refuse_if_taken` first.
+
+        `source` is the run whose weights it takes, if it is not trained.
+        """
         entry: dict[str, Any] = {
             "ricnet": __version__,
             "config": to_json(config),
             "data": describe_data(dataset),
             "hardware": describe_hardware(device),
         }
-        if derived_from is not None:
-            entry["derived_from"] = derived_from
+        if source is not None:
+            entry |= {"derived_from": source.path.name, "weights": source.weights_hash()}
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -69,13 +76,14 @@ class RunFolder:
             )
         raise RicnetError(f"{self.path} holds an unfinished run; go on with --resume, or start anew with --overwrite.")
 
-    def check_resumable(self, dataset: Dataset) -> None:
-        """A resumed run must see the data it began with."""
+    def check_resumable(self, config: Config, dataset: Dataset) -> None:
+        """A resumed run must see the data and the settings it began with."""
         self.refuse_if_finished()
-        if read_config(self.path).get("data") != describe_data(dataset):
-            raise RicnetError(
-                f"the data is not what {self.path} began with (rows, shape or classes differ); start anew."
-            )
+        entry = read_config(self.path)
+        if entry.get("data") != describe_data(dataset):
+            raise RicnetError(f"the data is not what {self.path} began with; start anew with --overwrite.")
+        if from_json(entry.get("config"), str(self.config)) != config:
+            raise RicnetError(f"{self.path} began with other settings; leave them out, or start anew with --overwrite.")
 
     def refuse_if_finished(self) -> None:
         if self.finished:
@@ -126,7 +134,21 @@ def void(_: object) -> None:
 
 def describe_data(dataset: Dataset) -> dict[str, Any]:
     rows = {"train": len(dataset.train), "val": len(dataset.val), "test": len(dataset.test)}
-    return {"input_shape": list(dataset.input_shape), "class_names": list(dataset.class_names), "rows": rows}
+    return {
+        "input_shape": list(dataset.input_shape),
+        "class_names": list(dataset.class_names),
+        "rows": rows,
+        "fingerprint": fingerprint(dataset),
+    }
+
+
+def fingerprint(dataset: Dataset, sample: int = 1000) -> str:
+    """Tells data of the same size apart: a hash of all labels and of some inputs of each split, evenly spread."""
+    digest = hashlib.sha256()
+    for split in (dataset.train, dataset.val, dataset.test):
+        digest.update(split.labels.cpu().numpy().tobytes())
+        digest.update(split.inputs[:: max(1, len(split) // sample)].cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def describe_hardware(device: torch.device) -> dict[str, Any]:

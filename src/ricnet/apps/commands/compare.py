@@ -10,10 +10,11 @@ from rich.console import Console
 
 from ricnet.apps.commands.parsing import parse
 from ricnet.errors import RicnetError, require
-from ricnet.report.comparison import Comparison, compare
+from ricnet.report.comparison import Comparison
 from ricnet.report.formats import csv_text, latex, markdown, terminal_table
 from ricnet.report.groups import group_seeds
 from ricnet.report.page import write_page
+from ricnet.report.results import compare_as_far_as_possible
 from ricnet.report.runs import RunRecord
 from ricnet.studies.cells import Benchmark, Cell
 from ricnet.studies.execution import Workplace, harvest
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str]) -> None:
     found = harvest(cells, place, console)
     for problem in found.problems:
         console.print(f"ric: {problem}", highlight=False, markup=False, soft_wrap=True)
-    runs = [run for cell in cells for run in found.runs.get(cell, [])]
+    runs = list({run.path: run for cell in cells for run in found.runs.get(cell, [])}.values())
     if not runs:
         raise RicnetError("no run could be made, so there is nothing to compare.")
     chosen = next((cell for cell in cells if cell.system == options.reference), cells[0])
@@ -91,13 +92,15 @@ def _cells(options: Compare) -> list[Cell]:
 def _present(runs: Sequence[RunRecord], reference: Sequence[RunRecord], options: Compare) -> None:
     groups = group_seeds(runs)
     against = next((group.label for group in groups if set(_paths(group.runs)) & set(_paths(reference))), None)
-    comparison = compare(groups, against)
+    comparison, excuse = compare_as_far_as_possible(groups, against)
     Console().print(terminal_table(comparison))
     out = options.out or Path(f"comparison-{Path(options.data).stem}")
     try:
         _write(comparison, runs, out)
     except OSError as error:
         raise RicnetError(f"the comparison cannot be written ({error}); choose another --out.") from error
+    if excuse:
+        print(excuse)
     print(f"written  {out}: comparison.csv, comparison.md, comparison.tex, report.html")
 
 

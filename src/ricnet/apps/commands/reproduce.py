@@ -11,7 +11,7 @@ from rich.console import Console
 from ricnet.apps.commands.parsing import parse
 from ricnet.errors import RicnetError, require
 from ricnet.studies.execution import Workplace
-from ricnet.studies.reproduction import CATALOGUE, Made, reproduce
+from ricnet.studies.reproduction import CATALOGUE, FAIL, Made, reproduce
 from ricnet.studies.scales import find_scale
 
 
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> None:
     except OSError as error:
         raise RicnetError(f"the results cannot be written ({error}); choose another --out.") from error
     _present(made)
-    failed = [item.name for item in made if item.verdict == "FAIL"]
+    failed = [item.name for item in made if item.verdict == FAIL]
     for problem in problems:
         console.print(f"ric: {problem}", highlight=False, markup=False, soft_wrap=True)
     if problems or failed:

@@ -13,14 +13,17 @@ from rich.table import Table
 
 from ricnet.apps.commands.parsing import parse
 from ricnet.data import load as load_data
+from ricnet.data import whole_path
 from ricnet.errors import RicnetError, require
-from ricnet.studies.plans import whole_path
 from ricnet.studies.systems import parse_settings
 from ricnet.training.api import configure
-from ricnet.training.interruption import Interrupted
+from ricnet.training.config import DATA_SETTINGS
+from ricnet.training.interruption import GO_ON, Interrupted
 
 if TYPE_CHECKING:
     import optuna
+
+    from ricnet.studies.sweep import Sweep
 
 
 @dataclass(frozen=True)
@@ -64,26 +67,26 @@ def main(arguments: Sequence[str]) -> None:
     except ImportError:
         raise RicnetError("ric sweep needs Optuna; install it with: pip install 'ricnet[sweep]'.") from None
     optuna.logging.set_verbosity(logging.WARNING)
-    console = Console(stderr=True)
-    sweep = _sweep(options, sweeping)
     name = options.name or f"sweep-{Path(options.data).stem}-{options.method}"
-    sweep = replace(sweep, root=options.runs / name)
     storage = options.storage or f"sqlite:///{name}.db"
-    study = sweeping.open_study(name, storage, options.metric, sweep.base.optimization.epochs)
+    sweep = _sweep(options, options.runs / name)
+    study = sweeping.open_study(name, storage, options.metric, sweep.base, sweep.space)
     try:
-        sweeping.search(study, sweep, options.trials, console)
+        sweeping.search(study, sweep, options.trials, Console(stderr=True))
     except Interrupted:
-        raise Interrupted("stopped; nothing is lost. The same command goes on where it stopped.") from None
+        raise Interrupted(GO_ON) from None
     _present(study, options, storage)
 
 
-def _sweep(options: SweepOptions, sweeping: Any) -> Any:
+def _sweep(options: SweepOptions, root: Path) -> "Sweep":
+    from ricnet.studies.sweep import Sweep, default_space, parse_space
+
     common = parse_settings(options.set, options.method, "--set")
-    space = sweeping.parse_space(options.space or sweeping.default_space(options.method), options.method)
-    wanted = {k: common[k] for k in ("resolution", "val_fraction", "label_noise") if k in common}
+    space = parse_space(options.space or default_space(options.method), options.method)
+    wanted = {k: common[k] for k in DATA_SETTINGS if k in common}
     dataset = load_data(options.data, data_dir=options.data_dir, **wanted)
     base = replace(configure(dataset, options.method, options.preset, **common), data=whole_path(options.data))
-    return sweeping.Sweep(dataset, base, space, options.metric, options.runs, options.device)
+    return Sweep(dataset, base, space, options.metric, root, options.device)
 
 
 def _present(study: "optuna.Study", options: SweepOptions, storage: str) -> None:

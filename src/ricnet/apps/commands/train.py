@@ -14,9 +14,8 @@ import tyro
 from rich.console import Console
 
 from ricnet.apps.commands.parsing import parse
-from ricnet.data import Dataset
+from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
-from ricnet.data.registry import SOURCES
 from ricnet.errors import RicnetError
 from ricnet.methods import Method
 from ricnet.nets.encoders import EncoderOptions, choose_encoder
@@ -118,16 +117,18 @@ def main(arguments: Sequence[str]) -> None:
 def _preset_for(arguments: Sequence[str], known: Any) -> Config:
     """The method decides which flags there are, so it is read first; a configuration decides everything."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    first.add_argument("--method", default="ric")
-    first.add_argument("--preset", default="fast")
+    first.add_argument("--method")
+    first.add_argument("--preset")
     first.add_argument("--config", type=Path)
     try:
         chosen, _ = first.parse_known_args(list(arguments))
     except argparse.ArgumentError as error:
         raise RicnetError(f"{error}; see ric train --help.") from None
     if chosen.config is not None:
+        if chosen.method is not None or chosen.preset is not None:
+            raise RicnetError("--config brings its own method and preset; leave out --method and --preset.")
         return from_json(read_json(chosen.config).get("config"), str(chosen.config))
-    return preset(chosen.preset, chosen.method, known)
+    return preset(chosen.preset or "fast", chosen.method or "ric", known)
 
 
 def _parse(arguments: Sequence[str], config: Config) -> Train[Any]:
@@ -147,10 +148,7 @@ def _parse(arguments: Sequence[str], config: Config) -> Train[Any]:
         optimization=config.optimization,
     )
     options: Train[Any] = parse(Train[type(config.method)], arguments, "train", default)  # type: ignore[misc]
-    # A path is kept whole, so that the run can be resumed and evaluated from anywhere.
-    path = Path(options.data).expanduser()
-    is_path = options.data not in SOURCES and path.exists()
-    return dataclasses.replace(options, data=str(path.resolve())) if is_path else options
+    return dataclasses.replace(options, data=whole_path(options.data))
 
 
 def _config(options: Train[Any]) -> Config:

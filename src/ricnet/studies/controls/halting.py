@@ -6,6 +6,7 @@ the same weights both ways.
 """
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,10 +20,12 @@ from ricnet.report.tables import Cell
 from ricnet.studies import cells as asked
 from ricnet.studies.cells import Runs
 from ricnet.studies.controls.rules import RULES, VALUE, Rule, cost, judge, threshold_for
+from ricnet.studies.paper.conditions import conditions
 from ricnet.studies.paper.panels import WIDTH, draw_curve, fit, intervals, legend, letter, note_missing, seeds
 from ricnet.studies.paper.recipe import Recipe
-from ricnet.studies.paper.rows import Row, Rows, distinct, floats, pick
+from ricnet.studies.paper.rows import Rows, distinct, floats, number, pick
 from ricnet.studies.paper.samples import summary, tabulate_cells
+from ricnet.studies.paper.scores import Score
 from ricnet.studies.paper.typesetting import markdown
 from ricnet.studies.scales import Scale
 
@@ -32,8 +35,19 @@ LOOKS = {
     "entropy": (GREEN, "^"),
     "fixed number of steps": (PURPLE, "D"),
 }
-MEASURES = ("accuracy", "ece", "nll", "cost", "steps", "steps_right", "steps_wrong")
-NOTE = "Thresholds fitted on validation data to the cost of the value there, measured on test data"
+MEASURES = {
+    "accuracy": Score("accuracy, %", itemgetter("accuracy"), 100, 2),
+    "ece": Score("ECE", itemgetter("ece")),
+    "nll": Score("NLL", itemgetter("nll")),
+    "cost": Score("cell evaluations", itemgetter("cost"), digits=2),
+    "steps": Score("steps", itemgetter("steps"), digits=2),
+    "steps_right": Score("if right", itemgetter("steps_right"), digits=2),
+    "steps_wrong": Score("if wrong", itemgetter("steps_wrong"), digits=2),
+}
+"""Of what `_judged` finds for one seed."""
+AS_TRAINED = 0.0
+"""The value's own threshold."""
+NOTE = "Thresholds are fitted on validation data, measured on test data"
 Split = tuple[Predictions, Predictions]
 """Validation and test."""
 
@@ -44,34 +58,46 @@ def cells(scale: Scale) -> list[asked.Cell]:
 
 def tabulate(scale: Scale, runs: Runs) -> Rows:
     mean_fed, sample_fed = cells(scale)
-    rows = tabulate_cells([mean_fed], runs, _compare_rules)
-    return rows + tabulate_cells([mean_fed, sample_fed], runs, _steps_taken)
+    rows = tabulate_cells(scale, [mean_fed], runs, _compare_rules)
+    return rows + tabulate_cells(scale, [mean_fed, sample_fed], runs, _steps_taken)
 
 
 def _compare_rules(runs: Sequence[RunRecord]) -> Rows:
     splits = [(read_predictions(run.path, "val"), read_predictions(run.path, "test")) for run in runs]
-    own = [cost(VALUE, val, VALUE.halt(val, 0.0)) for val, _ in splits]
+    return _at_equal_cost(splits) + _frontiers(splits)
+
+
+def _at_equal_cost(splits: Sequence[Split]) -> Rows:
+    """Each rule where it costs what the value does on validation data; the value itself as it was trained."""
+    budgets = [cost(VALUE, val, VALUE.halt(val, AS_TRAINED)) for val, _ in splits]
+    rows: Rows = []
+    for rule in RULES:
+        thresholds = [AS_TRAINED] * len(splits) if rule is VALUE else _fitted(rule, splits, budgets)
+        rows += [{"part": "at equal cost", "rule": rule.name, **row} for row in _judged(rule, splits, thresholds)]
+    return rows
+
+
+def _frontiers(splits: Sequence[Split]) -> Rows:
     horizon = max(len(test.step_scores) for _, test in splits)
     rows: Rows = []
     for rule in RULES:
-        rows += [{"part": "at equal cost", "rule": rule.name, **row} for row in _apply(rule, splits, own)]
-    for rule in RULES:
-        budgets = np.linspace(1 + rule.asks_ahead, horizon, 20)
-        for budget in budgets.tolist():
-            found = _apply(rule, splits, [budget] * len(splits))
+        for budget in np.linspace(1 + rule.asks_ahead, horizon, 20).tolist():
+            found = _judged(rule, splits, _fitted(rule, splits, [budget] * len(splits)))
             rows += [{"part": "frontier", "rule": rule.name, "budget": budget, **row} for row in found]
     return rows
 
 
-def _apply(rule: Rule, splits: Sequence[Split], budgets: Sequence[float]) -> Rows:
-    """One row a measure: its mean over seeds when the rule may spend this much."""
+def _fitted(rule: Rule, splits: Sequence[Split], budgets: Sequence[float]) -> list[float]:
+    return [threshold_for(rule, val, budget) for (val, _), budget in zip(splits, budgets, strict=True)]
+
+
+def _judged(rule: Rule, splits: Sequence[Split], thresholds: Sequence[float]) -> Rows:
+    """One row a measure: its mean over the seeds, each with its own threshold, on test data."""
     found: list[dict[str, float | None]] = []
-    for (val, test), budget in zip(splits, budgets, strict=True):
-        # At the value's own cost its own threshold is exact; a fitted one could only come near it.
-        own = rule is VALUE and budget == cost(VALUE, val, VALUE.halt(val, 0.0))
-        halt = rule.halt(test, 0.0 if own else threshold_for(rule, val, budget))
+    for (_, test), threshold in zip(splits, thresholds, strict=True):
+        halt = rule.halt(test, threshold)
         found.append(judge(test, halt) | {"cost": cost(rule, test, halt)})
-    return [{"measure": name, **summary([entry[name] for entry in found])} for name in MEASURES]
+    return [{"measure": name, **summary(map(measure.of, found))} for name, measure in MEASURES.items()]
 
 
 def _steps_taken(runs: Sequence[RunRecord]) -> Rows:
@@ -90,13 +116,14 @@ def draw(rows: Rows) -> Figure:
         letter(ax, index, f"test {title} against cost")
         ax.set_xlabel("mean evaluations of the cell")
     _draw_steps(panels[2], [row for row in rows if row.get("part") == "steps" or row.get("missing")])
-    letter(panels[2], 2, "steps taken")
+    letter(panels[2], 2, "steps taken by answers")
     handles = [
         Line2D([], [], color=colour, marker=marker, markersize=3.5, label=name)
         for name, (colour, marker) in LOOKS.items()
     ]
     handles.append(Line2D([], [], color=INK, marker="*", linestyle="", markersize=7, label="V < 0, as trained"))
-    notes = [f"{distinct(rows, 'benchmark')[0]}, {seeds(rows)}", intervals(rows), NOTE]
+    spread = intervals(pick(rows, part="steps"), "(a) and (b): means over seeds; (c), lines")
+    notes = [f"{distinct(rows, 'benchmark')[0]}, {seeds(rows)}", conditions(rows), spread, NOTE]
     legend(figure, handles, notes, columns=5)
     return figure
 
@@ -106,7 +133,8 @@ def _draw_frontier(ax: Axes, rows: Rows, measure: str) -> None:
     for rule, (colour, marker) in LOOKS.items():
         curve = pick(rows, part="frontier", rule=rule, measure=measure)
         costs = pick(rows, part="frontier", rule=rule, measure="cost")
-        points: Rows = [row | {"spent": spent["mean"]} for row, spent in zip(curve, costs, strict=True)]
+        # Without bands: four of three seeds each, over one another, leave nothing to be seen.
+        points: Rows = [row | {"spent": at["mean"], "half_width": None} for row, at in zip(curve, costs, strict=True)]
         draw_curve(ax, points, "spent", color=colour, marker=marker, markersize=2.5, markevery=3)
         shown += floats(points, "mean").tolist()
     own, spent = (pick(rows, part="at equal cost", rule="value", measure=name) for name in (measure, "cost"))
@@ -123,32 +151,32 @@ def _draw_steps(ax: Axes, rows: Rows) -> None:
             if entry and entry[0].get("mean") is not None:
                 mean, half = floats(entry, "mean")[0], floats(entry, "half_width")[0]
                 error = None if np.isnan(half) else half
-                label = f"{answers} answers" if place == 0 else None
+                label = answers if place == 0 else None
                 ax.bar(place + shift, mean, 0.3, yerr=error, color=colour, label=label, error_kw={"linewidth": 0.8})
     ax.set_xticks([0, 1], ["V asked on means\n(the paper)", "V asked on\nsamples"])
     ax.set_ylabel("mean steps")
     if ax.has_data():
-        ax.set_ylim(top=1.25 * ax.get_ylim()[1])
+        ax.set_ylim(0, 1.25 * ax.get_ylim()[1])
         ax.legend(loc="upper right", ncols=2)
     note_missing(ax, rows)
 
 
 def write(rows: Rows) -> dict[str, str]:
     """The rules at the cost of the value's own halts."""
-    titles = {"accuracy": "Accuracy, %", "ece": "ECE", "nll": "NLL", "cost": "Cell evaluations", "steps": "Steps"}
-    lines = [[Cell(rule), *(_entry(rows, rule, measure) for measure in titles)] for rule in LOOKS]
-    notes = [f"Mean ± half-width of the 95 % Student-t interval over seeds. {NOTE}."]
-    return {"md": markdown(["Halting by", *titles.values()], "l" + "r" * len(titles), lines, notes)}
+    lines = [[Cell(rule), *(Cell(_text(rows, rule, name)) for name in MEASURES)] for rule in LOOKS]
+    titles = ["Halting by", *(measure.title for measure in MEASURES.values())]
+    notes = [
+        f"{distinct(rows, 'benchmark')[0]}, {seeds(rows)}. {conditions(rows)}. "
+        "Mean ± half-width of the 95 % Student-t interval over seeds. "
+        f"The value halts where V < 0, as trained; the others cost at most as much on validation data. {NOTE}. "
+        "A stop by the value costs one evaluation of the cell more than its steps, for it is asked of the next thought."
+    ]
+    return {"md": markdown(titles, "l" + "r" * len(MEASURES), lines, notes)}
 
 
-def _entry(rows: Rows, rule: str, measure: str) -> Cell:
-    found: Row = next(iter(pick(rows, part="at equal cost", rule=rule, measure=measure)), {})
-    mean, half = found.get("mean"), found.get("half_width")
-    if not isinstance(mean, float):
-        return Cell("–")
-    digits, scale = {"accuracy": (2, 100), "cost": (2, 1), "steps": (2, 1)}.get(measure, (3, 1))
-    spread = f" ± {scale * half:.{digits}f}" if isinstance(half, float) else ""
-    return Cell(f"{scale * mean:.{digits}f}{spread}")
+def _text(rows: Rows, rule: str, measure: str) -> str:
+    own = pick(rows, part="at equal cost", rule=rule, measure=measure)
+    return MEASURES[measure].write(number(own, "mean"), number(own, "half_width"))
 
 
 HALTING = Recipe("halting", "When to stop: the value against simpler rules", cells, tabulate, draw, write)

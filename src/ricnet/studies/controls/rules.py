@@ -76,7 +76,7 @@ def threshold_for(rule: Rule, run: Predictions, budget: float) -> float:
 
     Cost rises from `low` to `high` whatever the rule, for a stricter threshold never stops an example earlier.
     """
-    early, late = rule.low, min(rule.high, float(len(run.step_scores))) if rule is COUNT else rule.high
+    early, late = rule.low, rule.high
     for _ in range(100):
         middle = (early + late) / 2
         early, late = (middle, late) if cost(rule, run, rule.halt(run, middle)) <= budget else (early, middle)
@@ -86,7 +86,7 @@ def threshold_for(rule: Rule, run: Predictions, budget: float) -> float:
 def judge(run: Predictions, halt: HaltStep) -> dict[str, float | None]:
     """What the answers are worth when each example stops after its `halt` steps."""
     at = halt - 1, np.arange(len(halt))
-    correct, confidence = run.step_correct[at], run.step_confidence[at].astype(np.float64)
+    correct, confidence = run.step_correct[at], run.step_confidence[at]  # in its own precision, as the bins' edges
     return {
         "accuracy": float(correct.mean()),
         "nll": -float(run.step_scores[at].astype(np.float64).mean()),

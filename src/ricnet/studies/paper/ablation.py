@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from ricnet.report.runs import RunRecord
 from ricnet.report.style import styled
 from ricnet.studies.cells import Cell, Runs
+from ricnet.studies.paper.conditions import conditions
 from ricnet.studies.paper.curves import curve_rows
 from ricnet.studies.paper.panels import (
     WIDTH,
@@ -35,7 +36,7 @@ def cells(scale: Scale) -> list[Cell]:
 
 
 def tabulate(scale: Scale, runs: Runs) -> Rows:
-    return tabulate_cells(cells(scale), runs, _rows)
+    return tabulate_cells(scale, cells(scale), runs, _rows)
 
 
 def _rows(runs: Sequence[RunRecord]) -> Rows:
@@ -48,7 +49,8 @@ def draw(rows: Rows) -> Figure:
     for i, (ax, (quantity, title)) in enumerate(zip(figure.subplots(1, 3), PANELS.items(), strict=True)):
         _draw_panel(ax, rows, quantity)
         letter(ax, i, title)
-    legend(figure, system_handles(rows), [f"{distinct(rows, 'benchmark')[0]}, validation data", intervals(rows)])
+    where = f"{distinct(rows, 'benchmark')[0]}, validation data"
+    legend(figure, system_handles(rows), [where, conditions(rows), intervals(rows)])
     return figure
 
 

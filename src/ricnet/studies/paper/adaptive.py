@@ -1,7 +1,9 @@
 """Figure 5: what RIC does with its steps on the third benchmark.
 
-Difficulty is how it ended: the test examples are split into three equal parts by log a_y at the halt, averaged over
-the seeds. Curves over steps go on after the halt, for all examples, as if none had stopped.
+Difficulty is how it ended in other seeds: each seed's test examples are split into three equal parts by log a_y at the
+halt, averaged over all seeds but this one. Chosen by its own, the best answered would be those that were lucky in this
+seed, and its curves would bend with their luck. A single seed has no others and is split by its own.
+Curves over steps go on after the halt, for all examples, as if none had stopped.
 """
 
 from collections.abc import Sequence
@@ -19,6 +21,7 @@ from ricnet.report.predictions import Predictions, read_predictions
 from ricnet.report.runs import RunRecord
 from ricnet.report.style import BLUE, FAINT, GREEN, INK, VERMILLION, styled
 from ricnet.studies.cells import Cell, Runs
+from ricnet.studies.paper.conditions import conditions
 from ricnet.studies.paper.panels import WIDTH, draw_curve, fit, intervals, legend, letter, note_missing, seeds
 from ricnet.studies.paper.recipe import Recipe
 from ricnet.studies.paper.rows import Row, Rows, distinct, floats, number, pick
@@ -36,7 +39,7 @@ def cells(scale: Scale) -> list[Cell]:
 
 
 def tabulate(scale: Scale, runs: Runs) -> Rows:
-    return tabulate_cells(cells(scale), runs, _rows)
+    return tabulate_cells(scale, cells(scale), runs, _rows)
 
 
 def _rows(runs: Sequence[RunRecord]) -> Rows:
@@ -56,21 +59,24 @@ def _check_same_examples(runs: Sequence[RunRecord], answers: Sequence[Prediction
 def _return_rows(answers: Sequence[Predictions]) -> Rows:
     """Normalised return 1 + log a_{t,y} / log K after each step (0 at the uniform a_0), and where the part halts."""
     rows: Rows = []
-    for name, part in split_by_difficulty(answers).items():
-        tracks = np.stack([_normalized_return(own)[:, part].mean(axis=1) for own in answers])
-        tags: Row = {"difficulty": name, "members": len(part)}
+    parts = split_by_difficulty(answers)
+    for name in DIFFICULTIES:
+        split = [(own, part[name]) for own, part in zip(answers, parts, strict=True)]
+        tracks = np.stack([_normalized_return(own)[:, part].mean(axis=1) for own, part in split])
+        tags: Row = {"difficulty": name, "members": len(parts[0][name])}
         curve = zip(range(tracks.shape[1]), summaries(tracks), strict=True)
         rows += [{"quantity": "return", "step": step, **tags, **row} for step, row in curve]
-        halts = summary(float(own.halt_step[part].mean()) for own in answers)
+        halts = summary(float(own.halt_step[part].mean()) for own, part in split)
         rows.append({"quantity": "halt of part", **tags, **halts})
     return rows
 
 
-def split_by_difficulty(answers: Sequence[Predictions]) -> dict[str, Integer[np.ndarray, "part"]]:
-    """The examples of each third, the best answered first."""
-    final = [own.step_scores[own.halt_step - 1, np.arange(len(own.labels))] for own in answers]
-    best_first = np.argsort(-np.mean(final, axis=0), kind="stable")
-    return dict(zip(DIFFICULTIES, np.array_split(best_first, 3), strict=True))
+def split_by_difficulty(answers: Sequence[Predictions]) -> list[dict[str, Integer[np.ndarray, "part"]]]:
+    """For each seed the examples of each third, those that the other seeds answer best first."""
+    final = np.stack([own.step_scores[own.halt_step - 1, np.arange(len(own.labels))] for own in answers])
+    others = [np.delete(final, seed, axis=0) for seed in range(len(final))] if len(final) > 1 else [final]
+    best_first = [np.argsort(-scores.mean(axis=0, dtype=np.float64), kind="stable") for scores in others]
+    return [dict(zip(DIFFICULTIES, np.array_split(order, 3), strict=True)) for order in best_first]
 
 
 def _normalized_return(own: Predictions) -> Float[np.ndarray, "states n"]:
@@ -197,7 +203,14 @@ def _notes(rows: Rows) -> list[str]:
     size = number(rows, "examples")
     counts = f", test n = {size:,.0f}" if size else ""
     system = f"RIC on {distinct(rows, 'benchmark')[0]} ({seeds(rows)}{counts})"
-    return [f"{system}; difficulty: thirds of the test set by log-score at the halt", intervals(rows)]
+    return [system, conditions(rows), _rule(rows), intervals(rows)]
+
+
+def _rule(rows: Rows) -> str:
+    """By which the examples were split; nothing where there are none."""
+    count = floats(rows, "seeds").max()
+    by = "in the other seeds" if count > 1 else "in this seed, for there is no other"
+    return f"(a): each seed's thirds of the test set by log-score at the halt {by}" if count else ""
 
 
 RECIPE = Recipe("fig5", "Adaptive computation on the third benchmark", cells, tabulate, draw)

@@ -19,6 +19,7 @@ from ricnet.methods import RIC
 from ricnet.nets.resnet import ResNet
 from ricnet.report.style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, VERMILLION, styled
 from ricnet.studies.cells import Benchmark, Runs
+from ricnet.studies.paper.conditions import network_name
 from ricnet.studies.paper.panels import SMALL, WIDTH
 from ricnet.studies.paper.recipe import Recipe
 from ricnet.studies.paper.rows import Row, Rows, floats, number, pick
@@ -46,7 +47,9 @@ def tabulate(scale: Scale, runs: Runs) -> Rows:
     network, _ = build_model(config, shape, facts.classes)
     assert isinstance(config.method, RIC)
     settings = {"classes": facts.classes, **{name: getattr(config.method, name) for name in _SETTINGS}}
+    built = network_name(config.network.encoder, config.network.width, shape)
     return [
+        {"part": "made", "name": f"scale {scale.name}: {built}, preset {scale.preset}"},
         _part("input", benchmark.label, shape),
         *measure(network, shape),
         *({"part": "setting", "name": name, "value": value} for name, value in settings.items()),
@@ -198,6 +201,8 @@ def _policy_lines(rows: Rows) -> list[str]:
 def _draw_words(ax: Axes, rows: Rows) -> None:
     title = rf"refinement, steps $t = 1, …, T$; $T = {_setting(rows, 'horizon'):.0f}$"
     ax.text(3.5, 0.5, title, va="center", parse_math=True, **TITLE)
+    (made,) = pick(rows, part="made")
+    ax.text(0.06, 0.15, str(made["name"]), va="center", fontsize=SMALL)
     small: dict[str, Any] = {"va": "center", "fontsize": SMALL, "parse_math": True}
     ax.text(3.5, 0.32, r"training: $a_t$ is sampled, all $T$ steps are taken", **small)
     ax.text(3.5, 0.15, r"inference: $a_t$ is the mean, until $V(s_t) < 0$", **small)

@@ -13,11 +13,13 @@ from matplotlib.patches import Patch
 from ricnet.report.runs import RunRecord
 from ricnet.report.style import FAINT, INK, styled
 from ricnet.studies.cells import Cell, Runs
+from ricnet.studies.paper.conditions import conditions
 from ricnet.studies.paper.looks import look_of
 from ricnet.studies.paper.panels import WIDTH, intervals, legend, letter, note_missing, seeds
 from ricnet.studies.paper.recipe import Recipe
 from ricnet.studies.paper.rows import Row, Rows, distinct, floats, number, pick
 from ricnet.studies.paper.samples import summaries, summary, tabulate_cells
+from ricnet.studies.paper.typesetting import write_interval
 from ricnet.studies.scales import Scale
 
 SYSTEMS = ("supervised", "ric")
@@ -33,7 +35,7 @@ def cells(scale: Scale, index: int) -> list[Cell]:
 
 
 def tabulate(scale: Scale, runs: Runs, index: int) -> Rows:
-    return tabulate_cells(cells(scale, index), runs, _rows)
+    return tabulate_cells(scale, cells(scale, index), runs, _rows)
 
 
 def _rows(runs: Sequence[RunRecord]) -> Rows:
@@ -115,8 +117,7 @@ def _draw_diagram(ax: Axes, rows: Rows) -> None:
 
 def _facts(rows: Rows) -> str:
     accuracy, confidence, ece = (pick(rows, quantity=score) for score in SCORES)
-    half = number(ece, "half_width")
-    error = f"{number(ece, 'mean'):.3f}" + (f" ± {half:.3f}" if half is not None else "")
+    error = write_interval(number(ece, "mean"), number(ece, "half_width"), 3)
     shares = [
         f"{name} {100 * (number(own, 'mean') or 0):.1f} %"
         for name, own in (("accuracy", accuracy), ("confidence", confidence))
@@ -137,7 +138,7 @@ def _notes(rows: Rows) -> list[str]:
     size, bins = number(rows, "examples"), number(rows, "bins")
     counts = f", test n = {size:,.0f}, {bins:.0f} bins" if size and bins else ""
     means = f"{distinct(rows, 'benchmark')[0]}{counts}, means over seeds"
-    return [means, intervals(rows, "Lines"), "Pale: bins with less than 1 % of the answers"]
+    return [means, conditions(rows), intervals(rows, "Lines"), "Pale: bins with less than 1 % of the answers"]
 
 
 def recipe(name: str, index: int) -> Recipe:

@@ -8,8 +8,9 @@ from matplotlib.figure import Figure
 from ricnet.report.runs import RunRecord
 from ricnet.report.style import styled
 from ricnet.studies.cells import Cell, Runs
+from ricnet.studies.paper.conditions import conditions
 from ricnet.studies.paper.curves import curve_rows
-from ricnet.studies.paper.generalization import draw_generalization, generalization_rows
+from ricnet.studies.paper.generalization import draw_generalization, generalization_rows, levels_note
 from ricnet.studies.paper.panels import (
     WIDTH,
     Dash,
@@ -38,7 +39,7 @@ def cells(scale: Scale) -> list[Cell]:
 
 
 def tabulate(scale: Scale, runs: Runs) -> Rows:
-    return tabulate_cells(cells(scale), runs, _rows)
+    return tabulate_cells(scale, cells(scale), runs, _rows)
 
 
 def _rows(runs: Sequence[RunRecord]) -> Rows:
@@ -56,11 +57,8 @@ def draw(rows: Rows) -> Figure:
     draw_generalization(right, rows)
     letter(right, 2, "generalisation")
     handles = [*system_handles(rows), *(dash_handle(split, dash) for split, dash in DASHES.items())]
-    legend(
-        figure,
-        handles,
-        [distinct(rows, "benchmark")[0], intervals(rows), "(c): lines at equal training accuracy, dots are epochs"],
-    )
+    notes = [distinct(rows, "benchmark")[0], conditions(rows), intervals(rows), f"(c): {levels_note(rows)}"]
+    legend(figure, handles, notes)
     return figure
 
 

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from ricnet.report.runs import RunRecord
 from ricnet.report.style import FAINT, styled
 from ricnet.studies.cells import Cell, Runs
+from ricnet.studies.paper.conditions import conditions
 from ricnet.studies.paper.curves import curves
 from ricnet.studies.paper.looks import look_of
 from ricnet.studies.paper.panels import (
@@ -44,7 +45,7 @@ def cells(scale: Scale) -> list[Cell]:
 
 
 def tabulate(scale: Scale, runs: Runs) -> Rows:
-    return tabulate_cells(cells(scale), runs, generalization_rows)
+    return tabulate_cells(scale, cells(scale), runs, generalization_rows)
 
 
 def generalization_rows(runs: Sequence[RunRecord]) -> Rows:
@@ -80,8 +81,16 @@ def draw(rows: Rows) -> Figure:
         letter(ax, i, benchmark)
     for ax in axes[1:]:
         ax.set_ylabel("")
-    legend(figure, system_handles(rows), ["Lines: epochs of equal training accuracy; dots: epochs", intervals(rows)])
+    legend(figure, system_handles(rows), [conditions(rows), intervals(rows), levels_note(rows)])
     return figure
+
+
+def levels_note(rows: Rows) -> str:
+    """What is a line and what a dot; a single seed has all its lines and no band to explain."""
+    lines, dots = "lines are levels of equal training accuracy", "dots are epochs"
+    if floats(rows, "seeds").max() < 2:
+        return f"{lines}, {dots}"
+    return f"{lines}, drawn where two seeds reached them, with bands where all did; {dots}, alone where one seed did"
 
 
 def draw_generalization(ax: Axes, rows: Rows) -> None:

@@ -3,7 +3,7 @@
 Validation accuracy chooses, the lower validation NLL where it cannot; test numbers stand beside it and choose nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -13,11 +13,12 @@ from ricnet.report.formats import escape_latex
 from ricnet.report.runs import RunRecord
 from ricnet.report.tables import Cell as TableCell
 from ricnet.studies.cells import Cell, Runs
-from ricnet.studies.paper.looks import name_of
+from ricnet.studies.paper.conditions import conditions
 from ricnet.studies.paper.panels import seeds
 from ricnet.studies.paper.recipe import Recipe
 from ricnet.studies.paper.rows import Row, Rows, distinct, floats, number, pick
 from ricnet.studies.paper.samples import summary, tabulate_cells
+from ricnet.studies.paper.scores import SCORES
 from ricnet.studies.paper.typesetting import latex, markdown
 from ricnet.studies.scales import Scale
 
@@ -29,12 +30,7 @@ BATCHES = (128, 256)
 DECAY = 1e-3
 """The paper's. Adam and SGD add it to the gradient; the 0.05 that suits AdamW makes SGD diverge and spoils Adam."""
 
-SCORES: dict[str, tuple[str, int, int, Callable[[RunRecord], float]]] = {
-    "val_accuracy": ("val. acc., %", 100, 2, lambda run: run.evaluation["val"]["accuracy"]),
-    "val_nll": ("val. NLL", 1, 3, lambda run: run.evaluation["val"]["nll"]),
-    "test_accuracy": ("test acc., %", 100, 2, lambda run: run.test["accuracy"]),
-    "test_ece": ("test ECE", 1, 3, lambda run: run.test["ece"]),
-}
+COLUMNS = {name: SCORES[name] for name in ("val accuracy", "val nll", "test accuracy", "test ece")}
 
 
 def cells(scale: Scale) -> list[Cell]:
@@ -57,35 +53,35 @@ def _cells(scale: Scale, settings: dict[str, Any]) -> list[Cell]:
 
 def tabulate(scale: Scale, runs: Runs) -> Rows:
     """One row a setting, so that the table can be read in the CSV file too."""
-    rows = [_row(cell, runs) for cell in cells(scale)]
-    chosen = [id(best) for system in SYSTEMS if (best := _best(pick(rows, system=name_of(system)))) is not None]
+    rows = [_row(scale, cell, runs) for cell in cells(scale)]
+    chosen = [id(best) for system in distinct(rows, "system") if (best := _best(pick(rows, system=system))) is not None]
     return [row | {"chosen": int(id(row) in chosen)} for row in rows]
 
 
-def _row(cell: Cell, runs: Runs) -> Row:
+def _row(scale: Scale, cell: Cell, runs: Runs) -> Row:
     settings = {name: value for name, value in cell.changes if name in ("optimizer", "activation", "batch_size")}
-    (facts,) = tabulate_cells([cell], runs, lambda found: [_scores(found)])
+    (facts,) = tabulate_cells(scale, [cell], runs, lambda found: [_scores(found)])
     return settings | facts
 
 
 def _scores(found: Sequence[RunRecord]) -> Row:
     row: Row = {"n": len(found), "examples": int(found[0].test["n"])}
-    for name, (_, _, _, of) in SCORES.items():
-        own = summary(of(run) for run in found)
-        row |= {name: own["mean"], f"{name}_half_width": own["half_width"]}
+    for name, column in COLUMNS.items():
+        own = summary(column.of(run) for run in found)
+        row |= {name: own["mean"], f"{name}, half-width": own["half_width"]}
     return row
 
 
 def _best(rows: Rows) -> Row | None:
-    known = [row for row in rows if row.get("val_accuracy") is not None]
-    return max(known, key=lambda row: (number([row], "val_accuracy"), -(number([row], "val_nll") or 0)), default=None)
+    known = [row for row in rows if row.get("val accuracy") is not None]
+    return max(known, key=lambda row: (number([row], "val accuracy"), -(number([row], "val nll") or 0)), default=None)
 
 
 def write(rows: Rows, *, title: str) -> dict[str, str]:
-    titles = ["System", "optimizer", "activation", "batch", *(score[0] for score in SCORES.values())]
+    titles = ["System", "optimizer", "activation", "batch", *(column.title for column in COLUMNS.values())]
     lines = [_line(row) for row in rows]
     head = [" & ".join(escape_latex(title) for title in titles) + r" \\"]
-    columns, notes = "lllr" + "r" * len(SCORES), [_note(rows)]
+    columns, notes = "lllr" + "r" * len(COLUMNS), [_note(rows)]
     return {
         "md": markdown(titles, columns, lines, notes),
         "tex": latex(head, columns, lines, title, notes),
@@ -94,16 +90,10 @@ def write(rows: Rows, *, title: str) -> dict[str, str]:
 
 def _line(row: Row) -> list[TableCell]:
     texts = [str(row["system"]), str(row["optimizer"]), str(row["activation"]), str(row["batch_size"])]
-    texts += [_text(row, name) for name in SCORES]
+    texts += [
+        column.write(number([row], name), number([row], f"{name}, half-width")) for name, column in COLUMNS.items()
+    ]
     return [TableCell(text, bool(row["chosen"])) for text in texts]
-
-
-def _text(row: Row, name: str) -> str:
-    _, factor, digits, _ = SCORES[name]
-    mean, half = number([row], name), number([row], f"{name}_half_width")
-    if mean is None:
-        return "–"
-    return f"{factor * mean:.{digits}f}" + (f" ± {factor * half:.{digits}f}" if half is not None else "")
 
 
 def _note(rows: Rows) -> str:
@@ -111,7 +101,7 @@ def _note(rows: Rows) -> str:
     test = f", test n = {size:,.0f}" if size is not None else ""
     rate = OPTIMIZERS["sgd"]["lr"]
     sentences = [
-        f"{distinct(rows, 'benchmark')[0]}, {asked} seed{'s' * (asked > 1)} a setting{test}.",
+        f"{distinct(rows, 'benchmark')[0]}, {asked} seed{'s' * (asked > 1)} a setting{test}. {conditions(rows)}.",
         f"Adam at the preset's learning rate, SGD at {rate} with momentum 0.9; weight decay {DECAY}.",
         "Bold: each system's setting with the best validation accuracy, among equals the lowest validation NLL.",
     ]

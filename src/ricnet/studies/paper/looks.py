@@ -1,17 +1,8 @@
-"""What the paper's systems are called, and how their lines look: told apart by colour, and in grey by marker."""
+"""How the lines of the paper's systems look: told apart by colour, and in grey by marker."""
 
 from dataclasses import dataclass
 
 from ricnet.report.style import BLUE, GREEN, PURPLE, SKY, VERMILLION
-
-NAMES = {
-    "supervised": "SL",
-    "act": "ACT",
-    "pondernet": "PonderNet",
-    "ric": "RIC",
-    "ric-ppo": "RIC, PPO",
-    "ric-logistic-normal": "RIC, logistic-normal",
-}
 
 
 @dataclass(frozen=True)
@@ -28,10 +19,7 @@ _LOOKS = {
     "RIC, PPO": Look(GREEN, "^"),
     "RIC, logistic-normal": Look(PURPLE, "D"),
 }
-
-
-def name_of(system: str) -> str:
-    return NAMES.get(system, system)
+"""By the name that `RunRecord.method` gives a system."""
 
 
 def look_of(name: str) -> Look:

@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from ricnet.report.runs import RunRecord
 from ricnet.report.style import INK, styled
 from ricnet.studies.cells import Cell, Runs
+from ricnet.studies.paper.conditions import conditions
 from ricnet.studies.paper.curves import curve_rows
 from ricnet.studies.paper.looks import look_of
 from ricnet.studies.paper.panels import (
@@ -43,7 +44,7 @@ def cells(scale: Scale) -> list[Cell]:
 
 
 def tabulate(scale: Scale, runs: Runs) -> Rows:
-    return tabulate_cells(cells(scale), runs, _rows)
+    return tabulate_cells(scale, cells(scale), runs, _rows)
 
 
 def _rows(runs: Sequence[RunRecord]) -> Rows:
@@ -110,7 +111,7 @@ def _star() -> Line2D:
 def _notes(rows: Rows) -> list[str]:
     sizes = sorted({f"{int(n):,}" for n in floats(rows, "examples") if np.isfinite(n)})
     test = f"Clean test set, n = {' and '.join(sizes) or '–'}"
-    return [test, intervals(rows), "★: among epochs with half the best accuracy"]
+    return [test, conditions(rows), intervals(rows), "★: among epochs with half the best accuracy"]
 
 
 RECIPE = Recipe("fig3", "Calibration dynamics under label noise", cells, tabulate, draw)

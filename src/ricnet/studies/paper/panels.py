@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
@@ -130,16 +131,26 @@ def intervals(rows: Rows, shape: str = "Bands") -> str:
 
 
 def legend(figure: Figure, handles: Sequence[Artist], notes: Sequence[str], columns: int = 6) -> None:
-    """Under the panels, with what one must know to read them."""
+    """Under the panels, with what one must know to read them. To be called last, for it looks at what is drawn."""
+    cut = "Intervals are cut at the panel's edge" if any(_cuts(ax) for ax in figure.axes) else ""
     where: dict[str, Any] = {"loc": "outside lower center", "ncols": min(columns, len(handles))}
-    box = figure.legend(handles=list(handles), title=fill_lines(notes), title_fontsize=SMALL, **where)
+    box = figure.legend(handles=list(handles), title=fill_lines([*notes, cut]), title_fontsize=SMALL, **where)
     box.get_title().set_multialignment("center")
 
 
+def _cuts(ax: Axes) -> bool:
+    """Whether a band or an interval's line goes on where the panel, in the range that it shows, has ended."""
+    (left, right), (bottom, top) = sorted(ax.get_xlim()), sorted(ax.get_ylim())
+    drawn = [shape for shape in ax.collections if isinstance(shape, PolyCollection | LineCollection)]
+    corners = [path.vertices for shape in drawn for path in shape.get_paths()]
+    x, y = np.concatenate([np.empty((0, 2)), *corners]).T
+    return bool((((y < bottom) | (y > top)) & (x >= left) & (x <= right)).any())
+
+
 def fill_lines(notes: Sequence[str]) -> str:
-    """As many notes on a line as it holds; none is broken."""
+    """As many notes on a line as it holds; none is broken that fits a line."""
     lines: list[str] = []
     for note in filter(None, notes):
         longer = f"{lines[-1]}. {note}" if lines else note
-        lines[-1:] = [longer] if len(longer) <= LINE else [*lines[-1:], note]
+        lines[-1:] = [longer] if len(longer) <= LINE else [*lines[-1:], *textwrap.wrap(note, LINE)]
     return "\n".join(lines)

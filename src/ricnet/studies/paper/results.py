@@ -1,7 +1,6 @@
 """Tables 1 and 3: accuracy and ECE of the four systems on the three benchmarks, without and with intervals."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 
 from ricnet.report.formats import escape_latex
@@ -9,31 +8,19 @@ from ricnet.report.runs import RunRecord
 from ricnet.report.tables import Cell as TableCell
 from ricnet.report.words import listing
 from ricnet.studies.cells import Cell, Runs
+from ricnet.studies.paper.conditions import conditions
 from ricnet.studies.paper.panels import seeds
 from ricnet.studies.paper.recipe import Recipe
 from ricnet.studies.paper.rows import Rows, distinct, number, pick
 from ricnet.studies.paper.samples import summary, tabulate_cells
+from ricnet.studies.paper.scores import SCORES, Score
 from ricnet.studies.paper.typesetting import latex, markdown
 from ricnet.studies.scales import Scale
 
 SYSTEMS = ("supervised", "act", "pondernet", "ric")
 
 
-@dataclass(frozen=True)
-class Column:
-    title: str
-    of: Callable[[RunRecord], float]
-    factor: int
-    digits: int
-    merit: int
-    """1 where more is better, −1 where less is, 0 where there is nothing to win: a higher training accuracy is none."""
-
-
-COLUMNS = {
-    "train accuracy": Column("train acc., %", lambda run: run.evaluation["train"]["accuracy"], 100, 2, 0),
-    "test accuracy": Column("test acc., %", lambda run: run.test["accuracy"], 100, 2, 1),
-    "test ece": Column("test ECE", lambda run: run.test["ece"], 1, 3, -1),
-}
+COLUMNS = {name: SCORES[name] for name in ("train accuracy", "test accuracy", "test ece")}
 
 
 def cells(scale: Scale) -> list[Cell]:
@@ -41,7 +28,7 @@ def cells(scale: Scale) -> list[Cell]:
 
 
 def tabulate(scale: Scale, runs: Runs) -> Rows:
-    return tabulate_cells(cells(scale), runs, _rows)
+    return tabulate_cells(scale, cells(scale), runs, _rows)
 
 
 def _rows(runs: Sequence[RunRecord]) -> Rows:
@@ -75,11 +62,8 @@ def _entry(rows: Rows, system: str, benchmark: str, quantity: str, intervals: bo
     return TableCell(_text(own, column, intervals), wins)
 
 
-def _text(rows: Rows, column: Column, intervals: bool) -> str:
-    mean, half = number(rows, "mean") or 0.0, number(rows, "half_width")
-    digits = column.digits
-    error = f" ± {column.factor * half:.{digits}f}" if intervals and half is not None else ""
-    return f"{column.factor * mean:.{digits}f}{error}"
+def _text(rows: Rows, column: Score, intervals: bool) -> str:
+    return column.write(number(rows, "mean"), number(rows, "half_width") if intervals else None)
 
 
 def _notes(rows: Rows, intervals: bool) -> list[str]:
@@ -89,7 +73,7 @@ def _notes(rows: Rows, intervals: bool) -> list[str]:
     facts = [f"ECE with {bins:.0f} bins.", f"Test sets: {_sizes(rows)}."] if bins else []
     choice = "The epoch is chosen by validation accuracy."
     bold = "Bold: the best mean of its column, which need not be a difference that other seeds would repeat."
-    return [" ".join([means, *facts, choice, bold, *_gaps(rows)])]
+    return [" ".join([f"{conditions(rows)}.", means, *facts, choice, bold, *_gaps(rows)])]
 
 
 def _sizes(rows: Rows) -> str:

@@ -10,17 +10,25 @@ from jaxtyping import Float
 from ricnet.report.runs import RunRecord
 from ricnet.report.statistics import band
 from ricnet.studies.cells import Cell, Runs
-from ricnet.studies.paper.looks import name_of
+from ricnet.studies.paper.conditions import conditions_of
 from ricnet.studies.paper.rows import Row, Rows
+from ricnet.studies.scales import Scale
 
 
-def tabulate_cells(cells: Sequence[Cell], runs: Runs, rows_of: Callable[[Sequence[RunRecord]], Rows]) -> Rows:
-    """The rows of each cell's runs, each with the cell's name; a cell without runs has one row that says why."""
+def tabulate_cells(
+    scale: Scale, cells: Sequence[Cell], runs: Runs, rows_of: Callable[[Sequence[RunRecord]], Rows]
+) -> Rows:
+    """The rows of each cell's runs, each with the cell's name and conditions; one without runs has a row that says why.
+
+    `seeds` have finished of those `asked` for; a row's own n may be less, where a seed has no such number.
+    """
     rows: Rows = []
     for cell in cells:
-        found = runs.get(cell)
+        found = runs.get(cell, ())
+        tags: Row = {"benchmark": cell.benchmark.label, "system": _name(cell, runs)}
+        tags |= {"seeds": len(found), "asked": len(cell.seeds), **conditions_of(scale, found)}
         own: Rows = rows_of(found) if found else [{"missing": _reason(cell, runs)}]
-        rows += [_tags(cell, len(found or ())) | row for row in own]
+        rows += [tags | row for row in own]
     return rows
 
 
@@ -41,10 +49,10 @@ def _known(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _tags(cell: Cell, seeds: int) -> Row:
-    """`seeds` have finished of those `asked` for; a row's own n may be less, where a seed has no such number."""
-    name: Row = {"benchmark": cell.benchmark.label, "system": name_of(cell.system)}
-    return name | {"seeds": seeds, "asked": len(cell.seeds)}
+def _name(cell: Cell, runs: Runs) -> str:
+    """As the report calls the system's runs; as the command line does if it has settings of its own, or no runs."""
+    called = [found[0].method for other, found in runs.items() if found and other.system == cell.system]
+    return called[0] if called and ":" not in cell.system else cell.system
 
 
 def _reason(cell: Cell, runs: Runs) -> str:

@@ -29,6 +29,15 @@ def latex(head: Sequence[str], columns: str, lines: Lines, caption: str, notes: 
     return "\n".join([*opening, *tabular, *closing]) + "\n"
 
 
+def write_interval(mean: float | None, half_width: float | None, digits: int, factor: int = 1) -> str:
+    """Mean ± half-width; the mean alone where one seed gives no interval, a dash where there is no number at all."""
+    if mean is None:
+        return "–"
+    spread = "" if half_width is None else f" ± {factor * half_width:.{digits}f}"
+    # Rounded first, plus 0: no number is written as −0.
+    return f"{round(factor * mean, digits) + 0.0:.{digits}f}".replace("-", "−") + spread
+
+
 def _latex_cell(cell: Cell) -> str:
     text = escape_latex(cell.text)
     return rf"\textbf{{{text}}}" if cell.best else text

@@ -1,0 +1,88 @@
+"""Everything that can be reproduced is made, from runs that are made once, on data that takes a moment."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from ricnet.studies import reproduction
+from ricnet.studies.cells import Benchmark
+from ricnet.studies.controls import CONTROLS
+from ricnet.studies.execution import Workplace
+from ricnet.studies.paper import RECIPES, architecture
+from ricnet.studies.reproduction import CATALOGUE, FAIL, reproduce
+from ricnet.studies.scales import Scale
+from ricnet.studies.theory.finding import Finding
+
+QUIET = Console(quiet=True)
+
+
+@pytest.fixture
+def scale(data: Path) -> Scale:
+    noisy = [Benchmark(f"blobs {share:.0%}", str(data), (("label_noise", share),)) for share in (0.1, 0.4)]
+    trio = (Benchmark("blobs", str(data)), *noisy)
+    settings = (("epochs", 2), ("measure_all", True), ("width", 0.1))
+    return Scale("smoke", "fast", (0, 1), trio, trio, settings)
+
+
+def finding(passed: bool) -> Finding:
+    return Finding("lemma1", "A claim.", passed, "A statement.", [{"x": 1, "y": 2.5}], Figure())
+
+
+def test_all_tables_and_figures_are_made_and_none_is_empty(
+    scale: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reproduction, "EXPERIMENTS", {"lemma1": lambda: finding(True), "premise": premise})
+    monkeypatch.setitem(architecture.INPUTS, scale.benchmarks[0].data, architecture.INPUTS["digits"])
+    out = tmp_path / "out"
+    made, problems = reproduce(["all"], scale, out, Workplace(tmp_path / "runs", jobs=1), QUIET)
+    assert problems == []
+    assert [item.name for item in made] == [*RECIPES, *CONTROLS, "theory/lemma1", "theory/premise"]
+    for item in made:
+        endings = {path.suffix for path in item.files}
+        assert ".csv" in endings
+        assert endings & {".md", ".png"}, item
+        assert all(path.stat().st_size > 0 for path in item.files)
+    for name in [*RECIPES, *CONTROLS]:
+        with (out / f"{name}.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        assert rows, name
+        assert not any(row.get("missing") for row in rows), name
+    assert "lemma1: pass" in (out / "theory" / "theory.md").read_text()
+    assert {item.name: item.verdict for item in made}["theory/premise"] == "no"
+    runs = len(list((tmp_path / "runs").glob("*/evaluation.json")))
+    again, _ = reproduce(["fig2", "table1"], scale, out, Workplace(tmp_path / "runs", jobs=1), QUIET)
+    assert [item.name for item in again] == ["fig2", "table1"]
+    assert len(list((tmp_path / "runs").glob("*/evaluation.json"))) == runs
+
+
+def premise(ric, sl, data_dir, device) -> Finding:
+    assert len(ric) == len(sl) == 2
+    assert {run.method for run in ric} == {"RIC"}
+    return finding(False)
+
+
+def test_data_that_is_missing_leaves_a_marked_panel_or_a_sentence(scale: Scale, tmp_path: Path) -> None:
+    absent = Benchmark("SVHN", "svhn")
+    partly = Scale(**{**vars(scale), "benchmarks": (scale.benchmarks[0], absent, scale.benchmarks[2])})
+    place = Workplace(tmp_path / "runs", tmp_path / "nothing", jobs=1)
+    made, problems = reproduce(["fig6", "fig7"], partly, tmp_path / "out", place, QUIET)
+    assert [item.name for item in made] == ["fig6"]
+    assert any("svhn is not here yet" in problem for problem in problems)
+    assert any(problem.startswith("fig7: nothing to show") for problem in problems)
+    assert not (tmp_path / "out" / "fig7.png").exists()
+
+
+def test_a_claim_that_is_not_found_fails(scale: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproduction, "EXPERIMENTS", {"lemma1": lambda: finding(False), "premise": premise})
+    monkeypatch.setattr(reproduction, "_premise_cells", lambda scale: scale.cells(["ric", "supervised"], []))
+    monkeypatch.setattr(reproduction, "_experiments", lambda *_: {"lemma1": lambda: finding(False)})
+    made, _ = reproduce(["theory"], scale, tmp_path / "out", Workplace(tmp_path / "runs", jobs=1), QUIET)
+    assert [item.verdict for item in made] == [FAIL]
+
+
+def test_the_catalogue_names_what_the_paper_has() -> None:
+    figures = [f"fig{number}" for number in range(1, 10)]
+    assert {"table1", "table2", "table3", *figures, "theory"} < set(CATALOGUE)
