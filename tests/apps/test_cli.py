@@ -135,3 +135,16 @@ def test_a_run_is_repeated_from_its_configuration(
     config = json.loads((out / "config.json").read_text())["config"]
     assert (config["seed"], config["optimization"]["epochs"], config["method"]["horizon"]) == (5, 1, 4)
     assert "nowhere.json cannot be read" in refused(capsys, "train", "--config", "nowhere.json")
+
+
+def test_a_temperature_is_fitted_said_and_applied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    noisy = ["--label-noise", "0.3", "--calibration", "temperature"]
+    main(["train", "--method", "supervised", "--epochs", "2", "--out", str(out), "--device", "cpu", *noisy])
+    fit = json.loads((out / "calibration.json").read_text())
+    assert f"temperature {fit['temperature']:.3f}, fitted on 135 validation examples" in capsys.readouterr().out
+    main(["predict", str(out), str(out / "examples.npz"), "--json"])
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    with np.load(out / "examples.npz") as stored:
+        beliefs = np.exp(stored["log_beliefs"][0])
+    np.testing.assert_allclose([entry["confidence"] for entry in said], beliefs.max(1), rtol=1e-4)

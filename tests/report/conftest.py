@@ -190,6 +190,7 @@ def write_examples(
     arrays = {
         "x": ((x[rows] - 8) / 8).astype(np.float32)[:, ::4] if tabular else images,
         "y": y[rows],
+        "kind": np.where(answers[rows] == y[rows], np.arange(len(rows)) % 2, 2),
         "log_beliefs": log_beliefs[:, rows],
         "halt_step": halt[rows],
     }

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from ricnet.report.bands import POINTS, draw_band, thin
+from ricnet.report.bands import POINTS, cuts_bands, draw_band, thin
 
 
 def test_the_line_is_the_mean_and_the_band_its_t_interval() -> None:
@@ -28,6 +28,18 @@ def test_the_axes_make_room_for_the_band_up_to_twice_the_seeds() -> None:
     low, high = ax.get_ylim()
     assert low == pytest.approx(-0.2, abs=0.05)
     assert high == pytest.approx(4, abs=0.3)
+
+
+def test_a_band_that_leaves_its_panel_is_noticed() -> None:
+    """Two seeds have a band of 12.7 standard errors; of five, here, it is narrower than the seeds' own spread."""
+    figure = Figure()
+    wide, narrow = figure.subplots(1, 2)
+    draw_band(narrow, np.arange(2), np.linspace(1, 2, 5)[:, None] * np.ones((1, 2)), "#0072b2")
+    assert not cuts_bands(figure)
+    draw_band(wide, np.arange(2), np.array([[10.0, 11.0], [11.0, 12.0]]), "#0072b2")
+    assert cuts_bands(figure)
+    wide.set_ylim(0, 100)
+    assert not cuts_bands(figure)
 
 
 def test_a_band_stays_where_the_quantity_can_be() -> None:

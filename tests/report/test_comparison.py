@@ -9,7 +9,15 @@ from sklearn.metrics import accuracy_score, log_loss
 from ricnet.errors import RicnetError
 from ricnet.report.comparison import ACCURACY, ECE, METRICS, Comparison, Contrast, compare, ranking, summarize
 from ricnet.report.predictions import read_predictions
-from ricnet.report.statistics import Difference, Interval, Percentiles, holm, mean_interval, paired_bootstrap
+from ricnet.report.statistics import (
+    Difference,
+    Interval,
+    Percentiles,
+    holm,
+    mean_interval,
+    paired_bootstrap,
+    paired_difference,
+)
 
 from .systems import groups_of, write_run, write_system
 
@@ -157,10 +165,17 @@ def test_what_cannot_be_paired_can_still_be_summarized(tmp_path: Path) -> None:
     assert [len(system.group.runs) for system in summarize(groups).systems] == [3, 2]
 
 
-def test_a_seed_given_twice_is_refused(tmp_path: Path) -> None:
+def test_a_repeated_seed_is_no_further_seed(tmp_path: Path) -> None:
     runs = [*write_system(tmp_path, "ric", seeds=2), write_run(tmp_path / "again", "ric", 1)]
-    with pytest.raises(RicnetError, match=r"ric-1 and .*again are the same system with the same seed 1"):
-        compare(groups_of(*runs, *write_system(tmp_path, "supervised", seeds=2)))
+    found = compare(groups_of(*runs, *write_system(tmp_path, "supervised", seeds=2)))
+    assert {contrast.seeds.n for contrast in found.contrasts} == {2}
+    assert found.systems[0].intervals["accuracy"].n == 2
+
+
+def test_five_seeds_that_differ_alike_support_no_claim(found: Comparison) -> None:
+    alike = paired_difference([0.9, 0.8, 0.7, 0.6, 0.5], [0.8, 0.7, 0.6, 0.5, 0.4])
+    one = replace(found.contrasts[0], seeds=alike, examples=Percentiles(0.05, 0.15), p_corrected=None)
+    assert one.verdict == "no difference shown"
 
 
 def test_other_test_examples_are_refused(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def test_curves_are_forced_answers_and_markers_are_halts(systems: list[RunGroup]
     assert level.get_ydata()[0] == one_pass.get_ydata()[0] == pytest.approx(mean(sl, "accuracy"))
     assert one_pass.get_xdata()[0] == 1
     assert halt.get_marker() != one_pass.get_marker()
-    assert ax.get_xscale() == "log"
+    assert (ax.get_xscale(), ax.get_xlabel()) == ("log", "steps computed")
 
 
 def test_runs_that_did_not_count_evaluations_show_their_steps(systems: list[RunGroup]) -> None:

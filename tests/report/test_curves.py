@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ricnet.report.curves import epoch_curves, training_figure
+from ricnet.report.curves import epoch_curves, trained, training_figure
 from ricnet.report.groups import RunGroup
 from ricnet.report.style import BLUE
 
@@ -39,6 +39,15 @@ def test_missing_scores_are_left_out(systems: list[RunGroup]) -> None:
     assert list(accuracy.lines[0].get_xdata()) == [1]
     assert not ece.lines
     assert not nll.lines
+
+
+def test_derived_runs_have_no_curves_of_their_own_and_change_no_colour(systems: list[RunGroup]) -> None:
+    ric, sl, act = systems
+    borrowed = replace(sl, runs=tuple(replace(run, derived_from="base") for run in sl.runs))
+    assert trained([ric, borrowed, act]) == [ric, act]
+    figure = training_figure([ric, borrowed, act])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["RIC", "ACT"]
+    assert len(figure.axes[0].collections) == 2
 
 
 def test_every_task_has_its_row(systems: list[RunGroup]) -> None:

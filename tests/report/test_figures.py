@@ -6,6 +6,7 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
+from ricnet.report.bands import cuts_bands
 from ricnet.report.figures import Picture, pictures, save_figures
 from ricnet.report.groups import RunGroup
 
@@ -48,6 +49,34 @@ def test_runs_left_out_are_named(systems: list[RunGroup], tmp_path: Path) -> Non
     (risk,) = (picture for picture in pictures([*alone([sl]), old]) if picture.name == "risk")
     assert "Left out for want of a predictions.npz: SL, seed 0;" in risk.caption
     assert "risk" not in [picture.name for picture in pictures([old])]
+
+
+def test_only_a_system_with_a_value_is_said_to_look_ahead(drawn: list[Picture], systems: list[RunGroup]) -> None:
+    compute = next(picture for picture in drawn if picture.name == "compute")
+    assert "For RIC, the step whose value says stop is computed too" in compute.caption
+    (without,) = (picture for picture in pictures(alone(systems[1:])) if picture.name == "compute")
+    assert "says stop" not in without.caption
+
+
+def test_derived_systems_are_named_but_not_drawn(systems: list[RunGroup]) -> None:
+    _, sl, act = alone(systems)
+    borrowed = RunGroup("SL + temperature", (replace(sl.first, derived_from="base"),))
+    (training,) = (picture for picture in pictures([sl, borrowed]) if picture.name == "training")
+    assert training.alt.endswith("by epoch: SL.")
+    assert "Not trained, but read out of the weights of another: SL + temperature." in training.caption
+    assert "training" not in [picture.name for picture in pictures([borrowed])]
+
+
+def test_captions_tell_of_bands_that_are_cut_and_of_other_thresholds(
+    drawn: list[Picture], systems: list[RunGroup]
+) -> None:
+    for picture in drawn:
+        assert ("goes on beyond it" in picture.caption) == cuts_bands(picture.figure)
+    assert any(cuts_bands(picture.figure) for picture in drawn)
+    ric = systems[0].first
+    bold = replace(ric, config={**ric.config, "method": {"name": "ric", "halt_threshold": 0.1}})
+    assert "once it is less than zero, it stops" in drawn[0].caption
+    assert "once it is less than 0.1, it stops" in pictures([RunGroup("RIC", (bold,))])[0].caption
 
 
 def test_files_are_written_and_nothing_leaks(systems: list[RunGroup], tmp_path: Path) -> None:

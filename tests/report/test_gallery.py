@@ -12,7 +12,7 @@ from .conftest import MakeRun
 
 
 def examples() -> Examples:
-    """Class 0 of two is true. By row: right from the start, gained 0.1 → 0.9, gained 0.5 → 0.8, wrong, surely wrong."""
+    """Class 0 of two is true; the last two rows are wrong."""
     truth = np.array([[0.95, 0.1, 0.5, 0.4, 0.3], [0.95, 0.9, 0.8, 0.4, 0.1]])
     return Examples(
         inputs=np.zeros((5, 1, 2, 2), dtype=np.uint8),
@@ -20,23 +20,26 @@ def examples() -> Examples:
         log_beliefs=np.log(np.stack([truth, 1 - truth], axis=-1)),
         values=None,
         halt_step=np.array([1, 2, 2, 2, 2]),
+        kind=np.array([0, 0, 0, 2, 2]),
     )
 
 
-def test_kinds_by_hand() -> None:
-    assert rows_by_kind(examples()) == {"easy": [0, 2], "hard": [1], "wrong": [4, 3]}
+def test_kinds_are_those_that_were_stored() -> None:
+    assert rows_by_kind(examples()) == {"easy": [0, 1, 2], "hard": [], "wrong": [3, 4]}
 
 
-def test_one_step_is_easy_where_it_is_sure() -> None:
-    found = examples()
-    once = replace(found, log_beliefs=found.log_beliefs[1:], halt_step=np.ones(5, dtype=int))
-    assert rows_by_kind(once) == {"easy": [0, 1], "hard": [2], "wrong": [4, 3]}
+def test_older_files_are_called_right_or_wrong_and_no_more(systems: list[RunGroup]) -> None:
+    assert rows_by_kind(replace(examples(), kind=None)) == {"right": [0, 1, 2], "wrong": [3, 4]}
+    ric = systems[0].first
+    assert ric.examples is not None
+    html = gallery_html([RunGroup("RIC", (replace(ric, examples=replace(ric.examples, kind=None)),))])
+    assert re.findall(r"<h4>(.*)</h4>", html) == ["Right", "Wrong"]
 
 
 def test_nothing_wrong_is_no_row_of_mistakes(systems: list[RunGroup]) -> None:
     ric = systems[0].first
     assert ric.examples is not None
-    perfect = replace(ric, examples=replace(ric.examples, labels=ric.examples.answers))
+    perfect = replace(ric, examples=replace(ric.examples, labels=ric.examples.answers, kind=np.arange(14) % 2))
     html = gallery_html([RunGroup("RIC", (perfect,))])
     assert re.findall(r"<h4>(\w+) ", html) == ["Easy", "Hard"]
     assert "✗" not in html

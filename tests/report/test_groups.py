@@ -1,5 +1,8 @@
 from pathlib import Path
 
+from ricnet.report.groups import repeats_note
+
+from .conftest import rewrite
 from .systems import groups_of, write_run, write_system
 
 
@@ -23,3 +26,22 @@ def test_the_order_of_settings_in_the_file_makes_no_difference(tmp_path: Path) -
     a = write_run(tmp_path / "a", seed=0, lr=0.1, epochs=3)
     b = write_run(tmp_path / "b", seed=1, epochs=3, lr=0.1)
     assert len(groups_of(a, b)) == 1
+
+
+def test_of_runs_with_the_same_seed_the_first_counts(tmp_path: Path) -> None:
+    a, b = write_system(tmp_path, "ric", seeds=2)
+    again, last = write_run(tmp_path / "again", seed=1), write_run(tmp_path / "last", seed=1)
+    (group,) = groups_of(again, a, b, last)
+    assert group.seeds == (0, 1)
+    assert [run.path.name for run in group.runs] == ["ric-0", "again"]
+    assert [run.path.name for run in group.repeats] == ["ric-1", "last"]
+    assert repeats_note([group]).endswith("those of another run: ric-1 and last.")
+    assert repeats_note(groups_of(a, b)) == ""
+
+
+def test_a_derived_run_is_not_the_trained_one_of_the_same_settings(tmp_path: Path) -> None:
+    trained, derived = write_run(tmp_path / "trained"), write_run(tmp_path / "derived")
+    rewrite(derived / "config.json", lambda header: header.update(derived_from="other"))
+    groups = groups_of(trained, derived)
+    assert [group.label for group in groups] == ["RIC, trained", "RIC, derived"]
+    assert not any(group.repeats for group in groups)

@@ -29,6 +29,17 @@ def test_refinement_shows_halt_value_and_truth(ric: RunRecord) -> None:
     assert dot.get_ydata()[0] < 0
 
 
+def test_the_value_is_held_against_the_runs_own_threshold(ric: RunRecord) -> None:
+    assert ric.examples is not None
+    early = [int(ric.examples.halt_step.argmin())]
+    assert ric.examples.halt_step[early[0]] < 7
+    for threshold, words in ((None, "V < 0: stops"), (0.05, "V < 0.05: stops"), (-0.2, "V < -0.2: stops")):
+        method = {"name": "ric"} | ({} if threshold is None else {"halt_threshold": threshold})
+        value = refinement_figure(replace(ric, config={**ric.config, "method": method}), rows=early).axes[2]
+        assert [text.get_text() for text in value.texts] == [words]
+        assert value.lines[0].get_ydata()[0] == (threshold or 0)
+
+
 def test_the_true_class_stands_on_the_floor_from_uniform(ric: RunRecord) -> None:
     assert ric.examples is not None
     floor = refinement_figure(ric, rows=[0]).axes[1].collections[0].get_paths()[0].vertices

@@ -43,3 +43,16 @@ def test_one_system_of_several_seeds(systems: list[RunGroup]) -> None:
     html = results_html(systems[:1])
     assert "One system, 3 seeds: 3 runs" in html
     assert "Differences" not in html
+
+
+def test_a_derived_run_was_not_trained_in_any_time(systems: list[RunGroup]) -> None:
+    run = replace(systems[1].first, derived_from="base")
+    assert "trained in" not in results_html([RunGroup("SL", (run,))])
+    assert "trained in" in results_html([RunGroup("SL", systems[1].runs[:1])])
+
+
+def test_repeats_are_named(systems: list[RunGroup]) -> None:
+    sl = systems[1]
+    for kept in (sl.runs[:1], sl.runs[:2]):
+        group = RunGroup("SL", kept, repeats=(replace(sl.first, path=Path("a/again")),))
+        assert "those of another run: again." in results_html([group])

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +94,33 @@ def test_examples_out_of_range_are_refused(make_run: MakeRun, change: dict[str, 
     np.savez(path, **arrays | {key: np.full_like(arrays[key], value) for key, value in change.items()})
     with pytest.raises(RicnetError, match="out of range"):
         read_run(path.parent)
+
+
+@pytest.mark.parametrize("kind", [np.full(14, 3), np.full(14, -1), np.zeros(3, dtype=int)])
+def test_kinds_that_do_not_fit_are_refused(make_run: MakeRun, kind: np.ndarray) -> None:
+    path = make_run() / "examples.npz"
+    np.savez(path, **dict(np.load(path)) | {"kind": kind})
+    with pytest.raises(RicnetError, match="kinds do not fit"):
+        read_run(path.parent)
+
+
+def test_a_derived_run_was_not_trained(make_run: MakeRun) -> None:
+    path = make_run()
+    assert (read_run(path).derived_from, read_run(path).seconds) == (None, 61.0)
+    rewrite(path / "config.json", lambda header: header.update(derived_from="base"))
+    assert (read_run(path).derived_from, read_run(path).seconds) == ("base", None)
+
+
+def test_the_threshold_is_zero_unless_set(make_run: MakeRun) -> None:
+    run = read_run(make_run())
+    assert run.halt_threshold == 0
+    assert replace(run, config={**run.config, "method": {"name": "ric", "halt_threshold": 0.1}}).halt_threshold == 0.1
+
+
+def test_data_noise_and_test_set_make_a_task(make_run: MakeRun) -> None:
+    run = read_run(make_run(data="my/leaves", label_noise=0.4))
+    assert run.task == ("my/leaves", 0.4, 450)
+    assert run.data_label == "leaves, 40 % flipped"
 
 
 def test_examples_of_other_classes_are_refused(make_run: MakeRun) -> None:

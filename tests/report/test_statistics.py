@@ -89,7 +89,11 @@ def test_paired_difference_is_scipys(pairs: list[tuple[int, int]]) -> None:
 
 def test_pairs_that_all_differ_alike() -> None:
     assert paired_difference([0.5, 0.25], [0.5, 0.25]).p_value == 1
-    assert paired_difference([0.5, 0.75], [0.25, 0.5]).p_value == 0
+    assert paired_difference([0.5, 0.75], [0.25, 0.5]).p_value is None
+    one_more_right = paired_difference([k / 449 for k in (440, 433, 437)], [k / 449 for k in (439, 432, 436)])
+    assert (one_more_right.p_value, one_more_right.n) == (None, 3)  # though the floats differ in their last digits
+    assert one_more_right.mean == pytest.approx(1 / 449)
+    assert math.isnan(paired_difference([0.5, math.nan, 0.5], [0.25, 0.25, 0.25]).p_value)
     single = paired_difference([0.5], [0.25])
     assert (single.mean, single.half_width, single.p_value, single.n) == (0.25, None, None, 1)
 

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,16 @@ def test_seeds_are_rows_and_settings_are_said_once(systems: list[RunGroup]) -> N
     assert "digits, 3 seeds of about 61 s on a CPU" in html
     for run in systems[0].runs:
         assert f"<td>{100 * run.test['accuracy']:.2f} %</td>" in html
+
+
+def test_a_derived_system_says_whose_weights_it_has_and_has_no_command(systems: list[RunGroup]) -> None:
+    sl = systems[1]
+    borrowed = replace(sl, runs=tuple(replace(run, derived_from=f"sl-{k}") for k, run in enumerate(sl.runs)))
+    html = systems_html([borrowed])
+    assert "The weights of sl-0, sl-1 and sl-2, read out differently." in html
+    assert "digits, 3 seeds, not trained" in html
+    assert "ric train" not in html
+    assert "61" not in re.sub(r"<dd>.*?</dd>", "", html)
 
 
 def test_one_run_stands_open(systems: list[RunGroup]) -> None:

@@ -39,6 +39,11 @@ def test_nothing_is_best_alone_or_on_other_data(pair: list[RunRecord]) -> None:
         assert "Bold" not in caption(runs)
 
 
+def test_a_derived_run_took_no_seconds(pair: list[RunRecord]) -> None:
+    ric, sl = comparison([pair[0], replace(pair[1], derived_from="base")])[1]
+    assert (ric[-1].text, sl[-1].text) == ("61", "–")
+
+
 def test_a_missing_score_never_wins(pair: list[RunRecord]) -> None:
     runs = [measured(pair[0], nll=float("nan")), pair[1]]
     rows = comparison(runs)[1]

@@ -1,6 +1,6 @@
 import pytest
 
-from ricnet.report.words import listing, number, percent, short
+from ricnet.report.words import listing, markdown_safe, number, percent, short
 
 
 def test_names_are_one_printable_line() -> None:
@@ -19,3 +19,7 @@ def test_shares() -> None:
 
 def test_listing() -> None:
     assert [listing(["a", "b", "c"][:n]) for n in (1, 2, 3)] == ["a", "a and b", "a, b and c"]
+
+
+def test_markdown_has_no_say_in_names() -> None:
+    assert markdown_safe(r"a|b *c* _d_ `e` [f] <i> \\") == r"a\|b \*c\* \_d\_ \`e\` \[f\] &lt;i> \\\\"

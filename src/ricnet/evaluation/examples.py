@@ -9,13 +9,17 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from ricnet.core.mdp import log_scores
+from ricnet.core.trajectory import Trajectory
 from ricnet.data import Split
 from ricnet.evaluation.evaluate import Outcome
 from ricnet.methods import Method
 
+KINDS = ("easy", "hard", "wrong")
+"""A stored example's kind is a place here."""
 
-def pick_rows(outcome: Outcome, each: int = 4) -> Int64[Tensor, "m"]:
-    """Up to `each` of three kinds, in this order.
+
+def pick_rows(outcome: Outcome, each: int = 4) -> dict[str, list[int]]:
+    """Up to `each` of every kind.
 
     Easy: right with fewest steps, the surest of equals. Hard: right with most gained after the first step, or least
     sure where there is but one step. Wrong: the surest. The hard are chosen before the easy, so that a gain tells the
@@ -29,7 +33,7 @@ def pick_rows(outcome: Outcome, each: int = 4) -> Int64[Tensor, "m"]:
     hard = _first(hardness, eligible, min(each, int(right.sum()) // 2))
     easy = _first(confidence.exp() - outcome.halt_step, _without(right, hard), each)
     wrong = _first(confidence, ~right, each)
-    return torch.tensor([*easy, *hard, *wrong], dtype=torch.int64)
+    return dict(zip(KINDS, (easy, hard, wrong), strict=True))
 
 
 def _without(eligible: Bool[Tensor, "n"], rows: list[int]) -> Bool[Tensor, "n"]:
@@ -48,19 +52,33 @@ def _first(merit: Float[Tensor, "n"], eligible: Bool[Tensor, "n"], count: int) -
 def save_examples(
     method: Method[Any], model: nn.Module, split: Split, outcome: Outcome, path: Path, temperature: float = 1.0
 ) -> None:
-    """`temperature` as in `observe`, so that the stored beliefs are those that were judged."""
-    chosen = split.take(pick_rows(outcome))
+    """`temperature` as in `observe`.
+
+    The chosen are refined again, for an outcome keeps no beliefs on the way, and sorted by what they are this time: a
+    method that draws at random (RIC with sampled feedback, PonderNet with sampled halting) need not answer the same.
+    """
+    chosen = split.take(_flat(pick_rows(outcome)))
     device = next(model.parameters()).device
     trajectory = method.refine(model.eval(), chosen.inputs.to(device))
     trajectory = trajectory if temperature == 1 else trajectory.tempered(temperature)
-    arrays: dict[str, Tensor] = {
-        "x": chosen.inputs,
-        "y": chosen.labels,
-        "log_beliefs": trajectory.log_beliefs,
-        "halt_step": trajectory.halt_step,
+    with path.open("wb") as file:
+        np.savez_compressed(file, **_arrays(chosen, trajectory))
+
+
+def _arrays(chosen: Split, trajectory: Trajectory) -> dict[str, Any]:
+    kinds = pick_rows(Outcome.join([Outcome.of(trajectory, chosen.labels.to(trajectory.log_beliefs.device))]))
+    rows = _flat(kinds)
+    arrays = {
+        "x": chosen.inputs[rows],
+        "y": chosen.labels[rows],
+        "kind": torch.tensor([code for code, kind in enumerate(KINDS) for _ in kinds[kind]], dtype=torch.int64),
+        "log_beliefs": trajectory.log_beliefs[:, rows],
+        "halt_step": trajectory.halt_step[rows],
     }
     if trajectory.values is not None:
-        arrays["values"] = trajectory.values
-    plain: dict[str, Any] = {name: array.cpu().numpy() for name, array in arrays.items()}
-    with path.open("wb") as file:
-        np.savez_compressed(file, **plain)
+        arrays["values"] = trajectory.values[:, rows]
+    return {name: array.cpu().numpy() for name, array in arrays.items()}
+
+
+def _flat(kinds: dict[str, list[int]]) -> Int64[Tensor, "m"]:
+    return torch.tensor([row for kind in KINDS for row in kinds[kind]], dtype=torch.int64)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Num
 from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
+from matplotlib.collections import Collection, PolyCollection
 from matplotlib.figure import Figure
 
 from ricnet.report.statistics import band
@@ -51,13 +51,13 @@ def _fill(
 
 def cuts_bands(figure: Figure) -> bool:
     """Whether a band goes on beyond the edge of its panel."""
-    return any(
-        not np.all((path.vertices[:, 1] >= ax.get_ylim()[0]) & (path.vertices[:, 1] <= ax.get_ylim()[1]))
-        for ax in figure.axes
-        for area in ax.collections
-        if area.get_label() == BAND
-        for path in area.get_paths()
-    )
+    return any(_is_cut(ax, area) for ax in figure.axes for area in ax.collections if area.get_label() == BAND)
+
+
+def _is_cut(ax: Axes, area: Collection) -> bool:
+    heights = np.concatenate([np.asarray(path.vertices)[:, 1] for path in area.get_paths()])
+    low, high = ax.get_ylim()
+    return bool(heights.min() < low or heights.max() > high)
 
 
 def thin(count: int) -> Num[np.ndarray, "kept"]:

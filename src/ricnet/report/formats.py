@@ -71,18 +71,18 @@ def caption(comparison: Comparison) -> str:
 
 def contrasts_caption(comparison: Comparison) -> str:
     """What one must know to read the differences."""
-    several = any(contrast.seeds.n > 1 for contrast in comparison.contrasts)
     return (
-        f"Differences are paired. {_seeds_words(comparison) if several else 'One seed says nothing about other seeds.'} "
-        f"Bootstrap is the 95 % percentile interval over test examples ({RESAMPLES:,} resamples, the same for both "
-        "systems and all seeds): what other examples would give these trained networks. Better or worse is said from "
-        f"{ENOUGH_SEEDS} seeds on, and only where both agree: p below {ALPHA} and a bootstrap interval on the same "
+        f"Differences are paired. {_seeds_words(comparison)} Bootstrap is the 95 % percentile interval over test "
+        f"examples ({RESAMPLES:,} resamples, the same for both systems and all seeds): what other examples would give "
+        f"these trained networks. Better or worse is said from {ENOUGH_SEEDS} seeds on, and only where both agree: p below {ALPHA} and a bootstrap interval on the same "
         "side of 0. An ECE measured on finitely many examples is too large, most where it is small, so differences of "
         "ECE tend to be understated."
     )
 
 
 def _seeds_words(comparison: Comparison) -> str:
+    if all(contrast.seeds.n == 1 for contrast in comparison.contrasts):
+        return "One seed says nothing about other seeds."
     tested = (
         f" p is of the two-sided t test, corrected by Holm for {_count(comparison.tests)}; the intervals are not "
         "corrected."

@@ -13,16 +13,17 @@ from jaxtyping import Float
 from ricnet.report.groups import RunGroup
 from ricnet.report.markup import details
 from ricnet.report.refinement import leading_rival, with_start
-from ricnet.report.runs import Examples, RunRecord
+from ricnet.report.runs import KINDS, Examples, RunRecord
 from ricnet.report.thumbnails import bars, data_uri
 from ricnet.report.words import percent, short, steps
 
-KINDS = {
+IN_STEPS = {
     "easy": "right after the fewest steps",
     "hard": "right, with the most gained after the first step",
     "wrong": "and surest of it",
 }
 AT_ONCE = {"easy": "right, and surest of it", "hard": "right, but least sure", "wrong": "and surest of it"}
+UNSORTED = {"right": "", "wrong": ""}
 WIDTH, HEIGHT = 100, 48
 
 
@@ -42,31 +43,22 @@ def _aside(group: RunGroup) -> str:
 
 def _gallery(run: RunRecord) -> str:
     assert run.examples is not None
-    words, parts = KINDS if run.iterative else AT_ONCE, []
+    words = UNSORTED if run.examples.kind is None else IN_STEPS if run.iterative else AT_ONCE
+    parts = []
     for kind, rows in rows_by_kind(run.examples).items():
         if rows:
             cards = "\n".join(_card(run, row) for row in rows)
-            title = f'<h4>{kind.capitalize()} <span class="aside">{escape(words[kind])}</span></h4>'
-            parts.append(f'{title}\n<div class="gallery">{cards}</div>')
+            aside = f' <span class="aside">{escape(words[kind])}</span>' if words[kind] else ""
+            parts.append(f'<h4>{kind.capitalize()}{aside}</h4>\n<div class="gallery">{cards}</div>')
     return "\n".join(parts)
 
 
 def rows_by_kind(examples: Examples) -> dict[str, list[int]]:
-    """The stored right answers in two halves, by what they gained after the first step, and the wrong ones.
-
-    `evaluation.examples` stores as many easy as hard ones, and the hard are those that gained most. Where there is
-    but one step, the surer half is easy.
-    """
-    right = examples.answers == examples.labels
-    place = np.arange(len(right))
-    sureness = examples.log_beliefs[examples.halt_step - 1, place].max(axis=-1)
-    scores = examples.log_beliefs[:, place, examples.labels]
-    gain = scores[examples.halt_step - 1, place] - scores[0]
-    gained = [int(row) for row in np.lexsort((-sureness, gain)) if right[row]]
-    easy, hard = np.split(np.array(gained, dtype=int), [(len(gained) + 1) // 2])
-    wrong = [int(row) for row in np.argsort(-sureness, kind="stable") if not right[row]]
-    soonest = easy[np.lexsort((-sureness[easy], examples.halt_step[easy]))]
-    return {"easy": soonest.tolist(), "hard": hard[::-1].tolist(), "wrong": wrong}
+    """In the order in which they are stored. Files of older versions tell right from wrong and no more."""
+    if examples.kind is None:
+        right = examples.answers == examples.labels
+        return {"right": np.flatnonzero(right).tolist(), "wrong": np.flatnonzero(~right).tolist()}
+    return {name: np.flatnonzero(examples.kind == code).tolist() for code, name in enumerate(KINDS)}
 
 
 def _card(run: RunRecord, row: int) -> str:

@@ -45,15 +45,12 @@ def _settings(group: RunGroup) -> dict[str, Any]:
 def _aside(group: RunGroup) -> str:
     run = group.first
     if run.derived_from:
-        return f"{run.data_label}, the weights of {_sources(group)}"
+        seeds = f"{len(group.runs)} seeds, " if len(group.runs) > 1 else ""
+        return f"{run.data_label}, {seeds}not trained"
     seconds = [math.nan if each.seconds is None else each.seconds for each in group.runs]
     time = f"{number(sum(seconds) / len(seconds), 0)} s"
     seeds = f"{len(group.runs)} seeds of about {time}" if len(group.runs) > 1 else time
     return f"{run.data_label}, {seeds} on {run.hardware.get('name', 'unknown')}"
-
-
-def _sources(group: RunGroup) -> str:
-    return listing([short(str(run.derived_from), TABLE) for run in group.runs])
 
 
 def _seeds_table(group: RunGroup) -> str:
@@ -75,8 +72,9 @@ def _seed_texts(run: RunRecord) -> list[str]:
 
 
 def _weights_note(group: RunGroup) -> str:
-    note = "`ric train --config` would not repeat this: it would choose its epoch by the answers given here."
-    return paragraph(f"The weights of {_sources(group)}, read out differently. {note}", "note")
+    note = "To train with these settings would not repeat it: the epoch might then be chosen by the answers given here."
+    sources = listing([short(str(run.derived_from), TABLE) for run in group.runs])
+    return paragraph(f"The weights of {sources}, read out differently. {note}", "note")
 
 
 def _command(group: RunGroup) -> str:

@@ -49,7 +49,7 @@ def leading_classes(belief: Float[np.ndarray, "steps classes"], halt_step: int, 
 
 
 def _frame(names: Sequence[str], has_values: bool) -> Table:
-    note = "V: the gain expected from going on; below the threshold, 0 unless set, it stops." if has_values else None
+    note = "V: the gain expected from going on; below its threshold, it stops." if has_values else None
     table = Table(box=None, padding=(0, 2, 0, 0), caption=note, caption_justify="left", header_style="none")
     table.add_column("step", justify="right")
     table.add_column("belief", no_wrap=True)

@@ -10,12 +10,13 @@ from ricnet.report.tables import Cell as TableCell
 from ricnet.studies.cells import Cell, Runs
 from ricnet.studies.paper.conditions import conditions
 from ricnet.studies.paper.recipe import Recipe
-from ricnet.studies.paper.rows import Rows, distinct, number, pick
+from ricnet.studies.paper.rows import Row, Rows, distinct, number, pick
 from ricnet.studies.paper.samples import summary, tabulate_cells
 from ricnet.studies.paper.scores import SCORES
 from ricnet.studies.paper.typesetting import markdown
 from ricnet.studies.scales import Scale
 from ricnet.studies.systems import find_system
+from ricnet.training.files import read_json
 
 PEERS = (
     *("supervised", "supervised-temperature", "label-smoothing", "logitnorm", "evidential", "confidence-cap"),
@@ -59,7 +60,10 @@ def tabulate(scale: Scale, runs: Runs, *, cells: Callable[[Scale], list[Cell]]) 
 
 
 def _rows(runs: Sequence[RunRecord]) -> Rows:
-    facts = {"examples": int(runs[0].test["n"]), "bins": int(runs[0].test["ece_bins"])}
+    facts: Row = {"examples": int(runs[0].test["n"]), "bins": int(runs[0].test["ece_bins"])}
+    if runs[0].config.get("calibration") == "temperature":
+        fits = [read_json(run.path / "calibration.json") for run in runs]
+        facts["unfitted"] = sum(not fit["found"] for fit in fits)
     return [{"quantity": name, **summary(column.of(run) for run in runs), **facts} for name, column in COLUMNS.items()]
 
 
@@ -92,8 +96,20 @@ def _facts(rows: Rows) -> list[str]:
 def _peer_notes(rows: Rows) -> list[str]:
     return [
         "Temperatures are fitted on validation data.",
+        *_unfitted(rows),
         "Evidential takes its evidence by softplus and keeps the weight of its KL term constant, without annealing;",
         "LogitNorm reports the softmax of the normalised logits.",
+    ]
+
+
+def _unfitted(rows: Rows) -> list[str]:
+    """Such a line repeats the one without a temperature, and is no finding about temperatures."""
+    counts = {system: number(pick(rows, system=system), "unfitted") for system in distinct(rows, "system")}
+    return [
+        f"{system}: in {count:.0f} of {_seeds(pick(rows, system=system))} seeds no finite temperature is best, as when "
+        "no validation answer is wrong, and it stays at 1."
+        for system, count in counts.items()
+        if count
     ]
 
 

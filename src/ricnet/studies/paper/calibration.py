@@ -138,7 +138,12 @@ def _notes(rows: Rows) -> list[str]:
     size, bins = number(rows, "examples"), number(rows, "bins")
     counts = f", test n = {size:,.0f}, {bins:.0f} bins" if size and bins else ""
     means = f"{distinct(rows, 'benchmark')[0]}{counts}, means over seeds"
-    return [means, conditions(rows), intervals(rows, "Lines"), "Pale: bins with less than 1 % of the answers"]
+    return [
+        means,
+        conditions(rows),
+        intervals(rows, "Lines, cut at 0 and 1"),
+        "Pale: bins with less than 1 % of the answers",
+    ]
 
 
 def recipe(name: str, index: int) -> Recipe:

@@ -57,7 +57,7 @@ def draw(rows: Rows) -> Figure:
     draw_generalization(right, rows)
     letter(right, 2, "generalisation")
     handles = [*system_handles(rows), *(dash_handle(split, dash) for split, dash in DASHES.items())]
-    notes = [distinct(rows, "benchmark")[0], conditions(rows), intervals(rows), f"(c): {levels_note(rows)}"]
+    notes = [distinct(rows, "benchmark")[0], conditions(rows), intervals(rows), levels_note(rows, "(c) lines")]
     legend(figure, handles, notes)
     return figure
 

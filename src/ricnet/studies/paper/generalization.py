@@ -81,16 +81,16 @@ def draw(rows: Rows) -> Figure:
         letter(ax, i, benchmark)
     for ax in axes[1:]:
         ax.set_ylabel("")
-    legend(figure, system_handles(rows), [conditions(rows), intervals(rows), levels_note(rows)])
+    legend(figure, system_handles(rows), [conditions(rows), intervals(rows), levels_note(rows, "Lines")])
     return figure
 
 
-def levels_note(rows: Rows) -> str:
+def levels_note(rows: Rows, lines: str) -> str:
     """What is a line and what a dot; a single seed has all its lines and no band to explain."""
-    lines, dots = "lines are levels of equal training accuracy", "dots are epochs"
     if floats(rows, "seeds").max() < 2:
-        return f"{lines}, {dots}"
-    return f"{lines}, drawn where two seeds reached them, with bands where all did; {dots}, alone where one seed did"
+        return f"{lines}: epochs of equal training accuracy; dots: epochs"
+    levels = "training accuracies that two or more seeds reached, bands: that all did"
+    return f"{lines}: {levels}; dots: epochs, alone where one seed did"
 
 
 def draw_generalization(ax: Axes, rows: Rows) -> None:
