@@ -1,36 +1,97 @@
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
 import torch
+from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory
+from ricnet.data import Split
 from ricnet.evaluation.evaluate import Outcome
-from ricnet.evaluation.examples import pick_rows
+from ricnet.evaluation.examples import KINDS, pick_rows, save_examples
+from ricnet.methods import Supervised
+from ricnet.report import runs
+
+
+def trajectory_of(*beliefs: list[float], halt: list[int]) -> Trajectory:
+    """Of two classes, the belief in the first after each step."""
+    steps = [torch.stack([p, 1 - p], dim=-1) for p in torch.tensor(beliefs)]
+    return Trajectory(torch.stack(steps).log(), torch.tensor(halt))
 
 
 def outcome_of(*beliefs: list[float], halt: list[int]) -> Outcome:
-    """Of two classes, of which class 0 is always true; its belief after each step."""
-    trajectory = torch.stack([torch.stack([p, 1 - p], dim=-1) for p in torch.tensor(beliefs)]).log()
-    return Outcome.of(Trajectory(trajectory, torch.tensor(halt)), torch.zeros(len(halt), dtype=torch.int64))
+    """Class 0 is always true."""
+    return Outcome.of(trajectory_of(*beliefs, halt=halt), torch.zeros(len(halt), dtype=torch.int64))
 
 
-def test_examples_are_easy_then_hard_then_wrong() -> None:
+def picked(outcome: Outcome, each: int = 4) -> list[list[int]]:
+    return list(pick_rows(outcome, each).values())
+
+
+def test_examples_are_easy_hard_and_wrong() -> None:
     """Rows 2 and 3 gain 0.7 and 0.1 after their first step; rows 1 and 4 are wrong, 4 the surer; 5 is surer than 0."""
     first, last = [0.9, 0.4, 0.1, 0.6, 0.3, 0.95], [0.9, 0.4, 0.8, 0.7, 0.2, 0.95]
     outcome = outcome_of(first, last, halt=[1, 2, 2, 2, 2, 1])
-    assert pick_rows(outcome, each=1).tolist() == [5, 2, 4]
-    assert pick_rows(outcome).tolist() == [5, 0, 2, 3, 4, 1]
+    assert pick_rows(outcome, each=1) == {"easy": [5], "hard": [2], "wrong": [4]}
+    assert picked(outcome) == [[5, 0], [2, 3], [4, 1]]
 
 
 def test_no_example_is_of_two_kinds() -> None:
     """Both gain after their first step: the one that gains more is hard, and the other is left to be easy."""
     outcome = outcome_of([0.5, 0.6], [0.7, 0.9], halt=[2, 2])
-    assert pick_rows(outcome, each=1).tolist() == [0, 1]
-    assert pick_rows(outcome, each=2).tolist() == [0, 1]
+    assert picked(outcome, each=1) == [[0], [1], []]
+    assert picked(outcome, each=2) == [[0], [1], []]
 
 
 def test_with_one_step_the_least_sure_are_hard() -> None:
-    assert pick_rows(outcome_of([0.9, 0.6, 0.7, 0.2], halt=[1] * 4), each=1).tolist() == [0, 1, 3]
+    assert picked(outcome_of([0.9, 0.6, 0.7, 0.2], halt=[1] * 4), each=1) == [[0], [1], [3]]
 
 
-def test_nothing_wrong_leaves_out_the_wrong() -> None:
-    beliefs = torch.tensor([[[0.9, 0.1], [0.8, 0.2]]]).log()
-    outcome = Outcome.of(Trajectory(beliefs, torch.ones(2, dtype=torch.int64)), torch.zeros(2, dtype=torch.int64))
-    assert pick_rows(outcome, each=2).tolist() == [0, 1]
+def test_what_takes_one_step_is_never_hard() -> None:
+    assert picked(outcome_of([0.9, 0.8], [0.95, 0.99], halt=[1, 1])) == [[0, 1], [], []]
+
+
+@dataclass(frozen=True)
+class Fickle(Supervised):
+    """Answers what the test says, whatever the input, which holds the row numbers."""
+
+    path: Trajectory = field(default_factory=lambda: trajectory_of([0.9], halt=[1]))
+
+    def refine(self, model: nn.Module, inputs: Tensor, max_steps: int | None = None, halt: bool = False) -> Trajectory:
+        rows = inputs[:, 0].long()
+        return Trajectory(self.path.log_beliefs[:, rows], self.path.halt_step[rows])
+
+
+def saved(path: Trajectory, outcome: Outcome, file: Path, temperature: float = 1.0) -> dict[str, np.ndarray]:
+    labels = torch.zeros(len(outcome.labels), dtype=torch.int64)
+    split = Split(torch.arange(len(labels)).float().unsqueeze(1), labels)
+    save_examples(Fickle(path=path), nn.Linear(1, 1), split, outcome, file, temperature)
+    return dict(np.load(file))
+
+
+def test_kinds_are_stored_beside_the_examples(tmp_path: Path) -> None:
+    first, last = [0.9, 0.4, 0.1, 0.6, 0.3, 0.95], [0.9, 0.4, 0.8, 0.7, 0.2, 0.95]
+    path = trajectory_of(first, last, halt=[1, 2, 2, 2, 2, 1])
+    stored = saved(path, outcome_of(first, last, halt=[1, 2, 2, 2, 2, 1]), tmp_path / "examples.npz")
+    assert stored["x"][:, 0].tolist() == [5, 0, 2, 3, 4, 1]
+    assert stored["kind"].tolist() == [0, 0, 1, 1, 2, 2]
+    assert stored["halt_step"].tolist() == [1, 1, 2, 2, 2, 2]
+    np.testing.assert_allclose(np.exp(stored["log_beliefs"])[1, :, 0], [0.95, 0.9, 0.8, 0.7, 0.2, 0.4], rtol=1e-6)
+    assert runs.KINDS == KINDS
+
+
+def test_kinds_speak_of_the_beliefs_that_are_stored(tmp_path: Path) -> None:
+    """Row 0 was right when judged and is wrong when refined again; row 2 the other way round."""
+    judged = outcome_of([0.9, 0.8, 0.2], halt=[1, 1, 1])
+    stored = saved(trajectory_of([0.1, 0.8, 0.9], halt=[1, 1, 1]), judged, tmp_path / "examples.npz")
+    right = np.exp(stored["log_beliefs"])[0, :, 0] > 0.5
+    assert stored["x"][:, 0].tolist() == [2, 1, 0]
+    assert stored["kind"].tolist() == [0, 1, 2]
+    assert right.tolist() == [True, True, False]
+
+
+def test_stored_beliefs_are_tempered(tmp_path: Path) -> None:
+    """0.9 against 0.1 at T = 2 is 3 against 1."""
+    path = trajectory_of([0.9], halt=[1])
+    stored = saved(path, outcome_of([0.9], halt=[1]), tmp_path / "examples.npz", temperature=2.0)
+    np.testing.assert_allclose(np.exp(stored["log_beliefs"])[0, 0], [0.75, 0.25], rtol=1e-6)

@@ -109,10 +109,10 @@ def test_verdicts_of_a_clear_case(root: Path, found: Comparison) -> None:
 
 def test_three_seeds_claim_nothing(root: Path) -> None:
     few = compare(groups_of(*folders(root, "ric", "supervised", seeds=3)))
-    assert {c.verdict for c in few.contrasts} == {"too few seeds to claim (n = 3)"}
+    assert {c.verdict for c in few.contrasts} == {"too few seeds (3)"}
     one = compare(groups_of(*folders(root, "ric", "supervised", seeds=1)))
     assert one.tests == 0
-    assert {(c.p_corrected, c.verdict) for c in one.contrasts} == {(None, "too few seeds to claim (n = 1)")}
+    assert {(c.p_corrected, c.verdict) for c in one.contrasts} == {(None, "too few seeds (1)")}
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_ranks_by_what_is_printed(found: Comparison) -> None:
     }
     systems = tuple(replace(system, intervals=intervals[system.label]) for system in found.systems)
     assert ranking(Comparison(systems)) == [
-        "Ranks on digits by mean test accuracy: 1 ACT, 2 RIC, 2 SL; by mean ECE: 1 SL, 2 RIC, 3 ACT."
+        "Ranks on digits by mean test accuracy: 1 ACT; 2 RIC; 2 SL. By mean ECE: 1 SL; 2 RIC; 3 ACT."
     ]
 
 

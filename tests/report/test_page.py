@@ -57,7 +57,7 @@ def test_a_comparison_page(comparison_page: str) -> None:
     assert found.headings == [
         "RIC, SL and ACT on digits",
         "Differences from RIC",
-        *("How it refines", "Easy, hard and wrong"),
+        *("How it refines", "Examples, right and wrong"),
         *("RIC", "SL", "ACT"),
         *("Is its confidence worth believing?", "When is it better not to answer?", "Steps and halting", "Training"),
         *("What was run", "RIC", "SL", "ACT"),

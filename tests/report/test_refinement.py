@@ -61,6 +61,7 @@ def test_telling_rows_end_with_a_wrong_one(ric: RunRecord) -> None:
         log_beliefs=examples.log_beliefs[:, :1],
         values=None,
         halt_step=examples.halt_step[:1],
+        kind=None,
     )
     assert telling_rows(one) == [0]
     assert telling_rows(replace(one, labels=(one.answers + 1) % 10)) == [0]

@@ -15,7 +15,7 @@ def test_systems_stand_with_their_intervals(systems: list[RunGroup]) -> None:
     assert html.count('<th scope="row" class="word">RIC</th>') == 1
     assert "3 systems, 3 seeds each: 9 runs" in html
     assert "Differences from RIC" in html
-    assert "too few seeds to claim (n = 3)" in html
+    assert "too few seeds (3)" in html
 
 
 def test_one_run_of_each_is_shown_as_it_is(systems: list[RunGroup]) -> None:

@@ -32,6 +32,16 @@ def test_a_reference_of_another_task_is_no_reference(systems: list[RunGroup], ch
     assert len(steps_figure([ric, other]).axes[0].lines) == 3
 
 
+def test_panels_of_a_row_make_room_for_each_other(systems: list[RunGroup]) -> None:
+    """The second system errs more than the first, whose scale it shares."""
+    ric, _, act = systems
+    test = {**act.first.test, "per_step": [{**entry, "ece": 0.8} for entry in act.first.test["per_step"]]}
+    worse = RunGroup("ACT", (replace(act.first, evaluation={"test": test}),))
+    errors = steps_figure([ric, worse]).axes[2:]
+    assert [ax.get_ylim()[0] for ax in errors] == [0, 0]
+    assert all(ax.get_ylim()[1] > 0.8 for ax in errors)
+
+
 def test_halts_are_pooled_over_seeds(systems: list[RunGroup]) -> None:
     ric = systems[0]
     (ax,) = halting_figure([ric]).axes

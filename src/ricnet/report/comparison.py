@@ -89,7 +89,7 @@ class Contrast:
     @property
     def verdict(self) -> str:
         if self.seeds.n < ENOUGH_SEEDS:
-            return f"too few seeds to claim (n = {self.seeds.n})"
+            return f"too few seeds ({self.seeds.n})"
         same_side = self.examples.low > 0 if self.seeds.mean > 0 else self.examples.high < 0
         if self.p_corrected is None or not (self.p_corrected < ALPHA and same_side):
             return "no difference shown"
@@ -134,8 +134,8 @@ def tasks(comparison: Comparison) -> list[list[System]]:
 def ranking(comparison: Comparison) -> list[str]:
     """One line a data set. Means that print alike share a rank."""
     return [
-        f"Ranks on {rivals[0].data} by mean test accuracy: {_order(rivals, ACCURACY)}; "
-        f"by mean ECE: {_order(rivals, ECE)}."
+        f"Ranks on {rivals[0].data} by mean test accuracy: {_order(rivals, ACCURACY)}. "
+        f"By mean ECE: {_order(rivals, ECE)}."
         for rivals in tasks(comparison)
         if len(rivals) > 1
     ]
@@ -235,8 +235,8 @@ def _read(run: RunRecord) -> Predictions:
 
 
 def _order(rivals: Sequence[System], metric: Metric) -> str:
-    """1 RIC, 2 SL, 2 ACT, 4 PonderNet."""
+    """1 RIC; 2 SL; 2 ACT; 4 PonderNet. Names may have commas of their own."""
     merits = [metric.merit * round(metric.scale * s.intervals[metric.name].mean, metric.digits) for s in rivals]
     ranks = [1 + sum(other > merit for other in merits) for merit in merits]
     ordered = sorted(zip(ranks, rivals, strict=True), key=lambda ranked: ranked[0])
-    return ", ".join(f"{rank} {system.label}" for rank, system in ordered)
+    return "; ".join(f"{rank} {system.label}" for rank, system in ordered)

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -74,9 +75,9 @@ def contrasts_caption(comparison: Comparison) -> str:
     return (
         f"Differences are paired. {_seeds_words(comparison)} Bootstrap is the 95 % percentile interval over test "
         f"examples ({RESAMPLES:,} resamples, the same for both systems and all seeds): what other examples would give "
-        f"these trained networks. Better or worse is said from {ENOUGH_SEEDS} seeds on, and only where both agree: p below {ALPHA} and a bootstrap interval on the same "
-        "side of 0. An ECE measured on finitely many examples is too large, most where it is small, so differences of "
-        "ECE tend to be understated."
+        f"these trained networks. Better or worse is said from {ENOUGH_SEEDS} seeds on, and only where both agree: p "
+        f"below {ALPHA} and a bootstrap interval on the same side of 0. An ECE measured on finitely many examples is "
+        "too large, most where it is small, so differences of ECE tend to be understated."
     )
 
 
@@ -183,17 +184,21 @@ def _count(tests: int) -> str:
 
 
 def _terminal(grid: Grid) -> Table:
-    """A narrow terminal breaks lines at spaces: words stay whole, and ± with its number."""
+    """Numbers stand over their intervals, so that the table fits a narrow terminal; only words are broken further."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="none")
-    columns = [[cell.text.replace("± ", "±") for cell in column] for column in zip(*grid.rows, strict=True)]
-    shown = [i for i, title in enumerate(grid.titles) if title != "Data" or len(set(columns[i])) > 1]
+    columns = list(zip(*grid.rows, strict=True))
+    shown = [i for i, title in enumerate(grid.titles) if title != "Data" or len({c.text for c in columns[i]}) > 1]
     for i in shown:
-        longest_word = max(len(word) for text in (grid.titles[i], *columns[i]) for word in text.split())
         justify: JustifyMethod = "right" if grid.numeric[i] else "left"
-        table.add_column(Text(grid.titles[i]), justify=justify, min_width=longest_word)
-    for texts, row in zip(zip(*columns, strict=True), grid.rows, strict=True):
-        table.add_row(*(Text(texts[i], style="bold" if row[i].best else "") for i in shown))
+        table.add_column(Text(_stacked(grid.titles[i], grid.numeric[i])), justify=justify, no_wrap=grid.numeric[i])
+    for row in grid.rows:
+        cells = [Text(_stacked(row[i].text, grid.numeric[i]), style="bold" if row[i].best else "") for i in shown]
+        table.add_row(*cells)
     return table
+
+
+def _stacked(text: str, numeric: bool) -> str:
+    return re.sub(r" (?=±|to |\()|(?<=[a-z]) (?=[a-z])", "\n", text).replace("± ", "±") if numeric else text
 
 
 def _notes(lines: Sequence[str]) -> Padding:

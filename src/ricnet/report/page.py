@@ -28,7 +28,7 @@ SECTIONS = {
         "stops by itself.",
     ),
     "gallery": (
-        "Easy, hard and wrong",
+        "Examples, right and wrong",
         "Test inputs and what was believed of them: the true class in blue from the floor, its strongest rival in "
         "orange from the ceiling, all others grey between them. Where there are steps, they run from left to right, "
         "the first ones wider, and a line marks the stop.",

@@ -38,8 +38,9 @@ def steps_figure(groups: Sequence[RunGroup]) -> Figure:
                 scores.axhline(mean_of(single, "accuracy"), **AT_ONCE)
                 errors.axhline(mean_of(single, "ece"), **AT_ONCE)
         scores.set_title(short(group.label, FIGURE))
-        errors.set_ylim(bottom=0)
         errors.set_xlabel("step")
+    for _, errors in panels:
+        errors.set_ylim(bottom=0)  # after all are drawn: it fixes the top as well, and panels of a row share it
     label_rows(panels, "share", "ECE")
     figure.legend(handles=_legend(groups), loc="outside lower center", ncols=2 if len(shown) == 1 else 4)
     return figure

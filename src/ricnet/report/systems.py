@@ -72,7 +72,7 @@ def _seed_texts(run: RunRecord) -> list[str]:
 
 
 def _weights_note(group: RunGroup) -> str:
-    note = "To train with these settings would not repeat it: the epoch might then be chosen by the answers given here."
+    note = "Training with this config.json need not repeat it: the epoch is then chosen by what these settings answer."
     sources = listing([short(str(run.derived_from), TABLE) for run in group.runs])
     return paragraph(f"The weights of {sources}, read out differently. {note}", "note")
 
