@@ -51,16 +51,28 @@ def test_the_fitted_threshold_spends_the_budget_and_no_more(rule, seed: int, bud
 
 
 def test_answers_are_judged_at_each_examples_own_halt() -> None:
-    run = predictions(steps=2, n=3)
-    halt = np.array([1, 2, 1])
-    found = judge(run, halt)
+    right = np.array([[True, False, False], [False, True, True]])
+    run = Predictions(**{**vars(predictions(steps=2, n=3)), "step_correct": right})
+    found = judge(run, np.array([1, 2, 1]))
     chosen = [run.step_scores[0, 0], run.step_scores[1, 1], run.step_scores[0, 2]]
-    right = np.array([run.step_correct[0, 0], run.step_correct[1, 1], run.step_correct[0, 2]])
     assert found["nll"] == pytest.approx(-np.mean(chosen))
-    assert found["accuracy"] == pytest.approx(right.mean())
-    assert found["steps"] == pytest.approx(4 / 3)
-    if right.any():
-        assert found["steps_right"] == pytest.approx(halt[right].mean())
+    assert found["accuracy"] == pytest.approx(2 / 3)
+    assert (found["steps"], found["steps_right"], found["steps_wrong"]) == (pytest.approx(4 / 3), 1.5, 1)
+
+
+def test_nobody_wrong_has_no_mean_steps() -> None:
+    run = Predictions(**{**vars(predictions(steps=2, n=3)), "step_correct": np.ones((2, 3), dtype=bool)})
+    assert judge(run, np.array([1, 2, 1]))["steps_wrong"] is None
+
+
+def test_a_confidence_on_the_edge_of_a_bin_lies_in_the_lower_one() -> None:
+    """float32's 7/15 is a little more; widened, it would be alone in the next bin and the ECE 0.49."""
+    edge = {
+        "step_confidence": np.array([[7 / 15, 0.45]], dtype=np.float32),
+        "step_correct": np.array([[True, False]]),
+    }
+    found = judge(Predictions(**{**vars(predictions(steps=1, n=2)), **edge}), np.array([1, 1]))
+    assert found["ece"] == pytest.approx(0.5 - (7 / 15 + 0.45) / 2)
 
 
 def test_a_run_without_a_value_cannot_halt_by_it() -> None:

@@ -15,6 +15,7 @@ from ricnet.report.runs import RunRecord
 from ricnet.studies.cells import Cell, Runs
 from ricnet.studies.paper import Recipe, Rows, read_csv, write_csv
 from ricnet.studies.scales import SCALES, Scale
+from ricnet.studies.systems import find_system
 
 BINS, CLASSES, STEPS, TEST = 15, 10, 20, 90
 MakeRuns = Callable[..., dict[Cell, list[RunRecord]]]
@@ -33,14 +34,27 @@ def record(path: Path, system: str = "ric", seed: int = 0, epochs: int = 12, **c
         "path": path,
         "label": system,
         "version": "0.1.0",
-        "config": {"data": "digits", "seed": seed, "method": {"name": system}},
-        "data": {"class_names": [str(k) for k in range(CLASSES)]},
+        "config": _config(system, seed),
+        "data": {"class_names": [str(k) for k in range(CLASSES)], "input_shape": [1, 8, 8]},
         "hardware": {},
         "metrics": [_epoch(rng, epoch, epochs) for epoch in range(1, epochs + 1)],
         "evaluation": {"train": split, "val": split, "test": split},
         "examples": None,
     }
     return RunRecord(**(fields | changes))
+
+
+def _config(system: str, seed: int) -> dict[str, Any]:
+    found = find_system(system)
+    return {
+        "data": "digits",
+        "preset": "fast",
+        "seed": seed,
+        "calibration": found.after.get("calibration", "none"),
+        "method": {"name": found.method, **found.changes_for(CLASSES), **found.after},
+        "network": {"encoder": "auto", "width": 1.0},
+        "optimization": {"epochs": 12},
+    }
 
 
 def _beliefs(rng: np.random.Generator, labels: np.ndarray, steps: int) -> np.ndarray:
@@ -74,6 +88,7 @@ def _split(labels: np.ndarray, log_beliefs: np.ndarray, halt: np.ndarray) -> dic
         "accuracy": float(right.mean()),
         "ece": float(abs(right.mean() - confidence.mean())),
         "ece_bins": BINS,
+        "ece_signed": float(confidence.mean() - right.mean()),
         "nll": float(-final[np.arange(len(labels)), labels].mean()),
         "mean_confidence": float(confidence.mean()),
         "mean_steps": float(halt.mean()),

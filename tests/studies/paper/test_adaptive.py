@@ -16,7 +16,7 @@ from .conftest import MakeRuns, draw, record, texts_of
 FIG5 = RECIPES["fig5"]
 
 
-def answers(scores: list[list[float]], halt: list[int]) -> Predictions:
+def answers(scores: list[list[float]] | np.ndarray, halt: list[int]) -> Predictions:
     grid = np.array(scores, dtype=np.float32)
     n = grid.shape[1]
     return Predictions(
@@ -31,11 +31,34 @@ def answers(scores: list[list[float]], halt: list[int]) -> Predictions:
     )
 
 
-def test_difficulty_is_the_score_at_the_halt_averaged_over_seeds() -> None:
+def test_difficulty_is_the_mean_score_at_the_halt_of_the_other_seeds() -> None:
     first = answers([[-1, -2, -3], [-9, -9, -9]], [1, 1, 1])  # what comes after the halt does not count
     second = answers([[-9, -9, -9], [-6, -2, -0.5]], [2, 2, 2])
-    parts = split_by_difficulty([first, second])  # means −3.5, −2, −1.75
-    assert {name: part.tolist() for name, part in parts.items()} == {"easy": [2], "intermediate": [1], "hard": [0]}
+    third = answers([[-2, -5, -1], [-9, -9, -9]], [1, 1, 1])
+    parts = [{name: part.tolist() for name, part in own.items()} for own in split_by_difficulty([first, second, third])]
+    assert parts == [
+        {"easy": [2], "intermediate": [1], "hard": [0]},  # −4, −3.5, −0.75
+        {"easy": [0], "intermediate": [2], "hard": [1]},  # −1.5, −3.5, −2
+        {"easy": [2], "intermediate": [1], "hard": [0]},  # −3.5, −2, −1.75
+    ]
+
+
+def test_a_single_seed_is_split_by_its_own_scores() -> None:
+    (parts,) = split_by_difficulty([answers([[-1, -3, -2]], [1, 1, 1])])
+    assert {name: part.tolist() for name, part in parts.items()} == {"easy": [0], "intermediate": [2], "hard": [1]}
+
+
+def test_luck_does_not_bend_the_curves(scale: Scale, make_runs: MakeRuns) -> None:
+    """Scores in which seeds share nothing: no third is better than another, but for chance."""
+    runs = make_runs(FIG5.cells(scale))
+    (found,) = runs.values()
+    rng, n = np.random.default_rng(0), 3000
+    for run in found:
+        lucky = answers(-rng.exponential(size=(20, n)), [20] * n)
+        np.savez(run.path / "predictions.npz", **{f"test_{k}": v for k, v in vars(lucky).items() if v is not None})
+    rows = FIG5.tabulate(scale, runs)
+    ends = [floats(pick(rows, quantity="return", difficulty=name), "mean")[-1] for name in ("easy", "hard")]
+    assert abs(ends[0] - ends[1]) < 0.05  # split by the mean of all three: 0.5
 
 
 def test_returns_by_hand(scale: Scale, make_runs: MakeRuns) -> None:
@@ -43,14 +66,15 @@ def test_returns_by_hand(scale: Scale, make_runs: MakeRuns) -> None:
     (cell,) = FIG5.cells(scale)
     rows = FIG5.tabulate(scale, runs)
     every = [read_predictions(run.path) for run in runs[cell]]
-    final = np.mean([own.log_beliefs[np.arange(90), own.labels] for own in every], axis=0)
-    hard = np.argsort(final)[:30]
-    expected = [np.mean([1 + own.step_scores[t, hard].mean() / np.log(10) for own in every]) for t in range(20)]
+    final = [own.log_beliefs[np.arange(90), own.labels] for own in every]
+    hard = [np.argsort((final[i] + final[j]) / 2)[:30] for i, j in ((1, 2), (0, 2), (0, 1))]
+    split = list(zip(every, hard, strict=True))
+    expected = [np.mean([1 + own.step_scores[t, part].mean() / np.log(10) for own, part in split]) for t in range(20)]
     curve = pick(rows, quantity="return", difficulty="hard")
     np.testing.assert_allclose(floats(curve, "mean"), [0, *expected], rtol=1e-6)
     assert floats(curve, "step").tolist() == list(range(21))
     (halt,) = pick(rows, quantity="halt of part", difficulty="hard")
-    assert halt["mean"] == pytest.approx(np.mean([own.halt_step[hard].mean() for own in every]))
+    assert halt["mean"] == pytest.approx(np.mean([own.halt_step[part].mean() for own, part in split]))
     (mean_halt,) = pick(rows, quantity="halt")
     assert mean_halt["mean"] == pytest.approx(np.mean([run.test["mean_steps"] for run in runs[cell]]))
 
@@ -75,9 +99,14 @@ def test_halting_in_shares_of_each_outcome(scale: Scale, make_runs: MakeRuns, tm
 
 
 def test_one_seed(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> None:
-    assert "A single seed has no interval" in texts_of(
-        draw(FIG5, scale, make_runs(FIG5.cells(scale), only=1), tmp_path)
-    )
+    text = texts_of(draw(FIG5, scale, make_runs(FIG5.cells(scale), only=1), tmp_path))
+    assert "A single seed has no interval" in text
+    assert "at the halt in this seed, for there is no other" in text
+
+
+def test_the_rule_is_told(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> None:
+    text = texts_of(draw(FIG5, scale, make_runs(FIG5.cells(scale)), tmp_path))
+    assert "each seed's thirds of the test set by log-score at the halt in the other seeds" in text
 
 
 def test_other_test_examples_are_refused(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> None:

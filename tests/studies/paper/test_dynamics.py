@@ -38,4 +38,4 @@ def test_a_seed_that_diverged_is_counted_out(scale: Scale, make_runs: MakeRuns, 
 
 def test_no_run_of_one_system(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> None:
     figure = draw(FIG2, scale, make_runs(FIG2.cells(scale)[:1]), tmp_path)
-    assert texts_of(figure).count("missing: RIC (no run finished)") == 3
+    assert texts_of(figure).count("missing: ric (no run finished)") == 3

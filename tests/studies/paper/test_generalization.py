@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from ricnet.studies.paper import RECIPES
-from ricnet.studies.paper.generalization import generalization_rows
+from ricnet.studies.paper.generalization import generalization_rows, levels_note
 from ricnet.studies.paper.rows import pick
 from ricnet.studies.scales import Scale
 
-from .conftest import MakeRuns, draw, record, with_curve
+from .conftest import MakeRuns, draw, record, texts_of, with_curve
 
 
 def test_epochs_are_compared_at_equal_training_accuracy(tmp_path: Path) -> None:
@@ -44,3 +44,9 @@ def test_three_panels(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> None
     titles = [ax.get_title(loc="left") for ax in figure.axes]
     assert titles == ["(a) digits", "(b) digits, 9 % flipped", "(c) digits, 40 % flipped"]
     assert all(len(ax.lines) == 3 for ax in figure.axes)  # SL, RIC and the diagonal
+    assert "bands: that all did; dots: epochs, alone where one seed did" in texts_of(figure)
+
+
+def test_lines_and_dots_are_explained() -> None:
+    assert levels_note([{"seeds": 1}], "Lines") == "Lines: epochs of equal training accuracy; dots: epochs"
+    assert "that two or more seeds reached" in levels_note([{"seeds": 1}, {"seeds": 3}], "(c) lines")

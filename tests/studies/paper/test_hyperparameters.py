@@ -43,6 +43,7 @@ def test_validation_accuracy_chooses_then_nll(scale: Scale, make_runs: MakeRuns,
     text = TABLE2.write(rows)
     assert "| **SL** | **adam** | **silu** | **128** | **95.00** | **0.200** |" in text["md"]
     assert "RIC with sgd, silu, 256: no run finished." in text["md"]
+    assert "Scale smoke: conv" in text["md"]
     assert r"\textbf{silu}" in text["tex"]
 
 

@@ -96,6 +96,17 @@ def test_a_panel_that_lacks_one_system_names_it() -> None:
 def test_notes_share_lines_but_are_not_broken() -> None:
     assert fill_lines(["a" * 50, "", "b" * 50, "c" * 50]) == "a" * 50 + ". " + "b" * 50 + "\n" + "c" * 50
     assert fill_lines([]) == ""
+    assert fill_lines(["word " * 30 + "end"]).splitlines() == ["word " * 24 + "word", "word " * 5 + "end"]
+
+
+def test_intervals_cut_by_the_panel_are_told() -> None:
+    for half_width, cut in ((0.001, False), (50.0, True), (None, False)):
+        figure = Figure(figsize=(7, 2), layout="constrained")
+        ax = figure.subplots()
+        draw_curve(ax, curve(4, half_width), "epoch", color="k")
+        fit(ax, np.array([0.25, 1.0]))
+        legend(figure, system_handles(curve(4)), ["A note"])
+        assert ("Intervals are cut at the panel's edge" in texts_of(figure)) == cut
 
 
 def test_the_legend_counts_seeds_and_breaks_long_notes() -> None:

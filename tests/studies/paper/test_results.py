@@ -59,6 +59,11 @@ def test_what_is_missing_is_said(tables: dict[str, dict[str, str]]) -> None:
     assert "15 bins" in text
 
 
+def test_the_scale_is_said(tables: dict[str, dict[str, str]]) -> None:
+    for table in tables.values():
+        assert "Scale smoke: conv, inputs 1 × 8 × 8, 12 epochs, preset fast." in table["md"]
+
+
 def test_latex_spans_the_benchmarks(tables: dict[str, dict[str, str]]) -> None:
     text = tables["table1"]["tex"]
     assert r"\multicolumn{3}{c}{digits, 9 \% flipped}" in text
@@ -77,5 +82,5 @@ def test_nothing_at_all(scale: Scale) -> None:
     write = RECIPES["table1"].write
     assert write is not None
     text = write(RECIPES["table1"].tabulate(scale, {}))["md"]
-    assert cells_of(text, "RIC") == ["–"] * 9
+    assert cells_of(text, "ric") == ["–"] * 9
     assert "digits is not here" in text

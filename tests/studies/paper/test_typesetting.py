@@ -1,5 +1,5 @@
 from ricnet.report.tables import Cell
-from ricnet.studies.paper.typesetting import latex, markdown
+from ricnet.studies.paper.typesetting import latex, markdown, write_interval
 
 LINES = [[Cell("SL"), Cell("98.9 ± 0.3", best=True)], [Cell("RIC"), Cell("–")]]
 
@@ -24,3 +24,11 @@ def test_latex_is_escaped_and_closed() -> None:
     for name in ("table", "tabular"):
         assert text.count(rf"\begin{{{name}}}") == text.count(rf"\end{{{name}}}") == 1
     assert text.count("{") == text.count("}")
+
+
+def test_intervals_as_text() -> None:
+    assert write_interval(0.91234, 0.0049, 2, 100) == "91.23 ± 0.49"
+    assert write_interval(0.5, None, 3) == "0.500"
+    assert write_interval(-0.0214, 0.001, 3) == "−0.021 ± 0.001"
+    assert write_interval(-0.0002, None, 3) == "0.000"
+    assert write_interval(None, None, 3) == "–"

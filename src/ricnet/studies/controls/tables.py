@@ -10,6 +10,7 @@ from ricnet.report.tables import Cell as TableCell
 from ricnet.studies.cells import Cell, Runs
 from ricnet.studies.paper.conditions import conditions
 from ricnet.studies.paper.recipe import Recipe
+from ricnet.studies.paper.results import gaps
 from ricnet.studies.paper.rows import Row, Rows, distinct, number, pick
 from ricnet.studies.paper.samples import summary, tabulate_cells
 from ricnet.studies.paper.scores import SCORES
@@ -74,7 +75,8 @@ def write(rows: Rows, *, notes: Callable[[Rows], list[str]]) -> dict[str, str]:
         for system in distinct(rows, "system")
         if (own := pick(rows, system=system))
     ]
-    return {"md": markdown(titles, "lr" + "r" * len(COLUMNS), lines, [" ".join([*_facts(rows), *notes(rows)])])}
+    words = " ".join([*_facts(rows), *notes(rows), *gaps(rows)])
+    return {"md": markdown(titles, "lr" + "r" * len(COLUMNS), lines, [words])}
 
 
 def _seeds(own: Rows) -> str:

@@ -139,12 +139,11 @@ def legend(figure: Figure, handles: Sequence[Artist], notes: Sequence[str], colu
 
 
 def _cuts(ax: Axes) -> bool:
-    """Whether a band or an interval's line goes on where the panel, in the range that it shows, has ended."""
-    (left, right), (bottom, top) = sorted(ax.get_xlim()), sorted(ax.get_ylim())
+    """Whether a band or an interval's line goes on where the panel has ended."""
+    panel = np.transpose([sorted(ax.get_xlim()), sorted(ax.get_ylim())])
     drawn = [shape for shape in ax.collections if isinstance(shape, PolyCollection | LineCollection)]
-    corners = [path.vertices for shape in drawn for path in shape.get_paths()]
-    x, y = np.concatenate([np.empty((0, 2)), *corners]).T
-    return bool((((y < bottom) | (y > top)) & (x >= left) & (x <= right)).any())
+    corners = np.concatenate([np.empty((0, 2)), *(path.vertices for shape in drawn for path in shape.get_paths())])
+    return bool(((corners < panel[0]) | (corners > panel[1])).any())
 
 
 def fill_lines(notes: Sequence[str]) -> str:

@@ -73,7 +73,7 @@ def _notes(rows: Rows, intervals: bool) -> list[str]:
     facts = [f"ECE with {bins:.0f} bins.", f"Test sets: {_sizes(rows)}."] if bins else []
     choice = "The epoch is chosen by validation accuracy."
     bold = "Bold: the best mean of its column, which need not be a difference that other seeds would repeat."
-    return [" ".join([f"{conditions(rows)}.", means, *facts, choice, bold, *_gaps(rows)])]
+    return [" ".join([f"{conditions(rows)}.", means, *facts, choice, bold, *gaps(rows)])]
 
 
 def _sizes(rows: Rows) -> str:
@@ -81,17 +81,17 @@ def _sizes(rows: Rows) -> str:
     return "; ".join(f"{bench}, n = {size:,.0f}" for bench, size in sizes.items() if size is not None)
 
 
-def _gaps(rows: Rows) -> list[str]:
+def gaps(rows: Rows) -> list[str]:
     """What is missing, wholly or in part."""
-    gaps = []
+    found = []
     missing = [row for row in rows if row.get("missing")]
     for benchmark in distinct(missing, "benchmark"):
         own = pick(missing, benchmark=benchmark)
-        gaps += [f"{listing(distinct(own, 'system'))} on {benchmark}: {'; '.join(distinct(own, 'missing'))}."]
+        found += [f"{listing(distinct(own, 'system'))} on {benchmark}: {'; '.join(distinct(own, 'missing'))}."]
     for row in pick(rows, quantity="test accuracy"):
         if row["seeds"] != row["asked"]:
-            gaps.append(f"{row['system']} on {row['benchmark']}: {seeds([row])} finished.")
-    return gaps
+            found.append(f"{row['system']} on {row['benchmark']}: {seeds([row])} finished.")
+    return found
 
 
 def _latex_head(benchmarks: Sequence[str]) -> list[str]:

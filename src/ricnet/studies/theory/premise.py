@@ -227,7 +227,8 @@ def _draw_errors(ax: Axes, probes: Sequence[Probes]) -> None:
     ax.set(xlabel="step", ylabel="error, %")
     ax.set_title(f"(a) probe error ({len(probes)} seed{'s' * (len(probes) > 1)})", loc="left")
     ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    ax.legend(loc="best")
+    ax.set_ylim(top=1.35 * ax.get_ylim()[1])  # for the legend, which would lie on a band otherwise
+    ax.legend(loc="upper left")
 
 
 def _draw_norm(ax: Axes, curves: Sequence[dict[int, float]], shade: str, dash: str, label: str) -> None:
