@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -148,3 +150,19 @@ def test_a_study_about_something_else_is_refused(sweep: Sweep, tmp_path: Path) -
 def test_a_storage_that_cannot_be_opened_is_named(sweep: Sweep) -> None:
     with pytest.raises(RicnetError, match="--storage nothing:///x cannot be opened"):
         open_study("test", "nothing:///x", "nll", sweep.base, sweep.space)
+
+
+@pytest.mark.slow
+def test_two_processes_work_on_one_sweep(data: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ricnet", "sweep", str(data), "--method", "supervised", "--trials", "6"]
+    command += ["--set", "epochs=3", "width=0.1", "--storage", f"sqlite:///{tmp_path / 'shared.db'}"]
+    homes = [tmp_path / "one", tmp_path / "two"]
+    for home in homes:
+        home.mkdir()
+    both = [subprocess.Popen(command, cwd=home, stderr=subprocess.PIPE, text=True) for home in homes]
+    for process in both:
+        _, words = process.communicate(timeout=300)
+        assert process.returncode == 0, words
+    counts = [len(list(home.glob("runs/*/trial-*"))) for home in homes]
+    assert min(counts) >= 1
+    assert 6 <= sum(counts) <= 7  # the last trial of each may overlap

@@ -5,6 +5,7 @@ next trial, trains it in a run folder, reports each epoch, and gives it up where
 """
 
 import json
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -14,6 +15,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 import optuna
 from optuna.trial import TrialState
 from rich.console import Console
+from sqlalchemy.exc import DBAPIError
 
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError
@@ -30,6 +32,7 @@ FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 FAILED = "failed"
 """Marks a trial that failed by its settings, as against one whose machine died or that was interrupted."""
 HEARTBEAT_SECONDS = 60
+ATTEMPTS = 4
 
 
 class Failed(Exception):
@@ -191,9 +194,16 @@ def _keeper(storage: str) -> optuna.storages.RDBStorage:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # in use since 2021
         retry = optuna.storages.RetryHeartbeatStaleTrialCallback(max_retry=2)
-        return optuna.storages.RDBStorage(
-            storage, heartbeat_interval=HEARTBEAT_SECONDS, heartbeat_stale_trial_callback=retry
-        )
+        for attempt in range(ATTEMPTS):
+            try:
+                return optuna.storages.RDBStorage(
+                    storage, heartbeat_interval=HEARTBEAT_SECONDS, heartbeat_stale_trial_callback=retry
+                )
+            except DBAPIError:  # two machines that start together make the same tables; the second find succeeds
+                if attempt == ATTEMPTS - 1:
+                    raise
+                time.sleep(1)
+    raise AssertionError("the last attempt returns or raises")
 
 
 def search(study: optuna.Study, sweep: Sweep, trials: int, console: Console) -> None:
