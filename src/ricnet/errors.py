@@ -10,6 +10,8 @@ import math
 class RicnetError(Exception):
     """A problem the user can mend; its text is one clear sentence."""
 
+    exit_code = 2
+
 
 def require(holds: bool, flag: str, value: object, rule: str) -> None:
     """Refuse a setting with a sentence that names its flag."""

@@ -55,14 +55,14 @@ def test_the_numbers_are_those_of_the_saved_predictions(data: Path, capsys: pyte
         rows = list(csv.DictReader(file))
     labels = dict(zip(systems, dict.fromkeys(row["system"] for row in rows), strict=True))
     for system, label in labels.items():
-        found = [recompute(path) for path in sorted(Path("runs").glob(f"blobs-{system}-seed*"))]
+        found = [recompute(path) for path in sorted(Path("runs/studies").glob(f"blobs-{system}-seed*"))]
         assert len(found) == 3
         for row in (row for row in rows if row["system"] == label and row["metric"] in found[0]):
             values = np.array([entry[row["metric"]] for entry in found])
             assert float(row["mean"]) == pytest.approx(values.mean(), abs=2e-6), row
             half = stats.t.ppf(0.975, 2) * values.std(ddof=1) / math.sqrt(3)
             assert float(row["half_width"]) == pytest.approx(half, abs=1e-5), row
-    first, second = ([recompute(p) for p in sorted(Path("runs").glob(f"blobs-{s}-seed*"))] for s in systems[:2])
+    first, second = ([recompute(p) for p in sorted(Path("runs/studies").glob(f"blobs-{s}-seed*"))] for s in systems[:2])
     nll = next(row for row in rows if row["system"] == labels["ric"] and row["metric"] == "nll")
     differences = [b["nll"] - a["nll"] for a, b in zip(first, second, strict=True)]
     assert float(nll["difference"]) == pytest.approx(np.mean(differences), abs=2e-6)
@@ -74,11 +74,11 @@ def test_the_numbers_are_those_of_the_saved_predictions(data: Path, capsys: pyte
 def test_a_second_call_repeats_nothing(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     call = ["compare", str(data), "--methods", "supervised", "--seeds", "1", "--jobs", "1", *QUICK]
     main(call)
-    made = (Path("runs") / "blobs-supervised-seed0" / "evaluation.json").stat().st_mtime_ns
-    assert "1 runs to make" in capsys.readouterr().err
+    made = (Path("runs/studies") / "blobs-supervised-seed0" / "evaluation.json").stat().st_mtime_ns
+    assert "1 run to make" in capsys.readouterr().err
     main(call)
-    assert "runs to make" not in capsys.readouterr().err
-    assert (Path("runs") / "blobs-supervised-seed0" / "evaluation.json").stat().st_mtime_ns == made
+    assert "to make" not in capsys.readouterr().err
+    assert (Path("runs/studies") / "blobs-supervised-seed0" / "evaluation.json").stat().st_mtime_ns == made
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,10 @@ def test_a_second_call_repeats_nothing(data: Path, capsys: pytest.CaptureFixture
         (["--methods", "rick"], "did you mean ric"),
         (["--seeds", "0"], "--seeds 0"),
         (["--jobs", "0"], "--jobs 0"),
-        (["--set", "epoch=3"], "'epoch=3' is no setting"),
+        (["--set", "epoch=3"], "did you mean epochs"),
+        (["--set", "seed=3"], "seeds are given by --seeds"),
+        (["--methods", "ric:seed=3"], "seeds are given by --seeds"),
+        (["--out", "blobs.npz"], "--out blobs.npz"),
         (["--set", "epochs=0"], "--epochs 0"),
         (["--methods", "supervised", "--reference", "ric"], "--reference ric is not among"),
         (["nowhere.npz"], "nowhere.npz"),

@@ -58,12 +58,12 @@ def test_older_runs_have_none(run: Path) -> None:
 )
 def test_a_damaged_file_is_named(run: Path, changes: dict[str, np.ndarray | None]) -> None:
     rewrite(run, **changes)
-    with pytest.raises(RicnetError, match=r"predictions\.npz cannot be used"):
+    with pytest.raises(RicnetError, match=r"predictions\.npz is damaged"):
         read_predictions(run)
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive"])
 def test_no_archive_at_all(run: Path, content: bytes) -> None:
     (run / "predictions.npz").write_bytes(content)
-    with pytest.raises(RicnetError, match="cannot be used"):
+    with pytest.raises(RicnetError, match="is damaged"):
         read_predictions(run)

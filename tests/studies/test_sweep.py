@@ -59,6 +59,7 @@ def test_ranges_and_choices_are_told_apart() -> None:
         "optimizer=adam,lion",
         "lr",
         "seed=0,1",
+        "lr=1",
     ],
 )
 def test_a_space_that_makes_no_sense_is_refused(text: str) -> None:
@@ -123,7 +124,7 @@ def test_a_trial_that_falls_behind_is_given_up(sweep: Sweep, tmp_path: Path, mon
 
 
 def test_settings_that_do_not_go_together_fail_a_trial_and_not_the_sweep(sweep: Sweep, tmp_path: Path) -> None:
-    odd = replace(sweep, space=parse_space(["objective=evidential", "label_smoothing=0.1"], "supervised"))
+    odd = replace(sweep, space=parse_space(["objective=evidential", "label_smoothing=0.1,0.2"], "supervised"))
     study = open_at(tmp_path, odd)
     search(study, odd, 1, QUIET)
     assert "label-smoothing" in study.trials[0].user_attrs["failed"]

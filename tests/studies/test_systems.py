@@ -32,8 +32,8 @@ def test_settings_of_its_own_are_read_by_their_type() -> None:
     ("name", "message"),
     [
         ("rick", "did you mean ric"),
-        ("ric:gama=0.9", "'gama=0.9' is no setting of ric"),
-        ("ric:gamma", "'gamma' is no setting of ric"),
+        ("ric:gama=0.9", "'gama' is no setting of ric; did you mean gamma"),
+        ("ric:gamma", "'gamma' needs a value"),
         ("ric:gamma=high", "gamma cannot be high"),
         ("supervised:rollouts=2", "no setting of supervised"),
         ("ric:rollouts=2.5", "rollouts cannot be 2.5"),

@@ -44,7 +44,7 @@ def main(args: Sequence[str] | None = None) -> None:
         _dispatch(arguments)
     except RicnetError as error:
         Console(stderr=True).print(f"[bold red]ric:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(2)
+        sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # the reader of our output has seen enough, as with `| head`

@@ -46,4 +46,4 @@ def read_predictions(folder: str | Path, split: Literal["val", "test"] = "test")
                 **{key.removeprefix(prefix): stored[key] for key in stored.files if key.startswith(prefix)}
             )
     except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise RicnetError(f"{path} cannot be used ({error}): restore it or train the run again.") from error
+        raise RicnetError(f"{path} is damaged: restore it, or delete the run and make it again.") from error

@@ -196,16 +196,16 @@ def _differences(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def _unusual(settings: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[str]:
-    """For each run the settings in which it is not like most; "as usual" where there are none."""
+    """For each run the settings in which it is not like most; "like most" where there are none."""
     usual = {key: Counter(str(flat.get(key)) for flat in settings).most_common(1)[0][0] for key in keys}
     own = [[key for key in keys if str(flat.get(key)) != usual[key]] for flat in settings]
-    return [_describe(flat, odd) or "as usual" for flat, odd in zip(settings, own, strict=True)]
+    return [_describe(flat, odd) or "like most" for flat, odd in zip(settings, own, strict=True)]
 
 
 def _describe(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
-    return ", ".join(
-        str(settings.get(key)) if key == "data" else f"{key.split('.')[-1]} {settings.get(key)}" for key in keys
-    )
+    values = {key: settings.get(key) for key in keys}
+    words = [Path(str(v)).name if k == "data" else f"{k.split('.')[-1]} {v}" for k, v in values.items()]
+    return ", ".join(words)
 
 
 def _read_header(folder: Path) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from ricnet.training.interruption import GO_ON, Interrupted, StopRequest
 from ricnet.training.run_folder import RunFolder
 
 SECONDS_TO_SAVE = 20
+SECONDS_OF_SILENCE = 15
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ def harvest(cells: Sequence[Cell], place: Workplace, console: Console) -> Harves
     """The runs of all cells, after making those that are not there yet: first what is trained, then what is derived."""
     plans, problems = _plan(cells, place)
     every = [plan for group in plans.values() for plan in group]
+    for note in dict.fromkeys(note for plan in every for note in plan.notes):
+        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
     trained = _find([plan.base for plan in every], place, {})
     problems += execute(_tasks(trained, place, {}), place, console)
     derived = _find([plan for plan in every if plan.derived], place, trained)
@@ -85,7 +88,8 @@ def execute(tasks: Sequence[Task], place: Workplace, console: Console) -> list[s
     if not tasks:
         return []
     workers = place.workers(len(tasks))
-    console.print(f"{len(tasks)} runs to make, {workers} at once, in {place.root}", highlight=False, soft_wrap=True)
+    count = f"{len(tasks)} run{'s' * (len(tasks) > 1)} to make"
+    console.print(f"{count}, {workers} at once, in {place.root}", highlight=False, markup=False, soft_wrap=True)
     return _one_by_one(tasks, console) if workers == 1 else _side_by_side(tasks, workers, console)
 
 
@@ -181,15 +185,30 @@ def _collect(
     pending: dict[Future[str | None], Task], total: int, console: Console, asked_to_stop: Callable[[], bool]
 ) -> list[str]:
     problems: list[str] = []
+    spoken = time.monotonic()
     while pending:
         done, _ = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
         for future in done:
             task, problem = pending.pop(future), future.result()
             problems += [problem] if problem else []
             _announce(console, total - len(pending), total, task, problem)
+            spoken = time.monotonic()
+        if time.monotonic() - spoken > SECONDS_OF_SILENCE:
+            _report_progress(console, list(pending.values()))
+            spoken = time.monotonic()
         if asked_to_stop():
             raise Interrupted(GO_ON)
     return problems
+
+
+def _report_progress(console: Console, tasks: Sequence[Task]) -> None:
+    """A sign of life from runs that are still going on."""
+    for task in tasks:
+        log = RunFolder(task.folder).metrics
+        if log.is_file():
+            epochs = log.read_bytes().count(b"\n")
+            text = f"{task.folder.name}  epoch {epochs}/{task.config.optimization.epochs}"
+            console.print(f"{time.strftime('%H:%M:%S')}  …  {text}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _announce(console: Console, number: int, total: int, task: Task, problem: str | None) -> None:

@@ -29,6 +29,8 @@ class Plan:
     """The same for the training behind it."""
     data: Mapping[str, Any] = dataclasses.field(hash=False)
     """Describes the data, as in config.json."""
+    notes: tuple[str, ...] = ()
+    """What the user should know of the data."""
 
     @property
     def base(self) -> "Plan":
@@ -51,7 +53,7 @@ def plan_cell(cell: Cell, data_dir: Path | None) -> list[Plan]:
     for seed in cell.seeds:
         config = configure(dataset, system.method, cell.preset, **{**settings, "seed": seed})
         name, base = (_slug(f"{cell.benchmark.label} {s} seed{seed}") for s in (cell.system, _base_name(cell, system)))
-        plans.append(Plan(dataclasses.replace(config, data=data), name, base, described))
+        plans.append(Plan(dataclasses.replace(config, data=data), name, base, described, dataset.notes))
     return plans
 
 

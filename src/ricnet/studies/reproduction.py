@@ -115,5 +115,6 @@ def _examine(
         verdict = ("yes" if finding.passed else "no") if name == PREMISE else "pass" if finding.passed else FAIL
         made.append(Made(f"{THEORY}/{name}", [*save_figure(finding.figure, out / name), out / f"{name}.csv"], verdict))
         lines.append(f"## {name}: {verdict}\n\n{finding.claim}\n\n{finding.statement}\n\n![{name}]({name}.png)\n")
-    (out / "theory.md").write_text("\n".join(lines), encoding="utf-8")
-    return made, problems
+    account = out / "theory.md"
+    account.write_text("\n".join(lines), encoding="utf-8")
+    return [*made, Made(THEORY, [account])], problems

@@ -91,6 +91,8 @@ def parse_space(texts: Sequence[str], method: str) -> dict[str, Range | Choice]:
                 f"--space {text}: {name} is no setting of {method}; see ric train --method {method} --help."
             )
         space[key] = _range(text, values, hints[key]) if ".." in values else _choice(key, values, method)
+    if all(isinstance(part, Choice) and len(part.options) == 1 for part in space.values()):
+        raise RicnetError(f"--space {' '.join(texts)} leaves nothing to search; give ranges or several values.")
     return space
 
 

@@ -26,6 +26,7 @@ class System:
     """What is done with the trained weights."""
     capped: bool = False
     """Mix in as much of the uniform as RIC's Dirichlet mean has; how much that is depends on the classes."""
+    about: str = field(default="", compare=False)
 
     def changes_for(self, classes: int) -> dict[str, Any]:
         return {**({"uniform_mix": uniform_share(classes)} if self.capped else {}), **self.changes}
@@ -39,25 +40,27 @@ def uniform_share(classes: int) -> float:
 
 SYSTEMS: dict[str, System] = {
     # The paper's own, and the control that tells what reinforcement adds.
-    "supervised": System("supervised"),
-    "act": System("act"),
-    "pondernet": System("pondernet"),
-    "ric": System("ric"),
-    "anytime": System("anytime"),
+    "supervised": System("supervised", about="cross-entropy in one pass (SL)"),
+    "act": System("act", about="Adaptive Computation Time"),
+    "pondernet": System("pondernet", about="PonderNet"),
+    "ric": System("ric", about="Reinforced Iterative Classification"),
+    "anytime": System("anytime", about="cross-entropy at every step: RIC's network without reinforcement"),
     # Ablations of RIC.
-    "ric-ppo": System("ric", {"objective": "ppo"}),
-    "ric-logistic-normal": System("ric", {"head": "logistic-normal"}),
-    "ric-expected": System("ric", {"objective": "expected"}),
-    "ric-mu": System("ric", after={"readout": "mu"}),
-    "ric-implied": System("ric", after={"readout": "implied"}),
-    "ric-sampled-feedback": System("ric", after={"feedback": "sample"}),
-    "ric-temperature": System("ric", after={"calibration": "temperature"}),
+    "ric-ppo": System("ric", {"objective": "ppo"}, about="PPO instead of SPO"),
+    "ric-logistic-normal": System("ric", {"head": "logistic-normal"}, about="another family of policies"),
+    "ric-expected": System("ric", {"objective": "expected"}, about="E[log a_y] in closed form, no policy gradient"),
+    "ric-mu": System("ric", after={"readout": "mu"}, about="RIC's weights, the softmax reported"),
+    "ric-implied": System("ric", after={"readout": "implied"}, about="RIC's weights, the implied q reported"),
+    "ric-sampled-feedback": System("ric", after={"feedback": "sample"}, about="RIC's weights, V asked on samples"),
+    "ric-temperature": System("ric", after={"calibration": "temperature"}, about="RIC's weights, temperature scaled"),
     # Peers that calibrate one-pass classifiers.
-    "supervised-temperature": System("supervised", after={"calibration": "temperature"}),
-    "label-smoothing": System("supervised", {"label_smoothing": 0.1}),
-    "logitnorm": System("supervised", {"objective": "logitnorm"}),
-    "evidential": System("supervised", {"objective": "evidential"}),
-    "confidence-cap": System("supervised", capped=True),
+    "supervised-temperature": System(
+        "supervised", after={"calibration": "temperature"}, about="SL's weights, temperature scaled"
+    ),
+    "label-smoothing": System("supervised", {"label_smoothing": 0.1}, about="SL with smoothed labels (0.1)"),
+    "logitnorm": System("supervised", {"objective": "logitnorm"}, about="SL with normalised logits"),
+    "evidential": System("supervised", {"objective": "evidential"}, about="SL with the evidential loss"),
+    "confidence-cap": System("supervised", capped=True, about="SL mixed with the uniform as RIC's Dirichlet mean is"),
 }
 
 
@@ -82,8 +85,12 @@ def parse_settings(texts: Sequence[str], method: str, flag: str) -> dict[str, An
     for text in texts:
         name, _, value = text.partition("=")
         key = name.strip().replace("-", "_")
-        if not value or key not in hints:
-            raise RicnetError(f"{flag}: {text!r} is no setting of {method}; write SETTING=VALUE, as in epochs=30.")
+        if key not in hints:
+            close = difflib.get_close_matches(key, hints, n=1)
+            meant = f"did you mean {close[0]}?" if close else f"see ric train --method {method} --help."
+            raise RicnetError(f"{flag}: {name.strip()!r} is no setting of {method}; {meant}")
+        if not value:
+            raise RicnetError(f"{flag}: {text!r} needs a value; write {key}=VALUE.")
         read = read_setting(value.strip())
         if not fits(read, hints[key]):
             raise RicnetError(f"{flag}: {key} cannot be {value}; see ric train --method {method} --help.")

@@ -13,6 +13,8 @@ GO_ON = "stopped; nothing is lost. The same command goes on where it stopped."
 class Interrupted(RicnetError):
     """Training was asked to stop and has saved what it had."""
 
+    exit_code = 130  # as a shell reports Ctrl-C
+
 
 class StopRequest:
     """While entered, the first SIGINT or SIGTERM sets `asked`; a second one ends the program at once."""

@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from ricnet.apps.commands.parsing import parse
+from ricnet.apps.commands.parsing import make_folder, parse
 from ricnet.errors import RicnetError, require
 from ricnet.report.comparison import Comparison
 from ricnet.report.formats import csv_text, latex, markdown, terminal_table
@@ -16,9 +16,10 @@ from ricnet.report.groups import group_seeds
 from ricnet.report.page import write_page
 from ricnet.report.results import compare_as_far_as_possible
 from ricnet.report.runs import RunRecord
-from ricnet.studies.cells import Benchmark, Cell
+from ricnet.studies.cells import Benchmark, Cell, Runs
 from ricnet.studies.execution import Workplace, harvest
 from ricnet.studies.systems import SYSTEMS, find_system, parse_settings
+from ricnet.training.files import read_json
 
 PAPER = ("supervised", "anytime", "act", "pondernet", "ric")
 
@@ -42,10 +43,10 @@ class Compare:
     """fast, or the paper's own settings: paper."""
     jobs: int | None = None
     """Runs at once; by default one a CPU core, or one on a GPU."""
-    runs: Path = Path("runs")
+    runs: Path = Path("runs/studies")
     """Folder in which runs are looked for and made."""
     out: Path | None = None
-    """Folder for the table (CSV, Markdown, LaTeX) and the page; by default comparison-DATA."""
+    """Folder for the table (CSV, Markdown, LaTeX) and the page, replaced if there; by default comparison-DATA."""
     device: str = "auto"
     """auto (a GPU if there is one), cpu, cuda, cuda:1 …"""
     data_dir: Path | None = None
@@ -57,12 +58,13 @@ class Compare:
 def main(arguments: Sequence[str]) -> None:
     options: Compare = parse(Compare, arguments, "compare")
     if options.list:
-        print("\n".join(SYSTEMS))
+        print("\n".join(f"  {name:<24}{system.about}" for name, system in SYSTEMS.items()))
         return
     require(options.seeds >= 1, "seeds", options.seeds, "at least 1")
     require(options.jobs is None or options.jobs >= 1, "jobs", options.jobs, "at least 1")
     console = Console(stderr=True)
     cells = _cells(options)
+    out = make_folder(options.out or Path(f"comparison-{Path(options.data).stem}"))
     place = Workplace(options.runs, options.data_dir, options.device, options.jobs)
     found = harvest(cells, place, console)
     for problem in found.problems:
@@ -70,8 +72,10 @@ def main(arguments: Sequence[str]) -> None:
     runs = list({run.path: run for cell in cells for run in found.runs.get(cell, [])}.values())
     if not runs:
         raise RicnetError("no run could be made, so there is nothing to compare.")
+    for note in _notes(cells, found.runs):
+        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
     chosen = next((cell for cell in cells if cell.system == options.reference), cells[0])
-    _present(runs, found.runs.get(chosen, []), options)
+    _present(runs, found.runs.get(chosen, []), out)
 
 
 def _cells(options: Compare) -> list[Cell]:
@@ -83,18 +87,34 @@ def _cells(options: Compare) -> list[Cell]:
     label = Path(options.data).stem
     cells = []
     for name in dict.fromkeys(options.methods):
-        common = parse_settings(options.set, find_system(name).method, "--set")
+        system = find_system(name)
+        common = parse_settings(options.set, system.method, "--set")
+        if "seed" in (*common, *system.changes):
+            raise RicnetError("seeds are given by --seeds, which takes 0 to N − 1; leave seed out of the settings.")
         benchmark = Benchmark(label, options.data, tuple(sorted(common.items())))
         cells.append(Cell(name, benchmark, tuple(range(options.seeds)), preset=options.preset))
     return cells
 
 
-def _present(runs: Sequence[RunRecord], reference: Sequence[RunRecord], options: Compare) -> None:
+def _notes(cells: Sequence[Cell], runs: Runs) -> list[str]:
+    """What a reader of the table would otherwise not see."""
+    notes, known = [], dict[Path, str]()
+    for cell in cells:
+        found = runs.get(cell, [])
+        same = {known.setdefault(run.path, cell.system) for run in found} - {cell.system}
+        notes += [f"{cell.system} and {name} are the same system." for name in same]
+        fits = [read_json(path) for run in found if (path := run.path / "calibration.json").is_file()]
+        left = sum(not fit.get("found") for fit in fits)
+        if left:
+            notes.append(f"{cell.system}: in {left} of {len(fits)} seeds no temperature is best, and it was left at 1.")
+    return notes
+
+
+def _present(runs: Sequence[RunRecord], reference: Sequence[RunRecord], out: Path) -> None:
     groups = group_seeds(runs)
     against = next((group.label for group in groups if set(_paths(group.runs)) & set(_paths(reference))), None)
     comparison, excuse = compare_as_far_as_possible(groups, against)
     Console().print(terminal_table(comparison))
-    out = options.out or Path(f"comparison-{Path(options.data).stem}")
     try:
         _write(comparison, runs, out)
     except OSError as error:

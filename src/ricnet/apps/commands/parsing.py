@@ -4,6 +4,7 @@ import contextlib
 import io
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import tyro
@@ -27,6 +28,15 @@ def parse(kind: Any, arguments: Sequence[str], command: str, default: Any = tyro
         if end.code in (0, None):
             raise
         raise RicnetError(f"{_sentence(complaint.getvalue())}; see ric {command} --help.") from None
+
+
+def make_folder(path: Path) -> Path:
+    """Before any work is done for it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RicnetError(f"--out {path} cannot be made ({error.strerror}); choose another folder.") from error
+    return path
 
 
 def _sentence(message: str) -> str:

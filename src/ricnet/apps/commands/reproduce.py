@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
-from ricnet.apps.commands.parsing import parse
+from ricnet.apps.commands.parsing import make_folder, parse
 from ricnet.errors import RicnetError, require
 from ricnet.studies.execution import Workplace
 from ricnet.studies.reproduction import CATALOGUE, FAIL, Made, reproduce
@@ -21,12 +21,12 @@ class Reproduce:
     between figures and never repeated; an interrupted reproduction goes on where it stopped."""
 
     items: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="ITEM...")] = ()
-    """What to make: table1 to table3, fig1 to fig9, theory, or all; with no item, a list of everything there is."""
+    """What to make: table1 to table3, fig1 to fig9, peers, ablations, halting, theory, or all; no item lists them."""
     scale: Literal["smoke", "small", "paper"] = "smoke"
     """smoke: digits, minutes on a laptop; small: about an hour on one GPU; paper: the paper's own setting."""
     out: Path | None = None
     """Folder for the results; by default reproduction/SCALE."""
-    runs: Path = Path("runs")
+    runs: Path = Path("runs/studies")
     """Folder in which runs are looked for and made."""
     jobs: int | None = None
     """Runs at once; by default one a CPU core, or one on a GPU."""
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> None:
         raise RicnetError(f"{unknown[0]!r} cannot be reproduced; choose from: {', '.join(CATALOGUE)}, all.")
     require(options.jobs is None or options.jobs >= 1, "jobs", options.jobs, "at least 1")
     console = Console(stderr=True)
-    out = options.out or Path("reproduction") / options.scale
+    out = make_folder(options.out or Path("reproduction") / options.scale)
     place = Workplace(options.runs, options.data_dir, options.device, options.jobs)
     try:
         made, problems = reproduce(options.items, find_scale(options.scale), out, place, console)
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> None:
     for problem in problems:
         console.print(f"ric: {problem}", highlight=False, markup=False, soft_wrap=True)
     if problems or failed:
-        parts = [f"{len(problems)} of what was asked for is missing"] * bool(problems)
+        parts = ["not everything could be made"] * bool(problems)
         parts += [f"not confirmed: {', '.join(failed)}"] * bool(failed)
         raise RicnetError(f"{'; '.join(parts)} (see above).")
 

@@ -15,6 +15,7 @@ from ricnet.apps.commands.parsing import parse
 from ricnet.data import load as load_data
 from ricnet.data import whole_path
 from ricnet.errors import RicnetError, require
+from ricnet.methods import METHODS
 from ricnet.studies.systems import parse_settings
 from ricnet.training.api import configure
 from ricnet.training.config import DATA_SETTINGS
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """Search for better settings, judged on validation data alone. Started again, a sweep goes on where it stopped;
-    started on several machines with one --storage, they share it."""
+    """Search for better settings with Optuna (pip install 'ricnet[sweep]'), judged on validation data alone. Started
+    again, a sweep goes on where it stopped; started on several machines with one --storage, they share it."""
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = "digits"
     """What to learn: a name (ric data list), a folder of images, or an .npz file."""
@@ -60,13 +61,15 @@ class SweepOptions:
 def main(arguments: Sequence[str]) -> None:
     options: SweepOptions = parse(SweepOptions, arguments, "sweep")
     require(options.trials >= 1, "trials", options.trials, "at least 1")
+    if options.method not in METHODS:
+        raise RicnetError(f"--method {options.method} is unknown; choose one of: {', '.join(sorted(METHODS))}.")
     try:
         import optuna
 
         from ricnet.studies import sweep as sweeping
     except ImportError:
         raise RicnetError("ric sweep needs Optuna; install it with: pip install 'ricnet[sweep]'.") from None
-    optuna.logging.set_verbosity(logging.WARNING)
+    optuna.logging.set_verbosity(logging.CRITICAL)  # what it would say, we say
     name = options.name or f"sweep-{Path(options.data).stem}-{options.method}"
     storage = options.storage or f"sqlite:///{name}.db"
     sweep = _sweep(options, options.runs / name)
@@ -98,13 +101,15 @@ def _present(study: "optuna.Study", options: SweepOptions, storage: str) -> None
     table = Table("trial", f"val {options.metric}", *names, box=None, padding=(0, 2, 0, 0))
     for trial in best:
         settings = [_shown(trial.params.get(name)) for name in names]
-        table.add_row(str(trial.user_attrs.get("folder", trial.number)), f"{trial.value:.4f}", *settings)
+        table.add_row(str(trial.number), f"{trial.value:.4f}", *settings)
     console = Console()
     console.print(table)
     shared = parse_settings(options.set, options.method, "--set")
     flags = [part for name, value in (shared | best[0].params).items() for part in _flag(name, value)]
     again = ["ric", "train", options.data, "--method", options.method, "--preset", options.preset, *flags]
-    console.print(f"\nstudy    {storage}\nbest     {shlex.join(again)}", highlight=False, markup=False, soft_wrap=True)
+    where = options.runs / study.study_name / str(best[0].user_attrs.get("folder"))
+    words = f"\nstudy    {storage}\nbest     {where}\nagain    {shlex.join(again)}"
+    console.print(words, highlight=False, markup=False, soft_wrap=True)
 
 
 def _flag(name: str, value: Any) -> list[str]:

@@ -46,7 +46,7 @@ class Train(Generic[Hyper]):
     preset: Literal["fast", "paper"] = "fast"
     """fast: minutes on a GPU; paper: the paper's own settings, 2000 epochs."""
     config: Path | None = None
-    """Take all settings from the config.json of another run; flags given beside it win."""
+    """Take all settings from another run (its folder or its config.json); flags given beside it win."""
     seed: int = 0
     """Fixes initial weights, order of the data, augmentation and exploration. Splits do not depend on it."""
     out: Path | None = None
@@ -127,7 +127,8 @@ def _preset_for(arguments: Sequence[str], known: Any) -> Config:
     if chosen.config is not None:
         if chosen.method is not None or chosen.preset is not None:
             raise RicnetError("--config brings its own method and preset; leave out --method and --preset.")
-        return from_json(read_json(chosen.config).get("config"), str(chosen.config))
+        path = chosen.config / "config.json" if chosen.config.is_dir() else chosen.config
+        return from_json(read_json(path).get("config"), str(path))
     return preset(chosen.preset or "fast", chosen.method or "ric", known)
 
 
