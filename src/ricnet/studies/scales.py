@@ -54,7 +54,7 @@ _HUMAN_LABELS = (
 )
 
 SCALES = {
-    "smoke": Scale("smoke", "fast", (0, 1, 2), _DIGITS, _DIGITS, (("epochs", 30), ("measure_all", True))),
+    "smoke": Scale("smoke", "fast", (0, 1, 2), _DIGITS, _DIGITS, (("epochs", 20), ("measure_all", True))),
     "small": Scale(
         "small",
         "fast",
