@@ -182,7 +182,7 @@ def _frame_halting(ax: Axes, shown: Rows) -> None:
     ax.axhline(0, color=FAINT, linewidth=0.6)
     ax.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{abs(share):.0f}"))
     _over_steps(ax, "← wrong, %      right, % →")
-    ax.legend(loc="best", handlelength=1)
+    ax.legend(loc="upper right", bbox_to_anchor=(0.95, 1.0), handlelength=1)  # few stop between
 
 
 def _over_steps(ax: Axes, name: str) -> None:
