@@ -1,5 +1,6 @@
 """ric compare: the same data, several systems, several seeds, and what may be said of their differences."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,11 +68,13 @@ def main(arguments: Sequence[str]) -> None:
     out = make_folder(options.out or Path(f"comparison-{Path(options.data).stem}"))
     place = Workplace(options.runs, options.data_dir, options.device, options.jobs)
     found = harvest(cells, place, console)
-    for problem in found.problems:
-        console.print(f"ric: {problem}", highlight=False, markup=False, soft_wrap=True)
     runs = list({run.path: run for cell in cells for run in found.runs.get(cell, [])}.values())
     if not runs:
-        raise RicnetError("no run could be made, so there is nothing to compare.")
+        with contextlib.suppress(OSError):
+            out.rmdir()  # which only takes away an empty folder
+        raise RicnetError(" ".join(found.problems))
+    for problem in found.problems:
+        console.print(f"ric: {problem}", highlight=False, markup=False, soft_wrap=True)
     for note in _notes(cells, found.runs):
         console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
     chosen = next((cell for cell in cells if cell.system == options.reference), cells[0])
