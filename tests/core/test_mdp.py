@@ -69,27 +69,27 @@ def test_advantages_at_lambda_zero_are_one_step_errors(steps: int, seed: int) ->
     torch.testing.assert_close(mdp.advantages(rewards, values, 0.8, lam=0.0), expected)
 
 
-def test_standardize_is_joint_over_all_axes() -> None:
-    result = mdp.standardize(torch.randn(4, 2, 50) * 7 + 3)
-    assert result.mean().item() == pytest.approx(0, abs=1e-5)
-    assert result.std().item() == pytest.approx(1, abs=1e-5)
-    assert result[0].mean().item() != pytest.approx(0, abs=1e-4)
+def test_spread_is_joint_over_all_axes() -> None:
+    estimates = torch.tensor([[[1.0, 3.0]], [[5.0, 7.0]]])
+    assert mdp.spread(estimates).item() == pytest.approx((20 / 3) ** 0.5)
 
 
-def test_labelled_advantages_by_hand() -> None:
-    """One step from the prior of two classes: targets 1, 2, 6 against the others' means 4, 3.5, 1.5."""
-    targets = torch.tensor([1.0, 2.0, 6.0]).view(1, 3, 1)
-    assert mdp.labelled_advantages(targets, -targets, classes=2).flatten().tolist() == pytest.approx([-3, -1.5, 4.5])
+def test_advantages_against_the_others_by_hand() -> None:
+    """Outcomes 1, 2, 6 against the others' means 4, 3.5, 1.5."""
+    outcomes = torch.tensor([1.0, 2.0, 6.0]).view(1, 3, 1)
+    assert mdp.against_the_others(outcomes).flatten().tolist() == pytest.approx([-3, -1.5, 4.5])
 
 
 @given(st.integers(2, 5), st.integers(0, 1000))
-def test_labelled_advantages_forget_the_start_of_a_step_and_the_luck_of_an_input(rollouts: int, seed: int) -> None:
-    """A telescoped return, Σ_u γ^{u−t} r_u, holds −log a_{t−1,y}; the labelled advantage does not change with it."""
+def test_advantages_against_the_others_forget_the_start_of_a_step_and_the_luck_of_an_input(
+    rollouts: int, seed: int
+) -> None:
+    """A telescoped return, Σ_u γ^{u−t} r_u, holds −log a_{t−1,y}; the advantage does not change with it."""
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(4, rollouts, 5, generator=generator, dtype=torch.float64)
 
     def at_last_step(scores: torch.Tensor) -> torch.Tensor:
-        return mdp.labelled_advantages(mdp.rewards(scores, 10), scores, 10)[-1]
+        return mdp.against_the_others(mdp.rewards(scores, 10) + mdp.previous_scores(scores, 10))[-1]
 
     elsewhere = scores.clone()
     elsewhere[-2] += torch.randn(rollouts, 5, generator=generator, dtype=torch.float64)  # another start

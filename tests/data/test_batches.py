@@ -34,6 +34,19 @@ def test_half_of_the_images_are_mirrored() -> None:
     assert (made == IMAGE).all((1, 2, 3)).double().mean() == pytest.approx(0.5, abs=0.04)
 
 
+def test_cutout_greys_one_square_that_may_lie_anywhere() -> None:
+    torch.manual_seed(0)
+    white = torch.full((4000, 3, 8, 10), 255, dtype=torch.uint8)
+    made = augment(white, Augmentation(cutout=3))
+    hidden = made[:, 0] == 128
+    assert torch.equal(made == 128, hidden[:, None].expand(-1, 3, -1, -1))
+    assert ((made == 128) | (made == 255)).all()
+    rows, columns = hidden.any(2), hidden.any(1)
+    assert torch.equal(hidden, rows[:, :, None] & columns[:, None, :])
+    assert set(rows.sum(1).tolist()) == set(columns.sum(1).tolist()) == {2, 3}  # less at the border
+    assert hidden.double().mean(0)[1:-1, 1:-1].sub(9 / 80).abs().max() < 0.02  # every inner pixel equally often
+
+
 def test_without_augmentation_the_same_tensor_comes_back() -> None:
     batch = IMAGE[None]
     assert augment(batch, Augmentation()) is batch

@@ -18,6 +18,11 @@ def test_cosine_goes_from_one_to_zero_after_the_warm_up() -> None:
     assert factors[2:] == sorted(factors[2:], reverse=True)
 
 
+def test_cosine_ends_where_it_is_told() -> None:
+    factors = [rate_factor(u, total=1000, warmup=0, schedule="cosine", end=0.2) for u in (0, 500, 999)]
+    assert factors == pytest.approx([1.0, 0.6, 0.2], abs=1e-3)
+
+
 def test_constant_stays() -> None:
     assert {rate_factor(u, 10, 0, "constant") for u in range(10)} == {1.0}
 

@@ -323,11 +323,11 @@ def test_after_recording_at_the_first_update_a_resumed_run_sees_its_own_epoch(da
     for _ in range(8):
         trainer._step()
     state = trainer.state()
-    expected = trainer._next_batch()[0]
+    expected = trainer._next_rows()
     other = Trainer(config, dataset, RunFolder(tmp_path), CPU)
-    other._next_batch()
+    other._next_rows()
     other.restore(state)
-    assert torch.equal(other._next_batch()[0], expected)
+    assert torch.equal(other._next_rows(), expected)
 
 
 def test_resuming_from_python(dataset: Dataset, tmp_path: Path) -> None:
@@ -353,3 +353,62 @@ def test_overwriting_with_settings_that_cannot_be_keeps_the_old_run(dataset: Dat
         settings(dataset, width=-3.0)
     with pytest.raises(RicnetError, match="--seed -1"):
         settings(dataset, seed=-1)
+
+
+def test_the_average_follows_the_weights_as_said(dataset: Dataset, tmp_path: Path) -> None:
+    """By hand: the share of the new weights is 9 / (9 + n) at update n, until that falls below 1 − average."""
+    trainer = Trainer(settings(dataset, "supervised", average=0.75), dataset, RunFolder(tmp_path), CPU)
+    expected = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+    for n in range(1, 41):
+        trainer._step()
+        share = max(9 / (9 + n), 0.25)
+        for name, tensor in trainer.model.state_dict().items():
+            expected[name] = (
+                expected[name] + share * (tensor - expected[name]) if tensor.is_floating_point() else tensor
+            )
+    for name, tensor in trainer.average.state_dict().items():
+        if tensor.is_floating_point():
+            torch.testing.assert_close(tensor, expected[name])
+
+
+def test_a_run_with_an_average_is_judged_by_it_and_resumes_exactly(dataset: Dataset, tmp_path: Path) -> None:
+    config = settings(dataset, "ric", average=0.9)
+    whole, parts = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "parts")
+    run(config, dataset, whole, CPU)
+    parts.begin(config, dataset, CPU)
+    trainer = Trainer(config, dataset, parts, CPU)
+    for _ in range(7):
+        trainer._step()
+        if trainer.update % trainer.updates_per_epoch == 0:
+            trainer._finish_epoch()
+    trainer.checkpoint()
+    run(config, dataset, parts, CPU, resume=True)
+    assert_same(weights(whole.path), weights(parts.path))
+
+
+def test_a_snapshot_every_update_is_the_network_itself(dataset: Dataset, tmp_path: Path) -> None:
+    trainer = Trainer(settings(dataset, updates_per_snapshot=1), dataset, RunFolder(tmp_path), CPU)
+    assert trainer.snapshot is trainer.model
+    passes: list[int] = []
+    trainer.model.get_submodule("backbone").register_forward_hook(lambda *_: passes.append(1))
+    trainer._step()
+    assert len(passes) == 1
+
+
+def test_compiled_training_is_the_same_and_leaves_evaluation_alone(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a stand-in for torch.compile, which takes too long here; what it makes of the network is a GPU's matter."""
+    calls: list[str] = []
+
+    def compile_(plain: Any, dynamic: bool) -> Any:
+        assert not dynamic
+        return lambda *inputs: (calls.append("compiled"), plain(*inputs))[1]
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    plain = run(settings(dataset, "ric", compile="off"), dataset, RunFolder(tmp_path / "plain"), CPU)
+    assert not calls
+    fast = run(settings(dataset, "ric", compile="on"), dataset, RunFolder(tmp_path / "fast"), CPU)
+    assert plain["test"] == fast["test"]
+    updates = 4 * (96 // 16)
+    assert len(calls) == updates * (1 + FEW_STEPS["horizon"] + 1)  # encoder, steps, judgement; none of the evaluations

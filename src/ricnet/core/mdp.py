@@ -69,22 +69,20 @@ def advantages(
     return estimates
 
 
-def labelled_advantages(
-    targets: Float[Tensor, "steps rollouts batch"], scores: Float[Tensor, "steps rollouts batch"], classes: int
-) -> Float[Tensor, "steps rollouts batch"]:
-    """Advantages whose baseline knows the label: R̂_t + log a_{t−1,y}, each roll-out against the others of its input.
+def against_the_others(outcomes: Float[Tensor, "steps rollouts batch"]) -> Float[Tensor, "steps rollouts batch"]:
+    """Advantages whose baseline knows the label: outcomes R̂_t + log a_{t−1,y}, each roll-out against the others of its
+    input.
 
     The value cannot know y, so two pieces of luck are left in every ordinary advantage: where the step started,
     −log a_{t−1,y}, and how easy the input is, which its other roll-outs share. Neither depends on the action at t, so
     taking them out changes the noise of the policy gradient (at ρ = 1), not its mean. Ours, not the paper's.
     """
-    outcomes = targets + previous_scores(scores, classes)
     rollouts = outcomes.shape[1]
     if rollouts == 1:
         return outcomes
     return (outcomes - outcomes.mean(1, keepdim=True)) * rollouts / (rollouts - 1)
 
 
-def standardize(estimates: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    """Mean 0 and deviation 1 over everything at once, so that the step size does not depend on the reward's scale."""
-    return (estimates - estimates.mean()) / (estimates.std() + 1e-8)
+def spread(estimates: Float[Tensor, "*any"]) -> Float[Tensor, ""]:
+    """Deviation over everything at once; divided by it, the step size does not depend on the reward's scale."""
+    return estimates.std() + 1e-8

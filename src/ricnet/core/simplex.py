@@ -69,8 +69,8 @@ class Dirichlet:
         The boosted Gamma has shape above 1, where it cannot underflow, and the exponential cannot be infinite.
         """
         with torch.no_grad():
-            boosted = torch.distributions.Gamma(self.alpha + 1, self.alpha.new_ones(()), validate_args=False)
-            return (boosted.sample().log() - torch.empty_like(self.alpha).exponential_() / self.alpha).log_softmax(-1)
+            boosted = torch._standard_gamma(self.alpha + 1)
+            return (boosted.log() - torch.empty_like(self.alpha).exponential_() / self.alpha).log_softmax(-1)
 
     def log_prob(self, log_action: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
         return self.total.lgamma() + ((self.alpha - 1) * log_action - self.alpha.lgamma()).sum(-1)

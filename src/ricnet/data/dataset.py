@@ -30,6 +30,8 @@ class Augmentation:
     """Pad by this many black pixels, then crop back at a random place; 0 leaves images where they are."""
     flip: bool = False
     """Mirror half of the images left to right. Not for digits or letters."""
+    cutout: int = 0
+    """Grey out a square of this many pixels at a random place, partly outside perhaps (DeVries and Taylor 2017)."""
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,11 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+import torch.nn.functional as F
+from jaxtyping import Float, Num
 from torch import Tensor, nn
+
+from ricnet.nets import gru
 
 
 class Heads(NamedTuple):
@@ -15,6 +18,9 @@ class Heads(NamedTuple):
     """Unbounded; the method maps it into the range of c."""
     value: Float[Tensor, "*batch"]
     """V(s_t) for RIC; the halting logit for ACT and PonderNet."""
+
+
+HeadWeights = tuple[Float[Tensor, "heads size"], Float[Tensor, "heads"]]
 
 
 class Refiner(nn.Module):
@@ -52,33 +58,24 @@ class Refiner(nn.Module):
         belief: Float[Tensor, "*rollouts batch classes"],
     ) -> Float[Tensor, "*rollouts batch size"]:
         """One step, from τ_{t−1} and a_{t−1} to τ_t."""
-        return self._cell(context + self.from_belief(belief), thought)
+        return gru.cell(context + self.from_belief(belief), self.from_thought(thought), thought)
 
     def replay(
         self, context: Float[Tensor, "batch gates"], beliefs: Float[Tensor, "steps *rollouts batch classes"]
     ) -> Float[Tensor, "steps *rollouts batch size"]:
         """τ_1 … τ_T along given beliefs a_0 … a_{T−1}; only the thought's own part has to go step by step."""
         inputs = context + self.from_belief(beliefs)
-        thought = torch.zeros_like(inputs[0, ..., : self.size])
-        thoughts = []
-        for gates in inputs:
-            thought = self._cell(gates, thought)
-            thoughts.append(thought)
-        return torch.stack(thoughts)
+        thoughts = gru.sequence(inputs.flatten(1, -2), self.from_thought.weight, self.from_thought.bias)
+        return thoughts.view(*inputs.shape[:-1], self.size)
 
-    def heads(self, thought: Float[Tensor, "*batch size"]) -> Heads:
-        return Heads(self.policy(thought), self.concentration(thought).squeeze(-1), self.value(thought).squeeze(-1))
+    def heads(self, thought: Float[Tensor, "*batch size"], weights: HeadWeights | None = None) -> Heads:
+        """All heads by one product. Whoever asks often gives the `head_weights`, to join them but once."""
+        logits, others = F.linear(thought, *(weights or self.head_weights())).split([len(self.policy.bias), 2], -1)
+        return Heads(logits, others[..., 0], others[..., 1])
 
-    def _cell(
-        self, inputs: Float[Tensor, "*batch gates"], thought: Float[Tensor, "*batch size"]
-    ) -> Float[Tensor, "*batch size"]:
-        """The GRU equations as in torch.nn.GRUCell."""
-        input_reset, input_update, input_new = inputs.chunk(3, -1)
-        reset, update, new = self.from_thought(thought).chunk(3, -1)
-        reset = (input_reset + reset).sigmoid()
-        update = (input_update + update).sigmoid()
-        new = (input_new + reset * new).tanh()
-        return torch.lerp(new, thought, update)
+    def head_weights(self) -> HeadWeights:
+        layers = (self.policy, self.concentration, self.value)
+        return torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
 
 
 class RecurrentClassifier(nn.Module):
@@ -89,3 +86,7 @@ class RecurrentClassifier(nn.Module):
         self.classes = classes
         self.backbone = backbone
         self.refiner = Refiner(embedding_size, classes)
+
+    def context(self, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "batch gates"]:
+        """All that refinement needs to know of an input."""
+        return self.refiner.read(self.backbone(inputs))

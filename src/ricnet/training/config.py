@@ -29,20 +29,29 @@ class Optimization:
     """For sgd only."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """How the learning rate goes: down to 0 along a cosine, or level (the paper)."""
+    lr_end: float = 0.0
+    """What is left of the learning rate at the end of the cosine, as a share of --lr."""
     warmup_epochs: float = 0.0
     """Epochs over which the learning rate rises from 0."""
+    average: float = 0.0
+    """Answer with a running average of the weights: the share of it that is kept at each update, such as 0.999; 0 for
+    the weights themselves."""
     clip: float | None = 0.5
     """Largest norm of the gradient; None for no limit."""
     select: Literal["accuracy", "nll"] = "accuracy"
     """What chooses the epoch to keep, on validation data: best accuracy (ties go to the lower NLL), or lowest NLL."""
     augment: bool = True
     """Crop and flip training images as the data set allows."""
+    cutout: int = 0
+    """Grey out a square of this many pixels at a random place of each training image. Raise it against over-fitting."""
     measure_all: bool = False
     """After each epoch measure the test data and as many training rows too, for curves; they select nothing."""
     precision: Literal["auto", "float32", "bf16"] = "auto"
     """Arithmetic of the encoder; auto is bf16 on a GPU that has it. The refiner always works in float32."""
     cuda_graph: bool = True
     """On a GPU, record the update once and replay it: the same numbers, several times faster."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """Compile the encoder with torch.compile; auto does on a GPU, when the run is long enough to win the time back."""
 
     def __post_init__(self) -> None:
         require_finite(self)
@@ -52,6 +61,9 @@ class Optimization:
         require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to below 1")
         require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
         require(0 <= self.warmup_epochs <= self.epochs, "warmup_epochs", self.warmup_epochs, "from 0 to --epochs")
+        require(0 <= self.lr_end <= 1, "lr_end", self.lr_end, "from 0 to 1")
+        require(0 <= self.average < 1, "average", self.average, "from 0 to below 1")
+        require(self.cutout >= 0, "cutout", self.cutout, "0 or more")
         require(self.clip is None or self.clip > 0, "clip", self.clip, "above 0, or None")
 
 

@@ -9,13 +9,14 @@ from torch import nn
 from ricnet.training.config import Optimization
 
 
-def rate_factor(update: int, total: int, warmup: int, schedule: str) -> float:
-    """What the learning rate is multiplied by at an update counted from 0: up in a line, then level or a cosine."""
+def rate_factor(update: int, total: int, warmup: int, schedule: str, end: float = 0.0) -> float:
+    """What the learning rate is multiplied by at an update counted from 0: up in a line, then level or down a cosine
+    from 1 to `end`."""
     if update < warmup:
         return (update + 1) / warmup
     if schedule == "constant":
         return 1.0
-    return 0.5 * (1 + math.cos(math.pi * (update - warmup) / max(1, total - warmup)))
+    return end + (1 - end) * 0.5 * (1 + math.cos(math.pi * (update - warmup) / max(1, total - warmup)))
 
 
 def make_optimizer(model: nn.Module, settings: Optimization, device: torch.device) -> torch.optim.Optimizer:

@@ -9,7 +9,8 @@ import math
 import shlex
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ from torch import Tensor, nn
 from ricnet.data import Augmentation, Dataset, Split, augment, epoch_order
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import observe, summarize
+from ricnet.nets.backbone import Backbone
 from ricnet.training.classifier import autocast_dtype, build_model
+from ricnet.training.compilation import compile_encoder, compile_method
 from ricnet.training.conclusion import conclude
 from ricnet.training.config import Config
-from ricnet.training.graph import GraphedStep
+from ricnet.training.graph import GraphedStep, tensor_cores
 from ricnet.training.interruption import Interrupted, StopRequest
 from ricnet.training.progress import ProgressBar
 from ricnet.training.run_folder import RunFolder
@@ -32,6 +35,9 @@ from ricnet.training.schedule import make_optimizer, rate_factor, restore_optimi
 
 COLLAPSED_EPOCHS = 5
 """Epochs in a row below half the best validation accuracy after which a run counts as diverged."""
+
+WORTH_COMPILING = 5_000
+"""Updates from which on compiling the encoder saves more time than it takes."""
 
 
 class Trainer:
@@ -58,22 +64,30 @@ class Trainer:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             torch.backends.cudnn.benchmark = True
         self.inputs, self.labels = dataset.train.inputs.to(device), dataset.train.labels.to(device)
-        self.augmentation = dataset.augmentation if self.settings.augment else Augmentation()
+        self.augmentation = self._augmentation()
 
         self.batch_size = min(self.settings.batch_size, len(dataset.train))
         self.updates_per_epoch = len(dataset.train) // self.batch_size
         self.total_updates = self.updates_per_epoch * self.settings.epochs
         self.period = self.method.snapshot_period(self.updates_per_epoch)
+        if self.period == 1:  # then the network is its own snapshot
+            self.period = None
         self.snapshot = copy.deepcopy(self.model).requires_grad_(False) if self.period else self.model
+        self.average = copy.deepcopy(self.model).requires_grad_(False) if self.settings.average else self.model
         self.optimizer = make_optimizer(self.model, self.settings, device)
 
         self.update = 0
+        self.averaged = torch.zeros((), device=device)
         self.ordered_epoch = -1
         self.seconds = 0.0
         self.epoch_seconds = 0.0
         self.sums: dict[str, Tensor] = {}
         self.best: dict[str, Any] = {}
         self.collapsed = 0
+        if self._compiles():
+            self.method = compile_method(self.method)
+            for network in {self.model, self.snapshot}:
+                compile_encoder(next(m for m in network.modules() if isinstance(m, Backbone)).encoder)
         self.learn = self._record() if device.type == "cuda" and self.settings.cuda_graph else self._learn
 
     def run(self) -> dict[str, Any]:
@@ -109,31 +123,46 @@ class Trainer:
         if self.period and self.update % self.period == 0:
             self.snapshot.load_state_dict(self.model.state_dict())
         set_rate(self.optimizer, self._rate())
-        self.learn(*self._next_batch())
+        self.learn(self._next_rows())
         self.update += 1
 
-    def _learn(self, inputs: Num[Tensor, "batch ..."], labels: Int64[Tensor, "batch"]) -> None:
+    def _learn(self, rows: Int64[Tensor, "batch"]) -> None:
         """One update of the weights."""
-        loss, metrics = self.method.loss(self.model, self.snapshot, inputs, labels)
-        self.optimizer.zero_grad()
-        loss.backward()
+        with tensor_cores():
+            loss, metrics = self.method.loss(self.model, self.snapshot, *self._batch(rows))
+            self.optimizer.zero_grad()
+            loss.backward()
         limit = self.settings.clip if self.settings.clip is not None else math.inf
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
         self.optimizer.step()
+        if self.settings.average:
+            self._follow()
         self._accumulate({"loss": loss.detach(), **metrics, "gradient_norm": norm})
 
-    def _record(self) -> Callable[[Tensor, Tensor], None]:
+    @torch.no_grad()
+    def _follow(self) -> None:
+        """Move the average towards the weights; faster at first, when it still holds the initial ones."""
+        self.averaged.add_(1)
+        share = (9 / (9 + self.averaged)).clamp(min=1 - self.settings.average)
+        average = list(_floats(self.average))
+        way = torch._foreach_sub(list(_floats(self.model)), average)
+        torch._foreach_mul_(way, share)
+        torch._foreach_add_(average, way)
+
+    def _record(self) -> Callable[[Tensor], None]:
         """`_learn` as a CUDA graph. Recording takes a few updates, which are undone, in place."""
         weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
         rng, cuda_rng = torch.get_rng_state(), torch.cuda.get_rng_state(self.device)
         try:
-            step: Callable[[Tensor, Tensor], None] = GraphedStep(self._learn, *self._next_batch())
+            step: Callable[[Tensor], None] = GraphedStep(self._learn, self._next_rows())
         except RuntimeError as error:
             warnings.warn(
                 f"this update cannot be recorded as a CUDA graph ({error}); training is slower.", stacklevel=2
             )
             step = self._learn
         self.model.load_state_dict(weights)
+        self.average.load_state_dict(weights)
+        self.averaged.zero_()
         for entries in self.optimizer.state.values():
             for tensor in entries.values():
                 tensor.zero_()
@@ -142,19 +171,32 @@ class Trainer:
         torch.cuda.set_rng_state(cuda_rng, self.device)
         return step
 
-    def _next_batch(self) -> tuple[Num[Tensor, "batch ..."], Int64[Tensor, "batch"]]:
+    def _next_rows(self) -> Int64[Tensor, "batch"]:
         """The rows that do not fill a batch are left out, other ones each epoch."""
         epoch, position = divmod(self.update, self.updates_per_epoch)
         if epoch != self.ordered_epoch:
             self.order = epoch_order(len(self.labels), self.config.seed, epoch).to(self.device)
             self.ordered_epoch = epoch
-        rows = self.order[position * self.batch_size : (position + 1) * self.batch_size]
+        return self.order[position * self.batch_size : (position + 1) * self.batch_size]
+
+    def _batch(self, rows: Int64[Tensor, "batch"]) -> tuple[Num[Tensor, "batch ..."], Int64[Tensor, "batch"]]:
         inputs = self.inputs[rows]
         return (augment(inputs, self.augmentation) if self.dataset.is_image else inputs), self.labels[rows]
 
+    def _compiles(self) -> bool:
+        if self.settings.compile != "auto":
+            return self.settings.compile == "on"
+        return self.device.type == "cuda" and self.total_updates >= WORTH_COMPILING
+
+    def _augmentation(self) -> Augmentation:
+        allowed = self.dataset.augmentation if self.settings.augment else Augmentation()
+        return replace(allowed, cutout=self.settings.cutout)
+
     def _rate(self) -> float:
         warmup = round(self.settings.warmup_epochs * self.updates_per_epoch)
-        return self.settings.lr * rate_factor(self.update, self.total_updates, warmup, self.settings.schedule)
+        return self.settings.lr * rate_factor(
+            self.update, self.total_updates, warmup, self.settings.schedule, self.settings.lr_end
+        )
 
     def _accumulate(self, metrics: dict[str, Tensor]) -> None:
         """Sums stay on the device; nothing waits for it until the epoch ends."""
@@ -191,7 +233,7 @@ class Trainer:
         return line
 
     def _measure(self, split: Split) -> dict[str, float]:
-        return summarize(observe(self.method, self.model, split))
+        return summarize(observe(self.method, self.average, split))
 
     def _sample_of_train(self) -> Split:
         """As many training rows as there are validation rows, evenly spread."""
@@ -202,7 +244,7 @@ class Trainer:
         nll, accuracy = -val["nll"], val["accuracy"]
         score = [accuracy, nll] if self.settings.select == "accuracy" else [nll, accuracy]
         if not self.best or score > self.best["score"]:
-            weights = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+            weights = {name: tensor.detach().clone() for name, tensor in self.average.state_dict().items()}
             self.best = {"epoch": epoch, "score": score, "accuracy": accuracy, "weights": weights}
         self.collapsed = self.collapsed + 1 if accuracy < 0.5 * self.best["accuracy"] else 0
         if self.collapsed >= COLLAPSED_EPOCHS:
@@ -238,6 +280,8 @@ class Trainer:
             "epoch_seconds": self.epoch_seconds,
             "model": self.model.state_dict(),
             "snapshot": self.snapshot.state_dict() if self.period else {},
+            "average": self.average.state_dict() if self.settings.average else {},
+            "averaged": self.averaged,
             "optimizer": self.optimizer.state_dict(),
             "sums": self.sums,
             "best": self.best,
@@ -252,6 +296,9 @@ class Trainer:
         self.model.load_state_dict(state["model"])
         if self.period:
             self.snapshot.load_state_dict(state["snapshot"])
+        if self.settings.average:
+            self.average.load_state_dict(state["average"])
+        self.averaged.copy_(state["averaged"])
         restore_optimizer(self.optimizer, state["optimizer"])
         for name, total in state["sums"].items():
             self.sums.setdefault(name, torch.zeros((), device=self.device)).copy_(total)
@@ -269,3 +316,8 @@ class Trainer:
         evaluation = conclude(self.config, self.model, self.dataset, self.folder, course)
         self.folder.state.unlink(missing_ok=True)
         return evaluation
+
+
+def _floats(model: nn.Module) -> Iterator[Tensor]:
+    """All that a trained network consists of, but for counters."""
+    return (tensor for tensor in model.state_dict().values() if tensor.is_floating_point())
