@@ -70,6 +70,19 @@ def test_max_steps_and_halting(digits_run: Path, images: Path, capsys: pytest.Ca
     assert "--top 0" in refused(capsys, "predict", digits_run, images, "--top", "0")
 
 
+def test_a_deadline_leaves_each_input_the_steps_there_is_time_for(
+    digits_run: Path, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    eager = ("predict", digits_run, images, "--json", "--halt-threshold=-99")
+    assert [r["steps"] for r in lines(capsys, *eager, "--max-ms", "1e6")] == [4, 4, 4]
+    hurried = lines(capsys, *eager, "--max-ms", "1e-6")
+    assert [r["steps"] for r in hurried] == [1, 1, 1]
+    one_step = lines(capsys, *eager, "--max-steps", "1")
+    assert [r["confidence"] for r in hurried] == pytest.approx([r["confidence"] for r in one_step], rel=1e-5)
+    assert [len(r["beliefs"]) for r in lines(capsys, *eager, "--max-ms", "1e-6", "--trace")] == [1, 1, 1]
+    assert "--max-ms 0.0" in refused(capsys, "predict", digits_run, images, "--max-ms", "0")
+
+
 def test_the_stored_examples_can_be_predicted(digits_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["predict", str(digits_run), str(digits_run / "examples.npz")])
     assert "confidence" in capsys.readouterr().out

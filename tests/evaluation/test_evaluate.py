@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.data import Split
-from ricnet.evaluation.evaluate import observe, report, summarize
+from ricnet.evaluation.evaluate import observe, pool_size, report, summarize
 from ricnet.methods import Supervised
 
 # Two steps, three examples, two classes; the value stops the second example after one step.
@@ -37,7 +37,7 @@ class Scripted(Supervised):
 def entry() -> dict:
     split = Split(torch.arange(3).float().unsqueeze(1), LABELS)
     model = nn.Linear(1, 1).train()
-    outcome = observe(Scripted(), model, split, batch_size=2)
+    outcome = observe(Scripted(), model, split, pool=2)
     assert Scripted.modes[-2:] == [False, False]
     assert model.training
     return report(outcome)
@@ -75,6 +75,10 @@ def test_entry_has_the_documented_keys_and_is_json(entry: dict) -> None:
         "mean_steps, mean_steps_correct, mean_steps_wrong, mean_cell_evaluations, aurc, auroc, n, per_step"
     )
     assert set(documented.split(", ")) <= set(json.loads(json.dumps(entry, allow_nan=False)))
+
+
+def test_pools_shrink_as_classes_grow() -> None:
+    assert [pool_size(classes) for classes in (2, 100, 256, 1000, 10_000)] == [8192, 8192, 4096, 1048, 512]
 
 
 def test_all_right_has_no_wrong_steps_and_no_auroc() -> None:

@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ricnet.methods.unroll import norms, unroll, unroll_until
+from ricnet.methods.iterative import Pool, outset
+from ricnet.methods.unroll import norms, step_towards, unroll
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
@@ -39,28 +40,19 @@ def test_softmax_is_fed_back_with_gradient() -> None:
     torch.testing.assert_close(*(torch.autograd.grad(logits.square().sum(), parameter)[0] for logits in last))
 
 
-def test_examples_stop_at_their_own_level_or_at_the_last_step() -> None:
-    model, inputs = network(), torch.randn(4, 7).double()
-    level = torch.tensor([0.5, 2.0, 2.5, 99.0]).double()
-    path = unroll_until(model, inputs, STEPS, count, level, halt=False)
-    assert path.halt_step.tolist() == [1, 2, 3, 5]
-    torch.testing.assert_close(path.logits, unroll(model, inputs, STEPS).logits)
-    assert unroll_until(model, inputs, STEPS, count, 3.0, halt=False).halt_step.tolist() == [3] * 4
-
-
-def test_halted_examples_leave_the_batch_and_repeat_their_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, inputs = network(), torch.randn(BATCH, 7).double()
-    level = torch.randint(1, STEPS + 3, (BATCH,)).double()
-    full = unroll_until(model, inputs, STEPS, count, level, halt=False)
-    rows: list[int] = []
-    think = model.refiner.think
-    monkeypatch.setattr(model.refiner, "think", lambda c, t, b: (rows.append(len(t)), think(c, t, b))[1])
-    halted = unroll_until(model, inputs, STEPS, count, level, halt=True)
-    assert torch.equal(halted.halt_step, full.halt_step)
-    assert sum(rows) == full.halt_step.sum().item()
-    held = torch.arange(STEPS).unsqueeze(1).minimum(full.halt_step - 1)
-    torch.testing.assert_close(halted.logits, full.logits[held, torch.arange(BATCH)])
-    torch.testing.assert_close(halted.value, full.value[held, torch.arange(BATCH)])
+def test_a_step_towards_a_level_is_one_of_the_unrolled() -> None:
+    """The same logits; an example goes on while its progress, here one a step, is below its level."""
+    model, inputs = network(), torch.randn(3, 7).double()
+    context, level = model.context(inputs), torch.tensor([0.5, 2.0, 2.5]).double()
+    pool = Pool(context, *outset(model, context), (torch.zeros(3).double(), level))
+    expected = unroll(model, inputs, 3)
+    for t, going in enumerate(([False, True, True], [False, False, True], [False, False, False])):
+        pool, logits, value, more = step_towards(model, pool, count)
+        torch.testing.assert_close(logits, expected.logits[t])
+        torch.testing.assert_close(value, expected.value[t])
+        assert more.tolist() == going
+        assert pool.memory[0].tolist() == [t + 1] * 3
+        assert pool.memory[1] is level
 
 
 def test_norms_by_hand() -> None:

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,28 @@ def test_a_loaded_model_answers_as_the_evaluation_says(folder: Path, dataset: Da
 def test_inputs_of_another_shape_are_refused(folder: Path) -> None:
     with pytest.raises(RicnetError, match=r"inputs of shape \(4,\), not \(5,\)"):
         ricnet.load(folder).refine(torch.zeros(2, 5))
+
+
+def test_a_deadline_cuts_the_trajectory_short_and_else_changes_nothing(folder: Path, dataset: Dataset) -> None:
+    model, inputs = adjusted(folder), dataset.test.inputs
+    free, ample, none = (model.refine(inputs, max_ms=limit) for limit in (None, 1e6, 1e-6))
+    assert torch.equal(ample.halt_step, free.halt_step)
+    torch.testing.assert_close(ample.log_beliefs, free.log_beliefs)
+    assert (free.steps, none.steps) == (4, 1)
+    torch.testing.assert_close(none.final, free.at(1))
+    with pytest.raises(RicnetError, match=r"--max-ms 0\.0 is out of range"):
+        model.refine(inputs, max_ms=0.0)
+
+
+def test_recording_changes_no_answer(folder: Path, dataset: Dataset) -> None:
+    model, inputs = ricnet.load(folder), dataset.test.inputs
+    torch.testing.assert_close(model.recorded().refine(inputs).final, model.refine(inputs).final)
+
+
+def adjusted(folder: Path) -> ricnet.Classifier:
+    """A model that wants to take all its steps."""
+    model = ricnet.load(folder)
+    return replace(model, method=replace(model.method, halt_threshold=-99.0))
 
 
 def test_broken_runs_are_named(folder: Path, tmp_path: Path) -> None:

@@ -67,11 +67,12 @@ def test_paper_preset_is_the_papers() -> None:
 def test_fast_preset_is_what_the_docs_say() -> None:
     config = preset("fast", "ric", CIFAR)
     assert config.optimization == Optimization(
-        epochs=120, batch_size=512, optimizer="adamw", lr=1e-3, weight_decay=0.05
+        epochs=120, batch_size=256, optimizer="adamw", lr=1e-3, weight_decay=0.05, clip=None
     )
-    assert (config.optimization.schedule, config.optimization.clip) == ("cosine", 0.5)
+    assert config.optimization.schedule == "cosine"
     method = config.method
-    assert (method.rollouts, method.updates_per_snapshot, method.label_baseline) == (4, 10, True)
+    assert (method.rollouts, method.updates_per_snapshot) == (2, 1)
+    assert (method.label_baseline, method.exact_gain) == (True, True)
     assert (method.log_ratio_clamp, method.reward_floor) == (10, 1e-4)
     assert (method.c_max, method.alpha_floor) == (10, pytest.approx(0.01))
     assert preset("fast", "ric", DIGITS).optimization.lr == 3e-3

@@ -14,6 +14,10 @@ from ricnet.data import Split
 from ricnet.evaluation import calibration, selection
 from ricnet.methods import Method
 
+MIN_POOL, MAX_POOL = 512, 8192
+POOL_NUMBERS = 2**20
+"""Of the beliefs at one step: 4 MB; with 20 steps and what is computed from them, some hundred."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -59,22 +63,28 @@ def observe(
     method: Method[Any],
     model: nn.Module,
     split: Split,
-    batch_size: int = 512,
+    pool: int | None = None,
     max_steps: int | None = None,
     temperature: float = 1.0,
 ) -> Outcome:
-    """Refine every example of a split, all steps, in eval mode."""
+    """Refine every example of a split, all steps, in eval mode; so many at once as `pool` says."""
     was_training = model.training
     model.eval()
     device = next(model.parameters()).device
+    rows = pool or pool_size(int(split.labels.max()) + 1)
     parts = []
-    for start in range(0, len(split), batch_size):
-        inputs = split.inputs[start : start + batch_size].to(device)
-        labels = split.labels[start : start + batch_size].to(device)
+    for start in range(0, len(split), rows):
+        inputs = split.inputs[start : start + rows].to(device)
+        labels = split.labels[start : start + rows].to(device)
         path = method.refine(model, inputs, max_steps)
         parts.append(Outcome.of(path if temperature == 1 else path.tempered(temperature), labels))
     model.train(was_training)
     return Outcome.join(parts)
+
+
+def pool_size(classes: int) -> int:
+    """How many examples to refine together. A GPU wants thousands, but their beliefs at all steps must fit in it."""
+    return max(MIN_POOL, min(MAX_POOL, POOL_NUMBERS // classes))
 
 
 def summarize(outcome: Outcome) -> dict[str, float]:

@@ -15,14 +15,15 @@ from torch import Tensor, nn
 from ricnet.core import halting
 from ricnet.core.trajectory import Trajectory
 from ricnet.errors import require, require_finite
-from ricnet.methods.method import Method, Metrics, accuracy
-from ricnet.methods.unroll import norms, unroll, unroll_until
+from ricnet.methods.iterative import Iterative, Pool, Step, Steps, first_stop
+from ricnet.methods.method import Metrics, accuracy
+from ricnet.methods.unroll import norms, step_towards, unroll
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
 
 @dataclass(frozen=True)
-class ACT(Method[RecurrentClassifier]):
+class ACT(Iterative):
     name: ClassVar[str] = "act"
 
     horizon: int = 20
@@ -65,20 +66,18 @@ class ACT(Method[RecurrentClassifier]):
             "remainder": ponder.remainder.detach().mean(),
         }
 
-    @torch.no_grad()
-    def refine(
-        self,
-        model: RecurrentClassifier,
-        inputs: Num[Tensor, "batch ..."],
-        max_steps: int | None = None,
-        halt: bool = False,
-    ) -> Trajectory:
+    def memory(self, zeros: Float[Tensor, "batch"]) -> tuple[Float[Tensor, "batch"], ...]:
+        return zeros, zeros + (1 - self.epsilon)
+
+    def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
+        return step_towards(model, pool, _add_halting)
+
+    def trajectory(self, steps: Steps) -> Trajectory:
         """What it would answer if stopped at each step, and from N on its answer. `halt_probability` holds h_n; what
         follows N there means nothing."""
-        path = unroll_until(model, inputs, max_steps or self.horizon, _add_halting, 1 - self.epsilon, halt)
-        h = path.value.sigmoid()
-        log_beliefs = halting.act_answers(h, path.logits).log_softmax(-1)
-        return Trajectory(log_beliefs, path.halt_step, halt_probability=h).frozen()
+        h = steps.value.sigmoid()
+        log_beliefs = halting.act_answers(h, steps.output).log_softmax(-1)
+        return Trajectory(log_beliefs, first_stop(steps.going), halt_probability=h).frozen()
 
 
 def _add_halting(progress: Float[Tensor, "batch"], heads: Heads) -> Float[Tensor, "batch"]:

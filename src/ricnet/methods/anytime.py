@@ -15,14 +15,15 @@ from torch import Tensor
 from ricnet.core import mdp
 from ricnet.core.trajectory import Trajectory
 from ricnet.errors import require, require_finite
-from ricnet.methods.method import Method, Metrics, accuracy
-from ricnet.methods.unroll import norms, unroll, unroll_until
+from ricnet.methods.iterative import Iterative, Pool, Step, Steps, first_stop
+from ricnet.methods.method import Metrics, accuracy
+from ricnet.methods.unroll import norms, step_towards, unroll
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
 
 @dataclass(frozen=True)
-class Anytime(Method[RecurrentClassifier]):
+class Anytime(Iterative):
     name: ClassVar[str] = "anytime"
 
     horizon: int = 20
@@ -59,17 +60,14 @@ class Anytime(Method[RecurrentClassifier]):
         loss = -torch.einsum("t,tb->b", weights, scores).mean()
         return loss, {"accuracy": accuracy(logits[-1], labels), **norms(model, logits[-1])}
 
-    @torch.no_grad()
-    def refine(
-        self,
-        model: RecurrentClassifier,
-        inputs: Num[Tensor, "batch ..."],
-        max_steps: int | None = None,
-        halt: bool = False,
-    ) -> Trajectory:
-        threshold = math.inf if self.confidence_threshold is None else self.confidence_threshold
-        path = unroll_until(model, inputs, max_steps or self.horizon, _surest, threshold, halt)
-        return Trajectory(path.logits.log_softmax(-1), path.halt_step)
+    def memory(self, zeros: Float[Tensor, "batch"]) -> tuple[Float[Tensor, "batch"], ...]:
+        return zeros, zeros + (math.inf if self.confidence_threshold is None else self.confidence_threshold)
+
+    def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
+        return step_towards(model, pool, _surest)
+
+    def trajectory(self, steps: Steps) -> Trajectory:
+        return Trajectory(steps.output.log_softmax(-1), first_stop(steps.going))
 
 
 def _surest(progress: Float[Tensor, "batch"], heads: Heads) -> Float[Tensor, "batch"]:

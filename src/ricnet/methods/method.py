@@ -5,6 +5,7 @@ a flag of the command line and an entry of config.json. Its functions take the n
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
@@ -17,6 +18,8 @@ from ricnet.nets.backbone import Backbone
 
 Metrics = dict[str, Float[Tensor, ""]]
 Network = TypeVar("Network", bound=nn.Module)
+TimeLeft = Callable[[], bool]
+"""Whether there is time for one more step."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,18 @@ class Method(ABC, Generic[Network]):
 
     @abstractmethod
     def refine(
-        self, model: Network, inputs: Num[Tensor, "batch ..."], max_steps: int | None = None, halt: bool = False
+        self,
+        model: Network,
+        inputs: Num[Tensor, "batch ..."],
+        max_steps: int | None = None,
+        halt: bool = False,
+        time_left: TimeLeft | None = None,
     ) -> Trajectory:
-        """The beliefs of a batch, for at most `max_steps` steps (the method's own horizon if None).
+        """The beliefs of a batch of any size, for at most `max_steps` steps (the method's own horizon if None).
 
         With `halt`, examples that have stopped cost nothing more and keep their last belief; without it every step
         is computed, as figures over steps need. Where an example halts and what it answers is the same either way.
+        `time_left` is asked before every step but the first; once it says no, the trajectory ends there for all.
         """
 
     def snapshot_period(self, updates_per_pass: int) -> int | None:

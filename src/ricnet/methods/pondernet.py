@@ -13,14 +13,15 @@ from torch import Tensor
 from ricnet.core import halting, mdp
 from ricnet.core.trajectory import Trajectory
 from ricnet.errors import require, require_finite
-from ricnet.methods.method import Method, Metrics, accuracy
-from ricnet.methods.unroll import norms, unroll, unroll_until
+from ricnet.methods.iterative import Iterative, Pool, Step, Steps, first_stop
+from ricnet.methods.method import Metrics, accuracy
+from ricnet.methods.unroll import norms, step_towards, unroll
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
 
 @dataclass(frozen=True)
-class PonderNet(Method[RecurrentClassifier]):
+class PonderNet(Iterative):
     name: ClassVar[str] = "pondernet"
 
     horizon: int = 20
@@ -72,19 +73,17 @@ class PonderNet(Method[RecurrentClassifier]):
         answer = logits[halt_step - 1, torch.arange(len(labels), device=labels.device)]
         return {"accuracy": accuracy(answer, labels), "mean_steps": halting.expected_step(log_p).mean()}
 
-    @torch.no_grad()
-    def refine(
-        self,
-        model: RecurrentClassifier,
-        inputs: Num[Tensor, "batch ..."],
-        max_steps: int | None = None,
-        halt: bool = False,
-    ) -> Trajectory:
+    def memory(self, zeros: Float[Tensor, "batch"]) -> tuple[Float[Tensor, "batch"], ...]:
+        return zeros, zeros + self._level(len(zeros), zeros.device)
+
+    def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
+        return step_towards(model, pool, _add_stopped)
+
+    def trajectory(self, steps: Steps) -> Trajectory:
         """Each step's own belief. `halt_probability` holds λ_n as the network gives it, also at the last step, which
         takes the rest whatever its λ."""
-        level = self._level(len(inputs), inputs.device)
-        path = unroll_until(model, inputs, max_steps or self.horizon, _add_stopped, level, halt)
-        return Trajectory(path.logits.log_softmax(-1), path.halt_step, halt_probability=path.value.sigmoid())
+        halt_step = first_stop(steps.going)
+        return Trajectory(steps.output.log_softmax(-1), halt_step, halt_probability=steps.value.sigmoid())
 
     def _level(self, batch: int, device: torch.device) -> float | Float[Tensor, "batch"]:
         """How probable it must have become to have stopped: a half, or a random share, which draws the step from p."""

@@ -18,9 +18,10 @@ from ricnet.core.logistic_normal import LogisticNormal
 from ricnet.core.simplex import Dirichlet, Readout, SimplexPolicy
 from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.errors import require, require_finite
-from ricnet.methods.method import Method, Metrics, accuracy
+from ricnet.methods.iterative import Iterative, Pool, Step, Steps
+from ricnet.methods.method import Metrics, accuracy
 from ricnet.nets.backbone import Backbone
-from ricnet.nets.refiner import Heads, RecurrentClassifier
+from ricnet.nets.refiner import Heads, HeadWeights, RecurrentClassifier, Refiner
 
 
 class Rollout(NamedTuple):
@@ -32,7 +33,7 @@ class Rollout(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RIC(Method[RecurrentClassifier]):
+class RIC(Iterative):
     name: ClassVar[str] = "ric"
     paper_epochs: ClassVar[int] = 2000
 
@@ -45,7 +46,8 @@ class RIC(Method[RecurrentClassifier]):
     passes_per_snapshot: int = 5
     """P: passes through the training data with the same snapshot."""
     updates_per_snapshot: int | None = None
-    """The same counted in updates; takes the place of P. Few updates learn fast, many refine more."""
+    """The same counted in updates; takes the place of P. Few updates learn fast, many refine more. With 1 the network
+    is its own snapshot, and the encoder runs once an update instead of twice."""
     rollouts: int = 1
     """Roll-outs an input and update; they share the encoder's work. More give less noisy gradients."""
     head: Literal["dirichlet", "logistic-normal"] = "dirichlet"
@@ -60,6 +62,9 @@ class RIC(Method[RecurrentClassifier]):
     """Weight of an entropy bonus. Raise it if the policy stops exploring too soon."""
     label_baseline: bool = False
     """Rid each advantage of what the label tells before the step is made: less noise, the same mean policy gradient."""
+    exact_gain: bool = False
+    """Reward a step with the E[log a_y] of its policy, in closed form, rather than with the log a_y of its sample: far
+    less noise, the same mean policy gradient. What an action does to later states is still sampled."""
     normalize_advantages: bool = True
     """Standardise advantages over each minibatch, jointly over steps, roll-outs and examples."""
     step_weight: Literal["uniform", "discounted"] = "uniform"
@@ -100,17 +105,17 @@ class RIC(Method[RecurrentClassifier]):
         require(self.gamma < 1 or self.objective != "expected", "gamma", self.gamma, "below 1 for this --objective")
         if self.head == "logistic-normal":
             require(self.objective != "expected", "objective", self.objective, "spo or ppo for this --head")
+            require(not self.exact_gain, "exact_gain", self.exact_gain, "off for this --head, which has no closed form")
             require(self.readout != "implied", "readout", self.readout, "mean or mu for this --head")
 
     @classmethod
     def fast(cls, rows: int, classes: int) -> "RIC":
-        """Many more snapshots than the paper takes, more roll-outs, less noise in the advantages, and a Dirichlet that
-        grows with the classes."""
-        few = rows < 5_000
+        """The network is its own snapshot, advantages have little noise, and the Dirichlet grows with the classes."""
         return cls(
-            updates_per_snapshot=2 if few else 10,
-            rollouts=2 if few else 4,
+            updates_per_snapshot=1,
+            rollouts=2,
             label_baseline=True,
+            exact_gain=True,
             alpha_floor=0.1 / classes,
             c_max=float(max(10, classes)),
             log_ratio_clamp=10.0,
@@ -131,30 +136,53 @@ class RIC(Method[RecurrentClassifier]):
         labels: Int64[Tensor, "batch"],
     ) -> tuple[Float[Tensor, ""], Metrics]:
         """Algorithm 1, lines 6 to 8."""
-        rollout = self.roll_out(snapshot, inputs)
-        scores = mdp.log_scores(rollout.log_actions, labels)
-        if self.reward_floor is not None:
-            scores = scores.clamp(min=math.log(self.reward_floor))
-        rewards = mdp.rewards(scores, model.classes)
-        advantages = mdp.advantages(rewards, rollout.values, self.gamma, self.gae_lambda)
-        targets = advantages + rollout.values[:-1]
-        if self.label_baseline:
-            advantages = mdp.labelled_advantages(targets, scores, model.classes)
-        if self.normalize_advantages:
-            advantages = mdp.standardize(advantages)
+        context = model.context(inputs)
+        with torch.no_grad():
+            rollout = self.roll_out(snapshot, context if snapshot is model else snapshot.context(inputs))
+        heads = self.replay(model, context, rollout.log_actions)
+        loss, metrics = self.judge(heads, rollout, labels)
+        return loss, metrics | {"classifier_norm": model.refiner.policy.weight.detach().norm()}
 
-        heads = self.replay(model, inputs, rollout.log_actions)
+    def judge(
+        self, heads: Heads, rollout: Rollout, labels: Int64[Tensor, "batch"]
+    ) -> tuple[Float[Tensor, ""], Metrics]:
+        """What the roll-out was worth, and what to make of it: rewards, advantages, surrogate and value loss."""
+        classes = heads.logits.shape[-1]
+        made = self._floored(mdp.log_scores(rollout.log_actions, labels))
+        scores = self._floored(rollout.policy.expected_log_score(labels)) if self.exact_gain else made
+        advantages = mdp.advantages(mdp.rewards(scores, classes), rollout.values, self.gamma, self.gae_lambda)
+        outcomes = advantages + rollout.values[:-1] + mdp.previous_scores(scores, classes)
+        targets = outcomes - mdp.previous_scores(made, classes)
+        if self.label_baseline:
+            advantages = mdp.against_the_others(outcomes)
+        share = self._own_share(scores)
+        luck = share * (made - scores)  # what a sampled gain would add to the advantage
+        scale = mdp.spread(advantages + luck) if self.normalize_advantages else 1.0
+        if self.normalize_advantages:
+            advantages = (advantages - advantages.mean()) / scale
+
         policy = self.policy(heads)
         log_ratio = policy.log_ratio(rollout.policy, rollout.log_actions)
         if self.log_ratio_clamp is not None:
             log_ratio = log_ratio.clamp(-self.log_ratio_clamp, self.log_ratio_clamp)
         surrogate = self._surrogate(policy, log_ratio.exp(), advantages, labels)
+        if self.exact_gain:
+            surrogate = surrogate + share * policy.expected_log_score(labels) / scale
         value_loss = objectives.value_loss(heads.value, targets).mean()
         loss = self.value_coef * value_loss - surrogate.mean()
         with torch.no_grad():
-            metrics = self._metrics(heads, policy, log_ratio, rewards, targets, labels)
-            metrics |= {"value_loss": value_loss.detach(), "classifier_norm": model.refiner.policy.weight.norm()}
+            metrics = self._metrics(heads, policy, log_ratio, targets, labels)
+            metrics |= {"return": mdp.normalized_return(made[-1], classes).mean(), "value_loss": value_loss.detach()}
         return loss, metrics
+
+    def _floored(self, scores: Float[Tensor, "steps rollouts batch"]) -> Float[Tensor, "steps rollouts batch"]:
+        return scores if self.reward_floor is None else scores.clamp(min=math.log(self.reward_floor))
+
+    def _own_share(self, scores: Float[Tensor, "steps rollouts batch"]) -> Float[Tensor, "steps 1 1"]:
+        """How often log a_{t,y} stands in R̂_t: once as the gain of step t, less γλ as the start of the next, which the
+        last step has none of."""
+        last = torch.arange(len(scores), device=scores.device) == len(scores) - 1
+        return torch.where(last, 1.0, 1 - self.gamma * self.gae_lambda).to(scores.dtype)[:, None, None]
 
     def _surrogate(
         self,
@@ -180,31 +208,43 @@ class RIC(Method[RecurrentClassifier]):
         return surrogate
 
     @torch.no_grad()
-    def roll_out(self, model: RecurrentClassifier, inputs: Num[Tensor, "batch ..."]) -> Rollout:
+    def roll_out(self, model: RecurrentClassifier, context: Float[Tensor, "batch gates"]) -> Rollout:
         """Sample T actions for each input and roll-out. V(s_{T+1}) takes one cell evaluation more than T."""
-        refiner, context = model.refiner, model.refiner.read(model.backbone(inputs))
-        thought = context.new_zeros(self.rollouts, len(inputs), refiner.size)
-        log_action = context.new_full((self.rollouts, len(inputs), model.classes), -math.log(model.classes))
+        refiner, weights = model.refiner, model.refiner.head_weights()
+        thought = context.new_zeros(self.rollouts, len(context), refiner.size)
+        belief = context.new_full((self.rollouts, len(context), model.classes), 1 / model.classes)
         log_actions, heads = [], []
         for _ in range(self.horizon):
-            thought = refiner.think(context, thought, log_action.exp())
-            heads.append(refiner.heads(thought))
-            log_action = self.policy(heads[-1]).sample()
+            thought, belief, log_action, *seen = self.explore(refiner, weights, context, thought, belief)
             log_actions.append(log_action)
-        last = refiner.heads(refiner.think(context, thought, log_action.exp()))
+            heads.append(seen)
+        last = refiner.heads(refiner.think(context, thought, belief), weights)
         every = Heads(*(torch.stack(head) for head in zip(*heads, strict=True)))
         return Rollout(torch.stack(log_actions), self.policy(every), torch.cat([every.value, last.value[None]]))
+
+    def explore(
+        self,
+        refiner: Refiner,
+        weights: HeadWeights,
+        context: Float[Tensor, "batch gates"],
+        thought: Float[Tensor, "rollouts batch size"],
+        belief: Float[Tensor, "rollouts batch classes"],
+    ) -> tuple[Tensor, ...]:
+        """One step of a roll-out: the next thought, the belief sampled from it, its logarithm, and the heads."""
+        thought = refiner.think(context, thought, belief)
+        heads = refiner.heads(thought, weights)
+        log_action = self.policy(heads).sample()
+        return thought, log_action.exp(), log_action, *heads
 
     def replay(
         self,
         model: RecurrentClassifier,
-        inputs: Num[Tensor, "batch ..."],
+        context: Float[Tensor, "batch gates"],
         log_actions: Float[Tensor, "steps rollouts batch classes"],
     ) -> Heads:
         """What the current network would have done in the states of a roll-out; all steps' heads at once."""
         prior = torch.full_like(log_actions[:1], -math.log(model.classes))
         beliefs = torch.cat([prior, log_actions[:-1]]).exp()
-        context = model.refiner.read(model.backbone(inputs))
         return model.refiner.heads(model.refiner.replay(context, beliefs))
 
     def policy(self, heads: Heads) -> SimplexPolicy:
@@ -218,55 +258,33 @@ class RIC(Method[RecurrentClassifier]):
         """c is held in its range by a sigmoid, which unlike a hard clip has a gradient everywhere."""
         return self.c_min + (self.c_max - self.c_min) * heads.concentration.sigmoid()
 
-    @torch.no_grad()
-    def refine(
-        self,
-        model: RecurrentClassifier,
-        inputs: Num[Tensor, "batch ..."],
-        max_steps: int | None = None,
-        halt: bool = False,
-    ) -> Trajectory:
-        """Refine without exploring. With `halt`, examples leave the batch as their value falls below 0."""
-        steps = max_steps or self.horizon
-        refiner, context = model.refiner, model.refiner.read(model.backbone(inputs))
-        thought = context.new_zeros(len(inputs), refiner.size)
-        belief = context.new_full((len(inputs), model.classes), 1 / model.classes)
-        log_beliefs = context.new_empty(steps, len(inputs), model.classes)
-        values = context.new_empty(steps, len(inputs))
-        active = torch.arange(len(inputs), device=context.device)
-        for step in range(steps):
-            thought = refiner.think(context, thought, belief)
-            heads = refiner.heads(thought)
-            values[step, active] = heads.value
-            going = ~(heads.value < self.halt_threshold)
-            if halt and step > 0 and not going.all():
-                stopped = active[~going]
-                values[step:, stopped] = values[step, stopped]
-                log_beliefs[step:, stopped] = log_beliefs[step - 1, stopped]
-                active, thought, context = active[going], thought[going], context[going]
-                heads = Heads(*(head[going] for head in heads))
-                if len(active) == 0:
-                    break
-            policy = self.policy(heads)
-            log_beliefs[step, active] = policy.read(self.readout)
-            belief = (policy.log_mean() if self.feedback == "mean" else policy.sample()).exp()
-        return Trajectory(log_beliefs, halting_step(values, self.halt_threshold), values)
+    def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
+        """One step without exploring. The value is asked of the thought, before the belief that it leads to: who stops
+        here answers with the belief of the step before. The first step is always made."""
+        thought = model.refiner.think(pool.context, pool.thought, pool.belief)
+        heads = model.refiner.heads(thought)
+        policy = self.policy(heads)
+        mean = policy.log_mean()
+        belief = (mean if self.feedback == "mean" else policy.sample()).exp()
+        output = mean if self.readout == "mean" else policy.read(self.readout)
+        stops = torch.zeros_like(heads.value, dtype=torch.bool) if first else heads.value < self.halt_threshold
+        return Step(pool._replace(thought=thought, belief=belief), output, heads.value, ~stops)
+
+    def trajectory(self, steps: Steps) -> Trajectory:
+        return Trajectory(steps.output, halting_step(steps.value, self.halt_threshold), steps.value)
 
     def _metrics(
         self,
         heads: Heads,
         policy: SimplexPolicy,
         log_ratio: Float[Tensor, "steps rollouts batch"],
-        rewards: Float[Tensor, "steps rollouts batch"],
         targets: Float[Tensor, "steps rollouts batch"],
         labels: Int64[Tensor, "batch"],
     ) -> Metrics:
         """What people who train agents look at first."""
-        classes = heads.logits.shape[-1]
         ratio = log_ratio.exp()
         return {
             "accuracy": accuracy(heads.logits[-1], labels),
-            "return": rewards.sum(0).mean() / math.log(classes),
             "approx_kl": (ratio - 1 - log_ratio).mean(),
             "ratio_deviation": (ratio - 1).abs().mean(),
             "explained_variance": objectives.explained_variance(heads.value, targets),

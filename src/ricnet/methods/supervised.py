@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from ricnet.core import losses
 from ricnet.core.trajectory import Trajectory
 from ricnet.errors import require, require_finite
-from ricnet.methods.method import Method, Metrics, accuracy
+from ricnet.methods.encoding import encode
+from ricnet.methods.method import Method, Metrics, TimeLeft, accuracy
 from ricnet.nets.backbone import Backbone
 
 
@@ -79,8 +80,13 @@ class Supervised(Method[nn.Sequential]):
         return losses.mix_uniform(logits.log_softmax(-1), self.uniform_mix)
 
     def refine(
-        self, model: nn.Sequential, inputs: Num[Tensor, "batch ..."], max_steps: int | None = None, halt: bool = False
+        self,
+        model: nn.Sequential,
+        inputs: Num[Tensor, "batch ..."],
+        max_steps: int | None = None,
+        halt: bool = False,
+        time_left: TimeLeft | None = None,
     ) -> Trajectory:
         """One step, which is also the last."""
-        log_beliefs = self.log_beliefs(model(inputs)).unsqueeze(0)
+        log_beliefs = self.log_beliefs(encode(model, inputs)).unsqueeze(0)
         return Trajectory(log_beliefs, torch.ones_like(log_beliefs[0, :, 0], dtype=torch.int64))

@@ -2,7 +2,8 @@
 
 import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,15 @@ from safetensors.torch import load_file
 from torch import nn
 
 from ricnet.core.trajectory import Trajectory
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, require
 from ricnet.methods import Method
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.encoders import build_encoder
 from ricnet.training.config import Config, from_json
+from ricnet.training.deadline import start_clock
 from ricnet.training.files import read_json
+from ricnet.training.inference import Recordings
+from ricnet.training.pretrained import locate
 
 
 @dataclass(frozen=True)
@@ -30,21 +34,36 @@ class Classifier:
     class_names: tuple[str, ...]
     temperature: float = 1.0
     """Fitted after training where the run was calibrated; softens or sharpens every belief."""
+    recordings: Recordings | None = None
+    """See `recorded`."""
 
     @torch.no_grad()
-    def refine(self, inputs: Any, max_steps: int | None = None, halt: bool = True) -> Trajectory:
+    def refine(
+        self, inputs: Any, max_steps: int | None = None, halt: bool = True, max_ms: float | None = None
+    ) -> Trajectory:
         """Beliefs for uint8 images (batch, channels, height, width) or float features (batch, columns), torch or numpy.
 
-        With `halt`, examples that have stopped cost nothing more. The result is on the model's device.
+        With `halt`, examples that have stopped cost nothing more. `max_ms` limits the milliseconds of the whole call,
+        encoding included: the first step is always made, another only if it should end in time, and if time runs out
+        the trajectory has as many steps as were made. The result is on the model's device.
         """
+        device = next(self.model.parameters()).device
+        require(max_ms is None or max_ms > 0, "max_ms", max_ms, "above 0")
+        time_left = None if max_ms is None else start_clock(max_ms, device)
         inputs = torch.as_tensor(inputs)
         if len(self.input_shape) == 3 and inputs.dtype != torch.uint8:
             raise RicnetError(f"the model reads images as uint8 from 0 to 255, not {inputs.dtype}; convert them.")
         if tuple(inputs.shape[1:]) != self.input_shape:
             raise RicnetError(f"the model reads inputs of shape {self.input_shape}, not {tuple(inputs.shape[1:])}.")
-        device = next(self.model.parameters()).device
-        path = self.method.refine(self.model.eval(), inputs.to(device), max_steps, halt)
+        refine = self.method.refine if self.recordings is None else partial(self.recordings.refine, self.method)
+        model = self.model.eval() if self.model.training else self.model  # asked in vain, eval takes longer than a step
+        path = refine(model, inputs.to(device), max_steps, halt, time_left)
         return path if self.temperature == 1 else path.tempered(self.temperature)
+
+    def recorded(self) -> "Classifier":
+        """The same, quicker at answering many batches of a few inputs on a GPU: the first of a size takes longer, for
+        its steps are recorded, the others replay them."""
+        return replace(self, recordings=Recordings())
 
 
 def build_model(
@@ -66,8 +85,11 @@ def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
 
 
 def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None) -> Classifier:
-    """Read a run folder. A model that was trained with your own encoder needs that module again."""
-    folder = Path(run)
+    """Read a run folder, or a model that comes with ricnet (pretrained:cifar10).
+
+    A model that was trained with your own encoder needs that module again.
+    """
+    folder = locate(run)
     entry = read_config(folder)
     config = from_json(entry.get("config"), str(folder / "config.json"))
     try:

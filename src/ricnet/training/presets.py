@@ -62,7 +62,7 @@ def _paper(method: str, facts: Facts) -> Config:
 def _fast(method: str, facts: Facts) -> Config:
     """At least 600 updates, however few the rows; and with few rows a small network, which a CPU can train too."""
     few = facts.rows < FEW_ROWS
-    batch_size = min(128 if few else 512, facts.rows)
+    batch_size = min(128 if few else 256, facts.rows)
     return Config(
         preset="fast",
         method=METHODS[method].fast(facts.rows, facts.classes),
@@ -71,5 +71,6 @@ def _fast(method: str, facts: Facts) -> Config:
             epochs=max(120, math.ceil(600 / (facts.rows // batch_size))),
             batch_size=batch_size,
             lr=3e-3 if few else 1e-3,
+            clip=None,
         ),
     )

@@ -1,7 +1,7 @@
 """ric predict: answers for images and arrays, with the reasoning on request."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,12 +18,11 @@ from ricnet.apps.commands.evaluate import adjust, check_steps
 from ricnet.apps.commands.parsing import parse
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import find_images, read_image, read_npz_inputs
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, require
+from ricnet.evaluation.evaluate import pool_size
 from ricnet.report.trace import trace_lines
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load
-
-BATCH = 256
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,9 @@ class Predict:
     """Image files, folders (searched for images), or .npz files."""
     max_steps: int | None = None
     """Stop after this many steps at the latest."""
+    max_ms: float | None = None
+    """Answer each input within this many milliseconds of beginning it, with the steps there is time for; at least one
+    is made, however long it takes. Inputs are then taken one at a time."""
     halt_threshold: float | None = None
     """Stop once the value falls below this (0 as trained). Raise it to stop earlier."""
     readout: Literal["mean", "mu", "implied"] | None = None
@@ -54,16 +56,17 @@ class Predict:
 def main(arguments: Sequence[str]) -> None:
     options: Predict = parse(Predict, arguments, "predict")
     check_steps(options.max_steps)
+    require(options.max_ms is None or options.max_ms > 0, "max_ms", options.max_ms, "above 0")
     if not options.inputs:
         raise RicnetError("ric predict needs something to classify: image files, a folder or an .npz file.")
     if options.top < 1:
         raise RicnetError(f"--top {options.top} is out of range: it must be at least 1.")
     classifier = adjust(load(options.run, str(pick_device(options.device))), options.halt_threshold, options.readout)
     names, inputs = _read(options.inputs, classifier)
-    records = []
-    for start in range(0, len(names), BATCH):
-        path = classifier.refine(inputs[start : start + BATCH], options.max_steps, halt=not options.trace)
-        records += [_record(names[start + row], path, row, classifier, options) for row in range(len(path.halt_step))]
+    answers = (
+        answer for path in _refine(inputs, classifier, options) for answer in _answers(path, classifier, options)
+    )
+    records = [{"input": name, **answer} for name, answer in zip(names, answers, strict=True)]
     _show(records, classifier, options)
 
 
@@ -104,19 +107,33 @@ def _read_folder(folder: Path, classifier: Classifier) -> dict[Path, Tensor]:
     return images
 
 
-def _record(name: str, path: Trajectory, row: int, classifier: Classifier, options: Predict) -> dict[str, Any]:
-    beliefs = path.final[row].exp()
-    best = beliefs.topk(min(options.top, len(beliefs)))
-    halt = int(path.halt_step[row])
-    top = [
-        {"class": classifier.class_names[k], "probability": p}
-        for p, k in zip(best.values.tolist(), best.indices.tolist(), strict=True)
-    ]
-    record = {"input": name, "answer": top[0]["class"], "confidence": top[0]["probability"], "steps": halt, "top": top}
-    if options.trace:
-        record["log_beliefs"] = path.log_beliefs[:, row].cpu().numpy()
-        record["values"] = None if path.values is None else path.values[:, row].cpu().numpy()
-    return record
+def _refine(inputs: Num[Tensor, "n ..."], classifier: Classifier, options: Predict) -> Iterator[Trajectory]:
+    """Batch by batch; but a deadline is each input's own, so that under one they come one at a time, after a first
+    answer that is not counted and makes the device ready."""
+    batch = pool_size(len(classifier.class_names))
+    if options.max_ms is not None:
+        batch, classifier = 1, classifier.recorded()
+        classifier.refine(inputs[:1], options.max_steps)
+    for part in inputs.split(batch):
+        yield classifier.refine(part, options.max_steps, not options.trace, options.max_ms)
+
+
+def _answers(path: Trajectory, classifier: Classifier, options: Predict) -> list[dict[str, Any]]:
+    """What there is to say of each input of a batch."""
+    best = path.final.exp().topk(min(options.top, len(classifier.class_names)))
+    answers: list[dict[str, Any]] = []
+    for row, (probabilities, classes, steps) in enumerate(
+        zip(best.values.tolist(), best.indices.tolist(), path.halt_step.tolist(), strict=True)
+    ):
+        top = [
+            {"class": classifier.class_names[k], "probability": p} for p, k in zip(probabilities, classes, strict=True)
+        ]
+        answer = {"answer": top[0]["class"], "confidence": top[0]["probability"], "steps": steps, "top": top}
+        if options.trace:
+            answer["log_beliefs"] = path.log_beliefs[:, row].cpu().numpy()
+            answer["values"] = None if path.values is None else path.values[:, row].cpu().numpy()
+        answers.append(answer)
+    return answers
 
 
 def _show(records: list[dict[str, Any]], classifier: Classifier, options: Predict) -> None:

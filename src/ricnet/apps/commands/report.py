@@ -25,7 +25,7 @@ class Report:
     and training curves. Runs that differ only in their seed are one system, shown by its mean and its interval."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")]
-    """Folders that ric train wrote."""
+    """Folders that ric train wrote, files of scripts/archive_results.py, or pretrained:NAME."""
     out: Path = Path("report.html")
     """Page to write; a report that is there is replaced."""
     figures: Path | None = None

@@ -11,6 +11,7 @@ from rich.console import Console
 from ricnet.apps.commands.parsing import make_folder, parse
 from ricnet.errors import RicnetError, require
 from ricnet.studies.execution import Workplace
+from ricnet.studies.gathering import read_given
 from ricnet.studies.reproduction import CATALOGUE, FAIL, Made, reproduce
 from ricnet.studies.scales import find_scale
 
@@ -28,6 +29,9 @@ class Reproduce:
     """Folder for the results; by default reproduction/SCALE."""
     runs: Path = Path("runs/studies")
     """Folder in which runs are looked for and made."""
+    from_runs: tuple[Path, ...] = ()
+    """Train nothing: show the runs in these folders, whatever their settings, on the data sets of --scale (run folders,
+    or files that scripts/archive_results.py wrote). What is not there is marked missing."""
     jobs: int | None = None
     """Runs at once; by default one a CPU core, or one on a GPU."""
     device: str = "auto"
@@ -46,10 +50,11 @@ def main(arguments: Sequence[str]) -> None:
         raise RicnetError(f"{unknown[0]!r} cannot be reproduced; choose from: {', '.join(CATALOGUE)}, all.")
     require(options.jobs is None or options.jobs >= 1, "jobs", options.jobs, "at least 1")
     console = Console(stderr=True)
-    out = make_folder(options.out or Path("reproduction") / options.scale)
+    given = read_given(options.from_runs) if options.from_runs else None
+    out = make_folder(options.out or Path("reproduction") / ("given" if options.from_runs else options.scale))
     place = Workplace(options.runs, options.data_dir, options.device, options.jobs)
     try:
-        made, problems = reproduce(options.items, find_scale(options.scale), out, place, console)
+        made, problems = reproduce(options.items, find_scale(options.scale), out, place, console, given)
     except OSError as error:
         raise RicnetError(f"the results cannot be written ({error}); choose another --out.") from error
     _present(made)

@@ -57,7 +57,9 @@ def _decompose(method: RIC, agent: RecurrentClassifier, truth: Conditionals, rol
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         labels = known_truth.draw_labels(truth, rollouts).T.flatten()
-        rollout = replace(method, rollouts=1).roll_out(agent, known_truth.contexts(truth).repeat(rollouts, 1))
+        rollout = replace(method, rollouts=1).roll_out(
+            agent, agent.context(known_truth.contexts(truth).repeat(rollouts, 1))
+        )
     policy, every = rollout.policy, truth.repeat(rollouts, 1)
     by_label = torch.stack([policy.variance_penalty(torch.full_like(labels, y)) for y in range(classes)], -1)
     bias = known_truth.divergence(every, policy.log_mean().double())

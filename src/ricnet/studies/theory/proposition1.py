@@ -156,7 +156,11 @@ def _expected_return(
     that would follow, so at the optimum nothing is lost by it."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        actions = replace(method, rollouts=rollouts).roll_out(model, known_truth.contexts(truth)).log_actions.double()
+        actions = (
+            replace(method, rollouts=rollouts)
+            .roll_out(model, model.context(known_truth.contexts(truth)))
+            .log_actions.double()
+        )
     count, classes = truth.shape
     returns = [
         mdp.discounted_return(mdp.rewards(mdp.log_scores(actions, torch.full((count,), y)), classes), method.gamma)

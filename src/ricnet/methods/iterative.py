@@ -1,0 +1,127 @@
+"""Inference of the methods that refine step by step: one pool of examples, in which those that have stopped make room.
+
+Encoding and refining are apart. Inputs are encoded in batches that suit the encoder; their contexts then form one pool,
+as large as the caller likes, that is refined together. A step costs what the examples still in the pool cost, so that
+the time of a halted batch goes with the mean number of steps and not with the largest.
+"""
+
+from abc import abstractmethod
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int64, Num
+from torch import Tensor
+
+from ricnet.core.trajectory import Trajectory
+from ricnet.methods.encoding import encode
+from ricnet.methods.method import Method, TimeLeft
+from ricnet.nets.refiner import RecurrentClassifier
+
+
+class Pool(NamedTuple):
+    """Where the examples stand that are still being refined; they come first in every tensor."""
+
+    context: Float[Tensor, "pool gates"]
+    thought: Float[Tensor, "pool size"]
+    belief: Float[Tensor, "pool classes"]
+    memory: tuple[Float[Tensor, "pool"], ...] = ()
+    """What the halting rule remembers from step to step."""
+
+    def take(self, rows: Int64[Tensor, "rows"]) -> "Pool":
+        context, thought, belief = (tensor.index_select(0, rows) for tensor in self[:3])
+        return Pool(context, thought, belief, tuple(tensor.index_select(0, rows) for tensor in self.memory))
+
+
+class Step(NamedTuple):
+    """What one step makes of a pool."""
+
+    pool: Pool
+    output: Float[Tensor, "pool classes"]
+    value: Float[Tensor, "pool"]
+    going: Bool[Tensor, "pool"]
+    """Who does not stop here. Of an example that stopped before, and is still in the pool, it says nothing."""
+
+
+class Steps(NamedTuple):
+    """What the steps made of a batch. Of an example that left its pool, nothing is known from there on."""
+
+    output: Float[Tensor, "steps batch classes"]
+    value: Float[Tensor, "steps batch"]
+    going: Bool[Tensor, "steps batch"]
+
+    @classmethod
+    def blank(cls, steps: int, pool: Pool) -> "Steps":
+        """Room for so many steps of a whole batch."""
+        output = pool.belief.new_zeros(steps, *pool.belief.shape)
+        return cls(output, torch.zeros_like(output[..., 0]), torch.zeros_like(output[..., 0], dtype=torch.bool))
+
+    def write(self, time: int, step: Step, rows: Int64[Tensor, "pool"] | slice) -> None:
+        self.output[time, rows], self.value[time, rows], self.going[time, rows] = step[1:]
+
+    def until(self, time: int) -> "Steps":
+        return Steps(*(tensor[:time] for tensor in self))
+
+
+class Iterative(Method[RecurrentClassifier]):
+    """A method whose inference is a loop over `step`, which each method has of its own, as it has a `trajectory`."""
+
+    horizon: int
+
+    @abstractmethod
+    def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
+        """The next step of every example in a pool, with nothing the host would have to wait for."""
+
+    @abstractmethod
+    def trajectory(self, steps: Steps) -> Trajectory:
+        """What the steps mean: beliefs, and where each example halts."""
+
+    def memory(self, zeros: Float[Tensor, "batch"]) -> tuple[Float[Tensor, "batch"], ...]:
+        """What the halting rule knows before the first step, given a zero for each example."""
+        return ()
+
+    def start(self, model: RecurrentClassifier, inputs: Num[Tensor, "batch ..."]) -> Pool:
+        context = encode(model.context, inputs)
+        return Pool(context, *outset(model, context), self.memory(torch.zeros_like(context[:, 0])))
+
+    @torch.no_grad()
+    def refine(
+        self,
+        model: RecurrentClassifier,
+        inputs: Num[Tensor, "batch ..."],
+        max_steps: int | None = None,
+        halt: bool = False,
+        time_left: TimeLeft | None = None,
+    ) -> Trajectory:
+        pool, steps = self.start(model, inputs), max_steps or self.horizon
+        path = self.trajectory(self._run(model, pool, steps, halt, time_left))
+        return path.frozen() if halt else path
+
+    def _run(self, model: RecurrentClassifier, pool: Pool, steps: int, halt: bool, time_left: TimeLeft | None) -> Steps:
+        made = Steps.blank(steps, pool)
+        rows: Tensor | slice = slice(None)
+        for time in range(steps):
+            if time > 0 and time_left is not None and not time_left():
+                return made.until(time)
+            step = self.step(model, pool, first=time == 0)
+            made.write(time, step, rows)
+            pool = step.pool
+            if halt and time + 1 < steps:
+                stay = step.going.nonzero().squeeze(1)  # the one thing in a step that a GPU's host waits for
+                if len(stay) == 0:
+                    break
+                if len(stay) < len(step.going):
+                    rows, pool = stay if isinstance(rows, slice) else rows[stay], pool.take(stay)
+        return made
+
+
+def outset(
+    model: RecurrentClassifier, context: Float[Tensor, "batch gates"]
+) -> tuple[Float[Tensor, "batch size"], Float[Tensor, "batch classes"]]:
+    """τ_0 = 0 and the uniform belief a_0."""
+    thought = context.new_zeros(len(context), model.refiner.size)
+    return thought, context.new_full((len(context), model.classes), 1 / model.classes)
+
+
+def first_stop(going: Bool[Tensor, "steps batch"]) -> Int64[Tensor, "batch"]:
+    """The first step at which an example does not go on, counted from 1, else the last there is."""
+    return torch.cat([~going[:-1], torch.ones_like(going[:1])]).int().argmax(0) + 1

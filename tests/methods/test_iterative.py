@@ -1,0 +1,134 @@
+"""The loop of inference, driven by a method that stops each example at a step the test chooses."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from ricnet.core.trajectory import Trajectory
+from ricnet.methods import METHODS
+from ricnet.methods.iterative import Iterative, Pool, Step, Steps, first_stop
+from ricnet.methods.unroll import step_towards, unroll
+from ricnet.nets.backbone import Backbone
+from ricnet.nets.refiner import Heads, RecurrentClassifier, Refiner
+
+CLASSES, STEPS = 4, 5
+
+
+class Counting(Iterative):
+    """Each example stops at its own step, if there is no end before."""
+
+    horizon = STEPS
+    build = loss = None  # type: ignore[assignment]
+    stops: Int64[Tensor, "batch"]
+
+    def memory(self, zeros: Float[Tensor, "batch"]) -> tuple[Float[Tensor, "batch"], ...]:
+        return zeros, zeros + self.stops
+
+    def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
+        assert first == (pool.memory[0] == 0).all()
+        return step_towards(model, pool, _count)
+
+    def trajectory(self, steps: Steps) -> Trajectory:
+        return Trajectory(steps.output.log_softmax(-1), first_stop(steps.going))
+
+
+def _count(progress: Tensor, heads: Heads) -> Tensor:
+    return progress + 1
+
+
+def method(stops: list[int]) -> Counting:
+    made = Counting()
+    object.__setattr__(made, "stops", torch.tensor(stops))
+    return made
+
+
+def network() -> RecurrentClassifier:
+    model = RecurrentClassifier(Backbone(nn.Sequential(nn.Linear(7, 8), nn.Tanh()), (7,)), 8, CLASSES).double()
+    with torch.no_grad():
+        model.refiner.policy.weight.mul_(100)
+    return model
+
+
+@pytest.fixture
+def rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many examples each cell evaluation was asked for."""
+    asked: list[int] = []
+    think = Refiner.think
+
+    def counted(self: nn.Module, context: Tensor, thought: Tensor, belief: Tensor) -> Tensor:
+        asked.append(len(thought))
+        return think(self, context, thought, belief)
+
+    monkeypatch.setattr(Refiner, "think", counted)
+    return asked
+
+
+def test_without_halting_every_step_is_made_and_who_stopped_is_still_told(rows: list[int]) -> None:
+    model, inputs = network(), torch.randn(4, 7).double()
+    path = method([1, 2, 3, 99]).refine(model, inputs)
+    assert rows == [4] * STEPS
+    assert path.halt_step.tolist() == [1, 2, 3, STEPS]
+    torch.testing.assert_close(path.log_beliefs, unroll(model, inputs, STEPS).logits.log_softmax(-1))
+
+
+def test_halted_examples_leave_the_pool_and_keep_their_last_belief(rows: list[int]) -> None:
+    model, inputs = network(), torch.randn(6, 7).double()
+    halted = method([3, 1, 99, 3, 2, 1]).refine(model, inputs, halt=True)
+    assert rows == [6, 4, 3, 1, 1]
+    assert halted.halt_step.tolist() == [3, 1, 5, 3, 2, 1]
+    logits = unroll(model, inputs, STEPS).logits
+    for row, stop in enumerate([3, 1, 5, 3, 2, 1]):
+        for time in range(STEPS):
+            expected = logits[min(time, stop - 1), row].log_softmax(-1)
+            torch.testing.assert_close(halted.log_beliefs[time, row], expected)
+
+
+def test_nobody_is_asked_once_all_have_stopped(rows: list[int]) -> None:
+    path = method([2, 1, 2]).refine(network(), torch.randn(3, 7).double(), halt=True)
+    assert rows == [3, 2]
+    assert path.steps == STEPS
+    assert torch.equal(path.at(STEPS), path.final)
+
+
+@given(st.lists(st.integers(1, STEPS + 2), min_size=1, max_size=30), st.integers(1, STEPS))
+def test_halted_is_the_frozen_version_of_the_full(stops: list[int], max_steps: int) -> None:
+    model, inputs, counting = network(), torch.randn(len(stops), 7).double(), method(stops)
+    full, halted = (counting.refine(model, inputs, max_steps, halt) for halt in (False, True))
+    assert torch.equal(halted.halt_step, torch.tensor(stops).clamp(max=max_steps))
+    assert torch.equal(halted.halt_step, full.halt_step)
+    torch.testing.assert_close(halted.log_beliefs, full.frozen().log_beliefs)
+
+
+@pytest.mark.parametrize("halt", [False, True])
+def test_out_of_time_the_trajectory_ends_there_for_all(halt: bool, rows: list[int]) -> None:
+    """The first step is made without asking; here two more are allowed."""
+    model, inputs, counting = network(), torch.randn(4, 7).double(), method([1, 2, 99, 99])
+    full = counting.refine(model, inputs, max_steps=3)
+    rows.clear()
+    answers = iter([True, True, False])
+    cut = counting.refine(model, inputs, halt=halt, time_left=lambda: next(answers))
+    assert rows == ([4, 3, 2] if halt else [4, 4, 4])
+    assert cut.halt_step.tolist() == [1, 2, 3, 3]
+    torch.testing.assert_close(cut.log_beliefs, full.frozen().log_beliefs if halt else full.log_beliefs)
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_every_method_heeds_the_clock(name: str) -> None:
+    method = METHODS[name]()
+    backbone = Backbone(nn.Sequential(nn.Linear(7, 8), nn.Tanh()), (7,))
+    model, inputs = method.build(backbone, CLASSES).double(), torch.randn(9, 7).double()
+    with torch.no_grad():
+        if isinstance(model, RecurrentClassifier):
+            model.refiner.value.bias.fill_(9 if name == "ric" else -9)  # nobody wants to stop
+        cut, full = method.refine(model, inputs, halt=True, time_left=lambda: False), method.refine(model, inputs)
+    assert cut.steps == 1
+    torch.testing.assert_close(cut.final, full.at(1))
+    assert torch.equal(cut.cell_evaluations, torch.ones(9, dtype=torch.int64))
+
+
+def test_first_stop_by_hand() -> None:
+    going = torch.tensor([[True, False, True, True], [False, True, True, True], [True, True, True, False]])
+    assert first_stop(going).tolist() == [2, 1, 3, 3]
