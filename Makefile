@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   := runs/demo
+BENCH  := runs/bench
 
 .PHONY: demo test slow-test lint bench clean
 
@@ -28,11 +29,14 @@ lint: $(VENV)/ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# A minute on a CPU, two on a GPU, where the sizes are larger.
 bench: $(VENV)/ready
-	$(BIN)/python benchmarks/steps.py
+	for name in training growth gain inference; do \
+		$(BIN)/python benchmarks/$$name.py --json $(BENCH)/$$name.json || exit 1; \
+	done
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis runs/demo
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis $(DEMO) $(BENCH)
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

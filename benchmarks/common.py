@@ -1,0 +1,163 @@
+"""What the benchmarks share: a fair way to take times, data of any size, and one form for results.
+
+Ratios come from one run in which the candidates take turns, so that a noisy machine disturbs them alike; a time is the
+median over the turns.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from ricnet.data import Augmentation, Dataset, Split
+from ricnet.training.api import configure, pick_device
+from ricnet.training.run_folder import RunFolder, describe_hardware
+from ricnet.training.trainer import Trainer
+
+ROWS = 6_144
+"""Enough for the settings that `fast` has for large data sets."""
+
+Row = Mapping[str, str | int | float | None]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What is measured: the paper's network on a GPU, something that ends within seconds on a CPU."""
+
+    encoder: str
+    width: float
+    side: int
+    batch: int
+    turns: int
+    calls: int
+    """Updates a turn. Between two turns the device is waited for, which a training run does not do."""
+
+    @property
+    def network(self) -> dict[str, Any]:
+        return {"encoder": self.encoder, "width": self.width}
+
+    def __str__(self) -> str:
+        return f"{self.batch} images of {self.side} × {self.side} pixels, {self.encoder} of width {self.width:g}"
+
+
+FULL = Scale("resnet34", 1.0, side=32, batch=512, turns=5, calls=10)
+SMALL = Scale("resnet10", 0.25, side=16, batch=32, turns=9, calls=1)
+
+
+def scale_for(device: torch.device) -> Scale:
+    return FULL if device.type == "cuda" else SMALL
+
+
+def take_turns(
+    candidates: Mapping[str, Callable[[], object]], device: torch.device, turns: int, calls: int = 1
+) -> dict[str, float]:
+    """Median seconds that one call of each candidate takes; a first turn of all is not counted."""
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    for _ in range(1 + turns):
+        for name, candidate in candidates.items():
+            times[name].append(_seconds(candidate, device, calls))
+    return {name: statistics.median(taken[1:]) for name, taken in times.items()}
+
+
+def _seconds(candidate: Callable[[], object], device: torch.device, calls: int) -> float:
+    synchronize(device)
+    start = time.perf_counter()
+    for _ in range(calls):
+        candidate()
+    synchronize(device)
+    return (time.perf_counter() - start) / calls
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+@cache
+def random_images(side: int, classes: int = 10) -> Dataset:
+    """Time does not depend on what the images show."""
+    images = torch.randint(256, (ROWS, 3, side, side), dtype=torch.uint8)
+    train = Split(images, torch.randint(classes, (ROWS,)))
+    few = train.take(torch.arange(8))
+    names = tuple(f"class {k}" for k in range(classes))
+    return Dataset("random images", train, few, few, names, Augmentation(crop_padding=4, flip=True))
+
+
+def make_trainer(method: str, dataset: Dataset, device: torch.device, **settings: Any) -> Trainer:
+    """For its updates alone: no epoch is ended, so nothing is ever written."""
+    return Trainer(configure(dataset, method, "fast", **settings), dataset, RunFolder("unused"), device)
+
+
+def peak_gigabytes(trainer: Trainer) -> float | None:
+    """The most that one update of this trainer holds, all it keeps between updates included; None on a CPU.
+
+    Asked of the eager update. A graph keeps the same in a pool of its own, where torch does not count it.
+    """
+    device = trainer.device
+    if device.type != "cuda":
+        return None
+    kept = sum(t.nbytes for t in _kept(trainer))
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    trainer._learn(trainer._next_rows())
+    synchronize(device)
+    return (kept + torch.cuda.max_memory_allocated(device) - before) / 1e9
+
+
+def _kept(trainer: Trainer) -> list[torch.Tensor]:
+    networks = {trainer.model, trainer.snapshot, trainer.average}
+    weights = [tensor for network in networks for tensor in network.state_dict().values()]
+    gradients = [p.grad for p in trainer.model.parameters() if p.grad is not None]
+    state = [tensor for entries in trainer.optimizer.state.values() for tensor in entries.values()]
+    return [trainer.inputs, trainer.labels, *weights, *gradients, *state]
+
+
+def parse(description: str | None) -> tuple[torch.device, Path | None]:
+    """Every benchmark has the same command line."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:0")
+    parser.add_argument("--json", type=Path, help="write the numbers to this file, too")
+    options = parser.parse_args()
+    return pick_device(options.device), options.json
+
+
+def publish(title: str, rows: Sequence[Row], notes: Sequence[str], device: torch.device, path: Path | None) -> None:
+    """Print a table with the hardware under it, and write the same to a file if one is named."""
+    console = Console()
+    console.print(title, style="bold", highlight=False, soft_wrap=True)
+    console.print(tabulate(rows))
+    hardware = describe_hardware(device)
+    for line in [*notes, ", ".join(f"{name} {value}" for name, value in hardware.items())]:
+        console.print(line, highlight=False, soft_wrap=True)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        entry = {"title": title, "hardware": hardware, "notes": list(notes), "rows": [dict(row) for row in rows]}
+        path.write_text(json.dumps(entry, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def tabulate(rows: Sequence[Row]) -> Table:
+    """A column that is empty throughout is left out."""
+    columns = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+    table = Table()
+    for name in columns:
+        table.add_column(name, justify="left" if isinstance(rows[0][name], str) else "right")
+    for row in rows:
+        table.add_row(*(_cell(row[name]) for name in columns))
+    return table
+
+
+def _cell(value: str | int | float | None) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else value
