@@ -11,9 +11,10 @@ from ricnet.studies import reproduction
 from ricnet.studies.cells import Benchmark
 from ricnet.studies.controls import CONTROLS
 from ricnet.studies.execution import Workplace
+from ricnet.studies.gathering import read_given
 from ricnet.studies.paper import RECIPES, architecture
 from ricnet.studies.reproduction import CATALOGUE, FAIL, reproduce
-from ricnet.studies.scales import Scale
+from ricnet.studies.scales import SCALES, Scale
 from ricnet.studies.theory.finding import Finding
 
 QUIET = Console(quiet=True)
@@ -73,6 +74,23 @@ def test_data_that_is_missing_leaves_a_marked_panel_or_a_sentence(scale: Scale, 
     assert any("svhn is not here yet" in problem for problem in problems)
     assert any(problem.startswith("fig7: nothing to show") for problem in problems)
     assert not (tmp_path / "out" / "fig7.png").exists()
+
+
+def test_given_runs_are_shown_as_they_are_without_their_data(scale: Scale, data: Path, tmp_path: Path) -> None:
+    place, out = Workplace(tmp_path / "runs", jobs=1), tmp_path / "out"
+    reproduce(["fig4"], scale, out, place, QUIET)
+    made_before = sorted(place.root.iterdir())
+    data.unlink()
+    given = read_given([place.root])
+    made, problems = reproduce(["fig4", "fig6", "fig8"], SCALES["paper"], out, place, QUIET, given)
+    assert ([item.name for item in made], len(problems)) == ([], 3)  # the paper knows no blobs
+    made, problems = reproduce(["fig4", "fig6", "fig8"], scale, out, place, QUIET, given)
+    assert [item.name for item in made] == ["fig4", "fig6"]
+    assert problems == ["fig8: nothing to show: not among the given runs."]
+    rows = list(csv.DictReader((out / "fig6.csv").read_text().splitlines()))
+    assert {row["benchmark"] for row in rows if row["missing"]} == {"blobs 10%", "blobs 40%"}
+    assert {row["seeds"] for row in rows if not row["missing"]} == {"2"}
+    assert sorted(place.root.iterdir()) == made_before
 
 
 def test_a_claim_that_is_not_found_fails(scale: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,14 +46,13 @@ class Metric:
 
 ACCURACY = Metric("accuracy", "Test accuracy", lambda run: run.test["accuracy"], 2, merit=1, scale=100)
 ECE = Metric("ece", "ECE", lambda run: run.test["ece"], 3, merit=-1)
-METRICS = (
-    Metric("train_accuracy", "Train accuracy", lambda run: run.evaluation["train"]["accuracy"], 2, scale=100),
-    ACCURACY,
-    ECE,
-    Metric("nll", "NLL", lambda run: run.test["nll"], 3, merit=-1),
-    Metric("brier", "Brier", lambda run: run.test["brier"], 3, merit=-1),
-    Metric("mean_steps", "Mean steps", lambda run: run.test["mean_steps"], 1),
+NLL = Metric("nll", "NLL", lambda run: run.test["nll"], 3, merit=-1)
+TRAIN_ACCURACY = Metric(
+    "train_accuracy", "Train accuracy", lambda run: run.evaluation["train"]["accuracy"], 2, scale=100
 )
+BRIER = Metric("brier", "Brier", lambda run: run.test["brier"], 3, merit=-1)
+STEPS = Metric("mean_steps", "Mean steps", lambda run: run.test["mean_steps"], 1)
+METRICS = (TRAIN_ACCURACY, ACCURACY, ECE, NLL, BRIER, STEPS)
 
 
 @dataclass(frozen=True)
@@ -142,7 +141,11 @@ def ranking(comparison: Comparison) -> list[str]:
 
 
 def _intervals(group: RunGroup) -> dict[str, Interval]:
-    return {metric.name: mean_interval(_samples(group, metric)) for metric in METRICS}
+    return {metric.name: interval_of(group, metric) for metric in METRICS}
+
+
+def interval_of(group: RunGroup, metric: Metric) -> Interval:
+    return mean_interval(_samples(group, metric))
 
 
 def _samples(group: RunGroup, metric: Metric) -> list[float]:

@@ -52,19 +52,22 @@ def _draw_group(ax: Axes, group: RunGroup, key: str, look: Look) -> None:
         most = np.inf if key == "nll" else 1.0
         draw_band(ax, epochs, curves, look.colour, look.dash, ceiling=most, linewidth=1.1, label=look.name)
     for run in group.runs:
-        selected, points = run.evaluation.get("selected_epoch"), _points(run, key)
+        selected, points = run.evaluation.get("selected_epoch"), epoch_scores(run, key)
         if isinstance(selected, int) and selected in points:
             ax.plot([selected], [points[selected]], "o", color=look.colour, markersize=3.5, markeredgecolor="white")
 
 
-def epoch_curves(group: RunGroup, key: str) -> tuple[Integer[np.ndarray, "epochs"], Float[np.ndarray, "seeds epochs"]]:
+def epoch_curves(
+    group: RunGroup, key: str, split: str = "val"
+) -> tuple[Integer[np.ndarray, "epochs"], Float[np.ndarray, "seeds epochs"]]:
     """A score at every epoch that all seeds have it for, so that a mean is always over the same seeds."""
-    found = [points for run in group.runs if (points := _points(run, key))]
+    found = [points for run in group.runs if (points := epoch_scores(run, key, split))]
     epochs = sorted(set.intersection(*map(set, found))) if found else []
     curves = np.array([[points[epoch] for epoch in epochs] for points in found], dtype=np.float64)
     return np.array(epochs, dtype=int), curves.reshape(len(found), len(epochs))
 
 
-def _points(run: RunRecord, key: str) -> dict[int, float]:
-    scores = {entry["epoch"]: (entry.get("val") or {}).get(key) for entry in run.metrics}
+def epoch_scores(run: RunRecord, key: str, split: str = "val") -> dict[int, float]:
+    """A score of a split by epoch, where the run has measured it."""
+    scores = {entry["epoch"]: (entry.get(split) or {}).get(key) for entry in run.metrics}
     return {epoch: float(score) for epoch, score in scores.items() if score is not None and isfinite(score)}

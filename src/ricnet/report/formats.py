@@ -42,10 +42,10 @@ class Grid:
 
 def systems_grid(comparison: Comparison) -> Grid:
     """A row a system, in the order given."""
-    titles = ["System", "Data", "Seeds", *(_title(metric) for metric in METRICS)]
+    titles = ["System", "Data", "Seeds", *(metric_title(metric) for metric in METRICS)]
     rows = [
         [Cell(system.label), Cell(system.data), Cell(str(len(system.group.runs)))]
-        + [Cell(_interval(m, system.intervals[m.name]), comparison.is_better(system, m)) for m in METRICS]
+        + [Cell(interval_text(m, system.intervals[m.name]), comparison.is_better(system, m)) for m in METRICS]
         for system in comparison.systems
     ]
     return Grid(titles, [False, False, *[True] * (len(titles) - 2)], rows)
@@ -124,9 +124,9 @@ def csv_text(comparison: Comparison) -> str:
 
 
 def markdown(comparison: Comparison) -> str:
-    parts = [_markdown(systems_grid(comparison)), *map(markdown_safe, [caption(comparison), *ranking(comparison)])]
+    parts = [markdown_table(systems_grid(comparison)), *map(markdown_safe, [caption(comparison), *ranking(comparison)])]
     if comparison.contrasts:
-        parts += [_markdown(contrasts_grid(comparison)), markdown_safe(contrasts_caption(comparison))]
+        parts += [markdown_table(contrasts_grid(comparison)), markdown_safe(contrasts_caption(comparison))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -139,16 +139,16 @@ def latex(comparison: Comparison) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _title(metric: Metric) -> str:
+def metric_title(metric: Metric) -> str:
     return f"{metric.title} (%)" if metric.scale == 100 else metric.title
 
 
-def _interval(metric: Metric, interval: Interval) -> str:
+def interval_text(metric: Metric, interval: Interval) -> str:
     mean = number(metric.scale * interval.mean, metric.digits)
-    return mean + _half(metric, interval.half_width)
+    return mean + half_text(metric, interval.half_width)
 
 
-def _half(metric: Metric, half_width: float | None) -> str:
+def half_text(metric: Metric, half_width: float | None) -> str:
     if half_width is None or math.isnan(half_width):
         return ""
     return f" ± {number(metric.scale * half_width, metric.digits)}"
@@ -161,14 +161,14 @@ def _contrast_texts(contrast: Contrast) -> list[str]:
         f"{contrast.system.label} − {contrast.reference.label}",
         contrast.system.data,
         metric.title + unit,
-        _signed(metric, seeds.mean) + _half(metric, seeds.half_width),
+        signed_text(metric, seeds.mean) + half_text(metric, seeds.half_width),
         _p(contrast.p_corrected),
-        f"{_signed(metric, examples.low)} to {_signed(metric, examples.high)}",
+        f"{signed_text(metric, examples.low)} to {signed_text(metric, examples.high)}",
         contrast.verdict,
     ]
 
 
-def _signed(metric: Metric, value: float) -> str:
+def signed_text(metric: Metric, value: float) -> str:
     if math.isnan(value):
         return number(value, metric.digits)
     text = f"{metric.scale * value:+.{metric.digits}f}"
@@ -235,7 +235,7 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or math.isnan(value) else value
 
 
-def _markdown(grid: Grid) -> str:
+def markdown_table(grid: Grid) -> str:
     lines = [
         grid.titles,
         ["---:" if numeric else ":---" for numeric in grid.numeric],

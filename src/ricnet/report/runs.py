@@ -1,4 +1,8 @@
-"""What a run left behind, read back and checked: the only file of the report that opens a run's folder."""
+"""What a run left behind, read back and checked: the only file of the report that opens a run's folder.
+
+A run is a folder that `ric train` wrote, a model that comes with ricnet (pretrained:NAME), or one JSON file, in which
+`archive` keeps what is worth publishing.
+"""
 
 import json
 import zipfile
@@ -12,7 +16,9 @@ import numpy as np
 from jaxtyping import Float, Integer, Num
 
 from ricnet.errors import RicnetError
+from ricnet.report.dotted import flatten, to_rows
 from ricnet.training.files import read_json
+from ricnet.training.pretrained import locate
 
 METHOD_NAMES = {
     "ric": "RIC",
@@ -83,15 +89,7 @@ class RunRecord:
 
     @property
     def method(self) -> str:
-        """The system's name: SL, or RIC, PPO, or SL + temperature."""
-        settings = self.config["method"]
-        name = str(settings["name"])
-        parts = [METHOD_NAMES.get(name, name)]
-        parts += [words[value] for key, words in VARIANTS.items() if (value := settings.get(key)) in words]
-        parts += ["label smoothing"] * bool(settings.get("label_smoothing"))
-        parts += ["confidence cap"] * bool(settings.get("uniform_mix"))
-        calibrated = " + temperature" if self.config.get("calibration") == "temperature" else ""
-        return ", ".join(parts) + calibrated
+        return system_name(self.config)
 
     @property
     def data_name(self) -> str:
@@ -137,25 +135,67 @@ class RunRecord:
         return len(self.test["per_step"]) > 1
 
 
-def read_run(folder: str | Path) -> RunRecord:
-    folder = Path(folder)
-    header = _read_header(folder)
+def system_name(config: Mapping[str, Any]) -> str:
+    """What a system is called: SL, or RIC, PPO, or SL + temperature."""
+    settings = config["method"]
+    name = str(settings["name"])
+    parts = [METHOD_NAMES.get(name, name)]
+    parts += [words[value] for key, words in VARIANTS.items() if (value := settings.get(key)) in words]
+    parts += ["label smoothing"] * bool(settings.get("label_smoothing"))
+    parts += ["confidence cap"] * bool(settings.get("uniform_mix"))
+    return ", ".join(parts) + " + temperature" * (config.get("calibration") == "temperature")
+
+
+def read_run(run: str | Path) -> RunRecord:
+    path = locate(run)
+    record = _read_archive(path) if is_archive(path) else _read_folder(path)
+    return replace(record, label=record.method)
+
+
+def is_archive(path: Path) -> bool:
+    return path.suffix == ".json" and not path.is_dir()
+
+
+def _read_folder(folder: Path) -> RunRecord:
+    if not (folder / "config.json").is_file():
+        raise RicnetError(f"{folder} is no run folder, it has no config.json: name a folder `ric train` wrote.")
+    header = _checked_header(read_json(folder / "config.json"), folder / "config.json")
     if not (folder / "evaluation.json").is_file():
         raise RicnetError(f"The run {folder} is not finished: `ric train --out {folder} --resume` goes on with it.")
-    config = header["config"]
-    record = RunRecord(
-        path=folder,
+    evaluation = _checked_evaluation(read_json(folder / "evaluation.json"), folder / "evaluation.json")
+    examples = _read_examples(folder / "examples.npz", len(header["data"]["class_names"]))
+    return _record(folder, header, _read_metrics(folder / "metrics.jsonl"), evaluation, examples)
+
+
+def _read_archive(path: Path) -> RunRecord:
+    entry = read_json(path)
+    header, evaluation = _checked_header(entry, path), _checked_evaluation(entry.get("evaluation"), path)
+    try:
+        metrics = to_rows(entry.get("metrics", {}))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise RicnetError(f"{path} has columns of metrics that do not fit together: archive the run again.") from error
+    return _record(path, header, metrics, evaluation, None)
+
+
+def _record(
+    path: Path,
+    header: dict[str, Any],
+    metrics: list[dict[str, Any]],
+    evaluation: dict[str, Any],
+    examples: Examples | None,
+) -> RunRecord:
+    return RunRecord(
+        path=path,
         label="",
         version=str(header.get("ricnet", "unknown")),
-        config=config,
+        config=header["config"],
         data=header["data"],
         hardware=header.get("hardware", {}),
-        metrics=_read_metrics(folder / "metrics.jsonl"),
-        evaluation=_read_evaluation(folder / "evaluation.json"),
-        examples=_read_examples(folder / "examples.npz", len(header["data"]["class_names"])),
+        metrics=metrics,
+        evaluation=evaluation,
+        examples=examples,
         derived_from=header.get("derived_from"),
     )
-    return replace(record, label=record.method)
 
 
 def read_runs(folders: Sequence[str | Path]) -> list[RunRecord]:
@@ -174,14 +214,6 @@ def distinguish(runs: Sequence[RunRecord]) -> list[RunRecord]:
         if len(alike) > 1:
             labels |= {id(run): f"{method}, {name}" for run, name in zip(alike, _differences(alike), strict=True)}
     return [replace(run, label=labels[id(run)]) for run in runs]
-
-
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"method": {"gamma": 0.8}} as {"method.gamma": 0.8}, the way the command line spells it."""
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
-    return flat
 
 
 def _differences(runs: Sequence[RunRecord]) -> list[str]:
@@ -208,11 +240,7 @@ def _describe(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
     return ", ".join(words)
 
 
-def _read_header(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    if not path.is_file():
-        raise RicnetError(f"{folder} is no run folder, it has no config.json: name a folder `ric train` wrote.")
-    header = read_json(path)
+def _checked_header(header: dict[str, Any], path: Path) -> dict[str, Any]:
     config, data = header.get("config"), header.get("data")
     if not (isinstance(config, dict) and "data" in config and "name" in config.get("method", {})):
         raise RicnetError(f"{path} does not say which data and method were run: restore it or train again.")
@@ -236,16 +264,16 @@ def _read_metrics(path: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def _read_evaluation(path: Path) -> dict[str, Any]:
-    evaluation = read_json(path)
+def _checked_evaluation(evaluation: Any, path: Path) -> dict[str, Any]:
+    splits = evaluation if isinstance(evaluation, dict) else {}
     for split in ("train", "test"):
-        found = evaluation.get(split)
+        found = splits.get(split)
         missing = [key for key in NEEDED if not isinstance(found, dict) or key not in found]
         if missing:
             raise RicnetError(
                 f"{path} lacks {split}.{missing[0]}: it is of another version of ricnet; train the run again."
             )
-    return evaluation
+    return splits
 
 
 def _read_examples(path: Path, classes: int) -> Examples | None:

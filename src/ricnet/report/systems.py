@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from ricnet.report.dotted import flatten
 from ricnet.report.groups import RunGroup
 from ricnet.report.markup import details, paragraph, table, terms
-from ricnet.report.runs import RunRecord, flatten
+from ricnet.report.runs import RunRecord, is_archive
 from ricnet.report.tables import Cell
 from ricnet.report.words import TABLE, listing, number, percent, short
 
@@ -89,4 +90,5 @@ def _command_note(group: RunGroup) -> str:
 
 def command(run: RunRecord) -> str:
     """What to type to repeat the run."""
-    return shlex.join(["ric", "train", "--config", str(run.path / "config.json"), "--out", f"{run.path.name}-again"])
+    settings, name = (run.path, run.path.stem) if is_archive(run.path) else (run.path / "config.json", run.path.name)
+    return shlex.join(["ric", "train", "--config", str(settings), "--out", f"{name}-again"])

@@ -1,7 +1,7 @@
 """`ric reproduce`: each table and figure of the paper, from the runs it needs to the files a journal takes.
 
-The runs of everything asked for are made first, each once, however many figures show it. A figure is drawn from its
-CSV file as read back, so the data beside a figure is all there is in it.
+The runs of everything asked for are made first, each once, however many figures show it, or taken as they are given. A
+figure is drawn from its CSV file as read back, so the data beside a figure is all there is in it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +13,12 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from ricnet.errors import RicnetError
+from ricnet.report.runs import RunRecord
 from ricnet.report.style import house_style
 from ricnet.studies.cells import Cell, Runs
 from ricnet.studies.controls import CONTROLS
 from ricnet.studies.execution import Workplace, harvest
+from ricnet.studies.gathering import as_given, gather
 from ricnet.studies.paper import RECIPES
 from ricnet.studies.paper.recipe import Recipe
 from ricnet.studies.paper.rows import read_csv, write_csv
@@ -39,13 +41,20 @@ class Made:
 
 
 def reproduce(
-    names: Sequence[str], scale: Scale, out: Path, place: Workplace, console: Console
+    names: Sequence[str],
+    scale: Scale,
+    out: Path,
+    place: Workplace,
+    console: Console,
+    given: Sequence[RunRecord] | None = None,
 ) -> tuple[list[Made], list[str]]:
-    """What was made, and a sentence for everything that could not be."""
+    """What was made, and a sentence for everything that could not be. With `given` runs none is made."""
+    scale = scale if given is None else as_given(scale, given)
     names = list(CATALOGUE) if "all" in names else list(dict.fromkeys(names))
     recipes = [(RECIPES | CONTROLS)[name] for name in names if name != THEORY]
     cells = [cell for recipe in recipes for cell in recipe.cells(scale)]
-    found = harvest(cells + (_premise_cells(scale) if THEORY in names else []), place, console)
+    cells += _premise_cells(scale) if THEORY in names else []
+    found = harvest(cells, place, console) if given is None else gather(cells, given, console)
     problems = list(found.problems)
     out.mkdir(parents=True, exist_ok=True)
     made: list[Made] = []

@@ -11,6 +11,9 @@ from ricnet.report.words import listing
 from ricnet.studies.paper.rows import Row, Rows, distinct
 from ricnet.studies.scales import Scale
 
+GIVEN = "given runs"
+"""The name of a scale whose runs were taken as they were found."""
+
 
 def conditions_of(scale: Scale, runs: Sequence[RunRecord]) -> Row:
     """Those of one cell, whose runs differ in their seeds alone; without runs only the scale is known."""
@@ -40,7 +43,8 @@ def conditions(rows: Rows) -> str:
         _differing(rows, "preset", "system", "preset {}"),
     ]
     names, known = listing(distinct(rows, "scale")), ", ".join(filter(None, parts))
-    return f"Scale {names}" + (f": {known}" if known else "")
+    head = "As run" if names == GIVEN else f"Scale {names}"
+    return f"{head}: {known}" if known else head
 
 
 def _differing(rows: Rows, name: str, owner: str, form: str = "{}") -> str:

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from ricnet.report.runs import RunRecord
 from ricnet.report.statistics import band
 from ricnet.studies.cells import Cell, Runs
-from ricnet.studies.paper.conditions import conditions_of
+from ricnet.studies.paper.conditions import GIVEN, conditions_of
 from ricnet.studies.paper.rows import Row, Rows
 from ricnet.studies.scales import Scale
 
@@ -20,14 +20,16 @@ def tabulate_cells(
 ) -> Rows:
     """The rows of each cell's runs, each with the cell's name and conditions; one without runs has a row that says why.
 
-    `seeds` have finished of those `asked` for; a row's own n may be less, where a seed has no such number.
+    `seeds` have finished of those `asked` for; of runs that are taken as found, none was asked for that is not there. A
+    row's own n may be less, where a seed has no such number.
     """
     rows: Rows = []
     for cell in cells:
         found = runs.get(cell, ())
         tags: Row = {"benchmark": cell.benchmark.label, "system": _name(cell, runs)}
-        tags |= {"seeds": len(found), "asked": len(cell.seeds), **conditions_of(scale, found)}
-        own: Rows = rows_of(found) if found else [{"missing": _reason(cell, runs)}]
+        asked = len(found) if found and scale.name == GIVEN else len(cell.seeds)
+        tags |= {"seeds": len(found), "asked": asked, **conditions_of(scale, found)}
+        own: Rows = rows_of(found) if found else [{"missing": _reason(cell, runs, scale)}]
         rows += [tags | row for row in own]
     return rows
 
@@ -55,7 +57,9 @@ def _name(cell: Cell, runs: Runs) -> str:
     return called[0] if called and ":" not in cell.system else cell.system
 
 
-def _reason(cell: Cell, runs: Runs) -> str:
+def _reason(cell: Cell, runs: Runs, scale: Scale) -> str:
     """Where runs of the cell were asked for, or another system has learned from the same data, the data is here."""
+    if scale.name == GIVEN:
+        return "not among the given runs"
     here = cell in runs or any(found and other.benchmark.data == cell.benchmark.data for other, found in runs.items())
     return "no run finished" if here else f"{Path(cell.benchmark.data).name} is not here"

@@ -1,0 +1,105 @@
+"""Make a model that comes with ricnet out of a finished run.
+
+    python scripts/make_pretrained.py RUN --name cifar10
+
+Matrices and kernels are stored in half precision and loaded into single. The run's own examples are asked of both, and
+an answer that changes is an error. What a whole test set says of the stored weights, `ric evaluate pretrained:NAME`
+tells where the data is.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from ricnet.errors import RicnetError
+from ricnet.report.card import card
+from ricnet.report.runs import RunRecord, read_run
+from ricnet.training.classifier import load
+from ricnet.training.pretrained import SHELF
+
+MOST_BYTES = 6_000_000
+COPIED = ("config.json", "evaluation.json", "examples.npz", "calibration.json")
+KEPT = ("epoch", "update", "seconds", "images_per_second", "val")
+"""Of a line of metrics.jsonl: what the report draws."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, metavar="RUN", help="finished run folder")
+    parser.add_argument("--name", required=True, help="what it is loaded by: pretrained:NAME")
+    arguments = parser.parse_args()
+    try:
+        target = make(arguments.run, SHELF, arguments.name)
+    except RicnetError as error:
+        sys.exit(f"make_pretrained: {error}")
+    print((target / "card.md").read_text(encoding="utf-8"))
+    print(f"written to {target}")
+
+
+def make(run: Path, shelf: Path, name: str) -> Path:
+    """Write beside, check, then take the place of what was there."""
+    record, target = read_run(run), shelf / name
+    shelf.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=".making-", dir=shelf))
+    try:
+        for file in COPIED:
+            if (run / file).is_file():
+                shutil.copy(run / file, beside / file)
+        (beside / "metrics.jsonl").write_text("".join(map(slim_line, record.metrics)), encoding="utf-8")
+        (beside / "model.safetensors").write_bytes(save(halved(load(run).model.state_dict())))
+        check_size(beside)
+        check_answers(run, beside, record)
+        (beside / "card.md").write_text(card(read_run(beside), name), encoding="utf-8")
+        beside.chmod(0o755)  # a temporary folder is its maker's alone
+        shutil.rmtree(target, ignore_errors=True)
+        beside.rename(target)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return target
+
+
+def halved(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Statistics and biases are few, and a variance may be too small for half precision: they stay as they are."""
+    return {
+        name: (tensor.half() if tensor.is_floating_point() and tensor.dim() > 1 else tensor).contiguous()
+        for name, tensor in weights.items()
+    }
+
+
+def slim_line(entry: Mapping[str, object]) -> str:
+    return json.dumps({key: entry[key] for key in KEPT if key in entry}) + "\n"
+
+
+def check_size(folder: Path) -> None:
+    size = (folder / "model.safetensors").stat().st_size
+    if size > MOST_BYTES:
+        raise RicnetError(
+            f"the weights take {size / 1e6:.1f} MB, more than {MOST_BYTES / 1e6:.0f}: train a narrower one."
+        )
+
+
+@torch.no_grad()
+def check_answers(run: Path, made: Path, record: RunRecord) -> None:
+    """On the same machine and device, so that only the rounding of the weights differs."""
+    if record.examples is None:
+        raise RicnetError(f"{run} holds no examples.npz to check the stored weights with: train the run again.")
+    before, after = (load(folder).refine(record.examples.inputs, halt=False) for folder in (run, made))
+    changed = before.final.argmax(-1) != after.final.argmax(-1)
+    if changed.any():
+        rows = ", ".join(str(row) for row in changed.nonzero().flatten().tolist())
+        raise RicnetError(f"half precision changes the answer to example {rows} of {run}: ship another run.")
+    steps = int((before.halt_step != after.halt_step).sum())
+    largest = float((before.final.exp() - after.final.exp()).abs().max())
+    print(f"{len(changed)} examples: no answer differs, {steps} numbers of steps do, beliefs by {largest:.1e} at most")
+
+
+if __name__ == "__main__":
+    main()

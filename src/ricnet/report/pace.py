@@ -1,0 +1,112 @@
+"""How soon the systems learned: seconds of training, images a second, and the scores of every epoch against the clock.
+
+Seconds are of the updates, by the run's own log of images a second. A run also measures itself after each epoch, on
+validation data to choose one and, for the curves, on test data; how often says nothing about how fast a method learns.
+"""
+
+import statistics
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ricnet.report.bands import draw_band
+from ricnet.report.curves import epoch_curves, epoch_scores, trained
+from ricnet.report.groups import RunGroup
+from ricnet.report.looks import Look, looks
+from ricnet.report.panels import by_task, task_title
+from ricnet.report.runs import RunRecord
+from ricnet.report.style import INK, styled
+from ricnet.report.words import FIGURE, short
+
+CURVES = {"accuracy": "accuracy", "ece": "ECE", "nll": "NLL"}
+SPLITS: dict[str, Any] = {"test": "-", "val": ":"}
+NAMES = {"test": "test (selects nothing)", "val": "validation"}
+
+
+def images_per_second(run: RunRecord) -> float | None:
+    """Of the epoch in the middle: the first waits for kernels to be chosen, and any may share the device."""
+    rates = [entry["images_per_second"] for entry in run.metrics if entry.get("images_per_second")]
+    return statistics.median(rates) if rates and run.derived_from is None else None
+
+
+def training_seconds(run: RunRecord) -> float | None:
+    """Of all updates; None for a run that only took another's weights."""
+    clock = clock_of(run)
+    return clock[max(clock)] if clock and run.derived_from is None else run.seconds
+
+
+def clock_of(run: RunRecord) -> dict[int, float]:
+    """Seconds spent in updates until the end of each epoch; empty where the run did not say."""
+    epochs = [entry["epoch"] for entry in run.metrics]
+    if all("training_seconds" in entry for entry in run.metrics):
+        return {entry["epoch"]: float(entry["training_seconds"]) for entry in run.metrics}
+    if not all(entry.get("images_per_second") and "update" in entry for entry in run.metrics):
+        return {}
+    updates = [after - before for before, after in pairwise([0, *(entry["update"] for entry in run.metrics)])]
+    rates = [entry["images_per_second"] for entry in run.metrics]
+    spent = [_batch_size(run) * count / rate for count, rate in zip(updates, rates, strict=True)]
+    return dict(zip(epochs, accumulate(spent), strict=True))
+
+
+def _batch_size(run: RunRecord) -> int:
+    return min(int(run.config["optimization"]["batch_size"]), int(run.data["rows"]["train"]))
+
+
+@styled
+def pace_figure(groups: Sequence[RunGroup]) -> Figure:
+    """A row of panels for each data set; the dot is the epoch that validation data chose."""
+    shown = [group for group in trained(groups) if all(clock_of(run) for run in group.runs)]
+    look, rows = looks(shown), by_task(shown)
+    figure = Figure(figsize=(7.2, 2.1 * len(rows) + 0.4), layout="constrained")
+    panels = figure.subplots(len(rows), len(CURVES), squeeze=False)
+    for row, alike in zip(panels, rows, strict=True):
+        for ax, (key, title) in zip(row, CURVES.items(), strict=True):
+            for group in alike:
+                _draw_group(ax, group, key, look[group.label])
+            _frame(ax, key, f"{title}, {task_title(alike[0])}" if len(rows) > 1 else title)
+    for ax in panels[-1]:
+        ax.set_xlabel("seconds of training")
+    figure.legend(handles=_handles(shown, look), loc="outside lower center", ncols=4)
+    return figure
+
+
+def _draw_group(ax: Axes, group: RunGroup, key: str, look: Look) -> None:
+    for split, dash in SPLITS.items():
+        epochs, curves = epoch_curves(group, key, split)
+        if len(epochs):
+            most = np.inf if key == "nll" else 1.0
+            draw_band(ax, _seconds(group, epochs.tolist()), curves, look.colour, dash, ceiling=most, linewidth=1.1)
+    for run in group.runs:
+        scores = epoch_scores(run, key, "test") or epoch_scores(run, key)
+        clock, selected = clock_of(run), run.evaluation.get("selected_epoch")
+        if selected in clock and selected in scores:
+            dot: dict[str, Any] = {"color": look.colour, "markersize": 4.5, "markeredgecolor": "white", "zorder": 3}
+            ax.plot(clock[selected], scores[selected], look.marker, **dot)
+
+
+def _seconds(group: RunGroup, epochs: Sequence[int]) -> Float[np.ndarray, "epochs"]:
+    clocks = [clock_of(run) for run in group.runs]
+    return np.array([np.mean([clock[epoch] for clock in clocks]) for epoch in epochs])
+
+
+def _frame(ax: Axes, key: str, title: str) -> None:
+    ax.set_title(title)
+    ax.set_xlim(left=0)
+    ax.set_ylim(bottom=0.7 * ax.get_ylim()[1] if key == "accuracy" else 0)
+
+
+def _handles(shown: Sequence[RunGroup], look: dict[str, Look]) -> list[Line2D]:
+    systems = {look[group.label].name: look[group.label] for group in shown}
+    lines = [
+        Line2D([], [], color=own.colour, marker=own.marker, markersize=4.5, label=short(name, FIGURE))
+        for name, own in systems.items()
+    ]
+    measured = {split for group in shown for split in SPLITS if epoch_curves(group, "accuracy", split)[0].size}
+    dashes = [Line2D([], [], color=INK, linestyle=SPLITS[s], label=NAMES[s]) for s in SPLITS if s in measured]
+    return [*lines, *dashes]

@@ -1,0 +1,23 @@
+"""Models that come with ricnet: `pretrained:NAME` stands wherever a run folder does."""
+
+from pathlib import Path
+
+from ricnet.errors import RicnetError
+
+PREFIX = "pretrained:"
+SHELF = Path(__file__).parents[1] / "pretrained"
+
+
+def locate(run: str | Path) -> Path:
+    """The folder of a run: the one given, or where ricnet keeps the model of that name."""
+    if not str(run).startswith(PREFIX):
+        return Path(run)
+    name = str(run).removeprefix(PREFIX)
+    if name not in pretrained_names():
+        known = ", ".join(PREFIX + each for each in pretrained_names()) or "none"
+        raise RicnetError(f"{run} does not come with this ricnet; it has: {known}.")
+    return SHELF / name
+
+
+def pretrained_names() -> list[str]:
+    return sorted(path.parent.name for path in SHELF.glob("*/config.json"))
