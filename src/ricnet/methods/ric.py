@@ -75,6 +75,9 @@ class RIC(Iterative):
     """Largest concentration c. Raise it for many classes: it caps the mean belief at (c + ε)/(c + Kε)."""
     alpha_floor: float = 0.01
     """ε in α = μ·c + ε, the least parameter of the Dirichlet."""
+    head_gain: float = 0.01
+    """Size of the policy head's first weights. Near 0 all beliefs are uniform until something has been learned, else
+    sampled rewards spend their first epochs on random convictions; with exact ones 1 learns much faster."""
     log_ratio_clamp: float | None = None
     """Limit on |log ρ|, which keeps one far-off action from overflowing the update; None for no limit."""
     reward_floor: float | None = None
@@ -97,6 +100,7 @@ class RIC(Iterative):
         require(self.rollouts >= 1, "rollouts", self.rollouts, "at least 1")
         require(self.epsilon > 0, "epsilon", self.epsilon, "above 0")
         require(0 < self.c_min <= self.c_max, "c_min", self.c_min, f"above 0 and at most c-max, {self.c_max}")
+        require(self.head_gain > 0, "head_gain", self.head_gain, "above 0")
         require(self.alpha_floor > 0, "alpha_floor", self.alpha_floor, "above 0")
         floor = self.reward_floor
         require(floor is None or 0 < floor < 1, "reward_floor", floor, "between 0 and 1, or None")
@@ -116,6 +120,7 @@ class RIC(Iterative):
             rollouts=2,
             label_baseline=True,
             exact_gain=True,
+            head_gain=1.0,
             alpha_floor=0.1 / classes,
             c_max=float(max(10, classes)),
             log_ratio_clamp=10.0,
@@ -123,7 +128,7 @@ class RIC(Iterative):
         )
 
     def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
-        return RecurrentClassifier(backbone, backbone.embedding_size, classes)
+        return RecurrentClassifier(backbone, backbone.embedding_size, classes, self.head_gain)
 
     def snapshot_period(self, updates_per_pass: int) -> int:
         return self.updates_per_snapshot or self.passes_per_snapshot * updates_per_pass

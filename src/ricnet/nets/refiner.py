@@ -30,7 +30,7 @@ class Refiner(nn.Module):
     All tensors may carry extra axes before `batch` (several roll-outs of one input share its context).
     """
 
-    def __init__(self, embedding_size: int, classes: int) -> None:
+    def __init__(self, embedding_size: int, classes: int, head_gain: float = 1.0) -> None:
         super().__init__()
         size = embedding_size
         self.size = size
@@ -42,9 +42,7 @@ class Refiner(nn.Module):
         self.policy = nn.Linear(size, classes)
         self.concentration = nn.Linear(size, 1)
         self.value = nn.Linear(size, 1)
-        # The first belief is uniform by definition; so are all others until something has been learned. With torch's
-        # default instead, the untrained policy holds random convictions and spends its first epochs losing them.
-        nn.init.orthogonal_(self.policy.weight, gain=0.01)
+        nn.init.orthogonal_(self.policy.weight, gain=head_gain)
         nn.init.zeros_(self.policy.bias)
 
     def read(self, embedding: Float[Tensor, "batch embedding"]) -> Float[Tensor, "batch gates"]:
@@ -81,11 +79,11 @@ class Refiner(nn.Module):
 class RecurrentClassifier(nn.Module):
     """Backbone and refiner: the network of RIC, and of every method that differs from it only in its objective."""
 
-    def __init__(self, backbone: nn.Module, embedding_size: int, classes: int) -> None:
+    def __init__(self, backbone: nn.Module, embedding_size: int, classes: int, head_gain: float = 1.0) -> None:
         super().__init__()
         self.classes = classes
         self.backbone = backbone
-        self.refiner = Refiner(embedding_size, classes)
+        self.refiner = Refiner(embedding_size, classes, head_gain)
 
     def context(self, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "batch gates"]:
         """All that refinement needs to know of an input."""

@@ -47,10 +47,11 @@ def _in_training(module: nn.Module, plain: Callable[..., Any]) -> Callable[..., 
 
 
 def _compiled(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """What cannot be compiled (no compiler on this machine, say) runs as it is; torch logs why."""
     compiled = torch.compile(plain, dynamic=False)
 
     def run(*inputs: Any) -> Any:
-        with torch._dynamo.config.patch(recompile_limit=SPECIAL_CASES):
+        with torch._dynamo.config.patch(recompile_limit=SPECIAL_CASES, suppress_errors=True):
             return compiled(*inputs)
 
     return run
