@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from ricnet.report.runs import RunRecord, distinguish
 from ricnet.report.words import TABLE, listing, short
 
+WITHOUT_EFFECT = ("measure_all", "compile", "cuda_graph")
+"""Settings of what is looked at and how fast; what is learned does not depend on them."""
+
 
 @dataclass(frozen=True)
 class RunGroup:
@@ -52,6 +55,8 @@ def _group(label: str, runs: Sequence[RunRecord]) -> RunGroup:
 def _system(run: RunRecord) -> str:
     """A derived run is not what training with its settings gives: its epoch was chosen by another readout."""
     alike = {key: value for key, value in run.config.items() if key != "seed"}
+    course = {key: value for key, value in alike.get("optimization", {}).items() if key not in WITHOUT_EFFECT}
+    alike |= {"optimization": course}
     return json.dumps([alike, run.derived_from is not None], sort_keys=True)
 
 
