@@ -165,7 +165,8 @@ class PlainTraining:
         loss = loss_of(self.agent, images, roll_out(self.old_agent, images, labels))
         self.optimizer.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(self.agent.parameters(), self.optimization.clip)
+        if self.optimization.clip is not None:
+            nn.utils.clip_grad_norm_(self.agent.parameters(), self.optimization.clip)
         self.optimizer.step()
         self.updates += 1
         return loss.item()

@@ -74,6 +74,19 @@ def test_spread_is_joint_over_all_axes() -> None:
     assert mdp.spread(estimates).item() == pytest.approx((20 / 3) ** 0.5)
 
 
+def test_middle_and_spread_count_examples_by_their_weight() -> None:
+    """1 and 5 of weight 1.5, 3 and 7 of weight 0.5: mean (1.5·6 + 0.5·10)/4 = 3.5, squares 1.5·(6.25 + 2.25) +
+    0.5·(0.25 + 12.25) = 19 over 3, which is one less than there are."""
+    estimates, weights = torch.tensor([[[1.0, 3.0]], [[5.0, 7.0]]]), torch.tensor([1.5, 0.5])
+    for scale in (1.0, 10.0):
+        assert mdp.middle(estimates, scale * weights).item() == pytest.approx(3.5)
+        assert mdp.spread(estimates, scale * weights).item() == pytest.approx((19 / 3) ** 0.5)
+    alike = torch.ones(2)
+    assert mdp.middle(estimates, alike).item() == pytest.approx(mdp.middle(estimates).item())
+    assert mdp.spread(estimates, alike).item() == pytest.approx(mdp.spread(estimates).item())
+    assert mdp.spread(estimates, torch.zeros(2)).isfinite()
+
+
 def test_advantages_against_the_others_by_hand() -> None:
     """Outcomes 1, 2, 6 against the others' means 4, 3.5, 1.5."""
     outcomes = torch.tensor([1.0, 2.0, 6.0]).view(1, 3, 1)

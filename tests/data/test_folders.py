@@ -111,6 +111,46 @@ def test_damaged_and_empty_things_are_skipped_and_listed(tmp_path: Path, write_f
     assert data.notes[1] == "2 files could not be read; skipped: a/bad.png, b/cut.jpg"
 
 
+def test_photographs_that_must_be_converted_do_not_vanish_in_silence(tmp_path: Path, write_folder: Writer) -> None:
+    write_folder(tmp_path)
+    for name in ("1.heic", "2.HEIC", "3.dng"):
+        (tmp_path / "a" / name).touch()
+    assert load(tmp_path).notes == (
+        "Passed over were files of a kind that is not read (1 .dng, 2 .heic: convert to .jpg or .png).",
+    )
+
+
+def test_uneven_classes_are_reported(tmp_path: Path, write_folder: Writer) -> None:
+    write_folder(tmp_path, "ab", rows=9)
+    write_folder(tmp_path, "z", rows=3)
+    [note] = load(tmp_path).notes
+    assert note.startswith("Classes are uneven: 9 examples of 'a' but 3 of 'z'; always answering 'a'")
+    assert "43%" in note
+
+
+def test_more_images_than_fit_into_memory_are_made_smaller(
+    tmp_path: Path, write_folder: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8 images of 3 × 12 × 12 need 3456 bytes."""
+    write_folder(tmp_path)
+    monkeypatch.setattr("ricnet.data.folders.free_bytes", lambda _: 2 * 3456)
+    assert load(tmp_path).input_shape == (3, 12, 12)
+    monkeypatch.setattr("ricnet.data.folders.free_bytes", lambda _: 2 * 3455)
+    data = load(tmp_path)
+    assert data.input_shape == (3, 11, 11)
+    assert data.notes[0].startswith("8 images of 12 × 12 do not fit")
+    with pytest.raises(RicnetError, match="lower --resolution"):
+        load(tmp_path, resolution=12)
+    assert load(tmp_path, resolution=11).notes == ()
+    monkeypatch.setattr("ricnet.data.folders.free_bytes", lambda _: 100)
+    with pytest.raises(RicnetError, match="take fewer images"):
+        load(tmp_path)
+
+
+def test_the_crop_is_an_eighth_of_the_side(tmp_path: Path, write_folder: Writer) -> None:
+    assert load(write_folder(tmp_path, size=(64, 64))).augmentation == Augmentation(8)
+
+
 def empty(folder: Path, _write: Writer) -> None:
     folder.mkdir()
 
@@ -118,6 +158,11 @@ def empty(folder: Path, _write: Writer) -> None:
 def no_images(folder: Path, _write: Writer) -> None:
     (folder / "a").mkdir(parents=True)
     (folder / "a" / "notes.txt").write_text("no image")
+
+
+def only_telephone(folder: Path, _write: Writer) -> None:
+    (folder / "a").mkdir(parents=True)
+    (folder / "a" / "1.heic").touch()
 
 
 def loose(folder: Path, write: Writer) -> None:
@@ -170,6 +215,7 @@ def small_class(folder: Path, write: Writer) -> None:
     [
         (empty, "holds no images"),
         (no_images, "holds no images"),
+        (only_telephone, r"holds no images of a kind that is not read \(1 \.heic: convert"),
         (loose, r"1 images outside of class folders, such as loose\.png"),
         (loose_in_train, r"train has 1 images outside .* loose\.png"),
         (one_class, "one class only, 'a'"),

@@ -1,3 +1,4 @@
+import io
 from pathlib import Path
 
 import numpy as np
@@ -5,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from ricnet.data import find_images, read_image
+from ricnet.data import decode_image, find_images, read_image, read_images
 from ricnet.errors import RicnetError
 
 from .samples import save_image
@@ -111,3 +112,20 @@ def test_images_are_found_below_in_order_and_hidden_ones_are_not(tmp_path: Path)
         save_image(tmp_path / name)
     (tmp_path / "b" / "notes.txt").write_text("no image")
     assert [str(path.relative_to(tmp_path)) for path in find_images(tmp_path)] == ["a/x/3.webp", "b/1.png", "b/2.JPG"]
+
+
+def test_bytes_are_read_as_files_are(tmp_path: Path) -> None:
+    path = save_image(tmp_path / "a.png", (20, 16))
+    assert torch.equal(decode_image(io.BytesIO(path.read_bytes()), "upload", (3, 8, 8)), read_image(path, (3, 8, 8)))
+    with pytest.raises(RicnetError, match="upload is no image of a kind that can be read; replace or remove it"):
+        decode_image(io.BytesIO(b"text"), "upload", (3, 8, 8))
+
+
+def test_of_many_files_the_readable_ones_come_in_order(tmp_path: Path) -> None:
+    paths = [save_image(tmp_path / f"{i}.png") for i in range(4)]
+    paths[2].write_text("no image")
+    images, broken = read_images(paths, (3, 12, 12))
+    assert torch.equal(images, torch.stack([read_image(paths[i], (3, 12, 12)) for i in (0, 1, 3)]))
+    assert list(broken) == [paths[2]]
+    with pytest.raises(RicnetError, match="cannot be read"):
+        read_image(tmp_path, (3, 12, 12))

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ricnet.data.dataset import Split
-from ricnet.data.splits import Parts, split_off
+from ricnet.data.splits import Parts, split_off, uneven_note
 from ricnet.errors import RicnetError
 
 
@@ -56,3 +56,9 @@ def test_parts_say_how_many_examples_a_class_needs() -> None:
     rows = Split(torch.zeros(6, 2), torch.tensor([0, 0, 0, 0, 1, 1]))
     with pytest.raises(RicnetError, match=r"at least 3 .*'rare' \(2\)"):
         Parts(rows, ("common", "rare")).dataset("it", 0.1)
+
+
+def test_a_class_three_times_as_large_as_another_is_reported() -> None:
+    assert uneven_note(torch.tensor([0, 0, 1]), ("cat", "dog")) == ()
+    [note] = uneven_note(torch.tensor([0, 1, 1, 1]), ("cat", "dog"))
+    assert "3 examples of 'dog' but 1 of 'cat'; always answering 'dog' would be right for 75%" in note

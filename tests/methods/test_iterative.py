@@ -93,6 +93,16 @@ def test_nobody_is_asked_once_all_have_stopped(rows: list[int]) -> None:
     assert torch.equal(path.at(STEPS), path.final)
 
 
+@pytest.mark.parametrize("name", sorted(set(METHODS) - {"supervised"}))
+def test_the_weights_of_the_heads_are_joined_once_for_all_steps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    system, joined, join = METHODS[name](), [], Refiner.head_weights
+    model = system.build(Backbone(nn.Sequential(nn.Linear(7, 8), nn.Tanh()), (7,)), CLASSES)
+    monkeypatch.setattr(Refiner, "head_weights", lambda self: joined.append(self) or join(self))
+    for halt in (False, True):
+        system.refine(model, torch.randn(6, 7), halt=halt)
+    assert len(joined) == 2
+
+
 @given(st.lists(st.integers(1, STEPS + 2), min_size=1, max_size=30), st.integers(1, STEPS))
 def test_halted_is_the_frozen_version_of_the_full(stops: list[int], max_steps: int) -> None:
     model, inputs, counting = network(), torch.randn(len(stops), 7).double(), method(stops)

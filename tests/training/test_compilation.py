@@ -35,6 +35,15 @@ for backend in (works, fails):
     assert same.keys() == metrics.keys()
 assert len(built) == 1, "the judgement must be one graph"
 
+weights = torch.tensor([0.5, 1.5, 1.0, 0.5, 1.5])
+expected, _ = method.judge(heads, rollout, labels, weights)
+torch._dynamo.reset()
+built.clear()
+torch.compile = functools.partial(real, backend=works)
+loss, _ = compile_method(method).judge(heads, rollout, labels, weights)
+torch.testing.assert_close(loss, expected)
+assert len(built) == 1, "with weights too"
+
 torch.compile = functools.partial(real, backend=works)
 encoder, inputs = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.BatchNorm1d(8)), torch.randn(16, 3)
 expected = encoder(inputs)

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from ricnet.errors import RicnetError
-from ricnet.methods import METHODS
+from ricnet.methods import METHODS, RIC
 from ricnet.training.config import Config, Optimization, from_json, to_json
 from ricnet.training.presets import Facts, preset
 
@@ -67,29 +67,37 @@ def test_paper_preset_is_the_papers() -> None:
 def test_fast_preset_is_what_the_docs_say() -> None:
     config = preset("fast", "ric", CIFAR)
     assert config.optimization == Optimization(
-        epochs=120, batch_size=256, optimizer="adamw", lr=1e-3, weight_decay=0.05, clip=None
+        epochs=120, batch_size=512, optimizer="adamw", lr=2e-3, weight_decay=0.05, clip=None, cutout=8
     )
     assert config.optimization.schedule == "cosine"
     method = config.method
     assert (method.rollouts, method.updates_per_snapshot) == (2, 1)
     assert (method.label_baseline, method.exact_gain) == (True, True)
     assert (method.log_ratio_clamp, method.reward_floor) == (10, 1e-4)
-    assert (method.c_max, method.alpha_floor) == (10, pytest.approx(0.01))
-    assert preset("fast", "ric", DIGITS).optimization.lr == 3e-3
-    assert preset("fast", "ric", DIGITS).method.rollouts == 2
+    assert (method.c_max, method.alpha_floor, method.head_gain) == (100, 0.1, 1)
+    few = preset("fast", "ric", DIGITS)
+    assert (few.optimization.epochs, few.optimization.lr, few.optimization.clip, few.optimization.cutout) == (
+        60,
+        3e-3,
+        0.5,
+        0,
+    )
+    assert isinstance(few.method, RIC)
+    assert (few.method.rollouts, few.method.updates_per_snapshot, few.method.exact_gain) == (2, 1, False)
+    assert (few.method.c_max, few.method.alpha_floor, few.method.head_gain) == (10, pytest.approx(0.01), 0.01)
 
 
 def test_fast_preset_scales_with_rows_and_classes() -> None:
     small, large = preset("fast", "ric", DIGITS), preset("fast", "ric", replace(CIFAR, classes=100))
     assert (small.optimization.batch_size, large.optimization.batch_size) == (128, 512)
-    assert (small.method.updates_per_snapshot, large.method.updates_per_snapshot) == (2, 10)
-    assert (large.method.c_max, large.method.alpha_floor) == (100, pytest.approx(0.001))
+    assert (small.method.updates_per_snapshot, large.method.updates_per_snapshot) == (1, 1)
+    assert (large.method.c_max, large.method.alpha_floor) == (1000, pytest.approx(0.1))
     assert (small.network.encoder, large.network.encoder) == ("auto", "auto")
     photos = preset("fast", "ric", Facts(rows=500, classes=3, side=64)).network
     assert (photos.encoder, photos.width) == ("resnet10", 0.5)
     tiny = preset("fast", "ric", Facts(rows=90, classes=2, side=0)).optimization
     assert tiny.batch_size == 90
-    assert tiny.epochs * (90 // tiny.batch_size) >= 600
+    assert tiny.epochs * (90 // tiny.batch_size) >= 500
 
 
 def test_unknown_preset_and_method_are_named() -> None:

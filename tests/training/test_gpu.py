@@ -45,6 +45,16 @@ def test_the_recorded_update_is_the_eager_one(digits: Dataset, method: str, opti
     assert graph[0] == pytest.approx(eager[0], rel=5e-3)
 
 
+@pytest.mark.parametrize("method", ["ric", "supervised"])
+def test_weights_are_gathered_within_the_recorded_update(digits: Dataset, method: str, tmp_path: Path) -> None:
+    weights = torch.linspace(0.1, 1.9, len(digits.train))
+    heavy = dataclasses.replace(digits, train=dataclasses.replace(digits.train, weights=weights))
+    graph = final_losses(heavy, tmp_path / "graph", method, lr=1e-3)
+    eager = final_losses(heavy, tmp_path / "eager", method, lr=1e-3, cuda_graph=False)
+    assert graph == pytest.approx(eager, rel=0.05)
+    assert graph[0] == pytest.approx(eager[0], rel=5e-3)
+
+
 def test_resuming_a_recorded_run_goes_on_from_its_state(digits: Dataset, tmp_path: Path) -> None:
     config = configure(digits, "ric", "fast", epochs=2)
     folder = RunFolder(tmp_path / "run")

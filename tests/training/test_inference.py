@@ -1,50 +1,39 @@
 """Recorded inference answers as the eager one does. Without a GPU, functions stand in for CUDA graphs: what is tested
 then is all but the recording itself."""
 
-from collections.abc import Callable, Iterator
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.methods import METHODS, Method
+from ricnet.methods.encoding import GPU_BATCH
+from ricnet.methods.iterative import Iterative, Pool, Step, Steps, first_stop
 from ricnet.methods.ric import RIC
+from ricnet.methods.unroll import step_towards
 from ricnet.nets.backbone import Backbone
-from ricnet.nets.refiner import RecurrentClassifier
+from ricnet.nets.refiner import Heads, RecurrentClassifier
 from ricnet.training import inference
-from ricnet.training.inference import RecordedSteps, RecordedWhole, Recordings
+from ricnet.training.inference import LADDER, RecordedPool, Recordings, rung
+from ricnet.training.recording import Part
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 CLASSES, STEPS = 4, 8
-
-
-class Replayed:
-    """In place of a graph: runs its part again."""
-
-    def __init__(self, part: Callable[[], None]) -> None:
-        self.part, self.count = part, 0
-
-    def replay(self) -> None:
-        self.count += 1
-        self.part()
-
-
-@pytest.fixture
-def _no_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run_once(*parts: Callable[[], None]) -> list[Replayed]:
-        for part in parts:
-            part()
-        return [Replayed(part) for part in parts]
-
-    monkeypatch.setattr(inference, "_graphs", run_once)
+ITERATIVE = sorted(set(METHODS) - {"supervised"})
 
 
 def system(name: str) -> tuple[Method[Any], nn.Module]:
     """An untrained network whose examples stop at different steps."""
     method = METHODS[name]() if name == "supervised" else METHODS[name](horizon=STEPS)
+    if name == "anytime":
+        method = replace(method, confidence_threshold=0.9)
     backbone = Backbone(nn.Sequential(nn.Linear(7, 16), nn.Tanh()), (7,))
     model = method.build(backbone, CLASSES).eval()
     if isinstance(model, RecurrentClassifier):
@@ -61,65 +50,293 @@ def assert_same(ours: Trajectory, theirs: Trajectory) -> None:
         torch.testing.assert_close(getattr(ours, part), getattr(theirs, part), rtol=1e-4, atol=1e-4)
 
 
-@torch.no_grad()
-def check(replay: Callable[[Tensor, None], Trajectory], eager: Callable[[Tensor], Trajectory], device: str) -> None:
-    """Again and again, with batches that fill the size and such that do not; an old answer stays what it was."""
-    batches = [torch.randn(n, 7, device=device) for n in (8, 5, 1, 8)]
-    answers = [replay(batch, None) for batch in batches]
-    for batch, answer in zip(batches, answers, strict=True):
-        assert_same(answer, eager(batch))
+@pytest.fixture
+def _anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what is on a CPU goes the way of what is on a GPU."""
+    monkeypatch.setattr(inference, "on_gpu", lambda inputs: True)
 
 
-@pytest.mark.usefixtures("_no_graphs")
-@pytest.mark.parametrize("name", ["ric", "act", "pondernet", "anytime"])
-def test_recorded_steps_answer_as_halted_inference_does(name: str) -> None:
-    method, model = system(name)
-    if name == "anytime":
-        method = replace(method, confidence_threshold=0.9)
-    with torch.no_grad():
-        steps = RecordedSteps(method, model, torch.randn(8, 7), STEPS)
-    check(steps, lambda batch: method.refine(model, batch, halt=True), "cpu")
-
-
-@pytest.mark.usefixtures("_no_graphs")
+@pytest.mark.usefixtures("_anywhere")
+@pytest.mark.parametrize("halt", [False, True])
 @pytest.mark.parametrize("name", sorted(METHODS))
-def test_a_recorded_whole_answers_as_full_inference_does(name: str) -> None:
+def test_answers_are_those_of_the_method(name: str, halt: bool) -> None:
+    """Again and again, in batches that fill a size, that do not, that grow; an old answer stays what it was."""
     method, model = system(name)
+    recordings = Recordings()
+    batches = [torch.randn(n, 7) for n in (8, 5, 1, 200, 30, 8, 129)]
+    answers = [recordings.refine(method, model, batch, None, halt) for batch in batches]
+    for batch, answer in zip(batches, answers, strict=True):
+        assert_same(answer, method.refine(model, batch, None, halt))
+    assert len(recordings._pools) == (name != "supervised")
+
+
+@pytest.mark.usefixtures("_anywhere")
+@pytest.mark.parametrize("name", ITERATIVE)
+def test_any_number_of_steps_may_be_asked_for(name: str) -> None:
+    method, model = system(name)
+    recordings, inputs = Recordings(), torch.randn(40, 7)
+    for halt in (True, False):
+        for steps in (3, 1, STEPS + 3, 2):
+            ours = recordings.refine(method, model, inputs, steps, halt)
+            assert_same(ours, method.refine(model, inputs, steps, halt))
+    assert len(recordings._pools) == 1
+
+
+@pytest.mark.usefixtures("_anywhere")
+@pytest.mark.parametrize("name", ["ric", "act", "supervised"])
+def test_more_than_the_ladder_is_high_are_refined_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    method, model = system(name)
+    monkeypatch.setattr(inference, "LADDER", (1, 8, 64))
+    inputs, recordings = torch.randn(150, 7), Recordings()
+    for halt in (False, True):
+        assert_same(recordings.refine(method, model, inputs, None, halt), method.refine(model, inputs, None, halt))
+    answers = iter([True, False])
+    ours = recordings.refine(method, model, inputs, None, True, lambda: next(answers, False))
+    assert len(ours.log_beliefs) == (1 if name == "supervised" else 2)
+
+
+@pytest.mark.usefixtures("_anywhere")
+def test_weights_may_change_in_place_and_move() -> None:
+    method, model = system("ric")
+    recordings, inputs = Recordings(), torch.randn(40, 7)
+    first = recordings.refine(method, model, inputs, halt=True)
     with torch.no_grad():
-        whole = RecordedWhole(method, model, torch.randn(8, 7), 3)
-    check(whole, lambda batch: method.refine(model, batch, 3), "cpu")
+        model.refiner.policy.weight.mul_(0.5)
+    changed = recordings.refine(method, model, inputs, halt=True)
+    assert not torch.allclose(first.final, changed.final)
+    assert_same(changed, method.refine(model, inputs, halt=True))
+    model.double()
+    assert_same(recordings.refine(method, model, inputs.double(), halt=True), method.refine(model, inputs, halt=True))
 
 
-@pytest.mark.usefixtures("_no_graphs")
-@torch.no_grad()
-def test_steps_are_replayed_only_until_all_have_halted() -> None:
+@pytest.mark.usefixtures("_anywhere")
+def test_inputs_of_another_kind_are_not_cut_to_the_first_ones() -> None:
     method, model = system("ric")
-    steps = RecordedSteps(method, model, torch.randn(8, 7), STEPS)
-    counts = set()
-    for _ in range(20):
-        steps.next.count = 0
-        path = steps(torch.randn(1, 7), None)
-        assert steps.next.count + 1 == path.cell_evaluations.item()
-        counts.add(steps.next.count)
-    assert len(counts) > 1
+    recordings, inputs = Recordings(), torch.randn(9, 7)
+    recordings.refine(method, model, inputs.long())
+    assert_same(recordings.refine(method, model, inputs), method.refine(model, inputs))
 
 
-@pytest.mark.usefixtures("_no_graphs")
-@torch.no_grad()
-def test_recorded_steps_end_when_time_does() -> None:
+@pytest.mark.usefixtures("_anywhere")
+@pytest.mark.parametrize("halt", [False, True])
+@pytest.mark.parametrize("made", [1, 3])
+def test_out_of_time_the_trajectory_ends_there(made: int, halt: bool) -> None:
+    method, model = system("act")
+    model.refiner.value.bias.data.fill_(-2.0)
+    inputs = torch.randn(40, 7)
+    answers = iter([True] * (made - 1) + [False])
+    ours = Recordings().refine(method, model, inputs, None, halt, lambda: next(answers))
+    assert_same(ours, method.refine(model, inputs, made, halt))
+
+
+@pytest.mark.usefixtures("_anywhere")
+def test_with_a_clock_nobody_is_asked_once_all_have_stopped() -> None:
+    """Else the trajectory could end before its last step though nothing was left to do."""
     method, model = system("ric")
-    model.refiner.value.bias.fill_(9.0)  # nobody wants to stop
-    steps, inputs = RecordedSteps(method, model, torch.randn(8, 7), STEPS), torch.randn(5, 7)
-    answers: Iterator[bool] = iter([True, True, False])
-    assert_same(steps(inputs, lambda: next(answers)), method.refine(model, inputs, 3, halt=True))
+    model.refiner.value.bias.data.fill_(-9.0)
+    asked: list[bool] = []
+    ours = Recordings().refine(method, model, torch.randn(40, 7), None, True, lambda: asked.append(True) or True)
+    assert (ours.steps, len(asked)) == (STEPS, 1)
+
+
+class Counting(Iterative):
+    """Each example stops at the step that its context says, if there is no end before, and if asked again would not."""
+
+    horizon = STEPS
+    build = loss = None  # type: ignore[assignment]
+
+    def memory(self, zeros: Float[Tensor, "batch"]) -> tuple[Float[Tensor, "batch"], ...]:
+        return zeros, zeros + torch.inf
+
+    def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
+        step = step_towards(model, pool._replace(memory=(pool.memory[0], pool.context[:, 0])), _count)
+        return step._replace(going=step.pool.memory[0] != pool.context[:, 0])
+
+    def trajectory(self, steps: Steps) -> Trajectory:
+        return Trajectory(steps.output.log_softmax(-1), first_stop(steps.going))
+
+
+def _count(progress: Tensor, heads: Heads) -> Tensor:
+    return progress + 1
+
+
+class Watched(RecordedPool):
+    """Counts what is replayed."""
+
+    def replayed(self) -> Counter[tuple[str, int]]:
+        counts: Counter[tuple[str, int]] = Counter()
+
+        def counted(key: tuple[object, ...], part: Part) -> Part:
+            def replay() -> None:
+                counts[key[:2]] += 1
+                part()
+
+            return replay
+
+        self.replays = {key: counted(key, part) for key, part in self.replays.items()}
+        return counts
+
+
+def contexts(stops: list[int]) -> Float[Tensor, "batch gates"]:
+    context = torch.randn(len(stops), 24)
+    context[:, 0] = torch.tensor(stops)
+    return context
+
+
+def counting_model() -> RecurrentClassifier:
+    return RecurrentClassifier(Backbone(nn.Identity(), (8,)), 8, CLASSES)
+
+
+def eager(model: RecurrentClassifier, context: Tensor, steps: int, halt: bool) -> Trajectory:
+    """The plain loop, from contexts on."""
+    method = Counting()
+    path = method.trajectory(method._run(model, method.gather(model, context), steps, halt, None))
+    return path.frozen() if halt else path
+
+
+@torch.no_grad()
+def test_a_pool_goes_down_the_ladder_one_step_late() -> None:
+    """Of 130 examples 100 stop at the first step, 25 at the third, 5 at the fifth; and so again after a batch of which
+    nobody stopped."""
+    context, model = contexts([1] * 100 + [3] * 25 + [5] * 5)[torch.randperm(130)], counting_model()
+    pool = Watched(Counting(), model, context, 256, STEPS)
+    pool._prepare(256, STEPS, True)
+    counts = pool.replayed()
+    for _ in range(2):
+        assert_same(pool.refine(context, STEPS, True), eager(model, context, STEPS, True))
+        assert counts == {
+            ("first", 256): 1,
+            ("next", 256): 1,
+            ("shrink", 32): 1,
+            ("next", 32): 2,
+            ("shrink", 8): 1,
+            ("next", 8): 2,
+            ("conclude", 256): 1,
+        }
+        pool.refine(contexts([99] * 256), STEPS, True)
+        counts.clear()
+
+
+@torch.no_grad()
+def test_a_pool_ends_one_step_after_all_have_stopped_and_without_halting_never() -> None:
+    context, model = contexts([2, 3, 1]), counting_model()
+    pool = Watched(Counting(), model, context, 8, STEPS)
+    for halt in (True, False):
+        pool._prepare(8, STEPS, halt)
+    counts = pool.replayed()
+    assert_same(pool.refine(context, STEPS, True), eager(model, context, STEPS, True))
+    assert counts == {
+        ("first", 8): 1,
+        ("next", 8): 2,
+        ("shrink", 1): 1,
+        ("next", 1): 1,
+        ("conclude", 8): 1,
+    }
+    counts.clear()
+    assert_same(pool.refine(context, STEPS, False), eager(model, context, STEPS, False))
+    assert counts == {("first", 8): 1, ("next", 8): STEPS - 1, ("conclude", 8): 1}
+
+
+@torch.no_grad()
+def test_all_in_a_smaller_pool_are_at_the_same_step() -> None:
+    context = contexts([1] * 20 + [99] * 5)
+    pool = RecordedPool(Counting(), counting_model(), context, 128, STEPS)
+    pool._prepare(32, STEPS, True)
+    pool.pool.context[:25], pool.batch[...] = context, 25
+    for key in (("first", 32), ("next", 32), ("shrink", 8), ("next", 8)):
+        pool.replays[key]()
+    assert torch.equal(pool.places[:8] - 3 * pool.size, torch.tensor([20, 21, 22, 23, 24, 0, 1, 2]))
+    assert (pool.left, pool.going.sum()) == (5, 5)
+
+
+@torch.no_grad()
+def test_the_host_reads_a_message_only_while_the_next_step_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    context, model, log = contexts([99] * 9), counting_model(), []
+    pool = RecordedPool(Counting(), model, context, 32, STEPS)
+    pool._prepare(32, 4, True)
+    send, read, step = pool.messages.send, pool.messages.read, pool.replays["next", 32]
+    monkeypatch.setattr(pool.messages, "send", lambda time, number: (log.append(f"send {time}"), send(time, number)))
+    monkeypatch.setattr(pool.messages, "read", lambda time: (log.append(f"read {time}"), read(time))[1])
+    pool.replays["next", 32] = lambda: (log.append("step"), step())[1]
+    pool.refine(context, 4, True)
+    assert log == ["send 0", "step", "send 1", "read 0", "step", "send 2", "read 1", "step"]
+
+
+@given(st.lists(st.lists(st.integers(1, STEPS + 2), min_size=1, max_size=60), min_size=1, max_size=3), st.data())
+@settings(max_examples=25)
+@torch.no_grad()
+def test_one_pool_serves_any_batches(batches: list[list[int]], data: st.DataObject) -> None:
+    """With what the batches before have left in it."""
+    model = counting_model()
+    pool = RecordedPool(Counting(), model, contexts([1]), 128, STEPS)
+    for stops in batches:
+        steps, halt = data.draw(st.integers(1, STEPS)), data.draw(st.booleans())
+        context = contexts(stops)
+        ours = pool.refine(context, steps, halt)
+        assert torch.equal(ours.halt_step, torch.tensor(stops).clamp(max=steps))
+        assert_same(ours, eager(model, context, steps, halt))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ITERATIVE)
+def test_nothing_that_is_recorded_waits_for_a_number(name: str) -> None:
+    """On a device that has no numbers, asking for one is an error; as it is while a graph is recorded."""
+    method, model = system(name)
+    pool = RecordedPool(method, model.to("meta"), torch.empty(40, 48, device="meta"), 256, STEPS)
+    for halt in (False, True):
+        pool._prepare(256, STEPS, halt)
+    assert len(pool.replays) == 4 + 2 * LADDER.index(256)
+    for part in pool.replays.values():
+        part()
+
+
+@given(st.integers(1, LADDER[-1]))
+def test_a_rung_has_room_and_the_one_below_has_not(examples: int) -> None:
+    above = LADDER.index(rung(examples))
+    assert LADDER[above] >= examples
+    assert above == 0 or LADDER[above - 1] < examples
+
+
+def test_the_ladder_holds_every_batch_that_is_encoded_at_once() -> None:
+    assert GPU_BATCH in LADDER
+    assert sorted(set(LADDER)) == list(LADDER)
 
 
 def test_on_a_cpu_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inference, "_record", lambda *_: pytest.fail("recorded on a CPU"))
+    for recorded in ("RecordedNetwork", "RecordedPool"):
+        monkeypatch.setattr(inference, recorded, lambda *_: pytest.fail("recorded"))
     method, model = system("ric")
     inputs = torch.randn(5, 7)
     for halt in (False, True):
         assert_same(Recordings().refine(method, model, inputs, halt=halt), method.refine(model, inputs, halt=halt))
+
+
+@pytest.mark.usefixtures("_anywhere")
+@pytest.mark.parametrize(("name", "setting"), [("ric", {"feedback": "sample"}), ("pondernet", {"halting": "sample"})])
+def test_what_draws_at_random_draws_as_the_method_does(name: str, setting: dict[str, str]) -> None:
+    method, model = system(name)
+    method, inputs, recordings = replace(method, **setting), torch.randn(20, 7), Recordings()
+    torch.manual_seed(1)
+    ours = recordings.refine(method, model, inputs, halt=True)
+    torch.manual_seed(1)
+    assert_same(ours, method.refine(model, inputs, halt=True))
+    assert not recordings._pools
+
+
+@pytest.mark.usefixtures("_anywhere")
+def test_where_recording_fails_the_method_answers_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise torch.cuda.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(RecordedPool, "_prepare", fail)
+    method, model = system("ric")
+    recordings, inputs = Recordings(), torch.randn(5, 7)
+    with pytest.warns(UserWarning, match=r"cannot be recorded as CUDA graphs \(out of memory\)"):
+        first = recordings.refine(method, model, inputs, halt=True)
+    assert_same(first, method.refine(model, inputs, halt=True))
+    assert_same(recordings.refine(method, model, inputs, halt=True), first)
+    assert not recordings._pools
+    assert not recordings._networks
 
 
 @pytest.mark.gpu
@@ -130,16 +347,25 @@ def test_graphs_answer_as_eager_inference_does(name: str, halt: bool) -> None:
     method, model = system(name)
     model.cuda()
     recordings = Recordings()
-    check(
-        lambda batch, time_left: recordings.refine(method, model, batch, None, halt, time_left),
-        lambda batch: method.refine(model, batch, None, halt),
-        "cuda",
-    )
-    assert len(recordings._kept) == 2  # for batches of 8 and of 1
-    assert all(replay is not None for replay in recordings._kept.values())
-    model.double()  # moves the weights
-    inputs = torch.randn(3, 7, device="cuda").double()
-    assert_same(recordings.refine(method, model, inputs, 2, halt), method.refine(model, inputs, 2, halt))
+    for sizes, dtype in (((8, 5, 1, 30, 8), torch.float32), ((2000, 700, 20_000, 3), torch.float64)):
+        model.to(dtype)  # moves the weights; of so many examples one may stop elsewhere in single precision
+        batches = [torch.randn(n, 7, device="cuda", dtype=dtype) for n in sizes]
+        answers = [recordings.refine(method, model, batch, None, halt) for batch in batches]
+        for batch, answer in zip(batches, answers, strict=True):
+            assert_same(answer, method.refine(model, batch, None, halt))
+    assert not recordings._refused
+
+
+@pytest.mark.gpu
+@GPU
+def test_graphs_heed_the_clock() -> None:
+    method, model = system("act")
+    model.refiner.value.bias.data.fill_(-2.0)
+    model.cuda()
+    inputs, recordings = torch.randn(40, 7, device="cuda"), Recordings()
+    answers = iter([True, True, False])
+    ours = recordings.refine(method, model, inputs, None, True, lambda: next(answers))
+    assert_same(ours, method.refine(model, inputs, 3, halt=True))
 
 
 @pytest.mark.gpu

@@ -412,3 +412,87 @@ def test_compiled_training_is_the_same_and_leaves_evaluation_alone(
     assert plain["test"] == fast["test"]
     updates = 4 * (96 // 16)
     assert len(calls) == updates * (1 + FEW_STEPS["horizon"] + 1)  # encoder, steps, judgement; none of the evaluations
+
+
+def test_patience_ends_a_run_that_no_longer_gets_better_and_survives_a_stop(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = settings(dataset, "supervised", epochs=60, lr=0.05, patience=3)
+    evaluation = run(config, dataset, RunFolder(tmp_path / "whole"), CPU)
+    lines = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
+    assert len(lines) == evaluation["selected_epoch"] + 3 < 60
+    best = max(lines, key=lambda line: (line["val"]["accuracy"], -line["val"]["nll"]))
+    assert evaluation["selected_epoch"] == best["epoch"]
+    step, stops = Trainer._step, [len(lines) * 6 - 9]  # in the middle of the last epochs but one
+
+    def step_and_ask_to_stop(self: Trainer) -> None:
+        step(self)
+        if self.update in stops:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_step", step_and_ask_to_stop)
+        with pytest.raises(Interrupted):
+            run(config, dataset, RunFolder(tmp_path / "parts"), CPU)
+    run(config, dataset, RunFolder(tmp_path / "parts"), CPU, resume=True)
+    assert_same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+    assert len((tmp_path / "parts" / "metrics.jsonl").read_text().splitlines()) == len(lines)
+
+
+def test_the_last_epoch_is_kept_where_nothing_is_to_choose_it(dataset: Dataset, tmp_path: Path) -> None:
+    assert run(settings(dataset, select="last"), dataset, RunFolder(tmp_path), CPU)["selected_epoch"] == 4
+    with pytest.raises(RicnetError, match=r"--patience 3 .* None with --select last"):
+        settings(dataset, select="last", patience=3)
+    with pytest.raises(RicnetError, match=r"--patience 0 .* at least 1"):
+        settings(dataset, patience=0)
+
+
+def weighted(dataset: Dataset) -> Dataset:
+    parts = {name: getattr(dataset, name) for name in ("train", "val")}
+    heavy = {name: dataclasses.replace(part, weights=torch.arange(1.0, len(part) + 1)) for name, part in parts.items()}
+    return dataclasses.replace(dataset, **heavy)
+
+
+def test_weights_reach_the_loss_with_their_rows_and_are_one_on_average(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Trainer(settings(dataset, "supervised"), weighted(dataset), RunFolder(tmp_path), CPU)
+    loss, seen = Supervised.loss, []
+
+    def remember(*args: Any) -> Any:
+        seen.append(args[5])
+        return loss(*args)
+
+    monkeypatch.setattr(Supervised, "loss", remember)
+    rows = [trainer._next_rows() for _ in range(6) if trainer._step() is None]  # the rows of the update that follows
+    assert trainer.weights is not None
+    assert trainer.weights.mean().item() == pytest.approx(1)
+    for told, place in zip(seen[1:], rows[:-1], strict=True):
+        torch.testing.assert_close(told, (place + 1) / 48.5)  # 1 … 96, whose mean is 48.5
+    plain = Trainer(settings(dataset, "supervised"), dataset, RunFolder(tmp_path), CPU)
+    assert len(plain._batch(plain._next_rows())) == 2
+
+
+def test_the_epoch_is_chosen_by_weighted_rows(dataset: Dataset, tmp_path: Path) -> None:
+    data = weighted(dataset)
+    trainer = Trainer(settings(dataset, "supervised"), data, RunFolder(tmp_path), CPU)
+    trainer._step()
+    with torch.no_grad():
+        beliefs = trainer.model.eval()(data.val.inputs).softmax(-1).double().numpy()
+    trainer.model.train()
+    trainer.update = trainer.updates_per_epoch
+    trainer._finish_epoch()
+    shares = np.arange(1, 31) / 465
+    right = beliefs.argmax(1) == data.val.labels.numpy()
+    accuracy, nll = shares @ right, -(shares @ np.log(beliefs[range(30), data.val.labels]))
+    assert trainer.best["score"] == pytest.approx([accuracy, -nll], rel=1e-5)
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_every_method_trains_with_weights(dataset: Dataset, method: str, tmp_path: Path) -> None:
+    """The third class counts for nothing in training, so it is hardly ever answered."""
+    train = dataclasses.replace(dataset.train, weights=(dataset.train.labels != 2).float())
+    config = settings(dataset, method, epochs=10, lr=0.02, select="last")
+    run(config, dataclasses.replace(dataset, train=train), RunFolder(tmp_path), CPU)
+    path = ricnet.load(tmp_path).refine(dataset.test.inputs)
+    assert (path.final.argmax(-1) == 2).float().mean() < 0.1

@@ -83,6 +83,16 @@ def against_the_others(outcomes: Float[Tensor, "steps rollouts batch"]) -> Float
     return (outcomes - outcomes.mean(1, keepdim=True)) * rollouts / (rollouts - 1)
 
 
-def spread(estimates: Float[Tensor, "*any"]) -> Float[Tensor, ""]:
+def middle(estimates: Float[Tensor, "*any batch"], weights: Float[Tensor, "batch"] | None = None) -> Float[Tensor, ""]:
+    """Mean over everything at once, each example counted by its weight."""
+    if weights is None:
+        return estimates.mean()
+    return (estimates * weights).mean() / weights.mean().clamp(min=1e-12)
+
+
+def spread(estimates: Float[Tensor, "*any batch"], weights: Float[Tensor, "batch"] | None = None) -> Float[Tensor, ""]:
     """Deviation over everything at once; divided by it, the step size does not depend on the reward's scale."""
-    return estimates.std() + 1e-8
+    if weights is None:
+        return estimates.std() + 1e-8
+    variance = middle((estimates - middle(estimates, weights)).square(), weights)
+    return (variance * estimates.numel() / (estimates.numel() - 1)).sqrt() + 1e-8

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from ricnet.data.dataset import Augmentation, Split
 from ricnet.data.images import as_bytes
-from ricnet.data.splits import Parts, listed
+from ricnet.data.splits import Parts
+from ricnet.data.words import listed
 from ricnet.errors import RicnetError
 
 Array = np.ndarray[Any, np.dtype[Any]]

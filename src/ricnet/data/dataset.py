@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from jaxtyping import Int64, Num
+from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
+from ricnet.data.columns import Columns
 from ricnet.errors import RicnetError
 
 
@@ -14,12 +15,15 @@ class Split:
 
     inputs: Num[Tensor, "n ..."]
     labels: Int64[Tensor, "n"]
+    weights: Float[Tensor, "n"] | None = None
+    """How much each example counts in training and in choosing the epoch, against the others; None for all alike."""
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def take(self, rows: Int64[Tensor, "m"]) -> "Split":
-        return Split(self.inputs[rows], self.labels[rows])
+        weights = None if self.weights is None else self.weights[rows]
+        return Split(self.inputs[rows], self.labels[rows], weights)
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Dataset:
     augmentation: Augmentation = Augmentation()
     notes: tuple[str, ...] = ()
     """What the user should know: files that were skipped, how the splits were made."""
+    columns: Columns | None = None
+    """How the columns of a table became these numbers; None for other data."""
 
     def __post_init__(self) -> None:
         for name, split in (("train", self.train), ("val", self.val), ("test", self.test)):

@@ -1,27 +1,24 @@
 """A folder of images as data: one subfolder a class, at the top or below train/, val/ and test/."""
 
-import os
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
 
 import torch
-from jaxtyping import UInt8
-from torch import Tensor
 
 from ricnet.data.dataset import Augmentation, Split
-from ricnet.data.images import find_images, image_form, is_image, read_image
-from ricnet.data.splits import Parts, listed
+from ricnet.data.images import find_images, image_form, in_threads, is_image, read_images
+from ricnet.data.memory import fitting_side, free_bytes
+from ricnet.data.splits import Parts
+from ricnet.data.words import listed
 from ricnet.errors import RicnetError
 
 LARGEST, SMALLEST = 128, 8
 """Bounds of the resolution that is chosen from the data."""
+UNREAD = frozenset({".heic", ".heif", ".avif", ".jp2", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw"})
 _VAL_NAMES = ("val", "valid", "validation")
-S = TypeVar("S")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -44,14 +41,15 @@ def read_folder(folder: Path, resolution: int | None) -> Parts:
     tree = _survey(folder)
     _check_classes(tree, folder)
     shape, broken = _choose_shape(tree.files, resolution, folder)
+    shape, memory_note = _fit_memory(shape, len(tree.files), resolution, folder)
     splits = {}
     for part, classes in tree.parts.items():
         readable = {name: [path for path in paths if path not in broken] for name, paths in classes.items()}
         splits[part] = read_split(readable, tree.class_names, shape, broken)
         if not len(splits[part]):
             raise RicnetError(f"{folder / part} holds no image that can be read; {_damage(broken, folder)}.")
-    notes = (*tree.notes, *([_damage(broken, folder)] if broken else []))
-    augmentation = Augmentation(crop_padding=min(4, shape[1] // 8))  # no mirroring: left and right may matter
+    notes = (*tree.notes, *memory_note, *([_damage(broken, folder)] if broken else []))
+    augmentation = Augmentation(crop_padding=shape[1] // 8)  # no mirroring: left and right may matter
     return Parts(splits["train"], tree.class_names, splits.get("test"), splits.get("val"), augmentation, notes)
 
 
@@ -62,22 +60,11 @@ def read_split(
     broken: dict[Path, str],
 ) -> Split:
     """Images and labels; files that cannot be read are added to `broken`."""
-    labelled = [(path, class_names.index(name)) for name, paths in classes.items() for path in paths]
-    images: UInt8[Tensor, "n c h w"] = torch.empty((len(labelled), *shape), dtype=torch.uint8)
-    kept = torch.ones(len(labelled), dtype=torch.bool)
-
-    def read(row: int) -> None:
-        path = labelled[row][0]
-        try:
-            images[row] = read_image(path, shape)
-        except RicnetError as error:
-            broken[path] = str(error)
-            kept[row] = False
-
-    _in_threads(read, range(len(labelled)))
-    labels = torch.tensor([label for _, label in labelled], dtype=torch.int64)
-    everything = Split(images, labels)
-    return everything if kept.all() else everything.take(torch.nonzero(kept).flatten())
+    labelled = {path: class_names.index(name) for name, paths in classes.items() for path in paths}
+    images, damaged = read_images(list(labelled), shape)
+    broken |= damaged
+    labels = [label for path, label in labelled.items() if path not in damaged]
+    return Split(images, torch.tensor(labels, dtype=torch.int64))
 
 
 def class_folders(folder: Path) -> dict[str, list[Path]]:
@@ -99,9 +86,10 @@ def _survey(folder: Path) -> _Tree:
         tree = _survey_parts(folder, val, "test" in children)
     else:
         tree = _with_empty_noted({"train": class_folders(folder)}, ())
+    unread = _unread(folder)
     if not tree.files:
-        raise RicnetError(f"{folder} holds no images; put them into one subfolder a class.")
-    return tree
+        raise RicnetError(f"{folder} holds no images{unread}; put them into one subfolder a class.")
+    return replace(tree, notes=(*tree.notes, f"Passed over were files{unread}.")) if unread else tree
 
 
 def _survey_parts(folder: Path, val: str | None, has_test: bool) -> _Tree:
@@ -117,6 +105,13 @@ def _survey_parts(folder: Path, val: str | None, has_test: bool) -> _Tree:
         _refuse_loose_images(folder / place, f"one subfolder a class below {place}/")
     parts = {part: class_folders(folder / place) for part, place in places.items()}
     return _with_empty_noted(parts, tuple(notes))
+
+
+def _unread(folder: Path) -> str:
+    """Photographs in forms that need conversion, of which telephones make many, must not vanish in silence."""
+    kinds = Counter(path.suffix.lower() for path in folder.rglob("*") if path.suffix.lower() in UNREAD)
+    counts = [f"{count} {suffix}" for suffix, count in sorted(kinds.items())]
+    return f" of a kind that is not read ({listed(counts)}: convert to .jpg or .png)" if counts else ""
 
 
 def _with_empty_noted(parts: dict[str, dict[str, list[Path]]], notes: tuple[str, ...]) -> _Tree:
@@ -167,12 +162,27 @@ def _choose_shape(
             broken[path] = str(error)
             return None
 
-    forms = [form for form in _in_threads(form, files) if form]
+    forms = [form for form in in_threads(form, files) if form]
     if not forms:
         raise RicnetError(f"{folder} holds no image that can be read; {_damage(broken, folder)}.")
     channels = 1 if all(grey for _, _, grey in forms) else 3
     side = resolution or choose_side([(width, height) for width, height, _ in forms])
     return (channels, side, side), broken
+
+
+def _fit_memory(
+    shape: tuple[int, int, int], images: int, asked: int | None, folder: Path
+) -> tuple[tuple[int, int, int], tuple[str, ...]]:
+    """All images are kept in memory, so that a great many of them are kept smaller."""
+    channels, side, _ = shape
+    free = free_bytes(torch.device("cpu"))
+    fitting = fitting_side(images, channels, side, free)
+    if fitting == side:
+        return shape, ()
+    too_much = f"{images:,} images of {side} × {side} do not fit into {free / 1e9:.1f} GB of free memory"
+    if asked or fitting < SMALLEST:
+        raise RicnetError(f"{folder}: {too_much}; lower --resolution or take fewer images.")
+    return (channels, fitting, fitting), (f"{too_much}, so they are made {fitting} × {fitting}.",)
 
 
 def choose_side(sizes: list[tuple[int, int]]) -> int:
@@ -187,9 +197,3 @@ def _damage(broken: dict[Path, str], folder: Path) -> str:
     names = [str(path.relative_to(folder)) for path in sorted(broken)]
     files = "file" if len(names) == 1 else "files"
     return f"{len(names)} {files} could not be read; skipped: {listed(names)}"
-
-
-def _in_threads(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
-    # Decoding and resizing release the interpreter's lock.
-    with ThreadPoolExecutor(min(32, (os.cpu_count() or 1) + 4)) as pool:
-        return list(pool.map(function, items))

@@ -1,11 +1,16 @@
 """Image files of any size and mode as tensors of one shape."""
 
+import io
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import UInt8
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from ricnet.errors import RicnetError
@@ -13,6 +18,8 @@ from ricnet.errors import RicnetError
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 _WIDE = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 _GREY = ("1", "L", "LA", "La", "F", *_WIDE)
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 def find_images(folder: Path) -> list[Path]:
@@ -26,6 +33,19 @@ def is_image(path: Path) -> bool:
 
 
 def read_image(path: Path, input_shape: tuple[int, ...]) -> UInt8[Tensor, "c h w"]:
+    """An image file as `decode_image` says."""
+    try:
+        with path.open("rb") as file:
+            return decode_image(file, str(path), input_shape)
+    except FileNotFoundError as error:
+        raise RicnetError(f"{path} does not exist.") from error
+    except OSError as error:
+        raise RicnetError(f"{path} cannot be read ({error.strerror}).") from error
+
+
+def decode_image(
+    file: io.BytesIO | io.BufferedReader, name: str, input_shape: tuple[int, ...]
+) -> UInt8[Tensor, "c h w"]:
     """Scaled until it covers (height, width), then cropped at the centre; upright as the camera's EXIF tag says.
 
     Transparent pixels are seen on white, as on a page; 16-bit grey keeps its upper 8 bits; of an animation the
@@ -33,17 +53,41 @@ def read_image(path: Path, input_shape: tuple[int, ...]) -> UInt8[Tensor, "c h w
     """
     try:
         channels, height, width = input_shape
-        with Image.open(path) as image:
+        with Image.open(file) as image:
             # JPEGs decode faster at a fraction of their size; twice the target leaves the quality to the resizing.
             image.draft(image.mode, (2 * width, 2 * height))
             upright = ImageOps.exif_transpose(image)
             fitted = ImageOps.fit(_flatten(upright, channels), (width, height), Image.Resampling.BICUBIC)
         pixels = np.array(fitted).reshape(height, width, channels)
-    except FileNotFoundError as error:
-        raise RicnetError(f"{path} does not exist.") from error
+    except UnidentifiedImageError:  # its own words name the object that was read
+        raise RicnetError(f"{name} is no image of a kind that can be read; replace or remove it.") from None
     except Exception as error:  # decoders fail in many ways, a decompression bomb among them
-        raise RicnetError(f"{path} is no image that can be read ({error}); replace or remove it.") from error
+        raise RicnetError(f"{name} is no image that can be read ({error}); replace or remove it.") from error
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+
+
+def read_images(
+    paths: Sequence[Path], input_shape: tuple[int, ...]
+) -> tuple[UInt8[Tensor, "n c h w"], dict[Path, str]]:
+    """Those that can be read, in their order, and for each other file what is wrong with it."""
+    images: UInt8[Tensor, "n c h w"] = torch.empty((len(paths), *input_shape), dtype=torch.uint8)
+    broken: dict[Path, str] = {}
+
+    def read(row: int) -> None:
+        try:
+            images[row] = read_image(paths[row], input_shape)
+        except RicnetError as error:
+            broken[paths[row]] = str(error)
+
+    in_threads(read, range(len(paths)))
+    whole = [row for row, path in enumerate(paths) if path not in broken]
+    return (images if not broken else images[whole]), broken
+
+
+def in_threads(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
+    # Decoding and resizing release the interpreter's lock.
+    with ThreadPoolExecutor(min(32, (os.cpu_count() or 1) + 4)) as pool:
+        return list(pool.map(function, items))
 
 
 def image_form(path: Path) -> tuple[int, int, bool]:

@@ -30,4 +30,4 @@ def _flip(split: Split, share: float, classes: int, rng: np.random.RandomState) 
     shift = torch.from_numpy(rng.randint(1, classes, size=count))
     labels = split.labels.clone()
     labels[rows] = (labels[rows] + shift) % classes
-    return Split(split.inputs, labels)
+    return Split(split.inputs, labels, split.weights)

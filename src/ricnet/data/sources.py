@@ -1,4 +1,4 @@
-"""The one door to data: a name, a folder of images or an .npz file becomes a Dataset."""
+"""The one door to data: a name, a folder of images, an .npz file or a table becomes a Dataset."""
 
 import difflib
 import os
@@ -7,11 +7,13 @@ from pathlib import Path
 import pooch
 
 from ricnet.data.arrays import read_npz
+from ricnet.data.columns import Columns
 from ricnet.data.dataset import Dataset
 from ricnet.data.folders import read_folder
 from ricnet.data.noise import flip_labels
 from ricnet.data.registry import SOURCES, Source
 from ricnet.data.splits import Parts
+from ricnet.data.tables import is_table, read_labelled_table, split_target, with_target
 from ricnet.errors import RicnetError
 
 
@@ -22,16 +24,24 @@ def load(
     resolution: int | None = None,
     val_fraction: float = 0.1,
     label_noise: float = 0.0,
+    target: str | None = None,
+    columns: Columns | None = None,
 ) -> Dataset:
     """Nothing is fetched from the network; files that are missing are named.
 
-    A registered name wins over a folder of that name: write ./NAME for the folder.
+    A registered name wins over a folder of that name: write ./NAME for the folder. The classes of a table are in its
+    column `target`, which may also be part of its name: my.csv#label. `columns` are those of a model that is to be
+    tried on a table; without them they are learned from it.
     """
     if not 0 < val_fraction < 1:
         raise RicnetError(f"val_fraction is {val_fraction}; it must lie between 0 and 1.")
     if resolution is not None and resolution < 1:
         raise RicnetError(f"resolution is {resolution}; it must be a number of pixels above 0.")
-    dataset = _read(spec, data_dir, resolution).dataset(str(spec), val_fraction)
+    path, target = split_target(with_target(str(spec), target))
+    if is_table(path):
+        dataset = read_labelled_table(Path(path).expanduser(), target, val_fraction, columns)
+    else:
+        dataset = _read(spec, data_dir, resolution).dataset(str(spec), val_fraction)
     if resolution is not None and dataset.input_shape[1:] != (resolution, resolution):
         raise RicnetError(
             f"{spec} has inputs of shape {dataset.input_shape}, which a resolution of {resolution} cannot change; "
@@ -42,8 +52,9 @@ def load(
 
 def whole_path(spec: str) -> str:
     """A name as it is; a path whole, so that a run can be resumed and evaluated from anywhere."""
-    path = Path(spec).expanduser()
-    return str(path.resolve()) if spec not in SOURCES and path.exists() else spec
+    name, target = split_target(spec)
+    path = Path(name).expanduser()
+    return with_target(str(path.resolve()), target) if name not in SOURCES and path.exists() else spec
 
 
 def data_folder(data_dir: str | Path | None = None) -> Path:
@@ -57,7 +68,7 @@ def find_source(name: str) -> Source:
         meant = f" (did you mean {close[0]}?)" if close else ""
         raise RicnetError(
             f"No data set is called {name!r}{meant}; known are {', '.join(SOURCES)}, "
-            "and a folder of images or an .npz file can be given by its path."
+            "and a folder of images, an .npz file or a .csv table can be given by its path."
         )
     return SOURCES[name]
 
@@ -71,10 +82,12 @@ def _read(spec: str | Path, data_dir: str | Path | None, resolution: int | None)
     if path.suffix.lower() == ".npz":
         return read_npz(path)
     if path.exists():
-        raise RicnetError(f"{path} is neither a folder of images nor an .npz file; give one of these or a name.")
+        raise RicnetError(
+            f"{path} is neither a folder of images, nor an .npz file, nor a .csv or .tsv table; give one of these."
+        )
     if isinstance(spec, Path) or "/" in spec or os.sep in spec:
         raise RicnetError(
-            f"{path} does not exist; give a folder of images, an .npz file, or one of {', '.join(SOURCES)}."
+            f"{path} does not exist; give a folder of images, an .npz file, a table, or one of {', '.join(SOURCES)}."
         )
     return _read_named(spec, data_folder(data_dir), resolution)  # says which names there are
 

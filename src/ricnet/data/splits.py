@@ -9,11 +9,14 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from ricnet.data.dataset import Augmentation, Dataset, Split
+from ricnet.data.words import listed
 from ricnet.errors import RicnetError
 
 SEED = 0
 """Of every split the package makes, so that all runs on a data set share their test and validation rows."""
 TEST_FRACTION = 0.25
+UNEVEN = 3
+"""How many times the smallest class the largest one may be before the user is told."""
 
 
 def split_off(
@@ -56,9 +59,17 @@ def require_rows(labels: Int64[Tensor, "n"], class_names: Sequence[str], needed:
         )
 
 
-def listed(items: Sequence[str], most: int = 5) -> str:
-    rest = f" and {len(items) - most} more" if len(items) > most else ""
-    return ", ".join(items[:most]) + rest
+def uneven_note(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> tuple[str, ...]:
+    """One sentence where classes differ so much in size that accuracy alone misleads."""
+    counts = torch.bincount(labels, minlength=len(class_names))
+    most, least = int(counts.argmax()), int(counts.argmin())
+    if counts[most] < UNEVEN * counts[least]:
+        return ()
+    return (
+        f"Classes are uneven: {counts[most]:,} examples of {class_names[most]!r} but {counts[least]:,} of "
+        f"{class_names[least]!r}; always answering {class_names[most]!r} would be right for "
+        f"{counts[most] / counts.sum():.0%}, so do not go by accuracy alone.",
+    )
 
 
 @dataclass(frozen=True)
@@ -77,4 +88,5 @@ class Parts:
         require_rows(self.train.labels, self.class_names, 1 + missing, name)
         train, test = (self.train, self.test) if self.test is not None else cut(self.train, TEST_FRACTION)
         train, val = (train, self.val) if self.val is not None else cut(train, val_fraction)
-        return Dataset(name, train, val, test, self.class_names, self.augmentation, self.notes)
+        notes = (*self.notes, *uneven_note(self.train.labels, self.class_names))
+        return Dataset(name, train, val, test, self.class_names, self.augmentation, notes)

@@ -1,6 +1,13 @@
-"""One file per system; `METHODS` finds them by name."""
+"""One file per system; `METHODS` finds them by name. To add one from outside the package:
 
-from typing import Any
+@register_method
+@dataclass(frozen=True)
+class Mine(Supervised):
+    name: ClassVar[str] = "mine"
+    ...
+"""
+
+from typing import Any, TypeVar
 
 from ricnet.methods.act import ACT
 from ricnet.methods.anytime import Anytime
@@ -11,4 +18,13 @@ from ricnet.methods.supervised import Supervised
 
 METHODS: dict[str, type[Method[Any]]] = {method.name: method for method in (RIC, Supervised, Anytime, ACT, PonderNet)}
 
-__all__ = ["ACT", "METHODS", "RIC", "Anytime", "Method", "PonderNet", "Supervised"]
+Kind = TypeVar("Kind", bound=type[Method[Any]])
+
+
+def register_method(method: Kind) -> Kind:
+    """Make a method of your own available under its name, to `train`, `load` and the command line; a decorator."""
+    METHODS[method.name] = method
+    return method
+
+
+__all__ = ["ACT", "METHODS", "RIC", "Anytime", "Method", "PonderNet", "Supervised", "register_method"]

@@ -16,7 +16,7 @@ from ricnet.core import halting
 from ricnet.core.trajectory import Trajectory
 from ricnet.errors import require, require_finite
 from ricnet.methods.iterative import Iterative, Pool, Step, Steps, first_stop
-from ricnet.methods.method import Metrics, accuracy
+from ricnet.methods.method import Metrics, accuracy, weighted_mean
 from ricnet.methods.unroll import norms, step_towards, unroll
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
@@ -31,7 +31,7 @@ class ACT(Iterative):
     ponder_cost: float = 0.223
     """τ: price of a step; the paper's −ln γ for γ = 0.8. Raise it for fewer steps."""
     epsilon: float = 0.01
-    """ε: it stops once the halting units add up to 1 − ε, so that one step can be enough."""
+    """ε: it stops once the halting units add up to 1 − ε, so that one step can be enough. Raise it to stop earlier."""
     halting_bias: float = 1.0
     """Bias the halting unit starts with. Raise it to begin with fewer steps."""
 
@@ -53,12 +53,15 @@ class ACT(Iterative):
         snapshot: RecurrentClassifier,
         inputs: Num[Tensor, "batch ..."],
         labels: Int64[Tensor, "batch"],
+        weights: Float[Tensor, "batch"] | None = None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
         """Cross-entropy of the averaged logits + τ·(N + R)."""
         heads = unroll(model, inputs, self.horizon)
         ponder = halting.act(heads.value.sigmoid(), self.epsilon)
         answer = torch.einsum("tb,tbk->bk", ponder.weights, heads.logits)
-        loss = F.cross_entropy(answer, labels) + self.ponder_cost * (ponder.steps + ponder.remainder).mean()
+        surprise = F.cross_entropy(answer, labels, reduction="mean" if weights is None else "none")
+        loss = weighted_mean(surprise, weights)
+        loss = loss + self.ponder_cost * weighted_mean(ponder.steps + ponder.remainder, weights)
         return loss, {
             "accuracy": accuracy(answer, labels),
             **norms(model, answer),

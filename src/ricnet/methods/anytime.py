@@ -16,7 +16,7 @@ from ricnet.core import mdp
 from ricnet.core.trajectory import Trajectory
 from ricnet.errors import require, require_finite
 from ricnet.methods.iterative import Iterative, Pool, Step, Steps, first_stop
-from ricnet.methods.method import Metrics, accuracy
+from ricnet.methods.method import Metrics, accuracy, weighted_mean
 from ricnet.methods.unroll import norms, step_towards, unroll
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
@@ -31,7 +31,8 @@ class Anytime(Iterative):
     gamma: float = 0.8
     """γ in the weight (1 − γ)γ^{t−1} of step t. Lower it and early beliefs matter more."""
     confidence_threshold: float | None = None
-    """Stop at the first belief at least this sure. It learns no halting of its own: None runs all steps."""
+    """Stop at the first belief at least this sure. It learns no halting of its own: None runs all steps. Raise it to
+    think longer."""
 
     def __post_init__(self) -> None:
         require_finite(self)
@@ -52,12 +53,13 @@ class Anytime(Iterative):
         snapshot: RecurrentClassifier,
         inputs: Num[Tensor, "batch ..."],
         labels: Int64[Tensor, "batch"],
+        weights: Float[Tensor, "batch"] | None = None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
         """−Σ_t (1 − γ)γ^{t−1} log μ_{t,y}, Eq. 2 cut off at T: the weights sum to 1 − γ^T and are left so."""
         logits = unroll(model, inputs, self.horizon).logits
         scores = mdp.log_scores(logits.log_softmax(-1), labels)
-        weights = mdp.geometric_weights(self.horizon, self.gamma, inputs.device).to(scores.dtype)
-        loss = -torch.einsum("t,tb->b", weights, scores).mean()
+        step_weights = mdp.geometric_weights(self.horizon, self.gamma, inputs.device).to(scores.dtype)
+        loss = -weighted_mean(torch.einsum("t,tb->b", step_weights, scores), weights)
         return loss, {"accuracy": accuracy(logits[-1], labels), **norms(model, logits[-1])}
 
     def memory(self, zeros: Float[Tensor, "batch"]) -> tuple[Float[Tensor, "batch"], ...]:

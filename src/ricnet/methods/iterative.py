@@ -15,7 +15,7 @@ from torch import Tensor
 from ricnet.core.trajectory import Trajectory
 from ricnet.methods.encoding import encode
 from ricnet.methods.method import Method, TimeLeft
-from ricnet.nets.refiner import RecurrentClassifier
+from ricnet.nets.refiner import HeadWeights, RecurrentClassifier
 
 
 class Pool(NamedTuple):
@@ -26,10 +26,12 @@ class Pool(NamedTuple):
     belief: Float[Tensor, "pool classes"]
     memory: tuple[Float[Tensor, "pool"], ...] = ()
     """What the halting rule remembers from step to step."""
+    heads: HeadWeights | None = None
+    """Of the network, joined once for all steps; else each step joins them for itself."""
 
     def take(self, rows: Int64[Tensor, "rows"]) -> "Pool":
         context, thought, belief = (tensor.index_select(0, rows) for tensor in self[:3])
-        return Pool(context, thought, belief, tuple(tensor.index_select(0, rows) for tensor in self.memory))
+        return Pool(context, thought, belief, tuple(tensor.index_select(0, rows) for tensor in self.memory), self.heads)
 
 
 class Step(NamedTuple):
@@ -67,6 +69,11 @@ class Iterative(Method[RecurrentClassifier]):
 
     horizon: int
 
+    @property
+    def draws(self) -> bool:
+        """Whether its inference draws at random, so that the same input may get another answer."""
+        return False
+
     @abstractmethod
     def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
         """The next step of every example in a pool, with nothing the host would have to wait for."""
@@ -80,8 +87,12 @@ class Iterative(Method[RecurrentClassifier]):
         return ()
 
     def start(self, model: RecurrentClassifier, inputs: Num[Tensor, "batch ..."]) -> Pool:
-        context = encode(model.context, inputs)
-        return Pool(context, *outset(model, context), self.memory(torch.zeros_like(context[:, 0])))
+        return self.gather(model, encode(model.context, inputs))
+
+    def gather(self, model: RecurrentClassifier, context: Float[Tensor, "batch gates"]) -> Pool:
+        """Examples before their first step."""
+        memory = self.memory(torch.zeros_like(context[:, 0]))
+        return Pool(context, *outset(model, context), memory, model.refiner.head_weights())
 
     @torch.no_grad()
     def refine(

@@ -39,11 +39,18 @@ class Method(ABC, Generic[Network]):
 
     @abstractmethod
     def loss(
-        self, model: Network, snapshot: Network, inputs: Num[Tensor, "batch ..."], labels: Int64[Tensor, "batch"]
+        self,
+        model: Network,
+        snapshot: Network,
+        inputs: Num[Tensor, "batch ..."],
+        labels: Int64[Tensor, "batch"],
+        weights: Float[Tensor, "batch"] | None = None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
         """What to minimise on a minibatch, and what to log of it (means, without gradient).
 
-        `snapshot` is an earlier copy of `model` where `snapshot_period` asks for one, else `model` itself.
+        `snapshot` is an earlier copy of `model` where `snapshot_period` asks for one, else `model` itself. `weights`
+        say how much each example counts, 1 on average over all training data; they are given only where examples
+        differ in it.
         """
 
     @abstractmethod
@@ -65,6 +72,15 @@ class Method(ABC, Generic[Network]):
     def snapshot_period(self, updates_per_pass: int) -> int | None:
         """How many updates a snapshot lasts, given how many make a pass through the data; None for no snapshots."""
         return None
+
+
+def weighted_mean(terms: Float[Tensor, "*any"], weights: Float[Tensor, "batch"] | None) -> Float[Tensor, ""]:
+    """The mean of terms whose last axis is the batch, each counted by its example's weight.
+
+    Divided by the number of terms and not by the sum of their weights: that is 1 a term over the whole data, and a
+    minibatch of important examples shall count for more than one of unimportant ones.
+    """
+    return terms.mean() if weights is None else (terms * weights).mean()
 
 
 @torch.no_grad()

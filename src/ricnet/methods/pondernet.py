@@ -14,7 +14,7 @@ from ricnet.core import halting, mdp
 from ricnet.core.trajectory import Trajectory
 from ricnet.errors import require, require_finite
 from ricnet.methods.iterative import Iterative, Pool, Step, Steps, first_stop
-from ricnet.methods.method import Metrics, accuracy
+from ricnet.methods.method import Metrics, accuracy, weighted_mean
 from ricnet.methods.unroll import norms, step_towards, unroll
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
@@ -25,7 +25,8 @@ class PonderNet(Iterative):
     name: ClassVar[str] = "pondernet"
 
     horizon: int = 20
-    """The most steps it may take; the last one takes what probability is left. Training costs in proportion."""
+    """The most steps it may take; the last one takes what probability is left. Raise it if many inputs get there;
+    training costs in proportion."""
     prior: float = 0.2
     """λ_p of the geometric prior, the paper's 1 − γ for γ = 0.8: about 1/λ_p steps. Raise it for fewer steps."""
     beta: float = 0.01
@@ -51,14 +52,15 @@ class PonderNet(Iterative):
         snapshot: RecurrentClassifier,
         inputs: Num[Tensor, "batch ..."],
         labels: Int64[Tensor, "batch"],
+        weights: Float[Tensor, "batch"] | None = None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
         """Σ_n p_n·CE(y, logits_n) + β·KL(p ‖ p_G), each example's own p with its own cross-entropies."""
         heads = unroll(model, inputs, self.horizon)
         log_p = halting.log_halting(heads.value)
         log_prior = halting.log_geometric(self.horizon, self.prior, inputs.device).to(log_p.dtype)
-        kl = halting.kl(log_p, log_prior).mean()
+        kl = weighted_mean(halting.kl(log_p, log_prior), weights)
         surprise = -mdp.log_scores(heads.logits.log_softmax(-1), labels)
-        loss = (log_p.exp() * surprise).sum(0).mean() + self.beta * kl
+        loss = weighted_mean((log_p.exp() * surprise).sum(0), weights) + self.beta * kl
         with torch.no_grad():
             metrics = self._metrics(heads.logits, log_p, labels)
         return loss, metrics | norms(model, heads.logits[-1]) | {"kl": kl.detach()}
@@ -72,6 +74,10 @@ class PonderNet(Iterative):
         halt_step = halting.quantile_step(log_p, self._level(len(labels), log_p.device))
         answer = logits[halt_step - 1, torch.arange(len(labels), device=labels.device)]
         return {"accuracy": accuracy(answer, labels), "mean_steps": halting.expected_step(log_p).mean()}
+
+    @property
+    def draws(self) -> bool:
+        return self.halting == "sample"
 
     def memory(self, zeros: Float[Tensor, "batch"]) -> tuple[Float[Tensor, "batch"], ...]:
         return zeros, zeros + self._level(len(zeros), zeros.device)

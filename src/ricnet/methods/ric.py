@@ -6,7 +6,7 @@ moved towards those that did better than the value expected, by SPO.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -19,7 +19,7 @@ from ricnet.core.simplex import Dirichlet, Readout, SimplexPolicy
 from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.errors import require, require_finite
 from ricnet.methods.iterative import Iterative, Pool, Step, Steps
-from ricnet.methods.method import Metrics, accuracy
+from ricnet.methods.method import Metrics, accuracy, weighted_mean
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, HeadWeights, RecurrentClassifier, Refiner
 
@@ -44,7 +44,8 @@ class RIC(Iterative):
     gae_lambda: float = 0.95
     """λ of the advantage estimate. Lower it to trust the value more (less variance, more bias)."""
     passes_per_snapshot: int = 5
-    """P: passes through the training data with the same snapshot."""
+    """P: passes through the training data with the same snapshot. Lower it to learn faster, raise it to stay near each
+    snapshot for longer."""
     updates_per_snapshot: int | None = None
     """The same counted in updates; takes the place of P. Few updates learn fast, many refine more. With 1 the network
     is its own snapshot, and the encoder runs once an update instead of twice."""
@@ -55,9 +56,11 @@ class RIC(Iterative):
     objective: Literal["spo", "ppo", "expected"] = "spo"
     """Surrogate of the return: spo (the paper), ppo, or expected (no sampling noise: E[log a_y] in closed form)."""
     epsilon: float = 0.2
-    """ε of SPO (or of PPO's clip): how far the probability of an action may move from the snapshot's."""
+    """ε of SPO (or of PPO's clip): how far the probability of an action may move from the snapshot's. Raise it for
+    larger moves, lower it if ratio_deviation grows."""
     value_coef: float = 0.5
-    """c_v: weight of the value's squared error."""
+    """c_v: weight of the value's squared error. Raise it if explained_variance stays low, lower it if accuracy
+    suffers."""
     entropy_coef: float = 0.0
     """Weight of an entropy bonus. Raise it if the policy stops exploring too soon."""
     label_baseline: bool = False
@@ -70,18 +73,21 @@ class RIC(Iterative):
     step_weight: Literal["uniform", "discounted"] = "uniform"
     """Weight of step t in the surrogate: uniform (common practice) or γ^{t−1} (the exact gradient of J)."""
     c_min: float = 1.0
-    """Least concentration c of the Dirichlet policy."""
+    """Least concentration c of the Dirichlet policy. Raise it for less exploration."""
     c_max: float = 10.0
     """Largest concentration c. Raise it for many classes: it caps the mean belief at (c + ε)/(c + Kε)."""
     alpha_floor: float = 0.01
-    """ε in α = μ·c + ε, the least parameter of the Dirichlet."""
+    """ε in α = μ·c + ε, the least parameter of the Dirichlet. Raise it to cap the mean belief lower; lower it and
+    samples come nearer to 0, where log-scores are noisy."""
     head_gain: float = 0.01
     """Size of the policy head's first weights. Near 0 all beliefs are uniform until something has been learned, else
     sampled rewards spend their first epochs on random convictions; with exact ones 1 learns much faster."""
     log_ratio_clamp: float | None = None
-    """Limit on |log ρ|, which keeps one far-off action from overflowing the update; None for no limit."""
+    """Limit on |log ρ|, which keeps one far-off action from overflowing the update; None for no limit. Lower it if
+    updates blow up."""
     reward_floor: float | None = None
-    """Probability below which the true class counts as this in the reward; None for no floor."""
+    """Probability below which the true class counts as this in the reward; None for no floor. Raise it for calmer
+    rewards, lower it so that even the worst beliefs are told apart."""
     halt_threshold: float = 0.0
     """Stop once the value falls below this. Raise it to stop earlier, lower it to think longer."""
     readout: Readout = "mean"
@@ -114,18 +120,12 @@ class RIC(Iterative):
 
     @classmethod
     def fast(cls, rows: int, classes: int) -> "RIC":
-        """The network is its own snapshot, advantages have little noise, and the Dirichlet grows with the classes."""
-        return cls(
-            updates_per_snapshot=1,
-            rollouts=2,
-            label_baseline=True,
-            exact_gain=True,
-            head_gain=1.0,
-            alpha_floor=0.1 / classes,
-            c_max=float(max(10, classes)),
-            log_ratio_clamp=10.0,
-            reward_floor=1e-4,
-        )
+        """The network is its own snapshot. With many rows, rewards in closed form, and a wide Dirichlet, whose mean the same
+        1 % keeps from certainty for any number of classes. With few, sampling is the regularisation that is needed."""
+        steady = cls(updates_per_snapshot=1, rollouts=2, label_baseline=True, log_ratio_clamp=10.0, reward_floor=1e-4)
+        if rows < 5_000:
+            return replace(steady, alpha_floor=0.1 / classes, c_max=float(max(10, classes)))
+        return replace(steady, exact_gain=True, head_gain=1.0, alpha_floor=0.1, c_max=float(10 * max(10, classes)))
 
     def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
         return RecurrentClassifier(backbone, backbone.embedding_size, classes, self.head_gain)
@@ -139,19 +139,28 @@ class RIC(Iterative):
         snapshot: RecurrentClassifier,
         inputs: Num[Tensor, "batch ..."],
         labels: Int64[Tensor, "batch"],
+        weights: Float[Tensor, "batch"] | None = None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
         """Algorithm 1, lines 6 to 8."""
         context = model.context(inputs)
         with torch.no_grad():
             rollout = self.roll_out(snapshot, context if snapshot is model else snapshot.context(inputs))
         heads = self.replay(model, context, rollout.log_actions)
-        loss, metrics = self.judge(heads, rollout, labels)
+        loss, metrics = self.judge(heads, rollout, labels, weights)
         return loss, metrics | {"classifier_norm": model.refiner.policy.weight.detach().norm()}
 
     def judge(
-        self, heads: Heads, rollout: Rollout, labels: Int64[Tensor, "batch"]
+        self,
+        heads: Heads,
+        rollout: Rollout,
+        labels: Int64[Tensor, "batch"],
+        weights: Float[Tensor, "batch"] | None = None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
-        """What the roll-out was worth, and what to make of it: rewards, advantages, surrogate and value loss."""
+        """What the roll-out was worth, and what to make of it: rewards, advantages, surrogate and value loss.
+
+        Rewards and advantages do not know the weights; the scale of the advantages does, as if an example of weight 2
+        stood in the batch twice.
+        """
         classes = heads.logits.shape[-1]
         made = self._floored(mdp.log_scores(rollout.log_actions, labels))
         scores = self._floored(rollout.policy.expected_log_score(labels)) if self.exact_gain else made
@@ -162,9 +171,9 @@ class RIC(Iterative):
             advantages = mdp.against_the_others(outcomes)
         share = self._own_share(scores)
         luck = share * (made - scores)  # what a sampled gain would add to the advantage
-        scale = mdp.spread(advantages + luck) if self.normalize_advantages else 1.0
+        scale = mdp.spread(advantages + luck, weights) if self.normalize_advantages else 1.0
         if self.normalize_advantages:
-            advantages = (advantages - advantages.mean()) / scale
+            advantages = (advantages - mdp.middle(advantages, weights)) / scale
 
         policy = self.policy(heads)
         log_ratio = policy.log_ratio(rollout.policy, rollout.log_actions)
@@ -173,8 +182,8 @@ class RIC(Iterative):
         surrogate = self._surrogate(policy, log_ratio.exp(), advantages, labels)
         if self.exact_gain:
             surrogate = surrogate + share * policy.expected_log_score(labels) / scale
-        value_loss = objectives.value_loss(heads.value, targets).mean()
-        loss = self.value_coef * value_loss - surrogate.mean()
+        value_loss = weighted_mean(objectives.value_loss(heads.value, targets), weights)
+        loss = self.value_coef * value_loss - weighted_mean(surrogate, weights)
         with torch.no_grad():
             metrics = self._metrics(heads, policy, log_ratio, targets, labels)
             metrics |= {"return": mdp.normalized_return(made[-1], classes).mean(), "value_loss": value_loss.detach()}
@@ -263,11 +272,15 @@ class RIC(Iterative):
         """c is held in its range by a sigmoid, which unlike a hard clip has a gradient everywhere."""
         return self.c_min + (self.c_max - self.c_min) * heads.concentration.sigmoid()
 
+    @property
+    def draws(self) -> bool:
+        return self.feedback == "sample"
+
     def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
         """One step without exploring. The value is asked of the thought, before the belief that it leads to: who stops
         here answers with the belief of the step before. The first step is always made."""
         thought = model.refiner.think(pool.context, pool.thought, pool.belief)
-        heads = model.refiner.heads(thought)
+        heads = model.refiner.heads(thought, pool.heads)
         policy = self.policy(heads)
         mean = policy.log_mean()
         belief = (mean if self.feedback == "mean" else policy.sample()).exp()

@@ -13,7 +13,7 @@ from ricnet.core import losses
 from ricnet.core.trajectory import Trajectory
 from ricnet.errors import require, require_finite
 from ricnet.methods.encoding import encode
-from ricnet.methods.method import Method, Metrics, TimeLeft, accuracy
+from ricnet.methods.method import Method, Metrics, TimeLeft, accuracy, weighted_mean
 from ricnet.nets.backbone import Backbone
 
 
@@ -28,7 +28,7 @@ class Supervised(Method[nn.Sequential]):
     """Share of the target spread over all classes. Raise it for less sure beliefs."""
     uniform_mix: float = 0.0
     """m: the belief is (1 − m)·softmax + m/K, in training too; a cap on confidence and nothing else of RIC's.
-    0.0099 caps as RIC does with 10 classes."""
+    Raise it for a lower cap; 0.0099 caps as RIC does with 10 classes."""
     logitnorm_temperature: float = 0.04
     """τ of logitnorm, which divides logits by τ‖z‖. Raise it for less sure beliefs."""
     evidence_kl: float = 1.0
@@ -58,17 +58,25 @@ class Supervised(Method[nn.Sequential]):
         snapshot: nn.Sequential,
         inputs: Num[Tensor, "batch ..."],
         labels: Int64[Tensor, "batch"],
+        weights: Float[Tensor, "batch"] | None = None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
         logits = model(inputs)
         if self.objective == "evidential":
-            loss = losses.evidential(losses.evidential_alpha(logits), labels, self.evidence_kl).mean()
+            terms = losses.evidential(losses.evidential_alpha(logits), labels, self.evidence_kl)
         else:
-            loss = F.cross_entropy(self.log_beliefs(logits), labels, label_smoothing=self.label_smoothing)
-        return loss, {
+            terms = self._surprise(logits, labels, "mean" if weights is None else "none")
+        return weighted_mean(terms, weights), {
             "accuracy": accuracy(logits, labels),
             "logit_norm": logits.detach().norm(dim=-1).mean(),
             "classifier_norm": model[-1].get_parameter("weight").detach().norm(),
         }
+
+    def _surprise(
+        self, logits: Float[Tensor, "batch classes"], labels: Int64[Tensor, "batch"], reduction: str
+    ) -> Float[Tensor, "*batch"]:
+        return F.cross_entropy(
+            self.log_beliefs(logits), labels, label_smoothing=self.label_smoothing, reduction=reduction
+        )
 
     def log_beliefs(self, logits: Float[Tensor, "batch classes"]) -> Float[Tensor, "batch classes"]:
         """What it reports; for all but evidential also what the cross-entropy sees."""

@@ -33,7 +33,7 @@ def step_towards(model: RecurrentClassifier, pool: Pool, advance: Advance) -> St
     """One step of the same at inference. An example goes on until a step brings its progress to its level."""
     progress, level = pool.memory
     thought = model.refiner.think(pool.context, pool.thought, pool.belief)
-    heads = model.refiner.heads(thought)
+    heads = model.refiner.heads(thought, pool.heads)
     progress = advance(progress, heads)
     pool = pool._replace(thought=thought, belief=heads.logits.softmax(-1), memory=(progress, level))
     return Step(pool, heads.logits, heads.value, progress < level)

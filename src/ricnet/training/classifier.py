@@ -4,7 +4,9 @@ import copy
 import math
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -13,11 +15,12 @@ from safetensors.torch import load_file
 from torch import nn
 
 from ricnet.core.trajectory import Trajectory
+from ricnet.data import Columns, columns_from_json
 from ricnet.errors import RicnetError, require
 from ricnet.methods import Method
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.encoders import build_encoder
-from ricnet.training.config import Config, from_json
+from ricnet.training.config import Config, fits, from_json
 from ricnet.training.deadline import start_clock
 from ricnet.training.files import read_json
 from ricnet.training.inference import Recordings
@@ -36,6 +39,10 @@ class Classifier:
     """Fitted after training where the run was calibrated; softens or sharpens every belief."""
     recordings: Recordings | None = None
     """See `recorded`."""
+    folder: Path | None = None
+    """Where it was read from, and where what was measured of it stands."""
+    columns: Columns | None = None
+    """How the columns of the table it was trained on become its inputs; None for other data."""
 
     @torch.no_grad()
     def refine(
@@ -61,9 +68,31 @@ class Classifier:
         return path if self.temperature == 1 else path.tempered(self.temperature)
 
     def recorded(self) -> "Classifier":
-        """The same, quicker at answering many batches of a few inputs on a GPU: the first of a size takes longer, for
-        its steps are recorded, the others replay them."""
+        """The same, quicker at answering one batch after the other on a GPU: the first of a size takes longer, for its
+        steps are recorded, and all others replay them. Only whoever asks for it gets it, since recordings hold memory
+        and serve one thread at a time. On a CPU nothing changes."""
         return replace(self, recordings=Recordings())
+
+    @classmethod
+    def from_pretrained(cls, run: str | Path, device: str = "cpu", encoder: nn.Module | None = None) -> "Classifier":
+        """`load` by the name it has elsewhere: from a folder, from the Hub (user/name), or as it comes with ricnet."""
+        return load(run, device, encoder)
+
+    def save_pretrained(self, folder: str | Path, name: str | None = None) -> Path:
+        """Write a folder to share: config.json, model.safetensors and README.md, the model's card, which calls it by
+        `name`. None of the data is in it."""
+        written: Path = _sharing().save_pretrained(self, folder, name)
+        return written
+
+    def push_to_hub(self, repo: str, private: bool = False) -> str:
+        """Put that folder on the Hub as user/name, made if it is not there; returns the address of its page."""
+        address: str = _sharing().push_to_hub(self, repo, private)
+        return address
+
+
+def _sharing() -> ModuleType:
+    """A card needs the report and the Hub is a door: both are rooms above this one, opened only by who shares."""
+    return import_module("ricnet.apps.hub")
 
 
 def build_model(
@@ -85,24 +114,25 @@ def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
 
 
 def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None) -> Classifier:
-    """Read a run folder, or a model that comes with ricnet (pretrained:cifar10).
+    """Read a run folder, a model that comes with ricnet (pretrained:cifar10), or one on the Hub (user/name).
 
     A model that was trained with your own encoder needs that module again.
     """
     folder = locate(run)
     entry = read_config(folder)
     config = from_json(entry.get("config"), str(folder / "config.json"))
-    try:
-        input_shape, class_names = tuple(entry["data"]["input_shape"]), tuple(entry["data"]["class_names"])
-    except (KeyError, TypeError) as error:
-        raise RicnetError(f"{folder / 'config.json'} does not say what the data was; train the model again.") from error
+    input_shape, class_names = _read_kind(entry.get("data"), folder / "config.json")
+    columns = _read_columns(entry["data"], folder / "config.json")
     if config.network.encoder == "custom" and encoder is None:
         raise RicnetError(f"{folder} was trained with your own encoder; pass the module: load(run, encoder=...).")
     model, backbone = build_model(config, input_shape, len(class_names), encoder)
     backbone.autocast = autocast_dtype(config.optimization.precision, torch.device(device))
     _load_weights(model, folder / "model.safetensors")
     temperature = _read_temperature(folder / "calibration.json") if config.calibration == "temperature" else 1.0
-    return Classifier(config, config.method, model.to(device).eval(), input_shape, class_names, temperature)
+    model = model.to(device).eval()
+    return Classifier(
+        config, config.method, model, input_shape, class_names, temperature, folder=folder, columns=columns
+    )
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -112,6 +142,20 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise RicnetError(f"{folder} is not a run folder: it has no config.json; give the folder that ric train wrote.")
     return read_json(path)
+
+
+def _read_kind(data: object, path: Path) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """What goes in and what comes out. It comes from a file, so nothing in it is trusted."""
+    entry: dict[str, Any] = data if isinstance(data, dict) else {}
+    shape, names = entry.get("input_shape", ()), entry.get("class_names", ())
+    lists = isinstance(shape, list) and len(shape) in (1, 3) and isinstance(names, list) and len(names) >= 2
+    if not lists or not all(fits(n, int) and n > 0 for n in shape) or not all(isinstance(name, str) for name in names):
+        raise RicnetError(f"{path} does not say what the data was; restore it or train the model again.")
+    return tuple(shape), tuple(names)
+
+
+def _read_columns(data: dict[str, Any], path: Path) -> Columns | None:
+    return columns_from_json(data["columns"], str(path)) if "columns" in data else None
 
 
 def _read_temperature(path: Path) -> float:
@@ -129,7 +173,7 @@ def _load_weights(model: nn.Module, path: Path) -> None:
     try:
         model.load_state_dict(load_file(path))
     except (SafetensorError, OSError) as error:
-        raise RicnetError(f"{path} is damaged ({error}); resume or repeat the training.") from error
+        raise RicnetError(f"{path} is damaged ({error}); get a whole copy, or repeat its training.") from error
     except RuntimeError as error:
         raise RicnetError(
             f"{path} does not fit the network in config.json beside it; they are of different runs."

@@ -16,7 +16,7 @@ DATA_SETTINGS = ("resolution", "val_fraction", "label_noise")
 @dataclass(frozen=True)
 class Optimization:
     epochs: int = 120
-    """Passes through the training data."""
+    """Passes through the training data. Raise it as long as validation improves to the end."""
     batch_size: int = 512
     """Examples an update. Larger batches use a GPU better, smaller ones make more updates an epoch."""
     optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
@@ -26,22 +26,26 @@ class Optimization:
     weight_decay: float = 0.05
     """Pull of the weights towards zero. Raise it against over-fitting."""
     momentum: float = 0.9
-    """For sgd only."""
+    """For sgd only. Raise it for smoother updates that turn more slowly."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """How the learning rate goes: down to 0 along a cosine, or level (the paper)."""
     lr_end: float = 0.0
-    """What is left of the learning rate at the end of the cosine, as a share of --lr."""
+    """What is left of the learning rate at the end of the cosine, as a share of --lr. Raise it to go on learning to the
+    end, lower it to settle."""
     warmup_epochs: float = 0.0
-    """Epochs over which the learning rate rises from 0."""
+    """Epochs over which the learning rate rises from 0. Raise it if the first epochs diverge."""
     average: float = 0.0
     """Answer with a running average of the weights: the share of it that is kept at each update, such as 0.999; 0 for
-    the weights themselves."""
+    the weights themselves. Raise it for a longer average."""
     clip: float | None = 0.5
-    """Largest norm of the gradient; None for no limit."""
-    select: Literal["accuracy", "nll"] = "accuracy"
-    """What chooses the epoch to keep, on validation data: best accuracy (ties go to the lower NLL), or lowest NLL."""
+    """Largest norm of the gradient; None for no limit. Lower it if single batches throw training off."""
+    select: Literal["accuracy", "nll", "last"] = "accuracy"
+    """What chooses the epoch to keep, on validation data: best accuracy (ties go to the lower NLL), or lowest NLL; last
+    keeps the last one, whatever it is worth."""
+    patience: int | None = None
+    """Stop after this many epochs without a better one; None for all epochs. Raise it if training ends too soon."""
     augment: bool = True
-    """Crop and flip training images as the data set allows."""
+    """Crop and flip training images as the data set allows, and cut out of them as --cutout says."""
     cutout: int = 0
     """Grey out a square of this many pixels at a random place of each training image. Raise it against over-fitting."""
     measure_all: bool = False
@@ -63,6 +67,9 @@ class Optimization:
         require(0 <= self.warmup_epochs <= self.epochs, "warmup_epochs", self.warmup_epochs, "from 0 to --epochs")
         require(0 <= self.lr_end <= 1, "lr_end", self.lr_end, "from 0 to 1")
         require(0 <= self.average < 1, "average", self.average, "from 0 to below 1")
+        patient = self.patience
+        require(patient is None or patient >= 1, "patience", patient, "at least 1, or None")
+        require(patient is None or self.select != "last", "patience", patient, "None with --select last")
         require(self.cutout >= 0, "cutout", self.cutout, "0 or more")
         require(self.clip is None or self.clip > 0, "clip", self.clip, "above 0, or None")
 
@@ -76,11 +83,14 @@ class Config:
     seed: int = 0
     """Fixes initial weights, order of the data, augmentation and exploration. Splits do not depend on it."""
     resolution: int | None = None
-    """Side in pixels that images are resized to; None for the data set's own."""
+    """Side in pixels that images are resized to; None for the data set's own. Raise it for detail, lower it for
+    speed."""
     val_fraction: float = 0.1
-    """Share of the training data kept aside to choose the best epoch."""
+    """Share of the training data kept aside to choose the best epoch. Raise it for a surer choice, lower it to learn
+    from more."""
     label_noise: float = 0.0
-    """Share of training and validation labels that are replaced by a wrong one; the test labels stay clean."""
+    """Share of training and validation labels that are replaced by a wrong one; the test labels stay clean. Raise it to
+    see what wrong labels do."""
     calibration: Literal["none", "temperature"] = "none"
     """What is fitted on validation data after training: nothing, or one temperature for all beliefs."""
     method: Method[Any] = field(default_factory=RIC)

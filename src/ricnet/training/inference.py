@@ -1,32 +1,53 @@
-"""Small batches on a GPU: launching the kernels of a step takes longer than running them, so they are recorded once as
-CUDA graphs and replayed. Answers are those of `Method.refine`, which also does whatever cannot be recorded."""
+"""Inference on a GPU without its host in the way: a step is recorded once as a CUDA graph and then replayed.
+
+A step of a few thousand examples takes less time than telling the GPU what to do in it, and asking after each step who
+is still going takes as long as another. So steps are recorded, a graph for each size of pool on a ladder, and the host
+hears how many are going while the next step is under way: a pool gets smaller a step late, and ends a step late. That
+changes no answer, for nobody reads what is computed of an example after it has stopped. Answers are those of
+`Method.refine`, which also does whatever cannot be recorded.
+"""
 
 import warnings
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Num
+from jaxtyping import Float, Num
 from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory
-from ricnet.methods.iterative import Iterative, Pool, Steps
+from ricnet.methods.encoding import GPU_BATCH, encode
+from ricnet.methods.iterative import Iterative, Pool, Step, Steps
 from ricnet.methods.method import Method, TimeLeft
+from ricnet.methods.supervised import Supervised
 from ricnet.nets.refiner import RecurrentClassifier
+from ricnet.training.recording import Messages, Part, Recorder
 
-SIZES = (1, 8, 32, 128)
-"""Batches are filled up to the next of these; larger ones are refined as a pool that shrinks."""
-WARM_UP = 3
-"""Runs before the recording, in which libraries choose their kernels."""
+LADDER = (1, 8, 32, 128, 256, 512, 768, 1024, 1280, 1536, 2048, 2560, 3072, 4096, 5120, 6144, 8192, 10240, 12288, 16384)
+"""Sizes of pool. A batch is filled up to the next of them; one larger than the last is refined in parts."""
+LAG = 1
+"""How many steps the host is behind: enough for the GPU never to wait for it."""
 
-Replay = Callable[[Num[Tensor, "batch ..."], TimeLeft | None], Trajectory]
+Network = Callable[[Num[Tensor, "batch ..."]], Float[Tensor, "batch size"]]
+
+
+def rung(examples: int) -> int:
+    """The smallest size on the ladder with room for so many."""
+    return LADDER[bisect_left(LADDER, examples)]
 
 
 class Recordings:
-    """All that has been recorded for a network so far, a recording for each size of batch and way of refining it."""
+    """All that has been recorded so far, for one caller at a time.
+
+    Weights may change, but not move: whoever moves them, to another type or device, has everything recorded again.
+    """
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[object, ...], Replay | None] = {}
+        self._networks: dict[object, RecordedNetwork] = {}
+        self._pools: dict[object, RecordedPool] = {}
+        self._refused: set[object] = set()
 
     @torch.no_grad()
     def refine(
@@ -38,110 +59,217 @@ class Recordings:
         halt: bool = False,
         time_left: TimeLeft | None = None,
     ) -> Trajectory:
-        """As `Method.refine`; slow when it meets a size for the first time."""
-        size = next((size for size in SIZES if 0 < len(inputs) <= size), None)
-        replay = None
-        if inputs.is_cuda and size is not None and (halt or time_left is None):
-            where = next(model.parameters()).data_ptr()  # weights may change, but a graph knows them by their place
-            key = (method, max_steps, halt, size, where)
-            if key not in self._kept:
-                self._kept[key] = _record(method, model, _filled(inputs, size), max_steps, halt)
-            replay = self._kept[key]
-        if replay is None:
+        """As `Method.refine`; slow when it meets a size of batch for the first time."""
+        weights = (model, next(model.parameters()).data_ptr())
+        parts = inputs.split(LADDER[-1])
+        clocked = time_left is not None and len(parts) > 1  # it would stop the parts at different steps
+        if clocked or weights in self._refused or not (on_gpu(inputs) and recordable(method, model)):
             return method.refine(model, inputs, max_steps, halt, time_left)
-        with torch.cuda.device(inputs.device):
-            return replay(inputs, time_left)
+        try:
+            with torch.cuda.device_of(inputs):
+                return _join([self._refine(weights, method, model, part, max_steps, halt, time_left) for part in parts])
+        except RuntimeError as error:
+            warnings.warn(f"predictions cannot be recorded as CUDA graphs ({error}); they are slower.", stacklevel=2)
+            self._refused.add(weights)
+            self._networks.clear()  # they may hold the memory that was missing
+            self._pools.clear()
+        return method.refine(model, inputs, max_steps, halt, time_left)
+
+    def _refine(
+        self,
+        weights: object,
+        method: Method[Any],
+        model: nn.Module,
+        inputs: Num[Tensor, "batch ..."],
+        max_steps: int | None,
+        halt: bool,
+        time_left: TimeLeft | None,
+    ) -> Trajectory:
+        if isinstance(method, Iterative) and isinstance(model, RecurrentClassifier):
+            context = self._encode(weights, model.context, inputs)
+            steps = max_steps or method.horizon
+            return self._pool(weights, method, model, context, steps).refine(context, steps, halt, time_left)
+        log_beliefs = self._encode((weights, method), lambda batch: method.refine(model, batch).log_beliefs[0], inputs)
+        return Trajectory(log_beliefs.unsqueeze(0), torch.ones_like(log_beliefs[:, 0], dtype=torch.int64))
+
+    def _encode(self, key: object, network: Network, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "batch size"]:
+        key = (key, inputs.dtype, inputs.shape[1:])
+        if key not in self._networks:
+            self._networks[key] = RecordedNetwork(network, inputs)
+        return encode(self._networks[key], inputs)
+
+    def _pool(
+        self,
+        weights: object,
+        method: Iterative,
+        model: RecurrentClassifier,
+        context: Float[Tensor, "batch gates"],
+        steps: int,
+    ) -> "RecordedPool":
+        """One with room for the batch; if it has to grow, everything is recorded again."""
+        pool, size = self._pools.get((weights, method)), rung(len(context))
+        if pool is None or size > pool.size or steps > pool.steps:
+            if pool is not None:
+                size, steps = max(size, pool.size), max(steps, pool.steps)
+            self._pools[weights, method] = pool = RecordedPool(method, model, context, size, steps)
+        return pool
 
 
-def _record(
-    method: Method[Any], model: nn.Module, inputs: Num[Tensor, "batch ..."], max_steps: int | None, halt: bool
-) -> Replay | None:
-    """None, with a warning, where something in the network cannot be recorded."""
-    try:
-        with torch.cuda.device(inputs.device):
-            if halt and isinstance(method, Iterative) and isinstance(model, RecurrentClassifier):
-                steps = max_steps or method.horizon
-                if steps > 1:
-                    return RecordedSteps(method, model, inputs, steps)
-            return RecordedWhole(method, model, inputs, max_steps)
-    except RuntimeError as error:
-        warnings.warn(f"predictions cannot be recorded as CUDA graphs ({error}); they are slower.", stacklevel=3)
-        return None
+def on_gpu(inputs: Num[Tensor, "batch ..."]) -> bool:
+    return inputs.is_cuda and len(inputs) > 0
 
 
-class RecordedWhole:
-    """Encoding and all steps as one graph."""
-
-    def __init__(
-        self, method: Method[Any], model: nn.Module, inputs: Num[Tensor, "batch ..."], max_steps: int | None
-    ) -> None:
-        self.inputs = inputs.clone()
-
-        def refine() -> None:
-            self.path = method.refine(model, self.inputs, max_steps)
-
-        (self.graph,) = _graphs(refine)
-
-    def __call__(self, inputs: Num[Tensor, "batch ..."], time_left: TimeLeft | None) -> Trajectory:
-        self.inputs.copy_(_filled(inputs, len(self.inputs)))
-        self.graph.replay()
-        return _copy(self.path, len(inputs))
+def recordable(method: Method[Any], model: nn.Module) -> bool:
+    """What draws at random is left to `Method.refine`: its draws are to be those of the seed."""
+    if isinstance(method, Iterative):
+        return isinstance(model, RecurrentClassifier) and not method.draws
+    return isinstance(method, Supervised)
 
 
-class RecordedSteps:
-    """Encoding with the first step as one graph, any later step as another, replayed until all examples have halted.
+class RecordedNetwork:
+    """A network that treats every input by itself, for at most as many as `encode` gives it at once."""
 
-    Everything stays in place between replays, so nobody leaves the batch before its end.
+    def __init__(self, network: Network, inputs: Num[Tensor, "batch ..."]) -> None:
+        self.network = network
+        self.inputs = inputs.new_zeros(GPU_BATCH, *inputs.shape[1:])
+        self.outputs: dict[int, Tensor] = {}
+        self.replays: dict[int, Part] = {}
+        self.record = Recorder(inputs.device)
+
+    def __call__(self, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "batch size"]:
+        size = rung(len(inputs))
+        if size not in self.replays:
+            self.replays[size] = self.record(partial(self._run, size))
+        self.inputs[: len(inputs)].copy_(inputs)
+        self.replays[size]()
+        return self.outputs[size][: len(inputs)].clone()
+
+    def _run(self, size: int) -> None:
+        self.outputs[size] = self.network(self.inputs[:size])
+
+
+class RecordedPool:
+    """The steps of a pool that stays in place, of any size on the ladder up to a largest one.
+
+    A pool of a smaller size is the beginning of the same tensors. Those that are going come first; the rest of a pool
+    are examples that have stopped, and what a larger batch before has left. They are computed like the others, and
+    nobody looks at it.
     """
 
     def __init__(
-        self, method: Iterative, model: RecurrentClassifier, inputs: Num[Tensor, "batch ..."], steps: int
+        self,
+        method: Iterative,
+        model: RecurrentClassifier,
+        context: Float[Tensor, "batch gates"],
+        size: int,
+        steps: int,
     ) -> None:
-        self.method, self.model, self.inputs = method, model, inputs.clone()
-        self.pool = method.start(model, self.inputs)
+        self.method, self.model, self.size, self.steps = method, model, size, steps
+        self.pool = method.gather(model, context.new_zeros(size, context.shape[1]))
         self.made = Steps.blank(steps, self.pool)
-        self.time = torch.zeros(1, dtype=torch.int64, device=inputs.device)
-        self.running = torch.ones(len(inputs), dtype=torch.bool, device=inputs.device)
-        self.any_running = self.running.any()
-        self.first, self.next, self.last = _graphs(self._begin, self._go_on, self._finish)
+        self.rows = torch.arange(size, device=context.device)
+        self.places = self.rows.clone()
+        """Where in `made`, all its steps in one line, the next step of each example goes."""
+        self.going = torch.zeros_like(self.rows, dtype=torch.bool)
+        """Who has not stopped at any step so far."""
+        self.batch, self.left = torch.zeros_like(self.rows[0]), torch.zeros_like(self.rows[0])
+        """How many there were, and how many are going."""
+        self.messages = Messages(steps, context.device)
+        self.record = Recorder(context.device)
+        self.replays: dict[tuple[object, ...], Part] = {}
+        self.paths: dict[tuple[int, int, bool], Trajectory] = {}
 
-    def _begin(self) -> None:
-        self.time.zero_()
-        self.running.fill_(True)
-        self._step(self.method.start(self.model, self.inputs), first=True)
+    def refine(
+        self, context: Float[Tensor, "batch gates"], steps: int, halt: bool, time_left: TimeLeft | None = None
+    ) -> Trajectory:
+        size = rung(len(context))
+        self._prepare(size, steps, halt)
+        self.pool.context[: len(context)].copy_(context)
+        self.batch.fill_(len(context))
+        self.replays["first", size]()
+        made = self._go_on(size, steps, halt, time_left)
+        if made == steps:
+            self.replays["conclude", size, steps, halt]()
+        else:
+            self._conclude(size, made, halt)
+        return _copy(self.paths[size, made, halt], len(context))
 
-    def _go_on(self) -> None:
-        self._step(self.pool, first=False)
-
-    def _finish(self) -> None:
-        self.path = self.method.trajectory(self.made).frozen()
-
-    def _step(self, pool: Pool, first: bool) -> None:
-        step = self.method.step(self.model, pool, first)
-        for place, tensor in zip((*self.pool[:3], *self.pool.memory), (*step.pool[:3], *step.pool.memory), strict=True):
-            place.copy_(tensor)
-        for place, tensor in zip(self.made, step[1:], strict=True):
-            place.index_copy_(0, self.time, tensor.unsqueeze(0))
-        self.time.add_(1)
-        self.running.logical_and_(step.going)
-        self.any_running.copy_(self.running.any())
-
-    def __call__(self, inputs: Num[Tensor, "batch ..."], time_left: TimeLeft | None) -> Trajectory:
-        self.inputs.copy_(_filled(inputs, len(self.inputs)))
-        self.first.replay()
-        for time in range(1, self.made.value.shape[0]):
-            if not self.any_running.item():
-                break
+    def _go_on(self, size: int, steps: int, halt: bool, time_left: TimeLeft | None) -> int:
+        """How many steps are made, counting those that need not be made. A clock stops the GPU before each step, so
+        that with one there is nothing to gain by being late."""
+        lag = LAG if time_left is None else 0
+        for time in range(1, steps):
+            if halt:
+                self.messages.send(time - 1, self.left)
+                going = self.messages.read(time - 1 - lag) if time > lag else size
+                if going == 0:
+                    break
+                if rung(going) < size:
+                    size = rung(going)
+                    self.replays["shrink", size]()
             if time_left is not None and not time_left():
-                return _copy(self.method.trajectory(self.made.until(time)).frozen(), len(inputs))
-            self.next.replay()
-        self.last.replay()
-        return _copy(self.path, len(inputs))
+                return time
+            self.replays["next", size]()
+        return steps
+
+    def _prepare(self, size: int, steps: int, halt: bool) -> None:
+        """All that such a batch may need, before anything of it is in place: what is being recorded is also run."""
+        parts: dict[tuple[object, ...], Part] = {
+            ("first", size): partial(self._first, size),
+            ("next", size): partial(self._next, size),
+            ("conclude", size, steps, halt): partial(self._conclude, size, steps, halt),
+        }
+        for smaller in reversed(LADDER[: bisect_left(LADDER, size)] if halt else ()):  # the largest need most memory
+            parts["next", smaller] = partial(self._next, smaller)
+            parts["shrink", smaller] = partial(self._shrink, smaller)
+        for key, part in parts.items():
+            if key not in self.replays:
+                self.replays[key] = self.record(part, before=self._rewind)
+
+    def _rewind(self) -> None:
+        self.places.copy_(self.rows)
+
+    def _first(self, size: int) -> None:
+        self._rewind()
+        torch.lt(self.rows, self.batch, out=self.going)
+        start = self.method.gather(self.model, self.pool.context[:size])
+        self._write(size, self.method.step(self.model, start, first=True))
+        for kept, joined in zip(self.pool.heads or (), start.heads or (), strict=True):
+            kept.copy_(joined)
+
+    def _next(self, size: int) -> None:
+        self._write(size, self.method.step(self.model, self._smaller(size), first=False))
+
+    def _write(self, size: int, step: Step) -> None:
+        for kept, tensor in zip(_state(self._smaller(size)), _state(step.pool), strict=True):
+            kept.copy_(tensor)
+        places = self.places[:size]
+        for made, tensor in zip(self.made, step[1:], strict=True):
+            made.view(-1, *made.shape[2:]).index_copy_(0, places, tensor)
+        places.add_(self.size)
+        self.going[:size].logical_and_(step.going)
+        torch.sum(self.going[:size], 0, out=self.left)
+
+    def _shrink(self, size: int) -> None:
+        """Those that are going move to the front, the first of the others fill up; the order is else as before, so that
+        nobody comes back who has left the pool."""
+        rows = self.going.byte().argsort(descending=True, stable=True)[:size]
+        for tensor in (self.pool.context, *_state(self.pool), self.places, self.going):
+            tensor[:size].copy_(tensor.index_select(0, rows))
+        self.going[size:].zero_()
+
+    def _conclude(self, size: int, steps: int, halt: bool) -> None:
+        path = self.method.trajectory(Steps(*(tensor[:steps, :size] for tensor in self.made)))
+        self.paths[size, steps, halt] = path.frozen() if halt else path
+
+    def _smaller(self, size: int) -> Pool:
+        context, thought, belief = (tensor[:size] for tensor in self.pool[:3])
+        return Pool(context, thought, belief, tuple(tensor[:size] for tensor in self.pool.memory), self.pool.heads)
 
 
-def _filled(inputs: Num[Tensor, "batch ..."], size: int) -> Num[Tensor, "size ..."]:
-    """Up to its size with copies of the last input, which halt when it does."""
-    return torch.cat([inputs, inputs[-1:].expand(size - len(inputs), *inputs.shape[1:])])
+def _state(pool: Pool) -> tuple[Float[Tensor, "pool ..."], ...]:
+    """What a step changes."""
+    return pool.thought, pool.belief, *pool.memory
 
 
 def _copy(path: Trajectory, batch: int) -> Trajectory:
@@ -150,17 +278,11 @@ def _copy(path: Trajectory, batch: int) -> Trajectory:
     return Trajectory(path.log_beliefs[:, :batch].clone(), path.halt_step[:batch].clone(), *optional)
 
 
-def _graphs(*parts: Callable[[], None]) -> list[torch.cuda.CUDAGraph]:
-    """Each part as a graph, after a few runs of all in their order."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(WARM_UP):
-            for part in parts:
-                part()
-    torch.cuda.current_stream().wait_stream(stream)
-    graphs = [torch.cuda.CUDAGraph() for _ in parts]
-    for graph, part in zip(graphs, parts, strict=True):
-        with torch.cuda.graph(graph):
-            part()
-    return graphs
+def _join(paths: Sequence[Trajectory]) -> Trajectory:
+    """Those of parts of a batch."""
+    if len(paths) == 1:
+        return paths[0]
+    columns = zip(*((path.values, path.halt_probability) for path in paths), strict=True)
+    optional = (None if column[0] is None else torch.cat(column, 1) for column in columns)
+    log_beliefs, halt_step = torch.cat([path.log_beliefs for path in paths], 1), [path.halt_step for path in paths]
+    return Trajectory(log_beliefs, torch.cat(halt_step), *optional)

@@ -134,20 +134,23 @@ def void(_: object) -> None:
 
 def describe_data(dataset: Dataset) -> dict[str, Any]:
     rows = {"train": len(dataset.train), "val": len(dataset.val), "test": len(dataset.test)}
-    return {
+    described: dict[str, Any] = {
         "input_shape": list(dataset.input_shape),
         "class_names": list(dataset.class_names),
         "rows": rows,
         "fingerprint": fingerprint(dataset),
     }
+    return described if dataset.columns is None else described | {"columns": dataset.columns.to_json()}
 
 
 def fingerprint(dataset: Dataset, sample: int = 1000) -> str:
-    """Tells data of the same size apart: a hash of all labels and of some inputs of each split, evenly spread."""
+    """Tells data of the same size apart: a hash of all labels and weights, and of some inputs of each split, evenly spread."""
     digest = hashlib.sha256()
     for split in (dataset.train, dataset.val, dataset.test):
         digest.update(split.labels.cpu().numpy().tobytes())
         digest.update(split.inputs[:: max(1, len(split) // sample)].cpu().contiguous().numpy().tobytes())
+        if split.weights is not None:
+            digest.update(split.weights.cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 

@@ -19,9 +19,10 @@ from jaxtyping import Int64, Num
 from rich.console import Console
 from torch import Tensor, nn
 
+from ricnet.core.mdp import log_scores
 from ricnet.data import Augmentation, Dataset, Split, augment, epoch_order
 from ricnet.errors import RicnetError
-from ricnet.evaluation.evaluate import observe, summarize
+from ricnet.evaluation.evaluate import Outcome, observe, summarize
 from ricnet.nets.backbone import Backbone
 from ricnet.training.classifier import autocast_dtype, build_model
 from ricnet.training.compilation import compile_encoder, compile_method
@@ -45,13 +46,14 @@ class Trainer:
         self,
         config: Config,
         dataset: Dataset,
-        folder: RunFolder,
+        folder: RunFolder | None,
         device: torch.device,
         encoder: nn.Module | None = None,
         checkpoint_seconds: float = 60.0,
         console: Console | None = None,
         watch: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
+        """Without a folder nothing is written, and `train` is all there is to call."""
         torch.manual_seed(config.seed)
         self.config, self.dataset, self.folder, self.device = config, dataset, folder, device
         self.checkpoint_seconds, self.console, self.watch = checkpoint_seconds, console, watch
@@ -64,6 +66,8 @@ class Trainer:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             torch.backends.cudnn.benchmark = True
         self.inputs, self.labels = dataset.train.inputs.to(device), dataset.train.labels.to(device)
+        weights = dataset.train.weights
+        self.weights = None if weights is None else (weights / weights.mean()).to(device)
         self.augmentation = self._augmentation()
 
         self.batch_size = min(self.settings.batch_size, len(dataset.train))
@@ -92,11 +96,16 @@ class Trainer:
 
     def run(self) -> dict[str, Any]:
         """Train to the end, choose the best epoch, evaluate it; returns what evaluation.json holds."""
+        self.train()
+        return self._conclude()
+
+    def train(self) -> None:
+        """Train to the end, and go back to the weights of the best epoch."""
         saved = clock = time.monotonic()
         total = self.total_updates * self.batch_size
         title = f"{self.method.name} on {Path(self.dataset.name).name}"
         with StopRequest() as stop, ProgressBar(title, total, self.update * self.batch_size, self.console) as progress:
-            while self.update < self.total_updates:
+            while not self.over:
                 self._step()
                 epoch_ends = self.update % self.updates_per_epoch == 0
                 if epoch_ends and self.device.type == "cuda":
@@ -112,12 +121,25 @@ class Trainer:
                 if stop.asked or time.monotonic() - saved >= self.checkpoint_seconds:
                     self.checkpoint()
                     saved = time.monotonic()
-                if stop.asked and self.update < self.total_updates:
-                    raise Interrupted(
-                        f"stopped after {self.update} of {self.total_updates} updates; nothing is lost. "
-                        f"Go on with: ric train --out {shlex.quote(str(self.folder.path))} --resume"
-                    )
-        return self._conclude()
+                if stop.asked and not self.over:
+                    self._interrupt()
+        self.model.load_state_dict(self.best["weights"])
+
+    @property
+    def over(self) -> bool:
+        """All epochs are made, or as many as patience allows without a better one."""
+        if self.update == self.total_updates:
+            return True
+        patience, epoch = self.settings.patience, self.update // self.updates_per_epoch
+        return patience is not None and bool(self.best) and epoch - self.best["epoch"] >= patience
+
+    def _interrupt(self) -> None:
+        if self.folder is None:
+            raise KeyboardInterrupt
+        raise Interrupted(
+            f"stopped after {self.update} of {self.total_updates} updates; nothing is lost. "
+            f"Go on with: ric train --out {shlex.quote(str(self.folder.path))} --resume"
+        )
 
     def _step(self) -> None:
         if self.period and self.update % self.period == 0:
@@ -179,9 +201,11 @@ class Trainer:
             self.ordered_epoch = epoch
         return self.order[position * self.batch_size : (position + 1) * self.batch_size]
 
-    def _batch(self, rows: Int64[Tensor, "batch"]) -> tuple[Num[Tensor, "batch ..."], Int64[Tensor, "batch"]]:
+    def _batch(self, rows: Int64[Tensor, "batch"]) -> tuple[Num[Tensor, "batch ..."], ...]:
+        """Inputs and labels, and weights where there are any."""
         inputs = self.inputs[rows]
-        return (augment(inputs, self.augmentation) if self.dataset.is_image else inputs), self.labels[rows]
+        inputs = augment(inputs, self.augmentation) if self.dataset.is_image else inputs
+        return (inputs, self.labels[rows]) if self.weights is None else (inputs, self.labels[rows], self.weights[rows])
 
     def _compiles(self) -> bool:
         if self.settings.compile != "auto":
@@ -189,8 +213,8 @@ class Trainer:
         return self.device.type == "cuda" and self.total_updates >= WORTH_COMPILING
 
     def _augmentation(self) -> Augmentation:
-        allowed = self.dataset.augmentation if self.settings.augment else Augmentation()
-        return replace(allowed, cutout=self.settings.cutout)
+        allowed = self.dataset.augmentation
+        return replace(allowed, cutout=self.settings.cutout) if self.settings.augment else Augmentation()
 
     def _rate(self) -> float:
         warmup = round(self.settings.warmup_epochs * self.updates_per_epoch)
@@ -212,7 +236,8 @@ class Trainer:
         """Validate, log, and keep the weights if they are the best so far."""
         means = {name: float(total) / self.updates_per_epoch for name, total in self.sums.items()}
         self._refuse_nonfinite(means)
-        val = self._measure(self.dataset.val)
+        outcome = observe(self.method, self.average, self.dataset.val)
+        val = summarize(outcome)
         epoch = self.update // self.updates_per_epoch
         line = {
             "epoch": epoch,
@@ -226,8 +251,9 @@ class Trainer:
         if self.settings.measure_all:
             line |= {"train_eval": self._measure(self._sample_of_train()), "test": self._measure(self.dataset.test)}
         self._refuse_nonfinite(val)
-        self._select(epoch, val)
-        self.folder.append_metrics(line)
+        self._select(epoch, *self._worth(outcome, val))
+        if self.folder is not None:
+            self.folder.append_metrics(line)
         self._clear_sums()
         self.epoch_seconds = 0.0
         return line
@@ -240,9 +266,18 @@ class Trainer:
         count = min(len(self.dataset.val), len(self.dataset.train))
         return self.dataset.train.take(torch.linspace(0, len(self.dataset.train) - 1, count).long())
 
-    def _select(self, epoch: int, val: dict[str, float]) -> None:
-        nll, accuracy = -val["nll"], val["accuracy"]
-        score = [accuracy, nll] if self.settings.select == "accuracy" else [nll, accuracy]
+    def _worth(self, outcome: Outcome, val: dict[str, float]) -> tuple[float, float]:
+        """Accuracy and NLL on validation data, where its rows differ in weight by that."""
+        weights = self.dataset.val.weights
+        if weights is None:
+            return val["accuracy"], val["nll"]
+        shares = (weights / weights.sum()).cpu().double()
+        correct = outcome.log_beliefs.argmax(-1) == outcome.labels
+        score = log_scores(outcome.log_beliefs.double(), outcome.labels)
+        return float(shares @ correct.double()), -float(shares @ score)
+
+    def _select(self, epoch: int, accuracy: float, nll: float) -> None:
+        score = {"accuracy": [accuracy, -nll], "nll": [-nll, accuracy], "last": [epoch]}[self.settings.select]
         if not self.best or score > self.best["score"]:
             weights = {name: tensor.detach().clone() for name, tensor in self.average.state_dict().items()}
             self.best = {"epoch": epoch, "score": score, "accuracy": accuracy, "weights": weights}
@@ -257,8 +292,8 @@ class Trainer:
 
     def _diverged(self, what: str) -> None:
         """Leave state.pt as it was: the last good state. The best weights so far are kept too."""
-        kept = "no epoch was completed before"
-        if self.best:
+        kept = "nothing is kept" if self.best else "no epoch was completed before"
+        if self.best and self.folder is not None:
             self.folder.write_model(self.best["weights"])
             kept = f"the best weights so far, of epoch {self.best['epoch']}, are in {self.folder.model}"
         raise RicnetError(
@@ -267,7 +302,9 @@ class Trainer:
         )
 
     def checkpoint(self) -> None:
-        """Save the best weights and all it takes to go on."""
+        """Save the best weights and all it takes to go on, if there is a place for it."""
+        if self.folder is None:
+            return
         self._refuse_nonfinite({name: float(total) for name, total in self.sums.items()})
         if self.best:
             self.folder.write_model(self.best["weights"])
@@ -306,11 +343,12 @@ class Trainer:
         torch.set_rng_state(state["rng"])
         if self.device.type == "cuda" and state["cuda_rng"] is not None:
             torch.cuda.set_rng_state(state["cuda_rng"], self.device)
-        self.folder.keep_metrics_until(self.update // self.updates_per_epoch)
+        if self.folder is not None:
+            self.folder.keep_metrics_until(self.update // self.updates_per_epoch)
 
     def _conclude(self) -> dict[str, Any]:
-        """Go back to the selected weights and let them be judged."""
-        self.model.load_state_dict(self.best["weights"])
+        """Let the selected weights be judged."""
+        assert self.folder is not None, "a run that leaves nothing behind has only `train`"
         self.folder.write_model(self.best["weights"])
         course = {"selected_epoch": self.best["epoch"], "seconds": round(self.seconds, 1)}
         evaluation = conclude(self.config, self.model, self.dataset, self.folder, course)

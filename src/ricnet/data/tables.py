@@ -1,0 +1,87 @@
+"""A table as data: a row an example, a column its class."""
+
+import difflib
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from ricnet.data.columns import Columns, fit_columns
+from ricnet.data.dataset import Dataset, Split
+from ricnet.data.delimited import Table, read_table
+from ricnet.data.splits import Parts
+from ricnet.data.words import listed
+from ricnet.errors import RicnetError
+
+SUFFIXES = (".csv", ".tsv")
+_WITH_TARGET = re.compile(r"(.*?\.(?:csv|tsv))#(.+)", re.IGNORECASE | re.DOTALL)
+_WHOLE = re.compile(r"[+-]?\d+")
+
+
+def split_target(spec: str) -> tuple[str, str | None]:
+    """my.csv#label is the table my.csv with the classes in its column `label`."""
+    match = _WITH_TARGET.fullmatch(spec)
+    return (match[1], match[2]) if match else (spec, None)
+
+
+def with_target(spec: str, target: str | None) -> str:
+    """The table and its column of classes as one name, which is all that a run has to keep of them."""
+    if target is None:
+        return spec
+    path = split_target(spec)[0]
+    if not is_table(path):
+        raise RicnetError(f"--target {target} is for tables (.csv, .tsv); {spec} says by itself what its classes are.")
+    return f"{path}#{target}"
+
+
+def is_table(path: str | Path) -> bool:
+    return Path(path).suffix.lower() in SUFFIXES
+
+
+def read_labelled_table(path: Path, target: str | None, val_fraction: float, columns: Columns | None) -> Dataset:
+    """`columns` are those of a model to be tried on this table; else they are learned from its training rows."""
+    table = read_table(path)
+    target = _check_target(table, target or (columns.target if columns else None))
+    labelled = [row for row, cell in enumerate(table.columns[target]) if cell]
+    notes = _unlabelled_note(len(table) - len(labelled), target)
+    table = table.take(labelled)
+    class_names = _classes(table, target)
+    number = {name: i for i, name in enumerate(class_names)}
+    labels = torch.tensor([number[cell] for cell in table.columns[target]])
+    # The rows are divided before anything is learned from them: for now their numbers stand for them.
+    numbered = Parts(Split(torch.arange(len(table)), labels), class_names, notes=notes)
+    dataset = numbered.dataset(f"{path}#{target}", val_fraction)
+    if columns is None:
+        columns, said = fit_columns(table.take(dataset.train.inputs.tolist()), target)
+        dataset = replace(dataset, notes=(*dataset.notes, *said))
+    inputs = columns.encode(table)
+    train, val, test = (
+        replace(part, inputs=inputs[part.inputs]) for part in (dataset.train, dataset.val, dataset.test)
+    )
+    return replace(dataset, train=train, val=val, test=test, columns=columns)
+
+
+def _check_target(table: Table, target: str | None) -> str:
+    names = listed([repr(name) for name in table.columns], 10)
+    if target is None:
+        raise RicnetError(f"{table.name}: which column is the class? Say --target COLUMN; it has {names}.")
+    if target not in table.columns:
+        close = difflib.get_close_matches(target, table.columns, n=1)
+        meant = f" (did you mean {close[0]!r}?)" if close else ""
+        raise RicnetError(f"{table.name} has no column {target!r}{meant}; it has {names}.")
+    return target
+
+
+def _unlabelled_note(count: int, target: str) -> tuple[str, ...]:
+    rows = "1 row has no" if count == 1 else f"{count} rows have no"
+    return (f"{rows} {target!r}; left out.",) if count else ()
+
+
+def _classes(table: Table, target: str) -> tuple[str, ...]:
+    """Whole numbers in their order, anything else by the alphabet."""
+    found = set(table.columns[target])
+    if len(found) < 2:
+        what = f"is {found.pop()!r} in every row" if found else "is empty"
+        raise RicnetError(f"{table.name}: {target!r} {what}; a classifier needs at least two classes.")
+    return tuple(sorted(found, key=int) if all(map(_WHOLE.fullmatch, found)) else sorted(found))

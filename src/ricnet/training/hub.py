@@ -1,0 +1,70 @@
+"""Models on the Hub: `user/name`, or `user/name@revision`, stands wherever a run folder does.
+
+Only files of known names are fetched: JSON, and weights as safetensors. Reading them executes nothing that is in them.
+"""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from ricnet.errors import RicnetError
+from ricnet.version import __version__
+
+FETCHED = ("config.json", "model.safetensors", "calibration.json", "evaluation.json", "metrics.jsonl")
+OURS = "runs"
+"""The folder that `ric train` writes to: what is missing there was never meant to be on the Hub."""
+_ID = re.compile(r"(?P<user>\w[\w.-]*)/(?P<name>\w[\w.-]*)(?:@(?P<revision>[\w./-]+))?")
+
+
+def is_hub_id(run: str | Path) -> bool:
+    """A path is meant where one is there, or where only its last part is missing: more likely a slip than a model."""
+    found = _ID.fullmatch(str(run))
+    if found is None or Path(run).suffix == ".json" or Path(run).exists():
+        return False
+    return found["user"] != OURS and not Path(found["user"]).is_dir()
+
+
+def fetch(run: str) -> Path:
+    """The folder a model of the Hub was put in, in the Hub's own cache. What is there already is not fetched again, and
+    serves when the Hub cannot be reached. A private model needs the token of `hf auth login` or of $HF_TOKEN."""
+    found = _ID.fullmatch(run)
+    assert found is not None
+    hub = require_hub(f"there is no run at {run}; if it is a model on the Hub, looking there")
+    repo, revision = f"{found['user']}/{found['name']}", found["revision"]
+    try:
+        folder = hub.snapshot_download(
+            repo, revision=revision, allow_patterns=list(FETCHED), library_name="ricnet", library_version=__version__
+        )
+    except hub.errors.RevisionNotFoundError as error:
+        raise RicnetError(f"{repo} has no revision {revision} on the Hub; see its history there.") from error
+    except hub.errors.GatedRepoError as error:
+        raise RicnetError(f"{repo} is open only to those its owner lets in; ask for access on its page.") from error
+    except hub.errors.RepositoryNotFoundError as error:
+        raise RicnetError(
+            f"there is no folder {repo} here and no model {repo} on the Hub that you may see; check the name, or give "
+            "a token (hf auth login, or $HF_TOKEN) if it is private."
+        ) from error
+    except (hub.errors.HTTPError, OSError, ValueError) as error:
+        raise RicnetError(f"{repo} could not be fetched from the Hub ({first_line(error)}); try again.") from error
+    if not (Path(folder) / "config.json").is_file():
+        raise RicnetError(f"{repo} is no model of ricnet's: it has no config.json on the Hub.")
+    return Path(folder)
+
+
+def require_hub(purpose: str) -> Any:
+    """The library that talks to the Hub, an extra."""
+    try:
+        import huggingface_hub
+        import huggingface_hub.errors
+    except ImportError:
+        raise RicnetError(f"{purpose} needs huggingface_hub; install it with: pip install 'ricnet[hub]'.") from None
+    library: Any = huggingface_hub
+    if not sys.stderr.isatty():
+        library.utils.disable_progress_bars()
+    return library
+
+
+def first_line(error: Exception) -> str:
+    """Of an explanation that goes on for a paragraph."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__).rstrip(".")

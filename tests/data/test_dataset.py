@@ -1,0 +1,12 @@
+import torch
+
+from ricnet.data import Split
+
+
+def test_rows_are_taken_with_their_weights() -> None:
+    split = Split(torch.arange(4.0)[:, None], torch.tensor([0, 1, 0, 1]), torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    some = split.take(torch.tensor([3, 1]))
+    assert some.inputs.flatten().tolist() == [3, 1]
+    assert some.weights is not None
+    assert some.weights.tolist() == [4, 2]
+    assert Split(split.inputs, split.labels).take(torch.tensor([0])).weights is None

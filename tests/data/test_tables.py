@@ -1,0 +1,87 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from ricnet.data import load, whole_path
+from ricnet.data.tables import split_target, with_target
+from ricnet.errors import RicnetError
+
+
+def write(path: Path, labels: list[str]) -> Path:
+    """The number is the row's own; the text says whether it is even."""
+    rows = [f"{row},{'even' if row % 2 == 0 else 'odd'},{label}" for row, label in enumerate(labels)]
+    path.write_text("\n".join(["number,parity,kind", *rows]))
+    return path
+
+
+def test_a_table_becomes_three_splits(tmp_path: Path) -> None:
+    data = load(write(tmp_path / "my.csv", ["b", "a"] * 20), target="kind")
+    assert (len(data.train), len(data.val), len(data.test)) == (27, 3, 10)
+    assert data.class_names == ("a", "b")
+    assert data.name == f"{tmp_path}/my.csv#kind"
+    assert data.columns is not None
+    assert data.columns.target == "kind"
+    for split in (data.train, data.val, data.test):
+        numbers = (split.inputs[:, 0] * data.columns.inputs[0].std + data.columns.inputs[0].mean).round()  # type: ignore[union-attr]
+        assert torch.equal((numbers % 2 == 0).long(), split.labels)  # row 0 is of class b
+        assert torch.equal(split.inputs[:, 1].long(), split.labels)  # 1 for even
+
+
+def test_nothing_is_learned_from_rows_that_are_held_out(tmp_path: Path) -> None:
+    data = load(write(tmp_path / "my.csv", ["b", "a"] * 20), target="kind")
+    inputs = data.train.inputs[:, 0]
+    assert inputs.mean().item() == pytest.approx(0, abs=1e-5)
+    assert inputs.std(correction=0).item() == pytest.approx(1, abs=1e-5)
+    assert abs(data.test.inputs[:, 0].mean().item()) > 1e-3
+
+
+def test_columns_of_a_model_are_kept_on_another_table(tmp_path: Path) -> None:
+    columns = load(write(tmp_path / "my.csv", ["b", "a"] * 20), target="kind").columns
+    other = load(write(tmp_path / "other.csv", ["b", "a"] * 8), columns=columns)
+    assert other.columns == columns
+    assert other.test.inputs[:, 0].max() < 0  # 15 at most, where the mean was about 20
+
+
+def test_rows_without_a_class_are_left_out(tmp_path: Path) -> None:
+    data = load(write(tmp_path / "my.csv", ["b", "a", "", "a"] * 10), target="kind")
+    assert sum(map(len, (data.train, data.val, data.test))) == 30
+    assert data.notes[0] == "10 rows have no 'kind'; left out."
+
+
+def test_classes_that_are_numbers_come_in_their_order(tmp_path: Path) -> None:
+    assert load(write(tmp_path / "my.csv", ["10", "9", "-1"] * 10), target="kind").class_names == ("-1", "9", "10")
+    assert load(write(tmp_path / "my.csv", ["10", "9", "+-1"] * 10), target="kind").class_names == ("+-1", "10", "9")
+
+
+def test_the_target_is_part_of_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert split_target("a/my.csv#the label") == ("a/my.csv", "the label")
+    assert split_target("my.TSV#a#b") == ("my.TSV", "a#b")
+    assert split_target("photos#2") == ("photos#2", None)
+    assert with_target("my.csv", "label") == with_target("my.csv#other", "label") == "my.csv#label"
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "my.csv", ["b", "a"] * 20)
+    assert whole_path("my.csv#kind") == f"{tmp_path}/my.csv#kind"
+    assert load("my.csv#kind").name == "my.csv#kind"
+    assert len(load("my.csv#number", target="kind").class_names) == 2
+
+
+@pytest.mark.parametrize(
+    ("labels", "target", "message"),
+    [
+        (["a", "b"] * 5, None, "which column is the class.*'number', 'parity', 'kind'"),
+        (["a", "b"] * 5, "Kind", r"no column 'Kind' \(did you mean 'kind'\?\)"),
+        (["a"] * 10, "kind", "'kind' is 'a' in every row"),
+        ([""] * 10, "kind", "'kind' is empty"),
+        (["a", "b"] * 5, "number", "every class needs at least 3 examples"),
+    ],
+)
+def test_what_cannot_work_is_said(tmp_path: Path, labels: list[str], target: str | None, message: str) -> None:
+    with pytest.raises(RicnetError, match=message) as caught:
+        load(write(tmp_path / "my.csv", labels), target=target)
+    assert "my.csv" in str(caught.value)
+
+
+def test_a_target_is_for_tables() -> None:
+    with pytest.raises(RicnetError, match="--target label is for tables"):
+        load("digits", target="label")

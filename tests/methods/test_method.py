@@ -1,0 +1,101 @@
+"""What weights mean, for all methods: a row of weight 2 counts as two rows do."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ricnet.methods import ACT, RIC, Anytime, Method, PonderNet, Supervised
+from ricnet.methods.method import weighted_mean
+from ricnet.methods.ric import Rollout
+from ricnet.nets.backbone import Backbone
+from ricnet.nets.refiner import Heads
+
+CLASSES, BATCH = 3, 6
+COUNTS = torch.tensor([1, 2, 5, 1, 3, 1])
+WEIGHTS = COUNTS / COUNTS.double().mean()
+REPEATED = torch.arange(BATCH).repeat_interleave(COUNTS)
+DETERMINISTIC = [
+    Supervised(),
+    Supervised(label_smoothing=0.1, uniform_mix=0.05),
+    Supervised(objective="evidential"),
+    Anytime(horizon=3),
+    ACT(horizon=3, halting_bias=-1.0),
+    PonderNet(horizon=3),
+]
+EAGER = RIC(horizon=4, rollouts=3)
+VARIANTS = [EAGER, replace(RIC.fast(100, CLASSES), horizon=4), replace(EAGER, objective="ppo", entropy_coef=0.1)]
+
+
+def network(method: Method[nn.Module]) -> nn.Module:
+    return method.build(Backbone(nn.Sequential(nn.Linear(7, 8), nn.Tanh()), (7,)), CLASSES).double()
+
+
+def gradient(loss: Tensor, model: nn.Module) -> Tensor:
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return torch.cat([part.flatten() for part in torch.autograd.grad(loss, parameters)])
+
+
+@pytest.mark.parametrize("method", DETERMINISTIC, ids=lambda method: method.name)
+def test_a_weight_counts_as_so_many_rows(method: Method[nn.Module]) -> None:
+    model, inputs, labels = network(method), torch.randn(BATCH, 7).double(), torch.randint(CLASSES, (BATCH,))
+    weighted, _ = method.loss(model, model, inputs, labels, WEIGHTS)
+    repeated, _ = method.loss(model, model, inputs[REPEATED], labels[REPEATED])
+    torch.testing.assert_close(weighted, repeated)
+    torch.testing.assert_close(gradient(weighted, model), gradient(repeated, model))
+    alike, _ = method.loss(model, model, inputs, labels, torch.ones(BATCH).double())
+    torch.testing.assert_close(alike, method.loss(model, model, inputs, labels)[0])
+    assert abs(weighted.item() - alike.item()) > 1e-3
+
+
+def heads() -> Heads:
+    return Heads(
+        *(torch.randn(4, 3, BATCH, *rest).double().requires_grad_() for rest in ((CLASSES,), (), ()))  # type: ignore[arg-type]
+    )
+
+
+def taken(parts: Heads, rows: Tensor) -> Heads:
+    return Heads(*(part[:, :, rows] for part in parts))
+
+
+@pytest.mark.parametrize("method", VARIANTS)
+@pytest.mark.parametrize("normalize", [False, True])
+def test_rics_judgement_weighs_surrogate_and_value_by_example(method: RIC, normalize: bool) -> None:
+    """The same roll-out, weighted or repeated. The spread of normalised advantages divides by one less than there are
+    of them, which repeating changes; the surrogate is in proportion to that."""
+    method = replace(method, normalize_advantages=normalize, entropy_coef=0.0 if normalize else method.entropy_coef)
+    new, old, labels = heads(), heads(), torch.randint(CLASSES, (BATCH,))
+    log_actions, values = method.policy(old).sample().detach(), torch.randn(5, 3, BATCH).double()
+
+    def judge(rows: Tensor, weights: Tensor | None) -> tuple[float, float]:
+        rollout = Rollout(log_actions[:, :, rows], method.policy(taken(old, rows)), values[:, :, rows])
+        loss, metrics = method.judge(taken(new, rows), rollout, labels[rows], weights)
+        value_loss = metrics["value_loss"].item()
+        return value_loss, method.value_coef * value_loss - loss.item()
+
+    (value_loss, surrogate), (repeated_value, repeated_surrogate) = (
+        judge(torch.arange(BATCH), WEIGHTS),
+        judge(REPEATED, None),
+    )
+    assert value_loss == pytest.approx(repeated_value)
+    terms, more = (12 * count for count in (BATCH, len(REPEATED)))
+    correction = ((terms / (terms - 1)) / (more / (more - 1))) ** 0.5 if normalize else 1.0
+    assert surrogate * correction == pytest.approx(repeated_surrogate, rel=1e-6)
+    assert judge(torch.arange(BATCH), torch.ones(BATCH).double()) == pytest.approx(judge(torch.arange(BATCH), None))
+    assert abs(surrogate - judge(torch.arange(BATCH), None)[1]) > 1e-3
+
+
+def test_rics_loss_hands_the_weights_on() -> None:
+    """Where a row counts for everything, the loss is that of this row alone, in expectation over roll-outs."""
+    method = RIC(horizon=2, rollouts=400, normalize_advantages=False)
+    model, inputs, labels = network(method), torch.randn(2, 7).double(), torch.tensor([0, 1])
+    only = method.loss(model, model, inputs, labels, torch.tensor([2.0, 0.0]).double())[0]
+    alone = method.loss(model, model, inputs[:1], labels[:1])[0]
+    assert only.item() == pytest.approx(alone.item(), rel=0.2)
+
+
+def test_weighted_mean_by_hand() -> None:
+    terms = torch.tensor([[1.0, 2.0], [3.0, 6.0]])
+    assert weighted_mean(terms, None) == 3
+    assert weighted_mean(terms, torch.tensor([0.5, 1.5])) == (0.5 + 3 + 1.5 + 9) / 4
