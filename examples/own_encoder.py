@@ -1,0 +1,42 @@
+"""Your own network as the encoder: any module from a batch of inputs to a batch of vectors, given as it is, or under a
+name that the command line knows too, for this script is then the command line:
+
+    python examples/own_encoder.py --epochs 30
+    python examples/own_encoder.py train digits --encoder patches --out runs/patches
+    python examples/own_encoder.py predict runs/patches
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from torch import nn
+
+import ricnet
+from ricnet.apps.cli import main
+from ricnet.nets.encoders import EncoderOptions
+
+
+@ricnet.register_encoder("patches")
+def patches(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:
+    """Patches of 2 × 2 pixels, seen one by one and then together."""
+    size = round(64 * options.width)
+    sides = [side // 2 for side in input_shape[1:]]
+    look = nn.Sequential(nn.Conv2d(input_shape[0], size, 2, stride=2), nn.ReLU(), nn.Flatten())
+    return nn.Sequential(look, nn.Linear(size * sides[0] * sides[1], 2 * size), nn.ReLU())
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] and not sys.argv[1].startswith("-"):
+        main()
+        sys.exit()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--out", type=Path, default=Path("runs/own-encoder"))
+    args = parser.parse_args()
+
+    mine = patches(EncoderOptions(), (1, 8, 8))
+    model = ricnet.train("digits", encoder=mine, epochs=args.epochs, out=args.out, overwrite=True)
+    again = ricnet.load(args.out, encoder=mine)  # a module has no name, so that it must be given again
+    print(f"{sum(p.numel() for p in again.model.parameters()):,} weights, of which the encoder has", end=" ")
+    print(f"{sum(p.numel() for p in mine.parameters()):,}")

@@ -1,0 +1,53 @@
+"""ric export: a trained run as one ONNX file, which needs neither PyTorch nor ricnet."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from ricnet.apps.commands.evaluate import adjust
+from ricnet.apps.commands.parsing import make_folder, parse
+from ricnet.apps.onnx_export import export_onnx
+from ricnet.errors import RicnetError
+from ricnet.training.classifier import load
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a trained run as one ONNX file (pip install 'ricnet[onnx]'): normalisation, network and the loop that stops
+    by itself. It takes `input`, uint8 images or float features as the run was trained on, a batch of any size, and
+    gives `probabilities` and `steps`. The file is compared with PyTorch before it is written.
+    examples/onnx_consumer.py shows how to use one."""
+
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Folder that ric train wrote, or pretrained:NAME."""
+    out: Path = Path("model.onnx")
+    """File to write; a model that is there is replaced."""
+    max_steps: int | None = None
+    """Stop after this many steps at the latest; by default the method's horizon."""
+    fixed_steps: int | None = None
+    """Make so many steps for every input, without a loop, and give `beliefs` after each of them (steps, batch,
+    classes), the `steps` after which each input would stop, and RIC's `values`."""
+    halt_threshold: float | None = None
+    """Stop once the value falls below this (0 as trained). Raise it to stop earlier."""
+    readout: Literal["mean", "mu", "implied"] | None = None
+    """Reported belief: mean (the paper), mu (softmax), implied (what the Dirichlet's optimum implies)."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    options: Export = parse(Export, arguments, "export")
+    if options.out.suffix.lower() != ".onnx":
+        raise RicnetError(f"--out {options.out} is no name of a model; give one that ends in .onnx.")
+    classifier = adjust(load(options.run), options.halt_threshold, options.readout)
+    make_folder(options.out.parent)
+    with Console(stderr=True).status("exporting …"):
+        found = export_onnx(classifier, options.out, options.max_steps, options.fixed_steps)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{options.out}: {options.out.stat().st_size / 1e6:.1f} MB")
+    console.print(
+        f"On {found.inputs} inputs it agrees with PyTorch within {found.difference:.1e}, "
+        f"and {found.same_steps} of them halt at the same step."
+    )

@@ -1,0 +1,230 @@
+"""The command, and the file it writes, in processes of their own: torch cannot trace what checks types."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.datasets import load_digits
+
+import ricnet
+from ricnet.apps.commands.evaluate import adjust
+from ricnet.apps.onnx_agreement import Agreement, compare
+from ricnet.data import load as load_data
+from ricnet.training.pretrained import pretrained_names
+
+from .test_cli import refused
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "onnx_consumer.py"
+
+
+def export(*arguments: object) -> str:
+    command = [sys.executable, "-m", "ricnet", "export", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def run(file: Path, inputs: np.ndarray) -> list[np.ndarray]:
+    return onnxruntime.InferenceSession(file).run(None, {"input": inputs})
+
+
+@pytest.fixture(scope="session")
+def threshold(digits_run: Path) -> float:
+    """One at which the digits halt at different steps."""
+    values = ricnet.load(digits_run).refine(np.load(digits_run / "examples.npz")["x"], halt=False).values
+    assert values is not None
+    return round(float(values[1:].median()), 4)
+
+
+@pytest.fixture(scope="session")
+def exported(digits_run: Path, threshold: float, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("exported") / "new" / "model.onnx"
+    said = export(digits_run, "--out", out, f"--halt-threshold={threshold}")
+    assert f"{out}: 0." in said
+    examples = len(np.load(digits_run / "examples.npz")["x"])
+    assert f"and {examples} of them halt at the same step" in said
+    return out
+
+
+def test_it_agrees_with_pytorch_on_every_test_digit(exported: Path, digits_run: Path, threshold: float) -> None:
+    classifier = adjust(ricnet.load(digits_run), threshold, None)
+    digits = load_data("digits").test.inputs
+    found = compare(exported, classifier, digits)
+    assert found.inputs == 449
+    assert found.same_steps >= 0.999 * 449
+    assert found.difference < 1e-4
+    probabilities, steps = run(exported, digits.numpy())
+    assert probabilities.dtype == np.float32
+    assert len(set(steps.tolist())) > 2
+    np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-5)
+
+
+def test_each_row_answers_alone_as_it_does_among_others(exported: Path) -> None:
+    digits = load_data("digits").test.inputs[:40].numpy()
+    probabilities, steps = run(exported, digits)
+    for row in range(0, 40, 8):
+        alone, taken = run(exported, digits[row : row + 1])
+        np.testing.assert_allclose(alone[0], probabilities[row], atol=1e-6)
+        assert taken == steps[row]
+
+
+def test_one_file_with_a_loop_in_it_says_all_there_is_to_know(exported: Path, threshold: float) -> None:
+    model = onnx.load(exported)
+    onnx.checker.check_model(model, full_check=True)
+    assert [node.op_type for node in model.graph.node].count("Loop") == 1
+    batch, *shape = model.graph.input[0].type.tensor_type.shape.dim
+    assert (batch.dim_param, [dim.dim_value for dim in shape]) == ("batch", [1, 8, 8])
+    about = {entry.key: entry.value for entry in model.metadata_props}
+    assert json.loads(about["class_names"]) == [str(digit) for digit in range(10)]
+    assert (about["method"], json.loads(about["max_steps"])) == ("ric", 4)
+    assert json.loads(about["halt_threshold"]) == threshold
+    assert [path.name for path in exported.parent.iterdir()] == ["model.onnx"]
+    assert b".py" not in exported.read_bytes(), "nothing of the machine that made it"
+
+
+def test_the_consumer_needs_no_torch_and_says_what_ric_predict_says(
+    exported: Path, digits_run: Path, threshold: float, tmp_path: Path
+) -> None:
+    images = []
+    for i, pixels in enumerate(load_digits().images[:3]):
+        images.append(tmp_path / f"{i}.png")
+        Image.fromarray((pixels * 255 / 16).round().astype(np.uint8)).save(images[-1])
+    script = f"import sys, runpy; sys.modules.update(torch=None, ricnet=None); runpy.run_path({str(EXAMPLE)!r})"
+    command = [sys.executable, "-c", script, str(exported), *map(str, images)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    expected = adjust(ricnet.load(digits_run), threshold, None).refine(
+        np.stack([np.asarray(Image.open(path))[None] for path in images])
+    )
+    confidence, answer = expected.final.exp().max(1)
+    assert done.stdout.splitlines() == [
+        f"{path}: {k} ({p:.1%}, steps: {n})"
+        for path, k, p, n in zip(images, answer, confidence, expected.halt_step, strict=True)
+    ]
+
+
+def test_wrong_flags(digits_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "model.onnx"
+    assert "give one that ends in .onnx" in refused(capsys, "export", digits_run, "--out", tmp_path / "model.pt")
+    assert "no run at" in refused(capsys, "export", tmp_path / "none", "--out", out)
+    assert "--fixed-steps 0" in refused(capsys, "export", digits_run, "--out", out, "--fixed-steps", "0")
+    (tmp_path / "file").write_text("")
+    assert "cannot be made" in refused(capsys, "export", digits_run, "--out", tmp_path / "file" / "model.onnx")
+    assert not out.exists()
+
+
+def trained(folder: Path, **settings: Any) -> Path:
+    ricnet.train("digits", epochs=3, device="cpu", out=folder, **settings)
+    return folder
+
+
+def agreement(folder: Path, out: Path, *flags: object) -> Agreement:
+    export(folder, "--out", out, *flags)
+    return compare(out, ricnet.load(folder), load_data("digits").test.inputs)
+
+
+SYSTEMS: list[dict[str, Any]] = [
+    {"method": "ric"},
+    {"method": "ric", "readout": "implied"},
+    {"method": "ric", "head": "logistic-normal", "exact_gain": False},
+    {"method": "supervised", "objective": "logitnorm", "calibration": "temperature", "label_noise": 0.2},
+    {"method": "anytime", "confidence_threshold": 0.7},
+    {"method": "act"},
+    {"method": "pondernet", "calibration": "temperature"},
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", SYSTEMS, ids=lambda settings: "-".join(map(str, settings.values())))
+def test_every_method_agrees(settings: dict[str, Any], tmp_path: Path) -> None:
+    found = agreement(trained(tmp_path / "run", **settings), tmp_path / "model.onnx")
+    assert found.same_steps >= 0.999 * found.inputs
+    assert found.difference < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["ric", "act"])
+def test_fixed_steps_give_every_belief(method: str, tmp_path: Path) -> None:
+    out = tmp_path / "model.onnx"
+    found = agreement(trained(tmp_path / "run", method=method), out, "--fixed-steps", 6)
+    assert found.same_steps >= 0.999 * found.inputs
+    assert found.difference < 1e-4
+    outputs = {value.name: len(value.type.tensor_type.shape.dim) for value in onnx.load(out).graph.output}
+    assert outputs == {"beliefs": 3, "steps": 1} | ({"values": 2} if method == "ric" else {})
+    assert "Loop" not in [node.op_type for node in onnx.load(out).graph.node]
+
+
+@pytest.mark.slow
+def test_a_resnet_agrees_on_random_images(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    x, y = random.integers(0, 256, (200, 3, 32, 32), dtype=np.uint8), np.arange(200) % 5
+    np.savez(tmp_path / "images.npz", x=x, y=y)
+    run = tmp_path / "run"
+    ricnet.train(tmp_path / "images.npz", encoder="resnet10", width=0.25, epochs=2, device="cpu", out=run)
+    export(run, "--out", tmp_path / "model.onnx")
+    found = compare(tmp_path / "model.onnx", ricnet.load(run), torch.from_numpy(x))
+    assert found.same_steps >= 0.999 * found.inputs
+    assert found.difference < 1e-4
+
+
+@pytest.mark.slow
+def test_features_go_in_as_they_are(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    x = random.normal([5.0, 0.0, -300.0], [0.1, 1.0, 50.0], (300, 3)).astype(np.float32)
+    np.savez(tmp_path / "table.npz", x=x, y=(x[:, 1] > 0).astype(np.int64))
+    ricnet.train(tmp_path / "table.npz", epochs=2, device="cpu", out=tmp_path / "run")
+    export(tmp_path / "run", "--out", tmp_path / "model.onnx")
+    found = compare(tmp_path / "model.onnx", ricnet.load(tmp_path / "run"), torch.from_numpy(x))
+    assert found.same_steps >= 0.999 * found.inputs
+    assert found.difference < 1e-4
+
+
+UNTRACEABLE = """
+import sys, torch, ricnet
+from ricnet.apps.onnx_export import export_onnx
+
+class Wayward(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(64, 8)
+    def forward(self, x):
+        x = self.layer(x.flatten(1))
+        return x if x.sum() > 0 else -x
+
+model = ricnet.train("digits", encoder=Wayward(), epochs=1, device="cpu", out=sys.argv[1])
+try:
+    export_onnx(model, sys.argv[2])
+except ricnet.RicnetError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_an_encoder_that_cannot_be_traced_is_one_sentence(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", UNTRACEABLE, str(tmp_path / "run"), str(tmp_path / "model.onnx")]
+    said = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()[-1]
+    assert said.startswith("the network cannot be exported to ONNX (")
+    assert not (tmp_path / "model.onnx").exists()
+
+
+@pytest.mark.slow
+def test_the_pretrained_model_agrees_on_a_thousand_test_images(tmp_path: Path) -> None:
+    if "cifar10" not in pretrained_names():
+        pytest.skip("pretrained:cifar10 does not come with this ricnet")
+    if "RICNET_DATA" not in os.environ:
+        pytest.skip("needs CIFAR-10 in $RICNET_DATA")
+    export("pretrained:cifar10", "--out", tmp_path / "model.onnx")
+    images, classifier = load_data("cifar10").test.inputs[:1000], ricnet.load("pretrained:cifar10")
+    found = [compare(tmp_path / "model.onnx", classifier, part) for part in images.split(100)]
+    assert sum(part.same_steps for part in found) >= 999
+    assert max(part.difference for part in found) < 1e-4
