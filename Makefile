@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 DEMO   := runs/demo
 BENCH  := runs/bench
 
-.PHONY: demo test slow-test lint bench clean
+.PHONY: demo test slow-test lint bench docs clean
 
 demo: $(VENV)/ready
 	$(BIN)/ric train digits --method supervised --out $(DEMO)/supervised --overwrite
@@ -34,6 +34,10 @@ bench: $(VENV)/ready
 	for name in training growth gain inference; do \
 		$(BIN)/python benchmarks/$$name.py --json $(BENCH)/$$name.json || exit 1; \
 	done
+
+# The documentation as a site, in site/.
+docs: $(VENV)/ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis $(DEMO) $(BENCH)

@@ -1,10 +1,14 @@
 """The card of a model that comes with ricnet: what it learned from, how well it does, and what it is not for."""
 
+from collections.abc import Sequence
+
 from ricnet.report.pace import training_seconds
 from ricnet.report.published import data_title
 from ricnet.report.runs import RunRecord
-from ricnet.report.words import listing, number, percent
+from ricnet.report.words import TABLE, listing, markdown_safe, number, percent, short
 
+MOST_CLASSES = 20
+"""That are named; of more, the rest are counted."""
 MEASURES = {
     "accuracy": "accuracy",
     "ece": "calibration error (ECE, {bins} bins)",
@@ -35,38 +39,49 @@ def card(run: RunRecord, name: str) -> str:
     limits = LIMITS.format(count=len(run.class_names), shape=shape)
     parts = [
         f"# pretrained:{name}",
-        f"{run.method} on {data_title(run)}: {listing(run.class_names)}.",
+        f"{run.method} on {data_title(run)}: {classes_text(run.class_names)}.",
         f"    ric predict pretrained:{name} photo.png --trace",
-        f"## Data\n\n{_data(run)}",
-        f"## Recipe\n\n{_recipe(run)}",
-        f"## What it reaches\n\n{_numbers(run)}",
+        f"## Data\n\n{data_text(run)}",
+        f"## Recipe\n\n{recipe_text(run)} {_storage(run)}",
+        f"## What it reaches\n\n{numbers_table(run)}",
         "\n".join(filter(None, [f"## Limits\n\n{limits}", DATA_LIMITS.get(run.data_name, "")])),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _data(run: RunRecord) -> str:
+def classes_text(names: Sequence[str]) -> str:
+    """A thousand names tell a reader no more than twenty."""
+    shown = [markdown_safe(short(name, TABLE)) for name in names[:MOST_CLASSES]]
+    return listing(shown if len(names) <= MOST_CLASSES else [*shown, f"{len(names) - MOST_CLASSES} more"])
+
+
+def data_text(run: RunRecord) -> str:
     rows = run.data["rows"]
     noise = f" {percent(run.label_noise, 0)} of the training labels were flipped." if run.label_noise else ""
     counts = f"{rows['train']:,} to train on, {rows['val']:,} to choose the epoch, {rows['test']:,} to test"
-    return f"{data_title(run)}: {counts}.{noise}"
+    return f"{markdown_safe(data_title(run))}: {counts}.{noise}"
 
 
-def _recipe(run: RunRecord) -> str:
+def recipe_text(run: RunRecord) -> str:
     network, course = run.config["network"], run.config["optimization"]
     width = f" of width {network['width']:g}" if network["width"] != 1 else ""
-    size = (run.path / "model.safetensors").stat().st_size / 1e6
+    encoder = "The usual encoder for inputs of this size" if network["encoder"] == "auto" else network["encoder"]
     selected = run.evaluation.get("selected_epoch")
     return (
-        f"{network['encoder']}{width}, {course['epochs']} epochs of batches of {course['batch_size']}, "
+        f"{encoder}{width}, {course['epochs']} epochs of batches of {course['batch_size']}, "
         f"{course['optimizer']} at {course['lr']:g}, seed {run.config['seed']}; the weights are those of epoch "
         f"{selected}, chosen on validation data. {number(training_seconds(run), 0)} seconds of training on "
         f"{run.hardware.get('name', 'unknown')}, PyTorch {run.hardware.get('torch', 'unknown')}, ricnet {run.version}. "
-        f"Matrices are stored in half precision, {size:.1f} MB in all. Every setting is in config.json."
+        "Every setting is in config.json."
     )
 
 
-def _numbers(run: RunRecord) -> str:
+def _storage(run: RunRecord) -> str:
+    size = (run.path / "model.safetensors").stat().st_size / 1e6
+    return f"Matrices are stored in half precision, {size:.1f} MB in all."
+
+
+def numbers_table(run: RunRecord) -> str:
     test = run.test
     names = {key: text.format(bins=test["ece_bins"]) for key, text in MEASURES.items() if key in test}
     rows = [f"| {text} | {_text(key, test[key])} |" for key, text in names.items()]

@@ -1,0 +1,20 @@
+"""What mkdocs needs to be told: the figures of results/ stand next to docs/, not in it."""
+
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    for path in sorted((ROOT / "results").glob("*/*.png")):
+        place = path.relative_to(ROOT).as_posix()
+        files.append(File(place, str(ROOT), str(config.site_dir), config.use_directory_urls))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """On GitHub a page of docs/ finds them one folder up, on the site beside it."""
+    return markdown.replace("](../results/", "](results/")

@@ -1,0 +1,116 @@
+"""Write docs/settings.md: every setting of `ric train`, from the sentences under the fields that hold them.
+
+python scripts/write_settings.py            # write
+python scripts/write_settings.py --check    # write nothing; fail if the page is not what the code says
+"""
+
+import argparse
+import ast
+import dataclasses
+import inspect
+import sys
+import textwrap
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from ricnet.methods import METHODS
+from ricnet.nets.encoders import EncoderOptions
+from ricnet.training.config import Config, Optimization
+from ricnet.training.presets import TYPICAL, preset
+
+PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
+OPENING = """\
+# Settings
+
+Every setting of `ric train` is a flag (`--batch-size 256`; a switch is turned off with `--no-augment`), an argument of
+`ricnet.train` (`batch_size=256`) and an entry of a run's `config.json`. What is not given comes from a preset: `fast`,
+our own, or `paper`. The values here are for 50,000 images of 10 classes; for other data some differ, and `config.json`
+says what a run had. `ric compare DATA --methods ric ric:gamma=0.9` holds one value against another, `ric sweep DATA`
+searches.
+
+*Written by `scripts/write_settings.py` from the code.*"""
+HEADINGS = {
+    "ric": ("RIC", "`--method ric`, the default: Algorithm 1 of the paper."),
+    "supervised": ("Supervised learning", "`--method supervised`: one pass."),
+    "anytime": ("Anytime", "`--method anytime`: cross-entropy at every step, without reinforcement."),
+    "act": ("ACT", "`--method act`: adaptive computation time (Graves 2016)."),
+    "pondernet": ("PonderNet", "`--method pondernet` (Banino et al. 2021)."),
+}
+RUN = ("seed", "resolution", "val_fraction", "label_noise", "calibration")
+"""Of `Config`; its other fields are parts with tables of their own, or say where the settings came from."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if the page is not what the code says"
+    )
+    check, text = parser.parse_args().check, page()
+    if not check:
+        PAGE.write_text(text, encoding="utf-8")
+    elif PAGE.read_text(encoding="utf-8") != text:
+        sys.exit("write_settings: docs/settings.md is not what the code says; run scripts/write_settings.py.")
+
+
+def page() -> str:
+    """The methods first: what they have in common people know."""
+    configs = {name: tuple(preset(kind, name, TYPICAL) for kind in ("fast", "paper")) for name in HEADINGS}
+    parts = [OPENING]
+    for name, (title, about) in HEADINGS.items():
+        fast, paper = configs[name]
+        parts.append(f"## {title}\n\n{about}\n\n{table(METHODS[name], fast.method, paper.method)}")
+    fast, paper = configs["ric"]
+    others = f"As for RIC. The paper trains the other methods for {METHODS['supervised'].paper_epochs} epochs."
+    parts.append(f"## Training\n\n{others}\n\n{table(Optimization, fast.optimization, paper.optimization)}")
+    parts.append(f"## Encoder\n\n{table(EncoderOptions, fast.network, paper.network)}")
+    parts.append(f"## Data and run\n\n{table(Config, fast, paper, RUN)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def table(kind: type, fast: Any, paper: Any, names: tuple[str, ...] | None = None) -> str:
+    """A row a setting: its flag, what the presets make of it, what it does and which way to turn it."""
+    sentences, hints = docstrings(kind), get_type_hints(kind)
+    shown = names or tuple(field.name for field in dataclasses.fields(kind))
+    rows = [
+        f"| `--{name.replace('_', '-')}` | {value(getattr(fast, name))} | {value(getattr(paper, name))} | "
+        f"{sentences[name]}{choices(hints[name])} |"
+        for name in shown
+    ]
+    return "\n".join(["| setting | `fast` | `paper` | what it does |", "| :--- | :--- | :--- | :--- |", *rows])
+
+
+def docstrings(kind: type) -> dict[str, str]:
+    """The sentence under each field, which Python itself forgets."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if dataclasses.is_dataclass(base):
+            [tree] = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+            assert isinstance(tree, ast.ClassDef)
+            found |= dict(_sentences(tree.body))
+    return found
+
+
+def _sentences(body: list[ast.stmt]) -> list[tuple[str, str]]:
+    return [
+        (field.target.id, " ".join(below.value.value.split()).replace("|", "\\|"))
+        for field, below in pairwise(body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
+        and isinstance(below.value.value, str)
+    ]
+
+
+def value(setting: object) -> str:
+    return f"{setting:g}" if isinstance(setting, float) else str(setting)
+
+
+def choices(hint: object) -> str:
+    """What else can be chosen, where it is a choice."""
+    return f" ({' · '.join(str(option) for option in get_args(hint))})" if get_origin(hint) is Literal else ""
+
+
+if __name__ == "__main__":
+    main()

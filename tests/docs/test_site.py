@@ -1,0 +1,43 @@
+"""The site builds without a warning, loads nothing from elsewhere, and its API page names all there is."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import ricnet
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("mkdocs")
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    out = tmp_path_factory.mktemp("site")
+    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(out)))  # strict: a dead link is an error
+    return out
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
+def test_every_page_and_figure_is_there(site: Path) -> None:
+    assert {path.stem for path in (ROOT / "docs").glob("*.md")} <= {path.stem for path in site.glob("*.html")}
+    for page in site.glob("*.html"):
+        for source in re.findall(r'<img[^>]* src="([^"]+)"', page.read_text(encoding="utf-8")):
+            assert (site / source).is_file(), f"{page.name}: {source}"
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    for page in site.glob("*.html"):
+        loaded = re.findall(
+            r'<(?:script|link|img)[^>]* (?:src|href)="(https?://[^"]+)"', page.read_text(encoding="utf-8")
+        )
+        assert loaded == [], page.name
+
+
+def test_every_public_name_is_on_the_api_page() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"^::: \S+\.(\w+)$", page, re.MULTILINE))
+    assert shown == set(ricnet.__all__) - {"__version__"}
