@@ -1,3 +1,5 @@
+import csv
+import io
 import json
 import os
 from pathlib import Path
@@ -147,7 +149,7 @@ def test_evaluate(digits_run: Path, image_folder: Path, capsys: pytest.CaptureFi
     assert json.loads(capsys.readouterr().out)["test"]["mean_steps"] == 1
     main(["evaluate", str(digits_run)])
     assert "mean cell evaluations" in capsys.readouterr().out
-    assert "inputs of shape (3, 12, 12)" in refused(capsys, "evaluate", digits_run, "--data", image_folder)
+    assert "inputs of shape (3, 8, 8)" in refused(capsys, "evaluate", digits_run, "--data", image_folder)
     # A run of another method has no value to compare with a threshold.
     supervised = digits_run.parent / "supervised"
     if not supervised.exists():
@@ -217,3 +219,78 @@ def test_refine_takes_numpy_and_refuses_images_that_are_not_bytes(digits_run: Pa
     torch.testing.assert_close(model.refine(pixels).final, model.refine(torch.from_numpy(pixels)).final)
     with pytest.raises(ricnet.RicnetError, match=r"uint8 from 0 to 255, not torch\.float64"):
         model.refine(pixels / 255)
+
+
+def test_csv_is_what_a_spreadsheet_reads(digits_run: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = lines(capsys, "predict", digits_run, images, "--json", "--top", "2")
+    main(["predict", str(digits_run), str(images), "--csv", "--top", "2"])
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert list(rows[0])[4:] == ["class_1", "probability_1", "class_2", "probability_2"]
+    for row, record in zip(rows, records, strict=True):
+        assert (row["input"], row["answer"], int(row["steps"])) == (record["input"], record["answer"], record["steps"])
+        assert float(row["confidence"]) == record["confidence"]
+        assert (row["class_2"], float(row["probability_2"])) == tuple(record["top"][1].values())
+    main(["predict", str(digits_run), str(images), "--csv"])
+    assert capsys.readouterr().out.splitlines()[0] == "input,answer,confidence,steps"
+    assert "--csv and --json" in refused(capsys, "predict", digits_run, images, "--csv", "--json")
+    assert "--csv and --trace" in refused(capsys, "predict", digits_run, images, "--csv", "--trace")
+
+
+def test_below_a_confidence_it_is_unsure_and_says_what_that_was_worth(
+    digits_run: Path, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sure = lines(capsys, "predict", digits_run, images, "--json")
+    between = float(np.median([record["confidence"] for record in sure]))  # three images: the middle one is answered
+    main(["predict", str(digits_run), str(images), "--json", "--abstain-below", str(between)])
+    captured = capsys.readouterr()
+    said = [json.loads(line) for line in captured.out.splitlines()]
+    expected = ["unsure" if record["confidence"] < between else record["answer"] for record in sure]
+    assert [record["answer"] for record in said] == expected
+    assert expected.count("unsure") == 1
+    with np.load(digits_run / "predictions.npz") as stored:
+        beliefs, labels = np.exp(stored["val_log_beliefs"]), stored["val_labels"]
+    answered = beliefs.max(1) >= between
+    wrong = int((beliefs.argmax(1) != labels)[answered].sum())
+    assert f"{answered.sum()} of {len(labels)} answers had a confidence of {between:g} or more" in captured.err
+    assert f"{wrong} of them were wrong" in captured.err
+    for more, shown in ((["--top", "2"], "unsure"), (["--trace"], "unsure ("), (["--csv"], ",unsure,")):
+        main(["predict", str(digits_run), str(images), "--abstain-below", "1", *more])
+        assert shown in capsys.readouterr().out
+    main(["predict", str(digits_run), str(images), "--abstain-below", "0.5", "--max-ms", "50"])
+    assert "with --max-ms was not measured on validation data" in capsys.readouterr().err
+    assert "--abstain-below 1.5" in refused(capsys, "predict", digits_run, images, "--abstain-below", "1.5")
+
+
+def test_without_inputs_the_examples_of_the_run_are_taken(digits_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert lines(capsys, "predict", digits_run, "--json") == lines(
+        capsys, "predict", digits_run, digits_run / "examples.npz", "--json"
+    )
+
+
+def test_other_photographs_are_evaluated_at_the_size_the_model_knows(
+    tmp_path: Path, image_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = ["--method", "supervised", "--resolution", "8", "--epochs", "1", "--device", "cpu"]
+    main(["train", str(image_folder), "--out", str(tmp_path / "run"), *short])
+    capsys.readouterr()
+    main(["evaluate", str(tmp_path / "run"), "--data", str(image_folder), "--json"])
+    stored = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert json.loads(capsys.readouterr().out)["test"]["nll"] == pytest.approx(stored["test"]["nll"], rel=1e-4)
+
+
+def test_batches_are_made_to_fit_into_memory_unless_asked_for(
+    tmp_path: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ricnet.apps.commands.train.free_bytes", lambda _: 1)
+
+    def trained(*flags: str) -> tuple[int, str]:
+        short = ["--method", "supervised", "--epochs", "1", "--device", "cpu", "--out", str(tmp_path), "--overwrite"]
+        main(["train", str(image_folder), *short, *flags])
+        stored = json.loads((tmp_path / "config.json").read_text())["config"]
+        return stored["optimization"]["batch_size"], capsys.readouterr().err
+
+    size, said = trained()
+    assert size == 13  # 27 rows to train on, halved once
+    assert "note: Batches of 13 instead of 27, to fit into 0.0 GB of free memory." in said
+    size, said = trained("--batch-size", "20")
+    assert (size, "note: " in said) == (20, False)

@@ -11,9 +11,11 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from ricnet.apps.commands.inputs import read_columns
 from ricnet.apps.commands.parsing import parse
 from ricnet.data import Dataset
 from ricnet.data import load as load_data
+from ricnet.data.registry import SOURCES
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import observe, report
 from ricnet.training.api import pick_device
@@ -29,10 +31,11 @@ ROWS = (
 class Evaluate:
     """Measure a trained run on its train, validation and test data, without augmentation."""
 
-    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """Folder that ric train wrote."""
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Folder that ric train wrote, a model that comes with ricnet (pretrained:NAME), or one on the Hub (user/name)."""
     data: str | None = None
-    """Other data with the same classes and input shape; by default what the run was trained on."""
+    """Other data with the same classes: images (of a folder at any size), arrays of the same shape, or a table with the
+    same columns. By default what the run was trained on."""
     data_dir: Path | None = None
     """Where named data sets lie; by default $RICNET_DATA, else the user's cache folder."""
     max_steps: int | None = None
@@ -60,7 +63,7 @@ def main(arguments: Sequence[str]) -> None:
     if options.json:
         print(json.dumps(entries, indent=2, allow_nan=False))
     else:
-        Console().print(_table(str(options.run), entries))
+        Console().print(_table(options.run, entries))
 
 
 def check_steps(max_steps: int | None) -> None:
@@ -83,12 +86,14 @@ def adjust(classifier: Classifier, halt_threshold: float | None, readout: str | 
 
 def _data_for(classifier: Classifier, options: Evaluate) -> Dataset:
     config = classifier.config
+    data = options.data or config.data
     dataset = load_data(
-        options.data or config.data,
+        data,
         data_dir=options.data_dir,
-        resolution=config.resolution,
+        resolution=_resolution(classifier, data),
         val_fraction=config.val_fraction,
         label_noise=config.label_noise if options.data is None else 0.0,
+        columns=read_columns(classifier.folder),
     )
     if dataset.input_shape != classifier.input_shape:
         raise RicnetError(
@@ -98,6 +103,14 @@ def _data_for(classifier: Classifier, options: Evaluate) -> Dataset:
         difference = _differing(dataset.class_names, classifier.class_names)
         raise RicnetError(f"{dataset.name} has other classes than the model: {difference}.")
     return dataset
+
+
+def _resolution(classifier: Classifier, data: str) -> int | None:
+    """Photographs of other sizes are shown to the model as those it was trained on."""
+    is_folder = data not in SOURCES and Path(data).expanduser().is_dir()
+    return (
+        classifier.input_shape[-1] if is_folder and len(classifier.input_shape) == 3 else classifier.config.resolution
+    )
 
 
 def _differing(theirs: tuple[str, ...], ours: tuple[str, ...]) -> str:

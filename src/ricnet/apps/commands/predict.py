@@ -1,9 +1,10 @@
-"""ric predict: answers for images and arrays, with the reasoning on request."""
+"""ric predict: answers for images, arrays and rows of tables, with the reasoning on request."""
 
+import csv
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
@@ -14,26 +15,30 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
+from ricnet.apps.commands.abstention import UNSURE, validation_sentence
 from ricnet.apps.commands.evaluate import adjust, check_steps
+from ricnet.apps.commands.inputs import read_inputs, warn
 from ricnet.apps.commands.parsing import parse
 from ricnet.core.trajectory import Trajectory
-from ricnet.data import find_images, read_image, read_npz_inputs
 from ricnet.errors import RicnetError, require
 from ricnet.evaluation.evaluate import pool_size
 from ricnet.report.trace import trace_lines
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load
+from ricnet.training.pretrained import locate
+from ricnet.training.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
 class Predict:
-    """Classify image files, folders of images, or the rows of .npz files (array x). Each input is refined until the
-    model expects nothing more to gain."""
+    """Classify image files, folders of images, rows of tables (.csv, .tsv) or of .npz files (array x). Each input is
+    refined until the model expects nothing more to gain. Without an INPUT, the examples that came with the model."""
 
-    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """Folder that ric train wrote."""
-    inputs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="INPUT...")]
-    """Image files, folders (searched for images), or .npz files."""
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Folder that ric train wrote, a model that comes with ricnet (pretrained:NAME), or one on the Hub (user/name)."""
+    inputs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="INPUT...")] = ()
+    """Image files, folders (searched for images), patterns in quotes ('photos/*.jpg'), tables, .npz files, or - for
+    standard input: one image, or CSV rows below a line of column names."""
     max_steps: int | None = None
     """Stop after this many steps at the latest."""
     max_ms: float | None = None
@@ -45,66 +50,60 @@ class Predict:
     """Reported belief: mean (the paper), mu (softmax), implied (what the Dirichlet's optimum implies)."""
     top: int = 1
     """How many classes to show for each input."""
+    abstain_below: float | None = None
+    """Answer "unsure" where the confidence is below this probability, and say how many validation examples would
+    have got an answer (coverage) and how many of the answers were wrong (risk). Raise it for fewer, safer answers."""
     trace: bool = False
     """Show the belief after each step as a small bar chart, and where the model stops."""
     json: bool = False
     """One JSON object a line: input, answer, confidence, steps, top (and the beliefs of each step with --trace)."""
+    csv: bool = False
+    """A CSV table: input, answer, confidence, steps, and with --top K the K classes and their probabilities."""
     device: str = "auto"
     """auto, cpu, cuda …"""
 
 
 def main(arguments: Sequence[str]) -> None:
     options: Predict = parse(Predict, arguments, "predict")
-    check_steps(options.max_steps)
-    require(options.max_ms is None or options.max_ms > 0, "max_ms", options.max_ms, "above 0")
-    if not options.inputs:
-        raise RicnetError("ric predict needs something to classify: image files, a folder or an .npz file.")
-    if options.top < 1:
-        raise RicnetError(f"--top {options.top} is out of range: it must be at least 1.")
+    _check(options)
+    inputs = options.inputs or _examples(options.run)
     classifier = adjust(load(options.run, str(pick_device(options.device))), options.halt_threshold, options.readout)
-    names, inputs = _read(options.inputs, classifier)
-    answers = (
-        answer for path in _refine(inputs, classifier, options) for answer in _answers(path, classifier, options)
-    )
+    names, rows = read_inputs(inputs, classifier)
+    answers = (answer for path in _refine(rows, classifier, options) for answer in _answers(path, classifier, options))
     records = [{"input": name, **answer} for name, answer in zip(names, answers, strict=True)]
     _show(records, classifier, options)
+    if options.abstain_below is not None:
+        warn(_worth(options, options.abstain_below, classifier))
 
 
-def _read(paths: Sequence[Path], classifier: Classifier) -> tuple[list[str], Num[Tensor, "n ..."]]:
-    """All inputs as one tensor, and what to call each."""
-    is_image = len(classifier.input_shape) == 3
-    names: list[str] = []
-    parts: list[Tensor] = []
-    for path in paths:
-        if path.suffix.lower() == ".npz":
-            rows = read_npz_inputs(path, classifier.input_shape, "image" if is_image else "features")
-            names += [f"{path}[{row}]" for row in range(len(rows))]
-            parts.append(rows)
-        elif not is_image and path.exists():
-            columns = classifier.input_shape[0]
-            raise RicnetError(
-                f"{path}: this model reads rows of {columns} features; give an .npz file with an array x."
-            )
-        else:
-            images = (
-                _read_folder(path, classifier) if path.is_dir() else {path: read_image(path, classifier.input_shape)}
-            )
-            names += [str(file) for file in images]
-            parts.append(torch.stack(list(images.values())))
-    return names, torch.cat(parts)
+def _check(options: Predict) -> None:
+    check_steps(options.max_steps)
+    require(options.max_ms is None or options.max_ms > 0, "max_ms", options.max_ms, "above 0")
+    require(options.top >= 1, "top", options.top, "at least 1")
+    least = options.abstain_below
+    require(least is None or 0 < least <= 1, "abstain_below", least, "above 0 and at most 1")
+    if options.csv and (options.json or options.trace):
+        raise RicnetError(f"--csv and --{'json' if options.json else 'trace'} are two forms of output; choose one.")
 
 
-def _read_folder(folder: Path, classifier: Classifier) -> dict[Path, Tensor]:
-    """Every image that can be read; a broken one among many is named and left out."""
-    images = {}
-    for file in find_images(folder):
-        try:
-            images[file] = read_image(file, classifier.input_shape)
-        except RicnetError as problem:
-            Console(stderr=True).print(f"skipped: {problem}", highlight=False, markup=False, soft_wrap=True)
-    if not images:
-        raise RicnetError(f"{folder} holds no images that can be classified.")
-    return images
+def _examples(run: str) -> tuple[str, ...]:
+    """What came with the model, where the user gives nothing."""
+    examples = RunFolder(locate(run)).examples
+    if not examples.is_file():
+        raise RicnetError(
+            "ric predict needs something to classify: image files, a folder, a table, an .npz file, or - for "
+            "standard input."
+        )
+    return (str(examples),)
+
+
+def _worth(options: Predict, least: float, classifier: Classifier) -> str:
+    """Validation data was answered as the run was trained, so that it says nothing of another way to halt."""
+    changed = [name for name in ("halt_threshold", "readout", "max_ms") if getattr(options, name) is not None]
+    if changed or classifier.folder is None:
+        flag = f" with --{changed[0].replace('_', '-')}" if changed else ""
+        return f"What {least:g} is worth{flag} was not measured on validation data."
+    return validation_sentence(classifier.folder, least, options.max_steps)
 
 
 def _refine(inputs: Num[Tensor, "n ..."], classifier: Classifier, options: Predict) -> Iterator[Trajectory]:
@@ -128,7 +127,9 @@ def _answers(path: Trajectory, classifier: Classifier, options: Predict) -> list
         top = [
             {"class": classifier.class_names[k], "probability": p} for p, k in zip(probabilities, classes, strict=True)
         ]
-        answer = {"answer": top[0]["class"], "confidence": top[0]["probability"], "steps": steps, "top": top}
+        unsure = options.abstain_below is not None and probabilities[0] < options.abstain_below
+        said = UNSURE if unsure else top[0]["class"]
+        answer = {"answer": said, "confidence": probabilities[0], "steps": steps, "top": top}
         if options.trace:
             answer["log_beliefs"] = path.log_beliefs[:, row].cpu().numpy()
             answer["values"] = None if path.values is None else path.values[:, row].cpu().numpy()
@@ -140,6 +141,8 @@ def _show(records: list[dict[str, Any]], classifier: Classifier, options: Predic
     if options.json:
         for record in records:
             print(json.dumps(_plain(record)))
+    elif options.csv:
+        _write_csv(records, options.top)
     elif options.trace:
         console = Console()
         for record in records:
@@ -160,6 +163,16 @@ def _plain(record: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
+def _write_csv(records: list[dict[str, Any]], top: int) -> None:
+    places = range(1, len(records[0]["top"]) + 1) if top > 1 else ()
+    ranked = [f"{what}_{place}" for place in places for what in ("class", "probability")]
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(["input", "answer", "confidence", "steps", *ranked])
+    for record in records:
+        best = [entry[what] for entry in record["top"] for what in ("class", "probability")] if top > 1 else []
+        writer.writerow([record["input"], record["answer"], record["confidence"], record["steps"], *best])
+
+
 def _headline(record: dict[str, Any]) -> str:
     steps = "1 step" if record["steps"] == 1 else f"{record['steps']} steps"
     return f"{record['input']}: {record['answer']} ({record['confidence']:.1%}) after {steps}"
@@ -169,7 +182,9 @@ def _table(records: list[dict[str, Any]]) -> Table:
     table = Table("input", "answer", "confidence", "steps", box=None, padding=(0, 2, 0, 0))
     table.columns[0].overflow = "fold"  # a path cut short is no use
     for record in records:
-        answers = "\n".join(str(t["class"]) for t in record["top"])
-        confidences = "\n".join(f"{t['probability']:.1%}" for t in record["top"])
+        lines = [(str(t["class"]), f"{t['probability']:.1%}") for t in record["top"]]
+        if record["answer"] == UNSURE:
+            lines = [(UNSURE, lines[0][1])] if len(lines) == 1 else [(UNSURE, ""), *lines]
+        answers, confidences = ("\n".join(column) for column in zip(*lines, strict=True))
         table.add_row(Text(record["input"]), Text(answers), confidences, str(record["steps"]))
     return table

@@ -5,7 +5,7 @@ import dataclasses
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -16,9 +16,11 @@ from rich.console import Console
 from ricnet.apps.commands.parsing import parse
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
+from ricnet.data.memory import fitting_batch, free_bytes
+from ricnet.data.tables import with_target
 from ricnet.errors import RicnetError
 from ricnet.methods import Method
-from ricnet.nets.encoders import EncoderOptions, choose_encoder
+from ricnet.nets.encoders import EncoderOptions, build_encoder, choose_encoder
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
 from ricnet.report.tables import comparison_table
@@ -36,11 +38,15 @@ Hyper = TypeVar("Hyper", bound=Method[Any])
 @dataclass(frozen=True)
 class Train(Generic[Hyper]):
     """Train a classifier. `ric train` alone learns scikit-learn's digits; `ric train DIR` your own folder of images,
-    one subfolder a class. Settings not given come from the preset, scaled to the data; those shown here are for
-    50,000 images of 10 classes. `ric train --method supervised --help` shows another method's settings."""
+    one subfolder a class; `ric train my.csv --target COLUMN` your own table. Settings not given come from the preset,
+    scaled to the data; those shown here are for 50,000 images of 10 classes. `ric train --method supervised
+    --help` shows another method's settings."""
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = "digits"
-    """What to learn: a name (ric data list), a folder of images (a subfolder a class), or an .npz file (x, y)."""
+    """What to learn: a name (ric data list), a folder of images (a subfolder a class), an .npz file (x, y), or a table
+    (.csv, .tsv; my.csv#label says its --target too)."""
+    target: str | None = None
+    """Column of a table that holds the classes. The others are learned from, be they numbers or texts, with gaps."""
     method: str = "ric"
     """ric (the paper), supervised (cross-entropy in one pass), anytime, act or pondernet."""
     preset: Literal["fast", "paper"] = "fast"
@@ -93,10 +99,11 @@ def main(arguments: Sequence[str]) -> None:
         label_noise=options.label_noise,
     )
     console = Console(stderr=True)
-    for note in dataset.notes:
-        console.print(f"note: {note}", highlight=False, markup=False)
+    notes = list(dataset.notes)
     if not options.resume:
-        options = _parse(arguments, _preset_for(arguments, facts(dataset)))
+        options = _settle(arguments, dataset, device, notes)
+    for note in notes:
+        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
     console.print(_announcement(options, dataset, device), highlight=False, markup=False, soft_wrap=True)
     try:
         run(
@@ -108,10 +115,28 @@ def main(arguments: Sequence[str]) -> None:
             resume=options.resume,
             checkpoint_seconds=options.checkpoint_seconds,
         )
+    except torch.OutOfMemoryError:
+        raise RicnetError(
+            f"{device} has too little memory for batches of {options.optimization.batch_size}; "
+            "lower --batch-size, --resolution or --width."
+        ) from None
     except Interrupted as stop:
         console.print(str(stop), highlight=False, markup=False, soft_wrap=True)
         sys.exit(130)
     _present(folder)
+
+
+def _settle(arguments: Sequence[str], dataset: Dataset, device: torch.device, notes: list[str]) -> Train[Any]:
+    """The preset for this data under the flags; a batch that no flag asked for is made to fit into memory."""
+    chosen = _preset_for(arguments, facts(dataset))
+    options = _parse(arguments, chosen)
+    wanted, free = chosen.optimization.batch_size, free_bytes(device)
+    encoder = build_encoder(options.network, dataset.input_shape)
+    fitting = fitting_batch(encoder, torch.zeros(1, *dataset.input_shape), wanted, free)
+    if fitting == wanted or options.optimization.batch_size != wanted or options.config is not None:
+        return options
+    notes.append(f"Batches of {fitting} instead of {wanted}, to fit into {free / 1e9:.1f} GB of free memory.")
+    return _parse(arguments, replace(chosen, optimization=replace(chosen.optimization, batch_size=fitting)))
 
 
 def _preset_for(arguments: Sequence[str], known: Any) -> Config:
@@ -149,7 +174,7 @@ def _parse(arguments: Sequence[str], config: Config) -> Train[Any]:
         optimization=config.optimization,
     )
     options: Train[Any] = parse(Train[type(config.method)], arguments, "train", default)  # type: ignore[misc]
-    return dataclasses.replace(options, data=whole_path(options.data))
+    return replace(options, data=whole_path(with_target(options.data, options.target)))
 
 
 def _config(options: Train[Any]) -> Config:
@@ -178,10 +203,11 @@ def _refuse_changes(stored: Config, wanted: Config) -> None:
 
 def _announcement(options: Train[Any], dataset: Dataset, device: torch.device) -> str:
     rows, kind = len(dataset.train), "images" if dataset.is_image else "rows"
+    numbers = "" if dataset.is_image else " numbers"
     encoder = choose_encoder(options.network.encoder, dataset.input_shape)
     shape = " × ".join(str(side) for side in dataset.input_shape)
     return (
-        f"training {options.method} on {rows:,} {kind} of {shape}, {len(dataset.class_names)} classes, "
+        f"training {options.method} on {rows:,} {kind} of {shape}{numbers}, {len(dataset.class_names)} classes, "
         f"encoder {encoder}, {options.optimization.epochs} epochs, on {device}"
     )
 

@@ -1,0 +1,141 @@
+"""From files, patterns, tables and standard input to answers."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import ricnet
+from ricnet.apps.cli import main
+from ricnet.apps.commands.inputs import read_columns, read_inputs
+from ricnet.training.config import Config
+from ricnet.training.run_folder import RunFolder, describe_data
+
+from .conftest import TINY
+from .test_cli import refused
+from .test_predict import lines
+
+
+@pytest.fixture(scope="session")
+def table_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Learned from my.csv beside it, where height and colour tell the kinds apart."""
+    folder = tmp_path_factory.mktemp("table")
+    random = np.random.default_rng(0)
+    rows = ["height,colour,note,kind"]
+    for row in range(120):
+        tall = row % 2
+        height = "" if row % 12 == 0 else f"{random.normal(10 + 30 * tall):.2f}"
+        rows.append(f"{height},{('red', 'blue')[tall]},n{row},{('small', 'tall')[tall]}")
+    (folder / "my.csv").write_text("\n".join(rows))
+    tiny = ["--epochs", "10", *TINY[2:]]
+    main(["train", str(folder / "my.csv"), "--target", "kind", "--out", str(folder / "run"), *tiny])
+    return folder / "run"
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Three 8 × 8 images, of which one is broken, and a table that is none."""
+    for i in range(2):
+        Image.new("L", (8, 8), 100 * i).save(tmp_path / f"{i}.png")
+    (tmp_path / "2.png").write_text("broken")
+    return tmp_path
+
+
+def give(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def test_a_pattern_is_what_it_matches(digits_run: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (pictures / "folder").mkdir()
+    Image.new("L", (8, 8), 7).save(pictures / "folder" / "in.png")
+    main(["predict", str(digits_run), str(pictures / "*"), "--json", "--device", "cpu"])
+    captured = capsys.readouterr()
+    found = [Path(json.loads(line)["input"]).name for line in captured.out.splitlines()]
+    assert found == ["0.png", "1.png", "in.png"]
+    assert "skipped: " in captured.err
+    deep = lines(capsys, "predict", digits_run, pictures / "**" / "i*.png", "--json")
+    assert [Path(record["input"]).name for record in deep] == ["in.png"]
+    assert "x*.png matches no file" in refused(capsys, "predict", digits_run, pictures / "x*.png")
+
+
+def test_an_image_on_standard_input(
+    digits_run: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    give(monkeypatch, (pictures / "1.png").read_bytes())
+    [piped] = lines(capsys, "predict", digits_run, "-", "--json")
+    [named] = lines(capsys, "predict", digits_run, pictures / "1.png", "--json")
+    assert piped == named | {"input": "-"}
+    give(monkeypatch, b"text")
+    assert "standard input is no image" in refused(capsys, "predict", digits_run, "-")
+
+
+def test_a_table_is_read_as_the_training_rows_were(table_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = table_run.parent / "my.csv"
+    records = lines(capsys, "predict", table_run, table, "--json")
+    assert [record["input"] for record in records[:2]] == [f"{table}:2", f"{table}:3"]
+    answers = [record["answer"] for record in records]
+    assert np.mean([answer == kind for answer, kind in zip(answers, ["small", "tall"] * 60, strict=True)]) > 0.9
+    columns = read_columns(table_run)
+    assert columns is not None
+    assert [column.name for column in columns.inputs] == ["height", "colour"]
+    names, inputs = read_inputs([str(table)], ricnet.load(table_run))
+    assert (len(names), inputs.shape) == (120, (120, 4))
+    whole = ricnet.data.load(f"{table}#kind")
+    stored = {tuple(row) for row in whole.train.inputs.tolist()}
+    assert stored <= {tuple(row) for row in inputs.tolist()}
+
+
+def test_rows_on_standard_input_in_another_order(
+    table_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    give(monkeypatch, b"colour\theight\tmore\nred\t9.5\t1\ngreen\t\t2\n")
+    main(["predict", str(table_run), "-", "--json", "--device", "cpu"])
+    captured = capsys.readouterr()
+    first, second = (json.loads(line) for line in captured.out.splitlines())
+    assert (first["input"], first["answer"], second["input"]) == ("-:2", "small", "-:3")
+    assert "1 of 2 rows have a value of 'colour' that training had not, such as 'green'" in captured.err
+    give(monkeypatch, b"height\n1\n")
+    assert "standard input lacks columns" in refused(capsys, "predict", table_run, "-")
+    give(monkeypatch, b"\xff\xfe")
+    assert "standard input is no text in UTF-8" in refused(capsys, "predict", table_run, "-")
+
+
+def test_what_a_model_cannot_read_is_said(
+    table_run: Path, digits_run: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = table_run.parent / "my.csv"
+    assert "is a table, but this model reads images" in refused(capsys, "predict", digits_run, table)
+    assert "0.png: this model reads tables" in refused(capsys, "predict", table_run, pictures / "0.png")
+    assert "this model reads tables" in refused(capsys, "predict", table_run, pictures / "*.png")
+    (pictures / "old.csv").write_text("height,colour\nold,red\n")
+    assert "line 2: 'height' is 'old'" in refused(capsys, "predict", table_run, pictures / "old.csv")
+
+
+def test_a_table_can_be_evaluated_and_a_run_on_it_repeated(
+    table_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = json.loads((table_run / "evaluation.json").read_text())["test"]["nll"]
+    for data in ([], ["--data", table_run.parent / "my.csv"], ["--data", f"{table_run.parent}/my.csv#kind"]):
+        [*_] = capsys.readouterr()
+        main(["evaluate", str(table_run), *map(str, data), "--json", "--device", "cpu"])
+        assert json.loads(capsys.readouterr().out)["test"]["nll"] == pytest.approx(stored, rel=1e-4)
+    main(["train", "--config", str(table_run), "--out", str(tmp_path / "again"), "--device", "cpu"])
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (table_run / "model.safetensors").read_bytes()
+    assert "--target x is for tables" in refused(capsys, "train", "digits", "--target", "x")
+    assert "which column is the class" in refused(capsys, "train", table_run.parent / "my.csv")
+
+
+def test_columns_are_kept_with_the_run(tmp_path: Path, table_run: Path) -> None:
+    table = ricnet.data.load(f"{table_run.parent}/my.csv#kind")
+    RunFolder(tmp_path).begin(Config(), table, torch.device("cpu"))
+    assert read_columns(tmp_path) == table.columns
+    assert json.loads((tmp_path / "config.json").read_text())["data"] == describe_data(table)
+    digits = ricnet.data.load("digits")
+    RunFolder(tmp_path).begin(Config(), digits, torch.device("cpu"))
+    assert read_columns(tmp_path) is None
+    assert read_columns(None) is None
