@@ -17,7 +17,7 @@ demo: $(VENV)/ready
 	@echo "Watch it think: $(BIN)/ric predict $(DEMO)/ric $(DEMO)/ric/examples.npz --trace"
 
 test: $(VENV)/ready lint
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n auto --dist loadfile
 
 # Minutes long. Those that learn from real images look for them in $$RICNET_DATA.
 slow-test: $(VENV)/ready

@@ -6,28 +6,46 @@ from typing import TYPE_CHECKING, Any
 from ricnet.version import __version__
 
 if TYPE_CHECKING:
+    from ricnet.apps.estimators import (
+        ACTClassifier,
+        AnytimeClassifier,
+        PonderNetClassifier,
+        RICClassifier,
+        SupervisedClassifier,
+    )
     from ricnet.core.trajectory import Trajectory
     from ricnet.data import Dataset, Split
     from ricnet.errors import RicnetError
-    from ricnet.methods import Method
+    from ricnet.methods import Method, register_method
     from ricnet.nets.encoders import register_encoder
     from ricnet.training.api import train
     from ricnet.training.classifier import Classifier, load
 
 __all__ = [
+    "ACTClassifier",
+    "AnytimeClassifier",
     "Classifier",
     "Dataset",
     "Method",
+    "PonderNetClassifier",
+    "RICClassifier",
     "RicnetError",
     "Split",
+    "SupervisedClassifier",
     "Trajectory",
     "__version__",
     "load",
     "register_encoder",
+    "register_method",
     "train",
 ]
 
 _HOMES = {
+    "ACTClassifier": "ricnet.apps.estimators",
+    "AnytimeClassifier": "ricnet.apps.estimators",
+    "PonderNetClassifier": "ricnet.apps.estimators",
+    "RICClassifier": "ricnet.apps.estimators",
+    "SupervisedClassifier": "ricnet.apps.estimators",
     "Classifier": "ricnet.training.classifier",
     "Dataset": "ricnet.data",
     "Method": "ricnet.methods",
@@ -36,6 +54,7 @@ _HOMES = {
     "Trajectory": "ricnet.core.trajectory",
     "load": "ricnet.training.classifier",
     "register_encoder": "ricnet.nets.encoders",
+    "register_method": "ricnet.methods",
     "train": "ricnet.training.api",
 }
 

@@ -13,13 +13,17 @@ from ricnet.errors import RicnetError
 from ricnet.version import __version__
 
 COMMANDS = {
-    "train": "train a classifier: on digits, a named data set, a folder of images or an .npz file",
+    "train": "train a classifier: on digits, a named data set, a folder of images, a table or an .npz file",
     "evaluate": "accuracy, calibration and steps of a trained run, on its data or on other data",
-    "predict": "classify images or arrays; --trace shows the belief after every step",
+    "predict": "classify images, tables or arrays; --trace shows the belief after every step",
     "report": "one HTML page about a run, or comparing several",
     "compare": "train several systems with several seeds and compare them, with intervals and tests",
     "reproduce": "the tables, figures and theorems of the paper, each by one command",
     "sweep": "look for better settings with Optuna, on one machine or several",
+    "export": "write a trained run as one ONNX file that stops by itself",
+    "push": "put a trained run on the Hub, where others load it by its name",
+    "serve": "answer over HTTP, with a page on which to watch the model think",
+    "demo": "the page at once: the pretrained model, or digits learned on the spot",
     "data": "list, fetch and check the named data sets",
 }
 

@@ -144,7 +144,7 @@ def describe_data(dataset: Dataset) -> dict[str, Any]:
 
 
 def fingerprint(dataset: Dataset, sample: int = 1000) -> str:
-    """Tells data of the same size apart: a hash of all labels and weights, and of some inputs of each split, evenly spread."""
+    """Tells data of the same size apart: a hash of all labels and weights, and of some evenly spread inputs."""
     digest = hashlib.sha256()
     for split in (dataset.train, dataset.val, dataset.test):
         digest.update(split.labels.cpu().numpy().tobytes())
