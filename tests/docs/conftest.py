@@ -16,6 +16,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for place in ("new.jpg", "more/1.jpg", "more/2.jpg"):
         _photo(tmp_path / place, random.integers(0, 255, (24, 20, 3), np.uint8))
     _table(tmp_path / "my.csv", random)
+    _table(tmp_path / "new.csv", random)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -120,8 +120,8 @@ class RIC(Iterative):
 
     @classmethod
     def fast(cls, rows: int, classes: int) -> "RIC":
-        """The network is its own snapshot. With many rows, rewards in closed form, and a wide Dirichlet, whose mean stays
-        1 % short of certainty for any number of classes. With few, sampling is the regularisation that is needed."""
+        """The network is its own snapshot. With many rows, rewards in closed form, and a wide Dirichlet, whose mean is
+        1 % short of certainty for any number of classes. With few, sampling is the regularisation it needs."""
         steady = cls(updates_per_snapshot=1, rollouts=2, label_baseline=True, log_ratio_clamp=10.0, reward_floor=1e-4)
         if rows < 5_000:
             return replace(steady, alpha_floor=0.1 / classes, c_max=float(max(10, classes)))
