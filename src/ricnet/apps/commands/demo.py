@@ -1,0 +1,54 @@
+"""ric demo: the page at once, with the model that comes with ricnet or with one trained on the spot."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from ricnet.apps.commands.parsing import parse
+from ricnet.apps.commands.serve import require_serve, serve
+
+PRETRAINED = "cifar10"
+FOLDER = Path("runs") / "digits-demo"
+EPOCHS = 12
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Watch a classifier think, in a browser (pip install 'ricnet[serve]'): the pretrained CIFAR-10 model, or, where
+    this ricnet comes without it, one of scikit-learn's digits, trained on the spot in less than a minute."""
+
+    port: int = 8000
+    """Port to listen on; 0 takes any that is free."""
+    browser: bool = True
+    """Open the page in a browser."""
+    device: str = "auto"
+    """auto (a GPU if there is one), cpu, cuda, cuda:1 …"""
+
+
+def main(arguments: Sequence[str]) -> None:
+    options: Demo = parse(Demo, arguments, "demo")
+    require_serve("ric demo")
+    from ricnet.apps.server.running import listen
+    from ricnet.training.api import pick_device
+    from ricnet.training.classifier import load
+
+    with listen("127.0.0.1", options.port) as listening:
+        run = prepare(options.device)
+        serve(load(run, str(pick_device(options.device))), run, listening, options.browser)
+
+
+def prepare(device: str) -> str:
+    """The run to show; digits are learned only once."""
+    from ricnet.training.api import train
+    from ricnet.training.pretrained import PREFIX, pretrained_names
+    from ricnet.training.run_folder import RunFolder
+
+    if PRETRAINED in pretrained_names():
+        return PREFIX + PRETRAINED
+    if not RunFolder(FOLDER).finished:
+        words = f"This ricnet comes without {PREFIX}{PRETRAINED}; learning digits instead, in {FOLDER}."
+        Console(stderr=True).print(words, highlight=False, markup=False, soft_wrap=True)
+        train("digits", out=FOLDER, epochs=EPOCHS, device=device, overwrite=True)
+    return str(FOLDER)

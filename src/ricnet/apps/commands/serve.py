@@ -1,0 +1,76 @@
+"""ric serve: a trained model behind HTTP, with a page on which to watch it think."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from rich.console import Console
+
+from ricnet.apps.commands.parsing import parse
+from ricnet.apps.server.limits import Limits
+from ricnet.errors import RicnetError
+
+if TYPE_CHECKING:
+    import socket
+
+    from ricnet.training.classifier import Classifier
+
+
+@dataclass(frozen=True)
+class Serve:
+    """Answer over HTTP (pip install 'ricnet[serve]'): POST /v1/predict with images or JSON, GET /v1/model, and at / a
+    page on which to watch the model think. Requests that arrive together are answered together."""
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Folder that ric train wrote, a model on the Hub (user/name), or pretrained:NAME."""
+    host: str = "127.0.0.1"
+    """Address to listen on. As it is, only this machine can ask; 0.0.0.0 lets in everyone who can reach it, without
+    a password or encryption: for that, put a web server before it."""
+    port: int = 8000
+    """Port to listen on; 0 takes any that is free."""
+    open: bool = False
+    """Open the page in a browser."""
+    device: str = "auto"
+    """auto (a GPU if there is one), cpu, cuda, cuda:1 …"""
+    limits: Limits = field(default_factory=Limits)
+
+
+def main(arguments: Sequence[str]) -> None:
+    options: Serve = parse(Serve, arguments, "serve")
+    require_serve("ric serve")
+    from ricnet.apps.server.running import listen
+    from ricnet.training.api import pick_device
+    from ricnet.training.classifier import load
+
+    listening = listen(options.host, options.port)  # before the model is loaded, which takes longer
+    with listening:
+        classifier = load(options.run, str(pick_device(options.device)))
+        serve(classifier, options.run, listening, options.open, options.limits)
+
+
+def serve(
+    classifier: "Classifier", run: str, listening: "socket.socket", open_browser: bool, limits: Limits | None = None
+) -> None:
+    from ricnet.apps.server.application import build
+    from ricnet.apps.server.running import address_of
+    from ricnet.apps.server.running import run as run_server
+    from ricnet.training.pretrained import PREFIX
+
+    name = run.removeprefix(PREFIX).rstrip("/\\").replace("\\", "/").rpartition("/")[2] or run
+    app = build(classifier, name, limits)
+    address = address_of(listening)
+    words = f"page     {address}\nAPI      {address}/docs\nCtrl-C stops it."
+    Console(stderr=True).print(words, highlight=False, markup=False, soft_wrap=True)
+    run_server(app, listening, open_browser)
+
+
+def require_serve(who: str) -> None:
+    """Before any work is done for it."""
+    try:
+        import fastapi
+        import python_multipart
+        import uvicorn
+    except ImportError:
+        raise RicnetError(f"{who} needs FastAPI and uvicorn; install them with: pip install 'ricnet[serve]'.") from None
+    del fastapi, python_multipart, uvicorn

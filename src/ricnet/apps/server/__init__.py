@@ -1,0 +1,1 @@
+"""A trained model behind HTTP, and a page on which to watch it think. Needs the extra [serve]."""

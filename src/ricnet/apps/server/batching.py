@@ -1,0 +1,172 @@
+"""Requests that arrive together are answered together: one thread runs the model, on all that wait for the same.
+
+A batch costs little more than a single input, so whatever has come in while the model was busy makes the next one. If
+others are waiting when a batch has been answered, they wait a moment longer for those who were in it to ask again: else
+clients that ask without a pause would fall into several groups, each waiting for the others. A client that is alone
+never waits.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+
+import torch
+from jaxtyping import Num
+from torch import Tensor
+
+from ricnet.core.trajectory import Trajectory
+from ricnet.training.classifier import Classifier
+
+PATIENCE, AT_MOST = 0.01, 0.05
+"""Seconds to wait for one more request, and for all of them, before going on with those that are there."""
+SHORTEST = 1e-3
+"""Milliseconds that a request has whose time was up before the model was free; one step is always made."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """The inputs of one request and how they are to be refined."""
+
+    inputs: Num[Tensor, "n ..."]
+    max_steps: int | None = None
+    trace: bool = False
+    """Whether the steps after the halt are wanted, too."""
+    deadline: float | None = None
+    """By time.perf_counter. Such a question is refined by itself, for the clock stops all of a batch."""
+    answer: "Future[Trajectory]" = field(default_factory=Future, compare=False)
+
+    def joins(self, first: "Question") -> bool:
+        alike = (self.max_steps, self.trace) == (first.max_steps, first.trace)
+        return alike and self.deadline is None and first.deadline is None
+
+
+@dataclass
+class Tally:
+    """What the model has done so far."""
+
+    requests: int = 0
+    inputs: int = 0
+    batches: int = 0
+    model_seconds: float = 0.0
+
+
+class Batcher:
+    def __init__(self, classifier: Classifier, max_batch: int) -> None:
+        self.tally = Tally()
+        self._classifier, self._max_batch = classifier, max_batch
+        self._waiting: deque[Question] = deque()
+        self._change = threading.Condition()
+        self._closed = False
+        self._answered = 0
+        self._thread = threading.Thread(target=self._work, name="model", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def ask(self, question: Question) -> "Future[Trajectory]":
+        """The beliefs, on the CPU, when they are there."""
+        with self._change:
+            if self._closed:
+                raise RuntimeError("the model has been put away")
+            self._waiting.append(question)
+            self._change.notify()
+        return question.answer
+
+    def close(self) -> None:
+        """Answer what is waiting, and nothing more."""
+        with self._change:
+            self._closed = True
+            self._change.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while batch := self._next():
+            wanted = [question for question in batch if question.answer.set_running_or_notify_cancel()]
+            if wanted:
+                self._answer(wanted)
+
+    def _next(self) -> list[Question]:
+        """The one that has waited longest and those that can join it; nothing once all is done."""
+        with self._change:
+            expected = len(self._waiting) + self._answered
+            self._change.wait_for(lambda: self._waiting or self._closed)
+            self._gather(expected)
+            chosen = _choose(self._waiting, self._max_batch)
+            self._answered = len(chosen)
+            return chosen
+
+    def _gather(self, expected: int) -> None:
+        ends = time.perf_counter() + AT_MOST
+        before = 0
+        while before < len(self._waiting) < min(expected, self._max_batch) and not self._closed:
+            before = len(self._waiting)
+            self._change.wait(min(PATIENCE, ends - time.perf_counter()))
+
+    def _answer(self, batch: Sequence[Question]) -> None:
+        started = time.perf_counter()
+        try:
+            path = self._refine(batch, started)
+        except Exception as error:  # whatever it is, this thread must live on, and they must hear of it
+            for question in batch:
+                question.answer.set_exception(error)
+            return
+        sizes = [len(question.inputs) for question in batch]
+        self._count(sizes, time.perf_counter() - started)
+        for question, part in zip(batch, _split(path, sizes), strict=True):
+            question.answer.set_result(part)
+
+    def _refine(self, batch: Sequence[Question], now: float) -> Trajectory:
+        first = batch[0]
+        inputs = torch.cat([question.inputs for question in batch])
+        max_ms = None if first.deadline is None else max(SHORTEST, 1000 * (first.deadline - now))
+        return _on_cpu(self._classifier.refine(inputs, first.max_steps, not first.trace, max_ms))
+
+    def _count(self, sizes: Sequence[int], seconds: float) -> None:
+        done = self.tally
+        self.tally = Tally(
+            done.requests + len(sizes), done.inputs + sum(sizes), done.batches + 1, done.model_seconds + seconds
+        )
+
+
+def _choose(waiting: deque[Question], most: int) -> list[Question]:
+    """Take the first, and of the others those that ask for the same, while they fit; the rest keep their order."""
+    if not waiting:
+        return []
+    chosen, rest = [waiting.popleft()], []
+    rows = len(chosen[0].inputs)
+    for question in waiting:
+        if question.joins(chosen[0]) and rows + len(question.inputs) <= most:
+            chosen.append(question)
+            rows += len(question.inputs)
+        else:
+            rest.append(question)
+    waiting.clear()
+    waiting.extend(rest)
+    return chosen
+
+
+def _split(path: Trajectory, sizes: Sequence[int]) -> list[Trajectory]:
+    none = [None] * len(sizes)
+    parts = zip(
+        path.log_beliefs.split(sizes, 1),
+        path.halt_step.split(sizes),
+        none if path.values is None else path.values.split(sizes, 1),
+        none if path.halt_probability is None else path.halt_probability.split(sizes, 1),
+        strict=True,
+    )
+    return [Trajectory(*part) for part in parts]
+
+
+def _on_cpu(path: Trajectory) -> Trajectory:
+    return replace(
+        path,
+        log_beliefs=path.log_beliefs.cpu(),
+        halt_step=path.halt_step.cpu(),
+        values=None if path.values is None else path.values.cpu(),
+        halt_probability=None if path.halt_probability is None else path.halt_probability.cpu(),
+    )

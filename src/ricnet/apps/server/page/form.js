@@ -1,0 +1,83 @@
+// Numbers instead of an image: a field for each column, by its name where the table had one.
+
+import { Trouble } from "./ask.js";
+
+const MOST_FIELDS = 40;
+
+export class Form {
+  constructor(form, input, ask) {
+    this.form = form;
+    this.columns = input.columns;
+    this.count = input.shape[0];
+    this.single = !this.columns && this.count > MOST_FIELDS;
+    form.append(...this.fields(), button());
+    form.addEventListener("submit", event => {
+      event.preventDefault();
+      ask();
+    });
+  }
+
+  fields() {
+    if (this.single) return [labelled(`${this.count} numbers, with commas or spaces between them`, area(), "all")];
+    const columns = this.columns ?? Array.from({ length: this.count }, (_, n) => ({ name: `Feature ${n + 1}`, values: null }));
+    return columns.map(({ name, values }) => labelled(name, values ? choice(values) : number()));
+  }
+
+  get inputs() {
+    return [...this.form.querySelectorAll("input, select, textarea")];
+  }
+
+  fill(sample) {
+    const cells = sample.features ?? this.columns.map(({ name }) => sample.row[name]);
+    const shown = cells.map(cell => (cell === null ? "" : typeof cell === "number" ? Number(cell.toPrecision(6)) : cell));
+    if (this.single) this.inputs[0].value = shown.join(", ");
+    else this.inputs.forEach((field, n) => (field.value = shown[n]));
+  }
+
+  question() {
+    if (this.columns) return { rows: Object.fromEntries(this.columns.map(({ name }, n) => [name, this.cell(n)])) };
+    const texts = this.single ? this.inputs[0].value.split(/[\s,;]+/).filter(Boolean) : this.inputs.map(field => field.value);
+    const features = texts.map(text => number_of(text));
+    if (this.single && features.length !== this.count) throw new Trouble(`${features.length} numbers are given; the model reads ${this.count}.`);
+    const missing = features.findIndex(Number.isNaN);
+    if (missing >= 0) throw new Trouble(`Feature ${missing + 1} is no number; fill it in.`);
+    return { features };
+  }
+
+  cell(place) {
+    const { name, values } = this.columns[place];
+    const text = this.inputs[place].value.trim();
+    if (values || text === "") return values && text ? text : null;
+    if (Number.isNaN(number_of(text))) throw new Trouble(`${name} is no number; correct it, or leave it empty if it is unknown.`);
+    return number_of(text);
+  }
+}
+
+function number_of(text) {
+  return text.trim() === "" ? NaN : Number(text.trim().replace(",", "."));
+}
+
+function labelled(name, field, kind = "") {
+  const element = document.createElement("label");
+  element.className = kind;
+  element.append(name, field);
+  return element;
+}
+
+function number() {
+  return Object.assign(document.createElement("input"), { type: "text", inputMode: "decimal", autocomplete: "off" });
+}
+
+function area() {
+  return Object.assign(document.createElement("textarea"), { rows: 6, spellcheck: false });
+}
+
+function choice(values) {
+  const field = document.createElement("select");
+  field.append(new Option("unknown", ""), ...values.filter(Boolean).map(value => new Option(value, value)));
+  return field;
+}
+
+function button() {
+  return Object.assign(document.createElement("button"), { className: "ask", textContent: "Ask" });
+}

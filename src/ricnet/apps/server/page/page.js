@@ -1,0 +1,264 @@
+// The page: from an image or numbers to a thought on the stage.
+
+import { askImage, askNumbers, getJSON, Trouble } from "./ask.js";
+import { Bars } from "./bars.js";
+import { Chart } from "./chart.js";
+import { Form } from "./form.js";
+import { Player } from "./player.js";
+import { percent, steps, Thought } from "./thought.js";
+
+const SMALL = 96; // pixels; smaller images show each of theirs
+const SLOW = 4000; // milliseconds
+const PAUSE = "M3 2h4v12H3zm6 0h4v12H9z", PLAY = "M4 2v12l10-6z";
+
+const find = id => document.getElementById(id);
+const bars = new Bars(find("bars"));
+const player = new Player(show);
+const chart = new Chart(find("chart"), step => player.jump(step));
+let model, form, asking;
+
+// ---- asking
+
+async function ask(send, truth = null) {
+  asking?.abort();
+  asking = new AbortController();
+  const { signal } = asking;
+  const waiting = setTimeout(() => say("Still waiting; the network or the model is slow …"), SLOW);
+  complain(null);
+  busy(true);
+  try {
+    const answer = await send(signal);
+    busy(false);
+    open(new Thought(answer, model, truth));
+  } catch (error) {
+    if (error.name === "AbortError") return; // a later question has taken its place
+    busy(false);
+    say("");
+    find("stage").hidden = true; // what it shows is the answer to something else
+    complain(error);
+  } finally {
+    clearTimeout(waiting);
+  }
+}
+
+function takeFile(file, more = 0) {
+  if (!file) return;
+  press(null);
+  const limit = model.limits.max_body_mb;
+  if (file.size > 1e6 * limit) return complain(new Trouble(`${file.name} is larger than ${limit} MB; make it smaller.`));
+  preview(URL.createObjectURL(file), `Your image, ${file.name}`);
+  ask(signal => askImage(file, file.name, signal));
+  if (more) complain(new Trouble(`Only the first of ${more + 1} files is shown.`));
+}
+
+async function takeSample(sample, button) {
+  press(button);
+  if (form) {
+    form.fill(sample);
+    return ask(signal => askNumbers(form.question(), signal), sample.label);
+  }
+  preview(sample.image, `A test image of ${sample.label}`);
+  ask(async signal => askImage(await pixels(sample.image, signal), "sample.png", signal), sample.label);
+}
+
+async function pixels(address, signal) {
+  try {
+    return await (await fetch(address, { signal })).blob();
+  } catch (error) {
+    throw error.name === "AbortError" ? error : new Trouble("The server cannot be reached. Is it still running?");
+  }
+}
+
+function preview(address, words) {
+  const image = find("preview");
+  if (image.src.startsWith("blob:")) URL.revokeObjectURL(image.src);
+  image.onload = () => {
+    image.classList.toggle("small", Math.max(image.naturalWidth, image.naturalHeight) <= SMALL);
+    image.hidden = false;
+  };
+  image.onerror = () => (image.hidden = true); // a browser does not show all that the model reads
+  image.alt = words;
+  image.src = address;
+}
+
+function press(button) {
+  for (const other of find("samples").querySelectorAll("button")) other.setAttribute("aria-pressed", other === button);
+}
+
+// ---- saying
+
+function say(words) {
+  find("status").replaceChildren(...(Array.isArray(words) ? words : [words]));
+}
+
+function complain(error) {
+  if (error && !(error instanceof Trouble)) console.error(error);
+  find("trouble").hidden = !error;
+  find("trouble").textContent = error instanceof Trouble ? error.message : "Something went wrong on this page; load it again.";
+  if (error) find("trouble").scrollIntoView({ block: "nearest" });
+}
+
+function busy(is) {
+  document.querySelector(".thinking").setAttribute("aria-busy", is);
+  find("stage").classList.toggle("busy", is);
+  if (is) player.thought && player.pause();
+  if (is) say("Asking the model …");
+}
+
+function bold(words) {
+  return Object.assign(document.createElement("b"), { textContent: words });
+}
+
+function line(name, ...content) {
+  const element = document.createElement("span");
+  element.className = name;
+  element.append(...content);
+  return element;
+}
+
+// ---- showing
+
+function open(thought) {
+  find("stage").hidden = false;
+  const oneStep = thought.last === 1;
+  for (const id of ["controls", "curves", "ends"]) find(id).hidden = oneStep;
+  find("step").max = thought.last;
+  bars.open(thought);
+  if (!oneStep) {
+    find("ends").replaceChildren(end(thought, thought.halt, thought.stoppedByItself() ? "It stops by itself" : "Left to itself"), end(thought, thought.last, `Always ${steps(thought.last)}`));
+    find("caption").replaceChildren(...caption(thought));
+    chart.open(thought);
+  }
+  player.open(thought);
+}
+
+function end(thought, step, which) {
+  const { name, share, right } = thought.said(step);
+  const button = document.createElement("button");
+  const verdict = right === null ? "" : right ? " · right" : ` · wrong, it is ${thought.truth}`;
+  button.type = "button";
+  button.className = "end";
+  button.dataset.step = step;
+  const sure = Object.assign(document.createElement("small"), { textContent: ` ${percent(share)}` });
+  button.append(line("which", which), line("said", name, sure), line("cost", `after ${steps(step)}${verdict}`));
+  button.addEventListener("click", () => player.jump(step));
+  return button;
+}
+
+function show({ thought, step, playing }) {
+  const coming = playing && step < thought.halt;
+  find("stage").classList.toggle("coming", coming);
+  bars.show(step);
+  if (thought.last > 1) chart.show(step, coming);
+  find("step").value = step;
+  const where = step === 0 ? "before step 1" : `step ${step} of ${thought.last}`;
+  find("step-word").textContent = where;
+  const said = thought.said(step);
+  find("step").setAttribute("aria-valuetext", said ? `${where}: ${said.name}, ${percent(said.share)}` : where);
+  find("sign").setAttribute("d", playing ? PAUSE : PLAY);
+  find("play-word").textContent = playing ? "Stop" : "Play";
+  for (const button of find("ends").children) button.setAttribute("aria-pressed", Number(button.dataset.step) === step && !playing);
+  if (!playing) say(sentence(thought, step));
+  else say(coming ? "Thinking …" : "Had it gone on …");
+}
+
+function sentence(thought, step) {
+  const said = thought.said(step);
+  if (!said) return "Before it looks, all classes are equally likely.";
+  const sure = [bold(said.name), `, ${percent(said.share)} sure`];
+  if (thought.last === 1) return ["It answers ", ...sure, ", in one step."];
+  if (step < thought.halt) return [`After ${steps(step)} it leans to `, ...sure, "."];
+  if (step > thought.halt) return [`After ${steps(step)}, had it gone on: `, ...sure, "."];
+  return ["It answers ", ...sure, thought.stoppedByItself() ? `, and stops after ${step} of ${steps(thought.last)}.` : `, after all ${steps(step)}.`];
+}
+
+function caption(thought) {
+  const key = name => Object.assign(document.createElement("span"), { className: `key ${name}` });
+  const parts = [key("first"), `${thought.classes[thought.first]}, the answer  `, key("second"), `${thought.classes[thought.second]}, its strongest rival  `, key(""), "all others. "];
+  if (thought.values && thought.stoppedByItself()) parts.push(key("dot"), `Where the gain it expects falls below ${thought.threshold}, it stops; the pale part is what would have come. `);
+  else if (thought.values) parts.push(`The gain it expects never falls below ${thought.threshold}, so it takes every step. `);
+  parts.push(key("tick"), ` on the bars: the belief after ${steps(thought.last)}.`);
+  return parts;
+}
+
+// ---- setting up
+
+function describe() {
+  const parts = [`${model.name}: ${model.method} on ${model.data}, ${model.classes.length} classes`];
+  if (model.test) {
+    const { n, accuracy, ece, mean_steps } = model.test;
+    parts.push(`${percent(accuracy)} right on ${n.toLocaleString("en")} test ${model.input.kind === "image" ? "images" : "rows"}`, `calibration error ${ece.toFixed(3)}`);
+    if (model.horizon > 1) parts.push(`${mean_steps.toFixed(1)} of ${steps(model.horizon)} on average`);
+  }
+  find("model").textContent = parts.join(" · ");
+  if (model.horizon === 1) find("lead").textContent = "This classifier answers at once, in a single step.";
+  else if (model.halt_threshold === null) find("lead").textContent = "This classifier begins with an even belief and refines it step by step, until it decides to stop.";
+}
+
+function acceptImages() {
+  const [channels, height, width] = model.input.shape;
+  find("drop").hidden = find("seen").hidden = false;
+  find("seen").textContent = `The model sees it in ${width} × ${height} pixels${channels === 1 ? ", in grey" : ""}.`;
+  find("file").addEventListener("change", ({ target }) => {
+    takeFile(target.files[0]);
+    target.value = ""; // so that the same file can be chosen again
+  });
+  document.addEventListener("paste", ({ clipboardData }) => takeFile(clipboardData.files[0]));
+  for (const kind of ["dragenter", "dragover", "dragleave", "drop"]) {
+    document.addEventListener(kind, event => {
+      event.preventDefault(); // or the browser leaves the page for the file
+      find("drop").classList.toggle("over", kind === "dragenter" || kind === "dragover");
+      if (kind === "drop") takeFile(event.dataTransfer.files[0], event.dataTransfer.files.length - 1);
+    });
+  }
+}
+
+function acceptNumbers() {
+  form = new Form(find("form"), model.input, () => {
+    press(null);
+    ask(async signal => askNumbers(form.question(), signal));
+  });
+  find("form").hidden = false;
+}
+
+function offer(samples) {
+  if (!samples.length) return;
+  find("try").hidden = false;
+  find("samples").classList.toggle("words", !samples[0].image);
+  find("samples").append(...samples.map(offered));
+}
+
+function offered(sample) {
+  const button = Object.assign(document.createElement("button"), { type: "button" });
+  button.setAttribute("aria-pressed", "false");
+  button.setAttribute("aria-label", `${sample.label}${sample.kind ? `, ${sample.kind}` : ""}`);
+  if (sample.image) {
+    const image = Object.assign(new Image(), { src: sample.image, alt: "" });
+    image.onload = () => image.classList.toggle("small", image.naturalWidth <= SMALL);
+    button.append(image);
+  } else button.append(sample.label);
+  button.append(line("kind", sample.kind ?? ""));
+  button.addEventListener("click", () => takeSample(sample, button));
+  const item = document.createElement("li");
+  item.append(button);
+  return item;
+}
+
+async function start() {
+  find("play").addEventListener("click", () => player.toggle());
+  find("step").addEventListener("input", ({ target }) => player.jump(Number(target.value)));
+  try {
+    model = await getJSON("/v1/model");
+    describe();
+    model.input.kind === "image" ? acceptImages() : acceptNumbers();
+    const samples = await getJSON("/v1/examples");
+    offer(samples);
+    say(samples.length ? "" : "Give it something to think about.");
+    const first = samples.findIndex(({ kind }) => kind === "hard");
+    if (samples.length) takeSample(samples[Math.max(first, 0)], find("samples").querySelectorAll("button")[Math.max(first, 0)]);
+  } catch (error) {
+    complain(error);
+  }
+}
+
+start();

@@ -1,0 +1,51 @@
+// One answer with all its steps, and the words for them. Step 0 is the even belief before anything was seen.
+
+export class Thought {
+  constructor(answer, model, truth = null) {
+    const { classes } = model;
+    this.classes = classes;
+    this.truth = truth;
+    this.beliefs = [classes.map(() => 1 / classes.length), ...answer.beliefs];
+    this.values = answer.values;
+    this.chances = answer.halt_probability;
+    this.threshold = model.halt_threshold ?? 0;
+    this.halt = answer.steps;
+    this.last = answer.beliefs.length;
+    this.first = classes.indexOf(answer.answer);
+    this.second = this.strongestRival();
+  }
+
+  // The class other than the answer that was ever believed in most, on the way to the halt.
+  strongestRival() {
+    const peak = k => Math.max(...this.beliefs.slice(1, this.halt + 1).map(belief => belief[k]));
+    return this.classes.map((_, k) => k).filter(k => k !== this.first).reduce((a, b) => (peak(b) > peak(a) ? b : a));
+  }
+
+  // Who is believed in most after a step; nobody is, before the first.
+  leader(step) {
+    const belief = this.beliefs[step];
+    return step ? belief.indexOf(Math.max(...belief)) : null;
+  }
+
+  said(step) {
+    const k = this.leader(step);
+    return k === null ? null : { name: this.classes[k], share: this.beliefs[step][k], right: this.truth === null ? null : this.classes[k] === this.truth };
+  }
+
+  // The value that is asked after a step; there is none after the last.
+  value(step) {
+    return this.values?.[step] ?? null;
+  }
+
+  stoppedByItself() {
+    return this.halt < this.last;
+  }
+}
+
+export function percent(share) {
+  return `${(100 * share).toFixed(1)} %`;
+}
+
+export function steps(count) {
+  return count === 1 ? "1 step" : `${count} steps`;
+}

@@ -1,0 +1,141 @@
+"""What clients send and get, as JSON; the descriptions are those of the API's own page."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+
+from ricnet.apps.server.limits import Refusal
+
+Row = Annotated[list[FiniteFloat], Field(max_length=1_000_000)]
+Cell = str | int | FiniteFloat | None
+
+
+class Options(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    max_steps: Annotated[int | None, Field(ge=1, description="Stop after this many steps at the latest.")] = None
+    max_ms: Annotated[
+        FiniteFloat | None,
+        Field(
+            gt=0,
+            description="Refine for as long as an answer can be had within this many milliseconds of the request's "
+            "arrival; one step is always made. The request is then not batched with others.",
+        ),
+    ] = None
+    trace: Annotated[bool, Field(description="Also return the belief after every step, past the halt, too.")] = False
+
+
+class Ask(Options):
+    """One of features, rows and images."""
+
+    features: Annotated[
+        list[Row] | Row | None,
+        Field(description="For a model of numbers: one row of them, or several."),
+    ] = None
+    rows: Annotated[
+        list[dict[str, Cell]] | dict[str, Cell] | None,
+        Field(description="For a model of a table: one row by the names of its columns, or several; null is unknown."),
+    ] = None
+    images: Annotated[
+        list[str] | str | None,
+        Field(description="For a model of images: one file in base64, or several; a data: URL will do, too."),
+    ] = None
+
+
+class Answer(BaseModel):
+    answer: Annotated[str, Field(description="The class believed in most at the halt.")]
+    confidence: Annotated[float, Field(description="The belief in it.")]
+    steps: Annotated[int, Field(description="How many steps it took before it stopped.")]
+    probabilities: Annotated[dict[str, float], Field(description="The belief in every class at the halt.")]
+    beliefs: Annotated[
+        list[list[float]] | None, Field(description="With trace: after every step, in the order of the classes.")
+    ] = None
+    values: Annotated[
+        list[float] | None,
+        Field(
+            description="With trace, of methods that have one: entry n is the gain expected of going on after n steps; "
+            "the first from n = 1 on that falls below halt_threshold is where the model stops."
+        ),
+    ] = None
+    halt_probability: Annotated[
+        list[float] | None, Field(description="With trace, of methods that have one: the chance of stopping at a step.")
+    ] = None
+
+
+class Answers(BaseModel):
+    predictions: Annotated[list[Answer], Field(description="One for each input, in their order.")]
+
+
+class Column(BaseModel):
+    name: Annotated[str, Field(description="As the table had it.")]
+    values: Annotated[list[str] | None, Field(description="What training knew; none of a column of numbers.")] = None
+
+
+class Inputs(BaseModel):
+    kind: Annotated[str, Field(description="image, features or table.")]
+    shape: Annotated[list[int], Field(description="Channels, height and width that images are brought to, or columns.")]
+    columns: Annotated[list[Column] | None, Field(description="Of a table.")] = None
+
+
+class Measured(BaseModel):
+    n: Annotated[int, Field(description="How many test examples there were.")]
+    accuracy: Annotated[float, Field(description="The share of right answers.")]
+    ece: Annotated[float, Field(description="Expected calibration error.")]
+    mean_steps: Annotated[float, Field(description="How many steps it took on average.")]
+
+
+class Model(BaseModel):
+    name: Annotated[str, Field(description="Of the run.")]
+    method: Annotated[str, Field(description="How it was trained.")]
+    data: Annotated[str, Field(description="What it was trained on.")]
+    ricnet: Annotated[str, Field(description="Version of the software that answers.")]
+    classes: Annotated[list[str], Field(description="In the order in which beliefs are given.")]
+    input: Annotated[Inputs, Field(description="What it reads.")]
+    horizon: Annotated[int, Field(description="The most steps it takes.")]
+    halt_threshold: Annotated[float | None, Field(description="It stops once its value falls below this.")]
+    test: Annotated[Measured | None, Field(description="Measured on test data after training.")]
+    limits: Annotated[dict[str, float], Field(description="What a request may ask of this server.")]
+
+
+class Example(BaseModel):
+    label: Annotated[str, Field(description="Its true class.")]
+    kind: Annotated[str | None, Field(description="easy, hard or wrong, as the model found it.")]
+    image: Annotated[str | None, Field(description="Where to get it.")] = None
+    features: Annotated[list[float] | None, Field(description="Or its numbers, to be sent as features.")] = None
+    row: Annotated[dict[str, Cell] | None, Field(description="Or its cells, to be sent as rows.")] = None
+
+
+class Health(BaseModel):
+    status: Annotated[str, Field(description="ok, or what is wrong.")]
+    requests: Annotated[int, Field(description="Answered so far.")]
+    inputs: Annotated[int, Field(description="How many images or rows there were in them.")]
+    batches: Annotated[int, Field(description="How often the model was run for them.")]
+    model_seconds: Annotated[float, Field(description="How long that took.")]
+
+
+class Problem(BaseModel):
+    error: Annotated[str, Field(description="One sentence.")]
+    request_id: Annotated[str, Field(description="To be found in the server's log.")]
+
+
+def parse_json(body: bytes) -> Ask:
+    """Read by pydantic's own parser, which gives up on a depth that would exhaust the stack."""
+    try:
+        return Ask.model_validate_json(body)
+    except ValidationError as error:
+        raise Refusal(422, _sentence(error)) from None
+
+
+def parse_form(fields: dict[str, Any]) -> Options:
+    try:
+        return Options.model_validate(fields)
+    except ValidationError as error:
+        raise Refusal(422, _sentence(error)) from None
+
+
+def _sentence(error: ValidationError) -> str:
+    """The first complaint; where a field may have several forms, the last of them got furthest."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("list[", "constrained", "dict[")))
+    words = first["msg"].removeprefix("Value error, ")
+    return f"{place[:100]}: {words[0].lower()}{words[1:200]}." if place else f"{words[:200]}."

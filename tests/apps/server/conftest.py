@@ -1,0 +1,91 @@
+"""Servers as clients meet them: uvicorn on a port of this machine, in a thread of its own."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import torch
+import uvicorn
+
+import ricnet
+from ricnet.apps.server.application import build
+from ricnet.apps.server.limits import Limits
+from ricnet.apps.server.running import address_of, listen
+from ricnet.training.classifier import Classifier
+
+
+@contextmanager
+def serving(classifier: Classifier, **limits: float) -> Iterator[httpx.Client]:
+    """A client of a server that is shut down in the end as a signal would do it."""
+    with listen("127.0.0.1", 0) as listening:
+        app = build(classifier, "tested", Limits(**limits))
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            with httpx.Client(base_url=address_of(listening), timeout=20, trust_env=False) as client:
+                yield client
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.fixture(scope="session")
+def digits(digits_run: Path) -> Classifier:
+    """It stops after two or three of its four steps: the threshold lies between values that it has."""
+    found = ricnet.load(digits_run)
+    values = found.refine(np.load(digits_run / "examples.npz")["x"], halt=False).values
+    assert values is not None
+    return replace(found, method=replace(found.method, halt_threshold=values[2].median().item()))  # type: ignore[call-arg]
+
+
+@pytest.fixture(scope="session")
+def client(digits: Classifier) -> Iterator[httpx.Client]:
+    """Of one server for all tests that leave it as it was."""
+    with serving(digits, max_body_mb=1.0, max_megapixels=1.0, max_batch=8) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def features(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
+    """Three clouds of points."""
+    folder = tmp_path_factory.mktemp("features")
+    random = np.random.default_rng(0)
+    y = np.arange(90) % 3
+    np.savez(folder / "clouds.npz", x=(random.normal(size=(90, 4)) + y[:, None]).astype(np.float32), y=y)
+    return ricnet.train(folder / "clouds.npz", out=folder / "run", epochs=2, horizon=3, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def numbers_client(features: Classifier) -> Iterator[httpx.Client]:
+    with serving(features) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def inputs(digits_run: Path) -> torch.Tensor:
+    return torch.from_numpy(np.load(digits_run / "examples.npz")["x"])
+
+
+@pytest.fixture(scope="session")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
+    """Fruit by weight, some of them not weighed, and colour."""
+    folder = tmp_path_factory.mktemp("table")
+    random = np.random.default_rng(0)
+    rows = ["weight,colour,fruit"]
+    for i in range(120):
+        fruit, weight, colour = [("plum", 40, "blue"), ("apple", 150, "red"), ("melon", 900, "green")][i % 3]
+        rows.append(f"{'' if i % 10 == 9 else round(weight * random.uniform(0.8, 1.2), 1)},{colour},{fruit}")
+    (folder / "fruit.csv").write_text("\n".join(rows))
+    return ricnet.train(f"{folder / 'fruit.csv'}#fruit", out=folder / "run", epochs=2, horizon=3, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def table_client(table: Classifier) -> Iterator[httpx.Client]:
+    with serving(table) as found:
+        yield found

@@ -1,0 +1,367 @@
+"""What clients may ask, and what strangers may try: each gets its answer, and the server lives on."""
+
+import base64
+import io
+import json
+import logging
+import socket
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from ricnet.apps.server import application, guard
+from ricnet.data.delimited import Table
+from ricnet.training.classifier import Classifier
+
+from .conftest import serving
+
+
+def png(pixels: np.ndarray | torch.Tensor) -> bytes:
+    with io.BytesIO() as file:
+        Image.fromarray(np.asarray(pixels)).save(file, "png")
+        return file.getvalue()
+
+
+def png_that_claims(width: int, height: int, content: bytes = b"") -> bytes:
+    """A PNG whose header says what we like."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", content) + chunk(b"IEND", b"")
+
+
+def post(client: httpx.Client, *files: bytes, **fields: object) -> httpx.Response:
+    parts = [("images", (f"{i}.png", content, "image/png")) for i, content in enumerate(files)]
+    return client.post("/v1/predict", files=parts, data={key: str(value) for key, value in fields.items()})
+
+
+def refused(response: httpx.Response, status: int) -> str:
+    """The one sentence, having checked that it is one, and that the server still answers."""
+    assert response.status_code == status, response.text
+    said = response.json()
+    assert set(said) == {"error", "request_id"}
+    assert said["request_id"] == response.headers["x-request-id"]
+    sentence: str = said["error"]
+    assert sentence.endswith(".")
+    assert "Traceback" not in sentence
+    assert "\n" not in sentence
+    return sentence
+
+
+@pytest.fixture(autouse=True)
+def _still_alive(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "client" in request.fixturenames:
+        assert request.getfixturevalue("client").get("/healthz").json()["status"] == "ok"
+
+
+def test_answers_are_those_of_the_model(client: httpx.Client, digits: Classifier, inputs: torch.Tensor) -> None:
+    response = post(client, *(png(x[0]) for x in inputs[:8]))
+    path = digits.refine(inputs[:8])
+    assert response.status_code == 200
+    for row, said in enumerate(response.json()["predictions"]):
+        best = int(path.final[row].argmax())
+        assert said["answer"] == digits.class_names[best]
+        assert said["steps"] == path.halt_step[row]
+        assert said["confidence"] == pytest.approx(path.final[row, best].exp().item(), abs=1e-5)
+        assert list(said["probabilities"]) == list(digits.class_names)
+        assert list(said["probabilities"].values()) == pytest.approx(path.final[row].exp().tolist(), abs=1e-5)
+        assert set(said) == {"answer", "confidence", "steps", "probabilities"}
+
+
+def test_a_trace_shows_every_step(client: httpx.Client, digits: Classifier, inputs: torch.Tensor) -> None:
+    [said] = post(client, png(inputs[0, 0]), trace="true").json()["predictions"]
+    path = digits.refine(inputs[:1], halt=False)
+    assert path.values is not None
+    assert np.allclose(said["beliefs"], path.log_beliefs[:, 0].exp(), atol=1e-5)
+    assert np.allclose(said["values"], path.values[:, 0], atol=1e-5)
+    assert said["halt_probability"] is None
+    assert said["steps"] == path.halt_step[0] < len(said["beliefs"]) == 4
+
+
+def test_steps_and_time_are_limited(client: httpx.Client, inputs: torch.Tensor) -> None:
+    image = png(inputs[0, 0])
+    assert post(client, image, max_steps=1).json()["predictions"][0]["steps"] == 1
+    assert post(client, image, max_ms=1e-6).json()["predictions"][0]["steps"] == 1
+    same = [
+        post(client, image, **more).json() for more in ({}, {"max_steps": 4}, {"max_steps": 99}, {"max_ms": 60_000})
+    ]
+    assert all(answer["predictions"][0]["steps"] == same[0]["predictions"][0]["steps"] for answer in same)
+    assert "max_steps" in refused(post(client, image, max_steps=0), 422)
+    assert "max_ms" in refused(post(client, image, max_ms=-1), 422)
+    assert "max_ms" in refused(post(client, image, max_ms="nan"), 422)
+    assert "trace" in refused(post(client, image, trace="perhaps"), 422)
+    assert "max_step" in refused(post(client, image, max_step=3), 422)
+
+
+def test_images_in_json(client: httpx.Client, inputs: torch.Tensor) -> None:
+    image = base64.b64encode(png(inputs[0, 0])).decode()
+    as_file = post(client, png(inputs[0, 0])).json()["predictions"][0]
+    for images in (image, [image], [f"data:image/png;base64,{image}"]):
+        [said] = client.post("/v1/predict", json={"images": images}).json()["predictions"]
+        assert said["probabilities"] == pytest.approx(as_file["probabilities"], abs=1e-5)
+    assert "images[1] is not in base64" in refused(client.post("/v1/predict", json={"images": [image, "§"]}), 422)
+    assert "reads images" in refused(client.post("/v1/predict", json={"features": [1, 2]}), 422)
+    assert "one of features" in refused(client.post("/v1/predict", json={}), 422)
+    assert "no image" in refused(client.post("/v1/predict", json={"images": []}), 422)
+
+
+def test_features_in_json(numbers_client: httpx.Client, features: Classifier) -> None:
+    rows = torch.tensor([[0.5, 0.1, -0.3, 0.2], [2.0, 2.1, 1.9, 2.5]])
+    path = features.refine(rows)
+    for body, expected in (({"features": rows.tolist()}, path.final), ({"features": rows[0].tolist()}, path.final[:1])):
+        said = numbers_client.post("/v1/predict", json=body).json()["predictions"]
+        found = [list(answer["probabilities"].values()) for answer in said]
+        assert np.allclose(found, expected.exp(), atol=1e-5)
+    assert "reads no images" in refused(post(numbers_client, png(np.zeros((8, 8), np.uint8))), 422)
+    assert "knows no names" in refused(numbers_client.post("/v1/predict", json={"rows": {"a": 1}}), 422)
+
+
+def test_rows_of_a_table_by_the_names_of_its_columns(table_client: httpx.Client, table: Classifier) -> None:
+    assert table.columns is not None
+    cells = Table("rows", {"weight": ["140", ""], "colour": ["red", "pink"]}, [1, 2])
+    path = table.refine(table.columns.encode(cells))
+    rows = [{"colour": "red", "weight": 140}, {"weight": None, "colour": "pink", "more": 1}]
+    said = table_client.post("/v1/predict", json={"rows": rows}).json()["predictions"]
+    assert np.allclose([list(answer["probabilities"].values()) for answer in said], path.final.exp(), atol=1e-5)
+    [alone] = table_client.post("/v1/predict", json={"rows": rows[0]}).json()["predictions"]
+    assert alone["probabilities"] == pytest.approx(said[0]["probabilities"], abs=1e-5)
+    missing = refused(table_client.post("/v1/predict", json={"rows": {"colour": "red"}}), 422)
+    assert "'weight'" in missing
+    assert "'heavy'" in refused(table_client.post("/v1/predict", json={"rows": {"colour": "", "weight": "heavy"}}), 422)
+    refused(table_client.post("/v1/predict", json={"rows": {"colour": [1], "weight": 1}}), 422)
+    refused(table_client.post("/v1/predict", json={"rows": []}), 422)
+
+
+def test_examples_of_a_table_are_its_cells(table_client: httpx.Client, table: Classifier) -> None:
+    """Asked again, they get the answers that they got after training."""
+    assert table.folder is not None
+    assert table_client.get("/v1/model").json()["input"]["columns"] == [
+        {"name": "weight", "values": None},
+        {"name": "colour", "values": ["blue", "green", "red"]},
+    ]
+    stored = np.load(table.folder / "examples.npz")
+    rows = [entry["row"] for entry in table_client.get("/v1/examples").json()]
+    said = table_client.post("/v1/predict", json={"rows": rows}).json()["predictions"]
+    final = table.refine(stored["x"]).final.exp()
+    assert np.allclose([list(answer["probabilities"].values()) for answer in said], final, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"features": [[1, 2, NaN, 4]]}',
+        '{"features": [[1, 2, Infinity, 4]]}',
+        '{"features": [1, 2, 1e39, 4]}',
+        '{"features": [3e38, 3e38, -3e38, 3e38]}',
+        '{"features": [[1, 2, 3]]}',
+        '{"features": [[1, 2, 3, 4], [1]]}',
+        '{"features": []}',
+        '{"features": [[]]}',
+        '{"features": ["one", 2, 3, 4]}',
+        '{"features": {"a": 1}}',
+        '{"features": [[1, 2, 3, 4]], "max_steps": 1e99}',
+        '{"features": ' + "[" * 100_000,
+        '{"features": ' + "[" * 100_000 + "]" * 100_000 + "}",
+        '{"rows": ' + '{"a": ' * 100_000,
+        "[]",
+        "null",
+        "",
+        "{",
+        "\x00",
+        '{"features": [[1, 2, 3, 4]], "max_steps": ' + "9" * 100_000 + "}",
+        json.dumps({"features": [[0.0] * 4] * 65}),
+    ],
+)
+def test_numbers_that_are_none(numbers_client: httpx.Client, body: str) -> None:
+    headers = {"content-type": "application/json"}
+    response = numbers_client.post("/v1/predict", content=body.encode(), headers=headers)
+    refused(response, 413 if body.endswith("0.0]]}") else 422)
+    assert numbers_client.get("/healthz").json()["status"] == "ok"
+
+
+def test_files_that_are_no_images(client: httpx.Client, inputs: torch.Tensor) -> None:
+    whole = png(np.random.default_rng(0).integers(0, 255, (60, 60), dtype=np.uint8))
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("zeros", bytes(20_000_000))
+    swollen = png_that_claims(8, 8, zlib.compress(bytes(20_000_000), 9))
+    for content in (whole[: len(whole) // 2], whole[:20], archive.getvalue(), b"", b"GIF89a", png_that_claims(8, 8)):
+        assert "0.png is no image" in refused(post(client, content), 422)
+    assert post(client, swollen).status_code in (200, 422)  # what is beyond the header's pixels is never unpacked
+    assert "%!PS" not in refused(post(client, b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"), 422)
+    assert "no image; send one" in refused(client.post("/v1/predict", files={"trace": (None, "true")}), 422)
+    assert refused(post(client, png(inputs[0, 0]), b"junk"), 422).startswith("1.png")
+
+
+def test_images_that_are_too_large(client: httpx.Client) -> None:
+    for width, height in ((50_000, 50_000), (2**31 - 1, 1), (12_000, 12_000), (1001, 1000)):
+        assert "1 megapixels" in refused(post(client, png_that_claims(width, height)), 413)
+    half = png(np.zeros((800, 800), np.uint8))
+    assert post(client, half).status_code == 200
+    assert "those before it" in refused(post(client, half, half), 413)
+
+
+def test_too_many_images(client: httpx.Client, inputs: torch.Tensor) -> None:
+    image = png(inputs[0, 0])
+    assert "at most 8" in refused(post(client, *[image] * 9), 413)
+    assert "at most 8" in refused(post(client, *[image] * 200), 413)
+    encoded = base64.b64encode(image).decode()
+    assert "at most 8" in refused(client.post("/v1/predict", json={"images": [encoded] * 9}), 413)
+    assert "Too many fields" in refused(
+        client.post("/v1/predict", files={f"f{i}": (None, "x") for i in range(50)}), 422
+    )
+
+
+def test_bodies_that_are_too_large(client: httpx.Client) -> None:
+    megabyte = bytes(1_000_000)
+
+    def pieces() -> Iterator[bytes]:
+        yield b'--x\r\ncontent-disposition: form-data; name="images"; filename="a.png"\r\n\r\n'
+        for _ in range(20):
+            yield megabyte
+
+    form = {"content-type": "multipart/form-data; boundary=x"}
+    assert "1 MB" in refused(client.post("/v1/predict", content=megabyte * 100, headers=form), 413)
+    assert "1 MB" in refused(client.post("/v1/predict", content=pieces(), headers=form), 413)
+    as_json = {"content-type": "application/json"}
+    assert "1 MB" in refused(client.post("/v1/predict", content=pieces(), headers=as_json), 413)
+
+
+def test_bodies_of_the_wrong_kind(client: httpx.Client) -> None:
+    for kind in ("text/plain", "image/png", "application/x-www-form-urlencoded", "nonsense", ""):
+        response = client.post("/v1/predict", content=b"x=1", headers={"content-type": kind})
+        assert "multipart/form-data" in refused(response, 415)
+    assert "compressed" in refused(client.post("/v1/predict", content=b"x", headers={"content-encoding": "gzip"}), 415)
+    for kind in ("multipart/form-data", "multipart/form-data; boundary=", "multipart/form-data; boundary=x"):
+        refused(client.post("/v1/predict", content=b"--y\r\nnothing", headers={"content-type": kind}), 422)
+
+
+def test_what_is_not_there(client: httpx.Client) -> None:
+    assert "/nothing" in refused(client.get("/nothing"), 404)
+    assert "/v1/predict is not asked by GET" in refused(client.get("/v1/predict"), 405)
+    assert "/v1/examples/999" not in refused(client.get("/v1/examples/999.png"), 404)
+    assert "no example" in refused(client.get("/v1/examples/999.png"), 404)
+    for path in ("/page/../application.py", "/page/%2e%2e/application.py", "/page/..%2fapplication.py"):
+        assert client.get(path).status_code == 404
+
+
+def test_who_is_not_served_elsewhere(client: httpx.Client) -> None:
+    """No other site may read answers, or show the page in a frame of its own."""
+    response = client.get("/", headers={"origin": "https://elsewhere.example"})
+    assert not [name for name in response.headers if name.startswith("access-control")]
+    assert "frame-ancestors 'none'" in response.headers["content-security-policy"]
+    assert response.headers["x-content-type-options"] == "nosniff"
+
+
+def open_request(client: httpx.Client, length: int, body: bytes = b"") -> socket.socket:
+    """A request of which only the beginning is sent."""
+    line = socket.create_connection((client.base_url.host, client.base_url.port or 0), timeout=10)
+    head = f"POST /v1/predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+    line.sendall(head.encode() + body)
+    return line
+
+
+def test_a_full_house_and_a_stalled_guest(features: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.8)
+    with serving(features, max_waiting=1) as client, open_request(client, 50) as stalled:
+        while (response := client.post("/v1/predict", json={"features": [1, 2, 3, 4]})).status_code == 200:
+            pass  # until the server has seen the other one
+        assert "try again" in refused(response, 429)
+        assert response.headers["retry-after"] == "1"
+        assert client.get("/healthz").status_code == 200
+        assert b"408" in stalled.recv(4096)
+        assert client.post("/v1/predict", json={"features": [1, 2, 3, 4]}).status_code == 200
+
+
+def test_who_hangs_up_is_forgotten(features: Classifier) -> None:
+    with serving(features, max_waiting=1) as client:
+        open_request(client, 50, b"{").close()
+        for _ in range(200):
+            if (response := client.post("/v1/predict", json={"features": [1, 2, 3, 4]})).status_code == 200:
+                break
+        assert response.status_code == 200
+
+
+def test_our_own_failures_go_to_the_log(
+    features: Classifier, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr(application, "answers", fail)
+    with caplog.at_level(logging.INFO, "ricnet.server"), serving(features) as client:
+        response = client.post("/v1/predict", json={"features": [1, 2, 3, 4]})
+    sentence = refused(response, 500)
+    assert "secret" not in response.text
+    assert response.headers["x-request-id"] in sentence
+    assert "ZeroDivisionError: secret" in caplog.text
+    assert f"{response.headers['x-request-id']} POST /v1/predict 500" in caplog.text
+
+
+def test_the_log_is_one_line_a_request(client: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "ricnet.server"):
+        response = client.get("/v1%0a%0dmodel\u00e9")
+        client.get("/healthz")
+    lines = [
+        record.getMessage() for record in caplog.records if response.headers["x-request-id"] in record.getMessage()
+    ]
+    assert len(lines) == 1
+    assert "GET /v1%0a%0dmodel%C3%A9 404" in lines[0]
+
+
+def test_what_the_model_is(client: httpx.Client, digits_run: Path) -> None:
+    model = client.get("/v1/model").json()
+    assert model["name"] == "tested"
+    assert model["method"] == "RIC"
+    assert model["data"] == "digits"
+    assert model["classes"] == [str(k) for k in range(10)]
+    assert model["input"] == {"kind": "image", "shape": [1, 8, 8], "columns": None}
+    assert model["horizon"] == 4
+    assert model["limits"]["max_batch"] == 8
+    assert model["test"]["accuracy"] == json.loads((digits_run / "evaluation.json").read_text())["test"]["accuracy"]
+    assert str(digits_run.parent) not in json.dumps(model)
+
+
+def test_examples_come_back_as_they_were(client: httpx.Client, digits_run: Path, inputs: torch.Tensor) -> None:
+    stored = np.load(digits_run / "examples.npz")
+    listed = client.get("/v1/examples").json()
+    assert [entry["label"] for entry in listed] == [str(k) for k in stored["y"]]
+    assert {entry["kind"] for entry in listed} <= {"easy", "hard", "wrong"}
+    for entry, pixels in zip(listed, inputs, strict=True):
+        image = Image.open(io.BytesIO(client.get(entry["image"]).content))
+        assert np.array_equal(np.asarray(image), pixels[0])
+
+
+def test_the_model_may_come_alone(features: Classifier, tmp_path: Path) -> None:
+    """Without examples, and without what was measured of it."""
+    with serving(replace(features, folder=tmp_path)) as client:
+        assert client.get("/v1/examples").json() == []
+        assert client.get("/v1/model").json()["test"] is None
+
+
+def test_openapi_tells_what_there_is(client: httpx.Client) -> None:
+    spec = client.get("/openapi.json").json()
+    assert set(spec["paths"]) == {"/v1/predict", "/v1/model", "/v1/examples", "/healthz"}
+    route = spec["paths"]["/v1/predict"]["post"]
+    assert set(route["requestBody"]["content"]) == {"multipart/form-data", "application/json"}
+    assert {"200", "413", "415", "422", "429"} <= set(route["responses"])
+
+
+def test_requests_that_arrive_together_are_counted(numbers_client: httpx.Client) -> None:
+    before = numbers_client.get("/healthz").json()
+    numbers_client.post("/v1/predict", json={"features": [[1, 2, 3, 4]] * 5})
+    after = numbers_client.get("/healthz").json()
+    assert (after["requests"] - before["requests"], after["inputs"] - before["inputs"]) == (1, 5)
+    assert after["model_seconds"] > before["model_seconds"]

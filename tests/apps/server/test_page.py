@@ -1,0 +1,333 @@
+"""The page in a real browser, as people meet it: with their own image and a wrong one, on a slow line, by keyboard, at
+night, and on a phone."""
+
+import importlib.util
+import io
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import ricnet
+from ricnet.training.classifier import Classifier
+
+from .conftest import serving
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, Route
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync", "--no-first-run"),
+]
+REFUSED = re.compile(r"Failed to load resource.*(422|ERR_FAILED)")
+"""What Chromium itself writes to its console about every refusal."""
+TOO_WIDE = """() => [...document.querySelectorAll('body *')]
+    .filter(e => !e.closest('.samples, .unseen') && e.getBoundingClientRect().right > innerWidth + 1)
+    .map(e => e.tagName + '.' + e.className)"""
+FOCUS = "(e => e.id || e.className || e.tagName)(document.activeElement)"
+LENGTHS = "bars => [...bars.querySelectorAll('.fill')].map(bar => new DOMMatrix(getComputedStyle(bar).transform).a)"
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="playwright is not installed"),
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def visit(browser: "Browser") -> Iterator[Any]:
+    """Opens the page of a server, without motion unless it is wanted; it asks nobody else and complains of nothing."""
+    seen: list[tuple[str, list[str], list[str]]] = []
+    contexts = []
+
+    def opened(client: httpx.Client, path: str = "/", still: bool = True, **look: Any) -> "Page":
+        look = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce" if still else None, **look}
+        context = browser.new_context(**look)
+        context.set_default_timeout(10_000)
+        contexts.append(context)
+        page = context.new_page()
+        requests: list[str] = []
+        complaints: list[str] = []
+        seen.append((str(client.base_url).rstrip("/"), requests, complaints))
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(str(client.base_url.join(path)))
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    for home, requests, complaints in seen:
+        assert [url for url in requests if not url.startswith((home, "blob:"))] == []
+        assert [words for words in complaints if not REFUSED.match(words)] == []
+
+
+def until(page: "Page", truth: str) -> None:
+    """The page's own policy forbids wait_for_function to look."""
+    for _ in range(500):
+        if page.evaluate(truth):
+            return
+        page.wait_for_timeout(20)
+    pytest.fail(f"never: {truth}")
+
+
+def answered(page: "Page") -> str:
+    until(page, "/answers/.test(document.getElementById('status').textContent)")
+    return page.locator("#status").inner_text()
+
+
+def image_of(pixels: np.ndarray | torch.Tensor, name: str = "mine.png") -> Any:
+    with io.BytesIO() as file:
+        Image.fromarray(np.asarray(pixels)).save(file, "png")
+        return {"name": name, "mimeType": "image/png", "buffer": file.getvalue()}
+
+
+def test_a_sample_is_shown_at_once(visit: Any, client: httpx.Client) -> None:
+    page = visit(client)
+    assert re.fullmatch(r"It answers \d, [\d.]+ % sure, (and stops after [123] of|after all) 4 steps\.", answered(page))
+    assert "RIC on digits, 10 classes" in page.locator("#model").inner_text()
+    assert page.locator("#samples button").count() == len(client.get("/v1/examples").json())
+    assert page.locator("#samples [aria-pressed=true]").count() == 1
+    assert page.locator("#preview").get_attribute("alt").startswith("A test image of")  # type: ignore[union-attr]
+
+
+def test_an_upload_shows_the_model_s_own_beliefs(
+    visit: Any, client: httpx.Client, digits: Classifier, inputs: torch.Tensor
+) -> None:
+    page = visit(client)
+    answered(page)
+    page.locator("#file").set_input_files(image_of(inputs[-1, 0]))
+    until(page, "document.getElementById('preview').alt.includes('mine.png')")
+    until(page, "document.querySelectorAll('#samples [aria-pressed=true]').length === 0")
+    path = digits.refine(inputs[-1:], halt=False)
+    halt = int(path.halt_step[0])
+    until(page, f"document.getElementById('step').value == {halt}")
+    slider, bars = page.locator("#step"), page.locator("#bars")
+    assert np.allclose(bars.evaluate(LENGTHS), path.log_beliefs[halt - 1, 0].exp(), atol=2e-3)
+    for step in (0, 1, 4):
+        slider.fill(str(step))
+        expected = torch.full((10,), 0.1) if step == 0 else path.at(step)[0].exp()
+        assert np.allclose(bars.evaluate(LENGTHS), expected, atol=2e-3)
+        shares = [float(text.split()[0]) for text in bars.locator(".share").all_inner_texts()]
+        assert np.allclose(shares, 100 * expected, atol=0.06)
+    alone, always = page.locator(".end").all_inner_texts()
+    assert f"after {halt} step" in alone
+    assert "Always 4 steps" in always
+    assert f"{100 * path.log_beliefs[-1, 0].exp().max():.1f} %" in always
+
+
+def test_the_value_is_drawn_and_where_it_crosses(visit: Any, client: httpx.Client, digits: Classifier) -> None:
+    page = visit(client)
+    answered(page)
+    assert page.locator("#chart .value").count() == 1
+    stops = page.locator("#ends .end").first
+    if "stops by itself" in stops.inner_text():
+        assert page.locator("#chart .crossing").count() == 1
+    label = page.locator("#chart svg").get_attribute("aria-label")
+    assert label is not None
+    assert re.search(r"in percent: 10, (\d+, ){3}\d+\. It (stops after step \d|takes every step)\.", label)
+    box = page.locator("#chart svg").bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + box["width"] - 12, box["y"] + 60)
+    assert page.locator("#step").input_value() == "4"
+
+
+def test_a_wrong_file_is_told_in_words_and_the_next_one_works(
+    visit: Any, client: httpx.Client, inputs: torch.Tensor
+) -> None:
+    page = visit(client)
+    answered(page)
+    page.locator("#file").set_input_files({"name": "notes.txt", "mimeType": "text/plain", "buffer": b"no image"})
+    trouble = page.get_by_role("alert")
+    trouble.wait_for()
+    assert "notes.txt is no image that can be read" in trouble.inner_text()
+    assert not page.locator("#stage").is_visible()
+    page.locator("#file").set_input_files({"name": "huge.png", "mimeType": "image/png", "buffer": bytes(2_000_000)})
+    assert "huge.png is larger than 1 MB" in trouble.inner_text()
+    page.locator("#file").set_input_files(image_of(inputs[0, 0]))
+    answered(page)
+    assert not trouble.is_visible()
+
+
+def test_a_slow_line_and_a_change_of_mind(visit: Any, client: httpx.Client, inputs: torch.Tensor) -> None:
+    page = visit(client)
+    answered(page)
+    held: list[Route] = []
+    page.route("**/v1/predict", lambda route: held.append(route))
+    page.locator("#file").set_input_files(image_of(inputs[0, 0], "slow.png"))
+    until(page, "document.getElementById('status').textContent.startsWith('Asking')")
+    assert page.locator(".thinking").get_attribute("aria-busy") == "true"
+    page.unroute("**/v1/predict")
+    page.route("**/v1/predict", lambda route: (time.sleep(0.5), route.continue_()))  # type: ignore[func-returns-value]
+    page.locator("#samples button").nth(1).click()
+    until(page, "document.querySelector('.thinking').getAttribute('aria-busy') === 'false'")
+    answered(page)
+    assert page.locator("#samples button").nth(1).get_attribute("aria-pressed") == "true"
+    assert len(held) == 1
+
+
+def test_a_server_that_is_gone_is_told(visit: Any, client: httpx.Client) -> None:
+    page = visit(client)
+    answered(page)
+    page.route("**/v1/predict", lambda route: route.abort())
+    page.locator("#samples button").first.click()
+    page.get_by_role("alert").wait_for()
+    assert "cannot be reached" in page.get_by_role("alert").inner_text()
+
+
+def test_the_keyboard_is_enough(visit: Any, client: httpx.Client, inputs: torch.Tensor) -> None:
+    page = visit(client)
+    answered(page)
+    page.on("filechooser", lambda chooser: chooser.set_files(image_of(inputs[1, 0])))
+    order = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        order.append(
+            page.evaluate(
+                "document.activeElement.id || document.activeElement.className || document.activeElement.tagName"
+            )
+        )
+        if order[-1] == "step":
+            break
+    assert order[0] == "file"
+    assert order[-5:] == ["BUTTON", "end", "end", "play", "step"]
+    before = int(page.locator("#step").input_value())
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#step").input_value() == "1" != before
+    assert "step 1 of 4: " in (page.locator("#step").get_attribute("aria-valuetext") or "")
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Space")
+    assert page.locator("#play").inner_text() == "Stop"
+    page.keyboard.press("Space")
+    assert page.locator("#play").inner_text() == "Play"
+    page.locator("#samples button").nth(2).focus()
+    page.keyboard.press("Enter")
+    until(page, "document.querySelectorAll('#samples button')[2].getAttribute('aria-pressed') === 'true'")
+    page.locator("#file").focus()
+    page.keyboard.press("Space")
+    until(page, "document.getElementById('preview').alt.includes('mine.png')")
+
+
+def test_it_moves_until_it_stops(visit: Any, client: httpx.Client) -> None:
+    """Step by step from the even belief to the halt; from there, if asked, to the end."""
+    page = visit(client, still=False)
+    until(page, "document.getElementById('play-word').textContent === 'Stop'")
+    assert page.locator("#status").inner_text() == "Thinking …"
+    answered(page)
+    assert page.locator("#play").inner_text() == "Play"
+    halt = int(page.locator("#step").input_value())
+    assert f"after {halt} step" in page.locator(".end").first.inner_text()
+    page.locator("#play").click()
+    until(page, "document.getElementById('step').value == 4")
+    assert page.locator("#play").inner_text() == "Play"
+
+
+def test_who_wants_no_motion_gets_none(visit: Any, client: httpx.Client) -> None:
+    page = visit(client)
+    page.locator("#stage").wait_for()
+    assert page.locator("#play").inner_text() == "Play"
+    assert page.locator(".fill").first.evaluate("bar => getComputedStyle(bar).transitionDuration") == "0s"
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_nothing_hangs_over_the_edge(visit: Any, client: httpx.Client, width: int) -> None:
+    for path in ("/", "/docs"):
+        page = visit(client, path, viewport={"width": width, "height": 844})
+        answered(page) if path == "/" else page.locator("#paths section").nth(3).wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(TOO_WIDE) == []
+
+
+def test_dark_pages_are_dark(visit: Any, client: httpx.Client) -> None:
+    found = {}
+    for scheme in ("light", "dark"):
+        page = visit(client, color_scheme=scheme)
+        answered(page)
+        colours = page.evaluate(
+            "[...document.querySelectorAll('body, .status, .end .said, .bars .name')].map(e => getComputedStyle(e))"
+            ".map(style => [style.color, style.backgroundColor])"
+        )
+        paper = brightness(colours[0][1])
+        found[scheme] = (paper, [brightness(ink) for ink, _ in colours])
+    assert found["light"][0] > 240 > 60 > max(found["light"][1])
+    assert found["dark"][0] < 40 < 180 < min(found["dark"][1])
+
+
+def brightness(colour: str) -> float:
+    """Of `rgb(253, 253, 252)`."""
+    return sum(int(part) for part in colour.strip("rgb()").split(",")[:3]) / 3
+
+
+def test_an_image_can_be_dropped_and_pasted(visit: Any, client: httpx.Client, inputs: torch.Tensor) -> None:
+    page = visit(client)
+    answered(page)
+    content = list(image_of(inputs[2, 0])["buffer"])
+    give = """([kind, name, bytes]) => {
+        const data = new DataTransfer();
+        data.items.add(new File([new Uint8Array(bytes)], name, {type: 'image/png'}));
+        document.dispatchEvent(kind === 'drop'
+            ? new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true})
+            : new ClipboardEvent('paste', {clipboardData: data, bubbles: true}));
+    }"""
+    for kind in ("drop", "paste"):
+        page.evaluate(give, [kind, f"{kind}ped.png", content])
+        until(page, f"document.getElementById('preview').alt.includes('{kind}ped.png')")
+        answered(page)
+
+
+def test_numbers_are_filled_in(visit: Any, numbers_client: httpx.Client, features: Classifier) -> None:
+    page = visit(numbers_client)
+    answered(page)
+    fields = page.locator("#form input")
+    assert fields.count() == 4
+    row = [0.5, -1.25, 2.0, 0.75]
+    for place, value in enumerate(row):
+        fields.nth(place).fill(str(value))
+    fields.last.press("Enter")
+    path = features.refine(torch.tensor([row]))
+    share = f"{100 * path.final[0].exp().max():.1f} % sure"
+    until(page, f"document.getElementById('status').textContent.includes('{share}')")
+    fields.nth(2).fill("many")
+    page.locator("#form button").click()
+    page.get_by_role("alert").wait_for()
+    assert "Feature 3 is no number" in page.get_by_role("alert").inner_text()
+
+
+def test_a_table_has_a_field_for_each_column(visit: Any, table_client: httpx.Client) -> None:
+    page = visit(table_client)
+    answered(page)
+    row = {"weight": 130, "colour": "red"}
+    page.get_by_label("weight").fill("130")
+    page.get_by_label("colour").select_option("red")
+    page.get_by_role("button", name="Ask").click()
+    [said] = table_client.post("/v1/predict", json={"rows": row}).json()["predictions"]
+    share = f"{100 * said['confidence']:.1f} % sure"
+    until(page, f"document.getElementById('status').textContent.includes('{said['answer']}, {share}')")
+
+
+def test_one_step_needs_no_slider(visit: Any, tmp_path: Any) -> None:
+    with serving(ricnet.train("digits", method="supervised", epochs=1, out=tmp_path, device="cpu")) as client:
+        page = visit(client)
+        assert answered(page).endswith("in one step.")
+        assert not page.locator("#controls").is_visible()
+        assert page.locator("#bars").is_visible()

@@ -1,0 +1,119 @@
+"""ric serve and ric demo as processes: how they begin, and how they end."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from ricnet.apps.cli import main
+from ricnet.apps.commands import demo
+from ricnet.training import pretrained
+
+from .test_cli import refused
+
+
+@contextmanager
+def started(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process that says where it listens; it is gone in the end."""
+    command = [sys.executable, "-m", "ricnet", *map(str, arguments)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stderr is not None
+            for line in process.stderr:
+                if found := re.match(r"page +(http://\S+)", line):
+                    yield process, found[1]
+                    break
+            else:
+                pytest.fail("it ended before it listened")
+        finally:
+            process.kill()
+
+
+def test_what_is_under_way_is_answered_before_the_end(digits_run: Path) -> None:
+    """Half of a request has arrived when the server is told to stop."""
+    body = json.dumps({"images": ["AAAA"]}).encode()
+    fields = {"host": "x", "content-type": "application/json", "content-length": len(body)}
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    with started("serve", digits_run, "--port", "0", "--device", "cpu") as (process, address):
+        assert address.startswith("http://127.0.0.1:")
+        assert httpx.get(f"{address}/v1/model", trust_env=False).json()["name"] == digits_run.name
+        url = httpx.URL(address)
+        with socket.create_connection((url.host, url.port or 0), timeout=20) as line:
+            line.sendall(f"POST /v1/predict HTTP/1.1\r\n{head}\r\n".encode() + body[:5])
+            httpx.get(f"{address}/healthz", trust_env=False)  # by now the other has been seen
+            process.send_signal(signal.SIGINT)
+            assert process.stderr is not None
+            process.stderr.readline()
+            while True:  # no one new is let in …
+                try:
+                    httpx.get(f"{address}/healthz", trust_env=False)
+                except httpx.TransportError:
+                    break
+            line.sendall(body[5:])  # … but who is in is answered
+            assert b"images[0] is no image" in line.recv(4096)
+        assert process.wait(20) == 0
+
+
+def test_what_cannot_be_served(digits_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no run at" in refused(capsys, "serve", tmp_path / "none", "--port", "0")
+    assert "--port 70000" in refused(capsys, "serve", digits_run, "--port", "70000")
+    assert "--host nowhere.invalid" in refused(capsys, "serve", digits_run, "--host", "nowhere.invalid")
+    assert "--max-batch 0" in refused(capsys, "serve", digits_run, "--max-batch", "0")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"--port {port}" in refused(capsys, "serve", digits_run, "--port", port)
+
+
+@pytest.mark.parametrize("command", [["serve", "run"], ["demo"]])
+def test_a_missing_extra_is_named(
+    command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert "pip install 'ricnet[serve]'" in refused(capsys, *command)
+
+
+def test_the_demo_takes_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf = tmp_path / "shelf"
+    (shelf / "cifar10").mkdir(parents=True)
+    (shelf / "cifar10" / "config.json").touch()
+    monkeypatch.setattr(pretrained, "SHELF", shelf)
+    assert demo.prepare("cpu") == "pretrained:cifar10"
+
+
+def test_the_demo_learns_digits_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretrained, "SHELF", tmp_path)
+    monkeypatch.setattr(demo, "EPOCHS", 1)
+    monkeypatch.chdir(tmp_path)
+    run = demo.prepare("cpu")
+    weights = tmp_path / run / "model.safetensors"
+    before = weights.stat().st_mtime_ns
+    assert demo.prepare("cpu") == run
+    assert weights.stat().st_mtime_ns == before
+
+
+def test_the_demo_opens_the_page_unless_told_not_to(
+    digits_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened = []
+    monkeypatch.setattr(demo, "prepare", lambda device: str(digits_run))
+    monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    main(["demo", "--port", "0", "--no-browser"])
+    assert opened == []
+    main(["demo", "--port", "0"])
+    for _ in range(100):
+        if opened:
+            break
+        signal.sigtimedwait([], 0.02)
+    assert len(opened) == 1
+    assert opened[0] in capsys.readouterr().err
