@@ -1,0 +1,100 @@
+"""What scikit-learn's users hand over (tables, image arrays, any labels, weights), as the tensors a network reads."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Float64, Int64, Num, UInt8
+from sklearn.utils import check_array
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.validation import _check_sample_weight
+from torch import Tensor
+
+from ricnet.data import Augmentation, Dataset, Split
+from ricnet.data.images import as_bytes
+from ricnet.data.splits import split_off
+from ricnet.errors import RicnetError
+
+MOST_CHANNELS = 4
+SHOWN = 1_000
+"""Training rows that stand in for validation data where none is kept aside; they choose nothing."""
+
+
+class InputError(RicnetError, ValueError):
+    """scikit-learn's contract asks for a ValueError."""
+
+
+def pixel_scale(array: np.ndarray) -> float | None:
+    """What takes pixels to 0..255, decided when fitting: a dark picture must not be brightened by itself later.
+
+    Whole numbers are taken as they are; real ones that never exceed 1 as fractions of full brightness. None: a table.
+    """
+    if array.ndim == 2:
+        return None
+    return 255.0 if array.dtype.kind in "fb" and array.max() <= 1 else 1.0
+
+
+def as_inputs(array: np.ndarray, scale: float | None) -> Num[Tensor, "n ..."]:
+    return _features(array) if array.ndim == 2 else _images(array, scale if scale is not None else 1.0)
+
+
+def _features(array: np.ndarray) -> Float32[Tensor, "n columns"]:
+    """Standardising them is the network's business."""
+    with np.errstate(over="ignore"):  # what does not fit is refused by name
+        return torch.tensor(check_array(array, dtype=np.float32))
+
+
+def _images(array: np.ndarray, scale: float) -> UInt8[Tensor, "n channels height width"]:
+    if array.ndim > 4 or (array.ndim == 4 and array.shape[3] > MOST_CHANNELS):
+        raise InputError(
+            f"X is of shape {array.shape}; give a table (n, columns) or images (n, height, width) or "
+            f"(n, height, width, channels), with at most {MOST_CHANNELS} channels, which come last."
+        )
+    try:
+        pixels = array if array.dtype == np.uint8 else as_bytes(array, scale)
+    except ValueError as error:
+        raise InputError(
+            f"X of shape {array.shape} is read as images, but its values are not in 0..{255 / scale:.0f} as when "
+            "fitting; scale them, or flatten each image into a row of features."
+        ) from error
+    last = pixels[..., None] if pixels.ndim == 3 else pixels
+    return torch.tensor(np.ascontiguousarray(last.transpose(0, 3, 1, 2)))
+
+
+def example_weights(
+    sample_weight: Any, class_weight: Any, labels: np.ndarray, array: np.ndarray
+) -> Float64[np.ndarray, "n"] | None:
+    """The product of both; None where neither is given."""
+    if sample_weight is None and class_weight is None:
+        return None
+    by_row = _check_sample_weight(sample_weight, array, dtype=np.float64, ensure_non_negative=True)
+    weights: np.ndarray = by_row * compute_sample_weight(class_weight, labels)
+    return weights
+
+
+def as_dataset(
+    inputs: Num[Tensor, "n ..."],
+    labels: Int64[Tensor, "n"],
+    weights: Float64[np.ndarray, "n"] | None,
+    class_names: tuple[str, ...],
+    validation_fraction: float,
+    seed: int,
+) -> Dataset:
+    """Rows of weight 0 are as if they were not there. There is no test split, so the validation split stands in."""
+    rows = Split(inputs, labels, None if weights is None else torch.tensor(weights, dtype=torch.float32))
+    if rows.weights is not None:
+        rows = rows.take(rows.weights.nonzero().flatten())
+    if len(rows.labels.unique()) < 2:
+        raise InputError(
+            "y has one class only (counting rows of a weight above 0); a classifier needs at least two classes."
+        )
+    train, val = _cut(rows, validation_fraction, seed)
+    padding = min(4, min(inputs.shape[2:]) // 8) if inputs.ndim == 4 else 0
+    return Dataset("the given rows", train, val, val, class_names, Augmentation(crop_padding=padding))
+
+
+def _cut(rows: Split, fraction: float, seed: int) -> tuple[Split, Split]:
+    if fraction == 0:
+        return rows, rows.take(torch.arange(0, len(rows), -(-len(rows) // SHOWN)))
+    rest, taken = split_off(rows.labels, fraction, seed)
+    return rows.take(rest), rows.take(taken)

@@ -1,0 +1,260 @@
+"""The five methods as scikit-learn classifiers: fit, predict, predict_proba, score, and `refine` for the beliefs on the
+way. They differ in their name and in the few settings that one has and another has not.
+
+Constructors only store what they are given, as scikit-learn asks; `fit` looks at it. That is why types are not checked
+here, neither by the constructor nor in the tests.
+"""
+
+import copy
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self, no_type_check
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Num
+from rich.console import Console
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from ricnet.apps.estimator_inputs import InputError, as_dataset, as_inputs, example_weights, pixel_scale
+from ricnet.core.trajectory import Trajectory
+from ricnet.data import Dataset
+from ricnet.evaluation.evaluate import pool_size
+from ricnet.nets.backbone import Backbone
+from ricnet.training.api import configure, pick_device
+from ricnet.training.classifier import Classifier, autocast_dtype
+from ricnet.training.config import Config
+from ricnet.training.memory import train_in_memory
+
+PASSED_ON = ("epochs", "batch_size", "lr", "weight_decay", "width", "horizon", "gamma", "ponder_cost", "prior")
+"""Settings of a run that have the same name here. None leaves them to the preset."""
+
+FEW_ROWS, VERY_FEW_ROWS = 5_000, 1_000
+
+
+@no_type_check
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """What all five share."""
+
+    method: ClassVar[str]
+
+    preset: Literal["fast", "paper"] = "fast"
+    """Where settings come from that are None: ours, which look at what there is to learn, or the paper's."""
+    epochs: int | None = None
+    """Passes through the training data. Raise it if the training accuracy is too low; the time grows with it."""
+    batch_size: int | None = None
+    """Examples an update. Lower it for more updates an epoch, raise it for quicker epochs on a GPU."""
+    lr: float | None = None
+    """Learning rate at its highest. Raise it to learn in fewer epochs, lower it when training diverges."""
+    weight_decay: float | None = None
+    """Pull of the weights towards zero. Raise it against over-fitting; too much and nothing is learned."""
+    encoder: str | nn.Module = "auto"
+    """What reads the input: mlp, conv, resnet10, resnet18, resnet34, or any module from inputs to vectors; auto takes
+    mlp for tables, conv for images of up to 16 pixels a side and a ResNet above."""
+    width: float | None = None
+    """Multiplies every layer's width. Raise it for accuracy on much data, lower it for speed."""
+    class_weight: Literal["balanced"] | dict[Any, float] | None = None
+    """How much the rows of each class count. "balanced" makes all classes count the same; raise one class's weight and
+    it is answered more often."""
+    validation_fraction: float = 0.0
+    """Share of the rows kept aside to choose the best epoch. At 0 all rows are learned from and the last epoch is kept.
+    Raise it when there are many rows and too many epochs hurt."""
+    patience: int | None = None
+    """Stop after this many epochs that were no better on the rows kept aside; None makes all epochs. Lower it to stop
+    sooner, raise it if it stops too soon. Needs a validation_fraction."""
+    random_state: int | np.random.RandomState | None = None
+    """Fixes initial weights, order of the rows, exploration and which rows are kept aside; None differs each time."""
+    device: str = "auto"
+    """Where to train and answer: cpu, cuda, cuda:1; auto takes a GPU if there is one. A pickled estimator comes back on
+    the CPU."""
+    verbose: int = 0
+    """1 shows a progress bar."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
+        """Learn from a table (n, columns) or from images (n, height, width[, channels]).
+
+        Images are whole numbers or real ones from 0 to 255; real ones that never exceed 1 are fractions of full
+        brightness, and so are those to predict then. `sample_weight` says how much each row counts; rows of weight 0
+        are left out.
+        """
+        array, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True)
+        check_classification_targets(labels)
+        self.classes_, numbers = np.unique(labels, return_inverse=True)
+        self.pixel_scale_ = pixel_scale(array)
+        dataset = as_dataset(
+            as_inputs(array, self.pixel_scale_),
+            torch.tensor(numbers, dtype=torch.int64),
+            example_weights(sample_weight, self.class_weight, labels, array),
+            tuple(str(name) for name in self.classes_),
+            self.validation_fraction,
+            seed := _seed(self.random_state),
+        )
+        self.classifier_, self.n_iter_ = train_in_memory(
+            self._config(dataset, seed),
+            dataset,
+            pick_device(self.device),
+            encoder=self.encoder if isinstance(self.encoder, nn.Module) else None,
+            console=Console(stderr=True) if self.verbose else Console(quiet=True, force_terminal=False),
+        )
+        if self.pixel_scale_ is None:
+            # Tables are answered in float64, as others of scikit-learn do: what a row gets shall not depend, not even
+            # in its seventh digit, on the rows beside it.
+            self.classifier_.model.double()
+        return self
+
+    def refine(self, X: Any, max_steps: int | None = None, halt: bool = True) -> Trajectory:  # noqa: N803
+        """The belief after each step, for at most so many steps; with `halt`, each row's from its halt on stays.
+
+        The order of the classes is that of `classes_`.
+        """
+        inputs = self._read(X)
+        return self.classifier_.refine(inputs, max_steps, halt)
+
+    def predict_proba(self, X: Any) -> Float64[np.ndarray, "n classes"]:  # noqa: N803
+        """Each row's belief at its own halt."""
+        inputs = self._read(X)
+        return _beliefs(self.classifier_, inputs)
+
+    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
+        best = self.predict_proba(X).argmax(1)
+        answers: np.ndarray = self.classes_[best]
+        return answers
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Weights travel as those of a CPU, which every machine has."""
+        state: dict[str, Any] = super().__getstate__()
+        return state | {"classifier_": _on_cpu(state["classifier_"])} if "classifier_" in state else state
+
+    def _read(self, X: Any) -> Num[Tensor, "n ..."]:  # noqa: N803
+        check_is_fitted(self)
+        array = validate_data(self, X, reset=False, dtype="numeric", allow_nd=True)
+        inputs, fitted = as_inputs(array, self.pixel_scale_), self.classifier_.input_shape
+        if tuple(inputs.shape[1:]) != fitted:
+            raise InputError(f"X is read as inputs of shape {tuple(inputs.shape[1:])}, but fit saw {fitted}.")
+        return inputs
+
+    def _config(self, dataset: Dataset, seed: int) -> Config:
+        """The preset for this data, with what the user set."""
+        usual = (
+            small_table(len(dataset.train), self.batch_size) if self.preset == "fast" and not dataset.is_image else {}
+        )
+        wanted = {name: value for name in PASSED_ON if (value := getattr(self, name, None)) is not None}
+        settings = {name: value for name, value in usual.items() if hasattr(self, name)} | wanted
+        if self.encoder != "auto":
+            settings["encoder"] = "custom" if isinstance(self.encoder, nn.Module) else self.encoder
+        if self.validation_fraction == 0:
+            settings["select"] = "last"
+        if self.patience is not None and self.validation_fraction == 0:
+            raise InputError(
+                "patience needs rows kept aside to judge by; set validation_fraction, to 0.1 for instance."
+            )
+        return configure(dataset, self.method, self.preset, seed=seed, patience=self.patience, **settings)
+
+
+@no_type_check
+@dataclass(eq=False, repr=False, kw_only=True)
+class RICClassifier(_Estimator):
+    """Reinforced Iterative Classification: refines a belief step by step and stops when it expects no more gain."""
+
+    method: ClassVar[str] = "ric"
+
+    horizon: int | None = None
+    """Steps in training, and the most that an answer takes. Raise it for more refinement, at proportional cost."""
+    gamma: float | None = None
+    """Discount. Lower it and early beliefs matter more; raise it and the agent may take its time."""
+
+
+@no_type_check
+@dataclass(eq=False, repr=False, kw_only=True)
+class SupervisedClassifier(_Estimator):
+    """The same encoder with one linear layer, trained by cross-entropy: one step, which is also the last."""
+
+    method: ClassVar[str] = "supervised"
+
+
+@no_type_check
+@dataclass(eq=False, repr=False, kw_only=True)
+class AnytimeClassifier(_Estimator):
+    """RIC's network, trained at every step by cross-entropy instead of reinforcement; it makes all its steps."""
+
+    method: ClassVar[str] = "anytime"
+
+    horizon: int | None = None
+    """Steps it takes. Raise it for more refinement, at proportional cost."""
+    gamma: float | None = None
+    """γ in the weight (1 − γ)γ^{t−1} of step t. Lower it and early beliefs matter more."""
+
+
+@no_type_check
+@dataclass(eq=False, repr=False, kw_only=True)
+class ACTClassifier(_Estimator):
+    """Adaptive Computation Time (Graves 2016): an answer averaged over steps, at a price a step."""
+
+    method: ClassVar[str] = "act"
+
+    horizon: int | None = None
+    """The most steps it may take. Raise it for more refinement, at proportional cost of training."""
+    ponder_cost: float | None = None
+    """Price of a step. Raise it for fewer steps."""
+
+
+@no_type_check
+@dataclass(eq=False, repr=False, kw_only=True)
+class PonderNetClassifier(_Estimator):
+    """PonderNet (Banino et al. 2021): a learned distribution over when to stop, held near a geometric one."""
+
+    method: ClassVar[str] = "pondernet"
+
+    horizon: int | None = None
+    """The most steps it may take. Raise it for more refinement, at proportional cost of training."""
+    prior: float | None = None
+    """λ_p of the geometric prior: about 1/λ_p steps. Raise it for fewer."""
+
+
+def small_table(rows: int, batch_size: int | None) -> dict[str, Any]:
+    """What takes the preset's place below 5,000 rows: small batches, few epochs and much decay, found on parts of wine,
+    breast cancer and digits (docs/experiments.md)."""
+    if rows >= FEW_ROWS:
+        return {}
+    batch_size = min(batch_size or 32, rows)
+    return {
+        "batch_size": batch_size,
+        "epochs": max(20, math.ceil(100 / (rows // batch_size))),
+        "lr": 3e-3,
+        "weight_decay": 3.0 if rows < VERY_FEW_ROWS else 1.0,
+        "width": 0.5 if rows < VERY_FEW_ROWS else 1.0,
+        "horizon": 10,
+    }
+
+
+def _seed(random_state: int | np.random.RandomState | None) -> int:
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def _beliefs(classifier: Classifier, inputs: Num[Tensor, "n ..."]) -> Float64[np.ndarray, "n classes"]:
+    """So many rows at once that their beliefs at all steps fit in memory. In float64 they sum to 1 as metrics ask."""
+    parts = inputs.split(pool_size(len(classifier.class_names)))
+    beliefs: np.ndarray = (
+        torch.cat([classifier.refine(part).final for part in parts]).double().softmax(-1).cpu().numpy()
+    )
+    return beliefs
+
+
+def _on_cpu(classifier: Classifier) -> Classifier:
+    model, cpu = copy.deepcopy(classifier.model).cpu(), torch.device("cpu")
+    for module in model.modules():
+        if isinstance(module, Backbone):
+            module.autocast = autocast_dtype(classifier.config.optimization.precision, cpu)
+    return replace(classifier, model=model)
