@@ -121,6 +121,7 @@ def test_ctrl_c_stops_all_workers_politely_and_begins_nothing_more(data: Path, t
     assert not list((tmp_path / "runs").glob("*/evaluation.json"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="tells processes by /proc")
 def test_workers_whose_parent_was_killed_save_their_state_and_stop(data: Path, tmp_path: Path) -> None:
     process = start_long_comparison(data, tmp_path, seeds=2)

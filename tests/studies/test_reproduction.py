@@ -32,6 +32,7 @@ def finding(passed: bool) -> Finding:
     return Finding("lemma1", "A claim.", passed, "A statement.", [{"x": 1, "y": 2.5}], Figure())
 
 
+@pytest.mark.slow
 def test_all_tables_and_figures_are_made_and_none_is_empty(
     scale: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
