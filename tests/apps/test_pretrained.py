@@ -58,7 +58,7 @@ def test_every_command_takes_it(shelf: Path, digits_run: Path, capsys: pytest.Ca
     with pytest.raises(SystemExit) as end:
         main(["predict", "pretrained:large", str(digits_run / "examples.npz")])
     assert end.value.code == 2
-    assert "it has: pretrained:tiny." in capsys.readouterr().err
+    assert "which has pretrained:tiny;" in capsys.readouterr().err
 
 
 def test_a_model_too_large_to_ship_is_refused(digits_run: Path, tool: dict[str, Any], tmp_path: Path) -> None:

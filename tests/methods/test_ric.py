@@ -1,6 +1,7 @@
 import copy
 import math
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 import torch
@@ -184,11 +185,16 @@ def test_reward_floor_limits_what_one_sample_can_cost(monkeypatch: pytest.Monkey
         assert metrics["return"].item() == pytest.approx(1 + worst / math.log(CLASSES))
 
 
-@pytest.mark.parametrize(("quieter", "noise"), [("label_baseline", 0.9), ("exact_gain", 0.05)])
-def test_less_noise_leaves_the_expected_gradient_as_it_is(quieter: str, noise: float) -> None:
+@pytest.mark.parametrize(
+    ("quieter", "noise", "step_weight"),
+    [("label_baseline", 0.9, "uniform"), ("exact_gain", 0.05, "uniform"), ("exact_gain", 0.05, "discounted")],
+)
+def test_less_noise_leaves_the_expected_gradient_as_it_is(
+    quieter: str, noise: float, step_weight: Literal["uniform", "discounted"]
+) -> None:
     """Averaged over many roll-outs, both advantages push the policy the same way; one of them with less noise."""
     torch.manual_seed(1)
-    method = RIC(horizon=3, rollouts=4, normalize_advantages=False, value_coef=0.0)
+    method = RIC(horizon=3, rollouts=4, normalize_advantages=False, value_coef=0.0, step_weight=step_weight)
     model, inputs, labels = network(method), torch.randn(2, 7).double(), torch.tensor([0, 1])
     with torch.no_grad():
         model.refiner.policy.weight.mul_(50)

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
 from ricnet.errors import RicnetError
 from ricnet.studies.systems import SYSTEMS, find_system, settings_of, uniform_share
 from ricnet.training.conclusion import AFTER_TRAINING
+from ricnet.training.presets import Facts, preset
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -52,3 +55,12 @@ def test_the_cap_is_that_of_rics_dirichlet_mean() -> None:
         assert 1 - mix + mix / classes == pytest.approx(cap)
     assert find_system("confidence-cap").changes_for(10) == {"uniform_mix": uniform_share(10)}
     assert find_system("confidence-cap:uniform_mix=0.5").changes_for(10) == {"uniform_mix": 0.5}
+
+
+@pytest.mark.parametrize("rows", [1_000, 50_000])
+def test_every_system_can_be_configured_for_few_rows_and_for_many(rows: int) -> None:
+    facts = Facts(rows=rows, classes=10, side=32)
+    for name, system in SYSTEMS.items():
+        config = preset("fast", system.method, facts)
+        for changes in (system.changes_for(10), {k: v for k, v in system.after.items() if k != "calibration"}):
+            assert replace(config.method, **changes).name == config.method.name, name

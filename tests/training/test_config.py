@@ -73,7 +73,7 @@ def test_fast_preset_is_what_the_docs_say() -> None:
     method = config.method
     assert (method.rollouts, method.updates_per_snapshot) == (2, 1)
     assert (method.label_baseline, method.exact_gain) == (True, True)
-    assert (method.log_ratio_clamp, method.reward_floor) == (10, 1e-4)
+    assert (method.log_ratio_clamp, method.reward_floor) == (10, None)
     assert (method.c_max, method.alpha_floor, method.head_gain) == (100, 0.1, 1)
     few = preset("fast", "ric", DIGITS)
     assert (few.optimization.epochs, few.optimization.lr, few.optimization.clip, few.optimization.cutout) == (

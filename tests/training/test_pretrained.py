@@ -26,7 +26,7 @@ def test_a_name_is_a_folder_of_the_package(tmp_path: Path, monkeypatch: pytest.M
     for name in ("one", "two"):
         (tmp_path / name / "config.json").write_text("{}")
     assert locate("pretrained:two") == locate(Path("pretrained:two")) == tmp_path / "two"
-    with pytest.raises(RicnetError, match=r"pretrained:three does not .*; it has: pretrained:one, pretrained:two\."):
+    with pytest.raises(RicnetError, match=r"pretrained:three does not .*, which has pretrained:one, pretrained:two; give a folder"):
         locate("pretrained:three")
     with pytest.raises(RicnetError, match=r"pretrained:\.\./one does not come"):
         ricnet.load("pretrained:../one")
@@ -34,7 +34,7 @@ def test_a_name_is_a_folder_of_the_package(tmp_path: Path, monkeypatch: pytest.M
 
 def test_where_nothing_was_shipped_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pretrained, "SHELF", tmp_path / "nothing")
-    with pytest.raises(RicnetError, match="it has: none"):
+    with pytest.raises(RicnetError, match="which has no pretrained models"):
         locate("pretrained:cifar10")
 
 

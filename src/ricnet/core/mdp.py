@@ -93,6 +93,6 @@ def middle(estimates: Float[Tensor, "*any batch"], weights: Float[Tensor, "batch
 def spread(estimates: Float[Tensor, "*any batch"], weights: Float[Tensor, "batch"] | None = None) -> Float[Tensor, ""]:
     """Deviation over everything at once; divided by it, the step size does not depend on the reward's scale."""
     if weights is None:
-        return estimates.std() + 1e-8
+        return estimates.std(correction=min(1, estimates.numel() - 1)) + 1e-8
     variance = middle((estimates - middle(estimates, weights)).square(), weights)
-    return (variance * estimates.numel() / (estimates.numel() - 1)).sqrt() + 1e-8
+    return (variance * estimates.numel() / max(1, estimates.numel() - 1)).sqrt() + 1e-8

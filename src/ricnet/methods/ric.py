@@ -113,6 +113,9 @@ class RIC(Iterative):
         clamp = self.log_ratio_clamp
         require(clamp is None or clamp > 0, "log_ratio_clamp", clamp, "above 0, or None")
         require(self.gamma < 1 or self.objective != "expected", "gamma", self.gamma, "below 1 for this --objective")
+        if self.exact_gain:
+            require(floor is None, "reward_floor", floor, "None with --exact-gain, whose rewards need none")
+            require(self.objective != "expected", "objective", self.objective, "spo or ppo with --exact-gain")
         if self.head == "logistic-normal":
             require(self.objective != "expected", "objective", self.objective, "spo or ppo for this --head")
             require(not self.exact_gain, "exact_gain", self.exact_gain, "off for this --head, which has no closed form")
@@ -122,9 +125,9 @@ class RIC(Iterative):
     def fast(cls, rows: int, classes: int) -> "RIC":
         """The network is its own snapshot. With many rows, rewards in closed form, and a wide Dirichlet, whose mean is
         1 % short of certainty for any number of classes. With few, sampling is the regularisation it needs."""
-        steady = cls(updates_per_snapshot=1, rollouts=2, label_baseline=True, log_ratio_clamp=10.0, reward_floor=1e-4)
+        steady = cls(updates_per_snapshot=1, rollouts=2, label_baseline=True, log_ratio_clamp=10.0)
         if rows < 5_000:
-            return replace(steady, alpha_floor=0.1 / classes, c_max=float(max(10, classes)))
+            return replace(steady, reward_floor=1e-4, alpha_floor=0.1 / classes, c_max=float(max(10, classes)))
         return replace(steady, exact_gain=True, head_gain=1.0, alpha_floor=0.1, c_max=float(10 * max(10, classes)))
 
     def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
@@ -179,9 +182,7 @@ class RIC(Iterative):
         log_ratio = policy.log_ratio(rollout.policy, rollout.log_actions)
         if self.log_ratio_clamp is not None:
             log_ratio = log_ratio.clamp(-self.log_ratio_clamp, self.log_ratio_clamp)
-        surrogate = self._surrogate(policy, log_ratio.exp(), advantages, labels)
-        if self.exact_gain:
-            surrogate = surrogate + share * policy.expected_log_score(labels) / scale
+        surrogate = self._surrogate(policy, log_ratio.exp(), advantages, share / scale, labels)
         value_loss = weighted_mean(objectives.value_loss(heads.value, targets), weights)
         loss = self.value_coef * value_loss - weighted_mean(surrogate, weights)
         with torch.no_grad():
@@ -196,13 +197,14 @@ class RIC(Iterative):
         """How often log a_{t,y} stands in R̂_t: once as the gain of step t, less γλ as the start of the next, which the
         last step has none of."""
         last = torch.arange(len(scores), device=scores.device) == len(scores) - 1
-        return torch.where(last, 1.0, 1 - self.gamma * self.gae_lambda).to(scores.dtype)[:, None, None]
+        return (1 - self.gamma * self.gae_lambda * (~last).to(scores.dtype))[:, None, None]
 
     def _surrogate(
         self,
         policy: SimplexPolicy,
         ratio: Float[Tensor, "steps rollouts batch"],
         advantages: Float[Tensor, "steps rollouts batch"],
+        share: Float[Tensor, "steps 1 1"],
         labels: Int64[Tensor, "batch"],
     ) -> Float[Tensor, "steps rollouts batch"]:
         """What stands for the return, step by step.
@@ -214,6 +216,8 @@ class RIC(Iterative):
             weights = self.horizon * mdp.geometric_weights(self.horizon, self.gamma, ratio.device)
             return policy.expected_log_score(labels) * weights.to(ratio.dtype)[:, None, None]
         surrogate: Tensor = getattr(objectives, self.objective)(ratio, advantages, self.epsilon)
+        if self.exact_gain:
+            surrogate = surrogate + share * policy.expected_log_score(labels)
         if self.entropy_coef:
             surrogate = surrogate + self.entropy_coef * policy.entropy()
         if self.step_weight == "discounted":

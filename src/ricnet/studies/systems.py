@@ -38,6 +38,9 @@ def uniform_share(classes: int) -> float:
     return classes * ric.alpha_floor / (ric.c_max + classes * ric.alpha_floor)
 
 
+SAMPLED = {"exact_gain": False, "head_gain": 0.01, "reward_floor": 1e-4}
+"""How RIC learns where E[log a_y] has no closed form."""
+
 SYSTEMS: dict[str, System] = {
     # The paper's own, and the control that tells what reinforcement adds.
     "supervised": System("supervised", about="cross-entropy in one pass (SL)"),
@@ -47,8 +50,10 @@ SYSTEMS: dict[str, System] = {
     "anytime": System("anytime", about="cross-entropy at every step: RIC's network without reinforcement"),
     # Ablations of RIC.
     "ric-ppo": System("ric", {"objective": "ppo"}, about="PPO instead of SPO"),
-    "ric-logistic-normal": System("ric", {"head": "logistic-normal"}, about="another family of policies"),
-    "ric-expected": System("ric", {"objective": "expected"}, about="E[log a_y] in closed form, no policy gradient"),
+    "ric-logistic-normal": System("ric", {"head": "logistic-normal", **SAMPLED}, about="another family of policies"),
+    "ric-expected": System(
+        "ric", {"objective": "expected", "exact_gain": False}, about="E[log a_y] in closed form, no policy gradient"
+    ),
     "ric-mu": System("ric", after={"readout": "mu"}, about="RIC's weights, the softmax reported"),
     "ric-implied": System("ric", after={"readout": "implied"}, about="RIC's weights, the implied q reported"),
     "ric-sampled-feedback": System("ric", after={"feedback": "sample"}, about="RIC's weights, V asked on samples"),

@@ -56,6 +56,7 @@ class Classifier:
         """
         device = next(self.model.parameters()).device
         require(max_ms is None or max_ms > 0, "max_ms", max_ms, "above 0")
+        require(max_steps is None or max_steps >= 1, "max_steps", max_steps, "at least 1")
         time_left = None if max_ms is None else start_clock(max_ms, device)
         inputs = torch.as_tensor(inputs)
         if len(self.input_shape) == 3 and inputs.dtype != torch.uint8:

@@ -15,8 +15,10 @@ def locate(run: str | Path) -> Path:
         return fetch(str(run)) if is_hub_id(run) else Path(run)
     name = str(run).removeprefix(PREFIX)
     if name not in pretrained_names():
-        known = ", ".join(PREFIX + each for each in pretrained_names()) or "none"
-        raise RicnetError(f"{run} does not come with this ricnet; it has: {known}.")
+        known = ", ".join(PREFIX + each for each in pretrained_names()) or "no pretrained models"
+        raise RicnetError(
+            f"{run} does not come with this ricnet, which has {known}; give a folder that ric train wrote."
+        )
     return SHELF / name
 
 

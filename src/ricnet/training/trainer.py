@@ -110,7 +110,8 @@ class Trainer:
                 epoch_ends = self.update % self.updates_per_epoch == 0
                 if epoch_ends and self.device.type == "cuda":
                     torch.cuda.synchronize(self.device)
-                self.epoch_seconds += time.monotonic() - clock
+                spent, clock = time.monotonic() - clock, time.monotonic()
+                self.seconds, self.epoch_seconds = self.seconds + spent, self.epoch_seconds + spent
                 progress.advance(self.update * self.batch_size)
                 if epoch_ends:
                     line = self._finish_epoch()
@@ -120,7 +121,7 @@ class Trainer:
                 self.seconds, clock = self.seconds + time.monotonic() - clock, time.monotonic()
                 if stop.asked or time.monotonic() - saved >= self.checkpoint_seconds:
                     self.checkpoint()
-                    saved = time.monotonic()
+                    saved = clock = time.monotonic()
                 if stop.asked and not self.over:
                     self._interrupt()
         self.model.load_state_dict(self.best["weights"])

@@ -111,13 +111,14 @@ class Batcher:
         started = time.perf_counter()
         try:
             path = self._refine(batch, started)
+            sizes = [len(question.inputs) for question in batch]
+            parts = _split(path, sizes)
         except Exception as error:  # whatever it is, this thread must live on, and they must hear of it
             for question in batch:
                 question.answer.set_exception(error)
             return
-        sizes = [len(question.inputs) for question in batch]
         self._count(sizes, time.perf_counter() - started)
-        for question, part in zip(batch, _split(path, sizes), strict=True):
+        for question, part in zip(batch, parts, strict=True):
             question.answer.set_result(part)
 
     def _refine(self, batch: Sequence[Question], now: float) -> Trajectory:
