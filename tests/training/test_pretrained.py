@@ -26,7 +26,7 @@ def test_a_name_is_a_folder_of_the_package(tmp_path: Path, monkeypatch: pytest.M
     for name in ("one", "two"):
         (tmp_path / name / "config.json").write_text("{}")
     assert locate("pretrained:two") == locate(Path("pretrained:two")) == tmp_path / "two"
-    with pytest.raises(RicnetError, match=r"pretrained:three does not .*, which has pretrained:one, pretrained:two; give a folder"):
+    with pytest.raises(RicnetError, match=r"pretrained:three does not .*, which has pretrained:one, pretrained:two;"):
         locate("pretrained:three")
     with pytest.raises(RicnetError, match=r"pretrained:\.\./one does not come"):
         ricnet.load("pretrained:../one")
