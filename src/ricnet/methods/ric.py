@@ -87,7 +87,8 @@ class RIC(Iterative):
     updates blow up."""
     reward_floor: float | None = None
     """Probability below which the true class counts as this in the reward; None for no floor. Raise it for calmer
-    rewards, lower it so that even the worst beliefs are told apart."""
+    rewards, lower it so that even the worst beliefs are told apart. With exact_gain leave it at None: the floor of an
+    expectation is not the expectation of a floor."""
     halt_threshold: float = 0.0
     """Stop once the value falls below this. Raise it to stop earlier, lower it to think longer."""
     readout: Readout = "mean"
@@ -114,7 +115,6 @@ class RIC(Iterative):
         require(clamp is None or clamp > 0, "log_ratio_clamp", clamp, "above 0, or None")
         require(self.gamma < 1 or self.objective != "expected", "gamma", self.gamma, "below 1 for this --objective")
         if self.exact_gain:
-            require(floor is None, "reward_floor", floor, "None with --exact-gain, whose rewards need none")
             require(self.objective != "expected", "objective", self.objective, "spo or ppo with --exact-gain")
         if self.head == "logistic-normal":
             require(self.objective != "expected", "objective", self.objective, "spo or ppo for this --head")
