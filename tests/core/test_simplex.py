@@ -65,6 +65,17 @@ def test_samples_lie_on_the_simplex_and_stay_finite(classes: int, seed: int) -> 
     assert policy.log_prob(draws).isfinite().all()
 
 
+def test_an_infinite_draw_leaves_a_finite_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiled exponential is −log of a uniform number that may be exactly 0."""
+    monkeypatch.setattr(
+        torch.Tensor, "exponential_", lambda self: self.fill_(1.0).index_fill_(-1, torch.tensor(0), torch.inf)
+    )
+    policy = dirichlet(torch.tensor([[0.1, 2.0, 5.0]]))
+    log_action = policy.sample()
+    assert log_action.isfinite().all()
+    assert policy.log_ratio(policy, log_action).item() == 0
+
+
 def test_expected_log_score_agrees_with_samples_and_known_values() -> None:
     """Known values at K = 10, ε = 0.01, c = 10: uniform −2.82, confidently wrong −102.8, μ_y = 0.9 −0.120."""
     uniform = dirichlet(torch.full((1, 10), 1.01).double())

@@ -54,7 +54,9 @@ def test_a_sequence_takes_the_steps_of_the_cell() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_the_fused_kernels_are_the_plain_equations() -> None:
-    plain = [tensor.detach().float().requires_grad_() for tensor in sequence_inputs(steps=20, batch=64, size=32)]
+    inputs, weight, bias = (tensor.detach().float() for tensor in sequence_inputs(steps=20, batch=64, size=32))
+    tame = weight / 32**0.5  # gradients of a chaotic sequence differ by more than rounding
+    plain = [tensor.requires_grad_() for tensor in (inputs, tame, bias)]
     fused = [tensor.detach().cuda().requires_grad_() for tensor in plain]
     expected, states = gru.sequence(*plain), gru.sequence(*fused)
     torch.testing.assert_close(states.cpu(), expected, rtol=1e-3, atol=1e-3)

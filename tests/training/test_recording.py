@@ -57,7 +57,11 @@ def test_a_message_says_what_was_true_when_it_was_sent(device: str) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_after_a_recording_that_failed_work_goes_on_where_it_was() -> None:
     number, before = torch.ones((), device="cuda"), torch.cuda.current_stream()
+    torch.manual_seed(0)
+    expected = torch.rand(3, device="cuda")
+    torch.manual_seed(0)
     with pytest.raises(RuntimeError):
         Recorder(number.device)(lambda: print(number.item()))  # the host waits for a number
     assert torch.cuda.current_stream() == before
     assert (number + 1).item() == 2
+    assert torch.equal(torch.rand(3, device="cuda"), expected)

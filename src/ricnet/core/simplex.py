@@ -15,6 +15,8 @@ from torch import Tensor
 from ricnet.core.mdp import log_scores
 
 Readout = Literal["mean", "mu", "implied"]
+LARGEST_EXPONENTIAL = 32.0
+"""Above all that a 32-bit generator can make, −log 2⁻³² = 22.2."""
 
 
 @runtime_checkable
@@ -66,11 +68,13 @@ class Dirichlet:
     def sample(self) -> Float[Tensor, "*batch classes"]:
         """Gamma(α) = Gamma(α + 1) · U^{1/α}, taken in logarithms with −log U ~ Exponential(1), then normalised.
 
-        The boosted Gamma has shape above 1, where it cannot underflow, and the exponential cannot be infinite.
+        The boosted Gamma has shape above 1, where it cannot underflow. The exponential is infinite once in about two
+        billion draws where torch.compile makes it out of a U that may be 0, and 0·∞ would make the log-ratio NaN.
         """
         with torch.no_grad():
             boosted = torch._standard_gamma(self.alpha + 1)
-            return (boosted.log() - torch.empty_like(self.alpha).exponential_() / self.alpha).log_softmax(-1)
+            exponential = torch.empty_like(self.alpha).exponential_().clamp(max=LARGEST_EXPONENTIAL)
+            return (boosted.log() - exponential / self.alpha).log_softmax(-1)
 
     def log_prob(self, log_action: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
         return self.total.lgamma() + ((self.alpha - 1) * log_action - self.alpha.lgamma()).sum(-1)

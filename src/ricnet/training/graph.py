@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-WARM_UP = 3
-"""Updates before the capture, in which libraries choose their kernels and optimizers make their state."""
+from ricnet.training.recording import WARM_UP, capture
 
 
 @contextmanager
@@ -38,7 +37,7 @@ class GraphedStep:
                 step(self.rows)
         torch.cuda.current_stream().wait_stream(stream)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        with capture(self.graph):
             step(self.rows)
 
     def __call__(self, rows: Int64[Tensor, "batch"]) -> None:

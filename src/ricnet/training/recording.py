@@ -4,7 +4,9 @@ On a CPU a recording is the function itself and a number is there at once. So al
 tested without a GPU, but for the recording.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from jaxtyping import Int64
@@ -15,6 +17,25 @@ WARM_UP = 3
 
 Part = Callable[[], None]
 """Work on tensors that stay in place, with nothing the host would have to wait for."""
+
+
+@contextmanager
+def capture(graph: torch.cuda.CUDAGraph, **options: Any) -> Iterator[None]:
+    """`torch.cuda.graph`, after whose failure random numbers can be drawn again."""
+    try:
+        with torch.cuda.graph(graph, **options):
+            yield
+    except BaseException:
+        _renew_generator(torch.cuda.default_generators[torch.cuda.current_device()])
+        raise
+
+
+def _renew_generator(generator: torch.Generator) -> None:
+    """A failed recording leaves the generator waiting for its end, and any later draw an error. So a state that knows
+    nothing of the recording takes over, at the same place of the same sequence."""
+    fresh = torch.Generator(generator.device)
+    fresh.set_state(generator.get_state())
+    generator.graphsafe_set_state(fresh.graphsafe_get_state())
 
 
 class Recorder:
@@ -40,7 +61,7 @@ class Recorder:
                 if before is not None:
                     before()
                 part()
-            with torch.cuda.graph(graph, pool=self.memory, stream=self.stream):
+            with capture(graph, pool=self.memory, stream=self.stream):
                 part()
         torch.cuda.current_stream().wait_stream(self.stream)
         return graph.replay
