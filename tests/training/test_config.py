@@ -67,8 +67,17 @@ def test_paper_preset_is_the_papers() -> None:
 def test_fast_preset_is_what_the_docs_say() -> None:
     config = preset("fast", "ric", CIFAR)
     assert config.optimization == Optimization(
-        epochs=120, batch_size=512, optimizer="adamw", lr=2e-3, weight_decay=0.05, clip=None, cutout=8
+        epochs=80,
+        batch_size=512,
+        optimizer="adamw",
+        lr=4e-3,
+        weight_decay=0.5,
+        warmup_epochs=2.0,
+        clip=None,
+        cutout=8,
     )
+    table = preset("fast", "ric", replace(CIFAR, side=0)).optimization
+    assert (table.epochs, table.lr, table.weight_decay, table.warmup_epochs, table.cutout) == (120, 2e-3, 0.05, 0, 0)
     assert config.optimization.schedule == "cosine"
     method = config.method
     assert (method.rollouts, method.updates_per_snapshot) == (2, 1)
