@@ -22,6 +22,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         _photo(tmp_path / place, random.integers(0, 255, (24, 20, 3), np.uint8))
     _table(tmp_path / "my.csv", random)
     _table(tmp_path / "new.csv", random)
+    _cells(tmp_path / "cells.csv", random)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -39,3 +40,11 @@ def _table(path: Path, random: np.random.Generator) -> None:
         height = "" if i % 17 == 0 else f"{random.normal(kind, 0.5):.3f}"
         rows.append(f"{height},{random.normal(-kind, 0.5):.3f},{'red' if i % 2 else 'blue'},{'abc'[kind]}")
     path.write_text("\n".join(rows) + "\n")
+
+
+def _cells(path: Path, random: np.random.Generator) -> None:
+    """As the tutorial on tables makes it, for the pages that go on from there."""
+    rows = [
+        f"{random.normal(i % 2):.2f},{random.random():.2f},{i},fine,{('benign', 'malignant')[i % 2]}" for i in range(40)
+    ]
+    path.write_text("\n".join(["radius,smoothness,symmetry,texture,diagnosis", *rows]) + "\n")

@@ -1,9 +1,9 @@
 """Every code block of README.md and docs/ is run, in order, in a folder of its page's own, with tiny settings.
 
 Python blocks run as they stand. Of shell blocks each `ric` line runs; after `ric serve` so does each `curl` line, which
-must be answered with 200 or with the status that its comment says. Other programs (pip, make) do not run. Epochs are cut
-to one, networks to a tenth of their width, and only `ric report` draws a page. A block of JSON below a `curl` line must
-have the form of its answer. A block that cannot be run here says why:
+must be answered with 200 or with the status that its comment says. Other programs (pip, make) do not run. Epochs are
+cut to one, networks to a tenth of their width, and only `ric report` draws a page. A block of JSON below a `curl` line
+must have the form of its answer. A block that cannot be run here says why:
 
     <!-- not run: needs the Hub -->
 
