@@ -193,3 +193,26 @@ def test_a_command_that_is_not_run_must_be_one(monkeypatch: pytest.MonkeyPatch) 
     understand("ric train --config results/NAME/FILE.json", monkeypatch)
     with pytest.raises(SystemExit):
         understand("ric train digits --epoks 3", monkeypatch)
+
+
+def test_curl_lines_are_held_to_their_status(tmp_path: Path) -> None:
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(413 if request.method == "POST" else 200, json={"said": "so"})
+
+    (tmp_path / "a.png").write_bytes(b"pixels")
+    with httpx.Client(transport=httpx.MockTransport(answer), base_url="http://here") as client:
+        assert ask(client, "curl -s http://127.0.0.1:8000/v1/model") == {"said": "so"}
+        ask(client, f"curl -F images=@{tmp_path}/a.png -F max_steps=3 http://x/v1/predict  # 413: too much")
+        with pytest.raises(AssertionError, match="so"):
+            ask(client, "curl --json '{}' http://x/v1/predict")
+    assert [request.url.path for request in asked] == ["/v1/model", "/v1/predict", "/v1/predict"]
+    assert all(part in asked[1].content for part in (b'name="images"; filename="a.png"', b"pixels", b'"max_steps"'))
+
+
+def test_the_form_of_json_is_its_names() -> None:
+    shown, given = {"a": [{"b": 1, "c": {}}]}, {"a": [{"b": 0.5, "c": {}}, {}]}
+    assert form(shown) == form(given)
+    assert form(shown) != form({"a": [{"b": 1}]})
