@@ -23,14 +23,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
 def test_every_page_and_figure_is_there(site: Path) -> None:
-    assert {path.stem for path in (ROOT / "docs").glob("*.md")} <= {path.stem for path in site.glob("*.html")}
-    for page in site.glob("*.html"):
+    pages = {path.relative_to(site).with_suffix("") for path in site.rglob("*.html")}
+    assert {path.relative_to(ROOT / "docs").with_suffix("") for path in (ROOT / "docs").rglob("*.md")} <= pages
+    for page in site.rglob("*.html"):
         for source in re.findall(r'<img[^>]* src="([^"]+)"', page.read_text(encoding="utf-8")):
-            assert (site / source).is_file(), f"{page.name}: {source}"
+            assert (page.parent / source).is_file(), f"{page.name}: {source}"
 
 
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
-    for page in site.glob("*.html"):
+    for page in site.rglob("*.html"):
         loaded = re.findall(
             r'<(?:script|link|img)[^>]* (?:src|href)="(https?://[^"]+)"', page.read_text(encoding="utf-8")
         )
