@@ -21,8 +21,8 @@ Metrics = dict[str, Float[Tensor, ""]]
 Network = TypeVar("Network", bound=nn.Module)
 TimeLeft = Callable[[], bool]
 """Whether there is time for one more step."""
-Batch = tuple[Num[Tensor, "batch ..."], ...]
-"""Inputs and labels, and weights where there are any: what `loss` takes."""
+Batch = tuple[Tensor, ...]
+"""Inputs and labels, and weights where there are any: what `loss` takes. (Parts of a batch may differ in size.)"""
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,8 @@ class Gradient:
         self.several = share.processes.count > 1
         refuse_thin_parts(share, parts)
         self.next_loss: Any = NextLoss(model)
-        if self.several:  # running averages of batch norm are made equal below, by their mean
-            self.next_loss = DistributedDataParallel(self.next_loss, broadcast_buffers=False)
+        if self.several:
+            self.next_loss = DistributedDataParallel(self.next_loss)
 
     def __call__(self, batch: Batch) -> Metrics:
         """The loss and what else there is to log, of the whole minibatch."""
