@@ -1,6 +1,5 @@
 """Two processes that train together against one that trains alone, on a CPU, over gloo."""
 
-import dataclasses
 import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +13,7 @@ from torch import multiprocessing as torch_multiprocessing
 from ricnet.data import Augmentation, Dataset, Split
 from ricnet.methods import METHODS
 from ricnet.processes import Processes
-from ricnet.training.api import configure, run
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.api import configure
 from ricnet.training.trainer import Trainer
 
 CPU = torch.device("cpu")

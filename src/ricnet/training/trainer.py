@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from ricnet.training.classifier import autocast_dtype, build_model
 from ricnet.training.compilation import compile_encoder, compile_method
 from ricnet.training.conclusion import conclude
 from ricnet.training.config import Config
+from ricnet.training.feed import Feed
 from ricnet.training.gradient import Gradient, shared_method
 from ricnet.training.graph import GraphedStep, tensor_cores
 from ricnet.training.interruption import Interrupted, StopRequest
@@ -41,6 +43,8 @@ COLLAPSED_EPOCHS = 5
 
 WORTH_COMPILING = 5_000
 """Updates from which on compiling the encoder saves more time than it takes."""
+
+_order = lru_cache(maxsize=2)(epoch_order)
 
 
 class Trainer:
@@ -69,7 +73,7 @@ class Trainer:
         if dataset.is_image and device.type == "cuda":  # the layout and kernels with which convolutions are fastest
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             torch.backends.cudnn.benchmark = True
-        self.inputs, self.labels = dataset.train.inputs.to(device), dataset.train.labels.to(device)
+        self.labels = dataset.train.labels.to(device)
         weights = dataset.train.weights
         self.weights = None if weights is None else (weights / weights.mean()).to(device)
         self.augmentation = self._augmentation()
@@ -78,6 +82,7 @@ class Trainer:
         self.updates_per_epoch = len(dataset.train) // self.batch_size
         self.total_updates = self.updates_per_epoch * self.settings.epochs
         self.processes, self.share = processes, processes.share(self.batch_size)
+        self.feed = Feed(dataset.train.inputs, device, len(self.share.mine(self.labels[: self.batch_size], 0)))
         self.period = self.method.snapshot_period(self.updates_per_epoch)
         if self.period == 1:  # then the network is its own snapshot
             self.period = None
@@ -157,7 +162,10 @@ class Trainer:
         if self.period and self.update % self.period == 0:
             self.snapshot.load_state_dict(self.model.state_dict())
         set_rate(self.optimizer, self._rate())
-        self.learn(self._next_rows())
+        rows = self._next_rows()
+        if self.feed.streams:
+            self.feed.stage(self._rows(self.update), self._rows(self.update + 1))
+        self.learn(rows)
         self.update += 1
 
     def _learn(self, rows: Int64[Tensor, "batch"]) -> None:
@@ -208,13 +216,21 @@ class Trainer:
         """This process's share of the next batch. The rows that do not fill one are left out, other ones each epoch."""
         epoch, position = divmod(self.update, self.updates_per_epoch)
         if epoch != self.ordered_epoch:
-            self.order = epoch_order(len(self.labels), self.config.seed, epoch).to(self.device)
+            self.order = _order(len(self.labels), self.config.seed, epoch).to(self.device)
             self.ordered_epoch = epoch
-        return self.share.mine(self.order[position * self.batch_size : (position + 1) * self.batch_size], 0)
+        return self._own(self.order, position)
+
+    def _rows(self, update: int) -> Int64[Tensor, "batch"]:
+        """The same on the host, for any update."""
+        epoch, position = divmod(update, self.updates_per_epoch)
+        return self._own(_order(len(self.labels), self.config.seed, epoch), position)
+
+    def _own(self, order: Int64[Tensor, "n"], position: int) -> Int64[Tensor, "batch"]:
+        return self.share.mine(order[position * self.batch_size : (position + 1) * self.batch_size], 0)
 
     def _batch(self, rows: Int64[Tensor, "batch"]) -> tuple[Num[Tensor, "batch ..."], ...]:
         """Inputs and labels, and weights where there are any."""
-        inputs = self.inputs[rows]
+        inputs = self.feed.take(rows)
         inputs = augment(inputs, self.augmentation, self.share) if self.dataset.is_image else inputs
         return (inputs, self.labels[rows]) if self.weights is None else (inputs, self.labels[rows], self.weights[rows])
 

@@ -112,7 +112,9 @@ def _train(arguments: Sequence[str], options: Train[Any], device: torch.device, 
         options = processes.agree(lambda: _settle(arguments, dataset, device, notes, processes.count))
     for note in notes:
         console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
-    console.print(_announcement(options, dataset, device, processes.count), highlight=False, markup=False, soft_wrap=True)
+    console.print(
+        _announcement(options, dataset, device, processes.count), highlight=False, markup=False, soft_wrap=True
+    )
     try:
         run(
             _config(options),
