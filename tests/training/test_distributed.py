@@ -34,7 +34,6 @@ UPDATES = 3
 SYSTEMS: dict[str, dict[str, Any]] = {
     **{method: {} for method in sorted(METHODS)},
     "ric, with snapshots": {"updates_per_snapshot": 2, "exact_gain": True, "reward_floor": None},
-    "ric, logistic-normal": {"head": "logistic-normal"},
     "ric, in parts": {"accumulate": 2},
     "supervised, batch norm": {"encoder": "conv"},
 }
@@ -147,7 +146,7 @@ def together_and_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     run_anew(folder / "one")
     stop_after(3, folder / "one, then two")
-    multiprocessing.set_forkserver_preload(["ricnet.training.api"])  # torch is imported once, not once a process
+    multiprocessing.set_forkserver_preload(["ricnet.training.api", "torch._dynamo"])  # once, not in each
     torch_multiprocessing.start_processes(
         join_and_work, (2, str(folder), all_together), nprocs=2, start_method="forkserver"
     )
