@@ -36,23 +36,23 @@ class Gradient:
 
     def __call__(self, batch: Batch) -> Metrics:
         """The loss and what else there is to log, of the whole minibatch."""
+        if not self.several and self.parts == 1:
+            loss, metrics = self.method.loss(self.model, self.snapshot, *batch)
+            loss.backward()
+            return {"loss": loss.detach(), **metrics}
         parts = list(zip(*(tensor.tensor_split(self.parts) for tensor in batch), strict=True))
         losses = self.method.losses(self.model, self.snapshot, parts)
-        sums: list[Tensor] = []
-        for number, part in enumerate(parts, 1):
+        seen: list[Tensor] = []
+        for position, part in enumerate(parts, 1):
             weight = len(part[0]) / self.share.rows
-            with self._silence(number < len(parts)):
+            with self._silence(position < len(parts)):
                 loss, metrics = self.next_loss(losses)
-                # The processes' gradients are averaged, and shall be added up.
-                (loss if weight == 1 else loss * (weight * self.share.processes.count)).backward()
-            seen = [loss.detach(), *metrics.values()]
-            if weight == 1:
-                return {"loss": seen[0], **metrics}
-            terms = torch._foreach_mul([number.float() for number in seen], weight)
-            sums = list(torch._foreach_add(sums, terms)) if sums else list(terms)
+                (loss * (weight * self.share.processes.count)).backward()  # for gradients are averaged, not added up
+            seen.append(weight * torch.stack([metric.float() for metric in (loss.detach(), *metrics.values())]))
         if self.several:
             _average_statistics(self.model, self.share)
-        return dict(zip(["loss", *metrics], self.share.processes.add(torch.stack(sums)).unbind(), strict=True))
+        means = self.share.processes.add(torch.stack(seen).sum(0))
+        return dict(zip(["loss", *metrics], means.unbind(), strict=True))
 
     def _silence(self, more: bool) -> AbstractContextManager[None]:
         """Gradients are sent once, with the last part."""
