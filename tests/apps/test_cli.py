@@ -148,3 +148,13 @@ def test_a_temperature_is_fitted_said_and_applied(tmp_path: Path, capsys: pytest
     with np.load(out / "examples.npz") as stored:
         beliefs = np.exp(stored["log_beliefs"][0])
     np.testing.assert_allclose([entry["confidence"] for entry in said], beliefs.max(1), rtol=1e-4)
+
+
+def test_only_training_runs_in_several_processes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SystemExit, match="2"):
+        main(["data", "list"])
+    assert "ric, process 1: ric data runs in one process" in capsys.readouterr().err

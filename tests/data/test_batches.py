@@ -3,6 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from ricnet.data import Augmentation, augment, epoch_order
+from ricnet.processes import Processes, Share
 
 IMAGE = torch.arange(1, 2 * 5 * 6 + 1, dtype=torch.uint8).reshape(2, 5, 6)  # every pixel differs, none is black
 
@@ -87,3 +88,17 @@ def test_augmentation_on_the_gpu_never_waits_for_the_host() -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert {image.numpy().tobytes() for image in made.cpu()} == windows(2, True)
+
+
+def test_what_happens_to_an_image_does_not_depend_on_how_many_processes_share_the_batch() -> None:
+    batch = torch.randint(0, 256, (7, 3, 6, 6), dtype=torch.uint8)
+    made = []
+    for count in (1, 3):
+        shares = [Share(7, Processes(rank, count)) for rank in range(count)]
+        pieces = []
+        for share in shares:
+            torch.manual_seed(1)
+            pieces.append(augment(share.mine(batch, 0), Augmentation(2, True, cutout=3), share))
+        made.append(torch.cat(pieces))
+    assert torch.equal(*made)
+    assert not torch.equal(made[0], batch)

@@ -128,25 +128,6 @@ def test_uneven_classes_are_reported(tmp_path: Path, write_folder: Writer) -> No
     assert "43%" in note
 
 
-def test_more_images_than_fit_into_memory_are_made_smaller(
-    tmp_path: Path, write_folder: Writer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """8 images of 3 × 12 × 12 need 3456 bytes."""
-    write_folder(tmp_path)
-    monkeypatch.setattr("ricnet.data.folders.free_bytes", lambda _: 2 * 3456)
-    assert load(tmp_path).input_shape == (3, 12, 12)
-    monkeypatch.setattr("ricnet.data.folders.free_bytes", lambda _: 2 * 3455)
-    data = load(tmp_path)
-    assert data.input_shape == (3, 11, 11)
-    assert data.notes[0].startswith("8 images of 12 × 12 do not fit")
-    with pytest.raises(RicnetError, match="lower --resolution"):
-        load(tmp_path, resolution=12)
-    assert load(tmp_path, resolution=11).notes == ()
-    monkeypatch.setattr("ricnet.data.folders.free_bytes", lambda _: 100)
-    with pytest.raises(RicnetError, match="take fewer images"):
-        load(tmp_path)
-
-
 def test_the_crop_is_an_eighth_of_the_side(tmp_path: Path, write_folder: Writer) -> None:
     assert load(write_folder(tmp_path, size=(64, 64))).augmentation == Augmentation(8)
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from ricnet.data import memory
-from ricnet.data.memory import activation_bytes, fitting_batch, fitting_side, free_bytes
+from ricnet.data.memory import activation_bytes, fitting_batch, free_bytes
 
 NET = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Sequential(nn.Flatten(), nn.Linear(4 * 25, 10)))
 BYTES = 4 * (4 * 25 + 4 * 25 + 4 * 25 + 10)
@@ -27,12 +27,6 @@ def test_a_batch_is_halved_until_it_fits() -> None:
     assert fitting_batch(NET, image, 100, 26 * for_one) == 25
     assert fitting_batch(NET, image, 128, 0) == 8
     assert fitting_batch(NET, image, 5, 0) == 5
-
-
-def test_many_images_are_kept_smaller() -> None:
-    free = int(1000 * 3 * 100**2 / memory.SHARE)
-    assert fitting_side(1000, 3, 100, free) == fitting_side(1000, 3, 200, free) == 100
-    assert fitting_side(4000, 3, 100, free) == 50
 
 
 def test_free_memory_is_known_or_guessed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,25 @@ def test_weights_are_gathered_within_the_recorded_update(digits: Dataset, method
     assert graph[0] == pytest.approx(eager[0], rel=5e-3)
 
 
+@pytest.mark.parametrize("cuda_graph", [False, True])
+def test_a_gpu_that_is_fed_from_the_host_learns_the_same(
+    digits: Dataset, cuda_graph: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resident = final_losses(digits, tmp_path / "resident", "ric", lr=1e-3, cuda_graph=cuda_graph)
+    monkeypatch.setattr("ricnet.training.feed.fits", lambda *_: False)
+    fed = final_losses(digits, tmp_path / "fed", "ric", lr=1e-3, cuda_graph=cuda_graph)
+    assert fed == pytest.approx(resident, rel=0.05)
+    assert fed[0] == pytest.approx(resident[0], rel=5e-3)
+
+
+@pytest.mark.parametrize("method", ["ric", "supervised"])
+def test_a_batch_in_parts_is_recorded_too(digits: Dataset, method: str, tmp_path: Path) -> None:
+    whole = final_losses(digits, tmp_path / "whole", method, lr=1e-3, encoder="mlp")
+    parts = final_losses(digits, tmp_path / "parts", method, lr=1e-3, encoder="mlp", accumulate=4)
+    assert parts == pytest.approx(whole, rel=0.05)
+    assert parts[0] == pytest.approx(whole[0], rel=5e-3)
+
+
 def test_resuming_a_recorded_run_goes_on_from_its_state(digits: Dataset, tmp_path: Path) -> None:
     config = configure(digits, "ric", "fast", epochs=2)
     folder = RunFolder(tmp_path / "run")

@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -47,7 +48,9 @@ def main(args: Sequence[str] | None = None) -> None:
     try:
         _dispatch(arguments)
     except RicnetError as error:
-        Console(stderr=True).print(f"[bold red]ric:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        rank = os.environ.get("RANK", "0")  # torchrun's number of this process, where it started several
+        name = "ric" if rank == "0" else f"ric, process {rank}"
+        Console(stderr=True).print(f"[bold red]{name}:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -61,6 +64,8 @@ def _dispatch(arguments: list[str]) -> None:
     elif arguments[0] == "--version":
         print(f"ric {__version__}")
     elif arguments[0] in COMMANDS:
+        if arguments[0] != "train" and "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1":
+            raise RicnetError(f"ric {arguments[0]} runs in one process; torchrun is for ric train.")
         # Imported here, so that help and typing errors do not wait for torch.
         importlib.import_module(f"ricnet.apps.commands.{arguments[0]}").main(arguments[1:])
     else:

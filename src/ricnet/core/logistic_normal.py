@@ -62,6 +62,9 @@ class LogisticNormal:
         """`mean` and `mu` are one here; `implied` is a property of the Dirichlet."""
         return self.log_mu
 
+    def take(self, rows: slice) -> "LogisticNormal":
+        return LogisticNormal(self.log_mu[..., rows, :], self.variance[..., rows])
+
     def _log_normal(self, log_action: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
         gap = log_action - self.log_mu
         distance = (gap - gap.mean(-1, keepdim=True)).square().sum(-1)

@@ -47,6 +47,9 @@ class SimplexPolicy(Protocol):
     def read(self, readout: Readout) -> Float[Tensor, "*batch classes"]:
         """The log-belief to report."""
 
+    def take(self, rows: slice) -> Any:
+        """The policies of some examples."""
+
 
 @dataclass(frozen=True)
 class Dirichlet:
@@ -117,3 +120,6 @@ class Dirichlet:
         if readout == "mean":
             return self.log_mean()
         return self.log_mu if readout == "mu" else self.log_implied()
+
+    def take(self, rows: slice) -> "Dirichlet":
+        return Dirichlet(self.log_mu[..., rows, :], self.alpha[..., rows, :])

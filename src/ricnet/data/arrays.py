@@ -3,6 +3,8 @@
 import zipfile
 import zlib
 from collections.abc import Sequence
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,21 +13,28 @@ import torch
 from jaxtyping import Int64, Num
 from torch import Tensor
 
-from ricnet.data.dataset import Augmentation, Split
+from ricnet.data.dataset import Augmentation, Dataset, Split
 from ricnet.data.images import as_bytes
+from ricnet.data.mapped import map_array, stored_bytes
+from ricnet.data.packing import fill, fits_memory
 from ricnet.data.splits import Parts
 from ricnet.data.words import listed
 from ricnet.errors import RicnetError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _NUMBERS = "biuf"
+_BLOCK = 4096
+"""Rows that are looked at together, so that the data is never in memory a second time."""
 
 
-def read_npz(path: Path) -> Parts:
-    """`x`, `y`, or `x_train`, `y_train`, `x_test`, `y_test` and perhaps `x_val`, `y_val`."""
-    arrays = _read_arrays(path)
+def read_npz(path: Path, cache: Path) -> Parts:
+    """`x`, `y`, or `x_train`, `y_train`, `x_test`, `y_test` and perhaps `x_val`, `y_val`; inputs that do not fit into
+    memory from a file in `cache`."""
+    arrays = _read_arrays(path, map_large=True)
     suffixes = _find_parts(arrays, path)
-    inputs = _read_inputs({f"x{suffix}": arrays[f"x{suffix}"] for suffix in suffixes}, path)
+    found = {f"x{suffix}": arrays[f"x{suffix}"] for suffix in suffixes}
+    large = any(isinstance(array, np.memmap) for array in found.values())
+    inputs = _number_rows(found, path) if large else _read_inputs(found, path)
     labels, class_names = _read_labels({f"y{suffix}": arrays[f"y{suffix}"] for suffix in suffixes}, path)
     splits = {}
     for suffix in suffixes:
@@ -33,10 +42,49 @@ def read_npz(path: Path) -> Parts:
         if len(x) != len(y):
             raise RicnetError(f"{path}: x{suffix} has {len(x)} rows but y{suffix} has {len(y)}; make them equal.")
         splits[suffix] = Split(x, y)
-    train = splits[suffixes[0]]
-    is_image = train.inputs.ndim == 4
-    padding = min(4, min(train.inputs.shape[2:]) // 8) if is_image else 0
-    return Parts(train, class_names, splits.get("_test"), splits.get("_val"), Augmentation(crop_padding=padding))
+    parts = (splits[suffixes[0]], class_names, splits.get("_test"), splits.get("_val"))
+    if large:
+        shape = _read_inputs({name: array[:1] for name, array in found.items()}, path)[f"x{suffixes[0]}"].shape
+        note = f"The inputs are read from {cache}: they do not fit into memory."
+        return Parts(*parts, _augmentation(shape), (note,), partial(_fill, found, path, cache))
+    return Parts(*parts, _augmentation(parts[0].inputs.shape))
+
+
+def _augmentation(shape: Sequence[int]) -> Augmentation:
+    return Augmentation(crop_padding=min(4, min(shape[2:]) // 8) if len(shape) == 4 else 0)
+
+
+def _number_rows(arrays: dict[str, Array], path: Path) -> dict[str, Int64[Tensor, "n"]]:
+    """In place of rows that stay in the file: their numbers, through all arrays. What they hold is looked through."""
+    numbers, start = {}, 0
+    for name, array in arrays.items():
+        _refuse_wrong_form(array, f"{path}: {name}")
+        for row in range(0, len(array), _BLOCK):
+            block, what = array[row : row + _BLOCK], f"{path}: {name}"
+            _refuse_not_finite(block, what, row)
+            if array.ndim == 2:
+                _features(block, what, row)
+        numbers[name] = torch.arange(start, start + len(array))
+        start += len(array)
+    return numbers
+
+
+def _fill(arrays: dict[str, Array], path: Path, cache: Path, numbered: Dataset) -> Dataset:
+    homes = [(name, row) for name, array in arrays.items() for row in range(len(array))]
+    scale = _pixel_scale(arrays)
+
+    def read(rows: list[int]) -> tuple[Num[Tensor, "n ..."], dict[int, str]]:
+        pieces = []
+        for name, group in groupby((homes[row] for row in rows), key=lambda home: home[0]):
+            some = np.asarray(arrays[name][[row for _, row in group]])
+            what = f"{path}: {name}"
+            pieces.append(_features(some, what) if some.ndim == 2 else _pixels(some, scale, what))
+        return torch.cat(pieces), {}
+
+    first, _ = read([0])
+    about = path.stat()
+    what = [str(path.resolve()), about.st_size, about.st_mtime_ns]
+    return fill(numbered, read, tuple(first.shape[1:]), first.dtype, what, cache)[0]
 
 
 def read_npz_inputs(
@@ -57,7 +105,8 @@ def read_npz_inputs(
     return inputs
 
 
-def _read_arrays(path: Path) -> dict[str, Array]:
+def _read_arrays(path: Path, map_large: bool = False) -> dict[str, Array]:
+    """All arrays; with `map_large`, inputs that do not fit into memory stay in the file, and only pages of it come."""
     if not path.is_file():
         raise RicnetError(f"{path} does not exist; give the path of an .npz file.")
     if not zipfile.is_zipfile(path):
@@ -65,9 +114,10 @@ def _read_arrays(path: Path) -> dict[str, Array]:
     arrays = {}
     name = ""
     try:
+        large = map_large and not fits_memory(sum(stored_bytes(path).values()))
         with np.load(path, allow_pickle=False) as archive:
             for name in archive.files:
-                arrays[name] = archive[name]
+                arrays[name] = map_array(path, name) if large and name.startswith("x") else archive[name]
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
         what = f"the array {name} in {path}" if name else str(path)
         raise RicnetError(
@@ -102,13 +152,7 @@ def _found(arrays: dict[str, Array]) -> str:
 
 def _read_inputs(arrays: dict[str, Array], path: Path) -> dict[str, Num[Tensor, "n ..."]]:
     for name, array in arrays.items():
-        if array.dtype.kind not in _NUMBERS:
-            raise RicnetError(f"{path}: {name} is of type {array.dtype}; it must hold numbers.")
-        if array.ndim not in (2, 3, 4) or not array.size:
-            raise RicnetError(
-                f"{path}: {name} is of shape {array.shape}; it must be (rows, columns) for features "
-                "or (rows, height, width[, channels]) for images, and not empty."
-            )
+        _refuse_wrong_form(array, f"{path}: {name}")
         _refuse_not_finite(array, f"{path}: {name}")
     if all(array.ndim == 2 for array in arrays.values()):
         tensors = {name: _features(array, f"{path}: {name}") for name, array in arrays.items()}
@@ -120,38 +164,56 @@ def _read_inputs(arrays: dict[str, Array], path: Path) -> dict[str, Num[Tensor, 
     return tensors
 
 
-def _refuse_not_finite(array: Array, what: str) -> None:
+def _refuse_wrong_form(array: Array, what: str) -> None:
+    if array.dtype.kind not in _NUMBERS:
+        raise RicnetError(f"{what} is of type {array.dtype}; it must hold numbers.")
+    if array.ndim not in (2, 3, 4) or not array.size:
+        raise RicnetError(
+            f"{what} is of shape {array.shape}; it must be (rows, columns) for features "
+            "or (rows, height, width[, channels]) for images, and not empty."
+        )
+
+
+def _refuse_not_finite(array: Array, what: str, offset: int = 0) -> None:
+    """`offset` is the number of the first row."""
     finite = np.isfinite(array)
     if finite.all():
         return
     first = np.unravel_index(finite.argmin(), array.shape)
     row, *place = (int(i) for i in first)
     column = f"column {place[0]}" if len(place) == 1 else f"position {tuple(place)}"
-    raise RicnetError(f"{what} has {array[first]} in row {row}, {column} (counted from 0); fill or remove such values.")
+    raise RicnetError(
+        f"{what} has {array[first]} in row {row + offset}, {column} (counted from 0); fill or remove such values."
+    )
 
 
-def _features(array: Array, what: str) -> Num[Tensor, "n d"]:
+def _features(array: Array, what: str, offset: int = 0) -> Num[Tensor, "n d"]:
     with np.errstate(over="ignore"):
         single = array.astype(np.float32)
-    _refuse_not_finite(single, f"{what}, in single precision,")
+    _refuse_not_finite(single, f"{what}, in single precision,", offset)
     return torch.from_numpy(single)
 
 
 def _images(arrays: dict[str, Array], path: Path) -> dict[str, Num[Tensor, "n c h w"]]:
-    # One scale for all parts: a dark test set must not be brightened by itself.
+    scale = _pixel_scale(arrays)
+    return {name: _pixels(array, scale, f"{path}: {name}") for name, array in arrays.items()}
+
+
+def _pixel_scale(arrays: dict[str, Array]) -> float:
+    """One for all parts: a dark test set must not be brightened by itself."""
     real = [array for array in arrays.values() if array.dtype.kind in "fb"]
-    scale = 255.0 if real and max(array.max() for array in real) <= 1 else 1.0
-    images = {}
-    for name, array in arrays.items():
-        try:
-            pixels = as_bytes(array, scale if array.dtype.kind in "fb" else 1.0) if array.dtype != np.uint8 else array
-        except ValueError as error:
-            raise RicnetError(
-                f"{path}: {name} of shape {array.shape} is read as images, but its values are not in 0..1 or 0..255; "
-                "scale them, or flatten each row to (rows, columns) for features."
-            ) from error
-        images[name] = torch.from_numpy(_channels_first(pixels, f"{path}: {name}"))
-    return images
+    return 255.0 if real and max(array.max() for array in real) <= 1 else 1.0
+
+
+def _pixels(array: Array, scale: float, what: str) -> Num[Tensor, "n c h w"]:
+    try:
+        pixels = as_bytes(array, scale if array.dtype.kind in "fb" else 1.0) if array.dtype != np.uint8 else array
+    except ValueError as error:
+        raise RicnetError(
+            f"{what} of shape {array.shape} is read as images, but its values are not in 0..1 or 0..255; "
+            "scale them, or flatten each row to (rows, columns) for features."
+        ) from error
+    return torch.from_numpy(_channels_first(pixels, what))
 
 
 def _channels_first(pixels: Array, what: str) -> Array:

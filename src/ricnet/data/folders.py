@@ -1,16 +1,20 @@
 """A folder of images as data: one subfolder a class, at the top or below train/, val/ and test/."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import torch
+from jaxtyping import UInt8
+from torch import Tensor
 
-from ricnet.data.dataset import Augmentation, Split
+from ricnet.data.dataset import Augmentation, Dataset, Split
 from ricnet.data.images import find_images, image_form, in_threads, is_image, read_images
-from ricnet.data.memory import fitting_side, free_bytes
+from ricnet.data.packing import fill, fits_memory
 from ricnet.data.splits import Parts
 from ricnet.data.words import listed
 from ricnet.errors import RicnetError
@@ -37,20 +41,62 @@ class _Tree:
         return [path for classes in self.parts.values() for paths in classes.values() for path in paths]
 
 
-def read_folder(folder: Path, resolution: int | None) -> Parts:
+def read_folder(folder: Path, resolution: int | None, cache: Path) -> Parts:
+    """All images in memory, or in a file in `cache` where they do not fit."""
     tree = _survey(folder)
     _check_classes(tree, folder)
     shape, broken = _choose_shape(tree.files, resolution, folder)
-    shape, memory_note = _fit_memory(shape, len(tree.files), resolution, folder)
+    if not fits_memory(len(tree.files) * math.prod(shape)):
+        return _read_to_disk(tree, folder, shape, broken, cache)
     splits = {}
     for part, classes in tree.parts.items():
         readable = {name: [path for path in paths if path not in broken] for name, paths in classes.items()}
         splits[part] = read_split(readable, tree.class_names, shape, broken)
         if not len(splits[part]):
             raise RicnetError(f"{folder / part} holds no image that can be read; {_damage(broken, folder)}.")
-    notes = (*tree.notes, *memory_note, *([_damage(broken, folder)] if broken else []))
-    augmentation = Augmentation(crop_padding=shape[1] // 8)  # no mirroring: left and right may matter
-    return Parts(splits["train"], tree.class_names, splits.get("test"), splits.get("val"), augmentation, notes)
+    notes = (*tree.notes, *([_damage(broken, folder)] if broken else []))
+    return Parts(splits["train"], tree.class_names, splits.get("test"), splits.get("val"), _augmentation(shape), notes)
+
+
+def _augmentation(shape: tuple[int, int, int]) -> Augmentation:
+    return Augmentation(crop_padding=shape[1] // 8)  # no mirroring: left and right may matter
+
+
+def _read_to_disk(
+    tree: _Tree, folder: Path, shape: tuple[int, int, int], broken: dict[Path, str], cache: Path
+) -> Parts:
+    """Splits of numbers, that is of places in one list of files, which are read when it is known which goes where."""
+    files: list[Path] = []
+    splits = {}
+    for part, classes in tree.parts.items():
+        readable = {name: [path for path in paths if path not in broken] for name, paths in classes.items()}
+        labels = [tree.class_names.index(name) for name, paths in readable.items() for _ in paths]
+        splits[part] = Split(torch.arange(len(files), len(files) + len(labels)), torch.tensor(labels))
+        files += [path for paths in readable.values() for path in paths]
+    size = len(files) * math.prod(shape) / 1e9
+    notes = (*tree.notes, f"{len(files):,} images, {size:.1f} GB, are read from {cache}: they do not fit into memory.")
+    last = partial(_fill, files, folder, shape, broken, cache)
+    parts = (splits["train"], tree.class_names, splits.get("test"), splits.get("val"))
+    return Parts(*parts, _augmentation(shape), notes, last)
+
+
+def _fill(
+    files: list[Path],
+    folder: Path,
+    shape: tuple[int, int, int],
+    broken: dict[Path, str],
+    cache: Path,
+    numbered: Dataset,
+) -> Dataset:
+    def read(rows: list[int]) -> tuple[UInt8[Tensor, "n c h w"], dict[int, str]]:
+        images, damaged = read_images([files[row] for row in rows], shape)
+        return images, {row: damaged[files[row]] for row in rows if files[row] in damaged}
+
+    what = [(str(path), (about := path.stat()).st_size, about.st_mtime_ns) for path in files]
+    dataset, damaged = fill(numbered, read, shape, torch.uint8, what, cache)
+    broken = broken | {files[row]: text for row, text in damaged.items()}
+    notes = (*numbered.notes, *([_damage(broken, folder)] if broken else []))
+    return replace(dataset, notes=notes)
 
 
 def read_split(
@@ -168,21 +214,6 @@ def _choose_shape(
     channels = 1 if all(grey for _, _, grey in forms) else 3
     side = resolution or choose_side([(width, height) for width, height, _ in forms])
     return (channels, side, side), broken
-
-
-def _fit_memory(
-    shape: tuple[int, int, int], images: int, asked: int | None, folder: Path
-) -> tuple[tuple[int, int, int], tuple[str, ...]]:
-    """All images are kept in memory, so that a great many of them are kept smaller."""
-    channels, side, _ = shape
-    free = free_bytes(torch.device("cpu"))
-    fitting = fitting_side(images, channels, side, free)
-    if fitting == side:
-        return shape, ()
-    too_much = f"{images:,} images of {side} × {side} do not fit into {free / 1e9:.1f} GB of free memory"
-    if asked or fitting < SMALLEST:
-        raise RicnetError(f"{folder}: {too_much}; lower --resolution or take fewer images.")
-    return (channels, fitting, fitting), (f"{too_much}, so they are made {fitting} × {fitting}.",)
 
 
 def choose_side(sizes: list[tuple[int, int]]) -> int:

@@ -27,11 +27,6 @@ def free_bytes(device: torch.device) -> int:
         return total // 2
 
 
-def fitting_side(images: int, channels: int, side: int, free: int) -> int:
-    """The largest side up to `side` at which so many images fit."""
-    return min(side, int((SHARE * free / (images * channels)) ** 0.5))
-
-
 def fitting_batch(encoder: nn.Module, example: Num[Tensor, "1 ..."], batch_size: int, free: int) -> int:
     """`batch_size`, halved until an update fits; but never so small that its statistics mean nothing."""
     needed = KEPT * activation_bytes(encoder, example)

@@ -78,9 +78,9 @@ def _read(spec: str | Path, data_dir: str | Path | None, resolution: int | None)
         return _read_named(str(spec), data_folder(data_dir), resolution)
     path = Path(spec).expanduser()
     if path.is_dir():
-        return read_folder(path, resolution)
+        return read_folder(path, resolution, data_folder(data_dir) / "packed")
     if path.suffix.lower() == ".npz":
-        return read_npz(path)
+        return read_npz(path, data_folder(data_dir) / "packed")
     if path.exists():
         raise RicnetError(
             f"{path} is neither a folder of images, nor an .npz file, nor a .csv or .tsv table; give one of these."

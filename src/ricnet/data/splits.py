@@ -1,6 +1,6 @@
 """How rows are divided: stratified, deterministic, every class on both sides."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -82,6 +82,8 @@ class Parts:
     val: Split | None = None
     augmentation: Augmentation = field(default_factory=Augmentation)
     notes: tuple[str, ...] = ()
+    fill: Callable[[Dataset], Dataset] | None = None
+    """Where the rows do not fit into memory, `inputs` are only their numbers, and this puts the rows in their place."""
 
     def dataset(self, name: str, val_fraction: float) -> Dataset:
         missing = (self.test is None) + (self.val is None)
@@ -89,4 +91,5 @@ class Parts:
         train, test = (self.train, self.test) if self.test is not None else cut(self.train, TEST_FRACTION)
         train, val = (train, self.val) if self.val is not None else cut(train, val_fraction)
         notes = (*self.notes, *uneven_note(self.train.labels, self.class_names))
-        return Dataset(name, train, val, test, self.class_names, self.augmentation, notes)
+        dataset = Dataset(name, train, val, test, self.class_names, self.augmentation, notes)
+        return dataset if self.fill is None else self.fill(dataset)

@@ -13,6 +13,8 @@ from ricnet.core.trajectory import Trajectory
 from ricnet.data import Split
 from ricnet.evaluation import calibration, selection
 from ricnet.methods import Method
+from ricnet.methods.iterative import Iterative
+from ricnet.processes import ALONE, Processes
 
 MIN_POOL, MAX_POOL = 512, 8192
 POOL_NUMBERS = 2**20
@@ -66,20 +68,28 @@ def observe(
     pool: int | None = None,
     max_steps: int | None = None,
     temperature: float = 1.0,
+    processes: Processes = ALONE,
 ) -> Outcome:
-    """Refine every example of a split, all steps, in eval mode; so many at once as `pool` says."""
+    """Refine every example of a split, all steps, in eval mode; so many at once as `pool` says.
+
+    Several processes share the work: each example is refined by one of them, and the first has the whole outcome.
+    """
+    draws = isinstance(method, Iterative) and method.draws  # then all do everything, to draw the same
+    shared = processes.count > 1 and not draws and len(split) >= processes.count
+    mine = processes.slice(len(split)) if shared else slice(0, len(split))
     was_training = model.training
     model.eval()
     device = next(model.parameters()).device
     rows = pool or pool_size(int(split.labels.max()) + 1)
     parts = []
-    for start in range(0, len(split), rows):
-        inputs = split.inputs[start : start + rows].to(device)
-        labels = split.labels[start : start + rows].to(device)
+    for start in range(mine.start, mine.stop, rows):
+        some = slice(start, min(start + rows, mine.stop))
+        inputs, labels = split.inputs[some].to(device), split.labels[some].to(device)
         path = method.refine(model, inputs, max_steps)
         parts.append(Outcome.of(path if temperature == 1 else path.tempered(temperature), labels))
     model.train(was_training)
-    return Outcome.join(parts)
+    outcome = Outcome.join(parts)
+    return Outcome.join(processes.collect(outcome)) if shared else outcome
 
 
 def pool_size(classes: int) -> int:

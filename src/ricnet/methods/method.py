@@ -5,7 +5,7 @@ a flag of the command line and an entry of config.json. Its functions take the n
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
@@ -15,11 +15,14 @@ from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.nets.backbone import Backbone
+from ricnet.processes import Share
 
 Metrics = dict[str, Float[Tensor, ""]]
 Network = TypeVar("Network", bound=nn.Module)
 TimeLeft = Callable[[], bool]
 """Whether there is time for one more step."""
+Batch = tuple[Tensor, ...]
+"""Inputs and labels, and weights where there are any: what `loss` takes. (Parts of a batch may differ in size.)"""
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,8 @@ class Method(ABC, Generic[Network]):
     name: ClassVar[str]
     paper_epochs: ClassVar[int] = 300
     """How long the paper trains it."""
+    share: ClassVar[Share] = Share(0)
+    """Which rows of the minibatch are given to `losses`; set by the trainer where several processes share it."""
 
     @classmethod
     def fast(cls, rows: int, classes: int) -> "Method[Network]":
@@ -52,6 +57,17 @@ class Method(ABC, Generic[Network]):
         say how much each example counts, 1 on average over all training data; they are given only where examples
         differ in it.
         """
+
+    def losses(
+        self, model: Network, snapshot: Network, parts: Sequence[Batch]
+    ) -> Iterator[tuple[Float[Tensor, ""], Metrics]]:
+        """The loss of a minibatch that is learned from in parts, one part after the other.
+
+        A part's gradient may be taken, and its memory freed, before the next is asked for. Weighed by their rows they
+        make up the loss of the whole. To be overridden where a part's loss depends on the other parts.
+        """
+        for part in parts:
+            yield self.loss(model, snapshot, *part)
 
     @abstractmethod
     def refine(

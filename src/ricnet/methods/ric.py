@@ -6,6 +6,7 @@ moved towards those that did better than the value expected, by SPO.
 """
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple
 
@@ -19,7 +20,7 @@ from ricnet.core.simplex import Dirichlet, Readout, SimplexPolicy
 from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.errors import require, require_finite
 from ricnet.methods.iterative import Iterative, Pool, Step, Steps
-from ricnet.methods.method import Metrics, accuracy, weighted_mean
+from ricnet.methods.method import Batch, Metrics, accuracy, weighted_mean
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, HeadWeights, RecurrentClassifier, Refiner
 
@@ -30,6 +31,24 @@ class Rollout(NamedTuple):
     log_actions: Float[Tensor, "steps rollouts batch classes"]
     policy: SimplexPolicy
     values: Float[Tensor, "steps+1 rollouts batch"]
+
+    def take(self, rows: slice) -> "Rollout":
+        return Rollout(self.log_actions[:, :, rows], self.policy.take(rows), self.values[:, :, rows])
+
+
+class Worth(NamedTuple):
+    """What a roll-out was worth, before advantages are standardised."""
+
+    made: Float[Tensor, "steps rollouts batch"]
+    """log a_{t,y} of the sampled beliefs."""
+    advantages: Float[Tensor, "steps rollouts batch"]
+    luck: Float[Tensor, "steps rollouts batch"]
+    """What a sampled gain would add to the advantage; 0 where the gain is the sampled one."""
+    targets: Float[Tensor, "steps rollouts batch"]
+
+
+Moments = tuple[Float[Tensor, ""], Float[Tensor, ""]]
+"""Mean and deviation of the advantages of a whole minibatch."""
 
 
 @dataclass(frozen=True)
@@ -152,19 +171,59 @@ class RIC(Iterative):
         loss, metrics = self.judge(heads, rollout, labels, weights)
         return loss, metrics | {"classifier_norm": model.refiner.policy.weight.detach().norm()}
 
+    def losses(
+        self, model: RecurrentClassifier, snapshot: RecurrentClassifier, parts: Sequence[Batch]
+    ) -> Iterator[tuple[Float[Tensor, ""], Metrics]]:
+        """The whole minibatch is rolled out, without gradient, before the first part of it is learned from: noise and
+        advantages are those of one pass. Where the network is its own snapshot, the encoder runs once more for that."""
+        if len(parts) == 1:
+            yield self.loss(model, snapshot, *parts[0])
+            return
+        _, every_label, *every_weight = map(torch.cat, zip(*parts, strict=True))
+        with torch.no_grad():
+            rollout = self.roll_out(snapshot, torch.cat([snapshot.context(part[0]) for part in parts]))
+            moments = self.moments(self.worth(rollout, every_label), *every_weight)
+        start = 0
+        for inputs, labels, *weights in parts:
+            own = rollout.take(slice(start, start := start + len(labels)))
+            heads = self.replay(model, model.context(inputs), own.log_actions)
+            loss, metrics = self.judge(heads, own, labels, weights[0] if weights else None, moments)
+            yield loss, metrics | {"classifier_norm": model.refiner.policy.weight.detach().norm()}
+
     def judge(
         self,
         heads: Heads,
         rollout: Rollout,
         labels: Int64[Tensor, "batch"],
         weights: Float[Tensor, "batch"] | None = None,
+        moments: Moments | None = None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
         """What the roll-out was worth, and what to make of it: rewards, advantages, surrogate and value loss.
 
         Rewards and advantages do not know the weights; the scale of the advantages does, as if an example of weight 2
-        stood in the batch twice.
+        stood in the batch twice. `moments` are given where the roll-out is a part of a minibatch.
         """
-        classes = heads.logits.shape[-1]
+        made, advantages, _, targets = worth = self.worth(rollout, labels)
+        scale: Tensor | float = 1.0
+        if self.normalize_advantages:
+            middle, scale = moments or self.moments(worth, weights)
+            advantages = (advantages - middle) / scale
+
+        policy = self.policy(heads)
+        log_ratio = policy.log_ratio(rollout.policy, rollout.log_actions)
+        if self.log_ratio_clamp is not None:
+            log_ratio = log_ratio.clamp(-self.log_ratio_clamp, self.log_ratio_clamp)
+        surrogate = self._surrogate(policy, log_ratio.exp(), advantages, self._own_share(made) / scale, labels)
+        value_loss = weighted_mean(objectives.value_loss(heads.value, targets), weights)
+        loss = self.value_coef * value_loss - weighted_mean(surrogate, weights)
+        with torch.no_grad():
+            metrics = self._metrics(heads, policy, log_ratio, targets, labels)
+            gained = mdp.normalized_return(made[-1], heads.logits.shape[-1])
+            metrics |= {"return": gained.mean(), "value_loss": value_loss.detach()}
+        return loss, metrics
+
+    def worth(self, rollout: Rollout, labels: Int64[Tensor, "batch"]) -> Worth:
+        classes = rollout.log_actions.shape[-1]
         made = self._floored(mdp.log_scores(rollout.log_actions, labels))
         scores = self._floored(rollout.policy.expected_log_score(labels)) if self.exact_gain else made
         advantages = mdp.advantages(mdp.rewards(scores, classes), rollout.values, self.gamma, self.gae_lambda)
@@ -172,23 +231,13 @@ class RIC(Iterative):
         targets = outcomes - mdp.previous_scores(made, classes)
         if self.label_baseline:
             advantages = mdp.against_the_others(outcomes)
-        share = self._own_share(scores)
-        luck = share * (made - scores)  # what a sampled gain would add to the advantage
-        scale = mdp.spread(advantages + luck, weights) if self.normalize_advantages else 1.0
-        if self.normalize_advantages:
-            advantages = (advantages - mdp.middle(advantages, weights)) / scale
+        return Worth(made, advantages, self._own_share(scores) * (made - scores), targets)
 
-        policy = self.policy(heads)
-        log_ratio = policy.log_ratio(rollout.policy, rollout.log_actions)
-        if self.log_ratio_clamp is not None:
-            log_ratio = log_ratio.clamp(-self.log_ratio_clamp, self.log_ratio_clamp)
-        surrogate = self._surrogate(policy, log_ratio.exp(), advantages, share / scale, labels)
-        value_loss = weighted_mean(objectives.value_loss(heads.value, targets), weights)
-        loss = self.value_coef * value_loss - weighted_mean(surrogate, weights)
-        with torch.no_grad():
-            metrics = self._metrics(heads, policy, log_ratio, targets, labels)
-            metrics |= {"return": mdp.normalized_return(made[-1], classes).mean(), "value_loss": value_loss.detach()}
-        return loss, metrics
+    def moments(self, worth: Worth, weights: Float[Tensor, "batch"] | None = None) -> Moments:
+        """Over the whole minibatch, whichever processes hold its rows."""
+        every = None if weights is None else self.share.whole(weights, -1)
+        middle = mdp.middle(self.share.whole(worth.advantages, -1), every)
+        return middle, mdp.spread(self.share.whole(worth.advantages + worth.luck, -1), every)
 
     def _floored(self, scores: Float[Tensor, "steps rollouts batch"]) -> Float[Tensor, "steps rollouts batch"]:
         return scores if self.reward_floor is None else scores.clamp(min=math.log(self.reward_floor))
@@ -251,8 +300,14 @@ class RIC(Iterative):
         """One step of a roll-out: the next thought, the belief sampled from it, its logarithm, and the heads."""
         thought = refiner.think(context, thought, belief)
         heads = refiner.heads(thought, weights)
-        log_action = self.policy(heads).sample()
+        log_action = self.draw(heads)
         return thought, log_action.exp(), log_action, *heads
+
+    def draw(self, heads: Heads) -> Float[Tensor, "rollouts batch classes"]:
+        """Sampled log-beliefs. Every process draws for the whole minibatch and keeps its own rows, so that the noise of
+        an example does not depend on how many processes there are."""
+        logits, concentration = self.share.whole(heads.logits, -2), self.share.whole(heads.concentration, -1)
+        return self.share.mine(self.policy(Heads(logits, concentration, concentration)).sample(), -2)
 
     def replay(
         self,

@@ -15,6 +15,7 @@ from ricnet.data.noise import flip_labels
 from ricnet.errors import RicnetError
 from ricnet.training.classifier import Classifier, load
 from ricnet.training.config import DATA_SETTINGS, Config
+from ricnet.training.distributed import launched, own_gpu, together
 from ricnet.training.presets import Facts, preset
 from ricnet.training.run_folder import RunFolder
 from ricnet.training.trainer import Trainer
@@ -87,17 +88,23 @@ def run(
     `watch` is shown each line of metrics.jsonl; what it raises ends the training.
     """
     on_gpu = device.type == "cuda"
-    with torch.random.fork_rng([device] if on_gpu else []), torch.cuda.device(device if on_gpu else -1):
-        if resume:
+    with (
+        torch.random.fork_rng([device] if on_gpu else []),
+        torch.cuda.device(device if on_gpu else -1),
+        together(device) as processes,
+    ):
+        first = processes.first
+        if first and resume:
             folder.check_resumable(config, dataset)
-        else:
+        elif first:
             folder.refuse_if_taken(overwrite)
-        trainer = Trainer(config, dataset, folder, device, encoder, checkpoint_seconds, console, watch)
-        if not resume:
+        mine = folder if first else None
+        trainer = Trainer(config, dataset, mine, device, encoder, checkpoint_seconds, console, watch, processes)
+        if first and not resume:
             folder.begin(config, dataset, device)  # only now: a configuration that cannot be built leaves no trace
-        elif (state := folder.read_state()) is not None:
+        elif resume and (state := processes.agree(folder.read_state)) is not None:
             trainer.restore(state)
-        else:
+        elif first:
             folder.keep_metrics_until(0)
         return trainer.run()
 
@@ -113,13 +120,17 @@ def default_folder(config: Config) -> Path:
 
 def pick_device(name: str) -> torch.device:
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return own_gpu() if torch.cuda.is_available() else torch.device("cpu")
+    if name == "cuda" and torch.cuda.is_available():
+        return own_gpu()
     try:
         device = torch.device(name)
     except RuntimeError as error:
         raise RicnetError(f"--device {name} is unknown; use auto, cpu, cuda or cuda:0.") from error
     if device.type not in ("cpu", "cuda"):
         raise RicnetError(f"--device {name} is not supported; use auto, cpu or cuda.")
+    if device.type == "cuda" and launched().count > 1:
+        raise RicnetError(f"--device {name}: with torchrun each process takes a GPU of its own; use --device cuda.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise RicnetError(f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices; use another.")
     return device

@@ -12,6 +12,7 @@ from ricnet.evaluation.evaluate import observe, report
 from ricnet.evaluation.examples import save_examples
 from ricnet.evaluation.predictions import save_predictions
 from ricnet.evaluation.temperature import fit_temperature
+from ricnet.processes import ALONE, Processes
 from ricnet.training.classifier import load
 from ricnet.training.config import Config
 from ricnet.training.files import read_json
@@ -22,24 +23,33 @@ AFTER_TRAINING = ("readout", "feedback", "halt_threshold", "confidence_threshold
 
 
 def conclude(
-    config: Config, model: nn.Module, dataset: Dataset, folder: RunFolder, course: dict[str, Any]
+    config: Config,
+    model: nn.Module,
+    dataset: Dataset,
+    folder: RunFolder | None,
+    course: dict[str, Any],
+    processes: Processes = ALONE,
 ) -> dict[str, Any]:
-    """`course` says how training went. The evaluation is written last: it marks a finished run."""
+    """`course` says how training went. The evaluation is written last: it marks a finished run. Of several processes
+    only the first has a folder; the others help it to evaluate."""
     method, temperature = config.method, 1.0
     if config.calibration == "temperature":
-        held_out = observe(method, model, dataset.val)
-        fit = fit_temperature(held_out.log_beliefs, held_out.labels)
+        held_out = observe(method, model, dataset.val, processes=processes)
+        fit = processes.agree(lambda: fit_temperature(held_out.log_beliefs, held_out.labels))
         temperature = fit.temperature
-        folder.write_json(folder.calibration, {"method": "temperature", "split": "val", **asdict(fit)})
+        if folder is not None:
+            folder.write_json(folder.calibration, {"method": "temperature", "split": "val", **asdict(fit)})
     outcomes = {
-        name: observe(method, model, split, temperature=temperature)
+        name: observe(method, model, split, temperature=temperature, processes=processes)
         for name, split in (("train", dataset.train), ("val", dataset.val), ("test", dataset.test))
     }
-    save_predictions({name: outcomes[name] for name in ("val", "test")}, folder.predictions)
-    save_examples(method, model, dataset.test, outcomes["test"], folder.examples, temperature)
-    evaluation: dict[str, Any] = {name: report(outcome) for name, outcome in outcomes.items()}
-    evaluation |= course
-    folder.write_json(folder.evaluation, evaluation)
+    evaluation: dict[str, Any] = processes.agree(
+        lambda: {name: report(outcome) for name, outcome in outcomes.items()} | course
+    )
+    if folder is not None:
+        save_predictions({name: outcomes[name] for name in ("val", "test")}, folder.predictions)
+        save_examples(method, model, dataset.test, outcomes["test"], folder.examples, temperature)
+        folder.write_json(folder.evaluation, evaluation)
     return evaluation
 
 

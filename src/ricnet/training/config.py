@@ -18,7 +18,11 @@ class Optimization:
     epochs: int = 120
     """Passes through the training data. Raise it as long as validation improves to the end."""
     batch_size: int = 512
-    """Examples an update. Larger batches use a GPU better, smaller ones make more updates an epoch."""
+    """Examples an update, of all processes together. Larger batches use a GPU better, smaller ones make more updates an
+    epoch."""
+    accumulate: int = 1
+    """Parts of a batch that are learned from one after the other, for one update: the same update with less memory,
+    but for batch norm, which sees only a part. Raise it if a batch does not fit into memory."""
     optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
     """adamw decays weights directly; adam (the paper) through the gradient; sgd has Nesterov-free momentum."""
     lr: float = 1e-3
@@ -61,6 +65,7 @@ class Optimization:
         require_finite(self)
         require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
         require(self.batch_size >= 2, "batch_size", self.batch_size, "at least 2")
+        require(self.accumulate >= 1, "accumulate", self.accumulate, "at least 1")
         require(self.lr > 0, "lr", self.lr, "above 0")
         require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to below 1")
         require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,13 @@ from ricnet.data import Augmentation, Dataset, Split, augment, epoch_order
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import Outcome, observe, summarize
 from ricnet.nets.backbone import Backbone
+from ricnet.processes import ALONE, Processes
 from ricnet.training.classifier import autocast_dtype, build_model
 from ricnet.training.compilation import compile_encoder, compile_method
 from ricnet.training.conclusion import conclude
 from ricnet.training.config import Config
+from ricnet.training.feed import Feed
+from ricnet.training.gradient import Gradient, shared_method
 from ricnet.training.graph import GraphedStep, tensor_cores
 from ricnet.training.interruption import Interrupted, StopRequest
 from ricnet.training.progress import ProgressBar
@@ -39,6 +43,8 @@ COLLAPSED_EPOCHS = 5
 
 WORTH_COMPILING = 5_000
 """Updates from which on compiling the encoder saves more time than it takes."""
+
+_order = lru_cache(maxsize=2)(epoch_order)
 
 
 class Trainer:
@@ -52,8 +58,10 @@ class Trainer:
         checkpoint_seconds: float = 60.0,
         console: Console | None = None,
         watch: Callable[[dict[str, Any]], None] | None = None,
+        processes: Processes = ALONE,
     ) -> None:
-        """Without a folder nothing is written, and `train` is all there is to call."""
+        """Without a folder nothing is written. Of several processes only the first has one; they all hold the same
+        state after every update."""
         torch.manual_seed(config.seed)
         self.config, self.dataset, self.folder, self.device = config, dataset, folder, device
         self.checkpoint_seconds, self.console, self.watch = checkpoint_seconds, console, watch
@@ -65,7 +73,7 @@ class Trainer:
         if dataset.is_image and device.type == "cuda":  # the layout and kernels with which convolutions are fastest
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             torch.backends.cudnn.benchmark = True
-        self.inputs, self.labels = dataset.train.inputs.to(device), dataset.train.labels.to(device)
+        self.labels = dataset.train.labels.to(device)
         weights = dataset.train.weights
         self.weights = None if weights is None else (weights / weights.mean()).to(device)
         self.augmentation = self._augmentation()
@@ -73,6 +81,8 @@ class Trainer:
         self.batch_size = min(self.settings.batch_size, len(dataset.train))
         self.updates_per_epoch = len(dataset.train) // self.batch_size
         self.total_updates = self.updates_per_epoch * self.settings.epochs
+        self.processes, self.share = processes, processes.share(self.batch_size)
+        self.feed = Feed(dataset.train.inputs, device, len(self.share.mine(self.labels[: self.batch_size], 0)))
         self.period = self.method.snapshot_period(self.updates_per_epoch)
         if self.period == 1:  # then the network is its own snapshot
             self.period = None
@@ -88,11 +98,15 @@ class Trainer:
         self.sums: dict[str, Tensor] = {}
         self.best: dict[str, Any] = {}
         self.collapsed = 0
+        if processes.count > 1:
+            self.method = shared_method(self.method, self.share)
         if self._compiles():
-            self.method = compile_method(self.method)
+            self.method = compile_method(self.method) if processes.count == 1 else self.method
             for network in {self.model, self.snapshot}:
                 compile_encoder(next(m for m in network.modules() if isinstance(m, Backbone)).encoder)
-        self.learn = self._record() if device.type == "cuda" and self.settings.cuda_graph else self._learn
+        self.gradient = Gradient(self.method, self.model, self.snapshot, self.share, self.settings.accumulate)
+        records = device.type == "cuda" and self.settings.cuda_graph and processes.count == 1
+        self.learn = self._record() if records else self._learn
 
     def run(self) -> dict[str, Any]:
         """Train to the end, choose the best epoch, evaluate it; returns what evaluation.json holds."""
@@ -119,10 +133,12 @@ class Trainer:
                     if self.watch is not None:
                         self.watch(line)
                 self.seconds, clock = self.seconds + time.monotonic() - clock, time.monotonic()
-                if stop.asked or time.monotonic() - saved >= self.checkpoint_seconds:
+                asked = self.processes.any(stop.asked)
+                if asked or time.monotonic() - saved >= self.checkpoint_seconds:
                     self.checkpoint()
                     saved = clock = time.monotonic()
-                if stop.asked and not self.over:
+                if asked and not self.over:
+                    self.processes.any(asked)  # none leaves before the first has saved: torchrun would end that too
                     self._interrupt()
         self.model.load_state_dict(self.best["weights"])
 
@@ -146,21 +162,23 @@ class Trainer:
         if self.period and self.update % self.period == 0:
             self.snapshot.load_state_dict(self.model.state_dict())
         set_rate(self.optimizer, self._rate())
-        self.learn(self._next_rows())
+        rows = self._next_rows()
+        if self.feed.streams:
+            self.feed.stage(self._rows(self.update), self._rows(self.update + 1))
+        self.learn(rows)
         self.update += 1
 
     def _learn(self, rows: Int64[Tensor, "batch"]) -> None:
         """One update of the weights."""
         with tensor_cores():
-            loss, metrics = self.method.loss(self.model, self.snapshot, *self._batch(rows))
             self.optimizer.zero_grad()
-            loss.backward()
+            metrics = self.gradient(self._batch(rows))
         limit = self.settings.clip if self.settings.clip is not None else math.inf
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
         self.optimizer.step()
         if self.settings.average:
             self._follow()
-        self._accumulate({"loss": loss.detach(), **metrics, "gradient_norm": norm})
+        self._accumulate({**metrics, "gradient_norm": norm})
 
     @torch.no_grad()
     def _follow(self) -> None:
@@ -195,17 +213,25 @@ class Trainer:
         return step
 
     def _next_rows(self) -> Int64[Tensor, "batch"]:
-        """The rows that do not fill a batch are left out, other ones each epoch."""
+        """This process's share of the next batch. The rows that do not fill one are left out, other ones each epoch."""
         epoch, position = divmod(self.update, self.updates_per_epoch)
         if epoch != self.ordered_epoch:
-            self.order = epoch_order(len(self.labels), self.config.seed, epoch).to(self.device)
+            self.order = _order(len(self.labels), self.config.seed, epoch).to(self.device)
             self.ordered_epoch = epoch
-        return self.order[position * self.batch_size : (position + 1) * self.batch_size]
+        return self._own(self.order, position)
+
+    def _rows(self, update: int) -> Int64[Tensor, "batch"]:
+        """The same on the host, for any update."""
+        epoch, position = divmod(update, self.updates_per_epoch)
+        return self._own(_order(len(self.labels), self.config.seed, epoch), position)
+
+    def _own(self, order: Int64[Tensor, "n"], position: int) -> Int64[Tensor, "batch"]:
+        return self.share.mine(order[position * self.batch_size : (position + 1) * self.batch_size], 0)
 
     def _batch(self, rows: Int64[Tensor, "batch"]) -> tuple[Num[Tensor, "batch ..."], ...]:
         """Inputs and labels, and weights where there are any."""
-        inputs = self.inputs[rows]
-        inputs = augment(inputs, self.augmentation) if self.dataset.is_image else inputs
+        inputs = self.feed.take(rows)
+        inputs = augment(inputs, self.augmentation, self.share) if self.dataset.is_image else inputs
         return (inputs, self.labels[rows]) if self.weights is None else (inputs, self.labels[rows], self.weights[rows])
 
     def _compiles(self) -> bool:
@@ -237,8 +263,8 @@ class Trainer:
         """Validate, log, and keep the weights if they are the best so far."""
         means = {name: float(total) / self.updates_per_epoch for name, total in self.sums.items()}
         self._refuse_nonfinite(means)
-        outcome = observe(self.method, self.average, self.dataset.val)
-        val = summarize(outcome)
+        outcome = observe(self.method, self.average, self.dataset.val, processes=self.processes)
+        val, worth = self.processes.agree(lambda: (summarize(outcome), self._worth(outcome)))
         epoch = self.update // self.updates_per_epoch
         line = {
             "epoch": epoch,
@@ -252,7 +278,7 @@ class Trainer:
         if self.settings.measure_all:
             line |= {"train_eval": self._measure(self._sample_of_train()), "test": self._measure(self.dataset.test)}
         self._refuse_nonfinite(val)
-        self._select(epoch, *self._worth(outcome, val))
+        self._select(epoch, *worth)
         if self.folder is not None:
             self.folder.append_metrics(line)
         self._clear_sums()
@@ -260,17 +286,19 @@ class Trainer:
         return line
 
     def _measure(self, split: Split) -> dict[str, float]:
-        return summarize(observe(self.method, self.average, split))
+        outcome = observe(self.method, self.average, split, processes=self.processes)
+        return self.processes.agree(lambda: summarize(outcome))
 
     def _sample_of_train(self) -> Split:
         """As many training rows as there are validation rows, evenly spread."""
         count = min(len(self.dataset.val), len(self.dataset.train))
         return self.dataset.train.take(torch.linspace(0, len(self.dataset.train) - 1, count).long())
 
-    def _worth(self, outcome: Outcome, val: dict[str, float]) -> tuple[float, float]:
+    def _worth(self, outcome: Outcome) -> tuple[float, float]:
         """Accuracy and NLL on validation data, where its rows differ in weight by that."""
         weights = self.dataset.val.weights
         if weights is None:
+            val = summarize(outcome)
             return val["accuracy"], val["nll"]
         shares = (weights / weights.sum()).cpu().double()
         correct = outcome.log_beliefs.argmax(-1) == outcome.labels
@@ -349,11 +377,12 @@ class Trainer:
 
     def _conclude(self) -> dict[str, Any]:
         """Let the selected weights be judged."""
-        assert self.folder is not None, "a run that leaves nothing behind has only `train`"
-        self.folder.write_model(self.best["weights"])
+        if self.folder is not None:
+            self.folder.write_model(self.best["weights"])
         course = {"selected_epoch": self.best["epoch"], "seconds": round(self.seconds, 1)}
-        evaluation = conclude(self.config, self.model, self.dataset, self.folder, course)
-        self.folder.state.unlink(missing_ok=True)
+        evaluation = conclude(self.config, self.model, self.dataset, self.folder, course, self.processes)
+        if self.folder is not None:
+            self.folder.state.unlink(missing_ok=True)
         return evaluation
 
 

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -21,12 +22,14 @@ from ricnet.data.tables import with_target
 from ricnet.errors import RicnetError
 from ricnet.methods import Method
 from ricnet.nets.encoders import EncoderOptions, build_encoder, choose_encoder
+from ricnet.processes import Processes
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
 from ricnet.report.tables import comparison_table
 from ricnet.training.api import default_folder, facts, pick_device, run
 from ricnet.training.classifier import read_config
 from ricnet.training.config import Config, Optimization, from_json
+from ricnet.training.distributed import first_on_each_machine, together
 from ricnet.training.files import read_json
 from ricnet.training.interruption import Interrupted
 from ricnet.training.presets import TYPICAL, preset
@@ -82,29 +85,36 @@ class Train(Generic[Hyper]):
 
 def main(arguments: Sequence[str]) -> None:
     options = _parse(arguments, _preset_for(arguments, TYPICAL))
+    device = pick_device(options.device)
+    with together(device) as processes:
+        _train(arguments, options, device, processes)
+
+
+def _train(arguments: Sequence[str], options: Train[Any], device: torch.device, processes: Processes) -> None:
     folder = RunFolder(options.out or default_folder(_config(options)))
     if options.resume:
-        folder.refuse_if_finished()
-        stored = from_json(read_config(folder.path).get("config"), str(folder.config))
+        stored = processes.agree(partial(_stored, folder))
         options = _parse(arguments, stored)
         _refuse_changes(stored, _config(options))
-    else:
+    elif processes.first:
         folder.refuse_if_taken(options.overwrite)
-    device = pick_device(options.device)
-    dataset = load_data(
-        options.data,
-        data_dir=options.data_dir,
-        resolution=options.resolution,
-        val_fraction=options.val_fraction,
-        label_noise=options.label_noise,
-    )
-    console = Console(stderr=True)
+    with first_on_each_machine(processes):
+        dataset = load_data(
+            options.data,
+            data_dir=options.data_dir,
+            resolution=options.resolution,
+            val_fraction=options.val_fraction,
+            label_noise=options.label_noise,
+        )
+    console = Console(stderr=True, quiet=not processes.first)
     notes = list(dataset.notes)
     if not options.resume:
-        options = _settle(arguments, dataset, device, notes)
+        options = processes.agree(lambda: _settle(arguments, dataset, device, notes, processes.count))
     for note in notes:
         console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
-    console.print(_announcement(options, dataset, device), highlight=False, markup=False, soft_wrap=True)
+    console.print(
+        _announcement(options, dataset, device, processes.count), highlight=False, markup=False, soft_wrap=True
+    )
     try:
         run(
             _config(options),
@@ -114,6 +124,7 @@ def main(arguments: Sequence[str]) -> None:
             overwrite=options.overwrite,
             resume=options.resume,
             checkpoint_seconds=options.checkpoint_seconds,
+            console=console,
         )
     except torch.OutOfMemoryError:
         raise RicnetError(
@@ -123,17 +134,27 @@ def main(arguments: Sequence[str]) -> None:
     except Interrupted as stop:
         console.print(str(stop), highlight=False, markup=False, soft_wrap=True)
         sys.exit(130)
-    _present(folder)
+    if processes.first:
+        _present(folder)
 
 
-def _settle(arguments: Sequence[str], dataset: Dataset, device: torch.device, notes: list[str]) -> Train[Any]:
+def _stored(folder: RunFolder) -> Config:
+    """The settings that an unfinished run began with."""
+    folder.refuse_if_finished()
+    return from_json(read_config(folder.path).get("config"), str(folder.config))
+
+
+def _settle(
+    arguments: Sequence[str], dataset: Dataset, device: torch.device, notes: list[str], processes: int
+) -> Train[Any]:
     """The preset for this data under the flags; a batch that no flag asked for is made to fit into memory."""
     chosen = _preset_for(arguments, facts(dataset))
     options = _parse(arguments, chosen)
     wanted, free = chosen.optimization.batch_size, free_bytes(device)
     encoder = build_encoder(options.network, dataset.input_shape)
-    fitting = fitting_batch(encoder, torch.zeros(1, *dataset.input_shape), wanted, free)
-    if fitting == wanted or options.optimization.batch_size != wanted or options.config is not None:
+    pieces = processes * options.optimization.accumulate
+    fitting = pieces * fitting_batch(encoder, torch.zeros(1, *dataset.input_shape), -(-wanted // pieces), free)
+    if fitting >= wanted or options.optimization.batch_size != wanted or options.config is not None:
         return options
     notes.append(f"Batches of {fitting} instead of {wanted}, to fit into {free / 1e9:.1f} GB of free memory.")
     return _parse(arguments, replace(chosen, optimization=replace(chosen.optimization, batch_size=fitting)))
@@ -201,14 +222,15 @@ def _refuse_changes(stored: Config, wanted: Config) -> None:
         )
 
 
-def _announcement(options: Train[Any], dataset: Dataset, device: torch.device) -> str:
+def _announcement(options: Train[Any], dataset: Dataset, device: torch.device, processes: int) -> str:
     rows, kind = len(dataset.train), "images" if dataset.is_image else "rows"
     numbers = "" if dataset.is_image else " numbers"
     encoder = choose_encoder(options.network.encoder, dataset.input_shape)
+    where = f"{device}" if processes == 1 else f"{processes} processes on {device.type}"
     shape = " × ".join(str(side) for side in dataset.input_shape)
     return (
         f"training {options.method} on {rows:,} {kind} of {shape}{numbers}, {len(dataset.class_names)} classes, "
-        f"encoder {encoder}, {options.optimization.epochs} epochs, on {device}"
+        f"encoder {encoder}, {options.optimization.epochs} epochs, on {where}"
     )
 
 

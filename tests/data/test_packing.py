@@ -1,0 +1,128 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ricnet.data import Dataset, load, packing
+from ricnet.errors import RicnetError
+
+Writer = Callable[..., Path]
+
+
+@pytest.fixture
+def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "free_bytes", lambda _: 100)
+    monkeypatch.setattr(packing, "CHUNK", 7)
+
+
+def assert_same(made: Dataset, expected: Dataset) -> None:
+    for name in ("train", "val", "test"):
+        mine, its = getattr(made, name), getattr(expected, name)
+        assert torch.equal(mine.inputs, its.inputs), name
+        assert mine.inputs.dtype == its.inputs.dtype
+        assert torch.equal(mine.labels, its.labels), name
+    assert made.class_names == expected.class_names
+    assert made.augmentation == expected.augmentation
+
+
+@pytest.mark.parametrize("parts", [("",), ("train", "test"), ("train", "val", "test")])
+def test_images_on_the_disk_are_those_in_memory(
+    parts: tuple[str, ...], tmp_path: Path, write_folder: Writer, request: pytest.FixtureRequest
+) -> None:
+    for number, part in enumerate(parts):
+        write_folder(tmp_path / "pets" / part, rows=12 - number)
+    in_memory = load(tmp_path / "pets", data_dir=tmp_path)
+    request.getfixturevalue("no_memory")
+    on_disk = load(tmp_path / "pets", data_dir=tmp_path)
+    assert_same(on_disk, in_memory)
+    assert "do not fit into memory" in on_disk.notes[0]
+
+
+def test_images_are_decoded_once_and_anew_when_they_change(
+    tmp_path: Path, write_folder: Writer, no_memory: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_folder(tmp_path / "pets", rows=8)
+    first = load(folder, data_dir=tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("ricnet.data.folders.read_images", None)
+        assert_same(load(folder, data_dir=tmp_path), first)
+    next(iter(folder.rglob("*.png"))).touch()
+    load(folder, data_dir=tmp_path)
+    assert len(list((tmp_path / "packed").glob("*.rows"))) == 2
+    assert not list((tmp_path / "packed").glob(".*"))
+
+
+def test_a_damaged_image_is_left_out_and_named_each_time(tmp_path: Path, write_folder: Writer, no_memory: None) -> None:
+    folder = write_folder(tmp_path / "pets", rows=20)
+    whole = load(folder, data_dir=tmp_path)
+    path = sorted(folder.rglob("*.png"))[3]
+    path.write_bytes(path.read_bytes()[:150])  # the header is whole
+    for _ in range(2):
+        data = load(folder, data_dir=tmp_path)
+        assert sum(map(len, (data.train, data.val, data.test))) == 39
+        assert path.name in data.notes[-1]
+        assert len(data.train.inputs) == len(data.train.labels) in (len(whole.train), len(whole.train) - 1)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "fractions", "features", "given parts"])
+def test_arrays_on_the_disk_are_those_in_memory(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(40) % 2
+    arrays = {
+        "bytes": {"x": rng.integers(0, 256, (40, 6, 6, 3), dtype=np.uint8), "y": y},
+        "fractions": {"x": rng.random((40, 6, 6)), "y": y},
+        "features": {"x": np.asfortranarray(rng.normal(size=(40, 5))), "y": y},
+        "given parts": {
+            **{"x_train": rng.integers(0, 256, (40, 3, 6, 6), dtype=np.uint8), "y_train": y},
+            **{"x_test": rng.integers(0, 256, (9, 3, 6, 6)), "y_test": y[:9]},
+        },
+    }[kind]
+    np.savez(tmp_path / "data.npz", **arrays)
+    in_memory = load(tmp_path / "data.npz", data_dir=tmp_path)
+    request.getfixturevalue("no_memory")
+    assert_same(load(tmp_path / "data.npz", data_dir=tmp_path), in_memory)
+
+
+def test_what_is_wrong_with_large_arrays_is_said(
+    tmp_path: Path, no_memory: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.zeros((40, 50))
+    monkeypatch.setattr("ricnet.data.arrays._BLOCK", 16)
+    np.savez_compressed(tmp_path / "small.npz", x=x, y=np.arange(40) % 2)
+    with pytest.raises(RicnetError, match=r"numpy\.savez instead"):
+        load(tmp_path / "small.npz", data_dir=tmp_path)
+    x[33, 4] = np.inf
+    np.savez(tmp_path / "infinite.npz", x=x, y=np.arange(40) % 2)
+    with pytest.raises(RicnetError, match="inf in row 33, column 4"):
+        load(tmp_path / "infinite.npz", data_dir=tmp_path)
+
+
+def test_a_full_disk_is_one_sentence(
+    tmp_path: Path, write_folder: Writer, no_memory: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_folder(tmp_path / "pets", rows=8)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
+    with pytest.raises(RicnetError, match=r"has 0\.0 GB left; name another folder with --data-dir"):
+        load(folder, data_dir=tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(RicnetError, match="cannot take the data"):
+        load(folder, data_dir=tmp_path / "file")
+
+
+def test_processes_on_one_machine_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "free_bytes", lambda _: 1000)
+    assert packing.fits_memory(500)
+    assert not packing.fits_memory(501)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "5")
+    assert packing.fits_memory(100)
+    assert not packing.fits_memory(101)
+
+
+def test_the_file_is_mapped_not_read(tmp_path: Path) -> None:
+    rows = torch.arange(24, dtype=torch.float32).view(4, 3, 2)
+    (tmp_path / "some.rows").write_bytes(rows.numpy().tobytes())
+    mapped = packing.map_rows(tmp_path / "some.rows", (3, 2), torch.float32)
+    assert torch.equal(mapped, rows)
+    assert str(tmp_path / "some.rows") in Path("/proc/self/maps").read_text() or not Path("/proc").exists()

@@ -1,0 +1,327 @@
+"""Two processes that train together, against one that trains alone: on a CPU, over gloo, in double precision."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file
+from torch import multiprocessing as torch_multiprocessing
+
+from ricnet.data import Augmentation, Dataset, Split, epoch_order
+from ricnet.errors import RicnetError
+from ricnet.methods import METHODS
+from ricnet.processes import Processes
+from ricnet.training.api import configure, pick_device, run
+from ricnet.training.distributed import first_on_each_machine, launched, together
+from ricnet.training.interruption import Interrupted
+from ricnet.training.run_folder import RunFolder
+from ricnet.training.trainer import Trainer
+
+CPU = torch.device("cpu")
+UPDATES = 3
+SYSTEMS: dict[str, dict[str, Any]] = {
+    **{method: {} for method in sorted(METHODS)},
+    "ric, with snapshots": {"updates_per_snapshot": 2, "exact_gain": True, "reward_floor": None},
+    "ric, in parts": {"accumulate": 2},
+    "supervised, batch norm": {"encoder": "conv"},
+}
+
+
+def images(rows: int, seed: int, weighted: bool) -> Split:
+    """Bars of three lengths, under noise."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(rows) % 3
+    bars = (torch.arange(5) <= labels[:, None] + 1).float()[:, None, None] * 100
+    pixels = (bars + 100 * torch.rand(rows, 1, 5, 5, generator=generator)).to(torch.uint8)
+    return Split(pixels, labels, torch.rand(rows, generator=generator) if weighted else None)
+
+
+def problem(weighted: bool = False) -> Dataset:
+    splits = (images(60, 0, weighted), images(31, 1, weighted), images(33, 2, False))
+    return Dataset("bars", *splits, ("a", "b", "c"), Augmentation(crop_padding=1, flip=True))
+
+
+def settings(system: str, dataset: Dataset, **changes: Any) -> Any:
+    """Batches of 15, so that the shares are not even equally large."""
+    method = system.split(",")[0]
+    own = {} if method == "supervised" else {"horizon": 3}
+    common = {"epochs": 2, "batch_size": 15, "width": 0.1, "encoder": "mlp", "cutout": 2, "average": 0.9, "lr": 1e-3}
+    return configure(dataset, method, "fast", **(common | own | SYSTEMS[system] | changes))
+
+
+@contextmanager
+def double_precision() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def after_updates(system: str, processes: Processes, **changes: Any) -> dict[str, Any]:
+    with double_precision():
+        dataset = problem(weighted=system == "ric")
+        trainer = Trainer(settings(system, dataset, **changes), dataset, None, CPU, processes=processes)
+        rows = []
+        for _ in range(UPDATES):
+            rows.append(trainer._next_rows())
+            trainer._step()
+    weights = {f"weights of {name}": tensor for name, tensor in trainer.average.state_dict().items()}
+    return {"rng": torch.get_rng_state(), "rows": rows, **trainer.sums, **weights}
+
+
+def run_anew(folder: Path, resume: bool = False) -> dict[str, Any]:
+    with double_precision():
+        dataset = problem(weighted=True)
+        config = settings("ric", dataset, calibration="temperature", measure_all=True)
+        return run(config, dataset, RunFolder(folder), CPU, resume=resume)
+
+
+def stop_after(update: int, folder: Path, rank: int = 0) -> None:
+    """Only one process is asked to stop."""
+    step = Trainer._step
+
+    def step_and_ask(self: Trainer) -> None:
+        step(self)
+        if self.update == update and self.processes.rank == rank:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    Trainer._step = step_and_ask  # type: ignore[method-assign]
+    try:
+        run_anew(folder)
+    except (Interrupted, KeyboardInterrupt):
+        return
+    finally:
+        Trainer._step = step  # type: ignore[method-assign]
+    raise AssertionError("it went on")
+
+
+def all_together(processes: Processes, folder: Path) -> None:
+    """All that two processes are asked to do, in one go: starting them takes longer than what they do."""
+    torch.save({system: after_updates(system, processes) for system in SYSTEMS}, folder / f"updates {processes.rank}")
+    evaluation = run_anew(folder / "two")
+    assert evaluation == processes.agree(lambda: evaluation)
+    stop_after(5, folder / "two, then one", rank=1)
+    run_anew(folder / "one, then two", resume=True)
+    (folder / f"spoken {processes.rank}").write_text(json.dumps(speak(processes)))
+
+
+def speak(processes: Processes) -> dict[str, Any]:
+    share = processes.share(3)
+    mine = share.mine(torch.arange(6.0).view(2, 3), 1)
+    return {
+        "mine": mine.tolist(),
+        "whole": share.whole(mine, 1).tolist(),
+        "contiguous": share.whole(mine, 1).is_contiguous(),
+        "agreed": processes.agree(lambda: processes.rank),
+        "collected": processes.collect(processes.rank),
+        "any": [processes.any(processes.rank == 1), processes.any(False)],
+        "sum": processes.add(torch.tensor([processes.rank, 1])).tolist(),
+    }
+
+
+def join_and_work(rank: int, count: int, folder: str, work: Callable[[Processes, Path], None]) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=count)
+    try:
+        work(Processes(rank, count), Path(folder))
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def together_and_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    run_anew(folder / "one")
+    stop_after(3, folder / "one, then two")
+    multiprocessing.set_forkserver_preload(["ricnet.training.api", "torch._dynamo"])  # once, not in each
+    torch_multiprocessing.start_processes(
+        join_and_work, (2, str(folder), all_together), nprocs=2, start_method="forkserver"
+    )
+    run_anew(folder / "two, then one", resume=True)
+    return folder
+
+
+def assert_near(made: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert torch.equal(made["rng"], expected["rng"])
+    for name in expected.keys() - {"rng", "rows", "explained_variance"}:
+        tolerance = 1e-10 if name.startswith("weights") else 1e-5  # metrics are summed in single precision
+        torch.testing.assert_close(made[name], expected[name], atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("system", [system for system in SYSTEMS if "batch norm" not in system])
+def test_two_processes_make_the_updates_of_one(system: str, together_and_alone: Path) -> None:
+    alone = after_updates(system, Processes(), accumulate=1)
+    for rank in range(2):
+        assert_near(torch.load(together_and_alone / f"updates {rank}")[system], alone)
+
+
+def test_batch_norm_differs_but_all_hold_the_same(together_and_alone: Path) -> None:
+    system = "supervised, batch norm"
+    first, second = (torch.load(together_and_alone / f"updates {rank}")[system] for rank in range(2))
+    alone = after_updates(system, Processes())
+    for name in alone.keys() - {"rows"}:
+        assert torch.equal(first[name], second[name]), name
+    mean = "weights of 0.encoder.1.running_mean"  # equally many rows a share, but for one
+    torch.testing.assert_close(first[mean], alone[mean], rtol=0.1, atol=0.02)
+    assert not torch.equal(first[mean], alone[mean])
+
+
+def test_every_row_is_seen_once(together_and_alone: Path) -> None:
+    shares = [torch.load(together_and_alone / f"updates {rank}")["ric"]["rows"] for rank in range(2)]
+    seen = torch.cat([rows for batch in zip(*shares, strict=True) for rows in batch])
+    assert torch.equal(seen, epoch_order(60, 0, 0)[: UPDATES * 15])
+    assert [len(rows) for rows in shares[0]] == [7] * UPDATES
+
+
+@pytest.mark.parametrize("name", ["two", "two, then one", "one, then two"])
+def test_a_run_is_the_same_however_many_processes_make_it(name: str, together_and_alone: Path) -> None:
+    one, other = together_and_alone / "one", together_and_alone / name
+    assert sorted(path.name for path in one.iterdir()) == sorted(path.name for path in other.iterdir())
+    expected, made = load_file(one / "model.safetensors"), load_file(other / "model.safetensors")
+    for key, tensor in expected.items():
+        torch.testing.assert_close(made[key], tensor, atol=1e-9, rtol=1e-9)
+    for left, right in zip(*(lines(folder) for folder in (one, other)), strict=True):
+        assert flat(left) == pytest.approx(flat(right), rel=1e-5, abs=1e-7)
+
+
+def test_evaluation_is_gathered_exactly(together_and_alone: Path) -> None:
+    one, two = (together_and_alone / name for name in ("one", "two"))
+    expected, made = (json.loads((folder / "evaluation.json").read_text()) for folder in (one, two))
+    assert [made[part]["n"] for part in ("train", "val", "test")] == [60, 31, 33]
+    assert flat(made) == pytest.approx(flat(expected), rel=1e-6, abs=1e-9)
+    with np.load(one / "predictions.npz") as left, np.load(two / "predictions.npz") as right:
+        assert all(np.allclose(left[name], right[name], atol=1e-6) for name in left.files)
+
+
+def test_what_they_say_to_each_other(together_and_alone: Path) -> None:
+    first, second = (json.loads((together_and_alone / f"spoken {rank}").read_text()) for rank in range(2))
+    assert (first["mine"], second["mine"]) == ([[0], [3]], [[1, 2], [4, 5]])
+    assert (first["collected"], second["collected"]) == ([0, 1], [1])
+    for said in (first, second):
+        assert said["whole"] == [[0, 1, 2], [3, 4, 5]]
+        assert said["contiguous"]
+        assert (said["agreed"], said["any"], said["sum"]) == (0, [True, False], [1, 2])
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def flat(entry: Any, name: str = "") -> dict[str, float]:
+    """All numbers but those of clocks, and the one metric that is a mean over processes."""
+    if isinstance(entry, dict | list):
+        items = entry.items() if isinstance(entry, dict) else enumerate(entry)
+        return {key: number for label, value in items for key, number in flat(value, f"{name}/{label}").items()}
+    skipped = ("seconds", "images_per_second", "explained_variance")
+    return {} if entry is None or name.endswith(skipped) else {name: float(entry)}
+
+
+@pytest.fixture
+def torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": 1, "WORLD_SIZE": 2, "LOCAL_RANK": 1}.items():
+        monkeypatch.setenv(name, str(value))
+
+
+def test_torchrun_says_who_is_who(torchrun: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert launched() == Processes(1, 2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert pick_device("auto") == pick_device("cuda") == torch.device("cuda:1")
+    with pytest.raises(RicnetError, match="takes a GPU of its own; use --device cuda"):
+        pick_device("cuda:0")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(RicnetError, match="lower --nproc-per-node"):
+        pick_device("auto")
+    monkeypatch.setenv("RANK", "one")
+    with pytest.raises(RicnetError, match="start with torchrun"):
+        launched()
+
+
+def test_a_lost_process_is_one_sentence_and_other_errors_are_what_they_are(
+    torchrun: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dist, "init_process_group", lambda *_, **__: None)
+    with pytest.raises(RicnetError, match=r"process 1 of 2 lost the others.*--resume"), together(CPU):
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer")
+    with pytest.raises(RuntimeError, match="sizes"), together(CPU):
+        raise RuntimeError("sizes differ")
+
+
+def test_the_first_of_a_machine_goes_ahead(torchrun: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    monkeypatch.setattr(Processes, "any", lambda *_: order.append("waits"))
+    for rank in ("0", "1"):
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        with first_on_each_machine(Processes(0, 2)):
+            order.append(f"{rank} goes in")
+    assert order == ["0 goes in", "waits", "waits", "1 goes in"]
+
+
+def start(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ricnet"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    with log.open("wb") as file:
+        return subprocess.Popen([*command, "train", *arguments], stdout=file, stderr=subprocess.STDOUT, env=environment)
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.2)
+    assert holds()
+
+
+@pytest.mark.slow
+def test_torchrun_is_stopped_killed_and_resumed_with_nothing_lost(tmp_path: Path) -> None:
+    """Asked to stop, then with a worker killed, then in one process to the end: what an unbroken run leaves."""
+    settings = ["digits", "--encoder", "mlp", "--width", "0.1", "--horizon", "3", "--epochs", "60"]
+    torn, log = tmp_path / "torn", tmp_path / "log"
+    out = ["--out", str(torn), "--checkpoint-seconds", "1"]
+    job = start([*settings, *out], log)
+    wait_until((torn / "state.pt").exists)
+    job.send_signal(signal.SIGINT)
+    assert job.wait(60) != 0
+    assert "nothing is lost" in log.read_text()
+
+    written = (torn / "state.pt").stat().st_mtime_ns
+    job = start([*out, "--resume"], log)
+    wait_until(lambda: (torn / "state.pt").stat().st_mtime_ns != written)
+    os.kill(int(subprocess.check_output(["pgrep", "-P", str(job.pid)]).split()[-1]), signal.SIGKILL)
+    assert job.wait(60) != 0
+    assert "lost the others" in log.read_text()
+
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    single = [sys.executable, "-m", "ricnet", "train"]
+    subprocess.run([*single, *out, "--resume"], check=True, env=environment)
+    subprocess.run([*single, *settings, "--out", str(tmp_path / "whole")], check=True, env=environment)
+    first, second = (lines(folder) for folder in (torn, tmp_path / "whole"))
+    assert [line["update"] for line in first] == [line["update"] for line in second]
+    assert flat(first[0]) == pytest.approx(flat(second[0]), rel=1e-3, abs=1e-6)
+    assert first[-1]["val"]["accuracy"] == pytest.approx(second[-1]["val"]["accuracy"], abs=0.1)
+
+
+@pytest.mark.slow
+def test_what_is_wrong_is_said_by_a_job_of_several_processes(tmp_path: Path) -> None:
+    for arguments, message in (
+        (["digits", "--batch-size", "3"], "raise --batch-size"),
+        (["nowhere"], "No data set is called 'nowhere'"),
+        (["--out", str(tmp_path), "--resume"], "is not a run folder"),
+    ):
+        job = start(arguments, tmp_path / "log")
+        assert job.wait(120) != 0
+        text = (tmp_path / "log").read_text()
+        assert message in text
+        assert "ricnet/" not in text.split("torch.distributed.elastic")[0]  # none of our own tracebacks
