@@ -1,6 +1,8 @@
 """The end of a run: evaluate the chosen weights on all splits, calibrate them if asked, write what the run leaves."""
 
 from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from ricnet.evaluation.predictions import save_predictions
 from ricnet.evaluation.temperature import fit_temperature
 from ricnet.training.classifier import load
 from ricnet.training.config import Config
-from ricnet.training.files import read_json
+from ricnet.training.files import read_json, write_atomically
 from ricnet.training.run_folder import RunFolder
 
 AFTER_TRAINING = ("readout", "feedback", "halt_threshold", "confidence_threshold", "calibration")
@@ -35,8 +37,12 @@ def conclude(
         name: observe(method, model, split, temperature=temperature)
         for name, split in (("train", dataset.train), ("val", dataset.val), ("test", dataset.test))
     }
-    save_predictions({name: outcomes[name] for name in ("val", "test")}, folder.predictions)
-    save_examples(method, model, dataset.test, outcomes["test"], folder.examples, temperature)
+    unseen = {name: outcomes[name] for name in ("val", "test")}
+    write_atomically(folder.predictions, lambda draft: save_predictions(unseen, draft))
+    write_atomically(
+        folder.examples,
+        lambda draft: save_examples(method, model, dataset.test, outcomes["test"], draft, temperature),
+    )
     evaluation: dict[str, Any] = {name: report(outcome) for name, outcome in outcomes.items()}
     evaluation |= course
     folder.write_json(folder.evaluation, evaluation)
@@ -50,13 +56,17 @@ def derive(source: RunFolder, config: Config, dataset: Dataset, folder: RunFolde
         raise RicnetError(
             f"{source.path} was trained with other settings; only {', '.join(AFTER_TRAINING)} may differ."
         )
-    folder.begin(config, dataset, device, source)
-    folder.model.write_bytes(source.model.read_bytes())
-    folder.metrics.write_bytes(source.metrics.read_bytes())
     course = {key: read_json(source.evaluation).get(key) for key in ("selected_epoch", "seconds")}
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with folder.held(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+        folder.begin(config, dataset, device, source)
+        for old, new in ((source.model, folder.model), (source.metrics, folder.metrics)):
+            write_atomically(new, partial(_copy, old))
         torch.manual_seed(config.seed)
         conclude(config, trained.model, dataset, folder, course)
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.write_bytes(source.read_bytes())
 
 
 def stripped(config: Config) -> Config:

@@ -353,7 +353,7 @@ class Trainer:
         self.folder.write_model(self.best["weights"])
         course = {"selected_epoch": self.best["epoch"], "seconds": round(self.seconds, 1)}
         evaluation = conclude(self.config, self.model, self.dataset, self.folder, course)
-        self.folder.state.unlink(missing_ok=True)
+        self.folder.drop_states()
         return evaluation
 
 

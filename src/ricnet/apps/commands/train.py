@@ -83,6 +83,7 @@ class Train(Generic[Hyper]):
 def main(arguments: Sequence[str]) -> None:
     options = _parse(arguments, _preset_for(arguments, TYPICAL))
     folder = RunFolder(options.out or default_folder(_config(options)))
+    folder.refuse_if_held()
     if options.resume:
         folder.refuse_if_finished()
         stored = from_json(read_config(folder.path).get("config"), str(folder.config))
