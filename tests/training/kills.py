@@ -60,7 +60,7 @@ def train(folder: RunFolder, variant: str, seconds: float) -> None:
     dataset = Dataset("blobs", *splits, ("a", "b", "c"), Augmentation(crop_padding=1, flip=True))
     method = variant.split(maxsplit=1)[0].strip(",")
     horizon = {} if method == "supervised" else {"horizon": 4}
-    settings = {"epochs": 5, "batch_size": 16, "width": 0.1} | horizon | VARIANTS[variant]
+    settings = {"epochs": 4, "batch_size": 16, "width": 0.1} | horizon | VARIANTS[variant]
     config = configure(dataset, method, "fast", **settings)
     resume = folder.config.is_file()
     cpu, quiet = torch.device("cpu"), Console(quiet=True)
