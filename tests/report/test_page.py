@@ -4,7 +4,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from ricnet.errors import RicnetError
+from ricnet.report import page
 from ricnet.report.groups import RunGroup
 from ricnet.report.page import page_html, page_title, write_page
 from ricnet.report.runs import read_run
@@ -111,3 +114,12 @@ def test_many_systems_are_counted_not_listed(systems: list[RunGroup]) -> None:
     sl = systems[1].first
     runs = [replace(sl, config={**sl.config, "method": {"name": f"m{i}"}}) for i in range(6)]
     assert page_title([RunGroup(run.method, (run,)) for run in runs]) == "6 systems on digits"
+
+
+def test_a_page_that_cannot_be_written_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "page_html", lambda _: "<html>")
+    with pytest.raises(RicnetError, match=r"full could not be written \(No space left on device\)"):
+        write_page([], Path("/dev/full"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RicnetError, match=r"page\.html could not be written \(Not a directory\)"):
+        write_page([], tmp_path / "file" / "sub" / "page.html")

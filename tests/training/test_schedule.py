@@ -64,3 +64,18 @@ def test_a_restored_optimizer_takes_the_same_step(name: str, begun: bool) -> Non
     step(model, optimizer, 7)
     step(twin, other, 7)
     assert torch.equal(model.weight, twin.weight)
+
+
+def test_a_state_saved_on_a_gpu_is_restored_with_the_settings_of_a_cpu() -> None:
+    model = nn.Linear(3, 2)
+    optimizer = make_optimizer(model, Optimization(), CPU)
+    model(torch.ones(5, 3)).sum().backward()
+    optimizer.step()
+    saved = copy.deepcopy(optimizer.state_dict())
+    for group in saved["param_groups"]:
+        group.update(capturable=True, fused=True, lr=torch.tensor(3.0))
+    other = make_optimizer(model, Optimization(), CPU)
+    restore_optimizer(other, saved)
+    other.step()
+    assert not any(group["capturable"] or group["fused"] for group in other.param_groups)
+    assert {group["lr"] for group in other.param_groups} == {Optimization().lr}

@@ -125,8 +125,10 @@ def test_stopping_after_any_update_changes_nothing(
     assert values[0] == values[1]
 
 
+@pytest.mark.slow
 def test_killed_at_a_random_moment_and_resumed_it_ends_with_the_same_weights(tmp_path: Path) -> None:
-    """SIGKILL, for real: the process has no chance to tidy up. Three times, then once to the end."""
+    """SIGKILL, for real: the process has no chance to tidy up. Three times, then once to the end, as a user types it;
+    test_kills.py has more."""
     script = textwrap.dedent(
         """
         import sys, torch

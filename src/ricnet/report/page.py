@@ -20,6 +20,7 @@ from ricnet.report.svg import inline_svg
 from ricnet.report.systems import systems_html
 from ricnet.report.tables import Cell
 from ricnet.report.words import listing, number
+from ricnet.training.files import writing
 
 SECTIONS = {
     "refinement": (
@@ -52,8 +53,10 @@ HALTING = {
 def write_page(runs: Sequence[RunRecord], out: Path) -> Path:
     """Write the page to `out`, or as report.html into it where `out` is a folder."""
     path = out / "report.html" if out.is_dir() else out
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page_html(group_seeds(runs)), encoding="utf-8")
+    html = page_html(group_seeds(runs))
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(html, encoding="utf-8")
     return path
 
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from ricnet.errors import RicnetError
 from ricnet.training.classifier import Classifier, load
 from ricnet.training.config import DATA_SETTINGS, Config
 from ricnet.training.distributed import launched, own_gpu, together
+from ricnet.training.files import Unwritable
 from ricnet.training.presets import Facts, preset
 from ricnet.training.run_folder import RunFolder
 from ricnet.training.trainer import Trainer
@@ -88,10 +91,12 @@ def run(
     `watch` is shown each line of metrics.jsonl; what it raises ends the training.
     """
     on_gpu = device.type == "cuda"
+    tell = partial(_tell, console or Console(stderr=True))
     with (
         torch.random.fork_rng([device] if on_gpu else []),
         torch.cuda.device(device if on_gpu else -1),
         together(device) as processes,
+        folder.held(tell) if processes.first else nullcontext(),
     ):
         first = processes.first
         if first and resume:
@@ -102,11 +107,28 @@ def run(
         trainer = Trainer(config, dataset, mine, device, encoder, checkpoint_seconds, console, watch, processes)
         if first and not resume:
             folder.begin(config, dataset, device)  # only now: a configuration that cannot be built leaves no trace
-        elif resume and (state := processes.agree(folder.read_state)) is not None:
-            trainer.restore(state)
+        elif resume and (state := processes.agree(partial(folder.read_state, tell))) is not None:
+            _restore(trainer, state, folder)
         elif first:
             folder.keep_metrics_until(0)
-        return trainer.run()
+        try:
+            return trainer.run()
+        except Unwritable as problem:
+            raise RicnetError(f"{problem} What was saved before is whole: go on with --resume.") from problem
+
+
+def _tell(console: Console, sentence: str) -> None:
+    console.print(f"note: {sentence}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _restore(trainer: Trainer, state: dict[str, Any], folder: RunFolder) -> None:
+    try:
+        trainer.restore(state)
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise RicnetError(
+            f"{folder.state} is of another network or another version of ricnet; "
+            "resume with what the run began with, or start anew with --overwrite."
+        ) from error
 
 
 def facts(dataset: Dataset) -> Facts:

@@ -1,21 +1,25 @@
 """The end of a run: evaluate the chosen weights on all splits, calibrate them if asked, write what the run leaves."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from ricnet.data import Dataset
+from ricnet.data import Dataset, Split
 from ricnet.errors import RicnetError
-from ricnet.evaluation.evaluate import observe, report
+from ricnet.evaluation.evaluate import Outcome, observe, report
 from ricnet.evaluation.examples import save_examples
 from ricnet.evaluation.predictions import save_predictions
 from ricnet.evaluation.temperature import fit_temperature
+from ricnet.methods import Method
 from ricnet.processes import ALONE, Processes
 from ricnet.training.classifier import load
 from ricnet.training.config import Config
-from ricnet.training.files import read_json
+from ricnet.training.files import read_json, write_atomically
 from ricnet.training.run_folder import RunFolder
 
 AFTER_TRAINING = ("readout", "feedback", "halt_threshold", "confidence_threshold", "calibration")
@@ -47,10 +51,25 @@ def conclude(
         lambda: {name: report(outcome) for name, outcome in outcomes.items()} | course
     )
     if folder is not None:
-        save_predictions({name: outcomes[name] for name in ("val", "test")}, folder.predictions)
-        save_examples(method, model, dataset.test, outcomes["test"], folder.examples, temperature)
+        _leave(folder, method, model, dataset.test, outcomes, temperature)
         folder.write_json(folder.evaluation, evaluation)
     return evaluation
+
+
+def _leave(
+    folder: RunFolder,
+    method: Method[Any],
+    model: nn.Module,
+    test: Split,
+    outcomes: Mapping[str, Outcome],
+    temperature: float,
+) -> None:
+    """What a report is made of without the model or the data."""
+    unseen = {name: outcomes[name] for name in ("val", "test")}
+    write_atomically(folder.predictions, lambda draft: save_predictions(unseen, draft))
+    write_atomically(
+        folder.examples, lambda draft: save_examples(method, model, test, outcomes["test"], draft, temperature)
+    )
 
 
 def derive(source: RunFolder, config: Config, dataset: Dataset, folder: RunFolder, device: torch.device) -> None:
@@ -60,13 +79,17 @@ def derive(source: RunFolder, config: Config, dataset: Dataset, folder: RunFolde
         raise RicnetError(
             f"{source.path} was trained with other settings; only {', '.join(AFTER_TRAINING)} may differ."
         )
-    folder.begin(config, dataset, device, source)
-    folder.model.write_bytes(source.model.read_bytes())
-    folder.metrics.write_bytes(source.metrics.read_bytes())
     course = {key: read_json(source.evaluation).get(key) for key in ("selected_epoch", "seconds")}
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with folder.held(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+        folder.begin(config, dataset, device, source)
+        for old, new in ((source.model, folder.model), (source.metrics, folder.metrics)):
+            write_atomically(new, partial(_copy, old))
         torch.manual_seed(config.seed)
         conclude(config, trained.model, dataset, folder, course)
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.write_bytes(source.read_bytes())
 
 
 def stripped(config: Config) -> Config:

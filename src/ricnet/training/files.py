@@ -2,25 +2,66 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from ricnet.errors import RicnetError
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Write beside the target, flush to the disk, then rename: a crash leaves the old file or the new one."""
-    draft = path.with_name(f".{path.name}.draft")
+class Unwritable(RicnetError):
+    """A full disk, a read-only one, a folder that is gone."""
+
+
+def write_atomically(path: Path, write: Callable[[Path], None], keep: Path | None = None) -> None:
+    """Write beside the target, flush to the disk, then rename: a crash leaves the old file or the new one.
+
+    `keep` is where the old file goes; a crash between the two renames leaves it there, and none at `path`.
+    """
+    draft = draft_of(path)
+    with writing(path):
+        try:
+            write(draft)
+            sync(draft)
+            if keep is not None and path.exists():
+                path.replace(keep)
+            draft.replace(path)
+            sync_names(path.parent)
+        finally:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+
+
+def draft_of(path: Path) -> Path:
+    """Where a file is written before it takes its name; all that a killed process leaves."""
+    return path.with_name(f".{path.name}.draft")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns what the system says into a sentence."""
     try:
-        write(draft)
-        with draft.open("rb+") as file:
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except (OSError, RuntimeError) as error:  # torch reports a full disk as the latter
-        raise RicnetError(f"{path} could not be written ({error}); free space or choose another --out.") from error
-    finally:
-        draft.unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise Unwritable(f"{path} could not be written ({reason}); free space or choose another --out.") from error
+
+
+def sync(path: Path) -> None:
+    """Wait until the disk holds what was written to a file."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def sync_names(folder: Path) -> None:
+    """Wait until the disk knows the new names in a folder, where the system can say so (Windows cannot)."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def read_json(path: Path) -> dict[str, Any]:

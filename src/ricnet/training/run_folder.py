@@ -3,7 +3,9 @@
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,11 @@ from torch import Tensor
 
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError
+from ricnet.training.checkpoint import Damaged, read_checkpoint, write_checkpoint
 from ricnet.training.classifier import read_config
 from ricnet.training.config import Config, from_json, to_json
-from ricnet.training.files import write_atomically
+from ricnet.training.files import draft_of, sync, write_atomically, writing
+from ricnet.training.lock import LOCK, locked, refuse_if_locked
 from ricnet.version import __version__
 
 
@@ -26,6 +30,7 @@ class RunFolder:
         self.metrics = self.path / "metrics.jsonl"
         self.model = self.path / "model.safetensors"
         self.state = self.path / "state.pt"
+        self.previous_state = self.path / "state.previous.pt"
         self.evaluation = self.path / "evaluation.json"
         self.calibration = self.path / "calibration.json"
         self.predictions = self.path / "predictions.npz"
@@ -52,19 +57,44 @@ class RunFolder:
         }
         if source is not None:
             entry |= {"derived_from": source.path.name, "weights": source.weights_hash()}
+        self._make()
+        self._clear()
+        self.write_json(self.config, entry)
+
+    @contextmanager
+    def held(self, tell: Callable[[str], object] = warnings.warn) -> Iterator[None]:
+        """Keep all other processes out. A folder in which nothing is written meanwhile does not stay.
+
+        `tell` hears a sentence where the file system cannot do that.
+        """
+        new = not self.path.exists()
+        self._make()
+        try:
+            with locked(self.path, tell):
+                self._sweep()
+                yield
+        finally:
+            if new:
+                with suppress(OSError):
+                    self.path.rmdir()  # which only an empty one lets happen
+
+    def refuse_if_held(self) -> None:
+        refuse_if_locked(self.path)
+
+    def _make(self) -> None:
+        self._refuse_if_file()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RicnetError(f"--out {self.path} cannot be made ({error.strerror}); choose another folder.") from error
-        self._clear()
-        self.write_json(self.config, entry)
+
+    def _refuse_if_file(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise RicnetError(f"--out {self.path} is a file; choose a folder.")
 
     def refuse_if_taken(self, overwrite: bool) -> None:
-        if not self.path.exists():
-            return
-        if not self.path.is_dir():
-            raise RicnetError(f"--out {self.path} is a file; choose a folder.")
-        if not any(self.path.iterdir()):
+        self._refuse_if_file()
+        if not self.path.exists() or not self._names() - self._passing():
             return
         if not self.config.is_file():
             raise RicnetError(f"--out {self.path} holds files that are not a run; choose an empty or a new folder.")
@@ -98,34 +128,72 @@ class RunFolder:
         write_atomically(self.model, lambda draft: void(draft.write_bytes(save(tensors))))
 
     def write_state(self, state: dict[str, Any]) -> None:
-        write_atomically(self.state, lambda draft: torch.save(state, draft))
+        """Keeps the state before it too, in case this one is damaged on the disk."""
+        if self.metrics.is_file():
+            with writing(self.metrics):
+                sync(self.metrics)  # first: a run that resumes from this state does not write those lines again
+        write_atomically(self.state, lambda draft: write_checkpoint(state, draft), self.previous_state)
 
-    def read_state(self) -> dict[str, Any] | None:
-        """None where the run was stopped before its first checkpoint. Nothing in the file is executed."""
-        if not self.state.is_file():
-            return None
+    def read_state(self, tell: Callable[[str], object] = warnings.warn) -> dict[str, Any] | None:
+        """The newest state that is whole; None where the run was stopped before its first checkpoint.
+
+        `tell` hears a sentence if that is not the newest.
+        """
+        if not self.state.is_file():  # killed between the two renames, perhaps
+            return read_checkpoint(self.previous_state) if self.previous_state.is_file() else None
         try:
-            state: dict[str, Any] = torch.load(self.state, map_location="cpu", weights_only=True)
-        except Exception as error:  # torch raises a different kind for every way a file can be damaged
-            raise RicnetError(f"{self.state} is damaged and cannot be resumed; start anew with --overwrite.") from error
+            return read_checkpoint(self.state)
+        except Damaged:
+            if not self.previous_state.is_file():
+                raise
+        state = read_checkpoint(self.previous_state)
+        with writing(self.state):
+            self.previous_state.replace(self.state)  # or the next checkpoint would keep the damaged one instead of it
+        tell(f"{self.state} was damaged; the run goes on from the checkpoint before it, a little further back.")
         return state
 
+    def drop_states(self) -> None:
+        """Of a finished run they are of no use; that they cannot be removed does it no harm."""
+        for path in (self.state, self.previous_state):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
     def append_metrics(self, line: dict[str, Any]) -> None:
-        with self.metrics.open("a", encoding="utf-8") as file:
+        with writing(self.metrics), self.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line, allow_nan=False) + "\n")
 
     def keep_metrics_until(self, epoch: int) -> None:
-        """Drop lines written after the checkpoint that a run resumes from: those epochs come again."""
+        """Drop what was written after the checkpoint that a run resumes from: those epochs come again, and the last
+        line may be cut short."""
         if not self.metrics.is_file():
             return
-        lines = self.metrics.read_text(encoding="utf-8").splitlines(keepends=True)[:epoch]
-        write_atomically(self.metrics, lambda draft: void(draft.write_text("".join(lines), encoding="utf-8")))
+        lines = self.metrics.read_bytes().splitlines(keepends=True)[:epoch]
+        write_atomically(self.metrics, lambda draft: void(draft.write_bytes(b"".join(lines))))
+
+    def _files(self) -> list[Path]:
+        """All that a run writes and leaves."""
+        return [path for path in vars(self).values() if path != self.path]
+
+    def _passing(self) -> set[str]:
+        """Names of what it writes and removes, unless it is killed."""
+        return {LOCK, *(draft_of(path).name for path in self._files())}
+
+    def _names(self) -> set[str]:
+        return {path.name for path in self.path.iterdir()}
+
+    def _sweep(self) -> None:
+        """Remove drafts of a process that was killed."""
+        for path in self._files():
+            with suppress(OSError):
+                draft_of(path).unlink(missing_ok=True)
 
     def _clear(self) -> None:
-        """Remove what a run writes, and nothing else."""
-        for path in vars(self).values():
-            if path != self.path:
-                path.unlink(missing_ok=True)
+        """Remove what a run left, and nothing else; first what says that it is finished. config.json stays until
+        another takes its place, so that a crash in between leaves a run, which may be overwritten."""
+        with writing(self.path):
+            for path in sorted(self._files(), key=lambda path: path != self.evaluation):
+                if path != self.config:
+                    path.unlink(missing_ok=True)
 
 
 def void(_: object) -> None:

@@ -49,10 +49,9 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -
     """Load a state without replacing its tensors where there are some: a recorded update writes into those."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if not optimizer.state:
-        rates = [group["lr"] for group in optimizer.param_groups]
-        optimizer.load_state_dict(saved)
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate
+        own = [{name: value for name, value in g.items() if name != "params"} for g in optimizer.param_groups]
+        groups = [{**theirs, **ours} for theirs, ours in zip(saved["param_groups"], own, strict=True)]
+        optimizer.load_state_dict({**saved, "param_groups": groups})  # a state of a GPU would ask a CPU for its kernels
         return
     for index, entries in saved["state"].items():
         for name, value in entries.items():

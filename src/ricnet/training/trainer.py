@@ -382,7 +382,7 @@ class Trainer:
         course = {"selected_epoch": self.best["epoch"], "seconds": round(self.seconds, 1)}
         evaluation = conclude(self.config, self.model, self.dataset, self.folder, course, self.processes)
         if self.folder is not None:
-            self.folder.state.unlink(missing_ok=True)
+            self.folder.drop_states()
         return evaluation
 
 

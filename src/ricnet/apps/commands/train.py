@@ -92,6 +92,8 @@ def main(arguments: Sequence[str]) -> None:
 
 def _train(arguments: Sequence[str], options: Train[Any], device: torch.device, processes: Processes) -> None:
     folder = RunFolder(options.out or default_folder(_config(options)))
+    if processes.first:
+        folder.refuse_if_held()
     if options.resume:
         stored = processes.agree(partial(_stored, folder))
         options = _parse(arguments, stored)
