@@ -8,7 +8,7 @@ from torch import nn
 
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError
-from ricnet.evaluation.evaluate import observe, report
+from ricnet.evaluation.evaluate import Outcome, observe, report
 from ricnet.evaluation.examples import save_examples
 from ricnet.evaluation.predictions import save_predictions
 from ricnet.evaluation.temperature import fit_temperature
@@ -35,12 +35,24 @@ def conclude(
         name: observe(method, model, split, temperature=temperature)
         for name, split in (("train", dataset.train), ("val", dataset.val), ("test", dataset.test))
     }
+    for name, outcome in outcomes.items():
+        refuse_no_belief(outcome, name, dataset, folder)
     save_predictions({name: outcomes[name] for name in ("val", "test")}, folder.predictions)
     save_examples(method, model, dataset.test, outcomes["test"], folder.examples, temperature)
     evaluation: dict[str, Any] = {name: report(outcome) for name, outcome in outcomes.items()}
     evaluation |= course
     folder.write_json(folder.evaluation, evaluation)
     return evaluation
+
+
+def refuse_no_belief(outcome: Outcome, split: str, dataset: Dataset, folder: RunFolder) -> None:
+    """Weights that are sound may still overflow on an input unlike any they learned from."""
+    broken = int((~outcome.log_beliefs.isfinite()).any(-1).sum())
+    if broken:
+        raise RicnetError(
+            f"{dataset.name}: the answer to {broken} of {len(outcome.labels)} {split} rows is NaN, so their inputs "
+            f"must lie far beyond those it learned from; mend or remove them. The trained model is in {folder.model}."
+        )
 
 
 def derive(source: RunFolder, config: Config, dataset: Dataset, folder: RunFolder, device: torch.device) -> None:
