@@ -93,7 +93,7 @@ def at_best(classes: int, count: int = 100) -> list[Row]:
     _, log_truth = draw_inputs(count, draw_teacher(classes))
     return [
         {"classes": classes, "range": name, "c up to": method.c_max, "ε": method.alpha_floor}
-        | {"cap": cap(method, classes), "q": float(log_truth.exp().amax(-1).mean())}
+        | {"cap": cap(method, classes)}
         | judge(optimum(log_truth, method).log_mean(), log_truth)
         for name, method in ranges(classes).items()
     ]
@@ -141,7 +141,7 @@ def as_learned(classes: int, seeds: int = SEEDS, updates: int = UPDATES) -> list
         rows.append(
             {"classes": classes, "system": name, "q": float(log_truth.exp().amax(-1).mean())}
             | {key: statistics.mean(result[key] for result in results) for key in results[0]}
-            | {"KL, spread": max(r["KL"] for r in results) - min(r["KL"] for r in results), "s": seconds}
+            | {"± KL": max(r["KL"] for r in results) - min(r["KL"] for r in results), "s": seconds}
         )
     return rows
 
@@ -152,11 +152,11 @@ def every(measure: Callable[[int], list[Row]]) -> list[Row]:
 
 def main() -> None:
     device, path = parse(__doc__)
-    legend = (
-        "q: what the truth gives its likeliest class, on average. KL(q ‖ answer) in nats. ECE in 15 bins, against q."
-    )
+    legend = "KL(q ‖ answer) in nats; accuracy is how probable the answer is under q; ECE in 15 bins, against q."
     publish("The best mean belief of a Dirichlet", every(at_best), [legend], device, path)
-    course = f"{UPDATES} updates of {BATCH}, T = {STEPS}, mean of {SEEDS} seeds and their range; s: seconds a training."
+    course = (
+        f"{UPDATES} updates of {BATCH}, T = {STEPS}, {SEEDS} seeds, ± their range; q: the best accuracy there can be."
+    )
     learned = path and path.with_stem(f"{path.stem}-learned")
     publish("What was learned", every(as_learned), [legend, course], device, learned)
 
