@@ -80,3 +80,18 @@ def test_gradient_reaches_mean_and_variance() -> None:
     assert concentration.grad is not None
     assert logits.grad.abs().min() > 0
     assert concentration.grad.abs().min() > 0
+
+
+def test_a_thousand_classes_keep_their_digits_in_float32() -> None:
+    logits = 3 * torch.randn(64, 1000)
+    moved = logits + 0.01 * torch.randn_like(logits)
+
+    def around(of: torch.Tensor) -> LogisticNormal:
+        return LogisticNormal.around(of.log_softmax(-1), torch.full((64,), 5000.0, dtype=of.dtype))
+
+    old = around(logits)
+    actions = old.sample()
+    expected = around(moved.double()).log_ratio(around(logits.double()), actions.double())
+    torch.testing.assert_close(around(moved).log_ratio(old, actions).double(), expected, atol=2e-3, rtol=0)
+    assert (old.log_ratio(old, actions) == 0).all()
+    torch.testing.assert_close(around(moved).entropy().double(), around(moved.double()).entropy(), atol=0.05, rtol=1e-5)

@@ -160,3 +160,26 @@ def test_no_gradient_flows_through_samples_and_gradients_are_finite_at_the_edge(
     policy.log_prob(draws).sum().backward()
     assert logits.grad is not None
     assert logits.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(("c_max", "epsilon"), [(10.0, 0.01), (1000.0, 1e-4), (10_000.0, 0.1)])
+def test_a_thousand_classes_keep_their_digits_in_float32(c_max: float, epsilon: float) -> None:
+    """In the paper's range of α and in both of `fast`: against float64 on the same parameters and actions."""
+    logits = 3 * torch.randn(64, 1000)
+    moved = logits + 0.01 * torch.randn_like(logits)
+    labels = torch.randint(1000, (64,))
+
+    def policy(of: torch.Tensor) -> Dirichlet:
+        return Dirichlet.around(of.log_softmax(-1), torch.full((64,), c_max / 2, dtype=of.dtype), epsilon)
+
+    old, new, exact = policy(logits), policy(moved), policy(moved.double())
+    actions = old.sample()
+    assert actions.isfinite().all()
+    assert (old.log_ratio(old, actions) == 0).all()
+    expected = exact.log_ratio(policy(logits.double()), actions.double())
+    torch.testing.assert_close(new.log_ratio(old, actions).double(), expected, atol=0.03, rtol=0)
+    for readout in ("mean", "mu", "implied"):
+        torch.testing.assert_close(new.read(readout).double(), exact.read(readout), atol=1e-4, rtol=0)
+    score = exact.expected_log_score(labels)
+    torch.testing.assert_close(new.expected_log_score(labels).double(), score, atol=1e-3, rtol=1e-5)
+    torch.testing.assert_close(new.entropy().double(), exact.entropy(), atol=0.1, rtol=1e-5)

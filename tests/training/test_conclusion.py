@@ -87,3 +87,12 @@ def test_curves_of_train_and_test_are_measured_on_request(dataset: Dataset, tmp_
     evaluation = json.loads(folder.evaluation.read_text())
     chosen = lines[evaluation["selected_epoch"] - 1]
     assert chosen["test"]["nll"] == pytest.approx(evaluation["test"]["nll"], abs=1e-6)
+
+
+def test_an_input_that_overflows_the_network_is_named_and_the_model_kept(dataset: Dataset, tmp_path: Path) -> None:
+    wild = replace(dataset.test, inputs=dataset.test.inputs.clone())
+    wild.inputs[7] = 3e38
+    with pytest.raises(RicnetError, match=r"the answer to 1 of 60 test rows is NaN.*model is in .*model\.safetensors"):
+        trained(replace(dataset, test=wild), tmp_path, horizon=3)
+    assert load(tmp_path).refine(dataset.test.inputs).final.isfinite().all()
+    assert not (tmp_path / "evaluation.json").exists()

@@ -47,6 +47,9 @@ def conclude(
         name: observe(method, model, split, temperature=temperature, processes=processes)
         for name, split in (("train", dataset.train), ("val", dataset.val), ("test", dataset.test))
     }
+    if folder is not None:
+        for name, outcome in outcomes.items():
+            refuse_no_belief(outcome, name, dataset, folder)
     evaluation: dict[str, Any] = processes.agree(
         lambda: {name: report(outcome) for name, outcome in outcomes.items()} | course
     )
@@ -54,6 +57,16 @@ def conclude(
         _leave(folder, method, model, dataset.test, outcomes, temperature)
         folder.write_json(folder.evaluation, evaluation)
     return evaluation
+
+
+def refuse_no_belief(outcome: Outcome, split: str, dataset: Dataset, folder: RunFolder) -> None:
+    """Weights that are sound may still overflow on an input unlike any they learned from."""
+    broken = int((~outcome.log_beliefs.isfinite()).any(-1).sum())
+    if broken:
+        raise RicnetError(
+            f"{dataset.name}: the answer to {broken} of {len(outcome.labels)} {split} rows is NaN, so their inputs "
+            f"must lie far beyond those it learned from; mend or remove them. The trained model is in {folder.model}."
+        )
 
 
 def _leave(

@@ -34,6 +34,8 @@ TYPICAL = Facts(rows=50_000, classes=10, side=32)
 def preset(name: str, method: str, facts: Facts) -> Config:
     if method not in METHODS:
         raise RicnetError(f"--method {method} is unknown; choose one of: {', '.join(sorted(METHODS))}.")
+    if facts.rows < 2:
+        raise RicnetError(f"there is {facts.rows} training row to learn from; training needs at least 2.")
     if name == "paper":
         return _paper(method, facts)
     if name == "fast":

@@ -41,6 +41,10 @@ from ricnet.training.schedule import make_optimizer, rate_factor, restore_optimi
 COLLAPSED_EPOCHS = 5
 """Epochs in a row below half the best validation accuracy after which a run counts as diverged."""
 
+BEYOND_LUCK = 4
+"""Standard errors by which accuracy must have fallen, too. At chance, with many classes or with labels that mean
+nothing, the best epoch is the luckiest, and half of its few right answers are soon lost."""
+
 WORTH_COMPILING = 5_000
 """Updates from which on compiling the encoder saves more time than it takes."""
 
@@ -263,6 +267,7 @@ class Trainer:
         """Validate, log, and keep the weights if they are the best so far."""
         means = {name: float(total) / self.updates_per_epoch for name, total in self.sums.items()}
         self._refuse_nonfinite(means)
+        self._refuse_nonfinite_weights()
         outcome = observe(self.method, self.average, self.dataset.val, processes=self.processes)
         val, worth = self.processes.agree(lambda: (summarize(outcome), self._worth(outcome)))
         epoch = self.update // self.updates_per_epoch
@@ -310,7 +315,7 @@ class Trainer:
         if not self.best or score > self.best["score"]:
             weights = {name: tensor.detach().clone() for name, tensor in self.average.state_dict().items()}
             self.best = {"epoch": epoch, "score": score, "accuracy": accuracy, "weights": weights}
-        self.collapsed = self.collapsed + 1 if accuracy < 0.5 * self.best["accuracy"] else 0
+        self.collapsed = self.collapsed + 1 if has_fallen(accuracy, self.best["accuracy"], len(self.dataset.val)) else 0
         if self.collapsed >= COLLAPSED_EPOCHS:
             self._diverged(f"validation accuracy has fallen to {accuracy:.1%} from {self.best['accuracy']:.1%}")
 
@@ -319,15 +324,22 @@ class Trainer:
         if broken:
             self._diverged(f"{' and '.join(broken[:3])} became infinite or NaN")
 
+    def _refuse_nonfinite_weights(self) -> None:
+        """Metrics are taken before an update, so those of the last one say nothing of what it left, and validation does
+        not ask every head. Like the metrics, asked so seldom that waiting for the device costs nothing."""
+        if not torch.stack([tensor.isfinite().all() for tensor in _floats(self.model)]).all():
+            self._diverged("the weights became infinite or NaN")
+
     def _diverged(self, what: str) -> None:
         """Leave state.pt as it was: the last good state. The best weights so far are kept too."""
         kept = "nothing is kept" if self.best else "no epoch was completed before"
         if self.best and self.folder is not None:
             self.folder.write_model(self.best["weights"])
             kept = f"the best weights so far, of epoch {self.best['epoch']}, are in {self.folder.model}"
+        clip = "with --clip 0.5" if self.settings.clip is None else f"a lower --clip (now {self.settings.clip:g})"
         raise RicnetError(
             f"training diverged in epoch {-(-self.update // self.updates_per_epoch)}: {what}; {kept}. "
-            f"Start anew with a lower --lr (now {self.settings.lr:g}) or a lower --clip (now {self.settings.clip})."
+            f"Start anew with a lower --lr (now {self.settings.lr:g}) or {clip}."
         )
 
     def checkpoint(self) -> None:
@@ -335,6 +347,7 @@ class Trainer:
         if self.folder is None:
             return
         self._refuse_nonfinite({name: float(total) for name, total in self.sums.items()})
+        self._refuse_nonfinite_weights()
         if self.best:
             self.folder.write_model(self.best["weights"])
         self.folder.write_state(self.state())
@@ -384,6 +397,11 @@ class Trainer:
         if self.folder is not None:
             self.folder.drop_states()
         return evaluation
+
+
+def has_fallen(accuracy: float, best: float, rows: int) -> bool:
+    """Whether an accuracy is less than half of the best one, and by more than luck with so many rows explains."""
+    return accuracy < 0.5 * best and best - accuracy > BEYOND_LUCK * math.sqrt(best * (1 - best) / rows)
 
 
 def _floats(model: nn.Module) -> Iterator[Tensor]:
