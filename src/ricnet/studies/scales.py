@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, what_else
 from ricnet.studies.cells import Benchmark, Cell, Changes
 
 
@@ -35,7 +35,7 @@ class Scale:
 
 def find_scale(name: str) -> Scale:
     if name not in SCALES:
-        raise RicnetError(f"--scale {name} is unknown; choose one of: {', '.join(SCALES)}.")
+        raise RicnetError(f"--scale {name} is unknown; {what_else(name, SCALES)}")
     return SCALES[name]
 
 
