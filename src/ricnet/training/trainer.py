@@ -104,7 +104,8 @@ class Trainer:
         saved = clock = time.monotonic()
         total = self.total_updates * self.batch_size
         title = f"{self.method.name} on {Path(self.dataset.name).name}"
-        with StopRequest() as stop, ProgressBar(title, total, self.update * self.batch_size, self.console) as progress:
+        bar = ProgressBar(title, total, self.update * self.batch_size, self.console, self.dataset.unit)
+        with StopRequest() as stop, bar as progress:
             while not self.over:
                 self._step()
                 epoch_ends = self.update % self.updates_per_epoch == 0

@@ -13,23 +13,23 @@ import torch
 import tyro
 from rich.console import Console
 
-from ricnet.apps.commands.parsing import parse
+from ricnet.apps.commands.parsing import UnknownFlag, parse
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
-from ricnet.data.memory import fitting_batch, free_bytes
 from ricnet.data.tables import with_target
 from ricnet.errors import RicnetError
-from ricnet.methods import Method
-from ricnet.nets.encoders import EncoderOptions, build_encoder, choose_encoder
+from ricnet.methods import METHODS, Method
+from ricnet.nets.encoders import EncoderOptions, build_encoder
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
 from ricnet.report.tables import comparison_table
-from ricnet.training.api import default_folder, facts, pick_device, run
+from ricnet.training.api import default_folder, facts, fit_batch, pick_device, run
 from ricnet.training.classifier import read_config
 from ricnet.training.config import Config, Optimization, from_json
 from ricnet.training.files import read_json
 from ricnet.training.interruption import Interrupted
 from ricnet.training.presets import TYPICAL, preset
+from ricnet.training.remarks import advice, announcement, say
 from ricnet.training.run_folder import RunFolder
 
 Hyper = TypeVar("Hyper", bound=Method[Any])
@@ -56,7 +56,7 @@ class Train(Generic[Hyper]):
     seed: int = 0
     """Fixes initial weights, order of the data, augmentation and exploration. Splits do not depend on it."""
     out: Path | None = None
-    """Folder of the run; by default runs/DATA-METHOD-seedN."""
+    """Folder of the run; by default runs/DATA-METHOD-seedN, of a table runs/DATA-TARGET-METHOD-seedN."""
     resume: bool = False
     """Go on where an interrupted run stopped, exactly as if it never had."""
     overwrite: bool = False
@@ -88,8 +88,7 @@ def main(arguments: Sequence[str]) -> None:
         stored = from_json(read_config(folder.path).get("config"), str(folder.config))
         options = _parse(arguments, stored)
         _refuse_changes(stored, _config(options))
-    else:
-        folder.refuse_if_taken(options.overwrite)
+    config = _config(options)
     device = pick_device(options.device)
     dataset = load_data(
         options.data,
@@ -98,16 +97,14 @@ def main(arguments: Sequence[str]) -> None:
         val_fraction=options.val_fraction,
         label_noise=options.label_noise,
     )
-    console = Console(stderr=True)
     notes = list(dataset.notes)
     if not options.resume:
-        options = _settle(arguments, dataset, device, notes)
-    for note in notes:
-        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
-    console.print(_announcement(options, dataset, device), highlight=False, markup=False, soft_wrap=True)
+        config = _settle(arguments, dataset, device, notes)
+        folder.refuse_if_taken(options.overwrite)  # last, so that it hides nothing else that is wrong
+    say([*(f"note: {note}" for note in notes), announcement(config, dataset, device)])
     try:
         run(
-            _config(options),
+            config,
             dataset,
             folder,
             device,
@@ -115,28 +112,21 @@ def main(arguments: Sequence[str]) -> None:
             resume=options.resume,
             checkpoint_seconds=options.checkpoint_seconds,
         )
-    except torch.OutOfMemoryError:
-        raise RicnetError(
-            f"{device} has too little memory for batches of {options.optimization.batch_size}; "
-            "lower --batch-size, --resolution or --width."
-        ) from None
     except Interrupted as stop:
-        console.print(str(stop), highlight=False, markup=False, soft_wrap=True)
+        say([str(stop)])
         sys.exit(130)
     _present(folder)
+    say(advice(folder, config))
 
 
-def _settle(arguments: Sequence[str], dataset: Dataset, device: torch.device, notes: list[str]) -> Train[Any]:
+def _settle(arguments: Sequence[str], dataset: Dataset, device: torch.device, notes: list[str]) -> Config:
     """The preset for this data under the flags; a batch that no flag asked for is made to fit into memory."""
     chosen = _preset_for(arguments, facts(dataset))
     options = _parse(arguments, chosen)
-    wanted, free = chosen.optimization.batch_size, free_bytes(device)
-    encoder = build_encoder(options.network, dataset.input_shape)
-    fitting = fitting_batch(encoder, torch.zeros(1, *dataset.input_shape), wanted, free)
-    if fitting == wanted or options.optimization.batch_size != wanted or options.config is not None:
-        return options
-    notes.append(f"Batches of {fitting} instead of {wanted}, to fit into {free / 1e9:.1f} GB of free memory.")
-    return _parse(arguments, replace(chosen, optimization=replace(chosen.optimization, batch_size=fitting)))
+    config = _config(options)
+    build_encoder(config.network, dataset.input_shape)  # which says so if there is no such network for these inputs
+    asked = config.optimization.batch_size != chosen.optimization.batch_size or options.config is not None
+    return config if asked else fit_batch(config, dataset, device, notes)
 
 
 def _preset_for(arguments: Sequence[str], known: Any) -> Config:
@@ -173,8 +163,19 @@ def _parse(arguments: Sequence[str], config: Config) -> Train[Any]:
         network=config.network,
         optimization=config.optimization,
     )
-    options: Train[Any] = parse(Train[type(config.method)], arguments, "train", default)  # type: ignore[misc]
+    try:
+        options: Train[Any] = parse(Train[type(config.method)], arguments, "train", default)  # type: ignore[misc]
+    except UnknownFlag as problem:
+        raise _of_another_method(problem, config.method.name) or problem from None
     return replace(options, data=whole_path(with_target(options.data, options.target)))
+
+
+def _of_another_method(problem: UnknownFlag, method: str) -> RicnetError | None:
+    setting = problem.flag.removeprefix("--").removeprefix("no-").replace("-", "_")
+    owners = [name for name, kind in METHODS.items() if setting in {f.name for f in dataclasses.fields(kind)}]
+    if not owners:
+        return None
+    return RicnetError(f"{problem.flag} is a setting of {', '.join(owners)}, not of {method}; leave it out.")
 
 
 def _config(options: Train[Any]) -> Config:
@@ -199,17 +200,6 @@ def _refuse_changes(stored: Config, wanted: Config) -> None:
             f"--resume goes on with the settings the run began with, but the flags change its {' and '.join(names)}; "
             "leave them out."
         )
-
-
-def _announcement(options: Train[Any], dataset: Dataset, device: torch.device) -> str:
-    rows, kind = len(dataset.train), "images" if dataset.is_image else "rows"
-    numbers = "" if dataset.is_image else " numbers"
-    encoder = choose_encoder(options.network.encoder, dataset.input_shape)
-    shape = " × ".join(str(side) for side in dataset.input_shape)
-    return (
-        f"training {options.method} on {rows:,} {kind} of {shape}{numbers}, {len(dataset.class_names)} classes, "
-        f"encoder {encoder}, {options.optimization.epochs} epochs, on {device}"
-    )
 
 
 def _present(folder: RunFolder) -> None:
