@@ -1,6 +1,7 @@
 """ric compare: the same data, several systems, several seeds, and what may be said of their differences."""
 
 import contextlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,7 +111,23 @@ def _notes(cells: Sequence[Cell], runs: Runs) -> list[str]:
         left = sum(not fit.get("found") for fit in fits)
         if left:
             notes.append(f"{cell.system}: in {left} of {len(fits)} seeds no temperature is best, and it was left at 1.")
-    return notes
+    return notes + _same_gradients(cells, runs)
+
+
+def _same_gradients(cells: Sequence[Cell], runs: Runs) -> list[str]:
+    """SPO and PPO differ only where an action's probability has moved since the snapshot."""
+    alike: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        for run in runs.get(cell, [])[:1]:
+            settings = dict(run.config["method"])
+            if settings.pop("objective", None) in ("spo", "ppo") and settings.get("updates_per_snapshot") == 1:
+                alike.setdefault(json.dumps(settings, sort_keys=True), {})[cell.system] = None
+    return [
+        f"{' and '.join(names)} learn by the same gradients, for here every update has its own snapshot; "
+        "tell them apart with --set updates_per_snapshot=10 exact_gain=false head_gain=0.01."
+        for names in alike.values()
+        if len(names) > 1
+    ]
 
 
 def _present(runs: Sequence[RunRecord], reference: Sequence[RunRecord], out: Path) -> None:
