@@ -113,7 +113,7 @@ class RunRecord:
 
     @property
     def seconds(self) -> float | None:
-        """Of training, if this run was trained."""
+        """Of the whole course, measuring each epoch included, if this run was trained."""
         return None if self.derived_from else self.evaluation.get("seconds")
 
     @property

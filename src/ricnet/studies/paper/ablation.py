@@ -24,7 +24,7 @@ from ricnet.studies.paper.panels import (
     system_line,
 )
 from ricnet.studies.paper.recipe import Recipe
-from ricnet.studies.paper.rows import Rows, distinct, floats, pick
+from ricnet.studies.paper.rows import Row, Rows, distinct, floats, pick
 from ricnet.studies.paper.samples import tabulate_cells
 from ricnet.studies.scales import Scale
 
@@ -41,7 +41,7 @@ def tabulate(scale: Scale, runs: Runs) -> Rows:
 
 
 def _rows(runs: Sequence[RunRecord]) -> Rows:
-    own = {"snapshot": _snapshot(runs[0].config["method"])}
+    own: Row = {"snapshot": _snapshot(runs[0].config["method"])}
     return [own | row for quantity in PANELS for row in curve_rows(runs, "validation", quantity)]
 
 
