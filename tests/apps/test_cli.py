@@ -77,6 +77,8 @@ def test_wrong_commands_flags_and_names(capsys: pytest.CaptureFixture[str], tmp_
     assert "at least one run" in refused(capsys, "report")
     assert "needs the name of a data set" in refused(capsys, "data", "get")
     assert "'mnits'" in refused(capsys, "data", "check", "mnits")
+    assert "did you mean cifar10?" in refused(capsys, "data", "get", "cifar")
+    assert "--max-steps 1000000 is out of range" in refused(capsys, "evaluate", "x", "--max-steps", "1000000")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -44,6 +44,12 @@ def short_name(spec: str) -> str:
     return short if target is None else f"{short}-{_UNFIT.sub('-', target).strip('-.')}"
 
 
+def shown_name(spec: str) -> str:
+    """Without the folders it lies in; a target may have slashes of its own."""
+    name, target = split_target(spec)
+    return with_target(Path(name).name, target)
+
+
 def is_table(path: str | Path) -> bool:
     return Path(path).suffix.lower() in SUFFIXES
 
@@ -74,7 +80,10 @@ def read_labelled_table(path: Path, target: str | None, val_fraction: float, col
 def _check_target(table: Table, target: str | None) -> str:
     names = listed([repr(name) for name in table.columns], 10)
     if target is None:
-        raise RicnetError(f"{table.name}: which column is the class? Say --target COLUMN; it has {names}.")
+        raise RicnetError(
+            f"{table.name}: which column is the class? Say --target COLUMN, or {shown_name(table.name)}#COLUMN; "
+            f"it has {names}."
+        )
     if target not in table.columns:
         close = nearest(target, table.columns)
         meant = f" (did you mean {close!r}?)" if close else ""

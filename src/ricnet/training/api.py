@@ -61,7 +61,7 @@ def train(
             folder.refuse_if_taken(overwrite)
         say([*(f"note: {note}" for note in notes), announcement(config, dataset, place)])
         run(config, dataset, folder, place, overwrite=overwrite, resume=resume, encoder=module)
-    say(map(in_python, advice(folder, config)))
+    say(map(in_python, advice(folder, config, dataset)))
     return load(folder.path, str(place), module)
 
 

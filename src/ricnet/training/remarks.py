@@ -43,11 +43,15 @@ def announcement(config: Config, dataset: Dataset, device: torch.device) -> str:
     )
 
 
-def advice(folder: RunFolder, config: Config) -> list[str]:
+def advice(folder: RunFolder, config: Config, dataset: Dataset) -> list[str]:
     """One sentence for each thing that a finished run lacks, with what to do about it."""
     evaluation = read_json(folder.evaluation)
     course = [json.loads(line)["val"]["nll"] for line in folder.metrics.read_text(encoding="utf-8").splitlines()]
-    found = (_too_short(course, config), _too_unsure(evaluation, config), _too_few_rows(evaluation, config))
+    found = (
+        _nothing_learned(evaluation, config, dataset) or _too_short(course, config),
+        _too_unsure(evaluation, config),
+        _too_few_rows(evaluation, config),
+    )
     return [f"hint: {sentence}" for sentence in found if sentence]
 
 
@@ -59,6 +63,19 @@ def in_python(sentence: str, renamed: Mapping[str, str] | None = None) -> str:
         return found["command"] or (renamed or {}).get(name, name)
 
     return FLAG.sub(spelled, sentence)
+
+
+def _nothing_learned(evaluation: dict[str, Any], config: Config, dataset: Dataset) -> str | None:
+    counts = torch.bincount(dataset.train.labels, minlength=len(dataset.class_names))
+    blind, reached = float(counts.max() / counts.sum()), evaluation["train"]["accuracy"]
+    if reached > blind + 0.01:
+        return None
+    commonest = dataset.class_names[int(counts.argmax())]
+    return (
+        f"it has learned nothing yet: always answering {commonest!r} would be right for "
+        f"{blind:.1%} of the training data, it is for {reached:.1%}; train longer, for instance with --epochs "
+        f"{2 * config.optimization.epochs}, and see that the inputs tell the classes apart."
+    )
 
 
 def _too_short(course: Sequence[float], config: Config) -> str | None:

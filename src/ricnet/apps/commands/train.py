@@ -116,7 +116,7 @@ def main(arguments: Sequence[str]) -> None:
         say([str(stop)])
         sys.exit(130)
     _present(folder)
-    say(advice(folder, config))
+    say(advice(folder, config, dataset))
 
 
 def _settle(arguments: Sequence[str], dataset: Dataset, device: torch.device, notes: list[str]) -> Config:
