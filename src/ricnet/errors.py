@@ -4,7 +4,12 @@ Every message names the file, flag or value and says what to do. The command lin
 Python callers can catch it. Anything else that escapes is a bug of ours.
 """
 
+import difflib
 import math
+from collections.abc import Iterable
+
+FEW_NAMES = 7
+"""So many can be shown beside the one that was probably meant."""
 
 
 class RicnetError(Exception):
@@ -23,3 +28,20 @@ def require_finite(settings: object) -> None:
     """Refuse NaN and infinity in any field: both pass comparisons that nobody meant them to pass."""
     for name, value in vars(settings).items():
         require(not isinstance(value, float) or math.isfinite(value), name, value, "a finite number")
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The name that was probably meant, whatever its capitals."""
+    names = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(word.lower(), names, n=1)
+    return names[close[0]] if close else None
+
+
+def what_else(word: str, known: Iterable[str]) -> str:
+    """How a sentence about an unknown name goes on: with the name that was probably meant, and with all there are
+    where they are few or none of them is near."""
+    names = list(known)
+    meant = nearest(word, names)
+    if meant is None:
+        return f"choose one of: {', '.join(names)}."
+    return f"did you mean {meant}?" + (f" There are: {', '.join(names)}." if len(names) <= FEW_NAMES else "")

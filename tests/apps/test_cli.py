@@ -55,6 +55,10 @@ def test_python_dash_m_is_the_command() -> None:
 def test_wrong_commands_flags_and_names(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "did you mean train?" in refused(capsys, "trian")
     assert "--foo" in refused(capsys, "train", "--foo", "3")
+    assert "did you mean --epochs?" in refused(capsys, "train", "--epoch", "3")
+    assert "--horizon is a setting of ric, anytime, act, pondernet, not of supervised; leave it out" in refused(
+        capsys, "train", "--method", "supervised", "--horizon", "3"
+    )
     assert "--lr" in refused(capsys, "train", "--lr", "fast")
     assert "--method gan is unknown; choose one of: act, anytime, pondernet, ric, supervised" in refused(
         capsys, "train", "--method", "gan"
@@ -73,6 +77,8 @@ def test_wrong_commands_flags_and_names(capsys: pytest.CaptureFixture[str], tmp_
     assert "at least one run" in refused(capsys, "report")
     assert "needs the name of a data set" in refused(capsys, "data", "get")
     assert "'mnits'" in refused(capsys, "data", "check", "mnits")
+    assert "did you mean cifar10?" in refused(capsys, "data", "get", "cifar")
+    assert "--max-steps 1000000 is out of range" in refused(capsys, "evaluate", "x", "--max-steps", "1000000")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -109,6 +115,7 @@ def test_train_resume_and_overwrite(capsys: pytest.CaptureFixture[str], digits_r
     before = {path.name: path.read_bytes() for path in digits_run.iterdir()}
     assert "holds a finished run" in refused(capsys, "train", "--out", digits_run, *TINY)
     assert "nothing is left to resume" in refused(capsys, "train", "--out", digits_run, "--resume")
+    assert "--encoder mpl" in refused(capsys, "train", "--out", digits_run, "--encoder", "mpl")
     assert {path.name: path.read_bytes() for path in digits_run.iterdir()} == before
     assert "report.html" in before
 

@@ -3,6 +3,7 @@
 import csv
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,9 @@ from scipy import stats
 from sklearn.metrics import accuracy_score, log_loss
 
 from ricnet.apps.cli import main
+from ricnet.apps.commands.compare import _notes
+from ricnet.report.runs import RunRecord
+from ricnet.studies.cells import Benchmark, Cell
 
 QUICK = ["--set", "epochs=2", "batch_size=32", "width=0.1"]
 
@@ -112,3 +116,22 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(
 def test_the_names_of_all_systems_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
     main(["compare", "--list"])
     assert {"ric", "act", "logitnorm"} <= set(capsys.readouterr().out.split())
+
+
+def test_systems_that_learn_by_the_same_gradients_are_named() -> None:
+    digits = Benchmark("digits", "digits")
+
+    def notes(updates: int) -> list[str]:
+        runs = {}
+        for system, objective in (("ric", "spo"), ("ric-ppo", "ppo")):
+            method = {"name": "ric", "objective": objective, "updates_per_snapshot": updates}
+            runs[Cell(system, digits, (0,))] = [_record(system, method)]
+        return _notes(list(runs), runs)
+
+    (note,) = notes(updates=1)
+    assert note.startswith("ric and ric-ppo learn by the same gradients")
+    assert notes(updates=10) == []
+
+
+def _record(system: str, method: dict[str, Any]) -> RunRecord:
+    return RunRecord(Path(system), system, "", {"method": method}, {}, {}, [], {}, None)

@@ -91,3 +91,10 @@ def test_one_class_is_not_enough_nor_two_of_which_one_has_no_weight() -> None:
         as_dataset(inputs, torch.zeros_like(labels), None, ("a",), 0.0, 0)
     with pytest.raises(RicnetError, match="one class only"):
         as_dataset(inputs, labels, np.array([1.0, 0, 1, 0]), ("a", "b"), 0.0, 0)
+
+
+def test_a_class_of_one_row_cannot_be_divided_and_is_named() -> None:
+    inputs, labels = rows(5)[0], torch.tensor([0, 0, 1, 2, 2])
+    with pytest.raises(InputError, match="y has one row only of bee; a validation_fraction needs"):
+        as_dataset(inputs, labels, None, ("ant", "bee", "cow"), 0.4, 0)
+    assert len(as_dataset(inputs, labels, None, ("ant", "bee", "cow"), 0.0, 0).train) == 5

@@ -20,7 +20,8 @@ from sklearn.utils.estimator_checks import estimator_checks_generator, parametri
 from torch import nn
 
 import ricnet
-from ricnet.apps.estimators import _Estimator, _on_cpu, small_table
+from ricnet.apps.estimator_inputs import InputError
+from ricnet.apps.estimators import _Estimator, _on_cpu
 from ricnet.errors import RicnetError
 
 TINY: dict[str, Any] = {"epochs": 5, "batch_size": 64, "lr": 0.05, "weight_decay": 0.0, "width": 0.1, "device": "cpu"}
@@ -185,24 +186,6 @@ def test_the_default_encoder_is_the_presets_and_settings_reach_the_run() -> None
     assert held_out.select == "accuracy"
 
 
-@pytest.mark.parametrize(
-    ("rows", "batch_size", "updates", "changes"),
-    [
-        (142, None, 25 * 4, {"batch_size": 32, "width": 0.5, "weight_decay": 3.0}),
-        (1437, None, 20 * 44, {"batch_size": 32, "width": 1.0, "weight_decay": 1.0}),
-        (1437, 400, 34 * 3, {"batch_size": 400}),
-        (5, None, 100, {"batch_size": 5}),
-    ],
-)
-def test_small_tables_get_small_batches_and_at_least_a_hundred_updates(
-    rows: int, batch_size: int | None, updates: int, changes: dict[str, Any]
-) -> None:
-    settings = small_table(rows, batch_size)
-    assert settings["epochs"] * (rows // settings["batch_size"]) == updates
-    assert settings.items() >= changes.items()
-    assert small_table(5_000, batch_size) == {}
-
-
 def test_what_the_user_sets_goes_before_what_small_tables_get() -> None:
     plain, wide, paper = (
         ricnet.SupervisedClassifier(epochs=1, **changes).fit(X, Y).classifier_.config
@@ -236,13 +219,15 @@ def test_fitting_is_silent_and_leaves_no_file(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"lr": -1.0}, "--lr -1.0"),
+        ({"lr": -1.0}, "^lr -1.0 is out of range"),
         ({"encoder": "resnet18"}, "reads images"),
-        ({"preset": "slow"}, "--preset slow is unknown"),
-        ({"device": "abacus"}, "--device abacus"),
-        ({"validation_fraction": 1.5}, r"1\.5; it must lie between 0 and 1"),
+        ({"preset": "slow"}, "^preset slow is unknown"),
+        ({"device": "abacus"}, "^device abacus"),
+        ({"validation_fraction": 1.5}, r"^validation_fraction is 1\.5; it must be 0 or lie"),
+        ({"batch_size": 1}, "^batch_size 1 is out of range"),
+        ({"random_state": -1}, "^random_state -1 is out of range"),
     ],
 )
-def test_bad_settings_are_refused_by_name(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(RicnetError, match=message):
+def test_bad_settings_are_refused_by_the_names_they_have_here(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         small(**changes).fit(X, Y)

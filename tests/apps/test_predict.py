@@ -281,7 +281,7 @@ def test_other_photographs_are_evaluated_at_the_size_the_model_knows(
 def test_batches_are_made_to_fit_into_memory_unless_asked_for(
     tmp_path: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("ricnet.apps.commands.train.free_bytes", lambda _: 1)
+    monkeypatch.setattr("ricnet.training.api.free_bytes", lambda _: 1)
 
     def trained(*flags: str) -> tuple[int, str]:
         short = ["--method", "supervised", "--epochs", "1", "--device", "cpu", "--out", str(tmp_path), "--overwrite"]

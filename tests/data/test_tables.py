@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ricnet.data import load, whole_path
-from ricnet.data.tables import split_target, with_target
+from ricnet.data.tables import short_name, shown_name, split_target, with_target
 from ricnet.errors import RicnetError
 
 
@@ -85,3 +85,9 @@ def test_what_cannot_work_is_said(tmp_path: Path, labels: list[str], target: str
 def test_a_target_is_for_tables() -> None:
     with pytest.raises(RicnetError, match="--target label is for tables"):
         load("digits", target="label")
+
+
+def test_folders_and_titles_say_the_target_whatever_is_in_it() -> None:
+    assert short_name("/data/my.csv#kind/type") == "my-kind-type"
+    assert shown_name("/data/my.csv#kind/type") == "my.csv#kind/type"
+    assert (short_name("/data/photos.v2"), shown_name("/data/photos.v2")) == ("photos.v2", "photos.v2")

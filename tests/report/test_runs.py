@@ -133,3 +133,9 @@ def test_a_missing_measure_is_named(make_run: MakeRun) -> None:
     rewrite(path / "evaluation.json", lambda evaluation: evaluation["test"].pop("reliability"))
     with pytest.raises(RicnetError, match=r"lacks test\.reliability"):
         read_run(path)
+
+
+def test_a_table_is_called_by_its_name_and_its_target(make_run: MakeRun) -> None:
+    run = read_run(make_run("table"))
+    for data, label in (("/data/my.csv#kind/type", "my.csv#kind/type"), ("/data/photos", "photos")):
+        assert replace(run, config={**run.config, "data": data}).data_label == label

@@ -25,7 +25,8 @@ def pair(make_run: MakeRun) -> list[RunRecord]:
 
 def test_numbers_and_bold(pair: list[RunRecord]) -> None:
     columns, (ric, sl) = comparison(pair)
-    assert "ECE (15 bins)" in [column.title for column in columns]
+    assert {"ECE (15 bins)", "Run seconds"} <= {column.title for column in columns}
+    assert caption(pair).endswith("Run seconds include measuring each epoch.")
     assert [cell.text for cell in ric][:7] == ["RIC", "digits", "98.44 %", "0.018", "0.061", "0.031", "8.9"]
     assert [cell.best for cell in ric][2:] == [False, True, True, False, False, False, False]
     assert [cell.best for cell in sl][2:] == [True, False, True, True, False, False, False]  # 0.061 ties

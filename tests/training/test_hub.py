@@ -1,5 +1,7 @@
 """What is taken for a model on the Hub; fetching itself is tested with a stand-in, in tests/apps/test_hub.py."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,3 +34,11 @@ def test_what_is_there_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_of_an_explanation_the_first_line_is_told() -> None:
     assert first_line(ValueError("\n  it broke.\nHere is why.")) == "it broke"
     assert first_line(ValueError()) == "ValueError"
+
+
+def test_what_is_asked_of_the_library_is_there_without_a_terminal() -> None:
+    """Its modules come only when imported, so in a process of its own."""
+    pytest.importorskip("huggingface_hub")
+    asked = "from ricnet.training.hub import require_hub; require_hub('this')"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

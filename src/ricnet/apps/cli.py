@@ -1,6 +1,5 @@
 """`ric`: finds the command, runs it, and turns what the user can mend into one sentence and exit code 2."""
 
-import difflib
 import importlib
 import os
 import sys
@@ -10,7 +9,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.markup import escape
 
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, what_else
 from ricnet.version import __version__
 
 COMMANDS = {
@@ -69,6 +68,4 @@ def _dispatch(arguments: list[str]) -> None:
         # Imported here, so that help and typing errors do not wait for torch.
         importlib.import_module(f"ricnet.apps.commands.{arguments[0]}").main(arguments[1:])
     else:
-        close = difflib.get_close_matches(arguments[0], COMMANDS, n=1)
-        meant = f"did you mean {close[0]}?" if close else f"choose one of: {', '.join(COMMANDS)}."
-        raise RicnetError(f"{arguments[0]!r} is not a command; {meant}")
+        raise RicnetError(f"{arguments[0]!r} is not a command; {what_else(arguments[0], COMMANDS)}")

@@ -13,6 +13,7 @@ from torch import Tensor
 from ricnet.data import Augmentation, Dataset, Split
 from ricnet.data.images import as_bytes
 from ricnet.data.splits import split_off
+from ricnet.data.words import listed
 from ricnet.errors import RicnetError
 
 MOST_CHANNELS = 4
@@ -88,12 +89,24 @@ def as_dataset(
         raise InputError(
             "y has one class only (counting rows of a weight above 0); a classifier needs at least two classes."
         )
+    lonely = [name for name, count in zip(class_names, _counts(rows, class_names), strict=True) if count == 1]
+    if lonely and validation_fraction != 0:
+        raise InputError(
+            f"y has one row only of {listed(lonely)}; a validation_fraction needs at least two of every class."
+        )
     train, val = _cut(rows, validation_fraction, seed)
     padding = min(4, min(inputs.shape[2:]) // 8) if inputs.ndim == 4 else 0
     return Dataset("the given rows", train, val, val, class_names, Augmentation(crop_padding=padding))
 
 
+def _counts(rows: Split, class_names: tuple[str, ...]) -> list[int]:
+    counts: list[int] = torch.bincount(rows.labels, minlength=len(class_names)).tolist()
+    return counts
+
+
 def _cut(rows: Split, fraction: float, seed: int) -> tuple[Split, Split]:
+    if not 0 <= fraction < 1:
+        raise InputError(f"validation_fraction is {fraction}; it must be 0 or lie between 0 and 1.")
     if fraction == 0:
         return rows, rows.take(torch.arange(0, len(rows), -(-len(rows) // SHOWN)))
     rest, taken = split_off(rows.labels, fraction, seed)

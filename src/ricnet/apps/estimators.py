@@ -6,7 +6,8 @@ here, neither by the constructor nor in the tests.
 """
 
 import copy
-import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self, no_type_check
 
@@ -23,17 +24,21 @@ from torch import Tensor, nn
 from ricnet.apps.estimator_inputs import InputError, as_dataset, as_inputs, example_weights, pixel_scale
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Dataset
+from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import pool_size
 from ricnet.nets.backbone import Backbone
 from ricnet.training.api import configure, pick_device
 from ricnet.training.classifier import Classifier, autocast_dtype
 from ricnet.training.config import Config
 from ricnet.training.memory import train_in_memory
+from ricnet.training.presets import small_table
+from ricnet.training.remarks import in_python
 
 PASSED_ON = ("epochs", "batch_size", "lr", "weight_decay", "width", "horizon", "gamma", "ponder_cost", "prior")
 """Settings of a run that have the same name here. None leaves them to the preset."""
 
-FEW_ROWS, VERY_FEW_ROWS = 5_000, 1_000
+OWN_NAMES = {"seed": "random_state", "val_fraction": "validation_fraction"}
+"""Settings of a run that have another name here."""
 
 
 @no_type_check
@@ -94,13 +99,14 @@ class _Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.validation_fraction,
             seed := _seed(self.random_state),
         )
-        self.classifier_, self.n_iter_ = train_in_memory(
-            self._config(dataset, seed),
-            dataset,
-            pick_device(self.device),
-            encoder=self.encoder if isinstance(self.encoder, nn.Module) else None,
-            console=Console(stderr=True) if self.verbose else Console(quiet=True, force_terminal=False),
-        )
+        with _own_words():
+            self.classifier_, self.n_iter_ = train_in_memory(
+                self._config(dataset, seed),
+                dataset,
+                pick_device(self.device),
+                encoder=self.encoder if isinstance(self.encoder, nn.Module) else None,
+                console=Console(stderr=True) if self.verbose else Console(quiet=True, force_terminal=False),
+            )
         if self.pixel_scale_ is None:
             # Tables are answered in float64, as others of scikit-learn do: what a row gets shall not depend, not even
             # in its seventh digit, on the rows beside it.
@@ -221,20 +227,13 @@ class PonderNetClassifier(_Estimator):
     """λ_p of the geometric prior: about 1/λ_p steps. Raise it for fewer."""
 
 
-def small_table(rows: int, batch_size: int | None) -> dict[str, Any]:
-    """What takes the preset's place below 5,000 rows: small batches, few epochs and much decay, found on parts of wine,
-    breast cancer and digits (docs/experiments.md)."""
-    if rows >= FEW_ROWS:
-        return {}
-    batch_size = min(batch_size or 32, rows)
-    return {
-        "batch_size": batch_size,
-        "epochs": max(20, math.ceil(100 / (rows // batch_size))),
-        "lr": 3e-3,
-        "weight_decay": 3.0 if rows < VERY_FEW_ROWS else 1.0,
-        "width": 0.5 if rows < VERY_FEW_ROWS else 1.0,
-        "horizon": 10,
-    }
+@contextmanager
+def _own_words() -> Iterator[None]:
+    """Messages name flags of the command line; here they are parameters."""
+    try:
+        yield
+    except RicnetError as error:
+        raise InputError(in_python(str(error), OWN_NAMES)) from error
 
 
 def _seed(random_state: int | np.random.RandomState | None) -> int:

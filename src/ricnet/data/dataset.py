@@ -69,3 +69,8 @@ class Dataset:
     @property
     def is_image(self) -> bool:
         return len(self.input_shape) == 3
+
+    @property
+    def unit(self) -> str:
+        """What its examples are called."""
+        return "images" if self.is_image else "rows"

@@ -1,6 +1,5 @@
 """The one door to data: a name, a folder of images, an .npz file or a table becomes a Dataset."""
 
-import difflib
 import os
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from ricnet.data.noise import flip_labels
 from ricnet.data.registry import SOURCES, Source
 from ricnet.data.splits import Parts
 from ricnet.data.tables import is_table, read_labelled_table, split_target, with_target
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, nearest
 
 
 def load(
@@ -64,8 +63,8 @@ def data_folder(data_dir: str | Path | None = None) -> Path:
 
 def find_source(name: str) -> Source:
     if name not in SOURCES:
-        close = difflib.get_close_matches(name, SOURCES, n=1)
-        meant = f" (did you mean {close[0]}?)" if close else ""
+        close = nearest(name, SOURCES)
+        meant = f" (did you mean {close}?)" if close else ""
         raise RicnetError(
             f"No data set is called {name!r}{meant}; known are {', '.join(SOURCES)}, "
             "and a folder of images, an .npz file or a .csv table can be given by its path."

@@ -1,6 +1,5 @@
 """A table as data: a row an example, a column its class."""
 
-import difflib
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +11,12 @@ from ricnet.data.dataset import Dataset, Split
 from ricnet.data.delimited import Table, read_table
 from ricnet.data.splits import Parts
 from ricnet.data.words import listed
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, nearest
 
 SUFFIXES = (".csv", ".tsv")
 _WITH_TARGET = re.compile(r"(.*?\.(?:csv|tsv))#(.+)", re.IGNORECASE | re.DOTALL)
+_UNFIT = re.compile(r"[^\w.-]+")
+"""For the name of a folder."""
 _WHOLE = re.compile(r"[+-]?\d+")
 
 
@@ -33,6 +34,20 @@ def with_target(spec: str, target: str | None) -> str:
     if not is_table(path):
         raise RicnetError(f"--target {target} is for tables (.csv, .tsv); {spec} says by itself what its classes are.")
     return f"{path}#{target}"
+
+
+def short_name(spec: str) -> str:
+    """What folders made for this data are called; two targets of one table are two tasks."""
+    name, target = split_target(spec)
+    path = Path(name)
+    short = path.stem if path.suffix.lower() in (".npz", *SUFFIXES) else path.name
+    return short if target is None else f"{short}-{_UNFIT.sub('-', target).strip('-.')}"
+
+
+def shown_name(spec: str) -> str:
+    """Without the folders it lies in; a target may have slashes of its own."""
+    name, target = split_target(spec)
+    return with_target(Path(name).name, target)
 
 
 def is_table(path: str | Path) -> bool:
@@ -65,10 +80,13 @@ def read_labelled_table(path: Path, target: str | None, val_fraction: float, col
 def _check_target(table: Table, target: str | None) -> str:
     names = listed([repr(name) for name in table.columns], 10)
     if target is None:
-        raise RicnetError(f"{table.name}: which column is the class? Say --target COLUMN; it has {names}.")
+        raise RicnetError(
+            f"{table.name}: which column is the class? Say --target COLUMN, or {shown_name(table.name)}#COLUMN; "
+            f"it has {names}."
+        )
     if target not in table.columns:
-        close = difflib.get_close_matches(target, table.columns, n=1)
-        meant = f" (did you mean {close[0]!r}?)" if close else ""
+        close = nearest(target, table.columns)
+        meant = f" (did you mean {close!r}?)" if close else ""
         raise RicnetError(f"{table.name} has no column {target!r}{meant}; it has {names}.")
     return target
 

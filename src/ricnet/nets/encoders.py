@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from ricnet.errors import RicnetError, require, require_finite
+from ricnet.errors import RicnetError, require, require_finite, what_else
 from ricnet.nets.resnet import BLOCKS_PER_STAGE, ResNet
 
 SMALL_IMAGE = 64
@@ -61,7 +61,7 @@ def choose_encoder(name: str, input_shape: tuple[int, ...]) -> str:
     if name in _BUILDERS:
         return name
     if name != "auto":
-        raise RicnetError(f"--encoder {name} is unknown; choose one of: auto, {', '.join(encoder_names())}.")
+        raise RicnetError(f"--encoder {name} is unknown; {what_else(name, ['auto', *encoder_names()])}")
     if len(input_shape) == 1:
         return "mlp"
     return "conv" if max(input_shape[1:]) <= TINY_IMAGE else "resnet18"

@@ -39,7 +39,7 @@ DATA = {
     "svhn": "SVHN",
 }
 CELLS = Metric("cells", "Cell evaluations", lambda run: run.test.get("mean_cell_evaluations"), 1)
-SECONDS = Metric("seconds", "Seconds", training_seconds, 0)
+SECONDS = Metric("seconds", "Training seconds", training_seconds, 0)
 RATE = Metric("rate", "Images/s", images_per_second, 0)
 COLUMNS = (ACCURACY, ECE, NLL, BRIER, STEPS, CELLS, TRAIN_ACCURACY)
 
@@ -144,7 +144,7 @@ def caption(groups: Sequence[RunGroup], place: str) -> str:
     )
     lines = [
         f"{seeds} ECE with {listing(_distinct(groups, _bins))} bins; the epoch is chosen on validation data.",
-        "Seconds are of training, by the run's own log of images/s.",
+        "Training seconds are of the updates alone, by the run's own log of images/s.",
         derived if any(group.first.derived_from for group in groups) else "",
         f"{'; '.join(_distinct(groups, _machine))}. {again}.",
         repeats_note(groups),

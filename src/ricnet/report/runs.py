@@ -5,6 +5,7 @@ A run is a folder that `ric train` wrote, a model that comes with ricnet (pretra
 """
 
 import json
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,8 @@ VARIANTS = {
     "feedback": {"sample": "sampled feedback"},
 }
 """Settings that make another system of a method, and what it is then called."""
+TARGETED = re.compile(r"(.*?\.(?:csv|tsv))(#.+)", re.IGNORECASE | re.DOTALL)
+"""A table and its column of classes, whose name may have slashes of its own."""
 NEEDED = (
     *("accuracy", "ece", "ece_bins", "nll", "brier", "mean_confidence", "mean_steps", "n"),
     *("per_step", "reliability", "halting"),
@@ -100,7 +103,8 @@ class RunRecord:
     def data_label(self) -> str:
         """The same, short enough to show, with what was done to its labels."""
         flipped = f", {100 * self.label_noise:.0f} % flipped" if self.label_noise else ""
-        return Path(self.data_name).name + flipped
+        table = TARGETED.fullmatch(self.data_name)
+        return (Path(table[1]).name + table[2] if table else Path(self.data_name).name) + flipped
 
     @property
     def label_noise(self) -> float:
@@ -113,7 +117,7 @@ class RunRecord:
 
     @property
     def seconds(self) -> float | None:
-        """Of training, if this run was trained."""
+        """Of the whole course, measuring each epoch included, if this run was trained."""
         return None if self.derived_from else self.evaluation.get("seconds")
 
     @property

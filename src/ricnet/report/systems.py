@@ -32,7 +32,7 @@ def _settings(group: RunGroup) -> dict[str, Any]:
     alone = len(group.runs) == 1
     course = {
         "selected epoch": run.evaluation.get("selected_epoch"),
-        "seconds": number(run.seconds, 0),
+        "run seconds": number(run.seconds, 0),
     }
     return {
         **{key: value for key, value in flatten(run.config).items() if alone or key != "seed"},
@@ -55,7 +55,7 @@ def _aside(group: RunGroup) -> str:
 
 
 def _seeds_table(group: RunGroup) -> str:
-    titles = ["Seed", "Test accuracy", "ECE", "NLL", "Mean steps", "Selected epoch", "Seconds", "Folder"]
+    titles = ["Seed", "Test accuracy", "ECE", "NLL", "Mean steps", "Selected epoch", "Run seconds", "Folder"]
     rows = [[Cell(text) for text in _seed_texts(run)] for run in group.runs]
     return table(f"The seeds of {group.label}", titles, [False, *[True] * 6, False], rows)
 

@@ -67,7 +67,8 @@ def caption(runs: Sequence[RunRecord]) -> str:
     """What one must know to read the numbers: how many examples, how many seeds, how sure."""
     tests = "; ".join(f"{alike[0].data_label}, n = {n:,}{_error(alike)}" for (*_, n), alike in _by_task(runs).items())
     bold = " Bold: the best of the column on the same data." if _rivals_exist(runs) else ""
-    return f"Test set: {tests}. {_seeds(runs)}{bold}"
+    timed = " Run seconds include measuring each epoch." if any(run.seconds is not None for run in runs) else ""
+    return f"Test set: {tests}. {_seeds(runs)}{bold}{timed}"
 
 
 def _columns(runs: Sequence[RunRecord]) -> list[Column]:
@@ -81,7 +82,7 @@ def _columns(runs: Sequence[RunRecord]) -> list[Column]:
         Column("Brier", lambda run: number(run.test["brier"], 3), lambda run: -run.test["brier"]),
         Column("Mean steps", lambda run: number(run.test["mean_steps"], 1)),
         Column("Train accuracy", lambda run: percent(run.evaluation["train"]["accuracy"])),
-        Column("Seconds", lambda run: number(run.seconds, 0)),
+        Column("Run seconds", lambda run: number(run.seconds, 0)),
     ]
 
 

@@ -42,7 +42,7 @@ def _runs_at(place: Path) -> list[Path]:
 def as_given(scale: Scale, runs: Sequence[RunRecord]) -> Scale:
     """The scale's data sets and systems, with none of its settings and the seeds that are there."""
     seeds = tuple(sorted({seed_of(run) for run in runs}))
-    return dataclasses.replace(scale, name=GIVEN, seeds=seeds, changes=(), dynamics=())
+    return dataclasses.replace(scale, name=GIVEN, seeds=seeds, changes=(), dynamics=(), ablation=())
 
 
 def gather(cells: Sequence[Cell], runs: Sequence[RunRecord], console: Console) -> Harvest:

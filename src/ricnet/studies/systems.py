@@ -5,13 +5,12 @@ are kept apart, so that systems which share their weights are trained once.
 """
 
 import dataclasses
-import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args, get_type_hints
 
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, nearest, what_else
 from ricnet.methods import METHODS, RIC
 from ricnet.nets.encoders import EncoderOptions
 from ricnet.training.conclusion import AFTER_TRAINING
@@ -73,9 +72,7 @@ def find_system(name: str) -> System:
     """A name, perhaps followed by settings of its own: `ric`, `ric:gamma=0.9,rollouts=2`."""
     base, _, settings = name.partition(":")
     if base not in SYSTEMS:
-        close = difflib.get_close_matches(base, SYSTEMS, n=1)
-        meant = f"did you mean {close[0]}?" if close else f"choose from: {', '.join(SYSTEMS)}."
-        raise RicnetError(f"--methods {base}: there is no such system; {meant}")
+        raise RicnetError(f"--methods {base}: there is no such system; {what_else(base, SYSTEMS)}")
     system = SYSTEMS[base]
     given = parse_settings(settings.split(",") if settings else [], system.method, f"--methods {name}")
     after = {key: value for key, value in given.items() if key in AFTER_TRAINING}
@@ -91,8 +88,8 @@ def parse_settings(texts: Sequence[str], method: str, flag: str) -> dict[str, An
         name, _, value = text.partition("=")
         key = name.strip().replace("-", "_")
         if key not in hints:
-            close = difflib.get_close_matches(key, hints, n=1)
-            meant = f"did you mean {close[0]}?" if close else f"see ric train --method {method} --help."
+            close = nearest(key, hints)
+            meant = f"did you mean {close}?" if close else f"see ric train --method {method} --help."
             raise RicnetError(f"{flag}: {name.strip()!r} is no setting of {method}; {meant}")
         if not value:
             raise RicnetError(f"{flag}: {text!r} needs a value; write {key}=VALUE.")

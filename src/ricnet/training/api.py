@@ -1,8 +1,9 @@
 """`ricnet.train(...)`: from data to a trained classifier in one call."""
 
 import dataclasses
-from collections.abc import Callable
-from contextlib import nullcontext
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,19 @@ from torch import nn
 
 from ricnet.data import Dataset
 from ricnet.data import load as load_data
+from ricnet.data.memory import fitting_batch, free_bytes
 from ricnet.data.noise import flip_labels
-from ricnet.errors import RicnetError
-from ricnet.training.classifier import Classifier, load
-from ricnet.training.config import DATA_SETTINGS, Config
+from ricnet.data.tables import short_name
+from ricnet.errors import RicnetError, nearest
+from ricnet.nets.encoders import build_encoder
+from ricnet.training.classifier import Classifier, load, read_config
+from ricnet.training.config import DATA_SETTINGS, Config, from_json
 from ricnet.training.distributed import launched, own_gpu, together
 from ricnet.training.files import Unwritable
+from ricnet.training.graph import kernels_as_before
+from ricnet.training.interruption import Interrupted
 from ricnet.training.presets import Facts, preset
+from ricnet.training.remarks import advice, announcement, in_python, say
 from ricnet.training.run_folder import RunFolder
 from ricnet.training.trainer import Trainer
 
@@ -46,15 +53,71 @@ def train(
     module = encoder if isinstance(encoder, nn.Module) else None
     if encoder is not None:
         changes["encoder"] = "custom" if module is not None else encoder
+    with python_words():
+        place = pick_device(device)
+        dataset = _dataset(data, data_dir, changes)
+        config = configure(dataset, method, preset, **changes)
+        folder = RunFolder(out or default_folder(config))
+        notes = list(dataset.notes)
+        count, console = launched().count, Console(stderr=True, quiet=not launched().first)
+        if "batch_size" not in changes and resume:
+            config = _stored_batch(config, folder)
+        elif "batch_size" not in changes:
+            config = fit_batch(config, dataset, place, notes, module, count)
+        if not resume and launched().first:
+            folder.refuse_if_taken(overwrite)
+        say([*(f"note: {note}" for note in notes), announcement(config, dataset, place, count)], console)
+        run(config, dataset, folder, place, overwrite=overwrite, resume=resume, encoder=module, console=console)
+    if launched().first:
+        say(map(in_python, advice(folder, config, dataset)))
+    return load(folder.path, str(place), module)
+
+
+@contextmanager
+def python_words() -> Iterator[None]:
+    """Messages name flags of the command line; who calls from Python knows them as parameters."""
+    try:
+        yield
+    except Interrupted:  # which names a command to type
+        raise
+    except RicnetError as error:
+        raise type(error)(in_python(str(error))) from error
+
+
+def _dataset(data: str | Path | Dataset, data_dir: str | Path | None, changes: Mapping[str, Any]) -> Dataset:
     if isinstance(data, Dataset):
-        dataset = flip_labels(data, changes.get("label_noise", 0.0))
-    else:
-        wanted = {k: changes[k] for k in DATA_SETTINGS if k in changes}
-        dataset = load_data(data, data_dir=data_dir, **wanted)
-    config = configure(dataset, method, preset, **changes)
-    folder = RunFolder(out or default_folder(config))
-    run(config, dataset, folder, pick_device(device), overwrite=overwrite, resume=resume, encoder=module)
-    return load(folder.path, str(pick_device(device)), module)
+        return flip_labels(data, changes.get("label_noise", 0.0))
+    return load_data(data, data_dir=data_dir, **{k: changes[k] for k in DATA_SETTINGS if k in changes})
+
+
+def _stored_batch(config: Config, folder: RunFolder) -> Config:
+    """How large a batch fitted when the run began is for the run to say."""
+    stored = from_json(read_config(folder.path).get("config"), str(folder.config))
+    return _with_batch(config, stored.optimization.batch_size)
+
+
+def fit_batch(
+    config: Config,
+    dataset: Dataset,
+    device: torch.device,
+    notes: list[str],
+    encoder: nn.Module | None = None,
+    processes: int = 1,
+) -> Config:
+    """Make a batch that nobody asked for fit into memory; if it must be smaller, a note says so."""
+    wanted, free = config.optimization.batch_size, free_bytes(device)
+    network = encoder if encoder is not None else build_encoder(config.network, dataset.input_shape)
+    home = next((parameter.device for parameter in network.parameters()), None)
+    example = torch.zeros(1, *dataset.input_shape, device=home)
+    pieces = processes * config.optimization.accumulate
+    fitting = min(wanted, pieces * fitting_batch(network, example, math.ceil(wanted / pieces), free))
+    if fitting < wanted:
+        notes.append(f"Batches of {fitting} instead of {wanted}, to fit into {free / 1e9:.1f} GB of free memory.")
+    return _with_batch(config, fitting)
+
+
+def _with_batch(config: Config, batch_size: int) -> Config:
+    return dataclasses.replace(config, optimization=dataclasses.replace(config.optimization, batch_size=batch_size))
 
 
 def configure(dataset: Dataset, method: str, preset_name: str, **changes: Any) -> Config:
@@ -67,10 +130,16 @@ def configure(dataset: Dataset, method: str, preset_name: str, **changes: Any) -
         parts[name] = dataclasses.replace(part, **mine)
     unknown = set(changes) - {f.name for f in dataclasses.fields(Config)}
     if unknown:
-        raise RicnetError(
-            f"{', '.join(sorted(unknown))}: no such setting for the method {method}; see ric train --help."
-        )
+        raise RicnetError(_unknown_setting(min(unknown), config))
     return dataclasses.replace(config, **parts, **changes)
+
+
+def _unknown_setting(name: str, config: Config) -> str:
+    parts = (config, config.method, config.network, config.optimization)
+    meant = nearest(name, [field.name for part in parts for field in dataclasses.fields(part)])
+    method = config.method.name
+    advice = f"did you mean {meant}?" if meant else f"see ric train --method {method} --help."
+    return f"{name}: no such setting for the method {method}; {advice}"
 
 
 def run(
@@ -95,6 +164,8 @@ def run(
     with (
         torch.random.fork_rng([device] if on_gpu else []),
         torch.cuda.device(device if on_gpu else -1),
+        kernels_as_before(),
+        _memory_words(config, device),
         together(device) as processes,
         folder.held(tell) if processes.first else nullcontext(),
     ):
@@ -111,14 +182,20 @@ def run(
             _restore(trainer, state, folder)
         elif first:
             folder.keep_metrics_until(0)
-        try:
+        with _saved_so_far():
             return trainer.run()
-        except Unwritable as problem:
-            raise RicnetError(f"{problem} What was saved before is whole: go on with --resume.") from problem
 
 
 def _tell(console: Console, sentence: str) -> None:
-    console.print(f"note: {sentence}", highlight=False, markup=False, soft_wrap=True)
+    say([f"note: {sentence}"], console)
+
+
+@contextmanager
+def _saved_so_far() -> Iterator[None]:
+    try:
+        yield
+    except Unwritable as problem:
+        raise RicnetError(f"{problem} What was saved before is whole: go on with --resume.") from problem
 
 
 def _restore(trainer: Trainer, state: dict[str, Any], folder: RunFolder) -> None:
@@ -131,13 +208,24 @@ def _restore(trainer: Trainer, state: dict[str, Any], folder: RunFolder) -> None
         ) from error
 
 
+@contextmanager
+def _memory_words(config: Config, device: torch.device) -> Iterator[None]:
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise RicnetError(
+            f"{device} has too little memory for batches of {config.optimization.batch_size}; "
+            "lower --batch-size, --resolution or --width."
+        ) from None
+
+
 def facts(dataset: Dataset) -> Facts:
     side = max(dataset.input_shape[1:]) if dataset.is_image else 0
     return Facts(len(dataset.train), len(dataset.class_names), side)
 
 
 def default_folder(config: Config) -> Path:
-    return Path("runs") / f"{Path(config.data).stem}-{config.method.name}-seed{config.seed}"
+    return Path("runs") / f"{short_name(config.data)}-{config.method.name}-seed{config.seed}"
 
 
 def pick_device(name: str) -> torch.device:

@@ -57,6 +57,7 @@ def require_hub(purpose: str) -> Any:
     try:
         import huggingface_hub
         import huggingface_hub.errors
+        import huggingface_hub.utils
     except ImportError:
         raise RicnetError(f"{purpose} needs huggingface_hub; install it with: pip install 'ricnet[hub]'.") from None
     library: Any = huggingface_hub

@@ -11,11 +11,11 @@ SECONDS_BETWEEN_LINES = 15.0
 
 
 class ProgressBar:
-    """Counts images; where training stands is written beside the bar."""
+    """Counts examples, be they images or rows; where training stands is written beside the bar."""
 
-    def __init__(self, title: str, total: int, done: int, console: Console | None = None) -> None:
+    def __init__(self, title: str, total: int, done: int, console: Console | None = None, unit: str = "images") -> None:
         self.console = console or Console(stderr=True)
-        self.title, self.total, self.start = title, total, done
+        self.title, self.total, self.start, self.unit = title, total, done, unit
         self.began = self.last_line = time.monotonic()
         self.last_drawn = 0.0
         self.standing = ""
@@ -45,7 +45,7 @@ class ProgressBar:
             return
         self.last_drawn = now
         rate = (done - self.start) / max(now - self.began, 1e-9)
-        self.bar.update(self.task, completed=done, text=f"{self.standing}{rate:,.0f} images/s")
+        self.bar.update(self.task, completed=done, text=f"{self.standing}{rate:,.0f} {self.unit}/s")
 
     def epoch(self, line: dict[str, Any], epochs: int) -> None:
         """Called with each line of metrics.jsonl."""
@@ -54,7 +54,7 @@ class ProgressBar:
         last = line["epoch"] == epochs
         if not self.console.is_terminal and (last or time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES):
             self.last_line = time.monotonic()
-            rate = f"{line['images_per_second']:,.0f} images/s"
+            rate = f"{line['images_per_second']:,.0f} {self.unit}/s"
             quality = f"val acc {val['accuracy']:.2%}  ECE {val['ece']:.3f}  {val['mean_steps']:.1f} steps"
             text = f"{self.title}: {place}  {rate}  {quality}"
             self.console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 
 from ricnet.core.mdp import log_scores
 from ricnet.data import Augmentation, Dataset, Split, augment, epoch_order
+from ricnet.data.tables import shown_name
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import Outcome, observe, summarize
 from ricnet.nets.backbone import Backbone
@@ -121,8 +121,9 @@ class Trainer:
         """Train to the end, and go back to the weights of the best epoch."""
         saved = clock = time.monotonic()
         total = self.total_updates * self.batch_size
-        title = f"{self.method.name} on {Path(self.dataset.name).name}"
-        with StopRequest() as stop, ProgressBar(title, total, self.update * self.batch_size, self.console) as progress:
+        title = f"{self.method.name} on {shown_name(self.dataset.name)}"
+        bar = ProgressBar(title, total, self.update * self.batch_size, self.console, self.dataset.unit)
+        with StopRequest() as stop, bar as progress:
             while not self.over:
                 self._step()
                 epoch_ends = self.update % self.updates_per_epoch == 0

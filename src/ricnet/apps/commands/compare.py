@@ -1,6 +1,7 @@
 """ric compare: the same data, several systems, several seeds, and what may be said of their differences."""
 
 import contextlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ import tyro
 from rich.console import Console
 
 from ricnet.apps.commands.parsing import make_folder, parse
+from ricnet.data import whole_path
+from ricnet.data.tables import short_name
 from ricnet.errors import RicnetError, require
 from ricnet.report.comparison import Comparison
 from ricnet.report.formats import csv_text, latex, markdown, terminal_table
@@ -20,6 +23,7 @@ from ricnet.report.runs import RunRecord
 from ricnet.studies.cells import Benchmark, Cell, Runs
 from ricnet.studies.execution import Workplace, harvest
 from ricnet.studies.systems import SYSTEMS, find_system, parse_settings
+from ricnet.training.api import pick_device
 from ricnet.training.files import read_json
 
 PAPER = ("supervised", "anytime", "act", "pondernet", "ric")
@@ -31,7 +35,7 @@ class Compare:
     means with 95 % intervals over seeds, and differences tested seed by seed and example by example."""
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = "digits"
-    """What to learn: a name (ric data list), a folder of images, or an .npz file."""
+    """What to learn: a name (ric data list), a folder of images, an .npz file, or a table (my.csv#TARGET)."""
     methods: tuple[str, ...] = PAPER
     """Systems, each perhaps with settings of its own (ric:gamma=0.9,rollouts=2); --list shows all names."""
     seeds: int = 5
@@ -65,7 +69,8 @@ def main(arguments: Sequence[str]) -> None:
     require(options.jobs is None or options.jobs >= 1, "jobs", options.jobs, "at least 1")
     console = Console(stderr=True)
     cells = _cells(options)
-    out = make_folder(options.out or Path(f"comparison-{Path(options.data).stem}"))
+    pick_device(options.device)
+    out = make_folder(options.out or Path(f"comparison-{short_name(whole_path(options.data))}"))
     place = Workplace(options.runs, options.data_dir, options.device, options.jobs)
     found = harvest(cells, place, console)
     runs = list({run.path: run for cell in cells for run in found.runs.get(cell, [])}.values())
@@ -87,7 +92,7 @@ def _cells(options: Compare) -> list[Cell]:
     if options.reference not in (None, *options.methods):
         names = ", ".join(options.methods)
         raise RicnetError(f"--reference {options.reference} is not among the systems compared: {names}.")
-    label = Path(options.data).stem
+    label = short_name(whole_path(options.data))
     cells = []
     for name in dict.fromkeys(options.methods):
         system = find_system(name)
@@ -110,7 +115,23 @@ def _notes(cells: Sequence[Cell], runs: Runs) -> list[str]:
         left = sum(not fit.get("found") for fit in fits)
         if left:
             notes.append(f"{cell.system}: in {left} of {len(fits)} seeds no temperature is best, and it was left at 1.")
-    return notes
+    return notes + _same_gradients(cells, runs)
+
+
+def _same_gradients(cells: Sequence[Cell], runs: Runs) -> list[str]:
+    """SPO and PPO differ only where an action's probability has moved since the snapshot."""
+    alike: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        for run in runs.get(cell, [])[:1]:
+            settings = dict(run.config["method"])
+            if settings.pop("objective", None) in ("spo", "ppo") and settings.get("updates_per_snapshot") == 1:
+                alike.setdefault(json.dumps(settings, sort_keys=True), {})[cell.system] = None
+    return [
+        f"{' and '.join(names)} learn by the same gradients, for here every update has its own snapshot; "
+        "tell them apart with --set updates_per_snapshot=10 exact_gain=false head_gain=0.01."
+        for names in alike.values()
+        if len(names) > 1
+    ]
 
 
 def _present(runs: Sequence[RunRecord], reference: Sequence[RunRecord], out: Path) -> None:

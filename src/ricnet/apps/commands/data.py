@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ricnet.apps.commands.parsing import parse
 from ricnet.data import check_dataset, get_dataset, list_datasets
-from ricnet.data.sources import data_folder
+from ricnet.data.sources import data_folder, find_source
 from ricnet.errors import RicnetError
 
 
@@ -49,6 +49,9 @@ def _list(folder: Path | None) -> None:
 
 
 def _get(name: str, folder: Path | None) -> None:
+    if not find_source(name).files:
+        print(f"{name} needs no files.")
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         tasks = {}
@@ -61,8 +64,6 @@ def _get(name: str, folder: Path | None) -> None:
         listing = get_dataset(name, folder, show)
     for file in listing.files:
         print(f"{file.name}: {file.path}")
-    if not listing.files:
-        print(f"{name} needs no files.")
 
 
 def _check(name: str, folder: Path | None) -> None:

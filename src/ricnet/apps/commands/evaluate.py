@@ -16,11 +16,13 @@ from ricnet.apps.commands.parsing import parse
 from ricnet.data import Dataset
 from ricnet.data import load as load_data
 from ricnet.data.registry import SOURCES
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, require
 from ricnet.evaluation.evaluate import observe, report
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load
 
+MOST_STEPS = 10_000
+"""Every belief on the way is kept."""
 ROWS = (
     *("accuracy", "ece", "ece_signed", "nll", "brier", "normalized_return", "mean_confidence"),
     *("mean_steps", "mean_cell_evaluations", "aurc", "auroc", "n"),
@@ -69,6 +71,7 @@ def main(arguments: Sequence[str]) -> None:
 def check_steps(max_steps: int | None) -> None:
     if max_steps is not None and max_steps < 1:
         raise RicnetError(f"--max-steps {max_steps} is out of range: at least one step is taken.")
+    require(max_steps is None or max_steps <= MOST_STEPS, "max_steps", max_steps, f"at most {MOST_STEPS:,}")
 
 
 def adjust(classifier: Classifier, halt_threshold: float | None, readout: str | None) -> Classifier:

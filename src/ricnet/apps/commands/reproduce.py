@@ -9,7 +9,7 @@ import tyro
 from rich.console import Console
 
 from ricnet.apps.commands.parsing import make_folder, parse
-from ricnet.errors import RicnetError, require
+from ricnet.errors import RicnetError, require, what_else
 from ricnet.studies.execution import Workplace
 from ricnet.studies.gathering import read_given
 from ricnet.studies.reproduction import CATALOGUE, FAIL, Made, reproduce
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> None:
         return
     unknown = [item for item in options.items if item not in CATALOGUE and item != "all"]
     if unknown:
-        raise RicnetError(f"{unknown[0]!r} cannot be reproduced; choose from: {', '.join(CATALOGUE)}, all.")
+        raise RicnetError(f"{unknown[0]!r} cannot be reproduced; {what_else(unknown[0], (*CATALOGUE, 'all'))}")
     require(options.jobs is None or options.jobs >= 1, "jobs", options.jobs, "at least 1")
     console = Console(stderr=True)
     given = read_given(options.from_runs) if options.from_runs else None

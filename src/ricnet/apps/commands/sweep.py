@@ -14,7 +14,7 @@ from rich.table import Table
 from ricnet.apps.commands.parsing import parse
 from ricnet.data import load as load_data
 from ricnet.data import whole_path
-from ricnet.errors import RicnetError, require
+from ricnet.errors import RicnetError, require, what_else
 from ricnet.methods import METHODS
 from ricnet.studies.systems import parse_settings
 from ricnet.training.api import configure
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> None:
     options: SweepOptions = parse(SweepOptions, arguments, "sweep")
     require(options.trials >= 1, "trials", options.trials, "at least 1")
     if options.method not in METHODS:
-        raise RicnetError(f"--method {options.method} is unknown; choose one of: {', '.join(sorted(METHODS))}.")
+        raise RicnetError(f"--method {options.method} is unknown; {what_else(options.method, sorted(METHODS))}")
     try:
         import optuna
 

@@ -14,25 +14,25 @@ import torch
 import tyro
 from rich.console import Console
 
-from ricnet.apps.commands.parsing import parse
+from ricnet.apps.commands.parsing import UnknownFlag, parse
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
-from ricnet.data.memory import fitting_batch, free_bytes
 from ricnet.data.tables import with_target
 from ricnet.errors import RicnetError
-from ricnet.methods import Method
-from ricnet.nets.encoders import EncoderOptions, build_encoder, choose_encoder
+from ricnet.methods import METHODS, Method
+from ricnet.nets.encoders import EncoderOptions, build_encoder
 from ricnet.processes import Processes
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
 from ricnet.report.tables import comparison_table
-from ricnet.training.api import default_folder, facts, pick_device, run
+from ricnet.training.api import default_folder, facts, fit_batch, pick_device, run
 from ricnet.training.classifier import read_config
 from ricnet.training.config import Config, Optimization, from_json
 from ricnet.training.distributed import first_on_each_machine, together
 from ricnet.training.files import read_json
 from ricnet.training.interruption import Interrupted
 from ricnet.training.presets import TYPICAL, preset
+from ricnet.training.remarks import advice, announcement, say
 from ricnet.training.run_folder import RunFolder
 
 Hyper = TypeVar("Hyper", bound=Method[Any])
@@ -59,7 +59,7 @@ class Train(Generic[Hyper]):
     seed: int = 0
     """Fixes initial weights, order of the data, augmentation and exploration. Splits do not depend on it."""
     out: Path | None = None
-    """Folder of the run; by default runs/DATA-METHOD-seedN."""
+    """Folder of the run; by default runs/DATA-METHOD-seedN, of a table runs/DATA-TARGET-METHOD-seedN."""
     resume: bool = False
     """Go on where an interrupted run stopped, exactly as if it never had."""
     overwrite: bool = False
@@ -98,8 +98,7 @@ def _train(arguments: Sequence[str], options: Train[Any], device: torch.device, 
         stored = processes.agree(partial(_stored, folder))
         options = _parse(arguments, stored)
         _refuse_changes(stored, _config(options))
-    elif processes.first:
-        folder.refuse_if_taken(options.overwrite)
+    config = _config(options)
     with first_on_each_machine(processes):
         dataset = load_data(
             options.data,
@@ -111,15 +110,13 @@ def _train(arguments: Sequence[str], options: Train[Any], device: torch.device, 
     console = Console(stderr=True, quiet=not processes.first)
     notes = list(dataset.notes)
     if not options.resume:
-        options = processes.agree(lambda: _settle(arguments, dataset, device, notes, processes.count))
-    for note in notes:
-        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
-    console.print(
-        _announcement(options, dataset, device, processes.count), highlight=False, markup=False, soft_wrap=True
-    )
+        config = processes.agree(lambda: _settle(arguments, dataset, device, notes, processes.count))
+        if processes.first:
+            folder.refuse_if_taken(options.overwrite)  # last, so that it hides nothing else that is wrong
+    say([*(f"note: {note}" for note in notes), announcement(config, dataset, device, processes.count)], console)
     try:
         run(
-            _config(options),
+            config,
             dataset,
             folder,
             device,
@@ -128,16 +125,12 @@ def _train(arguments: Sequence[str], options: Train[Any], device: torch.device, 
             checkpoint_seconds=options.checkpoint_seconds,
             console=console,
         )
-    except torch.OutOfMemoryError:
-        raise RicnetError(
-            f"{device} has too little memory for batches of {options.optimization.batch_size}; "
-            "lower --batch-size, --resolution or --width."
-        ) from None
     except Interrupted as stop:
-        console.print(str(stop), highlight=False, markup=False, soft_wrap=True)
+        say([str(stop)], console)
         sys.exit(130)
     if processes.first:
         _present(folder)
+        say(advice(folder, config, dataset))
 
 
 def _stored(folder: RunFolder) -> Config:
@@ -148,18 +141,14 @@ def _stored(folder: RunFolder) -> Config:
 
 def _settle(
     arguments: Sequence[str], dataset: Dataset, device: torch.device, notes: list[str], processes: int
-) -> Train[Any]:
+) -> Config:
     """The preset for this data under the flags; a batch that no flag asked for is made to fit into memory."""
     chosen = _preset_for(arguments, facts(dataset))
     options = _parse(arguments, chosen)
-    wanted, free = chosen.optimization.batch_size, free_bytes(device)
-    encoder = build_encoder(options.network, dataset.input_shape)
-    pieces = processes * options.optimization.accumulate
-    fitting = pieces * fitting_batch(encoder, torch.zeros(1, *dataset.input_shape), -(-wanted // pieces), free)
-    if fitting >= wanted or options.optimization.batch_size != wanted or options.config is not None:
-        return options
-    notes.append(f"Batches of {fitting} instead of {wanted}, to fit into {free / 1e9:.1f} GB of free memory.")
-    return _parse(arguments, replace(chosen, optimization=replace(chosen.optimization, batch_size=fitting)))
+    config = _config(options)
+    build_encoder(config.network, dataset.input_shape)  # which says so if there is no such network for these inputs
+    asked = config.optimization.batch_size != chosen.optimization.batch_size or options.config is not None
+    return config if asked else fit_batch(config, dataset, device, notes, processes=processes)
 
 
 def _preset_for(arguments: Sequence[str], known: Any) -> Config:
@@ -196,8 +185,19 @@ def _parse(arguments: Sequence[str], config: Config) -> Train[Any]:
         network=config.network,
         optimization=config.optimization,
     )
-    options: Train[Any] = parse(Train[type(config.method)], arguments, "train", default)  # type: ignore[misc]
+    try:
+        options: Train[Any] = parse(Train[type(config.method)], arguments, "train", default)  # type: ignore[misc]
+    except UnknownFlag as problem:
+        raise _of_another_method(problem, config.method.name) or problem from None
     return replace(options, data=whole_path(with_target(options.data, options.target)))
+
+
+def _of_another_method(problem: UnknownFlag, method: str) -> RicnetError | None:
+    setting = problem.flag.removeprefix("--").removeprefix("no-").replace("-", "_")
+    owners = [name for name, kind in METHODS.items() if setting in {f.name for f in dataclasses.fields(kind)}]
+    if not owners:
+        return None
+    return RicnetError(f"{problem.flag} is a setting of {', '.join(owners)}, not of {method}; leave it out.")
 
 
 def _config(options: Train[Any]) -> Config:
@@ -222,18 +222,6 @@ def _refuse_changes(stored: Config, wanted: Config) -> None:
             f"--resume goes on with the settings the run began with, but the flags change its {' and '.join(names)}; "
             "leave them out."
         )
-
-
-def _announcement(options: Train[Any], dataset: Dataset, device: torch.device, processes: int) -> str:
-    rows, kind = len(dataset.train), "images" if dataset.is_image else "rows"
-    numbers = "" if dataset.is_image else " numbers"
-    encoder = choose_encoder(options.network.encoder, dataset.input_shape)
-    where = f"{device}" if processes == 1 else f"{processes} processes on {device.type}"
-    shape = " × ".join(str(side) for side in dataset.input_shape)
-    return (
-        f"training {options.method} on {rows:,} {kind} of {shape}{numbers}, {len(dataset.class_names)} classes, "
-        f"encoder {encoder}, {options.optimization.epochs} epochs, on {where}"
-    )
 
 
 def _present(folder: RunFolder) -> None:

@@ -1,6 +1,7 @@
 """Figure 9: RIC without its parts: PPO in the place of SPO, a logistic-normal policy in the place of the Dirichlet."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -23,7 +24,7 @@ from ricnet.studies.paper.panels import (
     system_line,
 )
 from ricnet.studies.paper.recipe import Recipe
-from ricnet.studies.paper.rows import Rows, distinct, floats, pick
+from ricnet.studies.paper.rows import Row, Rows, distinct, floats, pick
 from ricnet.studies.paper.samples import tabulate_cells
 from ricnet.studies.scales import Scale
 
@@ -32,7 +33,7 @@ PANELS = {"normalized_return": "normalised return", "accuracy": "accuracy", "ece
 
 
 def cells(scale: Scale) -> list[Cell]:
-    return scale.cells(SYSTEMS, scale.benchmarks[:1])
+    return scale.cells(SYSTEMS, scale.benchmarks[:1], **dict(scale.ablation))
 
 
 def tabulate(scale: Scale, runs: Runs) -> Rows:
@@ -40,7 +41,16 @@ def tabulate(scale: Scale, runs: Runs) -> Rows:
 
 
 def _rows(runs: Sequence[RunRecord]) -> Rows:
-    return [row for quantity in PANELS for row in curve_rows(runs, "validation", quantity)]
+    own: Row = {"snapshot": _snapshot(runs[0].config["method"])}
+    return [own | row for quantity in PANELS for row in curve_rows(runs, "validation", quantity)]
+
+
+def _snapshot(settings: Mapping[str, Any]) -> str | None:
+    """How long one lasts, which decides how far SPO and PPO can differ."""
+    updates, passes = (settings.get(f"{unit}_per_snapshot") for unit in ("updates", "passes"))
+    if updates == 1:
+        return "A snapshot every update, with which SPO and PPO are the same"
+    return f"A snapshot every {updates} updates" if updates else f"A snapshot every {passes} passes" if passes else None
 
 
 @styled
@@ -50,7 +60,7 @@ def draw(rows: Rows) -> Figure:
         _draw_panel(ax, rows, quantity)
         letter(ax, i, title)
     where = f"{distinct(rows, 'benchmark')[0]}, validation data"
-    legend(figure, system_handles(rows), [where, conditions(rows), intervals(rows)])
+    legend(figure, system_handles(rows), [where, conditions(rows), *distinct(rows, "snapshot"), intervals(rows)])
     return figure
 
 

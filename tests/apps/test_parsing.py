@@ -1,0 +1,61 @@
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import pytest
+import tyro
+
+from ricnet.apps.commands.parsing import UnknownFlag, parse
+from ricnet.errors import RicnetError
+
+
+@dataclass(frozen=True)
+class Inner:
+    batch_size: int = 32
+    clip: float | None = None
+    augment: bool = True
+
+
+@dataclass(frozen=True)
+class Outer:
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Some long text about it."""
+    schedule: Literal["cosine", "constant"] = "cosine"
+    inner: Inner = field(default_factory=Inner)
+
+
+def test_fields_of_nested_classes_are_flags_without_a_prefix() -> None:
+    found = parse(Outer, ["here", "--batch-size", "8", "--no-augment"], "test")
+    assert found == Outer("here", inner=Inner(batch_size=8, augment=False))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["r", "--bath-size", "8"], "ric test has no flag --bath-size; did you mean --batch-size?"),
+        (["r", "--batchsize=8"], "ric test has no flag --batchsize; did you mean --batch-size?"),
+        (["r", "--no-augmnt"], "ric test has no flag --no-augmnt; did you mean --no-augment?"),
+        (["r", "--horizon", "8"], "ric test has no flag --horizon; see ric test --help."),
+        (["r", "-b", "8"], "ric test has no flag -b; see ric test --help."),
+        (["r", "s", "--clip", "-1"], "ric test does not know what to do with s; see ric test --help."),
+        (
+            ["r", "--schedule", "cosin"],
+            "--schedule cosin is unknown; did you mean cosine? There are: cosine, constant.",
+        ),
+        (["r", "--schedule", "step"], "--schedule step is unknown; choose one of: cosine, constant."),
+        (["r", "--batch-size", "8.5"], "--batch-size 8.5 is not a whole number; see ric test --help."),
+        (["r", "--batch-size", ""], "--batch-size '' is not a whole number; see ric test --help."),
+        (["r", "--clip", "x"], "--clip x is not a number or None; see ric test --help."),
+        (["r", "--clip"], "--clip needs a value; see ric test --help."),
+        ([], "ric test needs RUN; see ric test --help."),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(arguments: list[str], sentence: str) -> None:
+    with pytest.raises(RicnetError) as problem:
+        parse(Outer, arguments, "test")
+    assert str(problem.value) == sentence
+
+
+def test_an_unknown_flag_is_kept_for_who_knows_more_of_it() -> None:
+    with pytest.raises(UnknownFlag) as problem:
+        parse(Inner, ["--gae-lambda=3"], "test", Inner())
+    assert problem.value.flag == "--gae-lambda"

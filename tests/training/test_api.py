@@ -1,0 +1,116 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import ricnet
+from ricnet.data import Dataset
+from ricnet.errors import RicnetError
+from ricnet.training import api
+from ricnet.training.api import configure, default_folder, fit_batch, run
+from ricnet.training.run_folder import RunFolder
+
+CPU = torch.device("cpu")
+SHORT: dict[str, Any] = {"method": "supervised", "epochs": 2, "width": 0.1, "device": "cpu"}
+
+
+def test_it_says_what_the_command_line_says(
+    dataset: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ricnet.train(replace(dataset, notes=("Mind the gap.",)), out=tmp_path, batch_size=16, **SHORT)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "note: Mind the gap."
+    assert said[1].startswith("training supervised on 96 rows of 4 numbers")
+    assert "rows/s" in said[2]
+    assert "only 30 validation rows chose the epoch" in said[-1]
+    assert "val_fraction" in said[-1]
+
+
+def test_a_batch_that_nobody_asked_for_is_made_to_fit(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "free_bytes", lambda _device: 2**16)
+    fitted = ricnet.train(dataset, out=tmp_path / "a", **SHORT).config.optimization.batch_size
+    assert fitted < configure(dataset, "supervised", "fast").optimization.batch_size
+    asked = ricnet.train(dataset, out=tmp_path / "b", batch_size=96, **SHORT)
+    assert asked.config.optimization.batch_size == 96
+
+
+def test_what_did_not_fit_is_noted_also_for_an_encoder_of_ones_own(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "free_bytes", lambda _device: 2**20)
+    config, notes = configure(dataset, "ric", "fast", encoder="custom"), list[str]()
+    assert fit_batch(config, dataset, CPU, notes, nn.Linear(4, 8)) == config
+    assert notes == []
+    smaller = fit_batch(config, dataset, CPU, notes, nn.Linear(4, 10_000)).optimization.batch_size
+    assert smaller < config.optimization.batch_size
+    assert f"Batches of {smaller} instead of {config.optimization.batch_size}" in notes[0]
+
+
+def test_a_resumed_run_keeps_the_batch_it_began_with(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "free_bytes", lambda _device: 2**16)
+    ricnet.train(dataset, out=tmp_path, **SHORT)
+    (tmp_path / "evaluation.json").unlink()
+    monkeypatch.undo()
+    ricnet.train(dataset, out=tmp_path, resume=True, **SHORT)
+    assert (tmp_path / "evaluation.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch_size": 1}, "^batch_size 1 is out of range"),
+        ({"epoch": 3}, "^epoch: no such setting for the method supervised; did you mean epochs"),
+        ({"rollouts": 3}, "^rollouts: no such setting .* see ric train --method supervised --help"),
+        ({"device": "abacus"}, "^device abacus is unknown"),
+    ],
+)
+def test_messages_name_parameters_not_flags(
+    dataset: Dataset, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RicnetError, match=message):
+        ricnet.train(dataset, out=tmp_path / "run", **SHORT | changes)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_rest_of_the_program_keeps_its_choice_of_kernels(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+
+    def choose(_line: dict[str, Any]) -> None:
+        torch.backends.cudnn.benchmark = True
+
+    config = configure(dataset, "supervised", "fast", epochs=1, width=0.1)
+    run(config, dataset, RunFolder(tmp_path), CPU, watch=choose)
+    assert not torch.backends.cudnn.benchmark
+
+
+def test_too_little_memory_is_said_in_a_sentence(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
+
+    monkeypatch.setattr(api, "Trainer", full)
+    with pytest.raises(RicnetError, match="cpu has too little memory for batches of 96; lower batch_size, resolution"):
+        ricnet.train(dataset, out=tmp_path / "run", batch_size=96, **SHORT)
+
+
+def test_folders_are_called_after_data_target_method_and_seed(dataset: Dataset) -> None:
+    config = configure(dataset, "ric", "fast", seed=3)
+    names = {
+        "digits": "digits-ric-seed3",
+        "/data/photos.v2": "photos.v2-ric-seed3",
+        "/data/a.npz": "a-ric-seed3",
+        "/data/my.csv#Is it raining / snowing?": "my-Is-it-raining-snowing-ric-seed3",
+        "/data/my.csv#label": "my-label-ric-seed3",
+    }
+    for data, name in names.items():
+        assert default_folder(replace(config, data=data)) == Path("runs") / name
