@@ -285,6 +285,22 @@ def test_a_full_house_and_a_stalled_guest(features: Classifier, monkeypatch: pyt
         assert client.post("/v1/predict", json={"features": [1, 2, 3, 4]}).status_code == 200
 
 
+def test_who_is_refused_takes_up_no_place(features: Classifier) -> None:
+    """Their bodies are still awaited, for seconds, when others come."""
+
+    def status() -> int:
+        return client.post("/v1/predict", json={"features": [1, 2, 3, 4]}).status_code
+
+    with serving(features, max_waiting=1, max_body_mb=0.001) as client, open_request(client, 2000, b"{"):
+        assert status() == 200
+        guest = open_request(client, 50, b"{")
+        assert 429 in (status() for _ in range(200))
+        with open_request(client, 50, b"{"):
+            assert status() == 429
+            guest.close()
+            assert 200 in (status() for _ in range(200))
+
+
 def test_who_hangs_up_is_forgotten(features: Classifier) -> None:
     with serving(features, max_waiting=1) as client:
         open_request(client, 50, b"{").close()
