@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 DEMO   := runs/demo
 BENCH  := runs/bench
 
-.PHONY: demo test slow-test lint bench docs clean
+.PHONY: demo test slow-test lint bench soak docs clean
 
 demo: $(VENV)/ready
 	$(BIN)/ric train digits --method supervised --out $(DEMO)/supervised --overwrite
@@ -34,6 +34,10 @@ bench: $(VENV)/ready
 	for name in training growth gain inference; do \
 		$(BIN)/python benchmarks/$$name.py --json $(BENCH)/$$name.json || exit 1; \
 	done
+
+# Twenty minutes of everything in a loop: does memory stay where it is?
+soak: $(VENV)/ready
+	$(BIN)/python benchmarks/soak.py
 
 # The documentation as a site, in site/.
 docs: $(VENV)/ready

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -53,7 +53,7 @@ class Load:
     model_seconds: float = 0.0
 
     def row(self, name: str) -> Row:
-        p50, p99 = np.percentile(self.waits, [50, 99])
+        p50, p99 = np.percentile(self.waits, [50, 99]) if self.waits else (np.nan, np.nan)
         return {
             "server": name,
             "requests": len(self.waits),
@@ -61,13 +61,18 @@ class Load:
             "p50 ms": 1000 * float(p50),
             "p99 ms": 1000 * float(p99),
             "inputs/s": self.throughput,
-            "inputs/model s": self.inputs / self.model_seconds,
-            "batch": self.inputs / self.batches,
+            "inputs/model s": self.rate,
+            "batch": self.inputs / max(1, self.batches),
         }
 
     @property
     def throughput(self) -> float:
         return self.inputs / self.seconds
+
+    @property
+    def rate(self) -> float:
+        """Inputs in a second of the model's."""
+        return self.inputs / self.model_seconds if self.inputs else 0.0
 
 
 def get(address: str, path: str) -> bytes:
@@ -131,13 +136,18 @@ def _ask_on(address: str, requests: Sequence[Request], first: int, ends: float, 
     line.close()
 
 
+class Served(NamedTuple):
+    address: str
+    process: int
+
+
 @contextmanager
-def server(run: str, device: str, *flags: str) -> Iterator[str]:
-    """The address of a process of its own."""
+def server(run: str, device: str, *flags: str) -> Iterator[Served]:
+    """A process of its own."""
     command = [sys.executable, "-m", "ricnet", "serve", run, "--port", "0", "--device", device, *flags]
     with tempfile.TemporaryFile("w+") as log, subprocess.Popen(command, stderr=log) as process:
         try:
-            yield _address(process, log)
+            yield Served(_address(process, log), process.pid)
         finally:
             process.terminate()
 
@@ -176,8 +186,8 @@ def main() -> None:
         server(run, str(device)) as batching,
         server(run, str(device), "--max-batch", "1") as single,
     ):
-        requests = requests_of(batching)
-        loads = {"batched": Load(batching), "single": Load(single)}
+        requests = requests_of(batching.address)
+        loads = {"batched": Load(batching.address), "single": Load(single.address)}
         for load in loads.values():
             press(Load(load.address), requests, options.clients, WARM_UP_SECONDS)
         for _ in range(max(1, round(options.seconds / TURN_SECONDS))):
@@ -185,9 +195,8 @@ def main() -> None:
                 press(load, requests, options.clients, min(TURN_SECONDS, options.seconds))
         rows = [load.row(name) for name, load in loads.items()]
         together, alone = loads.values()
-        per_second = together.inputs / together.model_seconds * alone.model_seconds / alone.inputs
         notes = [
-            f"Batching answers {per_second:.2f} × as many inputs a model-second, "
+            f"Batching answers {together.rate / alone.rate:.2f} × as many inputs a model-second, "
             f"and {together.throughput / alone.throughput:.2f} × as many a second end to end.",
             f"{options.clients} clients, {options.seconds:g} s for each server.",
         ]

@@ -1,6 +1,13 @@
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import pytest
 import torch
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # Shared machines are too noisy for deadlines, and a red build should be red again when it is repeated.
 settings.register_profile("ricnet", deadline=None, derandomize=True, max_examples=50)
@@ -13,3 +20,18 @@ torch.set_num_threads(1)
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    """Chromium, for tests of pages; without it, or without playwright, they are skipped."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("there is no chromium on this machine")
+    flags = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking")
+    flags += ("--disable-component-update", "--disable-sync", "--no-first-run")
+    with playwright.sync_playwright() as running:
+        opened = running.chromium.launch(executable_path=chromium, args=list(flags))
+        yield opened
+        opened.close()

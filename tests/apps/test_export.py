@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 import ricnet
+from ricnet.apps.cli import main
+from ricnet.apps.commands import export as command
 from ricnet.apps.commands.evaluate import adjust
 from ricnet.apps.onnx_agreement import Agreement, compare
 from ricnet.data import load as load_data
+from ricnet.data.columns import Category, Columns, Number
 from ricnet.training.pretrained import pretrained_names
 
 from .test_cli import refused
@@ -118,9 +122,26 @@ def test_wrong_flags(digits_run: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert "give one that ends in .onnx" in refused(capsys, "export", digits_run, "--out", tmp_path / "model.pt")
     assert "no run at" in refused(capsys, "export", tmp_path / "none", "--out", out)
     assert "--fixed-steps 0" in refused(capsys, "export", digits_run, "--out", out, "--fixed-steps", "0")
+    (tmp_path / "old.onnx").write_text("mine")
+    assert "replace it with --overwrite" in refused(capsys, "export", digits_run, "--out", tmp_path / "old.onnx")
+    assert (tmp_path / "old.onnx").read_text() == "mine"
     (tmp_path / "file").write_text("")
     assert "cannot be made" in refused(capsys, "export", digits_run, "--out", tmp_path / "file" / "model.onnx")
     assert not out.exists()
+
+
+def test_an_old_file_is_replaced_when_told_and_a_table_s_encoding_is_named(
+    digits_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = Columns("label", (Number("age", 40.0, 12.0, True), Category("sex", ("f", "m"), False)))
+    model = replace(ricnet.load(digits_run), columns=columns)
+    out = tmp_path / "model.onnx"
+    out.write_text("old")
+    monkeypatch.setattr(command, "load", lambda run: model)
+    monkeypatch.setattr(command, "export_onnx", lambda *_: (out.write_text("new"), Agreement(3, 3, 1e-6))[1])
+    main(["export", str(digits_run), "--out", str(out), "--overwrite"])
+    assert out.read_text() == "new"
+    assert "reads 4 numbers a row, not cells: how those of 2 columns become numbers" in capsys.readouterr().out
 
 
 def trained(folder: Path, **settings: Any) -> Path:

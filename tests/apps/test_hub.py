@@ -16,8 +16,11 @@ from huggingface_hub import constants, file_download
 
 import ricnet
 from ricnet.apps.cli import main
+from ricnet.data.columns import Category, Columns, Number
 from ricnet.errors import RicnetError
 from ricnet.report.runs import read_run
+from ricnet.training.classifier import Classifier, build_model
+from ricnet.training.config import Config
 
 from .hub_stand_in import TOKEN, Hub, stand_in
 
@@ -117,6 +120,27 @@ def test_a_run_is_not_overwritten_by_its_own_copy(digits_run: Path, tmp_path: Pa
     (tmp_path / "file").touch()
     with pytest.raises(RicnetError, match=r"file cannot be made \(File exists\)"):
         ricnet.load(digits_run).save_pretrained(tmp_path / "file")
+
+
+def test_what_others_left_in_a_folder_is_not_overwritten(digits_run: Path, tmp_path: Path) -> None:
+    model = ricnet.load(digits_run)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "state.pt").write_bytes(b"hours of training")
+    with pytest.raises(RicnetError, match="holds a run of ric train"):
+        model.save_pretrained(other)
+    (tmp_path / "README.md").write_text("my project")
+    with pytest.raises(RicnetError, match=r"README\.md that is not ours"):
+        model.save_pretrained(tmp_path)
+    assert not (other / "config.json").exists()
+    assert (tmp_path / "README.md").read_text() == "my project"
+
+
+def test_a_table_is_shared_with_its_columns_though_its_run_is_gone(tmp_path: Path) -> None:
+    columns = Columns("label", (Number("age", 40.0, 12.0, True), Category("sex", ("f", "m"), False)))
+    network, _ = build_model(config := Config(), (columns.width,), 2)
+    model = Classifier(config, config.method, network, (columns.width,), ("a", "b"), columns=columns)
+    assert ricnet.load(model.save_pretrained(tmp_path / "shared")).columns == columns
 
 
 def test_a_model_pushed_is_the_model_loaded(digits_run: Path, logged_in: Hub) -> None:

@@ -1,4 +1,5 @@
 import json
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,10 +40,9 @@ def test_what_the_metadata_says() -> None:
     assert "readout" not in describe(untrained(Supervised()), 1)
 
 
-def test_the_metadata_of_a_table_says_how_its_columns_are_read(tmp_path: Path) -> None:
+def test_the_metadata_of_a_table_says_how_its_columns_are_read() -> None:
     table = Columns("label", (Number("age", 40.0, 12.0, True), Category("sex", ("f", "m"), False)))
-    (tmp_path / "config.json").write_text(json.dumps({"data": {"columns": table.to_json()}}))
-    about = describe(replace(untrained(RIC()), folder=tmp_path), 20)
+    about = describe(replace(untrained(RIC()), columns=table), 20)
     assert columns_from_json(json.loads(about["columns"]), "model.onnx") == table
 
 
@@ -61,7 +61,7 @@ def test_what_cannot_be_exported_is_one_sentence(tmp_path: Path, monkeypatch: py
     assert "--max-steps 0 is out of range" in refusal(RIC(), tmp_path, max_steps=0)
     assert "--fixed-steps -1 is out of range" in refusal(RIC(), tmp_path, fixed_steps=-1)
     assert "the method foreign cannot be exported" in refusal(Foreign(), tmp_path)
-    monkeypatch.setattr(onnx_export, "find_spec", lambda name: None if name == "onnxruntime" else object())
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert "needs onnxruntime; install with: pip install 'ricnet[onnx]'" in refusal(RIC(), tmp_path)
 
 

@@ -1,7 +1,5 @@
 """The page in a real browser, as a reader meets it: on a phone and on a desk, by day and by night, by keyboard."""
 
-import importlib.util
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,11 +9,6 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = [
-    *("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync", "--no-first-run"),
-]
 WIDTHS = (360, 768, 1280)
 TOO_WIDE = """() => [...document.querySelectorAll('body *')]
     .filter(e => !e.closest('.scroll, pre') && e.getBoundingClientRect().right > innerWidth + 1)
@@ -26,21 +19,6 @@ FIGURES = """() => [...document.querySelectorAll('figure')].map(figure => ({
     caption: figure.querySelector('figcaption').innerText.length,
     sizes: [...figure.querySelectorAll('img, svg')].map(e => e.getBoundingClientRect()).map(b => [b.width, b.height])
 }))"""
-
-pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="playwright is not installed"),
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

@@ -31,6 +31,7 @@ def save_pretrained(model: Classifier, folder: str | Path, name: str | None = No
     target = RunFolder(folder)
     if model.folder is not None and target.path.resolve() == model.folder.resolve():
         raise RicnetError(f"{folder} is the run itself; choose another folder to save it to.")
+    _refuse_if_taken(target)
     try:
         target.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -48,6 +49,14 @@ def save_pretrained(model: Classifier, folder: str | Path, name: str | None = No
             shutil.copyfile(source / file, target.path / file)
     _write_card(entry, target.path, name or target.path.resolve().name, measured=source is not None)
     return target.path
+
+
+def _refuse_if_taken(target: RunFolder) -> None:
+    """A model that was shared there before is replaced; a run and other people's files are not."""
+    if any(file.exists() for file in (target.state, target.predictions, target.examples, target.report)):
+        raise RicnetError(f"{target.path} holds a run of ric train; choose another folder to save to.")
+    if (target.path / "README.md").exists() and not target.config.exists():
+        raise RicnetError(f"{target.path} holds a README.md that is not ours; choose an empty or a new folder.")
 
 
 def push_to_hub(model: Classifier, repo: str, private: bool = False) -> str:
@@ -69,7 +78,9 @@ def _entry(model: Classifier) -> dict[str, Any]:
     """What config.json says: all that the run's own did, about the model as it is now."""
     stored = _stored_entry(model)
     config = to_json(_config(model)) | {"data": Path(model.config.data).name}
-    data = {"input_shape": list(model.input_shape), "class_names": list(model.class_names)}
+    data: dict[str, Any] = {"input_shape": list(model.input_shape), "class_names": list(model.class_names)}
+    if model.columns is not None:
+        data["columns"] = model.columns.to_json()
     return {"ricnet": __version__, **stored, "config": config, "data": stored.get("data", {}) | data}
 
 
@@ -87,7 +98,7 @@ def _config(model: Classifier) -> Config:
 def _measured_at(model: Classifier) -> Path | None:
     """The folder whose numbers hold for this model: the same weights, settings and temperature."""
     folder, stored = model.folder, _stored_entry(model)
-    if folder is None or not stored or not all((folder / file).is_file() for file in MEASURED):
+    if folder is None or not stored or not all((folder / file).is_file() for file in ("model.safetensors", *MEASURED)):
         return None
     same = from_json(stored.get("config"), str(folder / "config.json")) == _config(model)
     return folder if same and _same_weights(model, folder / "model.safetensors") else None

@@ -11,7 +11,6 @@ import logging
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +18,11 @@ import torch
 from jaxtyping import Num
 from torch import Tensor, nn
 
-from ricnet.apps.commands.inputs import read_columns
 from ricnet.apps.onnx_agreement import Agreement, compare
 from ricnet.apps.onnx_graph import Halting, OnePass, Unrolled, trigamma
 from ricnet.data import read_npz_inputs
 from ricnet.errors import RicnetError, require
+from ricnet.extras import require_extra
 from ricnet.methods import Method, Supervised
 from ricnet.methods.iterative import Iterative
 from ricnet.nets.backbone import Backbone
@@ -50,7 +49,7 @@ def export_onnx(
     itself, after `max_steps` at the latest. With `fixed_steps` all make so many, without a loop, and it gives `beliefs`
     (steps, batch, classes), `steps`, where each would stop, and for RIC `values` (steps, batch).
     """
-    _require_tools()
+    require_extra("ric export", "onnx", "onnx", "onnxscript", "onnxruntime")
     _check(classifier.method, max_steps, fixed_steps)
     classifier = _plain(classifier)
     network, names = _network(classifier, max_steps, fixed_steps)
@@ -79,16 +78,9 @@ def describe(classifier: Classifier, steps: int) -> dict[str, str]:
         "max_steps": steps,
     }
     entry |= {name: getattr(method, name) for name in AFTER_TRAINING if hasattr(method, name)}
-    columns = read_columns(classifier.folder)
-    if columns is not None:  # the file reads numbers; how cells become numbers is left to whoever feeds it
-        entry["columns"] = columns.to_json()
+    if classifier.columns is not None:  # the file reads numbers; cells become numbers at whoever feeds it
+        entry["columns"] = classifier.columns.to_json()
     return {key: text if isinstance(text, str) else json.dumps(text, ensure_ascii=False) for key, text in entry.items()}
-
-
-def _require_tools() -> None:
-    missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
-    if missing:
-        raise RicnetError(f"ric export needs {', '.join(missing)}; install with: pip install 'ricnet[onnx]'.")
 
 
 def _check(method: Method[Any], max_steps: int | None, fixed_steps: int | None) -> None:

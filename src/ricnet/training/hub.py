@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ricnet.errors import RicnetError
+from ricnet.extras import require_extra
 from ricnet.version import __version__
 
 FETCHED = ("config.json", "model.safetensors", "calibration.json", "evaluation.json", "metrics.jsonl")
@@ -54,12 +55,11 @@ def fetch(run: str) -> Path:
 
 def require_hub(purpose: str) -> Any:
     """The library that talks to the Hub, an extra."""
-    try:
-        import huggingface_hub
-        import huggingface_hub.errors
-        import huggingface_hub.utils
-    except ImportError:
-        raise RicnetError(f"{purpose} needs huggingface_hub; install it with: pip install 'ricnet[hub]'.") from None
+    require_extra(purpose, "hub", "huggingface_hub")
+    import huggingface_hub
+    import huggingface_hub.errors
+    import huggingface_hub.utils
+
     library: Any = huggingface_hub
     if not sys.stderr.isatty():
         library.utils.disable_progress_bars()

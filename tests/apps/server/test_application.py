@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -18,7 +19,10 @@ import pytest
 import torch
 from PIL import Image
 
+from ricnet.apps.cli import main
 from ricnet.apps.server import application, guard
+from ricnet.apps.server.about import describe
+from ricnet.apps.server.limits import Limits
 from ricnet.data.delimited import Table
 from ricnet.training.classifier import Classifier
 
@@ -46,6 +50,12 @@ def post(client: httpx.Client, *files: bytes, **fields: object) -> httpx.Respons
     return client.post("/v1/predict", files=parts, data={key: str(value) for key, value in fields.items()})
 
 
+def beliefs(said: dict[str, Any], classifier: Classifier) -> list[float]:
+    """In the order of the classes, of an answer that names them all."""
+    found = {entry["class"]: entry["probability"] for entry in said["top"]}
+    return [found[name] for name in classifier.class_names]
+
+
 def refused(response: httpx.Response, status: int) -> str:
     """The one sentence, having checked that it is one, and that the server still answers."""
     assert response.status_code == status, response.text
@@ -67,17 +77,38 @@ def _still_alive(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def test_answers_are_those_of_the_model(client: httpx.Client, digits: Classifier, inputs: torch.Tensor) -> None:
-    response = post(client, *(png(x[0]) for x in inputs[:8]))
+    response = post(client, *(png(x[0]) for x in inputs[:8]), top=10)
     path = digits.refine(inputs[:8])
     assert response.status_code == 200
+    assert response.json()["notes"] == []
     for row, said in enumerate(response.json()["predictions"]):
+        assert said["input"] == f"{row}.png"
         best = int(path.final[row].argmax())
         assert said["answer"] == digits.class_names[best]
         assert said["steps"] == path.halt_step[row]
         assert said["confidence"] == pytest.approx(path.final[row, best].exp().item(), abs=1e-5)
-        assert list(said["probabilities"]) == list(digits.class_names)
-        assert list(said["probabilities"].values()) == pytest.approx(path.final[row].exp().tolist(), abs=1e-5)
-        assert set(said) == {"answer", "confidence", "steps", "probabilities"}
+        assert beliefs(said, digits) == pytest.approx(path.final[row].exp().tolist(), abs=1e-5)
+        ranks = [entry["probability"] for entry in said["top"]]
+        assert ranks == sorted(ranks, reverse=True)
+        assert set(said) == {"input", "answer", "confidence", "steps", "top"}
+
+
+def test_it_says_what_ric_predict_says(
+    client: httpx.Client, digits: Classifier, inputs: torch.Tensor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "0.png"
+    file.write_bytes(png(inputs[0, 0]))
+    threshold = digits.method.halt_threshold  # type: ignore[attr-defined]
+    main(["predict", str(digits.folder), str(file), "--json", "--trace", "--top", "3", f"--halt-threshold={threshold}"])
+    expected = json.loads(capsys.readouterr().out)
+    [said] = post(client, file.read_bytes(), top=3, trace="true").json()["predictions"]
+    assert list(said) == list(expected)
+    assert said["top"][0]["class"] == said["answer"] == expected["answer"]
+    for name in ("beliefs", "values"):
+        assert np.allclose(said.pop(name), expected.pop(name), atol=1e-5)
+    for left, right in zip(said.pop("top"), expected.pop("top"), strict=True):
+        assert left == pytest.approx(right, abs=1e-5)
+    assert said == pytest.approx(expected | {"input": file.name}, abs=1e-5)
 
 
 def test_a_trace_shows_every_step(client: httpx.Client, digits: Classifier, inputs: torch.Tensor) -> None:
@@ -110,7 +141,8 @@ def test_images_in_json(client: httpx.Client, inputs: torch.Tensor) -> None:
     as_file = post(client, png(inputs[0, 0])).json()["predictions"][0]
     for images in (image, [image], [f"data:image/png;base64,{image}"]):
         [said] = client.post("/v1/predict", json={"images": images}).json()["predictions"]
-        assert said["probabilities"] == pytest.approx(as_file["probabilities"], abs=1e-5)
+        assert said["confidence"] == pytest.approx(as_file["confidence"], abs=1e-5)
+        assert said["input"] == "images[0]"
     assert "images[1] is not in base64" in refused(client.post("/v1/predict", json={"images": [image, "§"]}), 422)
     assert "reads images" in refused(client.post("/v1/predict", json={"features": [1, 2]}), 422)
     assert "one of features" in refused(client.post("/v1/predict", json={}), 422)
@@ -121,9 +153,9 @@ def test_features_in_json(numbers_client: httpx.Client, features: Classifier) ->
     rows = torch.tensor([[0.5, 0.1, -0.3, 0.2], [2.0, 2.1, 1.9, 2.5]])
     path = features.refine(rows)
     for body, expected in (({"features": rows.tolist()}, path.final), ({"features": rows[0].tolist()}, path.final[:1])):
-        said = numbers_client.post("/v1/predict", json=body).json()["predictions"]
-        found = [list(answer["probabilities"].values()) for answer in said]
-        assert np.allclose(found, expected.exp(), atol=1e-5)
+        said = numbers_client.post("/v1/predict", json=body | {"top": 99}).json()["predictions"]
+        assert np.allclose([beliefs(answer, features) for answer in said], expected.exp(), atol=1e-5)
+        assert [answer["input"] for answer in said] == ["features[0]", "features[1]"][: len(expected)]
     assert "reads no images" in refused(post(numbers_client, png(np.zeros((8, 8), np.uint8))), 422)
     assert "knows no names" in refused(numbers_client.post("/v1/predict", json={"rows": {"a": 1}}), 422)
 
@@ -133,14 +165,22 @@ def test_rows_of_a_table_by_the_names_of_its_columns(table_client: httpx.Client,
     cells = Table("rows", {"weight": ["140", ""], "colour": ["red", "pink"]}, [1, 2])
     path = table.refine(table.columns.encode(cells))
     rows = [{"colour": "red", "weight": 140}, {"weight": None, "colour": "pink", "more": 1}]
-    said = table_client.post("/v1/predict", json={"rows": rows}).json()["predictions"]
-    assert np.allclose([list(answer["probabilities"].values()) for answer in said], path.final.exp(), atol=1e-5)
-    [alone] = table_client.post("/v1/predict", json={"rows": rows[0]}).json()["predictions"]
-    assert alone["probabilities"] == pytest.approx(said[0]["probabilities"], abs=1e-5)
+    told = table_client.post("/v1/predict", json={"rows": rows, "top": 3}).json()
+    said = told["predictions"]
+    assert np.allclose([beliefs(answer, table) for answer in said], path.final.exp(), atol=1e-5)
+    assert [answer["input"] for answer in said] == ["rows[0]", "rows[1]"]
+    [note] = told["notes"]
+    assert "1 of 2 rows have a value of 'colour' that training had not, such as 'pink'" in note
+    alone = table_client.post("/v1/predict", json={"rows": rows[0]}).json()
+    assert alone["predictions"][0]["confidence"] == pytest.approx(said[0]["confidence"], abs=1e-5)
+    assert alone["notes"] == []
     missing = refused(table_client.post("/v1/predict", json={"rows": {"colour": "red"}}), 422)
     assert "'weight'" in missing
     assert "'heavy'" in refused(table_client.post("/v1/predict", json={"rows": {"colour": "", "weight": "heavy"}}), 422)
-    refused(table_client.post("/v1/predict", json={"rows": {"colour": [1], "weight": 1}}), 422)
+    for cell in ([1], {}, True):
+        broken = [rows[0], {"colour": cell, "weight": 1}]
+        sentence = refused(table_client.post("/v1/predict", json={"rows": broken}), 422)
+        assert sentence == "rows[1]: 'colour' should be a text, a number or null."
     refused(table_client.post("/v1/predict", json={"rows": []}), 422)
 
 
@@ -153,9 +193,9 @@ def test_examples_of_a_table_are_its_cells(table_client: httpx.Client, table: Cl
     ]
     stored = np.load(table.folder / "examples.npz")
     rows = [entry["row"] for entry in table_client.get("/v1/examples").json()]
-    said = table_client.post("/v1/predict", json={"rows": rows}).json()["predictions"]
+    said = table_client.post("/v1/predict", json={"rows": rows, "top": 3}).json()["predictions"]
     final = table.refine(stored["x"]).final.exp()
-    assert np.allclose([list(answer["probabilities"].values()) for answer in said], final, atol=1e-3)
+    assert np.allclose([beliefs(answer, table) for answer in said], final, atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -253,6 +293,7 @@ def test_what_is_not_there(client: httpx.Client) -> None:
     assert "/v1/predict is not asked by GET" in refused(client.get("/v1/predict"), 405)
     assert "/v1/examples/999" not in refused(client.get("/v1/examples/999.png"), 404)
     assert "no example" in refused(client.get("/v1/examples/999.png"), 404)
+    assert "no example" in refused(client.get(f"/v1/examples/{'9' * 5000}.png"), 404)
     for path in ("/page/../application.py", "/page/%2e%2e/application.py", "/page/..%2fapplication.py"):
         assert client.get(path).status_code == 404
 
@@ -270,19 +311,34 @@ def open_request(client: httpx.Client, length: int, body: bytes = b"") -> socket
     line = socket.create_connection((client.base_url.host, client.base_url.port or 0), timeout=10)
     head = f"POST /v1/predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
     line.sendall(head.encode() + body)
+    for _ in range(2):
+        client.get("/healthz")  # by now the server has seen it
     return line
 
 
 def test_a_full_house_and_a_stalled_guest(features: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "BODY_SECONDS", 0.8)
     with serving(features, max_waiting=1) as client, open_request(client, 50) as stalled:
-        while (response := client.post("/v1/predict", json={"features": [1, 2, 3, 4]})).status_code == 200:
-            pass  # until the server has seen the other one
+        response = client.post("/v1/predict", json={"features": [1, 2, 3, 4]})
         assert "try again" in refused(response, 429)
         assert response.headers["retry-after"] == "1"
         assert client.get("/healthz").status_code == 200
         assert b"408" in stalled.recv(4096)
         assert client.post("/v1/predict", json={"features": [1, 2, 3, 4]}).status_code == 200
+
+
+def test_who_is_refused_takes_up_no_place(features: Classifier) -> None:
+    """Their bodies are still awaited, for seconds, when others come."""
+
+    def status() -> int:
+        return client.post("/v1/predict", json={"features": [1, 2, 3, 4]}).status_code
+
+    with serving(features, max_waiting=1, max_body_mb=0.001) as client, open_request(client, 2000, b"{"):
+        assert status() == 200
+        with open_request(client, 50, b"{") as guest, open_request(client, 50, b"{"):
+            assert status() == 429
+            guest.close()
+            assert 200 in (status() for _ in range(200))
 
 
 def test_who_hangs_up_is_forgotten(features: Classifier) -> None:
@@ -349,6 +405,12 @@ def test_the_model_may_come_alone(features: Classifier, tmp_path: Path) -> None:
     with serving(replace(features, folder=tmp_path)) as client:
         assert client.get("/v1/examples").json() == []
         assert client.get("/v1/model").json()["test"] is None
+
+
+def test_numbers_that_are_none_are_not_told(features: Classifier, tmp_path: Path) -> None:
+    """A file of strangers may hold them, and JSON may not."""
+    (tmp_path / "evaluation.json").write_text('{"test": {"n": 3, "accuracy": NaN, "ece": 0.1, "mean_steps": Infinity}}')
+    assert describe(replace(features, folder=tmp_path), "tested", Limits())["test"] is None
 
 
 def test_openapi_tells_what_there_is(client: httpx.Client) -> None:

@@ -1,7 +1,7 @@
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import pytest
@@ -9,7 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ricnet.apps.server.batching import Batcher, Question, _choose
+from ricnet.apps.server.batching import Batcher, Question, _choose, _worth_waiting
+from ricnet.apps.server.limits import Refusal
 from ricnet.core.trajectory import Trajectory
 from ricnet.training.classifier import Classifier
 
@@ -95,8 +96,37 @@ def test_a_failure_is_told_and_survived(digits: Classifier, inputs: torch.Tensor
     assert batcher.alive
     batcher.close()
     assert not batcher.alive
-    with pytest.raises(RuntimeError, match="put away"):
+    with pytest.raises(Refusal, match="shutting down"):
         batcher.ask(Question(inputs[:1]))
+
+
+def test_company_is_waited_for_only_right_after_a_batch(
+    watched: Watched, inputs: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batcher = Batcher(watched, max_batch=4)
+    expected: list[int] = []
+    monkeypatch.setattr(batcher, "_gather", expected.append)
+    start(batcher, watched, Question(inputs[:1]))
+    together = [Question(inputs[:1]) for _ in range(2)]
+    for question in together:
+        batcher.ask(question)
+    time.sleep(0.02)  # the model takes its time, so that there is something to gain by company
+    watched.gate.set()
+    for question in together:
+        question.answer.result(10)
+    assert expected == [3], "the two that waited, and the one that may come back"
+    time.sleep(0.05)
+    batcher.ask(Question(inputs[:1])).result(10)
+    assert expected == [3], "nobody is on the way back any more"
+    batcher.close()
+
+
+def test_nobody_waits_who_has_no_time_or_whose_batch_is_full() -> None:
+    one, two = Question(torch.zeros(1, 1)), Question(torch.zeros(2, 1))
+    assert _worth_waiting(deque([one, two]), 4)
+    assert not _worth_waiting(deque([one, two]), 3)
+    assert _worth_waiting(deque([one, replace(two, max_steps=2)]), 3)
+    assert not _worth_waiting(deque([one, replace(one, deadline=1.0)]), 4)
 
 
 def test_who_has_gone_is_not_answered(watched: Watched, inputs: torch.Tensor) -> None:

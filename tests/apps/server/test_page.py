@@ -1,10 +1,8 @@
 """The page in a real browser, as people meet it: with their own image and a wrong one, on a slow line, by keyboard, at
 night, and on a phone."""
 
-import importlib.util
 import io
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -23,11 +21,6 @@ from .conftest import serving
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = [
-    *("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync", "--no-first-run"),
-]
 REFUSED = re.compile(r"Failed to load resource.*(422|ERR_FAILED)")
 """What Chromium itself writes to its console about every refusal."""
 TOO_WIDE = """() => [...document.querySelectorAll('body *')]
@@ -35,21 +28,6 @@ TOO_WIDE = """() => [...document.querySelectorAll('body *')]
     .map(e => e.tagName + '.' + e.className)"""
 FOCUS = "(e => e.id || e.className || e.tagName)(document.activeElement)"
 LENGTHS = "bars => [...bars.querySelectorAll('.fill')].map(bar => new DOMMatrix(getComputedStyle(bar).transform).a)"
-
-pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="playwright is not installed"),
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture

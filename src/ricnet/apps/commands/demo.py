@@ -7,7 +7,8 @@ from pathlib import Path
 from rich.console import Console
 
 from ricnet.apps.commands.parsing import parse
-from ricnet.apps.commands.serve import require_serve, serve
+from ricnet.apps.commands.serve import NEEDED, serve
+from ricnet.extras import require_extra
 
 PRETRAINED = "cifar10"
 FOLDER = Path("runs") / "digits-demo"
@@ -29,7 +30,7 @@ class Demo:
 
 def main(arguments: Sequence[str]) -> None:
     options: Demo = parse(Demo, arguments, "demo")
-    require_serve("ric demo")
+    require_extra("ric demo", *NEEDED)
     from ricnet.apps.server.running import listen
     from ricnet.training.api import pick_device
     from ricnet.training.classifier import load

@@ -25,7 +25,9 @@ class Export:
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder that ric train wrote, or pretrained:NAME."""
     out: Path = Path("model.onnx")
-    """File to write; a model that is there is replaced."""
+    """File to write."""
+    overwrite: bool = False
+    """Replace the file if it is there."""
     max_steps: int | None = None
     """Stop after this many steps at the latest; by default the method's horizon."""
     fixed_steps: int | None = None
@@ -41,6 +43,8 @@ def main(arguments: Sequence[str]) -> None:
     options: Export = parse(Export, arguments, "export")
     if options.out.suffix.lower() != ".onnx":
         raise RicnetError(f"--out {options.out} is no name of a model; give one that ends in .onnx.")
+    if options.out.exists() and not options.overwrite:
+        raise RicnetError(f"--out {options.out} is there already; choose another name, or replace it with --overwrite.")
     classifier = adjust(load(options.run), options.halt_threshold, options.readout)
     make_folder(options.out.parent)
     with Console(stderr=True).status("exporting …"):
@@ -51,3 +55,8 @@ def main(arguments: Sequence[str]) -> None:
         f"On {found.inputs} inputs it agrees with PyTorch within {found.difference:.1e}, "
         f"and {found.same_steps} of them halt at the same step."
     )
+    if classifier.columns is not None:
+        console.print(
+            f"It reads {classifier.columns.width} numbers a row, not cells: how those of "
+            f"{len(classifier.columns.inputs)} columns become numbers is in its metadata, as JSON, under columns."
+        )

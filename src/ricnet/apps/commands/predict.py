@@ -133,6 +133,8 @@ def _answers(path: Trajectory, classifier: Classifier, options: Predict) -> list
         if options.trace:
             answer["log_beliefs"] = path.log_beliefs[:, row].cpu().numpy()
             answer["values"] = None if path.values is None else path.values[:, row].cpu().numpy()
+            chances = path.halt_probability
+            answer["halt_probability"] = None if chances is None else chances[:, row].cpu().numpy()
         answers.append(answer)
     return answers
 
@@ -156,10 +158,11 @@ def _show(records: list[dict[str, Any]], classifier: Classifier, options: Predic
 
 def _plain(record: dict[str, Any]) -> dict[str, Any]:
     """JSON's numbers: beliefs as probabilities, step by step."""
-    plain = {name: value for name, value in record.items() if name not in ("log_beliefs", "values")}
+    traced = ("log_beliefs", "values", "halt_probability")
+    plain = {name: value for name, value in record.items() if name not in traced}
     if "log_beliefs" in record:
         plain["beliefs"] = torch.from_numpy(record["log_beliefs"]).exp().tolist()
-        plain["values"] = None if record["values"] is None else record["values"].tolist()
+        plain |= {name: None if record[name] is None else record[name].tolist() for name in traced[1:]}
     return plain
 
 

@@ -9,12 +9,15 @@ from rich.console import Console
 
 from ricnet.apps.commands.parsing import parse
 from ricnet.apps.server.limits import Limits
-from ricnet.errors import RicnetError
+from ricnet.extras import require_extra
 
 if TYPE_CHECKING:
     import socket
 
     from ricnet.training.classifier import Classifier
+
+NEEDED = ("serve", "fastapi", "python_multipart", "uvicorn")
+"""The extra, and what is of it."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Serve:
 
 def main(arguments: Sequence[str]) -> None:
     options: Serve = parse(Serve, arguments, "serve")
-    require_serve("ric serve")
+    require_extra("ric serve", *NEEDED)
     from ricnet.apps.server.running import listen
     from ricnet.training.api import pick_device
     from ricnet.training.classifier import load
@@ -63,14 +66,3 @@ def serve(
     words = f"page     {address}\nAPI      {address}/docs\nCtrl-C stops it."
     Console(stderr=True).print(words, highlight=False, markup=False, soft_wrap=True)
     run_server(app, listening, open_browser)
-
-
-def require_serve(who: str) -> None:
-    """Before any work is done for it."""
-    try:
-        import fastapi
-        import python_multipart
-        import uvicorn
-    except ImportError:
-        raise RicnetError(f"{who} needs FastAPI and uvicorn; install them with: pip install 'ricnet[serve]'.") from None
-    del fastapi, python_multipart, uvicorn

@@ -15,6 +15,7 @@ from ricnet.apps.commands.parsing import parse
 from ricnet.data import load as load_data
 from ricnet.data import whole_path
 from ricnet.errors import RicnetError, require, what_else
+from ricnet.extras import require_extra
 from ricnet.methods import METHODS
 from ricnet.studies.systems import parse_settings
 from ricnet.training.api import configure
@@ -63,12 +64,11 @@ def main(arguments: Sequence[str]) -> None:
     require(options.trials >= 1, "trials", options.trials, "at least 1")
     if options.method not in METHODS:
         raise RicnetError(f"--method {options.method} is unknown; {what_else(options.method, sorted(METHODS))}")
-    try:
-        import optuna
+    require_extra("ric sweep", "sweep", "optuna")
+    import optuna
 
-        from ricnet.studies import sweep as sweeping
-    except ImportError:
-        raise RicnetError("ric sweep needs Optuna; install it with: pip install 'ricnet[sweep]'.") from None
+    from ricnet.studies import sweep as sweeping
+
     optuna.logging.set_verbosity(logging.CRITICAL)  # what it would say, we say
     name = options.name or f"sweep-{Path(options.data).stem}-{options.method}"
     storage = options.storage or f"sqlite:///{name}.db"

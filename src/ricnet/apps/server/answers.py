@@ -9,21 +9,21 @@ from ricnet.apps.server.limits import Refusal
 from ricnet.core.trajectory import Trajectory
 
 
-def answers(path: Trajectory, class_names: Sequence[str], trace: bool) -> list[dict[str, Any]]:
-    """As `ric predict --json` says it, with all classes."""
+def answers(
+    path: Trajectory, names: Sequence[str], class_names: Sequence[str], top: int, trace: bool
+) -> list[dict[str, Any]]:
+    """As `ric predict --json` says it."""
     final = path.final
     if not torch.isfinite(final).all():
         raise Refusal(422, "the model has no answer to numbers this far from those it was trained on.")
-    best, beliefs, steps = final.argmax(-1).tolist(), final.exp().tolist(), path.halt_step.tolist()
-    entries: list[dict[str, Any]] = [
-        {
-            "answer": class_names[k],
-            "confidence": belief[k],
-            "steps": n,
-            "probabilities": dict(zip(class_names, belief, strict=True)),
-        }
-        for k, belief, n in zip(best, beliefs, steps, strict=True)
-    ]
+    best = final.exp().topk(min(top, len(class_names)))
+    entries: list[dict[str, Any]] = []
+    for name, beliefs, classes, steps in zip(
+        names, best.values.tolist(), best.indices.tolist(), path.halt_step.tolist(), strict=True
+    ):
+        ranked = [{"class": class_names[k], "probability": p} for p, k in zip(beliefs, classes, strict=True)]
+        said = {"answer": class_names[classes[0]], "confidence": beliefs[0], "steps": steps, "top": ranked}
+        entries.append({"input": name, **said})
     if trace:
         for row, entry in enumerate(entries):
             entry.update(_trace(path, row))

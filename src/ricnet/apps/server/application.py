@@ -24,13 +24,14 @@ from ricnet.apps.server.answers import answers
 from ricnet.apps.server.batching import Batcher, Question
 from ricnet.apps.server.guard import Guard, problem
 from ricnet.apps.server.limits import Limits, Refusal
-from ricnet.apps.server.reading import File, read_files, read_json
+from ricnet.apps.server.reading import Asked, File, read_files, read_json
+from ricnet.core.trajectory import Trajectory
 from ricnet.training.classifier import Classifier
 from ricnet.version import __version__
 
 PAGE = Path(__file__).parent / "page"
 FIELDS = 8
-"""Most fields of a form beside its files; there are three to fill in."""
+"""Most fields of a form beside its files; there are four to fill in."""
 DECODERS = min(2, os.cpu_count() or 1)
 """Images decoded at a time: each may need some hundred megabytes."""
 FILES = "Image files, one field for each: PNG, JPEG, WebP, GIF, BMP, TIFF or PPM."
@@ -64,6 +65,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
         415: "Neither a form nor JSON.",
         422: "It cannot be read, or is not what the model reads.",
         429: "Too many requests are under way; try again in a moment.",
+        503: "The server is shutting down.",
     }.items()
 }
 
@@ -114,18 +116,23 @@ def _add_answers(
         arrived = time.perf_counter()
         loop = asyncio.get_running_loop()
         if isinstance(body, bytes):
-            ask = await loop.run_in_executor(decoders, schema.parse_json, body)
-            options: schema.Options = ask
-            inputs = await loop.run_in_executor(decoders, read_json, ask, classifier, limits)
+            asked, options = await loop.run_in_executor(decoders, read_json, body, classifier, limits)
         else:
             files, options = body
-            inputs = await loop.run_in_executor(decoders, read_files, files, classifier, limits)
+            asked = await loop.run_in_executor(decoders, read_files, files, classifier, limits)
         deadline = None if options.max_ms is None else arrived + options.max_ms / 1000
         # A limit at the horizon is none, and those who have none can be answered together.
         max_steps = None if options.max_steps is None or options.max_steps >= most else options.max_steps
-        question = Question(inputs, max_steps, options.trace, deadline)
+        question = Question(asked.inputs, max_steps, options.trace, deadline)
         path = await asyncio.wrap_future(batcher.ask(question))
-        return JSONResponse({"predictions": answers(path, classifier.class_names, options.trace)})
+        if options.trace:  # of many inputs, steps and classes this takes long enough to keep others waiting
+            return await asyncio.to_thread(_respond, path, asked, classifier, options)
+        return _respond(path, asked, classifier, options)
+
+
+def _respond(path: Trajectory, asked: Asked, classifier: Classifier, options: schema.Options) -> Response:
+    said = answers(path, asked.names, classifier.class_names, options.top, options.trace)
+    return JSONResponse({"predictions": said, "notes": asked.notes})
 
 
 async def _read(request: Request, limits: Limits) -> bytes | tuple[list[File], schema.Options]:
@@ -159,11 +166,13 @@ def _add_facts(app: FastAPI, classifier: Classifier, batcher: Batcher, model: di
         """A few test examples that came with the model."""
         return JSONResponse([sample.entry for sample in examples])
 
-    @app.get("/v1/examples/{place:int}.png", include_in_schema=False)
-    async def show_example(place: int) -> Response:
-        png = examples[place].png if place < len(examples) else None
+    pictures = {str(place): sample.png for place, sample in enumerate(examples)}
+
+    @app.get("/v1/examples/{place}.png", include_in_schema=False)
+    async def show_example(place: str) -> Response:
+        png = pictures.get(place)
         if png is None:
-            raise Refusal(404, f"there is no example {place} in pixels.")
+            raise Refusal(404, f"there is no example {place[:20]} in pixels.")
         return Response(png, media_type="image/png", headers={"cache-control": "max-age=3600"})
 
     @app.get("/healthz", responses={200: {"model": schema.Health}})

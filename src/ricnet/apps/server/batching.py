@@ -1,9 +1,9 @@
 """Requests that arrive together are answered together: one thread runs the model, on all that wait for the same.
 
-A batch costs little more than a single input, so whatever has come in while the model was busy makes the next one. If
-others are waiting when a batch has been answered, they wait a moment longer for those who were in it to ask again: else
-clients that ask without a pause would fall into several groups, each waiting for the others. A client that is alone
-never waits.
+A batch costs little more than a single input, so whatever has come in while the model was busy makes the next one.
+Clients that ask without a pause come back at once when they have been answered, and would fall into several groups,
+each waiting for the others. So who asks right after a batch waits a moment for those who were there with it, unless it
+has a deadline. Who comes later, or was alone before, never waits.
 """
 
 import threading
@@ -17,11 +17,13 @@ import torch
 from jaxtyping import Num
 from torch import Tensor
 
+from ricnet.apps.server.limits import Refusal
 from ricnet.core.trajectory import Trajectory
 from ricnet.training.classifier import Classifier
 
 PATIENCE, AT_MOST = 0.01, 0.05
-"""Seconds to wait for one more request, and for all of them, before going on with those that are there."""
+"""Seconds to wait for one more request, and for all of them, before going on with those that are there. For one, never
+longer than the last batch took: where the model is quick, there is little to gain by company."""
 SHORTEST = 1e-3
 """Milliseconds that a request has whose time was up before the model was free; one step is always made."""
 
@@ -61,6 +63,7 @@ class Batcher:
         self._change = threading.Condition()
         self._closed = False
         self._answered = 0
+        self._patience = 0.0
         self._thread = threading.Thread(target=self._work, name="model", daemon=True)
         self._thread.start()
 
@@ -71,8 +74,8 @@ class Batcher:
     def ask(self, question: Question) -> "Future[Trajectory]":
         """The beliefs, on the CPU, when they are there."""
         with self._change:
-            if self._closed:
-                raise RuntimeError("the model has been put away")
+            if self._closed or not self.alive:
+                raise Refusal(503, "the server is shutting down; ask again when it is back.")
             self._waiting.append(question)
             self._change.notify()
         return question.answer
@@ -88,24 +91,32 @@ class Batcher:
         while batch := self._next():
             wanted = [question for question in batch if question.answer.set_running_or_notify_cancel()]
             if wanted:
+                started = time.perf_counter()
                 self._answer(wanted)
+                self._patience = min(PATIENCE, time.perf_counter() - started)
 
     def _next(self) -> list[Question]:
         """The one that has waited longest and those that can join it; nothing once all is done."""
         with self._change:
-            expected = len(self._waiting) + self._answered
+            expected, free = len(self._waiting) + self._answered, time.perf_counter()
             self._change.wait_for(lambda: self._waiting or self._closed)
-            self._gather(expected)
+            if time.perf_counter() - free < self._patience:
+                self._gather(expected)
             chosen = _choose(self._waiting, self._max_batch)
             self._answered = len(chosen)
             return chosen
 
     def _gather(self, expected: int) -> None:
+        """Wait for others while they come one soon after the other, and while they could still join the first."""
         ends = time.perf_counter() + AT_MOST
         before = 0
-        while before < len(self._waiting) < min(expected, self._max_batch) and not self._closed:
+        while (
+            before < len(self._waiting) < expected
+            and not self._closed
+            and _worth_waiting(self._waiting, self._max_batch)
+        ):
             before = len(self._waiting)
-            self._change.wait(min(PATIENCE, ends - time.perf_counter()))
+            self._change.wait(min(self._patience, ends - time.perf_counter()))
 
     def _answer(self, batch: Sequence[Question]) -> None:
         started = time.perf_counter()
@@ -132,6 +143,12 @@ class Batcher:
         self.tally = Tally(
             done.requests + len(sizes), done.inputs + sum(sizes), done.batches + 1, done.model_seconds + seconds
         )
+
+
+def _worth_waiting(waiting: deque[Question], most: int) -> bool:
+    """Not where somebody's time is running, nor where a batch is full."""
+    rows = sum(len(question.inputs) for question in waiting if question.joins(waiting[0]))
+    return rows < most and all(question.deadline is None for question in waiting)
 
 
 def _choose(waiting: deque[Question], most: int) -> list[Question]:

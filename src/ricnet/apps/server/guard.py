@@ -46,30 +46,36 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        asks = scope["method"] == "POST"
+        exchange = Exchange(scope, receive, send, self.limits.body_bytes)
+        try:
+            refusal = await self._answer(exchange)
+            if refusal is not None:
+                await exchange.refuse(refusal.status, str(refusal))
+        finally:
+            exchange.write_line()
+
+    async def _answer(self, exchange: "Exchange") -> Refusal | None:
+        """Who is refused gives up its place before it hears of it: the rest of its body may take long to come in."""
+        asks = exchange.scope["method"] == "POST"
+        most = self.limits.max_waiting
+        if asks and self.under_way >= most:
+            return Refusal(429, f"{most} requests are under way already; try again in a moment.")
         self.under_way += asks
         try:
-            await self._answer(Exchange(scope, receive, send, self.limits.body_bytes), asks)
-        finally:
-            self.under_way -= asks
-
-    async def _answer(self, exchange: "Exchange", asks: bool) -> None:
-        try:
-            if asks and self.under_way > self.limits.max_waiting:
-                raise Refusal(429, f"{self.limits.max_waiting} requests are under way already; try again in a moment.")
             exchange.check_length()
             await self.app(exchange.scope, exchange.receive, exchange.send)
         except Refusal as refusal:
-            await exchange.refuse(refusal.status, str(refusal))
+            return refusal
         except RicnetError as problem:
-            await exchange.refuse(422, str(problem))
+            return Refusal(422, str(problem))
         except ClientDisconnect:
             exchange.status = 499  # as nginx calls it: nobody is there to be answered
         except Exception:
             log.exception("%s failed", exchange.id)
-            await exchange.refuse(500, f"the server failed; its log says why, under {exchange.id}.")
+            return Refusal(500, f"the server failed; its log says why, under {exchange.id}.")
         finally:
-            exchange.write_line()
+            self.under_way -= asks
+        return None
 
 
 class Exchange:

@@ -9,7 +9,7 @@ import binascii
 import io
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float32, Num, UInt8
@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from ricnet.apps.server.limits import Limits, Refusal
-from ricnet.apps.server.schema import Ask
+from ricnet.apps.server.schema import Ask, Options, parse_json
 from ricnet.data.columns import Columns
 from ricnet.data.delimited import Table
 from ricnet.data.images import decode_image
@@ -34,15 +34,30 @@ class File(NamedTuple):
     content: bytes
 
 
-def read_files(files: Sequence[File], classifier: Classifier, limits: Limits) -> UInt8[Tensor, "n c h w"]:
+class Asked(NamedTuple):
+    names: list[str]
+    """What each input is called in the answer."""
+    inputs: Num[Tensor, "n ..."]
+    notes: tuple[str, ...] = ()
+    """What the client should know of them."""
+
+
+def read_files(files: Sequence[File], classifier: Classifier, limits: Limits) -> Asked:
     if len(classifier.input_shape) != 3:
         raise Refusal(422, f"this model reads no images; send its {_numbers(classifier)} as JSON.")
     _check_count(len(files), "image", limits)
     _check_pixels(files, limits)
-    return torch.stack([_decode(file, classifier.input_shape) for file in files])
+    inputs = torch.stack([_decode(file, classifier.input_shape) for file in files])
+    return Asked([file.name for file in files], inputs)
 
 
-def read_json(ask: Ask, classifier: Classifier, limits: Limits) -> Num[Tensor, "n ..."]:
+def read_json(body: bytes, classifier: Classifier, limits: Limits) -> tuple[Asked, Options]:
+    """At one go, so that of a request that waits for the model only a tensor is kept, not all that was parsed."""
+    ask = parse_json(body)
+    return _read_ask(ask, classifier, limits), Options(**ask.model_dump(include=set(Options.model_fields)))
+
+
+def _read_ask(ask: Ask, classifier: Classifier, limits: Limits) -> Asked:
     given = [name for name in ("features", "rows", "images") if getattr(ask, name) is not None]
     if len(given) != 1:
         raise Refusal(422, "give one of features, rows and images.")
@@ -55,7 +70,11 @@ def read_json(ask: Ask, classifier: Classifier, limits: Limits) -> Num[Tensor, "
         return _read_rows([ask.rows] if isinstance(ask.rows, dict) else ask.rows, classifier, limits)
     features = ask.features or []
     rows = features if features and isinstance(features[0], list) else [features]
-    return _read_features(rows, classifier.input_shape[0], limits)  # type: ignore[arg-type]
+    return Asked(_places("features", rows), _read_features(rows, classifier.input_shape[0], limits))  # type: ignore[arg-type]
+
+
+def _places(field: str, inputs: Sequence[object]) -> list[str]:
+    return [f"{field}[{place}]" for place in range(len(inputs))]
 
 
 def _check_count(count: int, what: str, limits: Limits) -> None:
@@ -109,32 +128,33 @@ def _read_features(rows: Sequence[Sequence[float]], width: int, limits: Limits) 
     _check_count(len(rows), "row", limits)
     for place, row in enumerate(rows):
         if len(row) != width:
-            raise Refusal(422, f"row {place} has {len(row)} features; the model reads {width}.")
+            raise Refusal(422, f"features[{place}] has {len(row)} numbers; the model reads {width}.")
     inputs = torch.tensor(rows, dtype=torch.float64).float()
     if not torch.isfinite(inputs).all():
         raise Refusal(422, "a feature is too large; send numbers below 3e38.")
     return inputs
 
 
-def _read_rows(
-    rows: Sequence[Mapping[str, str | int | float | None]], classifier: Classifier, limits: Limits
-) -> Float32[Tensor, "n width"]:
+def _read_rows(rows: Sequence[Mapping[str, Any]], classifier: Classifier, limits: Limits) -> Asked:
     columns = classifier.columns
     if columns is None:
         raise Refusal(422, f"this model knows no names of columns; send its {_numbers(classifier)} as features.")
     _check_count(len(rows), "row", limits)
-    return columns.encode(_as_table(rows, columns))
+    table = _as_table(rows, columns)
+    return Asked(_places("rows", rows), columns.encode(table), columns.surprises(table))
 
 
-def _as_table(rows: Sequence[Mapping[str, str | int | float | None]], columns: Columns) -> Table:
+def _as_table(rows: Sequence[Mapping[str, Any]], columns: Columns) -> Table:
     """Of the columns the model knows, those that every row has; `encode` names the ones that are missing."""
     names = [column.name for column in columns.inputs if all(column.name in row for row in rows)]
-    cells = {name: [_as_cell(row[name]) for row in rows] for name in names}
+    cells = {name: [_as_cell(row[name], name, place) for place, row in enumerate(rows)] for name in names}
     return Table("the request", cells, list(range(1, len(rows) + 1)))
 
 
-def _as_cell(value: str | int | float | None) -> str:
+def _as_cell(value: Any, column: str, place: int) -> str:
     """As a table has it, where every number was text: 3.0 of JSON is the 3 of a column that counts."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float | None):
+        raise Refusal(422, f"rows[{place}]: {short(column, 60)!r} should be a text, a number or null.")
     if value is None:
         return ""
     if isinstance(value, float) and value.is_integer() and math.fabs(value) < 1e15:

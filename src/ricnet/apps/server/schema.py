@@ -2,16 +2,22 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, WithJsonSchema
 
 from ricnet.apps.server.limits import Refusal
 
-Row = Annotated[list[FiniteFloat], Field(max_length=1_000_000)]
-Cell = str | int | FiniteFloat | None
+# At the first mistake the rest is not looked at: millions of them, each with an explanation, would take gigabytes.
+Row = Annotated[list[FiniteFloat], Field(max_length=1_000_000, fail_fast=True)]
+Rows = Annotated[list[Row], Field(fail_fast=True)]
+Texts = Annotated[list[str], Field(fail_fast=True)]
+Cell = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "null"}]})]
+"""Of those that the model does not read, any will do; the others are looked at where they are read."""
+Cells = Annotated[list[dict[str, Cell]], Field(fail_fast=True)]
 
 
 class Options(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    # Fields that are not known are refused, but by us: pydantic has an explanation for each of a million of them.
+    model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": False})
 
     max_steps: Annotated[int | None, Field(ge=1, description="Stop after this many steps at the latest.")] = None
     max_ms: Annotated[
@@ -22,6 +28,7 @@ class Options(BaseModel):
             "arrival; one step is always made. The request is then not batched with others.",
         ),
     ] = None
+    top: Annotated[int, Field(ge=1, description="How many classes to name for each input, likeliest first.")] = 1
     trace: Annotated[bool, Field(description="Also return the belief after every step, past the halt, too.")] = False
 
 
@@ -29,24 +36,32 @@ class Ask(Options):
     """One of features, rows and images."""
 
     features: Annotated[
-        list[Row] | Row | None,
+        Rows | Row | None,
         Field(description="For a model of numbers: one row of them, or several."),
     ] = None
     rows: Annotated[
-        list[dict[str, Cell]] | dict[str, Cell] | None,
+        Cells | dict[str, Cell] | None,
         Field(description="For a model of a table: one row by the names of its columns, or several; null is unknown."),
     ] = None
     images: Annotated[
-        list[str] | str | None,
+        Texts | str | None,
         Field(description="For a model of images: one file in base64, or several; a data: URL will do, too."),
     ] = None
 
 
+class Ranked(BaseModel):
+    name: Annotated[str, Field(alias="class", description="What it is called.")]
+    probability: Annotated[float, Field(description="The belief in it at the halt.")]
+
+
 class Answer(BaseModel):
+    """As `ric predict --json` gives it."""
+
+    input: Annotated[str, Field(description="The file's name, or the place in the request, such as rows[0].")]
     answer: Annotated[str, Field(description="The class believed in most at the halt.")]
     confidence: Annotated[float, Field(description="The belief in it.")]
     steps: Annotated[int, Field(description="How many steps it took before it stopped.")]
-    probabilities: Annotated[dict[str, float], Field(description="The belief in every class at the halt.")]
+    top: Annotated[list[Ranked], Field(description="As many classes as were asked for, likeliest first.")]
     beliefs: Annotated[
         list[list[float]] | None, Field(description="With trace: after every step, in the order of the classes.")
     ] = None
@@ -64,6 +79,10 @@ class Answer(BaseModel):
 
 class Answers(BaseModel):
     predictions: Annotated[list[Answer], Field(description="One for each input, in their order.")]
+    notes: Annotated[
+        list[str],
+        Field(description="What should be known of the answers: cells whose value training had not, for instance."),
+    ]
 
 
 class Column(BaseModel):
@@ -121,21 +140,37 @@ class Problem(BaseModel):
 def parse_json(body: bytes) -> Ask:
     """Read by pydantic's own parser, which gives up on a depth that would exhaust the stack."""
     try:
-        return Ask.model_validate_json(body)
+        ask = Ask.model_validate_json(body)
     except ValidationError as error:
         raise Refusal(422, _sentence(error)) from None
+    _refuse_unknown(ask)
+    return ask
 
 
 def parse_form(fields: dict[str, Any]) -> Options:
     try:
-        return Options.model_validate(fields)
+        options = Options.model_validate(fields)
     except ValidationError as error:
         raise Refusal(422, _sentence(error)) from None
+    _refuse_unknown(options)
+    return options
+
+
+def _refuse_unknown(found: Options) -> None:
+    for name in found.model_extra or ():
+        if name == "images":
+            raise Refusal(422, "images is a text here; send files.")
+        raise Refusal(422, f"there is no field {name[:100]!r} to fill in; see /docs for those there are.")
 
 
 def _sentence(error: ValidationError) -> str:
-    """The first complaint; where a field may have several forms, the last of them got furthest."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    place = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("list[", "constrained", "dict[")))
-    words = first["msg"].removeprefix("Value error, ")
-    return f"{place[:100]}: {words[0].lower()}{words[1:200]}." if place else f"{words[:200]}."
+    """The first complaint about the form that got furthest, of the several that a field may have."""
+    complaints = error.errors(include_url=False, include_input=False, include_context=False)
+    worst = max(reversed(complaints), key=lambda complaint: len(complaint["loc"]))
+    words = worst["msg"][:200]
+    if not worst["loc"]:
+        said = f"is no JSON that can be read ({words.removeprefix('Invalid JSON: ')})"
+        return f"the body {said if worst['type'] == 'json_invalid' else words.removeprefix('Input ')}."
+    name, *inner = worst["loc"]
+    place = str(name)[:100] + "".join(f"[{part}]" for part in inner if isinstance(part, int))
+    return f"{place} {words.removeprefix('Input ')}." if words.startswith("Input ") else f"{place}: {words}."
