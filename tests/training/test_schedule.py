@@ -19,6 +19,9 @@ def test_cosine_goes_from_one_to_zero_after_the_warm_up() -> None:
 
 
 def test_cosine_ends_where_it_is_told() -> None:
+    short = [rate_factor(u, total=4, warmup=100, schedule="cosine") for u in range(4)]
+    assert short == pytest.approx([0.5, 1.0, 1.0, 0.5])
+    assert rate_factor(0, total=1, warmup=100, schedule="cosine") == 1.0
     factors = [rate_factor(u, total=1000, warmup=0, schedule="cosine", end=0.2) for u in (0, 500, 999)]
     assert factors == pytest.approx([1.0, 0.6, 0.2], abs=1e-3)
 

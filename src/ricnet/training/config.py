@@ -37,7 +37,8 @@ class Optimization:
     """What is left of the learning rate at the end of the cosine, as a share of --lr. Raise it to go on learning to the
     end, lower it to settle."""
     warmup_epochs: float = 0.0
-    """Epochs over which the learning rate rises from 0. Raise it if the first epochs diverge."""
+    """Epochs over which the learning rate rises from 0, at most half of them all. Raise it if the first epochs
+    diverge."""
     average: float = 0.0
     """Answer with a running average of the weights: the share of it that is kept at each update, such as 0.999; 0 for
     the weights themselves. Raise it for a longer average."""
@@ -69,7 +70,7 @@ class Optimization:
         require(self.lr > 0, "lr", self.lr, "above 0")
         require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to below 1")
         require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
-        require(0 <= self.warmup_epochs <= self.epochs, "warmup_epochs", self.warmup_epochs, "from 0 to --epochs")
+        require(self.warmup_epochs >= 0, "warmup_epochs", self.warmup_epochs, "0 or more")
         require(0 <= self.lr_end <= 1, "lr_end", self.lr_end, "from 0 to 1")
         require(0 <= self.average < 1, "average", self.average, "from 0 to below 1")
         patient = self.patience

@@ -10,8 +10,9 @@ from ricnet.training.config import Optimization
 
 
 def rate_factor(update: int, total: int, warmup: int, schedule: str, end: float = 0.0) -> float:
-    """What the learning rate is multiplied by at an update counted from 0: up in a line, then level or down a cosine
-    from 1 to `end`."""
+    """What the learning rate is multiplied by at an update counted from 0: up in a line, for half of all updates at
+    most, then level or down a cosine from 1 to `end`."""
+    warmup = min(warmup, total // 2)
     if update < warmup:
         return (update + 1) / warmup
     if schedule == "constant":
