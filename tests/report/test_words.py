@@ -1,6 +1,6 @@
 import pytest
 
-from ricnet.report.words import listing, markdown_safe, number, percent, short
+from ricnet.report.words import belief, listing, markdown_safe, number, percent, short
 
 
 def test_names_are_one_printable_line() -> None:
@@ -23,3 +23,7 @@ def test_listing() -> None:
 
 def test_markdown_has_no_say_in_names() -> None:
     assert markdown_safe(r"a|b *c* _d_ `e` [f] <i> \\") == r"a\|b \*c\* \_d\_ \`e\` \[f\] &lt;i> \\\\"
+
+
+def test_nothing_short_of_certainty_is_called_certain() -> None:
+    assert [belief(share) for share in (0.994, 0.996, 0.99999, 1.0)] == ["99 %", "> 99 %", "> 99 %", "100 %"]

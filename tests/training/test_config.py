@@ -19,6 +19,13 @@ def test_a_configuration_survives_its_json(name: str, method: str) -> None:
     assert from_json(json.loads(json.dumps(to_json(config))), "config.json") == config
 
 
+def test_a_whole_number_may_stand_where_any_number_may() -> None:
+    entry = to_json(preset("fast", "ric", CIFAR))
+    entry["optimization"] |= {"warmup_epochs": 3, "clip": 1, "patience": 5}
+    settings = from_json(entry, "config.json").optimization
+    assert [type(value) for value in (settings.warmup_epochs, settings.clip, settings.patience)] == [float, float, int]
+
+
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [

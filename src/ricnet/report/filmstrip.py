@@ -15,7 +15,7 @@ from ricnet.report.refinement import with_start
 from ricnet.report.runs import Examples
 from ricnet.report.style import BLUE, FAINT, INK, ORANGE, VERMILLION, styled
 from ricnet.report.thumbnails import small_image
-from ricnet.report.words import short
+from ricnet.report.words import belief, short
 
 FRAMES = 6
 MOST_CLASSES = 10
@@ -97,7 +97,7 @@ def _value_text(examples: Examples, row: int, step: int, threshold: float) -> st
 def _conclude(ax: Axes, examples: Examples, class_names: Sequence[str], row: int) -> None:
     halt, answer = int(examples.halt_step[row]), int(examples.answers[row])
     right = answer == int(examples.labels[row])
-    confidence = 100 * float(np.exp(examples.log_beliefs[halt - 1, row, answer]))
-    text = f"{'✓' if right else '✗'} {short(class_names[answer])}\n{confidence:.0f} %, step {halt}"
+    confidence = belief(float(np.exp(examples.log_beliefs[halt - 1, row, answer])))
+    text = f"{'✓' if right else '✗'} {short(class_names[answer])}\n{confidence}, step {halt}"
     ax.set_title(text, color=BLUE if right else VERMILLION, fontweight="bold")
     ax.spines["left"].set_color(INK)

@@ -21,6 +21,11 @@ def percent(share: float | int | None, digits: int = 2) -> str:
     return "–" if share is None or math.isnan(share) else f"{100 * share:.{digits}f} %"
 
 
+def belief(share: float) -> str:
+    """In whole percent; nothing short of certainty is called so."""
+    return "> 99 %" if 0.995 <= share < 1 else f"{100 * share:.0f} %"
+
+
 def steps(count: int) -> str:
     return "1 step" if count == 1 else f"{count} steps"
 

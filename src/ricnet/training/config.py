@@ -144,7 +144,16 @@ def _checked(kind: type, settings: Any, source: str) -> dict[str, Any]:
             raise RicnetError(f"{source}: the setting {name!r} is unknown to this version of ricnet.")
         if not fits(value, hints[name]):
             raise RicnetError(f"{source}: {name} cannot be {value!r}.")
-    return settings
+    return {name: _typed(value, hints[name]) for name, value in settings.items()}
+
+
+def _typed(value: Any, hint: Any) -> Any:
+    """JSON does not tell 2 from 2.0."""
+    return (
+        float(value)
+        if type(value) is int and float in (hint, *get_args(hint)) and int not in (hint, *get_args(hint))
+        else value
+    )
 
 
 def fits(value: object, hint: Any) -> bool:
