@@ -86,7 +86,13 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
+def _no_bytes() -> bytes:
+    """How it writes none."""
+    return b""
+
+
 _ALLOWED: dict[str, Any] = {"numpy ndarray": None, "numpy dtype": _Type, "_codecs encode": _encode}
+_ALLOWED["__builtin__ bytes"] = _no_bytes
 for _core in ("numpy.core", "numpy._core"):
     _ALLOWED[f"{_core}.multiarray _reconstruct"] = _new_array
     _ALLOWED[f"{_core}.multiarray scalar"] = _scalar
