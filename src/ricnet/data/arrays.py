@@ -1,7 +1,6 @@
 """Arrays in an .npz file as data: tables of features, or images."""
 
 import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -13,9 +12,11 @@ from torch import Tensor
 
 from ricnet.data.dataset import Augmentation, Split
 from ricnet.data.images import as_bytes
+from ricnet.data.memory import SHARE, free_bytes
 from ricnet.data.splits import Parts
 from ricnet.data.words import listed
 from ricnet.errors import RicnetError
+from ricnet.untrusted import printable, read_arrays
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _NUMBERS = "biuf"
@@ -62,21 +63,12 @@ def _read_arrays(path: Path) -> dict[str, Array]:
         raise RicnetError(f"{path} does not exist; give the path of an .npz file.")
     if not zipfile.is_zipfile(path):
         raise RicnetError(f"{path} is no whole .npz file; write it with numpy.savez(path, x=..., y=...).")
-    arrays = {}
-    name = ""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            for name in archive.files:
-                arrays[name] = archive[name]
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
-        what = f"the array {name} in {path}" if name else str(path)
+        return read_arrays(path, int(SHARE * free_bytes(torch.device("cpu"))))
+    except (OSError, ValueError) as error:
         raise RicnetError(
-            f"{what} cannot be read ({error}); write plain arrays (no dtype=object) with numpy.savez."
+            f"{path} cannot be read ({error}); write plain arrays (no dtype=object) with numpy.savez."
         ) from error
-    wrong = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
-    if wrong:
-        raise RicnetError(f"{path} holds {wrong[0]}, which is no array; write it with numpy.savez(path, x=..., y=...).")
-    return arrays
 
 
 def _find_parts(arrays: dict[str, Array], path: Path) -> list[str]:
@@ -97,7 +89,7 @@ def _find_parts(arrays: dict[str, Array], path: Path) -> list[str]:
 
 
 def _found(arrays: dict[str, Array]) -> str:
-    return f"the arrays {listed(sorted(arrays), 10)}" if arrays else "no arrays"
+    return f"the arrays {listed([printable(name) for name in sorted(arrays)], 10)}" if arrays else "no arrays"
 
 
 def _read_inputs(arrays: dict[str, Array], path: Path) -> dict[str, Num[Tensor, "n ..."]]:
@@ -184,7 +176,14 @@ def _read_labels(arrays: dict[str, Array], path: Path) -> tuple[dict[str, Int64[
                 f"{path}: {name} has classes that {train} lacks: {listed(unknown)}; add rows or remove them."
             )
     numbered = {name: torch.from_numpy(np.searchsorted(classes, array)) for name, array in plain.items()}
-    return numbered, tuple(str(value) for value in classes)
+    return numbered, _names(classes, f"{path}: {train}")
+
+
+def _names(classes: Array, what: str) -> tuple[str, ...]:
+    try:
+        return tuple(str(value) for value in classes)
+    except ValueError as error:  # numbers that are no characters
+        raise RicnetError(f"{what} has a label that is no text ({error}); write it again.") from error
 
 
 def _plain_labels(array: Array, what: str) -> Array:
@@ -197,13 +196,22 @@ def _plain_labels(array: Array, what: str) -> Array:
         _refuse_fractions(array, what)
         return array.astype(np.int64)
     if array.dtype.kind == "S":
-        return np.char.decode(array, "utf-8")
+        return _decoded(array, what)
     if array.dtype.kind not in "biuU":
         raise RicnetError(f"{what} is of type {array.dtype}; labels must be whole numbers or texts.")
     return array
 
 
+def _decoded(array: Array, what: str) -> Array:
+    try:
+        return np.char.decode(array, "utf-8")
+    except UnicodeDecodeError as error:
+        raise RicnetError(f"{what} has a label that is no text in UTF-8 ({error}); write it again.") from error
+
+
 def _refuse_fractions(array: Array, what: str) -> None:
-    bad: Sequence[int] = np.flatnonzero(~(np.isfinite(array) & (array == np.rint(array)))).tolist()
+    """Beyond 2^53 whole numbers run together, and classes with them."""
+    whole = np.isfinite(array) & (np.abs(array) < 2**53) & (array == np.rint(array))
+    bad: Sequence[int] = np.flatnonzero(~whole).tolist()
     if bad:
         raise RicnetError(f"{what} has {array[bad[0]]} in row {bad[0]}; labels must be whole numbers or texts.")

@@ -38,7 +38,10 @@ class _Tree:
 
 
 def read_folder(folder: Path, resolution: int | None) -> Parts:
-    tree = _survey(folder)
+    try:
+        tree = _survey(folder)
+    except OSError as error:
+        raise RicnetError(f"{folder} cannot be searched ({error}); make it readable.") from error
     _check_classes(tree, folder)
     shape, broken = _choose_shape(tree.files, resolution, folder)
     shape, memory_note = _fit_memory(shape, len(tree.files), resolution, folder)

@@ -16,7 +16,7 @@ from ricnet.errors import RicnetError
 
 SUFFIXES = (".csv", ".tsv")
 _WITH_TARGET = re.compile(r"(.*?\.(?:csv|tsv))#(.+)", re.IGNORECASE | re.DOTALL)
-_WHOLE = re.compile(r"[+-]?\d+")
+_WHOLE = re.compile(r"[+-]?\d{1,100}")  # Python refuses to count beyond some thousand digits
 
 
 def split_target(spec: str) -> tuple[str, str | None]:

@@ -4,8 +4,6 @@ A run is a folder that `ric train` wrote, a model that comes with ricnet (pretra
 `archive` keeps what is worth publishing.
 """
 
-import json
-import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +15,10 @@ from jaxtyping import Float, Integer, Num
 
 from ricnet.errors import RicnetError
 from ricnet.report.dotted import flatten, to_rows
+from ricnet.report.forms import EVALUATION, HEADER, is_count, is_measure, is_setting, misfit
 from ricnet.training.files import read_json
 from ricnet.training.pretrained import locate
+from ricnet.untrusted import parse_json, printable, read_arrays, read_text
 
 METHOD_NAMES = {
     "ric": "RIC",
@@ -171,7 +171,7 @@ def _read_archive(path: Path) -> RunRecord:
     entry = read_json(path)
     header, evaluation = _checked_header(entry, path), _checked_evaluation(entry.get("evaluation"), path)
     try:
-        metrics = to_rows(entry.get("metrics", {}))
+        metrics = [_checked_metrics(row) for row in to_rows(entry.get("metrics", {}))]
     except (ValueError, TypeError, AttributeError) as error:
         raise RicnetError(f"{path} has columns of metrics that do not fit together: archive the run again.") from error
     return _record(path, header, metrics, evaluation, None)
@@ -190,7 +190,7 @@ def _record(
         version=str(header.get("ricnet", "unknown")),
         config=header["config"],
         data=header["data"],
-        hardware=header.get("hardware", {}),
+        hardware=header.get("hardware") or {},
         metrics=metrics,
         evaluation=evaluation,
         examples=examples,
@@ -241,27 +241,45 @@ def _describe(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
 
 
 def _checked_header(header: dict[str, Any], path: Path) -> dict[str, Any]:
-    config, data = header.get("config"), header.get("data")
-    if not (isinstance(config, dict) and "data" in config and "name" in config.get("method", {})):
-        raise RicnetError(f"{path} does not say which data and method were run: restore it or train again.")
-    if not (isinstance(data, dict) and data.get("class_names")):
+    misplaced = misfit(header, HEADER) or ("" if is_setting(header["config"]) else "config")
+    if misplaced.startswith("config"):
+        raise RicnetError(
+            f"{path} does not say which data and method were run ({misplaced}): restore it or train again."
+        )
+    if misplaced.startswith("data.class_names") or misplaced == "data":
         raise RicnetError(f"{path} does not name the classes: restore it or train again.")
-    return header
+    if misplaced:
+        raise RicnetError(f"{path} has a {misplaced} that cannot be: restore it or train again.")
+    return _shown(header)
+
+
+def _shown(entry: Any) -> Any:
+    """All its texts as they may be shown."""
+    if isinstance(entry, dict):
+        return {printable(key): _shown(value) for key, value in entry.items()}
+    if isinstance(entry, list):
+        return [_shown(value) for value in entry]
+    return printable(entry).replace("\n", " ") if isinstance(entry, str) else entry
 
 
 def _read_metrics(path: Path) -> list[dict[str, Any]]:
     try:
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = [line for line in read_text(path).splitlines() if line.strip()]
     except (OSError, ValueError) as error:
         raise RicnetError(f"{path} cannot be read ({error}): restore it or train again.") from error
     entries = []
     for number, line in enumerate(lines, start=1):
         try:
-            entry = json.loads(line)
-            entries.append({**entry, "epoch": int(entry["epoch"])})
-        except (ValueError, TypeError, KeyError) as error:
+            entries.append(_checked_metrics(parse_json(line)))
+        except ValueError as error:
             raise RicnetError(f"Line {number} of {path} is no epoch's metrics: delete the line.") from error
     return entries
+
+
+def _checked_metrics(entry: Any) -> dict[str, Any]:
+    if not isinstance(entry, dict) or not is_count(entry.get("epoch")) or not all(map(is_measure, entry.values())):
+        raise ValueError
+    return entry
 
 
 def _checked_evaluation(evaluation: Any, path: Path) -> dict[str, Any]:
@@ -273,6 +291,8 @@ def _checked_evaluation(evaluation: Any, path: Path) -> dict[str, Any]:
             raise RicnetError(
                 f"{path} lacks {split}.{missing[0]}: it is of another version of ricnet; train the run again."
             )
+    if misplaced := misfit(splits, EVALUATION):
+        raise RicnetError(f"{path} has a {misplaced} that cannot be: restore it or train the run again.")
     return splits
 
 
@@ -280,10 +300,8 @@ def _read_examples(path: Path, classes: int) -> Examples | None:
     if not path.is_file():
         return None
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            arrays = {key: stored[key] for key in stored.files}
-        return _checked_examples(arrays, classes)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        return _checked_examples(read_arrays(path), classes)
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise RicnetError(f"{path} cannot be used ({error}): delete it for a report without examples.") from error
 
 

@@ -1,12 +1,12 @@
 """Files that are either wholly there or not at all, and JSON that came from one."""
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ricnet.errors import RicnetError
+from ricnet.untrusted import parse_json, read_text
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
@@ -25,7 +25,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     try:
-        entry = json.loads(path.read_text(encoding="utf-8"))
+        entry = parse_json(read_text(path))
     except (ValueError, OSError) as error:
         raise RicnetError(f"{path} cannot be read ({error}); restore it or train again.") from error
     if not isinstance(entry, dict):
