@@ -8,6 +8,8 @@ from ricnet.errors import RicnetError
 def user_path(text: str | Path) -> Path:
     """The path that is meant, with ~ as the user's home; refused where no file can have such a name."""
     try:
+        if "\0" in str(text):
+            raise ValueError("it has a zero byte")
         path = Path(text).expanduser()
         path.exists()
     except (OSError, ValueError, RuntimeError) as error:  # too long, unreadable, a zero byte, the home of nobody

@@ -24,11 +24,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
 
 
-def read_text(path: Path, limit: int = LARGEST_TEXT) -> str:
+def read_text(path: Path) -> str:
     with path.open("rb") as file:
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise ValueError(f"it is larger than {limit / 1e6:.0f} MB")
+        content = file.read(LARGEST_TEXT + 1)
+    if len(content) > LARGEST_TEXT:
+        raise ValueError(f"it is larger than {LARGEST_TEXT / 1e6:.0f} MB")
     return content.decode("utf-8")
 
 

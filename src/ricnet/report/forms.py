@@ -76,6 +76,12 @@ SPLIT = {
     "halting": [dict.fromkeys(("step", "correct", "wrong"), is_count)],
 }
 EVALUATION = {"train": SPLIT, "test": SPLIT, "selected_epoch": Maybe(is_count), "seconds": Maybe(is_number)}
+METRICS = {
+    "epoch": is_count,
+    "update": Maybe(is_count),
+    **dict.fromkeys(("images_per_second", "training_seconds"), Maybe(is_number)),
+    **dict.fromkeys(("train", "val", "test"), Maybe({})),
+}
 HEADER = {
     "config": {
         "data": is_text,

@@ -14,8 +14,9 @@ import numpy as np
 from jaxtyping import Float, Integer, Num
 
 from ricnet.errors import RicnetError
+from ricnet.paths import user_path
 from ricnet.report.dotted import flatten, to_rows
-from ricnet.report.forms import EVALUATION, HEADER, is_count, is_measure, is_setting, misfit
+from ricnet.report.forms import EVALUATION, HEADER, METRICS, is_measure, is_setting, misfit
 from ricnet.training.files import read_json
 from ricnet.training.pretrained import locate
 from ricnet.untrusted import parse_json, printable, read_arrays, read_text
@@ -202,7 +203,7 @@ def read_runs(folders: Sequence[str | Path]) -> list[RunRecord]:
     """The runs of one report, in the order given; a folder named twice is still one run."""
     distinct: dict[Path, str | Path] = {}
     for folder in folders:
-        distinct.setdefault(Path(folder).resolve(), folder)
+        distinct.setdefault(user_path(folder).resolve(), folder)
     return distinguish([read_run(folder) for folder in distinct.values()])
 
 
@@ -277,9 +278,9 @@ def _read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def _checked_metrics(entry: Any) -> dict[str, Any]:
-    if not isinstance(entry, dict) or not is_count(entry.get("epoch")) or not all(map(is_measure, entry.values())):
-        raise ValueError
-    return entry
+    if misfit(entry, METRICS) is not None or not all(map(is_measure, entry.values())):
+        raise ValueError("it is no epoch's metrics")
+    return {name: value for name, value in entry.items() if value is not None}
 
 
 def _checked_evaluation(evaluation: Any, path: Path) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from ricnet.training.files import read_json
 from ricnet.training.interruption import Interrupted
 from ricnet.training.presets import TYPICAL, preset
 from ricnet.training.run_folder import RunFolder
+from ricnet.untrusted import printable
 
 Hyper = TypeVar("Hyper", bound=Method[Any])
 
@@ -103,7 +104,7 @@ def main(arguments: Sequence[str]) -> None:
     if not options.resume:
         options = _settle(arguments, dataset, device, notes)
     for note in notes:
-        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"note: {printable(note)}", highlight=False, markup=False, soft_wrap=True)
     console.print(_announcement(options, dataset, device), highlight=False, markup=False, soft_wrap=True)
     try:
         run(
