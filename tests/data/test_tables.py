@@ -85,3 +85,9 @@ def test_what_cannot_work_is_said(tmp_path: Path, labels: list[str], target: str
 def test_a_target_is_for_tables() -> None:
     with pytest.raises(RicnetError, match="--target label is for tables"):
         load("digits", target="label")
+
+
+def test_classes_of_many_digits(tmp_path: Path) -> None:
+    many = "9" * 5000  # more than Python counts to
+    (tmp_path / "my.csv").write_text("size,kind\n" + f"1,{many}\n2,1\n" * 8)
+    assert set(load(tmp_path / "my.csv", target="kind").class_names) == {many, "1"}

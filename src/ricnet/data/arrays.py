@@ -1,5 +1,6 @@
 """Arrays in an .npz file as data: tables of features, or images."""
 
+import sys
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -176,14 +177,7 @@ def _read_labels(arrays: dict[str, Array], path: Path) -> tuple[dict[str, Int64[
                 f"{path}: {name} has classes that {train} lacks: {listed(unknown)}; add rows or remove them."
             )
     numbered = {name: torch.from_numpy(np.searchsorted(classes, array)) for name, array in plain.items()}
-    return numbered, _names(classes, f"{path}: {train}")
-
-
-def _names(classes: Array, what: str) -> tuple[str, ...]:
-    try:
-        return tuple(str(value) for value in classes)
-    except ValueError as error:  # numbers that are no characters
-        raise RicnetError(f"{what} has a label that is no text ({error}); write it again.") from error
+    return numbered, tuple(str(value) for value in classes)
 
 
 def _plain_labels(array: Array, what: str) -> Array:
@@ -197,6 +191,8 @@ def _plain_labels(array: Array, what: str) -> Array:
         return array.astype(np.int64)
     if array.dtype.kind == "S":
         return _decoded(array, what)
+    if array.dtype.kind == "U":
+        _refuse_no_characters(array, what)
     if array.dtype.kind not in "biuU":
         raise RicnetError(f"{what} is of type {array.dtype}; labels must be whole numbers or texts.")
     return array
@@ -207,6 +203,13 @@ def _decoded(array: Array, what: str) -> Array:
         return np.char.decode(array, "utf-8")
     except UnicodeDecodeError as error:
         raise RicnetError(f"{what} has a label that is no text in UTF-8 ({error}); write it again.") from error
+
+
+def _refuse_no_characters(array: Array, what: str) -> None:
+    """A text is stored as numbers, and not every number is a character: Python fails on them in strange ways."""
+    codes = np.ascontiguousarray(array).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+    if codes.max() > sys.maxunicode:
+        raise RicnetError(f"{what} has a label that is no text; write it again.")
 
 
 def _refuse_fractions(array: Array, what: str) -> None:
