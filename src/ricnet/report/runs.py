@@ -251,7 +251,7 @@ def _checked_header(header: dict[str, Any], path: Path) -> dict[str, Any]:
         raise RicnetError(f"{path} does not name the classes: restore it or train again.")
     if misplaced:
         raise RicnetError(f"{path} has a {misplaced} that cannot be: restore it or train again.")
-    return _shown(header)
+    return {name: _shown(entry) for name, entry in header.items()}
 
 
 def _shown(entry: Any) -> Any:

@@ -26,7 +26,7 @@ def budget(numbers: int) -> Iterator[None]:
         yield
 
 
-class _Counting(TorchFunctionMode):  # type: ignore[misc]
+class _Counting(TorchFunctionMode):
     def __init__(self, left: int) -> None:
         super().__init__()
         self.left = left
