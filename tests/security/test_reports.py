@@ -16,6 +16,7 @@ from rich.console import Console
 
 from ricnet.errors import RicnetError
 from ricnet.report.archive import archive_text
+from ricnet.report.gallery import gallery_html
 from ricnet.report.groups import group_seeds
 from ricnet.report.page import page_html
 from ricnet.report.predictions import read_predictions
@@ -79,6 +80,28 @@ def test_changed_examples_and_predictions(copy: Path, seconds: float | None) -> 
             read_run(copy)
         with suppress(RicnetError):
             read_predictions(copy)
+
+    attack(strike, seconds)
+
+
+@briefly_and_long
+def test_examples_of_any_arrays(copy: Path, seconds: float | None) -> None:
+    whole = dict(np.load(copy / "examples.npz"))
+    kinds = st.sampled_from(["f4", "f2", "i8", "u1", "U1", "S2", "c8", "M8[s]", "b1"])
+    values = st.sampled_from([0, 1, -1, 127, np.nan, np.inf, -np.inf])
+
+    def strike(data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(whole)))
+        array = whole[name].copy()
+        with warnings.catch_warnings(), suppress(ValueError, TypeError, OverflowError):
+            warnings.simplefilter("ignore")
+            array.flat[data.draw(st.integers(0, array.size - 1))] = data.draw(values)
+            array = array.astype(data.draw(kinds)) if data.draw(st.booleans()) else array
+            array = array.reshape(data.draw(st.permutations([*array.shape, 1]))) if data.draw(st.booleans()) else array
+        np.savez(copy / "examples.npz", **(whole | {name: array}))
+        with suppress(RicnetError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gallery_html(group_seeds([read_run(copy)]))
 
     attack(strike, seconds)
 

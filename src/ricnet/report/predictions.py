@@ -33,6 +33,10 @@ class Predictions:
         grids = (self.step_confidence, self.step_correct, self.step_entropy, self.values)
         if any(len(row) != n for row in rows) or any(grid is not None and grid.shape != (steps, n) for grid in grids):
             raise ValueError("its arrays do not fit together")
+        if any(array is not None and array.dtype.kind not in "biuf" for array in (*rows, *grids, self.step_scores)):
+            raise ValueError("its arrays are no numbers")
+        if n and not (1 <= self.halt_step.min() <= self.halt_step.max() <= steps):
+            raise ValueError("a halting step is out of range")
 
 
 def read_predictions(folder: str | Path, split: Literal["val", "test"] = "test") -> Predictions:

@@ -309,13 +309,24 @@ def _read_examples(path: Path, classes: int) -> Examples | None:
 def _checked_examples(arrays: Mapping[str, np.ndarray], classes: int) -> Examples:
     beliefs, labels, halt = arrays["log_beliefs"], arrays["y"], arrays["halt_step"]
     steps, rows, width = beliefs.shape
+    if beliefs.dtype.kind != "f" or not all(one.ndim == 1 and one.dtype.kind in "iu" for one in (labels, halt)):
+        raise ValueError("its arrays are of strange types")
     values, kind = arrays.get("values"), arrays.get("kind")
     if width != classes or not len(arrays["x"]) == len(labels) == len(halt) == rows:
         raise ValueError("its arrays do not fit together")
-    if values is not None and values.shape != (steps, rows):
+    if values is not None and (values.shape != (steps, rows) or not np.isfinite(values).all()):
         raise ValueError("its values do not fit its beliefs")
     if rows and (labels.min() < 0 or labels.max() >= classes or halt.min() < 1 or halt.max() > steps):
         raise ValueError("a label or a halting step is out of range")
+    if not _can_be_shown(arrays["x"]) or not np.isfinite(np.exp(beliefs)).all():
+        raise ValueError("its inputs or beliefs are no numbers that can be shown")
     if kind is not None and (kind.shape != labels.shape or not np.isin(kind, range(len(KINDS))).all()):
         raise ValueError("its kinds do not fit its examples")
     return Examples(arrays["x"], labels, beliefs, values, halt, kind)
+
+
+def _can_be_shown(inputs: np.ndarray) -> bool:
+    """Rows of features, or images of bytes in grey or colour."""
+    if inputs.ndim == 2:
+        return inputs.dtype.kind in "biuf"
+    return inputs.ndim == 4 and inputs.dtype == np.uint8 and inputs.shape[1] in (1, 3) and inputs.size > 0
