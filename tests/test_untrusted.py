@@ -51,12 +51,12 @@ def test_headers_that_lie(tmp_path: Path, content: bytes) -> None:
 
 def test_sizes_and_compressions_are_limited(tmp_path: Path) -> None:
     with io.BytesIO() as file:
-        np.save(file, np.zeros(1_000_000))
+        np.save(file, np.zeros(20_000))
         content = file.getvalue()
     path = archive(tmp_path / "a.npz", x=content)
-    assert read_arrays(path)["x"].size == 1_000_000
+    assert read_arrays(path)["x"].size == 20_000
     with pytest.raises(ValueError, match=r"would take more than 0\.0 GB"):
-        read_arrays(path, limit=1_000_000)
+        read_arrays(path, limit=100_000)
     with zipfile.ZipFile(tmp_path / "b.npz", "w", zipfile.ZIP_LZMA) as odd:
         odd.writestr("x.npy", content)
     with pytest.raises(ValueError, match="x: it is no array"):

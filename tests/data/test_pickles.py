@@ -157,3 +157,15 @@ def test_places_in_the_memo_and_lengths_of_frames_are_only_numbers(tmp_path: Pat
     for content in (b"\x80\x02Nr\xff\xff\xff\x7f.", b"\x80\x04\x95" + (1 << 60).to_bytes(8, "little") + b"N."):
         path.write_bytes(content)
         assert read_pickle(path) is None
+
+
+def test_an_archive_on_many_disks_is_refused(tmp_path: Path) -> None:
+    """Found by fuzzing: even to ask zipfile whether this is an archive fails."""
+    path = tmp_path / "a.pt"
+    torch.save({"labels": np.arange(5)}, path)
+    content = bytearray(path.read_bytes())
+    disks = content.rindex(b"PK\x06\x07") + 16
+    content[disks : disks + 4] = b"\xff\x00\x00\x00"
+    path.write_bytes(content)
+    with pytest.raises(RicnetError, match=r"a\.pt is damaged"):
+        read_pt(path)

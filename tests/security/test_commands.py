@@ -72,7 +72,7 @@ def test_flags_and_values(
         assert said.count("ric: ") == (code == 2), said
         assert all(c.isprintable() or c == "\n" for c in said)
 
-    attack(strike, seconds and 2 * seconds, few=12)
+    attack(strike, seconds and 2 * seconds, few=8)
 
 
 def test_every_command_has_its_name_checked() -> None:

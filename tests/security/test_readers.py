@@ -86,7 +86,7 @@ def test_changed_files(tmp_path: Path, seconds: float | None) -> None:
         with suppress(RicnetError):
             read(tmp_path / name)
 
-    attack(strike, None if seconds is None else 4 * seconds, few=100)
+    attack(strike, None if seconds is None else 4 * seconds, few=60)
 
 
 @briefly_and_long

@@ -1,7 +1,6 @@
 """Arrays in an .npz file as data: tables of features, or images."""
 
 import sys
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -62,13 +61,11 @@ def read_npz_inputs(
 def _read_arrays(path: Path) -> dict[str, Array]:
     if not path.is_file():
         raise RicnetError(f"{path} does not exist; give the path of an .npz file.")
-    if not zipfile.is_zipfile(path):
-        raise RicnetError(f"{path} is no whole .npz file; write it with numpy.savez(path, x=..., y=...).")
     try:
         return read_arrays(path, int(SHARE * free_bytes(torch.device("cpu"))))
     except (OSError, ValueError) as error:
         raise RicnetError(
-            f"{path} cannot be read ({error}); write plain arrays (no dtype=object) with numpy.savez."
+            f"{path} cannot be read ({error}); write plain arrays (no dtype=object) with numpy.savez(path, x=..., y=...)."
         ) from error
 
 

@@ -216,9 +216,8 @@ def read_npy_object(path: Path) -> Any:
 def read_pt(path: Path) -> Any:
     """What `torch.save` wrote of numpy's arrays; tensors are not among what data sets come in."""
     file = _content(path)
-    if zipfile.is_zipfile(file):
+    if file.getvalue().startswith(b"PK"):
         return _unpickle(_pickle_in_zip(file, path), path)
-    file.seek(0)
     for _ in range(LEGACY_HEADERS):
         _unpickle(file, path)
     return _unpickle(file, path)
