@@ -65,7 +65,7 @@ def _read_arrays(path: Path) -> dict[str, Array]:
         return read_arrays(path, int(SHARE * free_bytes(torch.device("cpu"))))
     except (OSError, ValueError) as error:
         raise RicnetError(
-            f"{path} cannot be read ({error}); write plain arrays (no dtype=object) with numpy.savez(path, x=..., y=...)."
+            f"{path} cannot be read ({error}); write plain arrays (no dtype=object) with numpy.savez(path, x=x, y=y)."
         ) from error
 
 
