@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 FEW = 10
@@ -35,6 +35,7 @@ def attack(strike: Strike, seconds: float | None, few: int = FEW) -> None:
         max_examples=few if seconds is None else 100,
         derandomize=seconds is None,
         database=None,
+        phases=(Phase.generate, Phase.shrink),
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
@@ -58,13 +59,16 @@ def _no_hang() -> Iterator[None]:
     def ring(*_: object) -> None:
         raise AssertionError(f"it hangs: {HANG_SECONDS} seconds were not enough")
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.alarm(HANG_SECONDS)
+    before = signal.signal(signal.SIGPROF, ring), signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_PROF, HANG_SECONDS)  # of work, for others may share the machine
+    signal.alarm(10 * HANG_SECONDS)  # of waiting for what never comes
     try:
         yield
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGPROF, before[0])
+        signal.signal(signal.SIGALRM, before[1])
 
 
 LETTERS = "ab1.\x1b\n é"  # all of Unicode takes seconds to set up

@@ -115,7 +115,8 @@ class RunRecord:
     @property
     def seconds(self) -> float | None:
         """Of training, if this run was trained."""
-        return None if self.derived_from else self.evaluation.get("seconds")
+        spent = self.evaluation.get("seconds")
+        return None if self.derived_from or spent is None else float(spent)
 
     @property
     def halt_threshold(self) -> float:
