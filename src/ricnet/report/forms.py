@@ -58,10 +58,9 @@ def is_measure(value: object) -> bool:
 
 SPLIT = {
     **dict.fromkeys(("accuracy", "ece", "mean_confidence"), is_share),
-    **dict.fromkeys(("nll", "brier", "mean_steps"), is_number),
+    **dict.fromkeys(("nll", "brier"), is_number),
     **dict.fromkeys(("n", "ece_bins"), is_positive),
-    "mean_steps_correct": Maybe(is_number),
-    "mean_steps_wrong": Maybe(is_number),
+    **dict.fromkeys(("mean_steps", "mean_steps_correct", "mean_steps_wrong"), Maybe(is_number)),
     "mean_cell_evaluations": Maybe(is_number),
     "per_step": [
         {"step": is_positive, "accuracy": is_share, "ece": is_share, "nll": is_number, "mean_confidence": is_share}
