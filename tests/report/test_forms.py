@@ -2,7 +2,18 @@ import math
 
 import pytest
 
-from ricnet.report.forms import EVALUATION, METRICS, Maybe, is_count, is_number, is_setting, is_share, misfit
+from ricnet.report.forms import (
+    EVALUATION,
+    METRICS,
+    Absent,
+    Maybe,
+    are_counts,
+    is_count,
+    is_number,
+    is_setting,
+    is_share,
+    misfit,
+)
 
 
 def test_numbers_are_finite_and_no_truths() -> None:
@@ -33,6 +44,15 @@ def test_settings_are_shallow() -> None:
 )
 def test_the_first_misfit_is_named(entry: object, place: str | None) -> None:
     assert misfit(entry, {"a": is_count, "b": [{"c": is_count}], "d": Maybe(is_count)}) == place
+
+
+def test_what_is_absent_is_not_null() -> None:
+    """Found by fuzzing: a null where settings or rows belong."""
+    form = {"rows": Absent(are_counts)}
+    assert misfit({}, form) is None
+    assert misfit({"rows": {"train": 3}}, form) is None
+    assert misfit({"rows": None}, form) == "rows"
+    assert misfit({"rows": {"train": "3"}}, form) == "rows"
 
 
 def test_what_is_no_table_at_all() -> None:

@@ -1,7 +1,7 @@
 """What the files of a run must look like, checked before anything is counted or drawn from them.
 
 They are shared, so a stranger may have written them. A form is a kind of value, a list of one form, a table of names
-with a form each, or `Maybe` where it may be missing.
+with a form each, or `Maybe` or `Absent` where it may be missing.
 """
 
 import math
@@ -21,6 +21,12 @@ class Maybe(NamedTuple):
     form: Form
 
 
+class Absent(NamedTuple):
+    """Missing or of this form, but not null."""
+
+    form: Form
+
+
 def is_number(value: object) -> bool:
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     return plain and not (isinstance(value, float) and not math.isfinite(value)) and abs(value) <= LARGEST  # type: ignore[arg-type]
@@ -36,6 +42,10 @@ def is_count(value: object) -> bool:
 
 def is_positive(value: object) -> bool:
     return is_count(value) and value > 0  # type: ignore[operator]
+
+
+def are_counts(value: object) -> bool:
+    return isinstance(value, Mapping) and all(map(is_count, value.values()))
 
 
 def is_text(value: object) -> bool:
@@ -85,17 +95,17 @@ HEADER = {
     "config": {
         "data": is_text,
         "method": {"name": is_text, "halt_threshold": Maybe(is_number)},
-        "seed": Maybe(is_count),
+        "seed": Absent(is_count),
         "label_noise": Maybe(is_share),
-        "optimization": Maybe({"batch_size": Maybe(is_positive)}),
-        "network": Maybe({}),
+        "optimization": Absent({"batch_size": Absent(is_positive)}),
+        "network": Absent({}),
     },
     "data": {
         "class_names": [is_text],
-        "rows": Maybe({part: Maybe(is_count) for part in ("train", "val", "test")}),
-        "input_shape": Maybe([is_positive]),
+        "rows": Absent(are_counts),
+        "input_shape": Absent([is_positive]),
     },
-    "hardware": Maybe({}),
+    "hardware": Absent({}),
     "derived_from": Maybe(is_text),
 }
 
@@ -104,6 +114,8 @@ def misfit(entry: object, form: Form, place: str = "") -> str | None:
     """The first place where an entry is not of a form; None where it is."""
     if isinstance(form, Maybe):
         return None if entry is None else misfit(entry, form.form, place)
+    if isinstance(form, Absent):
+        return misfit(entry, form.form, place)
     if isinstance(form, Mapping):
         return _misfit_of_table(entry, form, place)
     if isinstance(form, list):
@@ -115,7 +127,8 @@ def misfit(entry: object, form: Form, place: str = "") -> str | None:
 def _misfit_of_table(entry: object, form: Mapping[str, Form], place: str) -> str | None:
     if not isinstance(entry, Mapping):
         return place
-    found = (misfit(entry.get(key), each, f"{place}.{key}" if place else key) for key, each in form.items())
+    wanted = {key: each for key, each in form.items() if key in entry or not isinstance(each, Absent)}
+    found = (misfit(entry.get(key), each, f"{place}.{key}" if place else key) for key, each in wanted.items())
     return next((where for where in found if where is not None), None)
 
 

@@ -192,7 +192,7 @@ def _record(
         version=str(header.get("ricnet", "unknown")),
         config=header["config"],
         data=header["data"],
-        hardware=header.get("hardware") or {},
+        hardware=header.get("hardware", {}),
         metrics=metrics,
         evaluation=evaluation,
         examples=examples,
