@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 Form = Any
 LARGEST = 1e15
 """A number beyond it is none that a run measures, and drawing it fails in strange ways."""
-DEEPEST = 3
-"""How far settings are nested, and one more."""
+DEEPEST = 2
+"""Tables within one another: a configuration, and its method."""
 
 
 class Maybe(NamedTuple):
