@@ -86,6 +86,9 @@ def test_json_of_any_depth() -> None:
     for text in ("[" * 100_000, '{"a":' * 100_000):
         with pytest.raises(ValueError, match="nested too deeply"):
             parse_json(text)
+    for text in ("NaN", "[-Infinity]", '{"a": 1e999}'):
+        with pytest.raises(ValueError, match="no number that JSON has"):
+            parse_json(text)
     with pytest.raises(ValueError, match="digits"):
         parse_json("9" * 5000)
 

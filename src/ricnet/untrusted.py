@@ -33,10 +33,18 @@ def read_text(path: Path) -> str:
 
 
 def parse_json(text: str) -> Any:
+    """Without NaN and infinity, which Python reads though JSON has no such numbers."""
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=_finite, parse_constant=_finite)
     except RecursionError:
         raise ValueError("its brackets are nested too deeply") from None
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is no number that JSON has")
+    return number
 
 
 def read_arrays(path: Path, limit: int = LARGEST_ARRAYS) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:

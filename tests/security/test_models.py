@@ -104,7 +104,7 @@ def set_at(path: tuple[str, ...], value: object) -> Callable[[dict[str, object]]
         (("config", "method", "horizon"), 10**30, "horizon cannot be so large a number"),
         (("config", "method", "name"), ["ric"], "is unknown"),
         (("config", "method", "gamma"), 10**400, "gamma cannot be so large a number"),
-        (("config", "method", "gamma"), math.nan, "--gamma nan is out of range"),
+        (("config", "method", "gamma"), math.nan, "NaN is no number that JSON has"),
         (("data", "input_shape"), [3, 10**6, 10**6], "more than a model can read"),
         (("data", "input_shape"), [10**18], "more than a model can read"),
         (("data", "class_names"), [str(i) for i in range(100_000)], "does not fit the network"),
