@@ -32,7 +32,7 @@ NAMES = {"test": "test (selects nothing)", "val": "validation"}
 def images_per_second(run: RunRecord) -> float | None:
     """Of the epoch in the middle: the first waits for kernels to be chosen, and any may share the device."""
     rates = [entry["images_per_second"] for entry in run.metrics if entry.get("images_per_second")]
-    return statistics.median(rates) if rates and run.derived_from is None else None
+    return float(statistics.median(rates)) if rates and run.derived_from is None else None
 
 
 def training_seconds(run: RunRecord) -> float | None:
