@@ -5,7 +5,9 @@ BIN    := $(VENV)/bin
 DEMO   := runs/demo
 BENCH  := runs/bench
 
-.PHONY: demo test slow-test lint bench soak docs clean
+FUZZ_SECONDS ?= 600
+
+.PHONY: demo test slow-test fuzz audit lint bench soak docs clean
 
 demo: $(VENV)/ready
 	$(BIN)/ric train digits --method supervised --out $(DEMO)/supervised --overwrite
@@ -22,6 +24,14 @@ test: $(VENV)/ready lint
 # Minutes long. Those that learn from real images look for them in $$RICNET_DATA.
 slow-test: $(VENV)/ready
 	$(BIN)/pytest -q -m slow
+
+# Changed files, settings, flags and requests, as many as come to mind in FUZZ_SECONDS; a failure prints what to repeat.
+fuzz: $(VENV)/ready
+	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/pytest -q -m slow tests/security
+
+# Known vulnerabilities of what is installed. Needs pip-audit (pip install pip-audit) and the network, else it says so.
+audit: $(VENV)/ready
+	@PYTHON=$(BIN)/python sh scripts/audit.sh
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

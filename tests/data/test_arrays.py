@@ -115,14 +115,18 @@ def bad(row: int, column: int, value: float) -> np.ndarray:
         ({"x": TABLE[:0], "y": Y[:0]}, r"x is of shape \(0, 3\)"),
         ({"x": TABLE[:, 0], "y": Y}, r"x is of shape \(40,\)"),
         ({"x": TABLE, "y": Y[:0]}, r"y is of shape \(0,\)"),
-        ({"x": TABLE.astype(object), "y": Y}, "the array x in .*dtype=object"),
-        ({"x": TABLE, "y": np.array(["a", 1, None, 2] * 10, dtype=object)}, "the array y in"),
+        ({"x": TABLE.astype(object), "y": Y}, "the array x: it holds Python objects.*dtype=object"),
+        ({"x": TABLE, "y": np.array(["a", 1, None, 2] * 10, dtype=object)}, "the array y: it holds Python objects"),
         ({"x": PIXELS - 300.0, "y": Y}, r"not in 0\.\.1 or 0\.\.255"),
         ({"x": np.zeros((40, 6, 5, 4), np.uint8), "y": Y}, r"\(40, 6, 5, 4\); images must be"),
         ({"x_train": TABLE, "y_train": Y, "x_test": TABLE[:, :2], "y_test": Y}, "rows differ in shape"),
         ({"x_train": TABLE, "y_train": Y, "x_test": PIXELS, "y_test": Y}, "x_train is of shape|x_train .*images"),
         ({"x_train": TABLE, "y_train": Y, "x_test": TABLE, "y_test": Y + 3}, "y_test has classes .* lacks: 4, 5, 6"),
         ({"x_train": TABLE, "y_train": Y, "x_test": TABLE, "y_test": Y.astype(str)}, "some labels are texts"),
+        ({"x": TABLE, "y": np.array([b"\xff", b"a"])[Y % 2]}, "no text in UTF-8"),
+        ({"x": TABLE, "y": np.array([0x7FFFFFFF, 97], "<u4").view("<U1")[Y % 2]}, "a label that is no text"),
+        ({"x": TABLE, "y": np.array(["\ud800", "a"])[Y % 2]}, r"the class '\\ud800' is no text"),
+        ({"x": TABLE, "y": Y * 1e300}, "y has 1e\\+300 in row 1"),
         ({"x": TABLE, "y": np.array([9, 9, *Y[2:] % 2])}, r"at least 3 examples .* '9' \(2\)"),
     ],
 )
@@ -163,3 +167,13 @@ def test_inputs_that_do_not_suit_the_model_are_refused(tmp_path: Path) -> None:
         read_npz_inputs(save(tmp_path, x=PIXELS), (1, 6, 5), "image")
     with pytest.raises(RicnetError, match="the arrays a, b; name the array to predict `x`"):
         read_npz_inputs(save(tmp_path, a=TABLE, b=TABLE), (3,), "features")
+
+
+def test_arrays_that_would_not_fit_are_refused_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez_compressed(tmp_path / "my.npz", x=np.zeros((40, 2500)), y=Y)
+    assert (tmp_path / "my.npz").stat().st_size < 3000
+    monkeypatch.setattr("ricnet.data.arrays.free_bytes", lambda _: 1_000_000)
+    with pytest.raises(RicnetError, match=r"my\.npz cannot be read \(its arrays would take more than 0\.0 GB"):
+        load(tmp_path / "my.npz")

@@ -47,6 +47,13 @@ def test_missing_and_foreign_batches_are_named(tmp_path: Path, write_cifar: Writ
         path.write_bytes(pickle.dumps(content))
         with pytest.raises(RicnetError, match="data_batch_3"):
             load("cifar10", data_dir=tmp_path)
+    twice: list[object] = [0]
+    for _ in range(40):  # were it made an array, it would have 2^40 elements
+        twice = [twice, twice]
+    for labels in (twice, [[0], [1, 2]], [2**70], ["0"], None):
+        path.write_bytes(pickle.dumps({b"data": np.zeros((1, 3072), np.uint8), b"labels": labels}))
+        with pytest.raises(RicnetError, match="data_batch_3 has labels"):
+            load("cifar10", data_dir=tmp_path)
     path.write_bytes(pickle.dumps({b"data": np.zeros((1, 3072), np.uint8), b"labels": [10]}))
     with pytest.raises(RicnetError, match="data_batch_3 has labels"):
         load("cifar10", data_dir=tmp_path)

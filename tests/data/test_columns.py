@@ -147,3 +147,12 @@ def test_what_is_saved_encodes_the_same_and_each_row_by_itself(a: list[str], b: 
 def test_damaged_columns_are_refused(entry: Any) -> None:
     with pytest.raises(RicnetError, match=r"config\.json: its columns are damaged"):
         columns_from_json(entry, "config.json")
+
+
+def test_many_values_take_no_more_room_than_their_rows() -> None:
+    """A table of all values against all would need 80 GB."""
+    column = Category("colour", tuple(str(i) for i in range(100_000)), other=True)
+    numbers = column.encode(Table("a table", {"colour": ["7", "red"]}, [2, 3]))
+    assert numbers.shape == (2, 100_001)
+    assert numbers.sum(axis=1).tolist() == [1, 1]
+    assert (numbers[0, 7], numbers[1, -1]) == (1, 1)

@@ -219,3 +219,10 @@ def test_what_cannot_work_is_said(
     shutil.rmtree(folder)
     with pytest.raises(RicnetError, match="pets does not exist"):
         load(folder)
+
+
+def test_a_folder_whose_name_is_no_text_is_refused(tmp_path: Path, write_folder: Callable[..., Path]) -> None:
+    write_folder(tmp_path / "set", "ab")
+    (tmp_path / "set" / "a").rename(tmp_path / "set" / "\udcff")
+    with pytest.raises(RicnetError, match="is no text in UTF-8; rename it"):
+        load(tmp_path / "set")

@@ -48,3 +48,16 @@ def test_labels_of_other_images_are_refused(fashion_dir: Path) -> None:
     (folder / "t10k-labels-idx1-ubyte.gz").write_bytes((folder / "train-labels-idx1-ubyte.gz").read_bytes())
     with pytest.raises(RicnetError, match=r"20 images but .* 60 labels"):
         load("fashion-mnist", data_dir=fashion_dir)
+
+
+def test_what_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.gz").write_bytes(gzip.compress(idx_bytes(np.zeros((100, 100, 100)))))
+    monkeypatch.setattr("ricnet.data.idx.LARGEST", 500_000)
+    with pytest.raises(RicnetError, match=r"a\.gz is no whole idx file \(it has more than 0 MB\)"):
+        read_idx(tmp_path / "a.gz", axes=3)
+
+
+def test_a_shape_beyond_the_content_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\x00\x00\x08\x03" + b"\xff" * 12 + b"pixels")
+    with pytest.raises(RicnetError, match="a is no whole idx file"):
+        read_idx(tmp_path / "a", axes=3)

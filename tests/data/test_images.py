@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from ricnet.data import decode_image, find_images, read_image, read_images
+from ricnet.data import decode_image, find_images, images, read_image, read_images
 from ricnet.errors import RicnetError
 
 from .samples import save_image
@@ -105,6 +105,28 @@ def test_a_decompression_bomb_is_refused(tmp_path: Path) -> None:
     Image.new("1", (16000, 12000)).save(tmp_path / "bomb.png")  # 192 million pixels in a few kilobytes
     with pytest.raises(RicnetError, match=r"bomb\.png .*decompression bomb"):
         read_image(tmp_path / "bomb.png", (1, 8, 8))
+
+
+def test_pixels_are_limited_whatever_pillow_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_image(tmp_path / "a.png", (30, 40))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
+    monkeypatch.setattr(images, "MOST_PIXELS", 1199)
+    with pytest.raises(RicnetError, match=r"a\.png .*1,200 pixels could be a decompression bomb"):
+        read_image(tmp_path / "a.png", (3, 8, 8))
+    monkeypatch.setattr(images, "MOST_PIXELS", 1200)
+    monkeypatch.setattr(images, "LARGE", 1)
+    assert read_image(tmp_path / "a.png", (3, 8, 8)).shape == (3, 8, 8)
+    assert not images._ONE_AT_A_TIME.locked()
+
+
+def test_kinds_that_start_programs_are_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow hands PostScript to an interpreter, under whatever name it comes."""
+    called: list[object] = []
+    monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", lambda *given, **_: called.append(given))
+    (tmp_path / "a.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n")
+    with pytest.raises(RicnetError, match=r"a\.png is no image of a kind that can be read"):
+        read_image(tmp_path / "a.png", (3, 8, 8))
+    assert not called
 
 
 def test_images_are_found_below_in_order_and_hidden_ones_are_not(tmp_path: Path) -> None:

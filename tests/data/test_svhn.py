@@ -40,3 +40,14 @@ def test_other_matlab_files_are_refused(svhn_dir: Path, content: dict[str, objec
     scipy.io.savemat(svhn_dir / "svhn" / "test_32x32.mat", content)
     with pytest.raises(RicnetError, match=r"test_32x32\.mat"):
         load("svhn", data_dir=svhn_dir)
+
+
+def test_cells_within_cells_are_not_followed(svhn_dir: Path) -> None:
+    inner: object = np.zeros(1)
+    for _ in range(50):
+        cell = np.empty(1, dtype=object)
+        cell[0] = inner
+        inner = cell
+    scipy.io.savemat(svhn_dir / "svhn" / "test_32x32.mat", {"X": inner, "y": [[1]]})
+    with pytest.raises(RicnetError, match=r"test_32x32\.mat is no whole SVHN file \(X is cell"):
+        load("svhn", data_dir=svhn_dir)

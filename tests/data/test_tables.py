@@ -91,3 +91,9 @@ def test_folders_and_titles_say_the_target_whatever_is_in_it() -> None:
     assert short_name("/data/my.csv#kind/type") == "my-kind-type"
     assert shown_name("/data/my.csv#kind/type") == "my.csv#kind/type"
     assert (short_name("/data/photos.v2"), shown_name("/data/photos.v2")) == ("photos.v2", "photos.v2")
+
+
+def test_classes_of_many_digits(tmp_path: Path) -> None:
+    many = "9" * 5000  # more than Python counts to
+    (tmp_path / "my.csv").write_text("size,kind\n" + f"1,{many}\n2,1\n" * 8)
+    assert set(load(tmp_path / "my.csv", target="kind").class_names) == {many, "1"}

@@ -47,7 +47,7 @@ def test_width_multiplies_the_embedding() -> None:
 
 
 def test_unknown_and_unfit_encoders_are_named() -> None:
-    with pytest.raises(RicnetError, match="--encoder resnet50 is unknown; choose one of: auto, conv, mlp, resnet10"):
+    with pytest.raises(RicnetError, match="--encoder resnet50 is unknown; did you mean resnet10"):
         build_encoder(EncoderOptions("resnet50"), (3, 32, 32))
     with pytest.raises(RicnetError, match="row of 13 features; use mlp"):
         build_encoder(EncoderOptions("resnet18"), (13,))

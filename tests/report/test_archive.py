@@ -52,6 +52,15 @@ def test_predictions_of_another_run_are_not_published(make_run: MakeRun, tmp_pat
         archive_run(folder, tmp_path / "results")
 
 
+@pytest.mark.parametrize("scores", [[], [None], ["", 1], [10**400], [{}], 7, {"a": 1}])
+def test_log_scores_that_are_no_numbers_are_refused(make_run: MakeRun, tmp_path: Path, scores: object) -> None:
+    """Found by fuzzing."""
+    path = archive_run(make_run(), tmp_path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"log_scores": scores}))
+    with pytest.raises(RicnetError, match="log_scores that are no numbers"):
+        log_scores(read_run(path))
+
+
 def test_a_derived_run_has_no_curves_of_its_own(make_run: MakeRun, tmp_path: Path) -> None:
     folder = make_run()
     rewrite(folder / "config.json", lambda header: header.update(derived_from="ric-seed0"))

@@ -33,6 +33,12 @@ def test_a_batch_is_no_larger_than_the_data(timed: RunRecord) -> None:
     assert clock_of(replace(timed, data=rows)) == {1: 1.0, 2: 1.5}
 
 
+def test_a_run_that_does_not_say_its_rows_has_no_clock(timed: RunRecord) -> None:
+    """Found by fuzzing."""
+    without = {name: entry for name, entry in timed.data.items() if name != "rows"}
+    assert clock_of(replace(timed, data=without)) == {}
+
+
 def test_weights_of_another_run_took_no_time(timed: RunRecord) -> None:
     derived = replace(timed, derived_from="ric-seed0")
     assert training_seconds(derived) is None

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from ricnet.errors import RicnetError, what_else
+from ricnet.untrusted import printable
 from ricnet.version import __version__
 
 COMMANDS = {
@@ -47,14 +48,22 @@ def main(args: Sequence[str] | None = None) -> None:
     try:
         _dispatch(arguments)
     except RicnetError as error:
-        rank = os.environ.get("RANK", "0")  # torchrun's number of this process, where it started several
-        name = "ric" if rank == "0" else f"ric, process {rank}"
-        Console(stderr=True).print(f"[bold red]{name}:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        _complain(str(error))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # the reader of our output has seen enough, as with `| head`
         sys.stderr.close()
+    except (OSError, MemoryError) as error:  # of the machine, not of ours
+        _complain(f"the machine cannot do it ({str(error) or 'its memory is used up'}); mend that and try again.")
+        sys.exit(RicnetError.exit_code)
+
+
+def _complain(sentence: str) -> None:
+    rank = os.environ.get("RANK", "0")  # torchrun's number of this process, where it started several
+    name = "ric" if rank == "0" else f"ric, process {rank}"
+    text = f"[bold red]{name}:[/] {escape(printable(sentence))}"
+    Console(stderr=True).print(text, highlight=False, soft_wrap=True)
 
 
 def _dispatch(arguments: list[str]) -> None:

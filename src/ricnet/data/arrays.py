@@ -1,7 +1,6 @@
 """Arrays in an .npz file as data: tables of features, or images."""
 
-import zipfile
-import zlib
+import sys
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
@@ -16,10 +15,12 @@ from torch import Tensor
 from ricnet.data.dataset import Augmentation, Dataset, Split
 from ricnet.data.images import as_bytes
 from ricnet.data.mapped import map_array, stored_bytes
+from ricnet.data.memory import SHARE, free_bytes
 from ricnet.data.packing import fill, fits_memory
 from ricnet.data.splits import Parts
 from ricnet.data.words import listed
 from ricnet.errors import RicnetError
+from ricnet.untrusted import printable, read_arrays
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _NUMBERS = "biuf"
@@ -109,24 +110,17 @@ def _read_arrays(path: Path, map_large: bool = False) -> dict[str, Array]:
     """All arrays; with `map_large`, inputs that do not fit into memory stay in the file, and only pages of it come."""
     if not path.is_file():
         raise RicnetError(f"{path} does not exist; give the path of an .npz file.")
-    if not zipfile.is_zipfile(path):
-        raise RicnetError(f"{path} is no whole .npz file; write it with numpy.savez(path, x=..., y=...).")
-    arrays = {}
-    name = ""
+    limit = int(SHARE * free_bytes(torch.device("cpu")))
     try:
-        large = map_large and not fits_memory(sum(stored_bytes(path).values()))
-        with np.load(path, allow_pickle=False) as archive:
-            for name in archive.files:
-                arrays[name] = map_array(path, name) if large and name.startswith("x") else archive[name]
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
-        what = f"the array {name} in {path}" if name else str(path)
+        sizes = stored_bytes(path)
+        if map_large and not fits_memory(sum(sizes.values())):
+            mapped = {name: map_array(path, name) for name in sizes if name.startswith("x")}
+            return mapped | read_arrays(path, limit, sizes.keys() - mapped.keys())
+        return read_arrays(path, limit)
+    except (OSError, ValueError) as error:
         raise RicnetError(
-            f"{what} cannot be read ({error}); write plain arrays (no dtype=object) with numpy.savez."
+            f"{path} cannot be read ({error}); write plain arrays (no dtype=object) with numpy.savez(path, x=x, y=y)."
         ) from error
-    wrong = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
-    if wrong:
-        raise RicnetError(f"{path} holds {wrong[0]}, which is no array; write it with numpy.savez(path, x=..., y=...).")
-    return arrays
 
 
 def _find_parts(arrays: dict[str, Array], path: Path) -> list[str]:
@@ -147,7 +141,7 @@ def _find_parts(arrays: dict[str, Array], path: Path) -> list[str]:
 
 
 def _found(arrays: dict[str, Array]) -> str:
-    return f"the arrays {listed(sorted(arrays), 10)}" if arrays else "no arrays"
+    return f"the arrays {listed([printable(name) for name in sorted(arrays)], 10)}" if arrays else "no arrays"
 
 
 def _read_inputs(arrays: dict[str, Array], path: Path) -> dict[str, Num[Tensor, "n ..."]]:
@@ -259,13 +253,31 @@ def _plain_labels(array: Array, what: str) -> Array:
         _refuse_fractions(array, what)
         return array.astype(np.int64)
     if array.dtype.kind == "S":
-        return np.char.decode(array, "utf-8")
+        return _decoded(array, what)
+    if array.dtype.kind == "U":
+        _refuse_no_characters(array, what)
     if array.dtype.kind not in "biuU":
         raise RicnetError(f"{what} is of type {array.dtype}; labels must be whole numbers or texts.")
     return array
 
 
+def _decoded(array: Array, what: str) -> Array:
+    try:
+        return np.char.decode(array, "utf-8")
+    except UnicodeDecodeError as error:
+        raise RicnetError(f"{what} has a label that is no text in UTF-8 ({error}); write it again.") from error
+
+
+def _refuse_no_characters(array: Array, what: str) -> None:
+    """A text is stored as numbers, and not every number is a character: Python fails on them in strange ways."""
+    codes = np.ascontiguousarray(array).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+    if codes.max() > sys.maxunicode:
+        raise RicnetError(f"{what} has a label that is no text; write it again.")
+
+
 def _refuse_fractions(array: Array, what: str) -> None:
-    bad: Sequence[int] = np.flatnonzero(~(np.isfinite(array) & (array == np.rint(array)))).tolist()
+    """Beyond 2^53 whole numbers run together, and classes with them."""
+    whole = np.isfinite(array) & (np.abs(array) < 2**53) & (array == np.rint(array))
+    bad: Sequence[int] = np.flatnonzero(~whole).tolist()
     if bad:
         raise RicnetError(f"{what} has {array[bad[0]]} in row {bad[0]}; labels must be whole numbers or texts.")

@@ -46,11 +46,12 @@ def _read_batch(path: Path) -> Split:
     if not path.is_file():
         raise RicnetError(f"{path} is missing; unpack cifar-10-python.tar.gz again.")
     batch = _text_keys(read_pickle(path), path)
-    pixels, labels = np.asarray(batch.get("data")), np.asarray(batch.get("labels"))
-    if pixels.dtype != np.uint8 or pixels.shape != (len(np.atleast_1d(labels)), 3 * 32 * 32):
-        raise RicnetError(f"{path} is no batch of CIFAR-10: its data are {pixels.dtype} of shape {pixels.shape}.")
+    pixels, labels = batch.get("data"), _checked(batch.get("labels"), path)
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape != (len(labels), 3 * 32 * 32):
+        what = f"{pixels.dtype} of shape {pixels.shape}" if isinstance(pixels, np.ndarray) else type(pixels).__name__
+        raise RicnetError(f"{path} is no batch of CIFAR-10: its data are {what} beside {len(labels)} labels.")
     images = torch.from_numpy(pixels.reshape(-1, 3, 32, 32).copy())
-    return Split(images, torch.from_numpy(_checked(labels, path)))
+    return Split(images, torch.from_numpy(labels))
 
 
 def _read_human_labels(path: Path, keys: Sequence[str]) -> list[Int64[np.ndarray, "n"]]:
@@ -58,7 +59,7 @@ def _read_human_labels(path: Path, keys: Sequence[str]) -> list[Int64[np.ndarray
     missing = [key for key in keys if key not in table]
     if missing:
         raise RicnetError(f"{path} lacks {missing[0]}, so it is not CIFAR-10N; use the authors' CIFAR-10_human.pt.")
-    return [_checked(np.asarray(table[key]), path) for key in keys]
+    return [_checked(table[key], path) for key in keys]
 
 
 def _text_keys(table: Any, path: Path) -> dict[str, Any]:
@@ -66,10 +67,13 @@ def _text_keys(table: Any, path: Path) -> dict[str, Any]:
         raise RicnetError(
             f"{path} holds a {type(table).__name__} where a dictionary belongs; put a fresh copy in its place."
         )
-    return {key.decode() if isinstance(key, bytes) else str(key): value for key, value in table.items()}
+    return {key.decode("latin1") if isinstance(key, bytes) else str(key): value for key, value in table.items()}
 
 
-def _checked(labels: np.ndarray, path: Path) -> Int64[np.ndarray, "n"]:
-    if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels) or labels.min() < 0 or labels.max() > 9:
+def _checked(labels: Any, path: Path) -> Int64[np.ndarray, "n"]:
+    if isinstance(labels, list) and all(type(label) is int and 0 <= label <= 9 for label in labels):
+        labels = np.array(labels, dtype=np.int64)  # only now: lists of lists of the same list would fill any memory
+    plain = isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "iu" and len(labels) > 0
+    if not plain or labels.min() < 0 or labels.max() > 9:
         raise RicnetError(f"{path} has labels that are not whole numbers from 0 to 9; put a fresh copy in its place.")
-    return labels.astype(np.int64)
+    return np.asarray(labels.astype(np.int64))

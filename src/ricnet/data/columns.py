@@ -72,7 +72,9 @@ class Category:
     def encode(self, table: Table) -> Float[np.ndarray, "n width"]:
         place = {value: i for i, value in enumerate(self.values)}
         places = np.array([place.get(cell, len(self.values)) for cell in table.columns[self.name]])
-        return np.eye(len(self.values) + 1)[places, : self.width]
+        numbers = np.zeros((len(places), len(self.values) + 1))
+        numbers[np.arange(len(places)), places] = 1
+        return numbers[:, : self.width]
 
     def is_new(self, cell: str) -> bool:
         """Rare values are not told from new ones: their names are not kept."""
@@ -122,10 +124,11 @@ def columns_from_json(entry: Any, source: str) -> Columns:
     """It comes from a file, so nothing in it is trusted."""
     try:
         inputs = tuple(_column_from_json(**column) for column in entry["inputs"])
-        if not inputs or not isinstance(entry["target"], str):
+        names = [column.name for column in inputs]
+        if not inputs or not all(isinstance(name, str) for name in [*names, entry["target"]]):
             raise ValueError
         return Columns(entry["target"], inputs)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise RicnetError(f"{source}: its columns are damaged; restore the file or train again.") from error
 
 

@@ -38,6 +38,15 @@ class Augmentation:
     """Grey out a square of this many pixels at a random place, partly outside perhaps (DeVries and Taylor 2017)."""
 
 
+def _refuse_unwritable(class_names: tuple[str, ...], where: str) -> None:
+    """The bytes of a folder's name need not be text, but a run has to write it down."""
+    for name in class_names:
+        try:
+            name.encode("utf-8")
+        except UnicodeEncodeError:
+            raise RicnetError(f"{where}: the class {name!r} is no text in UTF-8; rename it.") from None
+
+
 @dataclass(frozen=True)
 class Dataset:
     name: str
@@ -52,6 +61,7 @@ class Dataset:
     """How the columns of a table became these numbers; None for other data."""
 
     def __post_init__(self) -> None:
+        _refuse_unwritable(self.class_names, self.name)
         for name, split in (("train", self.train), ("val", self.val), ("test", self.test)):
             if not len(split) or len(split) != len(split.inputs):
                 raise RicnetError(

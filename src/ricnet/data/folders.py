@@ -43,7 +43,10 @@ class _Tree:
 
 def read_folder(folder: Path, resolution: int | None, cache: Path) -> Parts:
     """All images in memory, or in a file in `cache` where they do not fit."""
-    tree = _survey(folder)
+    try:
+        tree = _survey(folder)
+    except OSError as error:
+        raise RicnetError(f"{folder} cannot be searched ({error}); make it readable.") from error
     _check_classes(tree, folder)
     shape, broken = _choose_shape(tree.files, resolution, folder)
     if not fits_memory(len(tree.files) * math.prod(shape)):

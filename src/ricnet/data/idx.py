@@ -29,9 +29,13 @@ def _read_half(images: Path, labels: Path) -> Split:
     return Split(pixels[:, None], classes.long())
 
 
+LARGEST = 1 << 28
+"""Bytes of such a file, unpacked; the images of Fashion-MNIST have 47 million."""
+
+
 def read_idx(path: Path, axes: int) -> UInt8[Tensor, "..."]:
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        content = _content(path)
         magic, *shape = struct.unpack_from(f">{1 + axes}I", content)
         if magic != 0x0800 + axes:  # 08: unsigned bytes
             raise ValueError(f"its magic number is {magic:#010x}, not {0x0800 + axes:#010x}")
@@ -39,3 +43,11 @@ def read_idx(path: Path, axes: int) -> UInt8[Tensor, "..."]:
         return values.reshape(shape)
     except (OSError, EOFError, zlib.error, struct.error, ValueError, RuntimeError) as error:
         raise RicnetError(f"{path} is no whole idx file ({error}); put a fresh copy in its place.") from error
+
+
+def _content(path: Path) -> bytes:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise ValueError(f"it has more than {LARGEST / 1e6:.0f} MB")
+    return content

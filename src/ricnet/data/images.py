@@ -2,8 +2,10 @@
 
 import io
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +18,13 @@ from torch import Tensor
 from ricnet.errors import RicnetError
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+"""Of all that Pillow reads, those with the extensions above, whatever a file is called; some others start programs."""
+MOST_PIXELS = 178_000_000
+"""In an image; a file of a few kilobytes can claim any number of them. Pillow draws its line a little higher."""
+LARGE = 16_000_000
+"""Pixels beyond which images are decoded one at a time: each takes up to 16 bytes a pixel while it is."""
+_ONE_AT_A_TIME = threading.Lock()
 _WIDE = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 _GREY = ("1", "L", "LA", "La", "F", *_WIDE)
 S = TypeVar("S")
@@ -52,18 +61,27 @@ def decode_image(
     first frame counts.
     """
     try:
-        channels, height, width = input_shape
-        with Image.open(file) as image:
-            # JPEGs decode faster at a fraction of their size; twice the target leaves the quality to the resizing.
-            image.draft(image.mode, (2 * width, 2 * height))
-            upright = ImageOps.exif_transpose(image)
-            fitted = ImageOps.fit(_flatten(upright, channels), (width, height), Image.Resampling.BICUBIC)
-        pixels = np.array(fitted).reshape(height, width, channels)
+        with Image.open(file, formats=FORMATS) as image, _turn(image.width * image.height):
+            pixels = _pixels(image, *input_shape)
     except UnidentifiedImageError:  # its own words name the object that was read
         raise RicnetError(f"{name} is no image of a kind that can be read; replace or remove it.") from None
     except Exception as error:  # decoders fail in many ways, a decompression bomb among them
         raise RicnetError(f"{name} is no image that can be read ({error}); replace or remove it.") from error
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+
+
+def _turn(pixels: int) -> AbstractContextManager[object]:
+    if pixels > MOST_PIXELS:
+        raise ValueError(f"{pixels:,} pixels could be a decompression bomb")
+    return _ONE_AT_A_TIME if pixels > LARGE else nullcontext()
+
+
+def _pixels(image: Image.Image, channels: int, height: int, width: int) -> UInt8[np.ndarray, "h w c"]:
+    # JPEGs decode faster at a fraction of their size; twice the target leaves the quality to the resizing.
+    image.draft(image.mode, (2 * width, 2 * height))
+    upright = ImageOps.exif_transpose(image)
+    fitted = ImageOps.fit(_flatten(upright, channels), (width, height), Image.Resampling.BICUBIC)
+    return np.array(fitted).reshape(height, width, channels)
 
 
 def read_images(
@@ -93,7 +111,7 @@ def in_threads(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
 def image_form(path: Path) -> tuple[int, int, bool]:
     """Width, height and whether it is grey, from the header alone."""
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=FORMATS) as image:
             return image.width, image.height, image.mode in _GREY
     except Exception as error:  # as above
         raise RicnetError(f"{path} is no image that can be read ({error}); replace or remove it.") from error

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ricnet.errors import RicnetError
+from ricnet.untrusted import read_header, zip_in_words
 
 LOCAL_HEADER = 30
 """Bytes of what stands before a member of a zip file, less its name and its extra field, whose lengths are the last."""
@@ -15,13 +16,13 @@ LOCAL_HEADER = 30
 
 def stored_bytes(path: Path) -> dict[str, int]:
     """How large the arrays of an .npz file are, by name."""
-    with zipfile.ZipFile(path) as archive:
+    with zip_in_words(path) as archive:
         return {info.filename.removesuffix(".npy"): info.file_size for info in archive.infolist()}
 
 
 def map_array(path: Path, name: str) -> np.ndarray[Any, np.dtype[Any]]:
     """Only of plain numbers, and as numpy.savez writes them: a compressed array can only be read as a whole."""
-    with zipfile.ZipFile(path) as archive:
+    with zip_in_words(path) as archive:
         member = archive.getinfo(f"{name}.npy")
         if member.compress_type != zipfile.ZIP_STORED:
             raise RicnetError(
@@ -29,12 +30,8 @@ def map_array(path: Path, name: str) -> np.ndarray[Any, np.dtype[Any]]:
                 "numpy.savez instead of numpy.savez_compressed."
             )
         with archive.open(member) as file:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, fortran, dtype = read(file)
+            shape, fortran, dtype = read_header(file, member.file_size)
             header = file.tell()
-    if dtype.hasobject:
-        raise ValueError("it holds Python objects")
     start = _start(path, member.header_offset) + header
     return np.memmap(path, dtype, "c", start, shape, "F" if fortran else "C")
 

@@ -14,6 +14,7 @@ from ricnet.data.registry import SOURCES, Source
 from ricnet.data.splits import Parts
 from ricnet.data.tables import is_table, read_labelled_table, split_target, with_target
 from ricnet.errors import RicnetError, nearest
+from ricnet.paths import user_path
 
 
 def load(
@@ -38,7 +39,7 @@ def load(
         raise RicnetError(f"resolution is {resolution}; it must be a number of pixels above 0.")
     path, target = split_target(with_target(str(spec), target))
     if is_table(path):
-        dataset = read_labelled_table(Path(path).expanduser(), target, val_fraction, columns)
+        dataset = read_labelled_table(user_path(path), target, val_fraction, columns)
     else:
         dataset = _read(spec, data_dir, resolution).dataset(str(spec), val_fraction)
     if resolution is not None and dataset.input_shape[1:] != (resolution, resolution):
@@ -52,13 +53,13 @@ def load(
 def whole_path(spec: str) -> str:
     """A name as it is; a path whole, so that a run can be resumed and evaluated from anywhere."""
     name, target = split_target(spec)
-    path = Path(name).expanduser()
+    path = user_path(name)
     return with_target(str(path.resolve()), target) if name not in SOURCES and path.exists() else spec
 
 
 def data_folder(data_dir: str | Path | None = None) -> Path:
     """The argument, else RICNET_DATA, else the user's cache folder."""
-    return Path(data_dir or os.environ.get("RICNET_DATA") or pooch.os_cache("ricnet")).expanduser()
+    return user_path(data_dir or os.environ.get("RICNET_DATA") or pooch.os_cache("ricnet"))
 
 
 def find_source(name: str) -> Source:
@@ -75,7 +76,7 @@ def find_source(name: str) -> Source:
 def _read(spec: str | Path, data_dir: str | Path | None, resolution: int | None) -> Parts:
     if spec in SOURCES or spec == "":  # an empty text is an unset variable, not the current folder
         return _read_named(str(spec), data_folder(data_dir), resolution)
-    path = Path(spec).expanduser()
+    path = user_path(spec)
     if path.is_dir():
         return read_folder(path, resolution, data_folder(data_dir) / "packed")
     if path.suffix.lower() == ".npz":

@@ -1,5 +1,6 @@
 """Street View House Numbers, the cropped 32 × 32 form, in MATLAB files."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,8 +17,23 @@ def read_svhn(paths: Sequence[Path], _resolution: int | None) -> tuple[Split, Sp
     return _read_half(train), _read_half(test)
 
 
+PLAIN = frozenset(
+    {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)} | {"single", "double", "logical"}
+)
+MOST_ROWS = 1_000_000
+"""The extra part of SVHN has half as many."""
+
+
+def _check_header(path: Path) -> None:
+    """Arrays only: scipy follows cells within cells until the program's stack is full, and that ends it."""
+    for name, shape, kind in scipy.io.whosmat(path):
+        if name in ("X", "y") and (kind not in PLAIN or math.prod(shape) > 3 * 32 * 32 * MOST_ROWS):
+            raise ValueError(f"{name} is {kind} of shape {shape}")
+
+
 def _read_half(path: Path) -> Split:
     try:
+        _check_header(path)
         content = scipy.io.loadmat(path, variable_names=["X", "y"])
         pixels, labels = content["X"], content["y"].ravel()
         if pixels.dtype != np.uint8 or pixels.shape != (32, 32, 3, len(labels)):

@@ -17,7 +17,7 @@ SUFFIXES = (".csv", ".tsv")
 _WITH_TARGET = re.compile(r"(.*?\.(?:csv|tsv))#(.+)", re.IGNORECASE | re.DOTALL)
 _UNFIT = re.compile(r"[^\w.-]+")
 """For the name of a folder."""
-_WHOLE = re.compile(r"[+-]?\d+")
+_WHOLE = re.compile(r"[+-]?\d{1,100}")  # Python refuses to count beyond some thousand digits
 
 
 def split_target(spec: str) -> tuple[str, str | None]:

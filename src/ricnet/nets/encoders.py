@@ -73,7 +73,13 @@ def build_encoder(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.M
         raise RicnetError(
             f"--encoder {name} reads images, but each input is a row of {input_shape[0]} features; use mlp."
         )
-    return _BUILDERS[name](replace(options, encoder=name), input_shape)
+    try:
+        return _BUILDERS[name](replace(options, encoder=name), input_shape)
+    except (RuntimeError, MemoryError) as error:  # torch's own kinds for a size that no memory holds, or no number
+        raise RicnetError(
+            f"--encoder {name} of --width {options.width:g} cannot be built for inputs of shape {input_shape} "
+            f"({str(error).splitlines()[0][:200]}); lower --width."
+        ) from error
 
 
 def embedding_size(encoder: nn.Module, input_shape: tuple[int, ...]) -> int:
@@ -95,7 +101,7 @@ def _activation(options: EncoderOptions) -> type[nn.Module]:
 
 
 def _scaled(size: int, options: EncoderOptions) -> int:
-    return max(1, round(size * options.width))
+    return max(1, round(min(size * options.width, 2**62)))
 
 
 def _resnet(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:

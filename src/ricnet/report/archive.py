@@ -15,6 +15,7 @@ from jaxtyping import Float
 from ricnet.errors import RicnetError
 from ricnet.report.bands import thin
 from ricnet.report.dotted import to_columns
+from ricnet.report.forms import Maybe, is_number, misfit
 from ricnet.report.pace import clock_of, images_per_second, training_seconds
 from ricnet.report.predictions import read_predictions
 from ricnet.report.runs import RunRecord, is_archive, read_run
@@ -45,11 +46,16 @@ def archive_text(run: RunRecord) -> str:
 def log_scores(run: RunRecord) -> Float[np.ndarray, "n"] | None:
     """log a_y of every test example at its halt; None where the run did not keep it."""
     if is_archive(run.path):
-        kept = read_json(run.path).get("log_scores")
-        return UNIT * np.array(kept, dtype=np.float64) if kept is not None else None
+        return _kept_scores(read_json(run.path).get("log_scores"), run.path)
     if not (run.path / "predictions.npz").is_file():
         return None
     return -scores(read_predictions(run.path))[:, 1]
+
+
+def _kept_scores(kept: object, path: Path) -> Float[np.ndarray, "n"] | None:
+    if misfit(kept, Maybe([is_number])) is not None:
+        raise RicnetError(f"{path} has log_scores that are no numbers: archive the run again.")
+    return None if kept is None else UNIT * np.array(kept, dtype=np.float64)
 
 
 def _entries(run: RunRecord) -> dict[str, Any]:

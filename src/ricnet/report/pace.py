@@ -32,7 +32,7 @@ NAMES = {"test": "test (selects nothing)", "val": "validation"}
 def images_per_second(run: RunRecord) -> float | None:
     """Of the epoch in the middle: the first waits for kernels to be chosen, and any may share the device."""
     rates = [entry["images_per_second"] for entry in run.metrics if entry.get("images_per_second")]
-    return statistics.median(rates) if rates and run.derived_from is None else None
+    return float(statistics.median(rates)) if rates and run.derived_from is None else None
 
 
 def training_seconds(run: RunRecord) -> float | None:
@@ -46,16 +46,19 @@ def clock_of(run: RunRecord) -> dict[int, float]:
     epochs = [entry["epoch"] for entry in run.metrics]
     if all("training_seconds" in entry for entry in run.metrics):
         return {entry["epoch"]: float(entry["training_seconds"]) for entry in run.metrics}
-    if not all(entry.get("images_per_second") and "update" in entry for entry in run.metrics):
+    batch = _batch_size(run)
+    if batch is None or not all(entry.get("images_per_second") and "update" in entry for entry in run.metrics):
         return {}
     updates = [after - before for before, after in pairwise([0, *(entry["update"] for entry in run.metrics)])]
     rates = [entry["images_per_second"] for entry in run.metrics]
-    spent = [_batch_size(run) * count / rate for count, rate in zip(updates, rates, strict=True)]
+    spent = [batch * count / rate for count, rate in zip(updates, rates, strict=True)]
     return dict(zip(epochs, accumulate(spent), strict=True))
 
 
-def _batch_size(run: RunRecord) -> int:
-    return min(int(run.config["optimization"]["batch_size"]), int(run.data["rows"]["train"]))
+def _batch_size(run: RunRecord) -> int | None:
+    """None where the run does not say, which one of ours does."""
+    asked, rows = run.config.get("optimization", {}).get("batch_size"), run.data.get("rows", {}).get("train")
+    return None if asked is None or rows is None else min(asked, rows)
 
 
 @styled

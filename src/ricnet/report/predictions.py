@@ -1,6 +1,5 @@
 """What a run answered to every validation and test example, for paired tests and figures about examples."""
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -9,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Integer
 
 from ricnet.errors import RicnetError
+from ricnet.untrusted import read_arrays
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,10 @@ class Predictions:
         grids = (self.step_confidence, self.step_correct, self.step_entropy, self.values)
         if any(len(row) != n for row in rows) or any(grid is not None and grid.shape != (steps, n) for grid in grids):
             raise ValueError("its arrays do not fit together")
+        if any(array is not None and array.dtype.kind not in "biuf" for array in (*rows, *grids, self.step_scores)):
+            raise ValueError("its arrays are no numbers")
+        if n and not (1 <= self.halt_step.min() <= self.halt_step.max() <= steps):
+            raise ValueError("a halting step is out of range")
 
 
 def read_predictions(folder: str | Path, split: Literal["val", "test"] = "test") -> Predictions:
@@ -40,10 +44,7 @@ def read_predictions(folder: str | Path, split: Literal["val", "test"] = "test")
     if not path.is_file():
         raise RicnetError(f"{folder} has no predictions.npz: it is of an older ricnet; train the run again.")
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            prefix = f"{split}_"
-            return Predictions(
-                **{key.removeprefix(prefix): stored[key] for key in stored.files if key.startswith(prefix)}
-            )
-    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        stored, prefix = read_arrays(path), f"{split}_"
+        return Predictions(**{key.removeprefix(prefix): stored[key] for key in stored if key.startswith(prefix)})
+    except (OSError, ValueError, TypeError) as error:
         raise RicnetError(f"{path} is damaged: restore it, or delete the run and make it again.") from error

@@ -4,9 +4,7 @@ A run is a folder that `ric train` wrote, a model that comes with ricnet (pretra
 `archive` keeps what is worth publishing.
 """
 
-import json
 import re
-import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,9 +15,12 @@ import numpy as np
 from jaxtyping import Float, Integer, Num
 
 from ricnet.errors import RicnetError
+from ricnet.paths import user_path
 from ricnet.report.dotted import flatten, to_rows
+from ricnet.report.forms import EVALUATION, HEADER, METRICS, is_measure, is_setting, misfit
 from ricnet.training.files import read_json
 from ricnet.training.pretrained import locate
+from ricnet.untrusted import parse_json, printable, read_arrays, read_text
 
 METHOD_NAMES = {
     "ric": "RIC",
@@ -118,7 +119,8 @@ class RunRecord:
     @property
     def seconds(self) -> float | None:
         """Of the whole course, measuring each epoch included, if this run was trained."""
-        return None if self.derived_from else self.evaluation.get("seconds")
+        spent = self.evaluation.get("seconds")
+        return None if self.derived_from or spent is None else float(spent)
 
     @property
     def halt_threshold(self) -> float:
@@ -175,7 +177,7 @@ def _read_archive(path: Path) -> RunRecord:
     entry = read_json(path)
     header, evaluation = _checked_header(entry, path), _checked_evaluation(entry.get("evaluation"), path)
     try:
-        metrics = to_rows(entry.get("metrics", {}))
+        metrics = [_checked_metrics(row) for row in to_rows(entry.get("metrics", {}))]
     except (ValueError, TypeError, AttributeError) as error:
         raise RicnetError(f"{path} has columns of metrics that do not fit together: archive the run again.") from error
     return _record(path, header, metrics, evaluation, None)
@@ -206,7 +208,7 @@ def read_runs(folders: Sequence[str | Path]) -> list[RunRecord]:
     """The runs of one report, in the order given; a folder named twice is still one run."""
     distinct: dict[Path, str | Path] = {}
     for folder in folders:
-        distinct.setdefault(Path(folder).resolve(), folder)
+        distinct.setdefault(user_path(folder).resolve(), folder)
     return distinguish([read_run(folder) for folder in distinct.values()])
 
 
@@ -245,27 +247,45 @@ def _describe(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
 
 
 def _checked_header(header: dict[str, Any], path: Path) -> dict[str, Any]:
-    config, data = header.get("config"), header.get("data")
-    if not (isinstance(config, dict) and "data" in config and "name" in config.get("method", {})):
-        raise RicnetError(f"{path} does not say which data and method were run: restore it or train again.")
-    if not (isinstance(data, dict) and data.get("class_names")):
+    misplaced = misfit(header, HEADER) or ("" if is_setting(header["config"]) else "config")
+    if misplaced.startswith("config"):
+        raise RicnetError(
+            f"{path} does not say which data and method were run ({misplaced}): restore it or train again."
+        )
+    if misplaced.startswith("data.class_names") or misplaced == "data":
         raise RicnetError(f"{path} does not name the classes: restore it or train again.")
-    return header
+    if misplaced:
+        raise RicnetError(f"{path} has a {misplaced} that cannot be: restore it or train again.")
+    return {name: _shown(entry) for name, entry in header.items()}
+
+
+def _shown(entry: Any) -> Any:
+    """All its texts as they may be shown."""
+    if isinstance(entry, dict):
+        return {printable(key): _shown(value) for key, value in entry.items()}
+    if isinstance(entry, list):
+        return [_shown(value) for value in entry]
+    return printable(entry).replace("\n", " ") if isinstance(entry, str) else entry
 
 
 def _read_metrics(path: Path) -> list[dict[str, Any]]:
     try:
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = [line for line in read_text(path).splitlines() if line.strip()]
     except (OSError, ValueError) as error:
         raise RicnetError(f"{path} cannot be read ({error}): restore it or train again.") from error
     entries = []
     for number, line in enumerate(lines, start=1):
         try:
-            entry = json.loads(line)
-            entries.append({**entry, "epoch": int(entry["epoch"])})
-        except (ValueError, TypeError, KeyError) as error:
+            entries.append(_checked_metrics(parse_json(line)))
+        except ValueError as error:
             raise RicnetError(f"Line {number} of {path} is no epoch's metrics: delete the line.") from error
     return entries
+
+
+def _checked_metrics(entry: Any) -> dict[str, Any]:
+    if misfit(entry, METRICS) is not None or not all(map(is_measure, entry.values())):
+        raise ValueError("it is no epoch's metrics")
+    return {name: value for name, value in entry.items() if value is not None}
 
 
 def _checked_evaluation(evaluation: Any, path: Path) -> dict[str, Any]:
@@ -277,6 +297,8 @@ def _checked_evaluation(evaluation: Any, path: Path) -> dict[str, Any]:
             raise RicnetError(
                 f"{path} lacks {split}.{missing[0]}: it is of another version of ricnet; train the run again."
             )
+    if misplaced := misfit(splits, EVALUATION):
+        raise RicnetError(f"{path} has a {misplaced} that cannot be: restore it or train the run again.")
     return splits
 
 
@@ -284,23 +306,32 @@ def _read_examples(path: Path, classes: int) -> Examples | None:
     if not path.is_file():
         return None
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            arrays = {key: stored[key] for key in stored.files}
-        return _checked_examples(arrays, classes)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        return _checked_examples(read_arrays(path), classes)
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise RicnetError(f"{path} cannot be used ({error}): delete it for a report without examples.") from error
 
 
 def _checked_examples(arrays: Mapping[str, np.ndarray], classes: int) -> Examples:
     beliefs, labels, halt = arrays["log_beliefs"], arrays["y"], arrays["halt_step"]
     steps, rows, width = beliefs.shape
+    if beliefs.dtype.kind != "f" or not all(one.ndim == 1 and one.dtype.kind in "iu" for one in (labels, halt)):
+        raise ValueError("its arrays are of strange types")
     values, kind = arrays.get("values"), arrays.get("kind")
     if width != classes or not len(arrays["x"]) == len(labels) == len(halt) == rows:
         raise ValueError("its arrays do not fit together")
-    if values is not None and values.shape != (steps, rows):
+    if values is not None and (values.shape != (steps, rows) or not np.isfinite(values).all()):
         raise ValueError("its values do not fit its beliefs")
     if rows and (labels.min() < 0 or labels.max() >= classes or halt.min() < 1 or halt.max() > steps):
         raise ValueError("a label or a halting step is out of range")
+    if not _can_be_shown(arrays["x"]) or not np.isfinite(np.exp(beliefs)).all():
+        raise ValueError("its inputs or beliefs are no numbers that can be shown")
     if kind is not None and (kind.shape != labels.shape or not np.isin(kind, range(len(KINDS))).all()):
         raise ValueError("its kinds do not fit its examples")
     return Examples(arrays["x"], labels, beliefs, values, halt, kind)
+
+
+def _can_be_shown(inputs: np.ndarray) -> bool:
+    """Rows of features, or images of bytes in grey or colour."""
+    if inputs.ndim == 2:
+        return inputs.dtype.kind in "biuf"
+    return inputs.ndim == 4 and inputs.dtype == np.uint8 and inputs.shape[1] in (1, 3) and inputs.size > 0

@@ -66,8 +66,8 @@ def iterative(groups: Sequence[RunGroup]) -> list[RunGroup]:
 
 
 def mean_of(group: RunGroup, key: str) -> float:
-    """A number of the test set, averaged over seeds."""
-    return float(np.mean([run.test[key] for run in group.runs]))
+    """A number of the test set, averaged over seeds; NaN where it was not measured."""
+    return float(np.mean(np.array([run.test[key] for run in group.runs], dtype=np.float64)))
 
 
 def steps_computed(group: RunGroup) -> float:

@@ -10,9 +10,8 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Columns, columns_from_json
@@ -20,11 +19,17 @@ from ricnet.errors import RicnetError, require
 from ricnet.methods import Method
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.encoders import build_encoder
+from ricnet.training.budget import OverBudget, budget
 from ricnet.training.config import Config, fits, from_json
 from ricnet.training.deadline import start_clock
 from ricnet.training.files import read_json
 from ricnet.training.inference import Recordings
 from ricnet.training.pretrained import locate
+
+LARGEST_INPUT = 1 << 24
+"""Numbers in one input of a model that comes from a file; a colour image of 2,300 pixels a side has as many."""
+LONGEST = 10_000
+"""Steps that such a model may ask for."""
 
 
 @dataclass(frozen=True)
@@ -121,14 +126,14 @@ def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None)
     """
     folder = locate(run)
     entry = read_config(folder)
-    config = from_json(entry.get("config"), str(folder / "config.json"))
+    config = _check_horizon(from_json(entry.get("config"), str(folder / "config.json")), folder / "config.json")
     input_shape, class_names = _read_kind(entry.get("data"), folder / "config.json")
-    columns = _read_columns(entry["data"], folder / "config.json")
+    columns = _read_columns(entry["data"], input_shape, folder / "config.json")
     if config.network.encoder == "custom" and encoder is None:
         raise RicnetError(f"{folder} was trained with your own encoder; pass the module: load(run, encoder=...).")
-    model, backbone = build_model(config, input_shape, len(class_names), encoder)
+    weights = folder / "model.safetensors"
+    model, backbone = _build_loaded(config, input_shape, len(class_names), encoder, weights)
     backbone.autocast = autocast_dtype(config.optimization.precision, torch.device(device))
-    _load_weights(model, folder / "model.safetensors")
     temperature = _read_temperature(folder / "calibration.json") if config.calibration == "temperature" else 1.0
     model = model.to(device).eval()
     return Classifier(
@@ -152,11 +157,23 @@ def _read_kind(data: object, path: Path) -> tuple[tuple[int, ...], tuple[str, ..
     lists = isinstance(shape, list) and len(shape) in (1, 3) and isinstance(names, list) and len(names) >= 2
     if not lists or not all(fits(n, int) and n > 0 for n in shape) or not all(isinstance(name, str) for name in names):
         raise RicnetError(f"{path} does not say what the data was; restore it or train the model again.")
+    if math.prod(shape) > LARGEST_INPUT:
+        raise RicnetError(f"{path}: inputs of shape {tuple(shape)} are more than a model can read; restore it.")
     return tuple(shape), tuple(names)
 
 
-def _read_columns(data: dict[str, Any], path: Path) -> Columns | None:
-    return columns_from_json(data["columns"], str(path)) if "columns" in data else None
+def _check_horizon(config: Config, path: Path) -> Config:
+    horizon = getattr(config.method, "horizon", 1)
+    if horizon > LONGEST:
+        raise RicnetError(f"{path}: a horizon of {horizon:,} steps would take forever; restore it.")
+    return config
+
+
+def _read_columns(data: dict[str, Any], input_shape: tuple[int, ...], path: Path) -> Columns | None:
+    columns = columns_from_json(data["columns"], str(path)) if "columns" in data else None
+    if columns is not None and (columns.width,) != input_shape:
+        raise RicnetError(f"{path}: its columns do not fit the model beside it; restore it or train again.")
+    return columns
 
 
 def _read_temperature(path: Path) -> float:
@@ -166,16 +183,32 @@ def _read_temperature(path: Path) -> float:
     return float(temperature)
 
 
-def _load_weights(model: nn.Module, path: Path) -> None:
+def _read_weights(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise RicnetError(
             f"{path.parent} holds no trained model yet (model.safetensors is missing); finish its training."
         )
     try:
-        model.load_state_dict(load_file(path))
-    except (SafetensorError, OSError) as error:
+        weights: dict[str, Tensor] = load_file(path)
+        if not all(torch.isfinite(tensor).all() for tensor in weights.values()):
+            raise ValueError("it holds numbers that are not finite")
+    except Exception as error:  # its header is JSON that anyone may have written, its types are any
         raise RicnetError(f"{path} is damaged ({error}); get a whole copy, or repeat its training.") from error
-    except RuntimeError as error:
+    return weights
+
+
+def _build_loaded(
+    config: Config, input_shape: tuple[int, ...], classes: int, encoder: nn.Module | None, path: Path
+) -> tuple[nn.Module, Backbone]:
+    """The network with the weights of a file; an example passes through it while it is built."""
+    weights = _read_weights(path)
+    numbers = sum(tensor.numel() for tensor in weights.values()) + math.prod(input_shape)
+    try:
+        with budget(numbers):
+            model, backbone = build_model(config, input_shape, classes, encoder)
+        model.load_state_dict(weights)
+    except (OverBudget, RuntimeError) as error:
         raise RicnetError(
             f"{path} does not fit the network in config.json beside it; they are of different runs."
         ) from error
+    return model, backbone

@@ -124,8 +124,10 @@ def from_json(entry: object, source: str) -> Config:
     settings = dict(entry)
     method = dict(settings.pop("method"))
     name = method.pop("name", None)
-    if name not in METHODS:
-        raise RicnetError(f"{source}: the method {name!r} is unknown; this ricnet has: {', '.join(sorted(METHODS))}.")
+    if not isinstance(name, str) or name not in METHODS:
+        raise RicnetError(
+            f"{source}: the method {str(name)[:80]!r} is unknown; this ricnet has: {', '.join(sorted(METHODS))}."
+        )
     return Config(
         **_checked(Config, {k: v for k, v in settings.items() if k not in ("network", "optimization")}, source),
         method=METHODS[name](**_checked(METHODS[name], method, source)),
@@ -136,24 +138,33 @@ def from_json(entry: object, source: str) -> Config:
 
 def _checked(kind: type, settings: Any, source: str) -> dict[str, Any]:
     if not isinstance(settings, dict):
-        raise RicnetError(f"{source}: expected settings by name where it has {settings!r}.")
+        raise RicnetError(f"{source}: expected settings by name where it has {_shown(settings)}.")
     hints = get_type_hints(kind)
     fields = {f.name for f in dataclasses.fields(kind)}
     for name, value in settings.items():
         if name not in fields:
-            raise RicnetError(f"{source}: the setting {name!r} is unknown to this version of ricnet.")
+            raise RicnetError(f"{source}: the setting {_shown(name)} is unknown to this version of ricnet.")
         if not fits(value, hints[name]):
-            raise RicnetError(f"{source}: {name} cannot be {value!r}.")
+            raise RicnetError(f"{source}: {name} cannot be {_shown(value)}.")
     return {name: _typed(value, hints[name]) for name, value in settings.items()}
 
 
 def _typed(value: Any, hint: Any) -> Any:
     """JSON does not tell 2 from 2.0."""
-    return (
-        float(value)
-        if type(value) is int and float in (hint, *get_args(hint)) and int not in (hint, *get_args(hint))
-        else value
-    )
+    options = (hint, *get_args(hint))
+    return float(value) if type(value) is int and float in options and int not in options else value
+
+
+def _shown(value: object) -> str:
+    """Enough of it to be recognised."""
+    if isinstance(value, dict | list):
+        return f"a {type(value).__name__}"
+    return repr(value[:80] if isinstance(value, str) else value) if not _is_vast(value) else "so large a number"
+
+
+def _is_vast(value: object) -> bool:
+    """A whole number of JSON has any number of digits; what it is used for has 64 bits."""
+    return isinstance(value, int) and abs(value) >= 2**63
 
 
 def fits(value: object, hint: Any) -> bool:
@@ -163,7 +174,7 @@ def fits(value: object, hint: Any) -> bool:
     if get_origin(hint) is Literal:
         return value in get_args(hint)
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        return isinstance(value, int | float) and not isinstance(value, bool) and not _is_vast(value)
     if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+        return isinstance(value, int) and not isinstance(value, bool) and not _is_vast(value)
     return isinstance(value, hint) if hint in (str, bool, NoneType) else False

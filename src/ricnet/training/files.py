@@ -1,6 +1,5 @@
 """Files that are either wholly there or not at all, and JSON that came from one."""
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ricnet.errors import RicnetError
+from ricnet.untrusted import parse_json, read_text
 
 
 class Unwritable(RicnetError):
@@ -66,7 +66,7 @@ def sync_names(folder: Path) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     try:
-        entry = json.loads(path.read_text(encoding="utf-8"))
+        entry = parse_json(read_text(path))
     except (ValueError, OSError) as error:
         raise RicnetError(f"{path} cannot be read ({error}); restore it or train again.") from error
     if not isinstance(entry, dict):

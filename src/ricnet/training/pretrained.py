@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from ricnet.errors import RicnetError
+from ricnet.paths import user_path
 from ricnet.training.hub import fetch, is_hub_id
 
 PREFIX = "pretrained:"
@@ -12,7 +13,8 @@ SHELF = Path(__file__).parents[1] / "pretrained"
 def locate(run: str | Path) -> Path:
     """The folder of a run: the one given, or where the model of that name is, one of ricnet's own or of the Hub's."""
     if not str(run).startswith(PREFIX):
-        return fetch(str(run)) if is_hub_id(run) else Path(run)
+        path = user_path(run)
+        return fetch(str(run)) if is_hub_id(run) else path
     name = str(run).removeprefix(PREFIX)
     if name not in pretrained_names():
         known = ", ".join(PREFIX + each for each in pretrained_names()) or "no pretrained models"

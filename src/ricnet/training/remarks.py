@@ -13,6 +13,7 @@ from ricnet.nets.encoders import choose_encoder
 from ricnet.training.config import Config
 from ricnet.training.files import read_json
 from ricnet.training.run_folder import RunFolder
+from ricnet.untrusted import printable
 
 STILL_FALLING = 0.05
 """By this share the validation NLL of the last tenth of the epochs is below that of the tenth before where training
@@ -29,7 +30,7 @@ FLAG = re.compile(r"(?P<command>ric [a-z]+( --?[\w-]+| [\w./]+)*)|--(?P<flag>[a-
 def say(lines: Iterable[str], console: Console | None = None) -> None:
     console = console or Console(stderr=True)
     for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
 
 
 def announcement(config: Config, dataset: Dataset, device: torch.device, processes: int = 1) -> str:

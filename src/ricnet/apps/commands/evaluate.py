@@ -18,6 +18,7 @@ from ricnet.data import load as load_data
 from ricnet.data.registry import SOURCES
 from ricnet.errors import RicnetError, require
 from ricnet.evaluation.evaluate import observe, report
+from ricnet.paths import user_path
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load
 
@@ -110,7 +111,7 @@ def _data_for(classifier: Classifier, options: Evaluate) -> Dataset:
 
 def _resolution(classifier: Classifier, data: str) -> int | None:
     """Photographs of other sizes are shown to the model as those it was trained on."""
-    is_folder = data not in SOURCES and Path(data).expanduser().is_dir()
+    is_folder = data not in SOURCES and user_path(data).is_dir()
     return (
         classifier.input_shape[-1] if is_folder and len(classifier.input_shape) == 3 else classifier.config.resolution
     )

@@ -25,7 +25,9 @@ from ricnet.data import (
 )
 from ricnet.data.tables import is_table
 from ricnet.errors import RicnetError
+from ricnet.paths import user_path
 from ricnet.training.classifier import Classifier, read_config
+from ricnet.untrusted import printable
 
 STANDARD_INPUT = "-"
 Part = tuple[list[str], Num[Tensor, "n ..."]]
@@ -45,11 +47,11 @@ def read_columns(folder: Path | None) -> Columns | None:
 
 
 def warn(sentence: str) -> None:
-    Console(stderr=True).print(sentence, highlight=False, markup=False, soft_wrap=True)
+    Console(stderr=True).print(printable(sentence), highlight=False, markup=False, soft_wrap=True)
 
 
 def _read(spec: str, classifier: Classifier) -> Iterator[Part]:
-    path = Path(spec).expanduser()
+    path = user_path(spec)
     if spec == STANDARD_INPUT:
         yield _read_standard_input(classifier)
     elif glob.has_magic(spec) and not path.exists():

@@ -27,6 +27,7 @@ from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load
 from ricnet.training.pretrained import locate
 from ricnet.training.run_folder import RunFolder
+from ricnet.untrusted import printable
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,8 @@ def _refine(inputs: Num[Tensor, "n ..."], classifier: Classifier, options: Predi
 
 def _answers(path: Trajectory, classifier: Classifier, options: Predict) -> list[dict[str, Any]]:
     """What there is to say of each input of a batch."""
+    if path.final.isnan().any():
+        raise RicnetError("the model has no answer to numbers this far from those it was trained on; check the input.")
     best = path.final.exp().topk(min(options.top, len(classifier.class_names)))
     answers: list[dict[str, Any]] = []
     for row, (probabilities, classes, steps) in enumerate(
@@ -173,12 +176,13 @@ def _write_csv(records: list[dict[str, Any]], top: int) -> None:
     writer.writerow(["input", "answer", "confidence", "steps", *ranked])
     for record in records:
         best = [entry[what] for entry in record["top"] for what in ("class", "probability")] if top > 1 else []
-        writer.writerow([record["input"], record["answer"], record["confidence"], record["steps"], *best])
+        row = [record["input"], record["answer"], record["confidence"], record["steps"], *best]
+        writer.writerow([printable(cell) if isinstance(cell, str) else cell for cell in row])
 
 
 def _headline(record: dict[str, Any]) -> str:
     steps = "1 step" if record["steps"] == 1 else f"{record['steps']} steps"
-    return f"{record['input']}: {record['answer']} ({record['confidence']:.1%}) after {steps}"
+    return printable(f"{record['input']}: {record['answer']} ({record['confidence']:.1%}) after {steps}")
 
 
 def _table(records: list[dict[str, Any]]) -> Table:
@@ -189,5 +193,5 @@ def _table(records: list[dict[str, Any]]) -> Table:
         if record["answer"] == UNSURE:
             lines = [(UNSURE, lines[0][1])] if len(lines) == 1 else [(UNSURE, ""), *lines]
         answers, confidences = ("\n".join(column) for column in zip(*lines, strict=True))
-        table.add_row(Text(record["input"]), Text(answers), confidences, str(record["steps"]))
+        table.add_row(Text(printable(record["input"])), Text(printable(answers)), confidences, str(record["steps"]))
     return table

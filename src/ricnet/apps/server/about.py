@@ -19,6 +19,7 @@ from ricnet.report.runs import KINDS, system_name
 from ricnet.training.classifier import Classifier
 from ricnet.training.config import to_json
 from ricnet.training.files import read_json
+from ricnet.untrusted import read_arrays
 from ricnet.version import __version__
 
 MEASURES = ("n", "accuracy", "ece", "mean_steps")
@@ -83,8 +84,8 @@ def samples(classifier: Classifier) -> list[Sample]:
     if path is None or not path.is_file():
         return []
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            inputs, labels, kinds = stored["x"], stored["y"], stored.get("kind")
+        stored = read_arrays(path)
+        inputs, labels, kinds = stored["x"], stored["y"], stored.get("kind")
         return [
             _sample(classifier, place, torch.from_numpy(inputs[place]), int(labels[place]), kind)
             for place, kind in enumerate([None] * len(labels) if kinds is None else kinds.tolist())

@@ -20,13 +20,10 @@ from ricnet.apps.server.limits import Limits, Refusal
 from ricnet.apps.server.schema import Ask, Options, parse_json
 from ricnet.data.columns import Columns
 from ricnet.data.delimited import Table
-from ricnet.data.images import decode_image
+from ricnet.data.images import FORMATS, decode_image
 from ricnet.errors import RicnetError
 from ricnet.report.words import short
 from ricnet.training.classifier import Classifier
-
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
-"""Of all that Pillow reads, those that people send, and none that starts other programs."""
 
 
 class File(NamedTuple):

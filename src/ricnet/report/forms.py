@@ -1,0 +1,139 @@
+"""What the files of a run must look like, checked before anything is counted or drawn from them.
+
+They are shared, so a stranger may have written them. A form is a kind of value, a list of one form, a table of names
+with a form each, or `Maybe` or `Absent` where it may be missing.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+Form = Any
+LARGEST = 1e15
+"""A number beyond it is none that a run measures, and drawing it fails in strange ways."""
+DEEPEST = 2
+"""Tables within one another: a configuration, and its method."""
+
+
+class Maybe(NamedTuple):
+    """Missing, null, or of this form."""
+
+    form: Form
+
+
+class Absent(NamedTuple):
+    """Missing or of this form, but not null."""
+
+    form: Form
+
+
+def is_number(value: object) -> bool:
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return plain and not (isinstance(value, float) and not math.isfinite(value)) and abs(value) <= LARGEST  # type: ignore[arg-type]
+
+
+def is_share(value: object) -> bool:
+    return is_number(value) and 0 <= value <= 1  # type: ignore[operator]
+
+
+def is_count(value: object) -> bool:
+    return is_number(value) and isinstance(value, int) and value >= 0
+
+
+def is_positive(value: object) -> bool:
+    return is_count(value) and value > 0  # type: ignore[operator]
+
+
+def are_counts(value: object) -> bool:
+    return isinstance(value, Mapping) and all(map(is_count, value.values()))
+
+
+def is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def is_setting(value: object, depth: int = DEEPEST) -> bool:
+    """A value of the configuration: nothing that a table could not show."""
+    if isinstance(value, Mapping):
+        return depth > 0 and all(is_setting(each, depth - 1) for each in value.values())
+    return value is None or isinstance(value, str | bool) or is_number(value)
+
+
+def is_measure(value: object) -> bool:
+    """An entry of metrics.jsonl: a number, or several by name, some of them missing."""
+    if isinstance(value, Mapping):
+        return all(each is None or is_number(each) for each in value.values())
+    return value is None or isinstance(value, str | bool) or is_number(value)
+
+
+SPLIT = {
+    **dict.fromkeys(("accuracy", "ece", "mean_confidence"), is_share),
+    **dict.fromkeys(("nll", "brier"), is_number),
+    **dict.fromkeys(("n", "ece_bins"), is_positive),
+    **dict.fromkeys(("mean_steps", "mean_steps_correct", "mean_steps_wrong"), Maybe(is_number)),
+    "mean_cell_evaluations": Maybe(is_number),
+    "per_step": [
+        {"step": is_positive, "accuracy": is_share, "ece": is_share, "nll": is_number, "mean_confidence": is_share}
+    ],
+    "reliability": [
+        {
+            **dict.fromkeys(("lower", "upper"), is_share),
+            **dict.fromkeys(("accuracy", "confidence"), Maybe(is_share)),
+            "n": is_count,
+        }
+    ],
+    "halting": [dict.fromkeys(("step", "correct", "wrong"), is_count)],
+}
+EVALUATION = {"train": SPLIT, "test": SPLIT, "selected_epoch": Maybe(is_count), "seconds": Maybe(is_number)}
+METRICS = {
+    "epoch": is_count,
+    "update": Maybe(is_count),
+    **dict.fromkeys(("images_per_second", "training_seconds"), Maybe(is_number)),
+    **dict.fromkeys(("train", "val", "test"), Maybe({})),
+}
+HEADER = {
+    "config": {
+        "data": is_text,
+        "method": {"name": is_text, "halt_threshold": Maybe(is_number)},
+        "seed": Absent(is_count),
+        "label_noise": Maybe(is_share),
+        "optimization": Absent({"batch_size": Absent(is_positive)}),
+        "network": Absent({}),
+    },
+    "data": {
+        "class_names": [is_text],
+        "rows": Absent(are_counts),
+        "input_shape": Absent([is_positive]),
+    },
+    "hardware": Absent({}),
+    "derived_from": Maybe(is_text),
+}
+
+
+def misfit(entry: object, form: Form, place: str = "") -> str | None:
+    """The first place where an entry is not of a form; None where it is."""
+    if isinstance(form, Maybe):
+        return None if entry is None else misfit(entry, form.form, place)
+    if isinstance(form, Absent):
+        return misfit(entry, form.form, place)
+    if isinstance(form, Mapping):
+        return _misfit_of_table(entry, form, place)
+    if isinstance(form, list):
+        return _misfit_of_list(entry, form[0], place)
+    holds: Callable[[object], bool] = form
+    return None if holds(entry) else place
+
+
+def _misfit_of_table(entry: object, form: Mapping[str, Form], place: str) -> str | None:
+    if not isinstance(entry, Mapping):
+        return place
+    wanted = {key: each for key, each in form.items() if key in entry or not isinstance(each, Absent)}
+    found = (misfit(entry.get(key), each, f"{place}.{key}" if place else key) for key, each in wanted.items())
+    return next((where for where in found if where is not None), None)
+
+
+def _misfit_of_list(entry: object, form: Form, place: str) -> str | None:
+    if not isinstance(entry, list) or not entry:
+        return place
+    found = (misfit(each, form, f"{place}[{i}]") for i, each in enumerate(entry))
+    return next((where for where in found if where is not None), None)

@@ -1,0 +1,60 @@
+import math
+
+import pytest
+
+from ricnet.report.forms import (
+    EVALUATION,
+    METRICS,
+    Absent,
+    Maybe,
+    are_counts,
+    is_count,
+    is_number,
+    is_setting,
+    is_share,
+    misfit,
+)
+
+
+def test_numbers_are_finite_and_no_truths() -> None:
+    assert all(map(is_number, [0, -1.5, 10**15]))
+    assert not any(map(is_number, [True, None, "1", math.nan, math.inf, 10**16, 10**400, [], {}]))
+    assert all(map(is_share, [0, 1, 0.5]))
+    assert not any(map(is_share, [-0.1, 1.1, None]))
+    assert not any(map(is_count, [-1, 1.0, True]))
+
+
+def test_settings_are_shallow() -> None:
+    assert is_setting({"method": {"name": "ric", "gamma": 0.8, "clip": None}, "seed": 0})
+    assert not is_setting({"a": [1]})
+    assert not is_setting({"method": {"objective": {}}})  # found by fuzzing: a setting is one value
+
+
+@pytest.mark.parametrize(
+    ("entry", "place"),
+    [
+        ({"a": 1, "b": [{"c": 1}]}, None),
+        ({"a": 1, "b": [{"c": 1}], "d": None, "e": "anything"}, None),
+        ({"b": [{"c": 1}]}, "a"),
+        ({"a": 1, "b": []}, "b"),
+        ({"a": 1, "b": [{"c": 1}, {"c": "1"}]}, "b[1].c"),
+        ({"a": 1, "b": [{"c": 1}], "d": "1"}, "d"),
+        ([], ""),
+    ],
+)
+def test_the_first_misfit_is_named(entry: object, place: str | None) -> None:
+    assert misfit(entry, {"a": is_count, "b": [{"c": is_count}], "d": Maybe(is_count)}) == place
+
+
+def test_what_is_absent_is_not_null() -> None:
+    """Found by fuzzing: a null where settings or rows belong."""
+    form = {"rows": Absent(are_counts)}
+    assert misfit({}, form) is None
+    assert misfit({"rows": {"train": 3}}, form) is None
+    assert misfit({"rows": None}, form) == "rows"
+    assert misfit({"rows": {"train": "3"}}, form) == "rows"
+
+
+def test_what_is_no_table_at_all() -> None:
+    assert misfit(None, EVALUATION) == ""
+    assert misfit({"epoch": 1, "val": {"accuracy": 0.5}}, METRICS) is None

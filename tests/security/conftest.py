@@ -1,0 +1,26 @@
+"""Two small runs to attack copies of: one of a table, one of images."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ricnet
+
+
+@pytest.fixture(scope="session")
+def table_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("table")
+    lines = [f"{i % 7},{'red' if i % 2 else 'blue'},{'ab'[i % 2]}" for i in range(60)]
+    (folder / "my.csv").write_text("\n".join(["size,colour,kind", *lines]))
+    ricnet.train(f"{folder}/my.csv#kind", out=folder / "run", epochs=1, horizon=2, width=0.05, device="cpu")
+    return folder / "run"
+
+
+@pytest.fixture(scope="session")
+def image_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("images")
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    np.savez(folder / "my.npz", x=pixels, y=np.arange(40) % 2)
+    ricnet.train(folder / "my.npz", out=folder / "run", epochs=1, horizon=2, width=0.05, device="cpu")
+    return folder / "run"

@@ -1,0 +1,18 @@
+from pathlib import Path
+
+import pytest
+
+from ricnet.errors import RicnetError
+from ricnet.paths import user_path
+
+
+def test_home_is_understood(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert user_path("~/x") == tmp_path / "x"
+    assert user_path(Path("a/b")) == Path("a/b")
+
+
+@pytest.mark.parametrize("text", ["x" * 300, "a\x00b", "~nobody-of-that-name/x"])
+def test_what_cannot_be_a_path_is_named(text: str) -> None:
+    with pytest.raises(RicnetError, match="cannot be a path"):
+        user_path(text)
