@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from ricnet.errors import RicnetError
+
 LARGEST_TEXT = 1 << 26
 """Bytes of a JSON file; a run of a thousand epochs writes a fiftieth of it."""
 LARGEST_ARRAYS = 1 << 30
@@ -66,7 +68,7 @@ def zip_in_words(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
-    except (OSError, ValueError):
+    except (OSError, ValueError, RicnetError):
         raise
     except Exception as error:  # zip, zlib, ast and numpy each complain in their own way
         raise ValueError(str(error) or type(error).__name__) from error

@@ -24,6 +24,7 @@ from ricnet.apps.server import application, guard
 from ricnet.apps.server.about import describe
 from ricnet.apps.server.limits import Limits
 from ricnet.data.delimited import Table
+from ricnet.errors import RicnetError
 from ricnet.training.classifier import Classifier
 
 from .conftest import serving
@@ -408,9 +409,13 @@ def test_the_model_may_come_alone(features: Classifier, tmp_path: Path) -> None:
 
 
 def test_numbers_that_are_none_are_not_told(features: Classifier, tmp_path: Path) -> None:
-    """A file of strangers may hold them, and JSON may not."""
-    (tmp_path / "evaluation.json").write_text('{"test": {"n": 3, "accuracy": NaN, "ece": 0.1, "mean_steps": Infinity}}')
-    assert describe(replace(features, folder=tmp_path), "tested", Limits())["test"] is None
+    """A file of strangers may hold anything."""
+    folder, file = replace(features, folder=tmp_path), tmp_path / "evaluation.json"
+    file.write_text('{"test": {"n": 3, "accuracy": "high", "ece": 0.1, "mean_steps": []}}')
+    assert describe(folder, "tested", Limits())["test"] is None
+    file.write_text('{"test": {"n": 3, "accuracy": NaN, "ece": 0.1, "mean_steps": 2}}')
+    with pytest.raises(RicnetError, match="NaN is no number that JSON has"):
+        describe(folder, "tested", Limits())
 
 
 def test_openapi_tells_what_there_is(client: httpx.Client) -> None:

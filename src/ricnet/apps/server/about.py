@@ -2,7 +2,6 @@
 
 import io
 from dataclasses import asdict
-from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,9 +72,7 @@ def _measured(folder: Path | None) -> dict[str, Any] | None:
         return None
     test = read_json(folder / "evaluation.json").get("test")
     found = {key: test.get(key) for key in MEASURES} if isinstance(test, dict) else {}
-    return (
-        found if found and all(isinstance(value, int | float) and isfinite(value) for value in found.values()) else None
-    )
+    return found if found and all(isinstance(value, int | float) for value in found.values()) else None
 
 
 def samples(classifier: Classifier) -> list[Sample]:
