@@ -3,7 +3,7 @@
 Alone, which is the rule, everything here is free: nothing is sent, and what is asked for is handed back as it came.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -59,6 +59,12 @@ class Processes:
         if self.count > 1:
             dist.all_reduce(mine)
         return mine
+
+    def make_alike(self, mine: Iterable[Num[Tensor, "*any"]]) -> None:
+        """Give all of them the tensors of the first, in place."""
+        if self.count > 1:
+            for tensor in mine:
+                dist.broadcast(tensor, src=0)
 
     def share(self, rows: int) -> "Share":
         return Share(rows, self)

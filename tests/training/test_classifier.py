@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 import ricnet
 from ricnet.data import Dataset
@@ -24,6 +25,25 @@ def test_a_loaded_model_answers_as_the_evaluation_says(folder: Path, dataset: Da
     assert accuracy == pytest.approx(evaluation["accuracy"])
     assert path.halt_step.double().mean().item() == pytest.approx(evaluation["mean_steps"])
     assert model.class_names == ("a", "b", "c")
+
+
+class Masked(nn.Module):
+    """Buffers as attention has them: a mask of −∞, and a table that is not saved with the weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.full((4, 4), -torch.inf).triu(1))
+        self.register_buffer("positions", torch.zeros(1000, 4), persistent=False)
+        self.layer = nn.Linear(4, 8)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        seen: Tensor = self.layer(inputs + self.positions[0]) + torch.zeros(500, 8).sum(0)
+        return seen
+
+
+def test_an_encoder_may_have_masks_and_tables_of_its_own(dataset: Dataset, tmp_path: Path) -> None:
+    model = ricnet.train(dataset, out=tmp_path / "run", encoder=Masked(), epochs=2, horizon=2, average=0.9)
+    assert model.refine(dataset.test.inputs).final.isfinite().all()
 
 
 def test_inputs_of_another_shape_are_refused(folder: Path) -> None:

@@ -307,7 +307,7 @@ class RIC(Iterative):
         """Sampled log-beliefs. Every process draws for the whole minibatch and keeps its own rows, so that the noise of
         an example does not depend on how many processes there are."""
         logits, concentration = self.share.whole(heads.logits, -2), self.share.whole(heads.concentration, -1)
-        return self.share.mine(self.policy(Heads(logits, concentration, concentration)).sample(), -2)
+        return self.share.mine(self.policy(heads._replace(logits=logits, concentration=concentration)).sample(), -2)
 
     def replay(
         self,

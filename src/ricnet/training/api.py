@@ -21,13 +21,13 @@ from ricnet.errors import RicnetError, nearest
 from ricnet.nets.encoders import build_encoder
 from ricnet.training.classifier import Classifier, load, read_config
 from ricnet.training.config import DATA_SETTINGS, Config, from_json
-from ricnet.training.distributed import launched, own_gpu, together
+from ricnet.training.distributed import first_on_each_machine, launched, own_gpu, together
 from ricnet.training.files import Unwritable
-from ricnet.training.graph import kernels_as_before
 from ricnet.training.interruption import Interrupted
 from ricnet.training.presets import Facts, preset
 from ricnet.training.remarks import advice, announcement, in_python, say
 from ricnet.training.run_folder import RunFolder
+from ricnet.training.surroundings import apart
 from ricnet.training.trainer import Trainer
 
 
@@ -53,24 +53,25 @@ def train(
     module = encoder if isinstance(encoder, nn.Module) else None
     if encoder is not None:
         changes["encoder"] = "custom" if module is not None else encoder
-    with python_words():
-        place = pick_device(device)
-        dataset = _dataset(data, data_dir, changes)
+    with python_words(), together(place := pick_device(device)) as processes:
+        with first_on_each_machine(processes):
+            dataset = _dataset(data, data_dir, changes)
         config = configure(dataset, method, preset, **changes)
         folder = RunFolder(out or default_folder(config))
         notes = list(dataset.notes)
-        count, console = launched().count, Console(stderr=True, quiet=not launched().first)
         if "batch_size" not in changes and resume:
-            config = _stored_batch(config, folder)
+            config = processes.agree(partial(_stored_batch, config, folder))
         elif "batch_size" not in changes:
-            config = fit_batch(config, dataset, place, notes, module, count)
-        if not resume and launched().first:
+            config = processes.agree(partial(fit_batch, config, dataset, place, notes, module, processes.count))
+        if not resume and processes.first:
             folder.refuse_if_taken(overwrite)
-        say([*(f"note: {note}" for note in notes), announcement(config, dataset, place, count)], console)
+        console = Console(stderr=True, quiet=not processes.first)
+        say([*(f"note: {note}" for note in notes), announcement(config, dataset, place, processes.count)], console)
         run(config, dataset, folder, place, overwrite=overwrite, resume=resume, encoder=module, console=console)
-    if launched().first:
-        say(map(in_python, advice(folder, config, dataset)))
-    return load(folder.path, str(place), module)
+        if processes.first:
+            say(map(in_python, advice(folder, config, dataset)))
+        processes.any(False)  # wait until the first has written everything
+        return load(folder.path, str(place), module)
 
 
 @contextmanager
@@ -159,13 +160,9 @@ def run(
 
     `watch` is shown each line of metrics.jsonl; what it raises ends the training.
     """
-    on_gpu = device.type == "cuda"
     tell = partial(_tell, console or Console(stderr=True))
     with (
-        torch.random.fork_rng([device] if on_gpu else []),
-        torch.cuda.device(device if on_gpu else -1),
-        kernels_as_before(),
-        _memory_words(config, device),
+        apart(config, device),
         together(device) as processes,
         folder.held(tell) if processes.first else nullcontext(),
     ):
@@ -206,17 +203,6 @@ def _restore(trainer: Trainer, state: dict[str, Any], folder: RunFolder) -> None
             f"{folder.state} is of another network or another version of ricnet; "
             "resume with what the run began with, or start anew with --overwrite."
         ) from error
-
-
-@contextmanager
-def _memory_words(config: Config, device: torch.device) -> Iterator[None]:
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise RicnetError(
-            f"{device} has too little memory for batches of {config.optimization.batch_size}; "
-            "lower --batch-size, --resolution or --width."
-        ) from None
 
 
 def facts(dataset: Dataset) -> Facts:

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -30,6 +31,8 @@ LARGEST_INPUT = 1 << 24
 """Numbers in one input of a model that comes from a file; a colour image of 2,300 pixels a side has as many."""
 LONGEST = 10_000
 """Steps that such a model may ask for."""
+SLACK = 1 << 24
+"""Numbers that a network may make beside its weights: tables of positions, masks, what an example needs on its way."""
 
 
 @dataclass(frozen=True)
@@ -190,8 +193,6 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
         )
     try:
         weights: dict[str, Tensor] = load_file(path)
-        if not all(torch.isfinite(tensor).all() for tensor in weights.values()):
-            raise ValueError("it holds numbers that are not finite")
     except Exception as error:  # its header is JSON that anyone may have written, its types are any
         raise RicnetError(f"{path} is damaged ({error}); get a whole copy, or repeat its training.") from error
     return weights
@@ -200,15 +201,28 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 def _build_loaded(
     config: Config, input_shape: tuple[int, ...], classes: int, encoder: nn.Module | None, path: Path
 ) -> tuple[nn.Module, Backbone]:
-    """The network with the weights of a file; an example passes through it while it is built."""
+    """The network with the weights of a file; an example passes through it while it is built. An encoder of the
+    caller's own may take the memory it likes."""
     weights = _read_weights(path)
     numbers = sum(tensor.numel() for tensor in weights.values()) + math.prod(input_shape)
     try:
-        with budget(numbers):
+        with nullcontext() if encoder is not None else budget(4 * numbers + SLACK):
             model, backbone = build_model(config, input_shape, classes, encoder)
         model.load_state_dict(weights)
     except (OverBudget, RuntimeError) as error:
         raise RicnetError(
             f"{path} does not fit the network in config.json beside it; they are of different runs."
         ) from error
+    if not all(tensor.isfinite().all() for tensor in learned(model)):
+        raise RicnetError(
+            f"{path} is damaged (it holds numbers that are not finite); get a whole copy, or repeat its training."
+        )
     return model, backbone
+
+
+def learned(model: nn.Module) -> list[Tensor]:
+    """What training changes: the weights, and the averages of batch norm. Any other buffer may hold what it likes, such
+    as the −∞ of a mask."""
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    averages = [mean for norm in norms for mean in (norm.running_mean, norm.running_var) if mean is not None]
+    return [*model.parameters(), *averages]

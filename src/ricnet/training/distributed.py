@@ -18,8 +18,10 @@ died is noticed at once, by its connection or by torchrun."""
 
 def launched() -> Processes:
     """What torchrun says of this process."""
+    if "RANK" not in os.environ:  # other launchers set WORLD_SIZE alone
+        return ALONE
     try:
-        return Processes(int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
+        return Processes(int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE", 1)))
     except ValueError:
         raise RicnetError("RANK and WORLD_SIZE are set, but not to numbers; start with torchrun.") from None
 
@@ -36,17 +38,24 @@ def together(device: torch.device) -> Iterator[Processes]:
         return
     try:
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    except ValueError as error:
+        raise RicnetError(f"RANK and WORLD_SIZE are set, but not all else ({error}); start with torchrun.") from error
+    try:
         yield processes
     except RuntimeError as error:
+        if "finished reduction" in str(error):
+            raise RicnetError(
+                "the encoder has parameters that its output does not depend on, which several processes cannot share; "
+                "remove them, or freeze them with requires_grad_(False)."
+            ) from error
         if not isinstance(error, dist.DistError) and "gloo" not in str(error).lower():
             raise
         raise RicnetError(
             f"process {processes.rank} of {processes.count} lost the others, so one of them has ended (what it said "
             "stands above, if it could); mend that and go on with --resume."
         ) from error
-    finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
+    else:  # after an error the others may wait for ever, and this one for them; it ends without a farewell
+        dist.destroy_process_group()
 
 
 @contextmanager

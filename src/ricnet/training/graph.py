@@ -25,16 +25,6 @@ def tensor_cores() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-@contextmanager
-def kernels_as_before() -> Iterator[None]:
-    """Training lets cuDNN try its convolutions out; the rest of the caller's program shall choose for itself."""
-    before = torch.backends.cudnn.benchmark
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
-
-
 class GraphedStep:
     """Records `step(rows)` once and replays it on other rows; all else it touches must stay in place."""
 

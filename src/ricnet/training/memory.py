@@ -7,7 +7,7 @@ from torch import nn
 from ricnet.data import Dataset
 from ricnet.training.classifier import Classifier, autocast_dtype, build_model
 from ricnet.training.config import Config
-from ricnet.training.graph import kernels_as_before
+from ricnet.training.surroundings import apart
 from ricnet.training.trainer import Trainer
 
 
@@ -21,9 +21,7 @@ def train_in_memory(
 ) -> tuple[Classifier, int]:
     """The classifier, and how many epochs it took. Stopped by Ctrl-C, nothing is left. The caller's random state is
     kept."""
-    on_gpu = device.type == "cuda"
-    forked = torch.random.fork_rng([device] if on_gpu else [])
-    with forked, torch.cuda.device(device if on_gpu else -1), kernels_as_before():
+    with apart(config, device):
         trainer = Trainer(config, dataset, None, device, encoder, console=console)
         trainer.train()
         # A new network: the trained one may hold compiled code, which cannot be copied or pickled.

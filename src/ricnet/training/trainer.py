@@ -9,7 +9,7 @@ import math
 import shlex
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -26,7 +26,7 @@ from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import Outcome, observe, summarize
 from ricnet.nets.backbone import Backbone
 from ricnet.processes import ALONE, Processes
-from ricnet.training.classifier import autocast_dtype, build_model
+from ricnet.training.classifier import autocast_dtype, build_model, learned
 from ricnet.training.compilation import compile_encoder, compile_method
 from ricnet.training.conclusion import conclude
 from ricnet.training.config import Config
@@ -70,13 +70,6 @@ class Trainer:
         self.config, self.dataset, self.folder, self.device = config, dataset, folder, device
         self.checkpoint_seconds, self.console, self.watch = checkpoint_seconds, console, watch
         self.method, self.settings = config.method, config.optimization
-        model, backbone = build_model(config, dataset.input_shape, len(dataset.class_names), encoder)
-        backbone.fit_normalization(dataset.train.inputs)
-        backbone.autocast = autocast_dtype(self.settings.precision, device)
-        self.model = model.to(device).train()
-        if dataset.is_image and device.type == "cuda":  # the layout and kernels with which convolutions are fastest
-            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-            torch.backends.cudnn.benchmark = True
         self.labels = dataset.train.labels.to(device)
         weights = dataset.train.weights
         self.weights = None if weights is None else (weights / weights.mean()).to(device)
@@ -87,11 +80,7 @@ class Trainer:
         self.total_updates = self.updates_per_epoch * self.settings.epochs
         self.processes, self.share = processes, processes.share(self.batch_size)
         self.feed = Feed(dataset.train.inputs, device, len(self.share.mine(self.labels[: self.batch_size], 0)))
-        self.period = self.method.snapshot_period(self.updates_per_epoch)
-        if self.period == 1:  # then the network is its own snapshot
-            self.period = None
-        self.snapshot = copy.deepcopy(self.model).requires_grad_(False) if self.period else self.model
-        self.average = copy.deepcopy(self.model).requires_grad_(False) if self.settings.average else self.model
+        self._build_networks(encoder)
         self.optimizer = make_optimizer(self.model, self.settings, device)
 
         self.update = 0
@@ -102,14 +91,36 @@ class Trainer:
         self.sums: dict[str, Tensor] = {}
         self.best: dict[str, Any] = {}
         self.collapsed = 0
-        if processes.count > 1:
+        self._make_fast()
+
+    def _build_networks(self, encoder: nn.Module | None) -> None:
+        """The one that learns, the one that acts and the one that answers; often they are the same."""
+        data = self.dataset
+        model, backbone = build_model(self.config, data.input_shape, len(data.class_names), encoder)
+        backbone.fit_normalization(data.train.inputs)
+        backbone.autocast = autocast_dtype(self.settings.precision, self.device)
+        self.model = model.to(self.device).train()
+        self.processes.make_alike(self.model.state_dict().values())
+        if data.is_image and self.device.type == "cuda":  # the layout and kernels with which convolutions are fastest
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            torch.backends.cudnn.benchmark = True
+        self.period = self.method.snapshot_period(self.updates_per_epoch)
+        if self.period == 1:  # then the network is its own snapshot
+            self.period = None
+        self.snapshot = copy.deepcopy(self.model).requires_grad_(False) if self.period else self.model
+        self.average = copy.deepcopy(self.model).requires_grad_(False) if self.settings.average else self.model
+
+    def _make_fast(self) -> None:
+        """Share, compile and record the update, as far as the device and the settings allow."""
+        alone = self.processes.count == 1
+        if not alone:
             self.method = shared_method(self.method, self.share)
         if self._compiles():
-            self.method = compile_method(self.method) if processes.count == 1 else self.method
+            self.method = compile_method(self.method) if alone else self.method
             for network in {self.model, self.snapshot}:
                 compile_encoder(next(m for m in network.modules() if isinstance(m, Backbone)).encoder)
         self.gradient = Gradient(self.method, self.model, self.snapshot, self.share, self.settings.accumulate)
-        records = device.type == "cuda" and self.settings.cuda_graph and processes.count == 1
+        records = self.device.type == "cuda" and self.settings.cuda_graph and alone
         self.learn = self._record() if records else self._learn
 
     def run(self) -> dict[str, Any]:
@@ -190,8 +201,8 @@ class Trainer:
         """Move the average towards the weights; faster at first, when it still holds the initial ones."""
         self.averaged.add_(1)
         share = (9 / (9 + self.averaged)).clamp(min=1 - self.settings.average)
-        average = list(_floats(self.average))
-        way = torch._foreach_sub(list(_floats(self.model)), average)
+        average = learned(self.average)
+        way = torch._foreach_sub(learned(self.model), average)
         torch._foreach_mul_(way, share)
         torch._foreach_add_(average, way)
 
@@ -270,7 +281,8 @@ class Trainer:
         self._refuse_nonfinite(means)
         self._refuse_nonfinite_weights()
         outcome = observe(self.method, self.average, self.dataset.val, processes=self.processes)
-        val, worth = self.processes.agree(lambda: (summarize(outcome), self._worth(outcome)))
+        val = self.processes.agree(lambda: summarize(outcome))
+        worth = self.processes.agree(lambda: self._worth(outcome, val))
         epoch = self.update // self.updates_per_epoch
         line = {
             "epoch": epoch,
@@ -300,11 +312,10 @@ class Trainer:
         count = min(len(self.dataset.val), len(self.dataset.train))
         return self.dataset.train.take(torch.linspace(0, len(self.dataset.train) - 1, count).long())
 
-    def _worth(self, outcome: Outcome) -> tuple[float, float]:
+    def _worth(self, outcome: Outcome, val: dict[str, Any]) -> tuple[float, float]:
         """Accuracy and NLL on validation data, where its rows differ in weight by that."""
         weights = self.dataset.val.weights
         if weights is None:
-            val = summarize(outcome)
             return val["accuracy"], val["nll"]
         shares = (weights / weights.sum()).cpu().double()
         correct = outcome.log_beliefs.argmax(-1) == outcome.labels
@@ -328,7 +339,7 @@ class Trainer:
     def _refuse_nonfinite_weights(self) -> None:
         """Metrics are taken before an update, so those of the last one say nothing of what it left, and validation does
         not ask every head. Like the metrics, asked so seldom that waiting for the device costs nothing."""
-        if not torch.stack([tensor.isfinite().all() for tensor in _floats(self.model)]).all():
+        if not torch.stack([tensor.isfinite().all() for tensor in learned(self.model)]).all():
             self._diverged("the weights became infinite or NaN")
 
     def _diverged(self, what: str) -> None:
@@ -403,8 +414,3 @@ class Trainer:
 def has_fallen(accuracy: float, best: float, rows: int) -> bool:
     """Whether an accuracy is less than half of the best one, and by more than luck with so many rows explains."""
     return accuracy < 0.5 * best and best - accuracy > BEYOND_LUCK * math.sqrt(best * (1 - best) / rows)
-
-
-def _floats(model: nn.Module) -> Iterator[Tensor]:
-    """All that a trained network consists of, but for counters."""
-    return (tensor for tensor in model.state_dict().values() if tensor.is_floating_point())
