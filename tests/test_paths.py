@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from ricnet.errors import RicnetError
-from ricnet.paths import user_path
+from ricnet.paths import split_target, user_path
 
 
 def test_home_is_understood(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -16,3 +16,9 @@ def test_home_is_understood(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 def test_what_cannot_be_a_path_is_named(text: str) -> None:
     with pytest.raises(RicnetError, match="cannot be a path"):
         user_path(text)
+
+
+def test_a_table_is_told_from_its_target() -> None:
+    assert split_target("a/my.csv#the label") == ("a/my.csv", "the label")
+    assert split_target("my.TSV#a/b#c") == ("my.TSV", "a/b#c")
+    assert split_target("photos#2") == ("photos#2", None)

@@ -1,8 +1,11 @@
 """Paths as users and files write them."""
 
+import re
 from pathlib import Path
 
 from ricnet.errors import RicnetError
+
+_WITH_TARGET = re.compile(r"(.*?\.(?:csv|tsv))#(.+)", re.IGNORECASE | re.DOTALL)
 
 
 def user_path(text: str | Path) -> Path:
@@ -16,3 +19,9 @@ def user_path(text: str | Path) -> Path:
         reason = error.strerror if isinstance(error, OSError) else error
         raise RicnetError(f"{str(text)[:200]!r} cannot be a path ({reason}); check its spelling.") from error
     return path
+
+
+def split_target(spec: str) -> tuple[str, str | None]:
+    """my.csv#label is the table my.csv with the classes in its column `label`, whose name may have slashes."""
+    match = _WITH_TARGET.fullmatch(spec)
+    return (match[1], match[2]) if match else (spec, None)

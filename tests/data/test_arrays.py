@@ -81,6 +81,16 @@ def test_images_of_every_kind(tmp_path: Path, x: np.ndarray, shape: tuple[int, .
     assert np.array_equal(np.sort(read.flatten(1).int().numpy().sum(1)), expected)
 
 
+def test_what_else_is_in_the_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = {"x_names": np.array([{}], dtype=object), "large": np.zeros(10**5)}
+    path = save(tmp_path, x=TABLE, y=Y, **extra)
+    monkeypatch.setattr("ricnet.data.packing.free_bytes", lambda _: 10**5)
+    data = load(path)
+    assert not data.notes  # with `large` it would not fit into memory
+    assert len(data.train) == 26
+    assert len(read_npz_inputs(path, (3,), "features")) == 40
+
+
 def test_all_parts_share_one_scale(tmp_path: Path) -> None:
     bright, dark = PIXELS.astype(float), np.zeros_like(PIXELS, dtype=float)
     dark[:] = 1.0

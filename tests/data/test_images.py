@@ -1,5 +1,6 @@
 import io
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -117,6 +118,28 @@ def test_pixels_are_limited_whatever_pillow_is_told(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(images, "LARGE", 1)
     assert read_image(tmp_path / "a.png", (3, 8, 8)).shape == (3, 8, 8)
     assert not images._ONE_AT_A_TIME.locked()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "large", "waits"),
+    [
+        ("jpg", 300_000, False),  # decoded at an eighth of its size
+        ("jpg", 200_000, True),  # though it may be held at its full size before
+        ("png", 300_000, True),
+    ],
+)
+def test_an_image_waits_its_turn_by_the_pixels_it_is_decoded_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, large: int, waits: bool
+) -> None:
+    turn = MagicMock()
+    monkeypatch.setattr(images, "_ONE_AT_A_TIME", turn)
+    monkeypatch.setattr(images, "LARGE", large)
+    Image.new("RGB", (800, 600)).save(tmp_path / f"a.{suffix}")
+    read_image(tmp_path / f"a.{suffix}", (3, 16, 16))
+    assert turn.__enter__.called == waits
+    monkeypatch.setattr(images, "MOST_PIXELS", 479_999)
+    with pytest.raises(RicnetError, match="480,000 pixels could be a decompression bomb"):
+        read_image(tmp_path / f"a.{suffix}", (3, 16, 16))
 
 
 def test_kinds_that_start_programs_are_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,3 +1,4 @@
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,16 +55,65 @@ def test_images_are_decoded_once_and_anew_when_they_change(
     assert not list((tmp_path / "packed").glob(".*"))
 
 
-def test_a_damaged_image_is_left_out_and_named_each_time(tmp_path: Path, write_folder: Writer, no_memory: None) -> None:
-    folder = write_folder(tmp_path / "pets", rows=20)
-    whole = load(folder, data_dir=tmp_path)
-    path = sorted(folder.rglob("*.png"))[3]
+@pytest.mark.parametrize("parts", [("",), ("train", "val", "test")])
+def test_a_damaged_image_is_left_out_before_the_split_and_named_each_time(
+    parts: tuple[str, ...],
+    tmp_path: Path,
+    write_folder: Writer,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    for part in parts:
+        write_folder(tmp_path / "pets" / part, rows=20)
+    path = sorted((tmp_path / "pets").rglob("*.png"))[3]
     path.write_bytes(path.read_bytes()[:150])  # the header is whole
+    in_memory = load(tmp_path / "pets", data_dir=tmp_path)
+    request.getfixturevalue("no_memory")
     for _ in range(2):
-        data = load(folder, data_dir=tmp_path)
-        assert sum(map(len, (data.train, data.val, data.test))) == 39
+        data = load(tmp_path / "pets", data_dir=tmp_path)
+        assert_same(data, in_memory)
+        assert data.notes[-1] == in_memory.notes[-1]
         assert path.name in data.notes[-1]
-        assert len(data.train.inputs) == len(data.train.labels) in (len(whole.train), len(whole.train) - 1)
+        assert len(list((tmp_path / "packed").glob("*.rows"))) == 1
+        monkeypatch.setattr("ricnet.data.folders.read_images", None)  # both files of the cache are found again
+
+
+def test_a_part_of_damaged_images_alone_is_refused(tmp_path: Path, write_folder: Writer, no_memory: None) -> None:
+    for part in ("train", "test"):
+        write_folder(tmp_path / "pets" / part)
+    for path in (tmp_path / "pets" / "test").rglob("*.png"):
+        path.write_bytes(path.read_bytes()[:150])
+    with pytest.raises(RicnetError, match=r"test holds no image that can be read; 8 files could not be read"):
+        load(tmp_path / "pets", data_dir=tmp_path)
+
+
+def test_the_rows_are_on_the_disk_before_they_take_their_name(
+    tmp_path: Path, write_folder: Writer, no_memory: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_folder(tmp_path / "pets", rows=8)
+    seen: list[str] = []
+    fsync, rename = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda file: seen.append("flushed") or fsync(file))
+    monkeypatch.setattr(os, "replace", lambda *names: seen.append("named") or rename(*names))
+    load(folder, data_dir=tmp_path)
+    assert seen == ["flushed", "named", "flushed"]  # the file, then its folder
+    path = next(iter(folder.rglob("*.png")))
+    path.write_bytes(path.read_bytes()[:150])
+    seen.clear()
+    load(folder, data_dir=tmp_path)
+    assert seen == 2 * ["flushed", "named", "flushed"]  # what is damaged, then the rows that are not
+
+
+def test_a_file_that_was_cut_off_is_made_anew(tmp_path: Path, write_folder: Writer, no_memory: None) -> None:
+    folder = write_folder(tmp_path / "pets", rows=8)
+    first = load(folder, data_dir=tmp_path)
+    expected = first.train.inputs.clone()
+    path = next(iter((tmp_path / "packed").glob("*.rows")))
+    content = path.read_bytes()
+    path.unlink()  # what is mapped must not shrink
+    path.write_bytes(content[:-100])
+    assert torch.equal(load(folder, data_dir=tmp_path).train.inputs, expected)
+    assert path.read_bytes() == content
 
 
 @pytest.mark.parametrize("kind", ["bytes", "fractions", "features", "given parts"])
@@ -83,6 +133,16 @@ def test_arrays_on_the_disk_are_those_in_memory(kind: str, tmp_path: Path, reque
     in_memory = load(tmp_path / "data.npz", data_dir=tmp_path)
     request.getfixturevalue("no_memory")
     assert_same(load(tmp_path / "data.npz", data_dir=tmp_path), in_memory)
+
+
+def test_of_large_arrays_only_the_data_is_looked_at(
+    tmp_path: Path, no_memory: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither mapped, which one of objects cannot be, nor read, which takes memory."""
+    x, y = np.random.default_rng(0).normal(size=(40, 5)), np.arange(40) % 2
+    np.savez(tmp_path / "data.npz", x=x, y=y, x_names=np.array([{}], dtype=object), notes=np.zeros(10**5))
+    monkeypatch.setattr("ricnet.data.arrays.free_bytes", lambda _: 2000)  # not enough for the notes
+    assert len(load(tmp_path / "data.npz", data_dir=tmp_path).train) == 27
 
 
 def test_what_is_wrong_with_large_arrays_is_said(

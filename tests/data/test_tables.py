@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ricnet.data import load, whole_path
-from ricnet.data.tables import short_name, shown_name, split_target, with_target
+from ricnet.data.tables import short_name, shown_name, with_target
 from ricnet.errors import RicnetError
 
 
@@ -55,9 +55,6 @@ def test_classes_that_are_numbers_come_in_their_order(tmp_path: Path) -> None:
 
 
 def test_the_target_is_part_of_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert split_target("a/my.csv#the label") == ("a/my.csv", "the label")
-    assert split_target("my.TSV#a#b") == ("my.TSV", "a#b")
-    assert split_target("photos#2") == ("photos#2", None)
     assert with_target("my.csv", "label") == with_target("my.csv#other", "label") == "my.csv#label"
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "my.csv", ["b", "a"] * 20)

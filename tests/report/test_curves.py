@@ -1,3 +1,4 @@
+import io
 import math
 from dataclasses import replace
 from typing import Any
@@ -39,6 +40,13 @@ def test_missing_scores_are_left_out(systems: list[RunGroup]) -> None:
     assert list(accuracy.lines[0].get_xdata()) == [1]
     assert not ece.lines
     assert not nll.lines
+
+
+def test_what_is_too_large_to_draw_is_drawn_as_large_as_can_be(systems: list[RunGroup]) -> None:
+    seeds = [[{"epoch": e, "val": {"nll": most if e == 2 else e}} for e in (1, 2, 3)] for most in (1e308, 1.7e308)]
+    group = with_metrics(systems[0], *seeds)
+    assert epoch_curves(group, "nll")[1].tolist() == 2 * [[1, 1e15, 3]]
+    training_figure([group]).savefig(io.BytesIO())
 
 
 def test_derived_runs_have_no_curves_of_their_own_and_change_no_colour(systems: list[RunGroup]) -> None:

@@ -9,6 +9,7 @@ from ricnet.report.forms import (
     Maybe,
     are_counts,
     is_count,
+    is_measure,
     is_number,
     is_setting,
     is_share,
@@ -22,6 +23,12 @@ def test_numbers_are_finite_and_no_truths() -> None:
     assert all(map(is_share, [0, 1, 0.5]))
     assert not any(map(is_share, [-0.1, 1.1, None]))
     assert not any(map(is_count, [-1, 1.0, True]))
+
+
+def test_a_measure_is_any_finite_number() -> None:
+    """A run that diverged wrote its loss down, and must be read nevertheless."""
+    assert all(map(is_measure, [3e15, 1e308, {"nll": 2.5e38, "ece": None}, None, "adam"]))
+    assert not any(map(is_measure, [math.inf, {"nll": math.nan}, 10**400, {"nll": 10**400}, []]))
 
 
 def test_settings_are_shallow() -> None:

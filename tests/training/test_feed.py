@@ -40,6 +40,25 @@ def test_a_gpu_holds_what_leaves_it_room(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not feed.fits(torch.cat([INPUTS, INPUTS[:1]]), gpu)
 
 
+def test_what_is_on_the_device_stays_there_however_little_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "free_bytes", lambda _: 0)
+    device = torch.device("meta")
+    resident = Feed(INPUTS.to(device), device, 2)
+    assert not resident.streams
+    assert not feed.fits(INPUTS, torch.device("cuda"))
+
+
+def test_a_gpu_without_a_number_is_the_one_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    cuda, first, second = (torch.device(name) for name in ("cuda", "cuda:0", "cuda:1"))
+    assert feed.is_same(second, cuda)
+    assert not feed.is_same(first, cuda)
+    assert feed.is_same(first, first)
+    assert not feed.is_same(first, second)
+    assert not feed.is_same(CPU, first)
+    assert feed.is_same(torch.device("mps:0"), torch.device("mps"))
+
+
 def test_training_does_not_depend_on_where_the_data_lies(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,8 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor
 
-from ricnet.data import Augmentation, Dataset, Split
+from ricnet.data import Dataset, Split
+from ricnet.data.dataset import small_crops
 from ricnet.data.images import as_bytes
 from ricnet.data.splits import split_off
 from ricnet.data.words import listed
@@ -95,8 +96,7 @@ def as_dataset(
             f"y has one row only of {listed(lonely)}; a validation_fraction needs at least two of every class."
         )
     train, val = _cut(rows, validation_fraction, seed)
-    padding = min(4, min(inputs.shape[2:]) // 8) if inputs.ndim == 4 else 0
-    return Dataset("the given rows", train, val, val, class_names, Augmentation(crop_padding=padding))
+    return Dataset("the given rows", train, val, val, class_names, small_crops(inputs.shape))
 
 
 def _counts(rows: Split, class_names: tuple[str, ...]) -> list[int]:

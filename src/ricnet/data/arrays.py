@@ -1,7 +1,8 @@
 """Arrays in an .npz file as data: tables of features, or images."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from jaxtyping import Int64, Num
 from torch import Tensor
 
-from ricnet.data.dataset import Augmentation, Dataset, Split
+from ricnet.data.dataset import Dataset, Split, small_crops
 from ricnet.data.images import as_bytes
 from ricnet.data.mapped import map_array, stored_bytes
 from ricnet.data.memory import SHARE, free_bytes
@@ -31,8 +32,8 @@ _BLOCK = 4096
 def read_npz(path: Path, cache: Path) -> Parts:
     """`x`, `y`, or `x_train`, `y_train`, `x_test`, `y_test` and perhaps `x_val`, `y_val`; inputs that do not fit into
     memory from a file in `cache`."""
-    arrays = _read_arrays(path, map_large=True)
-    suffixes = _find_parts(arrays, path)
+    suffixes = _find_parts(_sizes(path), path)
+    arrays = _read_arrays(path, [f"{half}{suffix}" for suffix in suffixes for half in "xy"], map_large=True)
     found = {f"x{suffix}": arrays[f"x{suffix}"] for suffix in suffixes}
     large = any(isinstance(array, np.memmap) for array in found.values())
     inputs = _number_rows(found, path) if large else _read_inputs(found, path)
@@ -47,12 +48,8 @@ def read_npz(path: Path, cache: Path) -> Parts:
     if large:
         shape = _read_inputs({name: array[:1] for name, array in found.items()}, path)[f"x{suffixes[0]}"].shape
         note = f"The inputs are read from {cache}: they do not fit into memory."
-        return Parts(*parts, _augmentation(shape), (note,), partial(_fill, found, path, cache))
-    return Parts(*parts, _augmentation(parts[0].inputs.shape))
-
-
-def _augmentation(shape: Sequence[int]) -> Augmentation:
-    return Augmentation(crop_padding=min(4, min(shape[2:]) // 8) if len(shape) == 4 else 0)
+        return Parts(*parts, small_crops(shape), (note,), partial(_fill, found, path, cache))
+    return Parts(*parts, small_crops(parts[0].inputs.shape))
 
 
 def _number_rows(arrays: dict[str, Array], path: Path) -> dict[str, Int64[Tensor, "n"]]:
@@ -85,19 +82,19 @@ def _fill(arrays: dict[str, Array], path: Path, cache: Path, numbered: Dataset) 
     first, _ = read([0])
     about = path.stat()
     what = [str(path.resolve()), about.st_size, about.st_mtime_ns]
-    return fill(numbered, read, tuple(first.shape[1:]), first.dtype, what, cache)[0]
+    return fill(numbered, read, tuple(first.shape[1:]), first.dtype, what, cache)
 
 
 def read_npz_inputs(
     path: Path, input_shape: tuple[int, ...], kind: Literal["image", "features"]
 ) -> Num[Tensor, "n ..."]:
     """Inputs to predict: `x`, else `x_test`, else the only array there is."""
-    arrays = _read_arrays(path)
-    only = list(arrays) if len(arrays) == 1 else []
-    name = next((name for name in ("x", "x_test", *only) if name in arrays), None)
+    names = _sizes(path).keys()
+    only = list(names) if len(names) == 1 else []
+    name = next((name for name in ("x", "x_test", *only) if name in names), None)
     if name is None:
-        raise RicnetError(f"{path} holds {_found(arrays)}; name the array to predict `x`.")
-    inputs = _read_inputs({name: arrays[name]}, path)[name]
+        raise RicnetError(f"{path} holds {_found(names)}; name the array to predict `x`.")
+    inputs = _read_inputs(_read_arrays(path, [name]), path)[name]
     if kind != ("image" if inputs.ndim == 4 else "features") or tuple(inputs.shape[1:]) != input_shape:
         raise RicnetError(
             f"{path}: the rows of {name} are of shape {tuple(inputs.shape[1:])}, "
@@ -106,26 +103,38 @@ def read_npz_inputs(
     return inputs
 
 
-def _read_arrays(path: Path, map_large: bool = False) -> dict[str, Array]:
-    """All arrays; with `map_large`, inputs that do not fit into memory stay in the file, and only pages of it come."""
+def _sizes(path: Path) -> dict[str, int]:
+    """The bytes of every array by its name."""
     if not path.is_file():
         raise RicnetError(f"{path} does not exist; give the path of an .npz file.")
+    with _in_words(path):
+        return stored_bytes(path)
+
+
+def _read_arrays(path: Path, names: Collection[str], map_large: bool = False) -> dict[str, Array]:
+    """With `map_large`, inputs that do not fit into memory stay in the file, and only pages of it come. Arrays that are
+    not named are not looked at: a file may hold anything beside its data."""
     limit = int(SHARE * free_bytes(torch.device("cpu")))
+    sizes = _sizes(path)
+    with _in_words(path):
+        large = map_large and not fits_memory(sum(sizes[name] for name in names))
+        mapped = {name: map_array(path, name) for name in names if large and name.startswith("x")}
+        return mapped | read_arrays(path, limit, set(names) - mapped.keys())
+
+
+@contextmanager
+def _in_words(path: Path) -> Iterator[None]:
     try:
-        sizes = stored_bytes(path)
-        if map_large and not fits_memory(sum(sizes.values())):
-            mapped = {name: map_array(path, name) for name in sizes if name.startswith("x")}
-            return mapped | read_arrays(path, limit, sizes.keys() - mapped.keys())
-        return read_arrays(path, limit)
+        yield
     except (OSError, ValueError) as error:
         raise RicnetError(
             f"{path} cannot be read ({error}); write plain arrays (no dtype=object) with numpy.savez(path, x=x, y=y)."
         ) from error
 
 
-def _find_parts(arrays: dict[str, Array], path: Path) -> list[str]:
+def _find_parts(arrays: Collection[str], path: Path) -> list[str]:
     """Suffixes of the parts present, the training part first."""
-    if {"x", "y"} <= arrays.keys():
+    if {"x", "y"} <= set(arrays):
         return [""]
     needed = ["x_train", "y_train", "x_test", "y_test"]
     missing = [name for name in needed if name not in arrays]
@@ -134,13 +143,13 @@ def _find_parts(arrays: dict[str, Array], path: Path) -> list[str]:
             f"{path} holds {_found(arrays)}; needed are x and y, or {', '.join(needed)} "
             f"(missing: {', '.join(missing)})."
         )
-    halves = {"x_val", "y_val"} & arrays.keys()
+    halves = {"x_val", "y_val"} & set(arrays)
     if len(halves) == 1:
         raise RicnetError(f"{path} holds {halves.pop()} but not its other half; give both x_val and y_val or neither.")
     return ["_train", "_test", *(["_val"] if halves else [])]
 
 
-def _found(arrays: dict[str, Array]) -> str:
+def _found(arrays: Collection[str]) -> str:
     return f"the arrays {listed([printable(name) for name in sorted(arrays)], 10)}" if arrays else "no arrays"
 
 

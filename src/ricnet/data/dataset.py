@@ -1,5 +1,6 @@
 """The one form every source of data takes: three splits of tensors, the names of the classes, how to augment."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jaxtyping import Float, Int64, Num
@@ -36,6 +37,11 @@ class Augmentation:
     """Mirror half of the images left to right. Not for digits or letters."""
     cutout: int = 0
     """Grey out a square of this many pixels at a random place, partly outside perhaps (DeVries and Taylor 2017)."""
+
+
+def small_crops(shape: Sequence[int]) -> Augmentation:
+    """For arrays of this shape, of which nothing else is known: as is usual for CIFAR-10, less for smaller images."""
+    return Augmentation(crop_padding=min(4, min(shape[2:]) // 8) if len(shape) == 4 else 0)
 
 
 def _refuse_unwritable(class_names: tuple[str, ...], where: str) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ricnet.data.dataset import Augmentation, Dataset, Split
 from ricnet.data.images import find_images, image_form, in_threads, is_image, read_images
-from ricnet.data.packing import fill, fits_memory
+from ricnet.data.packing import Damaged, fill, fits_memory
 from ricnet.data.splits import Parts
 from ricnet.data.words import listed
 from ricnet.errors import RicnetError
@@ -53,10 +53,8 @@ def read_folder(folder: Path, resolution: int | None, cache: Path) -> Parts:
         return _read_to_disk(tree, folder, shape, broken, cache)
     splits = {}
     for part, classes in tree.parts.items():
-        readable = {name: [path for path in paths if path not in broken] for name, paths in classes.items()}
-        splits[part] = read_split(readable, tree.class_names, shape, broken)
-        if not len(splits[part]):
-            raise RicnetError(f"{folder / part} holds no image that can be read; {_damage(broken, folder)}.")
+        splits[part] = read_split(_readable(classes, broken), tree.class_names, shape, broken)
+        _refuse_empty(splits[part], part, folder, broken)
     notes = (*tree.notes, *([_damage(broken, folder)] if broken else []))
     return Parts(splits["train"], tree.class_names, splits.get("test"), splits.get("val"), _augmentation(shape), notes)
 
@@ -72,34 +70,48 @@ def _read_to_disk(
     files: list[Path] = []
     splits = {}
     for part, classes in tree.parts.items():
-        readable = {name: [path for path in paths if path not in broken] for name, paths in classes.items()}
+        readable = _readable(classes, broken)
         labels = [tree.class_names.index(name) for name, paths in readable.items() for _ in paths]
-        splits[part] = Split(torch.arange(len(files), len(files) + len(labels)), torch.tensor(labels))
+        numbers = torch.arange(len(files), len(files) + len(labels))
+        splits[part] = Split(numbers, torch.tensor(labels, dtype=torch.int64))
+        _refuse_empty(splits[part], part, folder, broken)
         files += [path for paths in readable.values() for path in paths]
     size = len(files) * math.prod(shape) / 1e9
-    notes = (*tree.notes, f"{len(files):,} images, {size:.1f} GB, are read from {cache}: they do not fit into memory.")
-    last = partial(_fill, files, folder, shape, broken, cache)
+    place = f"{len(files):,} images, {size:.1f} GB, are read from {cache}: they do not fit into memory."
+    notes = (*tree.notes, place, *([_damage(broken, folder)] if broken else []))
+    last = partial(_fill, files, tree, folder, shape, broken, cache)
     parts = (splits["train"], tree.class_names, splits.get("test"), splits.get("val"))
     return Parts(*parts, _augmentation(shape), notes, last)
 
 
+def _readable(classes: dict[str, list[Path]], broken: dict[Path, str]) -> dict[str, list[Path]]:
+    return {name: [path for path in paths if path not in broken] for name, paths in classes.items()}
+
+
+def _refuse_empty(split: Split, part: str, folder: Path, broken: dict[Path, str]) -> None:
+    if not len(split):
+        raise RicnetError(f"{folder / part} holds no image that can be read; {_damage(broken, folder)}.")
+
+
 def _fill(
     files: list[Path],
+    tree: _Tree,
     folder: Path,
     shape: tuple[int, int, int],
     broken: dict[Path, str],
     cache: Path,
     numbered: Dataset,
-) -> Dataset:
+) -> Dataset | Parts:
     def read(rows: list[int]) -> tuple[UInt8[Tensor, "n c h w"], dict[int, str]]:
         images, damaged = read_images([files[row] for row in rows], shape)
         return images, {row: damaged[files[row]] for row in rows if files[row] in damaged}
 
     what = [(str(path), (about := path.stat()).st_size, about.st_mtime_ns) for path in files]
-    dataset, damaged = fill(numbered, read, shape, torch.uint8, what, cache)
-    broken = broken | {files[row]: text for row, text in damaged.items()}
-    notes = (*numbered.notes, *([_damage(broken, folder)] if broken else []))
-    return replace(dataset, notes=notes)
+    try:
+        return fill(numbered, read, shape, torch.uint8, what, cache)
+    except Damaged as damaged:  # a header tells nothing of the body; in memory, too, such files are in no split
+        unread = {files[row]: text for row, text in damaged.rows.items()}
+        return _read_to_disk(tree, folder, shape, broken | unread, cache)
 
 
 def read_split(

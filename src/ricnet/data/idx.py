@@ -13,6 +13,9 @@ from torch import Tensor
 from ricnet.data.dataset import Split
 from ricnet.errors import RicnetError
 
+LARGEST = 1 << 28
+"""Bytes of such a file, unpacked; the images of Fashion-MNIST have 47 million."""
+
 
 def read_fashion_mnist(paths: Sequence[Path], _resolution: int | None) -> tuple[Split, Split]:
     train_images, train_labels, test_images, test_labels = paths
@@ -27,10 +30,6 @@ def _read_half(images: Path, labels: Path) -> Split:
             "so they do not belong together; get both again with `ric data get fashion-mnist`."
         )
     return Split(pixels[:, None], classes.long())
-
-
-LARGEST = 1 << 28
-"""Bytes of such a file, unpacked; the images of Fashion-MNIST have 47 million."""
 
 
 def read_idx(path: Path, axes: int) -> UInt8[Tensor, "..."]:

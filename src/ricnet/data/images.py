@@ -23,7 +23,11 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 MOST_PIXELS = 178_000_000
 """In an image; a file of a few kilobytes can claim any number of them. Pillow draws its line a little higher."""
 LARGE = 16_000_000
-"""Pixels beyond which images are decoded one at a time: each takes up to 16 bytes a pixel while it is."""
+"""Pixels beyond which images are decoded one at a time: each takes up to 16 bytes a pixel while it is.
+
+Of a JPEG these are the pixels it is decoded to; but one of several scans, such as a progressive one, is first held at
+its full size, in up to 8 bytes a pixel, so half of those count at least.
+"""
 _ONE_AT_A_TIME = threading.Lock()
 _WIDE = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 _GREY = ("1", "L", "LA", "La", "F", *_WIDE)
@@ -61,7 +65,7 @@ def decode_image(
     first frame counts.
     """
     try:
-        with Image.open(file, formats=FORMATS) as image, _turn(image.width * image.height):
+        with Image.open(file, formats=FORMATS) as image:
             pixels = _pixels(image, *input_shape)
     except UnidentifiedImageError:  # its own words name the object that was read
         raise RicnetError(f"{name} is no image of a kind that can be read; replace or remove it.") from None
@@ -70,18 +74,20 @@ def decode_image(
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
 
 
-def _turn(pixels: int) -> AbstractContextManager[object]:
-    if pixels > MOST_PIXELS:
-        raise ValueError(f"{pixels:,} pixels could be a decompression bomb")
-    return _ONE_AT_A_TIME if pixels > LARGE else nullcontext()
-
-
 def _pixels(image: Image.Image, channels: int, height: int, width: int) -> UInt8[np.ndarray, "h w c"]:
+    stored = image.width * image.height
+    if stored > MOST_PIXELS:
+        raise ValueError(f"{stored:,} pixels could be a decompression bomb")
     # JPEGs decode faster at a fraction of their size; twice the target leaves the quality to the resizing.
     image.draft(image.mode, (2 * width, 2 * height))
-    upright = ImageOps.exif_transpose(image)
-    fitted = ImageOps.fit(_flatten(upright, channels), (width, height), Image.Resampling.BICUBIC)
-    return np.array(fitted).reshape(height, width, channels)
+    with _turn(max(image.width * image.height, stored // 2)):
+        upright = ImageOps.exif_transpose(image)
+        fitted = ImageOps.fit(_flatten(upright, channels), (width, height), Image.Resampling.BICUBIC)
+        return np.array(fitted).reshape(height, width, channels)
+
+
+def _turn(pixels: int) -> AbstractContextManager[object]:
+    return _ONE_AT_A_TIME if pixels > LARGE else nullcontext()
 
 
 def read_images(

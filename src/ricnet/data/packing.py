@@ -23,6 +23,7 @@ from torch import Tensor
 
 from ricnet.data.dataset import Dataset, Split
 from ricnet.data.memory import SHARE, free_bytes
+from ricnet.durable import take_name
 from ricnet.errors import RicnetError
 
 CHUNK = 1024
@@ -32,6 +33,15 @@ Chunk = Callable[[list[int]], tuple[Num[Tensor, "n ..."], dict[int, str]]]
 """From numbers of rows to those that can be read, in their order, and what is wrong with each of the others."""
 
 
+class Damaged(RicnetError):
+    """Some rows cannot be read."""
+
+    def __init__(self, rows: dict[int, str]) -> None:
+        super().__init__(f"{len(rows)} rows cannot be read: {next(iter(rows.values()))}")
+        self.rows = rows
+        """By number, what is wrong with each."""
+
+
 def fits_memory(size: int) -> bool:
     """Whether so many bytes of data may be held by every process that torchrun has started on this machine."""
     return size <= SHARE * free_bytes(torch.device("cpu")) / int(os.environ.get("LOCAL_WORLD_SIZE", 1))
@@ -39,27 +49,24 @@ def fits_memory(size: int) -> bool:
 
 def fill(
     numbered: Dataset, read: Chunk, row_shape: tuple[int, ...], dtype: torch.dtype, what: object, folder: Path
-) -> tuple[Dataset, dict[int, str]]:
+) -> Dataset:
     """A data set whose inputs are numbers of rows, with those rows in their place, from a file in `folder`.
 
-    `what` tells the rows from all others, and the file is made only if that has not been done before. Rows that cannot
-    be read are left out; what is wrong with them is returned.
+    `what` tells the rows from all others, and the file is made only if that has not been done before. Which rows cannot
+    be read is remembered in the same way: leaving them out is for the one who splits, as it changes every split.
     """
     splits = (numbered.train, numbered.val, numbered.test)
     order = torch.cat([split.inputs for split in splits])
     key = hashlib.sha256(json.dumps([what, row_shape, str(dtype)]).encode() + order.numpy().tobytes()).hexdigest()[:24]
-    path = folder / f"{key}.rows"
-    if not path.is_file():
-        _write(path, order, read, math.prod(row_shape) * dtype.itemsize)
-    broken = {int(row): text for row, text in json.loads(path.with_suffix(".json").read_text("utf-8")).items()}
-    rows = map_rows(path, row_shape, dtype)
-    filled, start = [], 0
-    for split in splits:
-        whole = torch.tensor([row not in broken for row in split.inputs.tolist()])
-        stop = start + int(whole.sum())
-        filled.append(Split(rows[start:stop], split.labels[whole]))
-        start = stop
-    return replace(numbered, train=filled[0], val=filled[1], test=filled[2]), broken
+    path, damaged = folder / f"{key}.rows", folder / f"{key}.damaged"
+    row_bytes = math.prod(row_shape) * dtype.itemsize
+    if not damaged.is_file() and not (path.is_file() and path.stat().st_size == len(order) * row_bytes):
+        _write(path, damaged, order, read, row_bytes)
+    if damaged.is_file():
+        raise Damaged({int(row): text for row, text in json.loads(damaged.read_text("utf-8")).items()})
+    rows = map_rows(path, row_shape, dtype).split([len(split) for split in splits])
+    train, val, test = (Split(own, split.labels) for own, split in zip(rows, splits, strict=True))
+    return replace(numbered, train=train, val=val, test=test)
 
 
 def map_rows(path: Path, row_shape: tuple[int, ...], dtype: torch.dtype) -> Num[Tensor, "n ..."]:
@@ -67,8 +74,8 @@ def map_rows(path: Path, row_shape: tuple[int, ...], dtype: torch.dtype) -> Num[
     return torch.from_file(str(path), shared=False, size=size, dtype=dtype).view(-1, *row_shape)
 
 
-def _write(path: Path, order: Int64[Tensor, "n"], read: Chunk, row_bytes: int) -> None:
-    """Beside its place first: a file that is there is whole."""
+def _write(path: Path, damaged: Path, order: Int64[Tensor, "n"], read: Chunk, row_bytes: int) -> None:
+    """The rows, or which of them are damaged; beside its place first: a file that is there is whole."""
     draft = path.with_name(f".{path.stem}.{os.getpid()}.draft")
     broken: dict[int, str] = {}
     try:
@@ -76,11 +83,12 @@ def _write(path: Path, order: Int64[Tensor, "n"], read: Chunk, row_bytes: int) -
         _require_space(path.parent, len(order) * row_bytes)
         with draft.open("wb") as file:
             for some in _shown(order.split(CHUNK)):
-                rows, damaged = read(some.tolist())
+                rows, unread = read(some.tolist())
                 file.write(rows.numpy().tobytes())
-                broken |= damaged
-        path.with_suffix(".json").write_text(json.dumps(broken), "utf-8")
-        draft.replace(path)
+                broken |= unread
+        if broken:
+            draft.write_text(json.dumps(broken), "utf-8")
+        take_name(draft, damaged if broken else path)
     except OSError as error:
         raise RicnetError(
             f"{path.parent} cannot take the data, which does not fit into memory ({error.strerror or error}); "

@@ -12,9 +12,9 @@ from ricnet.data.folders import read_folder
 from ricnet.data.noise import flip_labels
 from ricnet.data.registry import SOURCES, Source
 from ricnet.data.splits import Parts
-from ricnet.data.tables import is_table, read_labelled_table, split_target, with_target
+from ricnet.data.tables import is_table, read_labelled_table, with_target
 from ricnet.errors import RicnetError, nearest
-from ricnet.paths import user_path
+from ricnet.paths import split_target, user_path
 
 
 def load(

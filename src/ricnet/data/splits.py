@@ -82,8 +82,9 @@ class Parts:
     val: Split | None = None
     augmentation: Augmentation = field(default_factory=Augmentation)
     notes: tuple[str, ...] = ()
-    fill: Callable[[Dataset], Dataset] | None = None
-    """Where the rows do not fit into memory, `inputs` are only their numbers, and this puts the rows in their place."""
+    fill: Callable[[Dataset], "Dataset | Parts"] | None = None
+    """Where the rows do not fit into memory, `inputs` are only their numbers, and this puts the rows in their place; or
+    it gives the parts without rows that it found damaged, to be split as if those had never been there."""
 
     def dataset(self, name: str, val_fraction: float) -> Dataset:
         missing = (self.test is None) + (self.val is None)
@@ -92,4 +93,5 @@ class Parts:
         train, val = (train, self.val) if self.val is not None else cut(train, val_fraction)
         notes = (*self.notes, *uneven_note(self.train.labels, self.class_names))
         dataset = Dataset(name, train, val, test, self.class_names, self.augmentation, notes)
-        return dataset if self.fill is None else self.fill(dataset)
+        filled = dataset if self.fill is None else self.fill(dataset)
+        return filled.dataset(name, val_fraction) if isinstance(filled, Parts) else filled

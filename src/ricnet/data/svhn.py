@@ -11,17 +11,16 @@ import torch
 from ricnet.data.dataset import Split
 from ricnet.errors import RicnetError
 
-
-def read_svhn(paths: Sequence[Path], _resolution: int | None) -> tuple[Split, Split]:
-    train, test = paths
-    return _read_half(train), _read_half(test)
-
-
 PLAIN = frozenset(
     {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)} | {"single", "double", "logical"}
 )
 MOST_ROWS = 1_000_000
 """The extra part of SVHN has half as many."""
+
+
+def read_svhn(paths: Sequence[Path], _resolution: int | None) -> tuple[Split, Split]:
+    train, test = paths
+    return _read_half(train), _read_half(test)
 
 
 def _check_header(path: Path) -> None:

@@ -12,18 +12,12 @@ from ricnet.data.delimited import Table, read_table
 from ricnet.data.splits import Parts
 from ricnet.data.words import listed
 from ricnet.errors import RicnetError, nearest
+from ricnet.paths import split_target
 
 SUFFIXES = (".csv", ".tsv")
-_WITH_TARGET = re.compile(r"(.*?\.(?:csv|tsv))#(.+)", re.IGNORECASE | re.DOTALL)
 _UNFIT = re.compile(r"[^\w.-]+")
 """For the name of a folder."""
 _WHOLE = re.compile(r"[+-]?\d{1,100}")  # Python refuses to count beyond some thousand digits
-
-
-def split_target(spec: str) -> tuple[str, str | None]:
-    """my.csv#label is the table my.csv with the classes in its column `label`."""
-    match = _WITH_TARGET.fullmatch(spec)
-    return (match[1], match[2]) if match else (spec, None)
 
 
 def with_target(spec: str, target: str | None) -> str:

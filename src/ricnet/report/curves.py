@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ricnet.report.bands import draw_band
+from ricnet.report.forms import LARGEST
 from ricnet.report.groups import RunGroup
 from ricnet.report.looks import Look, legend_below, looks
 from ricnet.report.panels import by_task, task_title
@@ -68,6 +69,7 @@ def epoch_curves(
 
 
 def epoch_scores(run: RunRecord, key: str, split: str = "val") -> dict[int, float]:
-    """A score of a split by epoch, where the run has measured it."""
+    """A score of a split by epoch, where the run has measured it, and no larger than can be drawn."""
     scores = {entry["epoch"]: (entry.get(split) or {}).get(key) for entry in run.metrics}
-    return {epoch: float(score) for epoch, score in scores.items() if score is not None and isfinite(score)}
+    finite = {epoch: float(score) for epoch, score in scores.items() if score is not None and isfinite(score)}
+    return {epoch: min(max(score, -LARGEST), LARGEST) for epoch, score in finite.items()}

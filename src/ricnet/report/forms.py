@@ -5,12 +5,13 @@ with a form each, or `Maybe` or `Absent` where it may be missing.
 """
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 Form = Any
 LARGEST = 1e15
-"""A number beyond it is none that a run measures, and drawing it fails in strange ways."""
+"""A number beyond it is no result, and drawing it fails in strange ways."""
 DEEPEST = 2
 """Tables within one another: a configuration, and its method."""
 
@@ -27,9 +28,14 @@ class Absent(NamedTuple):
     form: Form
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object, largest: float = LARGEST) -> bool:
     plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return plain and not (isinstance(value, float) and not math.isfinite(value)) and abs(value) <= LARGEST  # type: ignore[arg-type]
+    return plain and not (isinstance(value, float) and not math.isfinite(value)) and abs(value) <= largest  # type: ignore[arg-type]
+
+
+def is_finite(value: object) -> bool:
+    """Also one that is too large to draw."""
+    return is_number(value, sys.float_info.max)
 
 
 def is_share(value: object) -> bool:
@@ -60,10 +66,13 @@ def is_setting(value: object, depth: int = DEEPEST) -> bool:
 
 
 def is_measure(value: object) -> bool:
-    """An entry of metrics.jsonl: a number, or several by name, some of them missing."""
+    """An entry of metrics.jsonl: a number, or several by name, some of them missing.
+
+    Training that diverges writes any finite number there before it is stopped, and its run is still a run.
+    """
     if isinstance(value, Mapping):
-        return all(each is None or is_number(each) for each in value.values())
-    return value is None or isinstance(value, str | bool) or is_number(value)
+        return all(each is None or is_finite(each) for each in value.values())
+    return value is None or isinstance(value, str | bool) or is_finite(value)
 
 
 SPLIT = {

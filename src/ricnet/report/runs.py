@@ -4,7 +4,6 @@ A run is a folder that `ric train` wrote, a model that comes with ricnet (pretra
 `archive` keeps what is worth publishing.
 """
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Integer, Num
 
 from ricnet.errors import RicnetError
-from ricnet.paths import user_path
+from ricnet.paths import split_target, user_path
 from ricnet.report.dotted import flatten, to_rows
 from ricnet.report.forms import EVALUATION, HEADER, METRICS, is_measure, is_setting, misfit
 from ricnet.training.files import read_json
@@ -36,8 +35,6 @@ VARIANTS = {
     "feedback": {"sample": "sampled feedback"},
 }
 """Settings that make another system of a method, and what it is then called."""
-TARGETED = re.compile(r"(.*?\.(?:csv|tsv))(#.+)", re.IGNORECASE | re.DOTALL)
-"""A table and its column of classes, whose name may have slashes of its own."""
 NEEDED = (
     *("accuracy", "ece", "ece_bins", "nll", "brier", "mean_confidence", "mean_steps", "n"),
     *("per_step", "reliability", "halting"),
@@ -104,8 +101,8 @@ class RunRecord:
     def data_label(self) -> str:
         """The same, short enough to show, with what was done to its labels."""
         flipped = f", {100 * self.label_noise:.0f} % flipped" if self.label_noise else ""
-        table = TARGETED.fullmatch(self.data_name)
-        return (Path(table[1]).name + table[2] if table else Path(self.data_name).name) + flipped
+        path, target = split_target(self.data_name)
+        return Path(path).name + (f"#{target}" if target else "") + flipped
 
     @property
     def label_noise(self) -> float:

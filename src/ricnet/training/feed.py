@@ -14,7 +14,15 @@ THREADS = 8
 
 def fits(inputs: Num[Tensor, "n ..."], device: torch.device) -> bool:
     """On a CPU they are where they are needed already, even in a mapped file."""
-    return device.type == "cpu" or inputs.nbytes <= SHARE * free_bytes(device)
+    return device.type == "cpu" or is_same(inputs.device, device) or inputs.nbytes <= SHARE * free_bytes(device)
+
+
+def is_same(place: torch.device, device: torch.device) -> bool:
+    """Whether a tensor's place is what `device` stands for: "cuda" is the GPU in use, and a tensor says which it is."""
+    if place.type != device.type:
+        return False
+    index = torch.cuda.current_device() if device.type == "cuda" and device.index is None else device.index
+    return index in (None, place.index)
 
 
 class Feed:

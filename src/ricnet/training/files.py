@@ -1,11 +1,13 @@
 """Files that are either wholly there or not at all, and JSON that came from one."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from ricnet.durable import sync as sync
+from ricnet.durable import sync_names as sync_names
+from ricnet.durable import take_name
 from ricnet.errors import RicnetError
 from ricnet.untrusted import parse_json, read_text
 
@@ -23,11 +25,7 @@ def write_atomically(path: Path, write: Callable[[Path], None], keep: Path | Non
     with writing(path):
         try:
             write(draft)
-            sync(draft)
-            if keep is not None and path.exists():
-                path.replace(keep)
-            draft.replace(path)
-            sync_names(path.parent)
+            take_name(draft, path, keep)
         finally:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
@@ -46,22 +44,6 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or error
         raise Unwritable(f"{path} could not be written ({reason}); free space or choose another --out.") from error
-
-
-def sync(path: Path) -> None:
-    """Wait until the disk holds what was written to a file."""
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
-
-
-def sync_names(folder: Path) -> None:
-    """Wait until the disk knows the new names in a folder, where the system can say so (Windows cannot)."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -12,6 +12,9 @@ from ricnet.apps.server.schema import parse_form, parse_json
         ('{"features": [[1, 2], [1, null]]}', "features[1][1] should be a valid number."),
         ('{"features": [1, "a"]}', "features[1] should be a valid number, unable to parse string as a number."),
         ('{"features": [[1, NaN]]}', "features[0][1] should be a finite number."),
+        ('{"rows": [{}, {"age": NaN}]}', "rows[1]: 'age' should be a finite number."),
+        ('{"rows": {"a": 1, "age": -Infinity}}', "rows: 'age' should be a finite number."),
+        ('{"rows": [{"age": 1e999}]}', "rows[0]: 'age' should be a finite number."),
         ('{"rows": [{}, 1]}', "rows[1] should be an object."),
         ('{"images": ["a", 5]}', "images[1] should be a valid string."),
         ('{"max_steps": 0}', "max_steps should be greater than or equal to 1."),
@@ -38,6 +41,8 @@ def test_a_form_takes_options_alone() -> None:
     [
         b'{"features": [' + b'"a",' * 50_000 + b"1]}",
         b'{"features": [' + b'["a"],' * 30_000 + b"[1]]}",
+        b'{"rows": [' + b'{"a": NaN},' * 20_000 + b"{}]}",
+        b'{"rows": {' + b",".join(b'"%d":NaN' % i for i in range(20_000)) + b"}}",
         b'{"images": [' + b"1," * 100_000 + b"1]}",
         b"{" + b",".join(b'"%d":1' % i for i in range(20_000)) + b"}",
     ],

@@ -1,10 +1,21 @@
 """What clients send and get, as JSON; the descriptions are those of the API's own page."""
 
+import math
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
 from ricnet.apps.server.limits import Refusal
+
+
+def _refuse_not_finite(record: dict[str, Any]) -> dict[str, Any]:
+    """The first of them alone, for the reason below; JSON has no such numbers, but its parser reads them."""
+    for name, cell in record.items():
+        if isinstance(cell, float) and not math.isfinite(cell):
+            raise PydanticCustomError("finite_number", "{name} should be a finite number", {"name": repr(name[:100])})
+    return record
+
 
 # At the first mistake the rest is not looked at: millions of them, each with an explanation, would take gigabytes.
 Row = Annotated[list[FiniteFloat], Field(max_length=1_000_000, fail_fast=True)]
@@ -12,7 +23,8 @@ Rows = Annotated[list[Row], Field(fail_fast=True)]
 Texts = Annotated[list[str], Field(fail_fast=True)]
 Cell = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "null"}]})]
 """Of those that the model does not read, any will do; the others are looked at where they are read."""
-Cells = Annotated[list[dict[str, Cell]], Field(fail_fast=True)]
+Record = Annotated[dict[str, Cell], AfterValidator(_refuse_not_finite)]
+Records = Annotated[list[Record], Field(fail_fast=True)]
 
 
 class Options(BaseModel):
@@ -40,7 +52,7 @@ class Ask(Options):
         Field(description="For a model of numbers: one row of them, or several."),
     ] = None
     rows: Annotated[
-        Cells | dict[str, Cell] | None,
+        Records | Record | None,
         Field(description="For a model of a table: one row by the names of its columns, or several; null is unknown."),
     ] = None
     images: Annotated[
