@@ -51,7 +51,7 @@ def test_the_sentence_says_coverage_and_risk(tmp_path: Path) -> None:
     save(tmp_path, FOUND)
     assert validation_sentence(tmp_path, 0.61, None) == (
         "On validation data 3 of 4 answers had a confidence of 0.61 or more (coverage 75.0%), "
-        "and 1 of them were wrong (risk 33.3%)."
+        "and 1 of them was wrong (risk 33.3%)."
     )
     assert "all 4 would be unsure" in validation_sentence(tmp_path, 1.0, None)
     save(tmp_path, replace(FOUND, step_correct=np.ones((2, 4), bool)))

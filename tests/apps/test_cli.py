@@ -141,7 +141,7 @@ def test_a_run_is_repeated_from_its_configuration(
     main(["train", "--config", str(stored), "--out", str(out), "--seed", "5", "--epochs", "1", "--device", "cpu"])
     config = json.loads((out / "config.json").read_text())["config"]
     assert (config["seed"], config["optimization"]["epochs"], config["method"]["horizon"]) == (5, 1, 4)
-    assert "nowhere.json cannot be read" in refused(capsys, "train", "--config", "nowhere.json")
+    assert "--config nowhere.json does not exist" in refused(capsys, "train", "--config", "nowhere.json")
 
 
 def test_a_temperature_is_fitted_said_and_applied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@ import csv
 import io
 import json
 import os
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -148,7 +150,10 @@ def test_evaluate(digits_run: Path, image_folder: Path, capsys: pytest.CaptureFi
     main(["evaluate", str(digits_run), "--json", "--max-steps", "1", "--readout", "implied"])
     assert json.loads(capsys.readouterr().out)["test"]["mean_steps"] == 1
     main(["evaluate", str(digits_run)])
-    assert "mean cell evaluations" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "mean cell evaluations" in shown.out
+    rows = {part: f"{measured[part]['n']:,}" for part in ("train", "val", "test")}
+    assert shown.err.splitlines() == [f"measuring {part}: {n} images …" for part, n in rows.items()]
     assert "inputs of shape (3, 8, 8)" in refused(capsys, "evaluate", digits_run, "--data", image_folder)
     # A run of another method has no value to compare with a threshold.
     supervised = digits_run.parent / "supervised"
@@ -208,7 +213,15 @@ def test_a_run_can_be_resumed_from_another_folder_and_with_a_trailing_slash(
     assert end.value.code == 130
     assert "Go on with: ric train --out" in capsys.readouterr().err
     monkeypatch.chdir(tmp_path)
-    assert "change its seed" in refused(capsys, "train", "--out", run, "--resume", "--seed", "4")
+    again = ("train", "--out", run, "--resume")
+    assert "but --seed changes them; leave it out" in refused(capsys, *again, "--seed", "4")
+    changed = refused(capsys, *again, "--epochs", "3", "--width", "1", "--horizon", "5")
+    assert "but --horizon and --width and --epochs change them; leave them out" in changed
+    image_folder.rename(moved := image_folder.with_name("moved"))
+    said = refused(capsys, *again)
+    moved.rename(image_folder)
+    assert f"{image_folder}, the data that {run} began with, is not there any more" in said
+    assert "cifar10" not in said
     main(["train", str(image_folder), "--out", str(run), "--resume", "--device", "cpu"])
     assert (run / "evaluation.json").exists()
 
@@ -252,7 +265,7 @@ def test_below_a_confidence_it_is_unsure_and_says_what_that_was_worth(
     answered = beliefs.max(1) >= between
     wrong = int((beliefs.argmax(1) != labels)[answered].sum())
     assert f"{answered.sum()} of {len(labels)} answers had a confidence of {between:g} or more" in captured.err
-    assert f"{wrong} of them were wrong" in captured.err
+    assert f"{wrong} of them {'was' if wrong == 1 else 'were'} wrong" in captured.err
     for more, shown in ((["--top", "2"], "unsure"), (["--trace"], "unsure ("), (["--csv"], ",unsure,")):
         main(["predict", str(digits_run), str(images), "--abstain-below", "1", *more])
         assert shown in capsys.readouterr().out
@@ -265,6 +278,37 @@ def test_without_inputs_the_examples_of_the_run_are_taken(digits_run: Path, caps
     assert lines(capsys, "predict", digits_run, "--json") == lines(
         capsys, "predict", digits_run, digits_run / "examples.npz", "--json"
     )
+    main(["predict", str(digits_run)])
+    shown = capsys.readouterr()
+    count = len(np.load(digits_run / "examples.npz")["x"])
+    assert shown.err == f"note: no input given: these are the {count} test images stored with the model\n"
+    assert [line.split("  ")[0] for line in shown.out.splitlines()[1:]] == [f"example {row}" for row in range(count)]
+    main(["predict", str(digits_run), str(digits_run / "examples.npz"), "--csv"])
+    given = capsys.readouterr()
+    assert (given.out.splitlines()[5].split(",")[0], given.err) == (f"{digits_run / 'examples.npz'}[4]", "")
+
+
+def test_all_who_use_an_unfinished_run_are_told(
+    digits_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "a run"
+    shutil.copytree(digits_run, run)
+    (run / "evaluation.json").unlink()
+    (run / "state.pt").touch()
+    monkeypatch.setattr("ricnet.apps.commands.serve.serve", lambda *_: None)
+    monkeypatch.setattr("ricnet.apps.commands.export.export_onnx", refuse)
+    note = f"note: {run} is not finished (epoch 2 of 2); this is the best so far. "
+    note += f"Go on with: ric train --out '{run}' --resume\n"
+    for words in (["predict"], ["evaluate"], ["serve", "--port", "0"], ["export", "--out", str(tmp_path / "m.onnx")]):
+        for folder, told in ((run, 1), (digits_run, 0)):
+            capsys.readouterr()
+            with suppress(SystemExit):
+                main([words[0], str(folder), *words[1:]])
+            assert capsys.readouterr().err.count(note) == told, words
+
+
+def refuse(*_: object) -> None:
+    raise ricnet.RicnetError("enough for a test")
 
 
 def test_other_photographs_are_evaluated_at_the_size_the_model_knows(

@@ -79,6 +79,15 @@ def test_what_cannot_work_is_said(tmp_path: Path, labels: list[str], target: str
     assert "my.csv" in str(caught.value)
 
 
+def test_a_measurement_is_no_class(tmp_path: Path) -> None:
+    measured = [f"{row / 7:.3f}" for row in range(51)]
+    with pytest.raises(RicnetError, match=r"'kind' looks like a measurement \(51 different numbers\), not a class"):
+        load(write(tmp_path / "my.csv", measured), target="kind")
+    with pytest.raises(RicnetError, match="every class needs at least"):
+        load(write(tmp_path / "my.csv", [f"name {cell}" for cell in measured]), target="kind")
+    assert len(load(write(tmp_path / "my.csv", measured * 3), target="kind").class_names) == 51
+
+
 def test_a_target_is_for_tables() -> None:
     with pytest.raises(RicnetError, match="--target label is for tables"):
         load("digits", target="label")

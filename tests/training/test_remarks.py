@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from ricnet.data import Dataset
+from ricnet.training.classifier import Classifier
 from ricnet.training.config import Config, Optimization
-from ricnet.training.remarks import advice, announcement, in_python
+from ricnet.training.remarks import advice, announcement, faster, in_python, unfinished
 from ricnet.training.run_folder import RunFolder
 
 GOOD = {"accuracy": 0.9, "mean_confidence": 0.88, "ece_signed": -0.02, "n": 1000}
@@ -36,7 +37,7 @@ def test_a_run_that_still_improved_should_be_longer(dataset: Dataset, tmp_path: 
     (hint,) = advice(finished(tmp_path, course), of_epochs(20), dataset)
     before, after = (1 / 17 + 1 / 18) / 2, (1 / 19 + 1 / 20) / 2
     assert hint.startswith(f"hint: validation NLL was still falling in the last 2 epochs ({before:.3f} to {after:.3f})")
-    assert "--epochs 40" in hint
+    assert "--epochs 40 (with --overwrite, or another --out)." in hint
     assert advice(finished(tmp_path, course), of_epochs(30), dataset) == []  # patience had it end here
 
 
@@ -70,6 +71,44 @@ def test_the_announcement_says_what_is_learned_from_what(dataset: Dataset) -> No
     assert announcement(config, dataset, cpu) == words
     own = replace(config, network=replace(config.network, encoder="custom"))
     assert "encoder of your own" in announcement(own, dataset, cpu)
+
+
+def test_on_a_cpu_it_is_said_what_would_be_faster(dataset: Dataset, tmp_path: Path) -> None:
+    cpu, config = torch.device("cpu"), of_epochs(500)
+    assert faster(config, dataset, cpu) == "a smaller --width or fewer --epochs (now 500) is faster"
+    assert faster(config, dataset, torch.device("cuda")) is None
+    images = replace(dataset, train=replace(dataset.train, inputs=torch.zeros(96, 3, 128, 128, dtype=torch.uint8)))
+    of_folder = replace(config, data=str(tmp_path))
+    assert faster(of_folder, images, cpu) == (
+        "a smaller --resolution (now 128), --width or fewer --epochs (now 500) is faster"
+    )
+    assert "--resolution" not in str(faster(replace(config, data="cifar10"), images, cpu))
+    own = replace(config, network=replace(config.network, encoder="custom"))
+    assert faster(own, dataset, cpu) == "fewer --epochs (now 500) are faster"
+    patient = replace(config, optimization=replace(config.optimization, patience=9))
+    assert str(faster(patient, dataset, cpu)).endswith("is faster, and --patience may end it sooner")
+
+
+def of_run(folder: Path | None, epochs: int) -> Classifier:
+    config = of_epochs(epochs)
+    return Classifier(config, config.method, torch.nn.Identity(), (4,), ("a", "b"), folder=folder)
+
+
+def test_an_unfinished_run_is_told_from_a_model_without_evaluation(tmp_path: Path) -> None:
+    folder = finished(tmp_path, [1.0, 0.9, 0.8])
+    assert unfinished(of_run(tmp_path, 60)) == []
+    folder.evaluation.unlink()
+    assert unfinished(of_run(tmp_path, 60)) == [
+        f"note: {tmp_path} is not finished (epoch 3 of 60); this is the best so far. "
+        f"Go on with: ric train --out {tmp_path} --resume"
+    ]
+    assert unfinished(of_run(tmp_path, 3)) == []
+    folder.previous_state.touch()
+    assert "(epoch 3 of 3)" in unfinished(of_run(tmp_path, 3))[0]
+    folder.previous_state.unlink()
+    folder.metrics.unlink()
+    assert unfinished(of_run(tmp_path, 60)) == []  # as the Hub has them
+    assert unfinished(of_run(None, 60)) == []
 
 
 def test_flags_are_parameters_in_python_and_commands_stay_commands() -> None:

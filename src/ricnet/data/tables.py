@@ -1,12 +1,13 @@
 """A table as data: a row an example, a column its class."""
 
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from ricnet.data.columns import Columns, fit_columns
+from ricnet.data.columns import RARE_ROWS, Columns, fit_columns, parse_number
 from ricnet.data.dataset import Dataset, Split
 from ricnet.data.delimited import Table, read_table
 from ricnet.data.splits import Parts
@@ -17,6 +18,8 @@ from ricnet.paths import split_target
 SUFFIXES = (".csv", ".tsv")
 _UNFIT = re.compile(r"[^\w.-]+")
 """For the name of a folder."""
+MANY_CLASSES = 50
+"""With more numbers than that, most of them rare, a column measures something."""
 _WHOLE = re.compile(r"[+-]?\d{1,100}")  # Python refuses to count beyond some thousand digits
 
 
@@ -55,6 +58,8 @@ def read_labelled_table(path: Path, target: str | None, val_fraction: float, col
     labelled = [row for row, cell in enumerate(table.columns[target]) if cell]
     notes = _unlabelled_note(len(table) - len(labelled), target)
     table = table.take(labelled)
+    if columns is None:
+        _refuse_measurement(table, target)
     class_names = _classes(table, target)
     number = {name: i for i, name in enumerate(class_names)}
     labels = torch.tensor([number[cell] for cell in table.columns[target]])
@@ -88,6 +93,16 @@ def _check_target(table: Table, target: str | None) -> str:
 def _unlabelled_note(count: int, target: str) -> tuple[str, ...]:
     rows = "1 row has no" if count == 1 else f"{count} rows have no"
     return (f"{rows} {target!r}; left out.",) if count else ()
+
+
+def _refuse_measurement(table: Table, target: str) -> None:
+    counts = Counter(table.columns[target])
+    rare = sum(count < RARE_ROWS for count in counts.values())
+    if len(counts) > MANY_CLASSES and 2 * rare > len(counts) and None not in map(parse_number, counts):
+        raise RicnetError(
+            f"{table.name}: {target!r} looks like a measurement ({len(counts)} different numbers), not a class; "
+            "choose another --target."
+        )
 
 
 def _classes(table: Table, target: str) -> tuple[str, ...]:

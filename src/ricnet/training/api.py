@@ -25,7 +25,7 @@ from ricnet.training.distributed import first_on_each_machine, launched, own_gpu
 from ricnet.training.files import Unwritable
 from ricnet.training.interruption import Interrupted
 from ricnet.training.presets import Facts, preset
-from ricnet.training.remarks import advice, announcement, in_python, say
+from ricnet.training.remarks import advice, announcement, faster, in_python, say
 from ricnet.training.run_folder import RunFolder
 from ricnet.training.surroundings import apart
 from ricnet.training.trainer import Trainer
@@ -67,7 +67,18 @@ def train(
             folder.refuse_if_taken(overwrite)
         console = Console(stderr=True, quiet=not processes.first)
         say([*(f"note: {note}" for note in notes), announcement(config, dataset, place, processes.count)], console)
-        run(config, dataset, folder, place, overwrite=overwrite, resume=resume, encoder=module, console=console)
+        hint = None if resume else faster(config, dataset, place)
+        run(
+            config,
+            dataset,
+            folder,
+            place,
+            overwrite=overwrite,
+            resume=resume,
+            encoder=module,
+            console=console,
+            hint=hint and in_python(hint),
+        )
         if processes.first:
             say(map(in_python, advice(folder, config, dataset)))
         processes.any(False)  # wait until the first has written everything
@@ -155,10 +166,11 @@ def run(
     checkpoint_seconds: float = 60.0,
     console: Console | None = None,
     watch: Callable[[dict[str, Any]], None] | None = None,
+    hint: str | None = None,
 ) -> dict[str, Any]:
     """Train in a folder, anew or from where it stopped; returns the evaluation. The caller's random state is kept.
 
-    `watch` is shown each line of metrics.jsonl; what it raises ends the training.
+    `watch` is shown each line of metrics.jsonl; what it raises ends the training. `hint` is given if that takes long.
     """
     tell = partial(_tell, console or Console(stderr=True))
     with (
@@ -172,7 +184,7 @@ def run(
         elif first:
             folder.refuse_if_taken(overwrite)
         mine = folder if first else None
-        trainer = Trainer(config, dataset, mine, device, encoder, checkpoint_seconds, console, watch, processes)
+        trainer = Trainer(config, dataset, mine, device, encoder, checkpoint_seconds, console, watch, processes, hint)
         if first and not resume:
             folder.begin(config, dataset, device)  # only now: a configuration that cannot be built leaves no trace
         elif resume and (state := processes.agree(partial(folder.read_state, tell))) is not None:

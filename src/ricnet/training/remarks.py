@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,10 @@ import torch
 from rich.console import Console
 
 from ricnet.data import Dataset
+from ricnet.data.registry import SOURCES
 from ricnet.nets.encoders import choose_encoder
+from ricnet.paths import user_path
+from ricnet.training.classifier import Classifier
 from ricnet.training.config import Config
 from ricnet.training.files import read_json
 from ricnet.training.run_folder import RunFolder
@@ -22,6 +26,8 @@ UNSURE = 0.15
 """So far below its accuracy a model's mean confidence may lie, on training and on validation data."""
 FEW_ROWS = 50
 """With fewer, one row is two points of accuracy."""
+ANEW = "(with --overwrite, or another --out)"
+"""A finished run cannot go on."""
 
 FLAG = re.compile(r"(?P<command>ric [a-z]+( --?[\w-]+| [\w./]+)*)|--(?P<flag>[a-z][a-z0-9-]*)")
 """In a sentence; those of a command to type belong to it."""
@@ -43,6 +49,38 @@ def announcement(config: Config, dataset: Dataset, device: torch.device, process
         f"training {config.method.name} on {rows} of {shape}{numbers}, {len(dataset.class_names)} classes, "
         f"encoder {encoder}, {config.optimization.epochs} epochs, on {where}"
     )
+
+
+def faster(config: Config, dataset: Dataset, device: torch.device) -> str | None:
+    """What would make a run on a CPU shorter; None elsewhere."""
+    if device.type != "cpu":
+        return None
+    resizable = dataset.is_image and (config.data == "imagewoof" or _is_folder(config.data))
+    smaller = [f"--resolution (now {dataset.input_shape[-1]})"] * resizable
+    smaller += ["--width"] * (config.network.encoder != "custom")
+    fewer = f"fewer --epochs (now {config.optimization.epochs})"
+    sooner = "" if config.optimization.patience is None else ", and --patience may end it sooner"
+    return (f"a smaller {', '.join(smaller)} or {fewer} is faster" if smaller else f"{fewer} are faster") + sooner
+
+
+def _is_folder(data: str) -> bool:
+    return data not in SOURCES and user_path(data).is_dir()
+
+
+def unfinished(classifier: Classifier) -> list[str]:
+    """A note if training did not come to its end. A model that others share may lack evaluation.json for other reasons,
+    so that it takes a checkpoint, or too few epochs, to tell."""
+    if classifier.folder is None or (folder := RunFolder(classifier.folder)).finished:
+        return []
+    made = folder.metrics.read_bytes().count(b"\n") if folder.metrics.is_file() else None
+    epochs = classifier.config.optimization.epochs
+    resumable = folder.state.is_file() or folder.previous_state.is_file()
+    if not resumable and (made is None or made >= epochs):
+        return []
+    return [
+        f"note: {folder.path} is not finished (epoch {made or 0} of {epochs}); this is the best so far. "
+        f"Go on with: ric train --out {shlex.quote(str(folder.path))} --resume"
+    ]
 
 
 def advice(folder: RunFolder, config: Config, dataset: Dataset) -> list[str]:
@@ -76,7 +114,7 @@ def _nothing_learned(evaluation: dict[str, Any], config: Config, dataset: Datase
     return (
         f"it has learned nothing yet: always answering {commonest!r} would be right for "
         f"{blind:.1%} of the training data, it is for {reached:.1%}; train longer, for instance with --epochs "
-        f"{2 * config.optimization.epochs}, and see that the inputs tell the classes apart."
+        f"{2 * config.optimization.epochs} {ANEW}, and see that the inputs tell the classes apart."
     )
 
 
@@ -91,7 +129,7 @@ def _too_short(course: Sequence[float], config: Config) -> str | None:
     last = f"the last {part} epochs" if part > 1 else "the last epoch"
     return (
         f"validation NLL was still falling in {last} ({before:.3f} to {after:.3f}); "
-        f"train longer, for instance with --epochs {2 * epochs}."
+        f"train longer, for instance with --epochs {2 * epochs} {ANEW}."
     )
 
 
@@ -102,7 +140,7 @@ def _too_unsure(evaluation: dict[str, Any], config: Config) -> str | None:
     fit = "" if config.calibration == "temperature" else ", or fit a temperature with --calibration temperature"
     return (
         f"it is right more often than it believes (validation accuracy {val['accuracy']:.1%}, mean confidence "
-        f"{val['mean_confidence']:.1%}); train longer, for instance with --epochs {longer}{fit}."
+        f"{val['mean_confidence']:.1%}); train longer, for instance with --epochs {longer}{fit} {ANEW}."
     )
 
 

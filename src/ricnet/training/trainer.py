@@ -63,12 +63,13 @@ class Trainer:
         console: Console | None = None,
         watch: Callable[[dict[str, Any]], None] | None = None,
         processes: Processes = ALONE,
+        faster: str | None = None,
     ) -> None:
         """Without a folder nothing is written. Of several processes only the first has one; they all hold the same
-        state after every update."""
+        state after every update. `faster` is for who would wait long."""
         torch.manual_seed(config.seed)
         self.config, self.dataset, self.folder, self.device = config, dataset, folder, device
-        self.checkpoint_seconds, self.console, self.watch = checkpoint_seconds, console, watch
+        self.checkpoint_seconds, self.console, self.watch, self.faster = checkpoint_seconds, console, watch, faster
         self.method, self.settings = config.method, config.optimization
         self.labels = dataset.train.labels.to(device)
         weights = dataset.train.weights
@@ -133,7 +134,7 @@ class Trainer:
         saved = clock = time.monotonic()
         total = self.total_updates * self.batch_size
         title = f"{self.method.name} on {shown_name(self.dataset.name)}"
-        bar = ProgressBar(title, total, self.update * self.batch_size, self.console, self.dataset.unit)
+        bar = ProgressBar(title, total, self.update * self.batch_size, self.console, self.dataset.unit, self.faster)
         with StopRequest() as stop, bar as progress:
             while not self.over:
                 self._step()

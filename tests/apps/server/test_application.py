@@ -157,8 +157,10 @@ def test_features_in_json(numbers_client: httpx.Client, features: Classifier) ->
         said = numbers_client.post("/v1/predict", json=body | {"top": 99}).json()["predictions"]
         assert np.allclose([beliefs(answer, features) for answer in said], expected.exp(), atol=1e-5)
         assert [answer["input"] for answer in said] == ["features[0]", "features[1]"][: len(expected)]
-    assert "reads no images" in refused(post(numbers_client, png(np.zeros((8, 8), np.uint8))), 422)
-    assert "knows no names" in refused(numbers_client.post("/v1/predict", json={"rows": {"a": 1}}), 422)
+    image = refused(post(numbers_client, png(np.zeros((8, 8), np.uint8))), 422)
+    assert image == 'this model reads no images; send "features" with its 4 numbers as JSON.'
+    named = refused(numbers_client.post("/v1/predict", json={"rows": {"a": 1}}), 422)
+    assert named == 'this model knows no names of columns; send "features" with its 4 numbers.'
 
 
 def test_rows_of_a_table_by_the_names_of_its_columns(table_client: httpx.Client, table: Classifier) -> None:
@@ -175,14 +177,40 @@ def test_rows_of_a_table_by_the_names_of_its_columns(table_client: httpx.Client,
     alone = table_client.post("/v1/predict", json={"rows": rows[0]}).json()
     assert alone["predictions"][0]["confidence"] == pytest.approx(said[0]["confidence"], abs=1e-5)
     assert alone["notes"] == []
-    missing = refused(table_client.post("/v1/predict", json={"rows": {"colour": "red"}}), 422)
-    assert "'weight'" in missing
-    assert "'heavy'" in refused(table_client.post("/v1/predict", json={"rows": {"colour": "", "weight": "heavy"}}), 422)
-    for cell in ([1], {}, True):
-        broken = [rows[0], {"colour": cell, "weight": 1}]
-        sentence = refused(table_client.post("/v1/predict", json={"rows": broken}), 422)
-        assert sentence == "rows[1]: 'colour' should be a text, a number or null."
-    refused(table_client.post("/v1/predict", json={"rows": []}), 422)
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ({"colour": "red"}, "rows[1] lacks 'weight'; send null for what is unknown."),
+        ({}, "rows[1] lacks 'weight', 'colour'; send null for what is unknown."),
+        (
+            {"colour": "", "weight": "the request, line 7: heavy"},
+            "rows[1]: 'weight' is 'the request, line 7: heavy', but the model was trained on numbers; "
+            "correct it, or leave it empty if it is unknown.",
+        ),
+        ({"colour": "red", "weight": 1e300}, "rows[1]: a number is too large; correct it."),
+        ({"colour": [1], "weight": 1}, "rows[1]: 'colour' should be a text, a number or null."),
+        ({"colour": {}, "weight": 1}, "rows[1]: 'colour' should be a text, a number or null."),
+        ({"colour": True, "weight": 1}, "rows[1]: 'colour' should be a text, a number or null."),
+    ],
+)
+def test_what_is_wrong_with_a_row_is_told_of_its_place(
+    table_client: httpx.Client, row: dict[str, Any], sentence: str
+) -> None:
+    body = {"rows": [{"colour": "red", "weight": 140}, row]}
+    assert refused(table_client.post("/v1/predict", json=body), 422) == sentence
+
+
+def test_a_table_is_asked_by_the_names_of_its_columns_alone(table_client: httpx.Client, table: Classifier) -> None:
+    """Of bare numbers, 140 for a weight would be taken as 140 deviations from the mean."""
+    csv = {"images": ("fruit.csv", b"weight,colour\n140,red\n", "text/csv")}
+    sentence = refused(table_client.post("/v1/predict", files=csv), 422)
+    assert sentence == "this model reads no images; send \"rows\" with 'weight', 'colour' as JSON."
+    for features in ([140.0] * table.input_shape[0], [[140.0] * table.input_shape[0]], [140, 1], []):
+        sentence = refused(table_client.post("/v1/predict", json={"features": features}), 422)
+        assert sentence.endswith("by the names of their columns; send \"rows\" with 'weight', 'colour'.")
+    assert "no row" in refused(table_client.post("/v1/predict", json={"rows": []}), 422)
 
 
 def test_examples_of_a_table_are_its_cells(table_client: httpx.Client, table: Classifier) -> None:

@@ -5,6 +5,7 @@ import io
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -138,12 +139,26 @@ def test_a_wrong_file_is_told_in_words_and_the_next_one_works(
     trouble = page.get_by_role("alert")
     trouble.wait_for()
     assert "notes.txt is no image that can be read" in trouble.inner_text()
-    assert not page.locator("#stage").is_visible()
+    cleared(page)
+    whole = image_of(np.random.default_rng(0).integers(0, 255, (60, 60), dtype=np.uint8), "half.png")
+    page.locator("#file").set_input_files(whole | {"buffer": whole["buffer"][:2000]})  # which a browser shows in part
+    until(page, "document.getElementById('trouble').textContent.includes('half.png is no image')")
+    cleared(page)
     page.locator("#file").set_input_files({"name": "huge.png", "mimeType": "image/png", "buffer": bytes(2_000_000)})
-    assert "huge.png is larger than 1 MB" in trouble.inner_text()
+    until(page, "document.getElementById('trouble').textContent.includes('huge.png is larger than 1 MB')")
+    cleared(page)
     page.locator("#file").set_input_files(image_of(inputs[0, 0]))
     answered(page)
     assert not trouble.is_visible()
+    until(page, "!document.getElementById('preview').hidden")
+    assert page.locator("#seen").inner_text() == "The model sees it in 8 × 8 pixels, in grey."
+
+
+def cleared(page: "Page") -> None:
+    """Nothing is left of an image that has no answer, nor of the one before it, a while later, too."""
+    page.wait_for_timeout(100)
+    for name in ("#stage", "#preview", "#seen"):
+        assert not page.locator(name).is_visible()
 
 
 def test_a_slow_line_and_a_change_of_mind(visit: Any, client: httpx.Client, inputs: torch.Tensor) -> None:
@@ -206,18 +221,62 @@ def test_the_keyboard_is_enough(visit: Any, client: httpx.Client, inputs: torch.
     until(page, "document.getElementById('preview').alt.includes('mine.png')")
 
 
-def test_it_moves_until_it_stops(visit: Any, client: httpx.Client) -> None:
-    """Step by step from the even belief to the halt; from there, if asked, to the end."""
+FIRST_LOOK = """() => new Promise(told => {
+    const seen = [], find = id => document.getElementById(id);
+    const note = () => {
+        const said = [...document.querySelectorAll('.end .said')];
+        seen.push({
+            at: performance.now(), word: find('play-word').textContent, step: Number(find('step').value),
+            status: find('status').textContent,
+            boxes: said.filter(e => getComputedStyle(e).visibility === 'visible' && e.textContent).length,
+        });
+        if (seen.at(-1).word === 'Play') { watch.disconnect(); told(seen); }
+    };
+    const watch = new MutationObserver(note);
+    find('samples').querySelectorAll('button')[1].click();
+    const opened = new MutationObserver(() => {
+        opened.disconnect();
+        note();
+        watch.observe(find('step-word'), {childList: true});
+    });
+    opened.observe(find('ends'), {childList: true});
+})"""
+"""What is seen of a sample from the moment the answer is there until nothing moves any more."""
+
+
+def test_it_answers_at_once_and_moves_until_it_stops(visit: Any, client: httpx.Client) -> None:
+    """Step by step from the even belief to the halt, beside the answer; from there, if asked, to the end."""
     page = visit(client, still=False)
-    until(page, "document.getElementById('play-word').textContent === 'Stop'")
-    assert page.locator("#status").inner_text() == "Thinking …"
     answered(page)
-    assert page.locator("#play").inner_text() == "Play"
-    halt = int(page.locator("#step").input_value())
+    until(page, "document.getElementById('play-word').textContent === 'Play'")
+    seen = page.evaluate(FIRST_LOOK)
+    halt = seen[-1]["step"]
+    assert [look["step"] for look in seen] == list(range(halt + 1))
+    assert {look["word"] for look in seen[:-1]} == {"Skip"}
+    assert {look["boxes"] for look in seen} == {2}
+    assert len({look["status"] for look in seen}) == 1
+    assert seen[0]["status"].startswith("It answers ")
     assert f"after {halt} step" in page.locator(".end").first.inner_text()
     page.locator("#play").click()
     until(page, "document.getElementById('step').value == 4")
     assert page.locator("#play").inner_text() == "Play"
+
+
+def test_motion_is_short_and_can_be_skipped(visit: Any, digits: Classifier) -> None:
+    """However many steps there are."""
+    method = replace(digits.method, horizon=40, halt_threshold=-1e9)  # type: ignore[call-arg]
+    with serving(replace(digits, method=method)) as client:
+        page = visit(client, still=False)
+        answered(page)
+        until(page, "document.getElementById('play-word').textContent === 'Play'")
+        seen = page.evaluate(FIRST_LOOK)
+        assert seen[-1]["step"] == 40
+        assert seen[-1]["at"] - seen[0]["at"] < 5000  # 1.5 seconds, on a machine that is not busy
+        page.locator("#samples button").nth(2).click()
+        until(page, "document.getElementById('play-word').textContent === 'Skip'")
+        page.locator("#play").click()
+        assert page.locator("#step").input_value() == "40"
+        assert page.locator("#play").inner_text() == "Play"
 
 
 def test_who_wants_no_motion_gets_none(visit: Any, client: httpx.Client) -> None:

@@ -47,7 +47,8 @@ def validation_sentence(folder: Path, threshold: float, max_steps: int | None) -
     chosen = select_validation(read_predictions(folder, "val"), threshold, max_steps)
     if chosen.risk is None:
         return f"On validation data no confidence reached {threshold:g}: all {chosen.n:,} would be {UNSURE}."
+    were = "was" if chosen.wrong == 1 else "were"
     return (
         f"On validation data {chosen.answered:,} of {chosen.n:,} answers had a confidence of {threshold:g} or more "
-        f"(coverage {chosen.coverage:.1%}), and {chosen.wrong:,} of them were wrong (risk {chosen.risk:.1%})."
+        f"(coverage {chosen.coverage:.1%}), and {chosen.wrong:,} of them {were} wrong (risk {chosen.risk:.1%})."
     )

@@ -21,6 +21,7 @@ from ricnet.evaluation.evaluate import observe, report
 from ricnet.paths import user_path
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load
+from ricnet.training.remarks import say, unfinished
 
 MOST_STEPS = 10_000
 """Every belief on the way is kept."""
@@ -57,16 +58,22 @@ def main(arguments: Sequence[str]) -> None:
     options: Evaluate = parse(Evaluate, arguments, "evaluate")
     check_steps(options.max_steps)
     classifier = adjust(load(options.run, str(pick_device(options.device))), options.halt_threshold, options.readout)
-    dataset = _data_for(classifier, options)
-    how: dict[str, Any] = {"max_steps": options.max_steps, "temperature": classifier.temperature}
-    entries = {
-        name: report(observe(classifier.method, classifier.model, split, **how))
-        for name, split in (("train", dataset.train), ("val", dataset.val), ("test", dataset.test))
-    }
+    say(unfinished(classifier))
+    entries = _measure(classifier, _data_for(classifier, options), options.max_steps)
     if options.json:
         print(json.dumps(entries, indent=2, allow_nan=False))
     else:
         Console().print(_table(options.run, entries))
+
+
+def _measure(classifier: Classifier, dataset: Dataset, max_steps: int | None) -> dict[str, dict[str, Any]]:
+    """Of large data each split takes minutes, so that it is named first."""
+    how: dict[str, Any] = {"max_steps": max_steps, "temperature": classifier.temperature}
+    entries = {}
+    for name, split in (("train", dataset.train), ("val", dataset.val), ("test", dataset.test)):
+        say([f"measuring {name}: {len(split):,} {dataset.unit} …"])
+        entries[name] = report(observe(classifier.method, classifier.model, split, **how))
+    return entries
 
 
 def check_steps(max_steps: int | None) -> None:

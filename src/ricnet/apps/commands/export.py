@@ -13,6 +13,7 @@ from ricnet.apps.commands.parsing import make_folder, parse
 from ricnet.apps.onnx_export import export_onnx
 from ricnet.errors import RicnetError
 from ricnet.training.classifier import load
+from ricnet.training.remarks import say, unfinished
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ def main(arguments: Sequence[str]) -> None:
     if options.out.exists() and not options.overwrite:
         raise RicnetError(f"--out {options.out} is there already; choose another name, or replace it with --overwrite.")
     classifier = adjust(load(options.run), options.halt_threshold, options.readout)
+    say(unfinished(classifier))
     make_folder(options.out.parent)
     with Console(stderr=True).status("exporting …"):
         found = export_onnx(classifier, options.out, options.max_steps, options.fixed_steps)

@@ -26,6 +26,7 @@ from ricnet.report.trace import trace_lines
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load
 from ricnet.training.pretrained import locate
+from ricnet.training.remarks import say, unfinished
 from ricnet.training.run_folder import RunFolder
 from ricnet.untrusted import printable
 
@@ -69,7 +70,10 @@ def main(arguments: Sequence[str]) -> None:
     _check(options)
     inputs = options.inputs or _examples(options.run)
     classifier = adjust(load(options.run, str(pick_device(options.device))), options.halt_threshold, options.readout)
+    say(unfinished(classifier))
     names, rows = read_inputs(inputs, classifier)
+    if not options.inputs:
+        warn(f"note: no input given: these are the {_stored(len(names), classifier)} stored with the model")
     answers = (answer for path in _refine(rows, classifier, options) for answer in _answers(path, classifier, options))
     records = [{"input": name, **answer} for name, answer in zip(names, answers, strict=True)]
     _show(records, classifier, options)
@@ -96,6 +100,11 @@ def _examples(run: str) -> tuple[str, ...]:
             "standard input."
         )
     return (str(examples),)
+
+
+def _stored(count: int, classifier: Classifier) -> str:
+    kind = "image" if len(classifier.input_shape) == 3 else "row"
+    return f"{count} test {kind}s" if count > 1 else f"test {kind}"
 
 
 def _worth(options: Predict, least: float, classifier: Classifier) -> str:
@@ -156,7 +165,12 @@ def _show(records: list[dict[str, Any]], classifier: Classifier, options: Predic
             lines = trace_lines(record["log_beliefs"], record["values"], record["steps"], classifier.class_names, top)
             console.print(lines)
     else:
-        Console().print(_table(records))
+        Console().print(_table(records if options.inputs else _numbered(records)))
+
+
+def _numbered(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Nobody typed the path of the stored examples, and it may be long."""
+    return [record | {"input": f"example {number}"} for number, record in enumerate(records)]
 
 
 def _plain(record: dict[str, Any]) -> dict[str, Any]:

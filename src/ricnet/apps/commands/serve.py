@@ -45,10 +45,12 @@ def main(arguments: Sequence[str]) -> None:
     from ricnet.apps.server.running import listen
     from ricnet.training.api import pick_device
     from ricnet.training.classifier import load
+    from ricnet.training.remarks import say, unfinished
 
     listening = listen(options.host, options.port)  # before the model is loaded, which takes longer
     with listening:
         classifier = load(options.run, str(pick_device(options.device)))
+        say(unfinished(classifier))
         serve(classifier, options.run, listening, options.open, options.limits)
 
 

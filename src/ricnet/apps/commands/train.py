@@ -17,10 +17,12 @@ from rich.console import Console
 from ricnet.apps.commands.parsing import UnknownFlag, parse
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
+from ricnet.data.registry import SOURCES
 from ricnet.data.tables import with_target
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS, Method
 from ricnet.nets.encoders import EncoderOptions, build_encoder
+from ricnet.paths import split_target, user_path
 from ricnet.processes import Processes
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
@@ -32,7 +34,7 @@ from ricnet.training.distributed import first_on_each_machine, together
 from ricnet.training.files import read_json
 from ricnet.training.interruption import Interrupted
 from ricnet.training.presets import TYPICAL, preset
-from ricnet.training.remarks import advice, announcement, say
+from ricnet.training.remarks import advice, announcement, faster, say
 from ricnet.training.run_folder import RunFolder
 
 Hyper = TypeVar("Hyper", bound=Method[Any])
@@ -98,6 +100,7 @@ def _train(arguments: Sequence[str], options: Train[Any], device: torch.device, 
         stored = processes.agree(partial(_stored, folder))
         options = _parse(arguments, stored)
         _refuse_changes(stored, _config(options))
+        _refuse_missing_data(stored, folder)
     config = _config(options)
     with first_on_each_machine(processes):
         dataset = load_data(
@@ -124,6 +127,7 @@ def _train(arguments: Sequence[str], options: Train[Any], device: torch.device, 
             resume=options.resume,
             checkpoint_seconds=options.checkpoint_seconds,
             console=console,
+            hint=None if options.resume else faster(config, dataset, device),
         )
     except Interrupted as stop:
         say([str(stop)], console)
@@ -165,6 +169,8 @@ def _preset_for(arguments: Sequence[str], known: Any) -> Config:
         if chosen.method is not None or chosen.preset is not None:
             raise RicnetError("--config brings its own method and preset; leave out --method and --preset.")
         path = chosen.config / "config.json" if chosen.config.is_dir() else chosen.config
+        if not path.exists():
+            raise RicnetError(f"--config {path} does not exist; give the folder of a run, or its config.json.")
         return from_json(read_json(path).get("config"), str(path))
     return preset(chosen.preset or "fast", chosen.method or "ric", known)
 
@@ -216,11 +222,31 @@ def _config(options: Train[Any]) -> Config:
 
 
 def _refuse_changes(stored: Config, wanted: Config) -> None:
-    if wanted != stored:
-        names = [f.name for f in dataclasses.fields(Config) if getattr(wanted, f.name) != getattr(stored, f.name)]
+    if names := _changed(stored, wanted):
+        change, them = ("changes", "it") if len(names) == 1 else ("change", "them")
         raise RicnetError(
-            f"--resume goes on with the settings the run began with, but the flags change its {' and '.join(names)}; "
-            "leave them out."
+            f"--resume goes on with the settings the run began with, but {' and '.join(names)} {change} them; "
+            f"leave {them} out."
+        )
+
+
+def _changed(stored: Any, wanted: Any) -> list[str]:
+    """The flags, those of the method, the network and the optimization too."""
+    names = []
+    for field in dataclasses.fields(stored):
+        old, new = getattr(stored, field.name), getattr(wanted, field.name)
+        if old != new and dataclasses.is_dataclass(old):
+            names += _changed(old, new)
+        elif old != new:
+            names.append("DATA" if field.name == "data" else f"--{field.name.replace('_', '-')}")
+    return names
+
+
+def _refuse_missing_data(stored: Config, folder: RunFolder) -> None:
+    path = split_target(stored.data)[0]
+    if path not in SOURCES and not user_path(path).exists():
+        raise RicnetError(
+            f"{path}, the data that {folder.path} began with, is not there any more; put it back to go on."
         )
 
 

@@ -8,6 +8,7 @@ import base64
 import binascii
 import io
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,9 +22,13 @@ from ricnet.apps.server.schema import Ask, Options, parse_json
 from ricnet.data.columns import Columns
 from ricnet.data.delimited import Table
 from ricnet.data.images import FORMATS, decode_image
+from ricnet.data.words import listed
 from ricnet.errors import RicnetError
 from ricnet.report.words import short
 from ricnet.training.classifier import Classifier
+
+REQUEST = "the request"
+"""What rows are called where a table has the name of its file."""
 
 
 class File(NamedTuple):
@@ -41,7 +46,7 @@ class Asked(NamedTuple):
 
 def read_files(files: Sequence[File], classifier: Classifier, limits: Limits) -> Asked:
     if len(classifier.input_shape) != 3:
-        raise Refusal(422, f"this model reads no images; send its {_numbers(classifier)} as JSON.")
+        raise Refusal(422, f"this model reads no images; send {_wanted(classifier)} as JSON.")
     _check_count(len(files), "image", limits)
     _check_pixels(files, limits)
     inputs = torch.stack([_decode(file, classifier.input_shape) for file in files])
@@ -65,6 +70,8 @@ def _read_ask(ask: Ask, classifier: Classifier, limits: Limits) -> Asked:
         raise Refusal(422, "this model reads images; send them as files of a form, or in base64 as images.")
     if ask.rows is not None:
         return _read_rows([ask.rows] if isinstance(ask.rows, dict) else ask.rows, classifier, limits)
+    if classifier.columns is not None:  # its cells are standardised and spread out first, which numbers alone are not
+        raise Refusal(422, f"this model reads cells by the names of their columns; send {_wanted(classifier)}.")
     features = ask.features or []
     rows = features if features and isinstance(features[0], list) else [features]
     return Asked(_places("features", rows), _read_features(rows, classifier.input_shape[0], limits))  # type: ignore[arg-type]
@@ -135,23 +142,30 @@ def _read_features(rows: Sequence[Sequence[float]], width: int, limits: Limits) 
 def _read_rows(rows: Sequence[Mapping[str, Any]], classifier: Classifier, limits: Limits) -> Asked:
     columns = classifier.columns
     if columns is None:
-        raise Refusal(422, f"this model knows no names of columns; send its {_numbers(classifier)} as features.")
+        raise Refusal(422, f"this model knows no names of columns; send {_wanted(classifier)}.")
     _check_count(len(rows), "row", limits)
     table = _as_table(rows, columns)
-    return Asked(_places("rows", rows), columns.encode(table), columns.surprises(table))
+    try:
+        return Asked(_places("rows", rows), columns.encode(table), columns.surprises(table))
+    except RicnetError as problem:  # speaks of lines, as of a file
+        raise Refusal(422, re.sub(rf"^{REQUEST}, line (\d+):", r"rows[\1]:", str(problem))) from None
 
 
 def _as_table(rows: Sequence[Mapping[str, Any]], columns: Columns) -> Table:
-    """Of the columns the model knows, those that every row has; `encode` names the ones that are missing."""
-    names = [column.name for column in columns.inputs if all(column.name in row for row in rows)]
+    """Of the columns the model knows; its lines are the places of the rows."""
+    names = [column.name for column in columns.inputs]
+    for place, row in enumerate(rows):
+        absent = [_quoted(name) for name in names if name not in row]
+        if absent:
+            raise Refusal(422, f"rows[{place}] lacks {listed(absent)}; send null for what is unknown.")
     cells = {name: [_as_cell(row[name], name, place) for place, row in enumerate(rows)] for name in names}
-    return Table("the request", cells, list(range(1, len(rows) + 1)))
+    return Table(REQUEST, cells, list(range(len(rows))))
 
 
 def _as_cell(value: Any, column: str, place: int) -> str:
     """As a table has it, where every number was text: 3.0 of JSON is the 3 of a column that counts."""
     if isinstance(value, bool) or not isinstance(value, str | int | float | None):
-        raise Refusal(422, f"rows[{place}]: {short(column, 60)!r} should be a text, a number or null.")
+        raise Refusal(422, f"rows[{place}]: {_quoted(column)} should be a text, a number or null.")
     if value is None:
         return ""
     if isinstance(value, float) and value.is_integer() and math.fabs(value) < 1e15:
@@ -159,5 +173,12 @@ def _as_cell(value: Any, column: str, place: int) -> str:
     return str(value).strip()
 
 
-def _numbers(classifier: Classifier) -> str:
-    return f"{math.prod(classifier.input_shape)} numbers"
+def _wanted(classifier: Classifier) -> str:
+    """What to send to a model that reads no images."""
+    if classifier.columns is None:
+        return f'"features" with its {math.prod(classifier.input_shape)} numbers'
+    return f'"rows" with {listed([_quoted(column.name) for column in classifier.columns.inputs])}'
+
+
+def _quoted(column: str) -> str:
+    return repr(short(column, 60))

@@ -9,7 +9,7 @@ import { percent, steps, Thought } from "./thought.js";
 
 const SMALL = 96; // pixels; smaller images show each of theirs
 const SLOW = 4000; // milliseconds
-const PAUSE = "M3 2h4v12H3zm6 0h4v12H9z", PLAY = "M4 2v12l10-6z";
+const PAUSE = "M3 2h4v12H3zm6 0h4v12H9z", PLAY = "M4 2v12l10-6z", SKIP = "M2 2v12l8-6zm9 0h3v12h-3z";
 
 const find = id => document.getElementById(id);
 const bars = new Bars(find("bars"));
@@ -35,6 +35,7 @@ async function ask(send, truth = null) {
     busy(false);
     say("");
     find("stage").hidden = true; // what it shows is the answer to something else
+    clearPreview();
     complain(error);
   } finally {
     clearTimeout(waiting);
@@ -44,11 +45,15 @@ async function ask(send, truth = null) {
 function takeFile(file, more = 0) {
   if (!file) return;
   press(null);
-  const limit = model.limits.max_body_mb;
-  if (file.size > 1e6 * limit) return complain(new Trouble(`${file.name} is larger than ${limit} MB; make it smaller.`));
   preview(URL.createObjectURL(file), `Your image, ${file.name}`);
-  ask(signal => askImage(file, file.name, signal));
+  ask(async signal => askImage(fitting(file), file.name, signal));
   if (more) complain(new Trouble(`Only the first of ${more + 1} files is shown.`));
+}
+
+function fitting(file) {
+  const limit = model.limits.max_body_mb;
+  if (file.size > 1e6 * limit) throw new Trouble(`${file.name} is larger than ${limit} MB; make it smaller.`);
+  return file;
 }
 
 async function takeSample(sample, button) {
@@ -70,8 +75,7 @@ async function pixels(address, signal) {
 }
 
 function preview(address, words) {
-  const image = find("preview");
-  if (image.src.startsWith("blob:")) URL.revokeObjectURL(image.src);
+  const image = letGo();
   image.onload = () => {
     image.classList.toggle("small", Math.max(image.naturalWidth, image.naturalHeight) <= SMALL);
     image.hidden = false;
@@ -79,6 +83,21 @@ function preview(address, words) {
   image.onerror = () => (image.hidden = true); // a browser does not show all that the model reads
   image.alt = words;
   image.src = address;
+  find("seen").hidden = false;
+}
+
+function clearPreview() {
+  const image = letGo();
+  image.onload = image.onerror = null; // it may still be loading
+  image.removeAttribute("src");
+  image.alt = "";
+  image.hidden = find("seen").hidden = true;
+}
+
+function letGo() {
+  const image = find("preview");
+  if (image.src.startsWith("blob:")) URL.revokeObjectURL(image.src);
+  return image;
 }
 
 function press(button) {
@@ -87,8 +106,11 @@ function press(button) {
 
 // ---- saying
 
+// Once only: what is said again at every step would be read aloud again.
 function say(words) {
-  find("status").replaceChildren(...(Array.isArray(words) ? words : [words]));
+  const parts = [words].flat();
+  if (find("status").textContent === parts.map(part => part.textContent ?? part).join("")) return;
+  find("status").replaceChildren(...parts);
 }
 
 function complain(error) {
@@ -145,9 +167,10 @@ function end(thought, step, which) {
   return button;
 }
 
-function show({ thought, step, playing }) {
+// The answer is told from the beginning; how it came about is played beside it.
+function show({ thought, step, playing, unasked }) {
   const coming = playing && step < thought.halt;
-  find("stage").classList.toggle("coming", coming);
+  find("bars").classList.toggle("coming", coming);
   bars.show(step);
   if (thought.last > 1) chart.show(step, coming);
   find("step").value = step;
@@ -155,11 +178,11 @@ function show({ thought, step, playing }) {
   find("step-word").textContent = where;
   const said = thought.said(step);
   find("step").setAttribute("aria-valuetext", said ? `${where}: ${said.name}, ${percent(said.share)}` : where);
-  find("sign").setAttribute("d", playing ? PAUSE : PLAY);
-  find("play-word").textContent = playing ? "Stop" : "Play";
+  const [sign, word] = !playing ? [PLAY, "Play"] : unasked ? [SKIP, "Skip"] : [PAUSE, "Stop"];
+  find("sign").setAttribute("d", sign);
+  find("play-word").textContent = word;
   for (const button of find("ends").children) button.setAttribute("aria-pressed", Number(button.dataset.step) === step && !playing);
-  if (!playing) say(sentence(thought, step));
-  else say(coming ? "Thinking …" : "Had it gone on …");
+  say(playing && !coming ? "Had it gone on …" : sentence(thought, playing ? thought.halt : step));
 }
 
 function sentence(thought, step) {
@@ -197,7 +220,7 @@ function describe() {
 
 function acceptImages() {
   const [channels, height, width] = model.input.shape;
-  find("drop").hidden = find("seen").hidden = false;
+  find("drop").hidden = false;
   find("seen").textContent = `The model sees it in ${width} × ${height} pixels${channels === 1 ? ", in grey" : ""}.`;
   find("file").addEventListener("change", ({ target }) => {
     takeFile(target.files[0]);

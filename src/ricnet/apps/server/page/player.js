@@ -1,6 +1,8 @@
 // Where in a thought we are. Playing goes on to where the model stopped, and from there, if asked again, to the end.
+// A new thought is played once by itself, quickly; that can be skipped.
 
-const PACE = 420; // milliseconds a step
+const PACE = 420; // milliseconds a step, at most
+const REPLAY = 1500; // milliseconds for all the steps of a new thought
 
 export class Player {
   constructor(show) {
@@ -8,6 +10,7 @@ export class Player {
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
     this.step = 0;
     this.timer = null;
+    this.unasked = false; // whether it plays by itself
   }
 
   get playing() {
@@ -15,13 +18,13 @@ export class Player {
   }
 
   open(thought) {
-    this.pause();
+    this.stop();
     this.thought = thought;
     if (this.still.matches || thought.last === 1) {
       this.go(thought.halt);
     } else {
-      this.go(0);
-      this.play();
+      this.step = 0;
+      this.play(REPLAY);
     }
   }
 
@@ -30,26 +33,33 @@ export class Player {
     this.show(this);
   }
 
-  play() {
+  play(within = Infinity) {
     if (this.step === this.thought.last) this.step = 0;
     this.until = this.step < this.thought.halt ? this.thought.halt : this.thought.last;
-    this.timer = setInterval(() => this.advance(), PACE);
+    this.unasked = within < Infinity;
+    this.timer = setInterval(() => this.advance(), Math.min(PACE, within / (this.until - this.step)));
     this.show(this);
   }
 
   advance() {
-    if (this.step + 1 >= this.until) clearInterval(this.timer), (this.timer = null);
+    if (this.step + 1 >= this.until) this.stop();
     this.go(this.step + 1);
   }
 
-  pause() {
+  stop() {
     clearInterval(this.timer);
     this.timer = null;
+  }
+
+  pause() {
+    this.stop();
     if (this.thought) this.show(this);
   }
 
   toggle() {
-    this.playing ? this.pause() : this.play();
+    if (!this.playing) this.play();
+    else if (this.unasked) this.jump(this.thought.halt);
+    else this.pause();
   }
 
   jump(step) {
