@@ -12,7 +12,7 @@ def test_home_is_understood(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert user_path(Path("a/b")) == Path("a/b")
 
 
-@pytest.mark.parametrize("text", ["x" * 300, "a\x00b", "~nobody-of-that-name/x"])
+@pytest.mark.parametrize("text", ["x" * 300, "a\x00b", "~nobody-of-that-name/x", "\ud800"])
 def test_what_cannot_be_a_path_is_named(text: str) -> None:
     with pytest.raises(RicnetError, match="cannot be a path"):
         user_path(text)

@@ -1,5 +1,6 @@
 """Paths as users and files write them."""
 
+import os
 import re
 from pathlib import Path
 
@@ -14,7 +15,10 @@ def user_path(text: str | Path) -> Path:
         if "\0" in str(text):
             raise ValueError("it has a zero byte")
         path = Path(text).expanduser()
+        os.fsencode(path)
         path.exists()
+    except UnicodeEncodeError as error:
+        raise RicnetError(f"{str(text)[:200]!a} cannot be a path (no file has such letters); check it.") from error
     except (OSError, ValueError, RuntimeError) as error:  # too long, unreadable, a zero byte, the home of nobody
         reason = error.strerror if isinstance(error, OSError) else error
         raise RicnetError(f"{str(text)[:200]!r} cannot be a path ({reason}); check its spelling.") from error

@@ -14,6 +14,7 @@ from ricnet.apps.commands.parsing import parse
 from ricnet.data import check_dataset, get_dataset, list_datasets
 from ricnet.data.sources import data_folder, find_source
 from ricnet.errors import RicnetError
+from ricnet.untrusted import printable
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ def _list(folder: Path | None) -> None:
     for listing in list_datasets(folder):
         table.add_row(listing.name, listing.title, "yes" if listing.present else "no: ric data get " + listing.name)
     Console().print(table)
-    Console(stderr=True).print(f"data folder: {data_folder(folder)}", highlight=False, markup=False, soft_wrap=True)
+    place = printable(f"data folder: {data_folder(folder)}")
+    Console(stderr=True).print(place, highlight=False, markup=False, soft_wrap=True)
 
 
 def _get(name: str, folder: Path | None) -> None:
