@@ -59,10 +59,9 @@ def train(
         config = configure(dataset, method, preset, **changes)
         folder = RunFolder(out or default_folder(config))
         notes = list(dataset.notes)
-        if "batch_size" not in changes and resume:
-            config = processes.agree(partial(_stored_batch, config, folder))
-        elif "batch_size" not in changes:
-            config = processes.agree(partial(fit_batch, config, dataset, place, notes, module, processes.count))
+        if "batch_size" not in changes:
+            fit = partial(fit_batch, config, dataset, place, notes, module, processes.count)
+            config = processes.agree(partial(_stored_batch, config, folder) if resume else fit)
         if not resume and processes.first:
             folder.refuse_if_taken(overwrite)
         console = Console(stderr=True, quiet=not processes.first)
