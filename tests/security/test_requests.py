@@ -18,6 +18,9 @@ from ricnet.apps.server.limits import Limits
 
 from .attack import TEXTS, altered, attack, briefly_and_long, mutated
 
+# The server's own thread may use `random` while hypothesis draws.
+pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
+
 KINDS = st.sampled_from(
     ["application/json", "multipart/form-data; boundary=x", "multipart/form-data", "text/plain", ""]
 )
