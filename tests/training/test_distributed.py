@@ -29,7 +29,7 @@ from ricnet.training.interruption import Interrupted
 from ricnet.training.run_folder import RunFolder
 from ricnet.training.trainer import Trainer
 
-CPU = torch.device("cpu")
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
 UPDATES = 3
 SYSTEMS: dict[str, dict[str, Any]] = {
     **{method: {} for method in sorted(METHODS)},
@@ -70,10 +70,10 @@ def double_precision() -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
 
 
-def after_updates(system: str, processes: Processes, **changes: Any) -> dict[str, Any]:
+def after_updates(system: str, processes: Processes, device: torch.device = CPU, **changes: Any) -> dict[str, Any]:
     with double_precision():
         dataset = problem(weighted=system == "ric")
-        trainer = Trainer(settings(system, dataset, **changes), dataset, None, CPU, processes=processes)
+        trainer = Trainer(settings(system, dataset, **changes), dataset, None, device, processes=processes)
         rows = []
         for _ in range(UPDATES):
             rows.append(trainer._next_rows())
@@ -132,6 +132,11 @@ def speak(processes: Processes) -> dict[str, Any]:
     }
 
 
+def on_one_gpu(processes: Processes, folder: Path) -> None:
+    updates = {system: after_updates(system, processes, GPU, precision="float32") for system in SYSTEMS}
+    torch.save(updates, folder / f"updates {processes.rank}")
+
+
 def join_and_work(rank: int, count: int, folder: str, work: Callable[[Processes, Path], None]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=count)
@@ -152,6 +157,22 @@ def together_and_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     run_anew(folder / "two, then one", resume=True)
     return folder
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_two_processes_on_a_gpu_make_the_updates_of_one(tmp_path: Path) -> None:
+    """Over gloo: NCCL wants a GPU for each process."""
+    torch_multiprocessing.start_processes(
+        join_and_work, (2, str(tmp_path), on_one_gpu), nprocs=2, start_method="forkserver"
+    )
+    for system in (system for system in SYSTEMS if "batch norm" not in system):
+        alone = after_updates(system, Processes(), GPU, precision="float32", accumulate=1, cuda_graph=False)
+        for rank in range(2):
+            made = torch.load(tmp_path / f"updates {rank}")[system]
+            for name, tensor in alone.items():
+                if name.startswith("weights"):
+                    torch.testing.assert_close(made[name], tensor, atol=1e-8, rtol=1e-8)
 
 
 def assert_near(made: dict[str, Any], expected: dict[str, Any]) -> None:

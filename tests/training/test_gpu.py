@@ -92,6 +92,17 @@ def test_resuming_a_recorded_run_goes_on_from_its_state(digits: Dataset, tmp_pat
         torch.testing.assert_close(other.model.state_dict()[name], tensor, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("method", ["ric", "supervised"])
+def test_the_same_seed_begins_the_same(digits: Dataset, method: str, tmp_path: Path) -> None:
+    """Bit by bit nothing is promised on a GPU; the order of the data, the noise and the first weights are the same."""
+    first, again, other = (
+        final_losses(digits, tmp_path / name, method, lr=1e-3, seed=seed)
+        for name, seed in {"first": 0, "again": 0, "other": 1}.items()
+    )
+    assert first == pytest.approx(again, rel=0.02)
+    assert first[0] != pytest.approx(other[0], rel=1e-4)
+
+
 def test_ratio_is_one_after_a_snapshot_with_a_bf16_encoder(digits: Dataset, tmp_path: Path) -> None:
     config = configure(digits, "ric", "fast", encoder="resnet10", width=0.25)
     trainer = Trainer(config, digits, RunFolder(tmp_path), GPU)
