@@ -52,3 +52,11 @@ def test_what_is_looked_at_and_how_fast_makes_no_other_system(tmp_path: Path) ->
     b = write_run(tmp_path / "b", seed=1, optimization={"lr": 0.1, "measure_all": False, "compile": "off"})
     c = write_run(tmp_path / "c", seed=2, optimization={"lr": 0.2, "measure_all": False, "compile": "off"})
     assert [len(group.runs) for group in groups_of(a, b, c)] == [2, 1]
+
+
+def test_an_older_run_may_lack_a_setting_or_write_it_as_a_whole_number(tmp_path: Path) -> None:
+    old = write_run(tmp_path / "old", seed=0, optimization={"lr": 0.1})
+    new = write_run(tmp_path / "new", seed=1, optimization={"lr": 0.1, "accumulate": 1})
+    other = write_run(tmp_path / "other", seed=2, optimization={"lr": 0.1, "accumulate": 2})
+    whole = write_run(tmp_path / "whole", seed=3, optimization={"lr": 0.1, "accumulate": 2.0})
+    assert [len(group.runs) for group in groups_of(old, new, other, whole)] == [2, 2]

@@ -17,7 +17,8 @@ from ricnet.report.groups import RunGroup
 from ricnet.report.runs import RunRecord
 from ricnet.report.statistics import Difference, Interval, holm, mean_interval, paired_difference
 
-CLAIMANTS, RIVAL = ("RIC", "RIC + temperature"), "SL + temperature"
+CLAIMANTS = ("RIC", "RIC + temperature", "RIC, readout mu + temperature")
+RIVAL = "SL + temperature"
 Pairs = Sequence[tuple[RunRecord, RunRecord]]
 """Of a system and its rival, with the same seed."""
 

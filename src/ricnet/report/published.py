@@ -26,10 +26,10 @@ ALL = "all"
 CURVES = "curves.png"
 """Beside the runs, where there is anything to draw."""
 ORDER = (
-    *("RIC", "RIC + temperature", "RIC, readout mu", "RIC, readout implied"),
-    *("SL", "SL + temperature", "SL, confidence cap", "Anytime", "ACT", "PonderNet"),
+    *("RIC", "RIC, readout mu", "RIC, readout implied"),
+    *("SL", "SL, confidence cap", "Anytime", "ACT", "PonderNet"),
 )
-"""In which systems stand in a table; others follow by name."""
+"""In which systems stand in a table, each before itself with a temperature; others follow by name."""
 DATA = {
     "cifar10": "CIFAR-10",
     "cifar10n-aggregate": "CIFAR-10N, aggregate labels",
@@ -72,7 +72,8 @@ def _ordered(groups: Sequence[RunGroup]) -> list[RunGroup]:
 
 
 def _place(name: str) -> int:
-    return ORDER.index(name) if name in ORDER else len(ORDER)
+    plain = name.removesuffix(" + temperature")
+    return ORDER.index(plain) if plain in ORDER else len(ORDER)
 
 
 def _section(folder: Path) -> str:

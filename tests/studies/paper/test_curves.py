@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from ricnet.errors import RicnetError
-from ricnet.studies.paper.curves import curve_rows, curves
+from ricnet.studies.paper.curves import curve_rows, curves, measured
+from ricnet.studies.scales import SCALES
 
 from .conftest import record, with_curve
 
@@ -37,3 +38,11 @@ def test_a_run_without_the_measurement_is_named(tmp_path: Path) -> None:
     run = replace(run, metrics=[{k: v for k, v in entry.items() if k != "test"} for entry in run.metrics])
     with pytest.raises(RicnetError, match=r"old has not measured test\.ece"):
         curve_rows([run], "test", "ece")
+
+
+def test_runs_that_have_measured_stand_for_those_that_have_not(tmp_path: Path) -> None:
+    full, bare = record(tmp_path / "full"), record(tmp_path / "bare", seed=1)
+    bare = replace(bare, metrics=[{"epoch": entry["epoch"], "val": entry["val"]} for entry in bare.metrics])
+    (cell,) = SCALES["smoke"].cells(["ric"], SCALES["smoke"].benchmarks[:1])
+    assert measured({cell: [bare, full]}) == {cell: [full]}
+    assert measured({cell: [bare]}) == {cell: [bare]}

@@ -17,7 +17,7 @@ from ricnet.report.runs import RunRecord
 from ricnet.report.style import FAINT, styled
 from ricnet.studies.cells import Cell, Runs
 from ricnet.studies.paper.conditions import conditions
-from ricnet.studies.paper.curves import curves
+from ricnet.studies.paper.curves import curves, measured
 from ricnet.studies.paper.looks import look_of
 from ricnet.studies.paper.panels import (
     WIDTH,
@@ -45,7 +45,7 @@ def cells(scale: Scale) -> list[Cell]:
 
 
 def tabulate(scale: Scale, runs: Runs) -> Rows:
-    return tabulate_cells(scale, cells(scale), runs, generalization_rows)
+    return tabulate_cells(scale, cells(scale), measured(runs), generalization_rows)
 
 
 def generalization_rows(runs: Sequence[RunRecord]) -> Rows:

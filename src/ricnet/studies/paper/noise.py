@@ -15,7 +15,7 @@ from ricnet.report.runs import RunRecord
 from ricnet.report.style import INK, styled
 from ricnet.studies.cells import Cell, Runs
 from ricnet.studies.paper.conditions import conditions
-from ricnet.studies.paper.curves import curve_rows
+from ricnet.studies.paper.curves import curve_rows, measured
 from ricnet.studies.paper.looks import look_of
 from ricnet.studies.paper.panels import (
     SMALL,
@@ -44,7 +44,7 @@ def cells(scale: Scale) -> list[Cell]:
 
 
 def tabulate(scale: Scale, runs: Runs) -> Rows:
-    return tabulate_cells(scale, cells(scale), runs, _rows)
+    return tabulate_cells(scale, cells(scale), measured(runs), _rows)
 
 
 def _rows(runs: Sequence[RunRecord]) -> Rows:
