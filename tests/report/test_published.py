@@ -8,7 +8,7 @@ import pytest
 
 from ricnet.errors import RicnetError
 from ricnet.report.archive import archive_run
-from ricnet.report.published import archived, block, fill, read_groups
+from ricnet.report.published import IN_SHORT, archived, block, fill, read_groups
 
 from .conftest import MakeRun, rewrite
 
@@ -59,7 +59,9 @@ def test_each_data_set_has_its_own_table(make_run: MakeRun, tmp_path: Path) -> N
 
 def test_only_what_is_between_the_marks_changes(results: Path) -> None:
     text = fill(MARKS.format(name="digits"), results, "README.md")
-    assert text == MARKS.format(name="digits").replace("old", block(results / "digits"))
+    assert text == MARKS.format(name="digits").replace("old", block(results / "digits", IN_SHORT))
+    assert "| NLL |" in text
+    assert "Brier" not in text
     assert fill(text, results, "README.md") == text
     assert fill("no marks", results, "README.md") == "no marks"
 

@@ -397,6 +397,17 @@ def test_a_snapshot_every_update_is_the_network_itself(dataset: Dataset, tmp_pat
     assert len(passes) == 1
 
 
+def test_only_what_is_recorded_and_long_is_compiled_unasked(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Trainer(settings(dataset, "ric"), dataset, RunFolder(tmp_path), CPU)
+    monkeypatch.setattr("ricnet.training.trainer.WORTH_COMPILING", trainer.total_updates)
+    assert trainer._compiles(recorded=True)
+    assert not trainer._compiles(recorded=False)
+    monkeypatch.setattr("ricnet.training.trainer.WORTH_COMPILING", trainer.total_updates + 1)
+    assert not trainer._compiles(recorded=True)
+
+
 def test_compiled_training_is_the_same_and_leaves_evaluation_alone(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,7 @@
 """The tables of README.md and docs/results.md, written from archived runs between the marks that ask for them.
 
-<!-- results:NAME -->      the runs of results/NAME
-<!-- results:all -->       those of every folder of results/, each under its own heading
+<!-- results:NAME -->      the runs of results/NAME, in short
+<!-- results:all -->       those of every folder of results/, each under its own heading, with all columns
 <!-- /results -->          where what was written ends
 """
 
@@ -41,7 +41,8 @@ DATA = {
 CELLS = Metric("cells", "Cell evaluations", lambda run: run.test.get("mean_cell_evaluations"), 1)
 SECONDS = Metric("seconds", "Training seconds", training_seconds, 0)
 RATE = Metric("rate", "Images/s", images_per_second, 0)
-COLUMNS = (ACCURACY, ECE, NLL, BRIER, STEPS, CELLS, TRAIN_ACCURACY)
+IN_SHORT = (ACCURACY, ECE, NLL, STEPS)
+COLUMNS = (*IN_SHORT, CELLS, BRIER, TRAIN_ACCURACY)
 
 
 def fill(text: str, results: Path, source: str) -> str:
@@ -54,7 +55,7 @@ def _filled(mark: re.Match[str], results: Path, source: str) -> str:
     names = archived(results) if name == ALL else [name]
     if name != ALL and name not in archived(results):
         raise RicnetError(f"{source} asks for results:{name}, but {results / name} holds no archived runs.")
-    blocks = [_section(results / each) if name == ALL else block(results / each) for each in names]
+    blocks = [_section(results / each) if name == ALL else block(results / each, IN_SHORT) for each in names]
     return opening + "\n\n".join(blocks) + "\n" + closing
 
 
@@ -83,10 +84,10 @@ def _section(folder: Path) -> str:
     return "\n\n".join([f"## {folder.name}", block(folder), *([image, reading] if (folder / CURVES).is_file() else [])])
 
 
-def block(folder: Path) -> str:
+def block(folder: Path, columns: Sequence[Metric] = COLUMNS) -> str:
     """A table for each data set with what it shows, and once what one must know to read them."""
     groups = read_groups(folder)
-    parts = [part for alike in by_task(groups) for part in _data_set(_labelled_alone(alike))]
+    parts = [part for alike in by_task(groups) for part in _data_set(_labelled_alone(alike), columns)]
     return "\n\n".join([*parts, caption(groups, f"results/{folder.name}")])
 
 
@@ -95,12 +96,12 @@ def _labelled_alone(alike: Sequence[RunGroup]) -> list[RunGroup]:
     return _ordered(group_seeds([run for group in alike for run in group.runs]))
 
 
-def _data_set(groups: Sequence[RunGroup]) -> list[str]:
+def _data_set(groups: Sequence[RunGroup], columns: Sequence[Metric]) -> list[str]:
     run = groups[0].first
     shape = " × ".join(str(side) for side in run.data.get("input_shape", []))
     inputs = f", {shape}" if shape else ""
     title = f"**{data_title(run)}**{inputs}, {listing(_distinct(groups, _network))}; {_sizes(run)}."
-    return [title, markdown_table(grid(groups)), *(markdown_safe(line) for line in sentences(groups))]
+    return [title, markdown_table(grid(groups, columns)), *(markdown_safe(line) for line in sentences(groups))]
 
 
 def _sizes(run: RunRecord) -> str:
@@ -113,26 +114,21 @@ def data_title(run: RunRecord) -> str:
     return DATA.get(run.data_label, short(run.data_label, TABLE))
 
 
-def grid(groups: Sequence[RunGroup]) -> Grid:
+def grid(groups: Sequence[RunGroup], columns: Sequence[Metric]) -> Grid:
     """A row a system. Times of weights that another row trained are left empty, not counted twice."""
-    titles = ["System", "Seeds", "Epochs", *(metric_title(metric) for metric in (*COLUMNS, SECONDS, RATE))]
-    rows = [[Cell(text) for text in _texts(group)] for group in groups]
+    times = (SECONDS, RATE)
+    titles = ["System", "Seeds", "Epochs", *(metric_title(metric) for metric in (*columns, *times))]
+    rows = [[Cell(text) for text in _texts(group, columns, times)] for group in groups]
     return Grid(titles, [False, *[True] * (len(titles) - 1)], rows)
 
 
-def _texts(group: RunGroup) -> list[str]:
+def _texts(group: RunGroup, columns: Sequence[Metric], times: Sequence[Metric]) -> list[str]:
     run = group.first
     epochs = str(run.config.get("optimization", {}).get("epochs", "–"))
-    numbers = [interval_text(metric, interval_of(group, metric)) for metric in COLUMNS]
-    means = [interval_of(group, metric) for metric in (SECONDS, RATE)]
-    times = [interval_text(SECONDS, mean).partition(" ±")[0] for mean in means]
-    return [
-        short(group.label, TABLE),
-        str(len(group.runs)),
-        epochs,
-        *numbers,
-        *(times if not run.derived_from else "––"),
-    ]
+    numbers = [interval_text(metric, interval_of(group, metric)) for metric in columns]
+    means = [interval_text(SECONDS, interval_of(group, metric)).partition(" ±")[0] for metric in times]
+    taken = means if not run.derived_from else ["–"] * len(times)
+    return [short(group.label, TABLE), str(len(group.runs)), epochs, *numbers, *taken]
 
 
 def caption(groups: Sequence[RunGroup], place: str) -> str:

@@ -60,7 +60,7 @@ class Optimization:
     cuda_graph: bool = True
     """On a GPU, record the update once and replay it: the same numbers, several times faster."""
     compile: Literal["auto", "on", "off"] = "auto"
-    """Compile the encoder with torch.compile; auto does on a GPU, when the run is long enough to win the time back."""
+    """Compile the encoder with torch.compile; auto does where updates are recorded, if that wins the time back."""
 
     def __post_init__(self) -> None:
         require_finite(self)

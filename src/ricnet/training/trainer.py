@@ -116,12 +116,12 @@ class Trainer:
         alone = self.processes.count == 1
         if not alone:
             self.method = shared_method(self.method, self.share)
-        if self._compiles():
+        records = self.device.type == "cuda" and self.settings.cuda_graph and alone
+        if self._compiles(records):
             self.method = compile_method(self.method) if alone else self.method
             for network in {self.model, self.snapshot}:
                 compile_encoder(next(m for m in network.modules() if isinstance(m, Backbone)).encoder)
         self.gradient = Gradient(self.method, self.model, self.snapshot, self.share, self.settings.accumulate)
-        records = self.device.type == "cuda" and self.settings.cuda_graph and alone
         self.learn = self._record() if records else self._learn
 
     def run(self) -> dict[str, Any]:
@@ -251,10 +251,12 @@ class Trainer:
         inputs = augment(inputs, self.augmentation, self.share) if self.dataset.is_image else inputs
         return (inputs, self.labels[rows]) if self.weights is None else (inputs, self.labels[rows], self.weights[rows])
 
-    def _compiles(self) -> bool:
+    def _compiles(self, recorded: bool) -> bool:
+        """Compiled and not recorded, the host asks of every block whether its code still fits, which takes longer than
+        the code saves (docs/performance.md)."""
         if self.settings.compile != "auto":
             return self.settings.compile == "on"
-        return self.device.type == "cuda" and self.total_updates >= WORTH_COMPILING
+        return recorded and self.total_updates >= WORTH_COMPILING
 
     def _augmentation(self) -> Augmentation:
         allowed = self.dataset.augmentation
