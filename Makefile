@@ -39,9 +39,9 @@ lint: $(VENV)/ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# A minute on a CPU, two on a GPU, where the sizes are larger.
+# A minute or two on a CPU, six on a GPU, where the sizes are larger and much is compiled.
 bench: $(VENV)/ready
-	for name in training growth gain inference; do \
+	for name in training growth gain imagenet inference; do \
 		$(BIN)/python benchmarks/$$name.py --json $(BENCH)/$$name.json || exit 1; \
 	done
 
