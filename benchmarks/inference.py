@@ -59,7 +59,7 @@ class WithoutEncoder(RecurrentClassifier):
 def measure(classifier: Classifier, inputs: Tensor, device: torch.device) -> list[Row]:
     """Batches are taken from the inputs in their order, from the first again where there are too few."""
     rows: list[Row] = []
-    for batch in (*BATCHES, len(inputs), *([GPU_BATCH] if device.type == "cuda" else [])):
+    for batch in (*BATCHES, *([len(inputs), GPU_BATCH] if device.type == "cuda" else [])):
         some = inputs[torch.arange(max(SINGLES, batch), device=inputs.device) % len(inputs)]
         rows += compare(classifier, some, batch, device)
         if device.type == "cuda":
@@ -167,7 +167,7 @@ def main() -> None:
         test = load_data(config.data, data_dir=options.data_dir, resolution=config.resolution).test
         inputs, labels = test.inputs.to(device), test.labels.to(device)
         rows = measure(classifier, inputs, device)
-        notes = [f"The batch of {len(inputs):,} is the whole test set.", agreement(classifier, inputs, labels)]
+        notes = [f"The test set has {len(inputs):,} inputs.", agreement(classifier, inputs, labels)]
         notes += precision(classifier, inputs) if device.type == "cuda" else []
         publish(f"Answers of RIC on {config.data}", rows, notes, device, options.json)
 
