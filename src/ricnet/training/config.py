@@ -98,7 +98,8 @@ class Config:
     """Share of training and validation labels that are replaced by a wrong one; the test labels stay clean. Raise it to
     see what wrong labels do."""
     calibration: Literal["none", "temperature"] = "none"
-    """What is fitted on validation data after training: nothing, or one temperature for all beliefs."""
+    """What is fitted on validation data after training: nothing, or one temperature for all beliefs; with RIC it does
+    more for --readout mu, which has no floor."""
     method: Method[Any] = field(default_factory=RIC)
     network: EncoderOptions = field(default_factory=EncoderOptions)
     optimization: Optimization = field(default_factory=Optimization)

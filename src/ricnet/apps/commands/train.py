@@ -77,7 +77,8 @@ class Train(Generic[Hyper]):
     label_noise: float = 0.0
     """Share of training and validation labels that are replaced by a wrong one; the test labels stay clean."""
     calibration: Literal["none", "temperature"] = "none"
-    """What is fitted on validation data after training: nothing, or one temperature for all beliefs."""
+    """What is fitted on validation data after training: nothing, or one temperature for all beliefs; with RIC it does
+    more for --readout mu, which has no floor."""
     checkpoint_seconds: float = 60.0
     """Save the state at least this often; 0 saves after every update."""
     hyper: Hyper = dataclasses.field(default=tyro.MISSING)
