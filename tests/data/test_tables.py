@@ -52,7 +52,8 @@ def test_rows_without_a_class_are_left_out(tmp_path: Path) -> None:
 def test_a_class_that_says_that_there_is_none_is_left_out_too(tmp_path: Path) -> None:
     data = load(write(tmp_path / "my.csv", ["b", "a", "NA", "?", "", "null"] * 10), target="kind")
     assert data.class_names == ("a", "b")
-    assert data.notes == ("40 rows have no 'kind' (read as gaps: '?', 'NA', 'null'; rename what is a class); left out.",)
+    [note] = data.notes
+    assert note == "40 rows have no 'kind' (read as gaps: '?', 'NA', 'null'; rename what is a class); left out."
 
 
 def test_none_is_a_class_among_words_and_a_gap_among_numbers(tmp_path: Path) -> None:
