@@ -203,6 +203,11 @@ def small_class(folder: Path, write: Writer) -> None:
     write(folder, "z", rows=2)
 
 
+def small_class_and_damage(folder: Path, write: Writer) -> None:
+    small_class(folder, write)
+    (folder / "a" / "bad.png").write_bytes(b"no image")
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -218,6 +223,7 @@ def small_class(folder: Path, write: Writer) -> None:
         (unknown_class, "z occurs in the test part but not in train/"),
         (empty_test, "the test part holds no images"),
         (small_class, r"at least 3 examples .* 'z' \(2\)"),
+        (small_class_and_damage, r"'z' \(2\); .* remove the class\. 1 file could not be read; skipped: a/bad\.png"),
     ],
 )
 def test_what_cannot_work_is_said(

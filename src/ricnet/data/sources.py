@@ -95,7 +95,15 @@ def _read(spec: str | Path, data_dir: str | Path | None, resolution: int | None)
 def _read_named(name: str, folder: Path, resolution: int | None) -> Parts:
     source = find_source(name)
     train, test = source.read(_locate(name, source, folder), resolution)
-    return Parts(train, source.class_names, test, augmentation=source.augmentation)
+    notes = _namesake_note(name, folder / source.folder)
+    return Parts(train, source.class_names, test, augmentation=source.augmentation, notes=notes)
+
+
+def _namesake_note(name: str, home: Path) -> tuple[str, ...]:
+    """A folder called like a data set, unless that is where the data set lies."""
+    if not Path(name).is_dir() or Path(name).resolve() == home.resolve():
+        return ()
+    return (f"{name} is the data set of that name, not the folder {name} that is here; write ./{name} for the folder.",)
 
 
 def _locate(name: str, source: Source, folder: Path) -> list[Path]:

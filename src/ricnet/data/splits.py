@@ -48,15 +48,19 @@ def cut(rows: Split, fraction: float) -> tuple[Split, Split]:
     return rows.take(rest), rows.take(taken)
 
 
-def require_rows(labels: Int64[Tensor, "n"], class_names: Sequence[str], needed: int, where: str) -> None:
-    """Refuse a class too small to appear in every split, by its name and before any split is made."""
+def require_rows(
+    labels: Int64[Tensor, "n"], class_names: Sequence[str], needed: int, where: str, notes: Sequence[str] = ()
+) -> None:
+    """Refuse a class too small to appear in every split, by its name and before any split is made. `notes` say what else
+    to mend, files that cannot be read for instance, perhaps the very ones that the class lacks."""
     counts = torch.bincount(labels, minlength=len(class_names)).tolist()
     small = [f"{name!r} ({count})" for name, count in zip(class_names, counts, strict=True) if count < needed]
     if small:
-        raise RicnetError(
+        refusal = (
             f"{where}: every class needs at least {needed} examples to be split, "
             f"but too few are in {listed(small)}; add examples or remove the class."
         )
+        raise RicnetError(" ".join([refusal, *notes]))
 
 
 def uneven_note(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> tuple[str, ...]:
@@ -88,7 +92,7 @@ class Parts:
 
     def dataset(self, name: str, val_fraction: float) -> Dataset:
         missing = (self.test is None) + (self.val is None)
-        require_rows(self.train.labels, self.class_names, 1 + missing, name)
+        require_rows(self.train.labels, self.class_names, 1 + missing, name, self.notes)
         train, test = (self.train, self.test) if self.test is not None else cut(self.train, TEST_FRACTION)
         train, val = (train, self.val) if self.val is not None else cut(train, val_fraction)
         notes = (*self.notes, *uneven_note(self.train.labels, self.class_names))
