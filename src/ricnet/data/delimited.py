@@ -50,7 +50,8 @@ def parse_table(text: str, name: str) -> Table:
     first = text.partition("\n")[0]
     delimiter = max(DELIMITERS, key=first.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    rows, lines = [], []
+    rows: list[list[str]] = []
+    lines = []
     try:
         for row in reader:
             if _is_row(row, below_names=bool(rows)):
