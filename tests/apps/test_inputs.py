@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,6 +149,36 @@ def test_a_table_can_be_evaluated_and_a_run_on_it_repeated(
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == (table_run / "model.safetensors").read_bytes()
     assert "--target x is for tables" in refused(capsys, "train", "digits", "--target", "x")
     assert "which column is the class" in refused(capsys, "train", table_run.parent / "my.csv")
+
+
+def test_another_table_is_measured_as_a_whole(
+    table_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def evaluated(data: Path) -> dict[str, Any]:
+        capsys.readouterr()
+        main(["evaluate", str(table_run), "--data", str(data), "--json", "--device", "cpu"])
+        measured: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return measured
+
+    header, *rows = (table_run.parent / "my.csv").read_text().splitlines()
+    other, copy = tmp_path / "other.csv", tmp_path / "copy.csv"
+    other.write_text("\n".join([header, *rows[:7], rows[7].replace("tall", "NA")]))
+    entries = evaluated(other)
+    assert (list(entries), entries["test"]["n"]) == (["test"], 7)
+    other.write_text("\n".join([header, *rows[1:8:2]]))  # of one class, which is the model's second
+    entries = evaluated(other)
+    assert (entries["test"]["n"], entries["test"]["accuracy"]) == (4, 1)
+    copy.write_text("\n".join([header, *rows]))
+    stored = json.loads((table_run / "evaluation.json").read_text())
+    assert {name: entry["n"] for name, entry in evaluated(copy).items()} == {
+        name: stored[name]["n"] for name in ("train", "val", "test")
+    }
+    copy.write_text("\n".join([header, *reversed(rows)]))  # as many, but not those
+    assert {name: entry["n"] for name, entry in evaluated(copy).items()} == {"test": 120}
+    other.write_text("\n".join([header, rows[0], rows[1].replace(",tall", ",huge")]))
+    assert "classes that the model does not know: huge" in refused(
+        capsys, "evaluate", table_run, "--data", other, "--device", "cpu"
+    )
 
 
 def test_columns_are_kept_with_the_run(tmp_path: Path, table_run: Path) -> None:

@@ -26,12 +26,14 @@ def load(
     label_noise: float = 0.0,
     target: str | None = None,
     columns: Columns | None = None,
+    undivided: bool = False,
 ) -> Dataset:
     """Nothing is fetched from the network; files that are missing are named.
 
     A registered name wins over a folder of that name: write ./NAME for the folder. The classes of a table are in its
     column `target`, which may also be part of its name: my.csv#label. `columns` are those of a model that is to be
-    tried on a table; without them they are learned from it.
+    tried on a table; without them they are learned from it. `undivided` is for data that is only to be measured: where
+    it has no test part of its own, all of it is test data.
     """
     if not 0 < val_fraction < 1:
         raise RicnetError(f"val_fraction is {val_fraction}; it must lie between 0 and 1.")
@@ -39,9 +41,9 @@ def load(
         raise RicnetError(f"resolution is {resolution}; it must be a number of pixels above 0.")
     path, target = split_target(with_target(str(spec), target))
     if is_table(path):
-        dataset = read_labelled_table(user_path(path), target, val_fraction, columns)
+        dataset = read_labelled_table(user_path(path), target, val_fraction, columns, undivided)
     else:
-        dataset = _read(spec, data_dir, resolution).dataset(str(spec), val_fraction)
+        dataset = _read(spec, data_dir, resolution).dataset(str(spec), val_fraction, undivided)
     if resolution is not None and dataset.input_shape[1:] != (resolution, resolution):
         raise RicnetError(
             f"{spec} has inputs of shape {dataset.input_shape}, which a resolution of {resolution} cannot change; "

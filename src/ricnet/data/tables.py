@@ -62,7 +62,9 @@ def is_table(path: str | Path) -> bool:
     return Path(path).suffix.lower() in SUFFIXES
 
 
-def read_labelled_table(path: Path, target: str | None, val_fraction: float, columns: Columns | None) -> Dataset:
+def read_labelled_table(
+    path: Path, target: str | None, val_fraction: float, columns: Columns | None, undivided: bool = False
+) -> Dataset:
     """`columns` are those of a model to be tried on this table; else they are learned from its training rows."""
     table = read_table(path)
     target = _check_target(table, target or (columns.target if columns else None))
@@ -72,12 +74,12 @@ def read_labelled_table(path: Path, target: str | None, val_fraction: float, col
     table = table.take(labelled)
     if columns is None:
         _refuse_measurement(table, target)
-    class_names = _classes(table, target)
+    class_names = _classes(table, target, least=1 if undivided else 2)
     number = {name: i for i, name in enumerate(class_names)}
     labels = torch.tensor([number[cell] for cell in table.columns[target]])
     # The rows are divided before anything is learned from them: for now their numbers stand for them.
     numbered = Parts(Split(torch.arange(len(table)), labels), class_names, notes=notes)
-    dataset = numbered.dataset(f"{path}#{target}", val_fraction)
+    dataset = numbered.dataset(f"{path}#{target}", val_fraction, undivided)
     if columns is None:
         columns, said = fit_columns(table.take(dataset.train.inputs.tolist()), target)
         dataset = replace(dataset, notes=(*dataset.notes, *said))
@@ -147,10 +149,10 @@ def _refuse_measurement(table: Table, target: str) -> None:
         )
 
 
-def _classes(table: Table, target: str) -> tuple[str, ...]:
+def _classes(table: Table, target: str, least: int) -> tuple[str, ...]:
     """Whole numbers in their order, anything else by the alphabet."""
     found = set(table.columns[target])
-    if len(found) < 2:
+    if len(found) < least:
         what = f"is {found.pop()!r} in every row" if found else "is empty"
         raise RicnetError(f"{table.name}: {target!r} {what}; a classifier needs at least two classes.")
     return tuple(sorted(found, key=int) if all(map(_WHOLE.fullmatch, found)) else sorted(found))

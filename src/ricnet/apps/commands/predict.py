@@ -30,7 +30,6 @@ from ricnet.training.remarks import say, unfinished
 from ricnet.training.run_folder import RunFolder
 from ricnet.untrusted import printable
 
-
 SOME_UNREAD = 1
 """Exit status where some of the inputs that were named got no answer; where none did, it is that of any error."""
 
