@@ -78,7 +78,7 @@ def test_numbers_for_names_are_noted_unless_they_count(tmp_path: Path, names: st
     rows = [f"{row},{row % 5},{'yn'[row % 2]}" for row in range(40)]
     (tmp_path / "my.csv").write_text("\n".join([f"{names},kind", *rows]))
     assert list(load(tmp_path / "my.csv", target="kind").notes) == [
-        f"There are columns called {found}; if that is a row of data, put a line with names above it." for found in said
+        f"There are columns called {found}; if that is a row of data, put a line of names above it." for found in said
     ]
 
 

@@ -114,10 +114,10 @@ def _header_note(table: Table, target: str) -> tuple[str, ...]:
     named = listed([repr(name) for name in numbers])
     if target in table.columns[target]:
         raise RicnetError(
-            f"{table.name}: its first line looks like a row, with columns called {named} and classes {target!r} in "
-            f"a column {target!r}; put a line with the names of the columns above it."
+            f"{table.name}: its first line looks like a row, with {named} and the class {target!r} where the names of "
+            "columns should be; put a line of names above it."
         )
-    return (f"There are columns called {named}; if that is a row of data, put a line with names above it.",)
+    return (f"There are columns called {named}; if that is a row of data, put a line of names above it.",)
 
 
 def _is_number(text: str) -> bool:

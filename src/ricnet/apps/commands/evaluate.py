@@ -44,8 +44,8 @@ class Evaluate:
     """Folder that ric train wrote, a model that comes with ricnet (pretrained:NAME), or one on the Hub (user/name)."""
     data: str | None = None
     """Other data with the same classes, or some of them: images (of a folder at any size), arrays of the same shape, or
-    a table with the same columns. Unless it has a test part of its own, all of it is measured, as one part. By default
-    what the run was trained on."""
+    a table with the same columns. All of it is measured as one part, unless it has a test part of its own. By default
+    the data that the run was trained on."""
     data_dir: Path | None = None
     """Where named data sets lie; by default $RICNET_DATA, else the user's cache folder."""
     max_steps: int | None = None
