@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,6 +64,21 @@ def test_a_pattern_is_what_it_matches(digits_run: Path, pictures: Path, capsys: 
     assert "x*.png matches no file" in refused(capsys, "predict", digits_run, pictures / "x*.png")
 
 
+def test_what_cannot_be_read_keeps_no_other_input_from_its_answer(
+    digits_run: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = [str(pictures / name) for name in ("2.png", "0.png", "absent.png", "1.png")]
+    with pytest.raises(SystemExit) as ended:
+        main(["predict", str(digits_run), *named, "--json", "--device", "cpu"])
+    captured = capsys.readouterr()
+    assert ended.value.code == 1
+    assert [Path(json.loads(line)["input"]).name for line in captured.out.splitlines()] == ["0.png", "1.png"]
+    assert [line.partition(" is ")[0].partition(" does ")[0] for line in captured.err.splitlines()] == [
+        f"skipped: {pictures / name}" for name in ("2.png", "absent.png")
+    ]
+    assert "2.png is no image" in refused(capsys, "predict", digits_run, pictures / "2.png", pictures / "absent.png")
+
+
 def test_an_image_on_standard_input(
     digits_run: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,8 +99,8 @@ def test_a_table_is_read_as_the_training_rows_were(table_run: Path, capsys: pyte
     columns = read_columns(table_run)
     assert columns is not None
     assert [column.name for column in columns.inputs] == ["height", "colour"]
-    names, inputs = read_inputs([str(table)], ricnet.load(table_run))
-    assert (len(names), inputs.shape) == (120, (120, 4))
+    names, inputs, complete = read_inputs([str(table)], ricnet.load(table_run))
+    assert (len(names), inputs.shape, complete) == (120, (120, 4), True)
     whole = ricnet.data.load(f"{table}#kind")
     stored = {tuple(row) for row in whole.train.inputs.tolist()}
     assert stored <= {tuple(row) for row in inputs.tolist()}
@@ -99,6 +115,11 @@ def test_rows_on_standard_input_in_another_order(
     first, second = (json.loads(line) for line in captured.out.splitlines())
     assert (first["input"], first["answer"], second["input"]) == ("-:2", "small", "-:3")
     assert "1 of 2 rows have a value of 'colour' that training had not, such as 'green'" in captured.err
+    give(monkeypatch, b"colour,height\nred,9\n,\nblue,40\n")
+    main(["predict", str(table_run), "-", "--json", "--device", "cpu"])
+    captured = capsys.readouterr()
+    assert [json.loads(line)["input"] for line in captured.out.splitlines()] == ["-:2", "-:3", "-:4"]
+    assert "1 of 3 rows have an empty 'colour', which no training row had" in captured.err
     give(monkeypatch, b"height\n1\n")
     assert "standard input lacks columns" in refused(capsys, "predict", table_run, "-")
     give(monkeypatch, b"\xff\xfe")
@@ -128,6 +149,36 @@ def test_a_table_can_be_evaluated_and_a_run_on_it_repeated(
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == (table_run / "model.safetensors").read_bytes()
     assert "--target x is for tables" in refused(capsys, "train", "digits", "--target", "x")
     assert "which column is the class" in refused(capsys, "train", table_run.parent / "my.csv")
+
+
+def test_another_table_is_measured_as_a_whole(
+    table_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def evaluated(data: Path) -> dict[str, Any]:
+        capsys.readouterr()
+        main(["evaluate", str(table_run), "--data", str(data), "--json", "--device", "cpu"])
+        measured: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return measured
+
+    header, *rows = (table_run.parent / "my.csv").read_text().splitlines()
+    other, copy = tmp_path / "other.csv", tmp_path / "copy.csv"
+    other.write_text("\n".join([header, *rows[:7], rows[7].replace("tall", "NA")]))
+    entries = evaluated(other)
+    assert (list(entries), entries["test"]["n"]) == (["test"], 7)
+    other.write_text("\n".join([header, *rows[1:8:2]]))  # of one class, which is the model's second
+    entries = evaluated(other)
+    assert (entries["test"]["n"], entries["test"]["accuracy"]) == (4, 1)
+    copy.write_text("\n".join([header, *rows]))
+    stored = json.loads((table_run / "evaluation.json").read_text())
+    assert {name: entry["n"] for name, entry in evaluated(copy).items()} == {
+        name: stored[name]["n"] for name in ("train", "val", "test")
+    }
+    copy.write_text("\n".join([header, *reversed(rows)]))  # as many, but not those
+    assert {name: entry["n"] for name, entry in evaluated(copy).items()} == {"test": 120}
+    other.write_text("\n".join([header, rows[0], rows[1].replace(",tall", ",huge")]))
+    assert "classes that the model does not know: huge" in refused(
+        capsys, "evaluate", table_run, "--data", other, "--device", "cpu"
+    )
 
 
 def test_columns_are_kept_with_the_run(tmp_path: Path, table_run: Path) -> None:

@@ -320,6 +320,15 @@ def test_other_photographs_are_evaluated_at_the_size_the_model_knows(
     main(["evaluate", str(tmp_path / "run"), "--data", str(image_folder), "--json"])
     stored = json.loads((tmp_path / "run" / "evaluation.json").read_text())
     assert json.loads(capsys.readouterr().out)["test"]["nll"] == pytest.approx(stored["test"]["nll"], rel=1e-4)
+    for name in ("bright/0.png", "bright/1.png", "dark/0.png"):
+        Image.open(image_folder / name).resize((20, 30)).save(_below(tmp_path / "others", name))
+    main(["evaluate", str(tmp_path / "run"), "--data", str(tmp_path / "others"), "--json"])
+    assert {part: entry["n"] for part, entry in json.loads(capsys.readouterr().out).items()} == {"test": 3}
+
+
+def _below(folder: Path, name: str) -> Path:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    return folder / name
 
 
 def test_batches_are_made_to_fit_into_memory_unless_asked_for(

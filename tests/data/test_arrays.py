@@ -173,7 +173,7 @@ def test_images_to_predict(tmp_path: Path) -> None:
 def test_inputs_that_do_not_suit_the_model_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RicnetError, match=r"x are of shape \(3,\), but .* features of shape \(4,\)"):
         read_npz_inputs(save(tmp_path, x=TABLE), (4,), "features")
-    with pytest.raises(RicnetError, match=r"but .* image of shape \(1, 6, 5\)"):
+    with pytest.raises(RicnetError, match=r"but .* trained on images of shape \(1, 6, 5\)"):
         read_npz_inputs(save(tmp_path, x=PIXELS), (1, 6, 5), "image")
     with pytest.raises(RicnetError, match="the arrays a, b; name the array to predict `x`"):
         read_npz_inputs(save(tmp_path, a=TABLE, b=TABLE), (3,), "features")

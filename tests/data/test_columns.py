@@ -74,6 +74,14 @@ def test_a_new_value_is_none_of_the_known_ones_and_that_is_said() -> None:
     assert "2 of 3 rows have a value of 'a' that training had not, such as 'w'" in said
 
 
+def test_an_empty_cell_where_training_had_none_is_called_empty() -> None:
+    columns = fit(a=["u", "v"] * 3, y=["0"] * 6)
+    [said] = columns.surprises(table(a=["", "v", ""]))
+    assert "2 of 3 rows have an empty 'a', which no training row had; it counts as none" in said
+    [said] = columns.surprises(table(a=["", "w"]))
+    assert "2 of 2 rows have a value of 'a' that training had not, such as 'w'" in said
+
+
 def test_a_value_in_fewer_than_half_a_percent_of_many_rows_is_rare() -> None:
     cells = ["u"] * 1000 + ["v"] * 6 + ["w"] * 4
     assert fit(a=cells, y=["0"] * len(cells)).inputs == (Category("a", ("u", "v"), True),)

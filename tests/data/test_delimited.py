@@ -31,6 +31,17 @@ def test_a_column_without_a_name_is_passed_over() -> None:
     assert parse_table(",a\n0,5\n1,6\n", "it").columns == {"a": ["5", "6"]}
 
 
+def test_a_row_of_empty_cells_is_a_row() -> None:
+    table = parse_table("a,b\n1,2\n,\n \n\n , \n3,4\n", "it")
+    assert table.columns == {"a": ["1", "", "", "3"], "b": ["2", "", "", "4"]}
+    assert table.lines == [2, 3, 6, 7]
+    assert parse_table('a\n1\n""\n\n2\n', "it").columns == {"a": ["1", "", "2"]}
+
+
+def test_above_the_names_of_the_columns_empty_cells_are_passed_over() -> None:
+    assert parse_table(",\n\na,b\n1,2\n", "it").columns == {"a": ["1"], "b": ["2"]}
+
+
 def test_rows_are_taken_with_their_lines() -> None:
     table = parse_table("a\n5\n6\n7\n", "it").take([2, 0])
     assert (table.columns, table.lines, len(table)) == ({"a": ["7", "5"]}, [4, 2], 2)

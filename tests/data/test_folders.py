@@ -120,6 +120,18 @@ def test_photographs_that_must_be_converted_do_not_vanish_in_silence(tmp_path: P
     )
 
 
+def test_a_folder_of_other_things_is_not_searched_to_its_end(
+    tmp_path: Path, write_folder: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ricnet.data.images.MOST_OTHERS", 10)
+    for number in range(20):
+        (tmp_path / "home" / f"{number:02}").mkdir(parents=True)
+        (tmp_path / "home" / f"{number:02}" / "notes.txt").touch()
+    (tmp_path / "home" / "99").symlink_to(tmp_path / "home")
+    with pytest.raises(RicnetError, match="home has no image among the first 22 files and folders in it"):
+        load(tmp_path / "home")
+
+
 def test_uneven_classes_are_reported(tmp_path: Path, write_folder: Writer) -> None:
     write_folder(tmp_path, "ab", rows=9)
     write_folder(tmp_path, "z", rows=3)
@@ -191,6 +203,11 @@ def small_class(folder: Path, write: Writer) -> None:
     write(folder, "z", rows=2)
 
 
+def small_class_and_damage(folder: Path, write: Writer) -> None:
+    small_class(folder, write)
+    (folder / "a" / "bad.png").write_bytes(b"no image")
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -206,6 +223,7 @@ def small_class(folder: Path, write: Writer) -> None:
         (unknown_class, "z occurs in the test part but not in train/"),
         (empty_test, "the test part holds no images"),
         (small_class, r"at least 3 examples .* 'z' \(2\)"),
+        (small_class_and_damage, r"'z' \(2\); .* remove the class\. 1 file could not be read; skipped: a/bad\.png"),
     ],
 )
 def test_what_cannot_work_is_said(

@@ -159,6 +159,27 @@ def test_images_are_found_below_in_order_and_hidden_ones_are_not(tmp_path: Path)
     assert [str(path.relative_to(tmp_path)) for path in find_images(tmp_path)] == ["a/x/3.webp", "b/1.png", "b/2.JPG"]
 
 
+def test_a_link_to_a_folder_is_not_followed_so_that_a_search_ends(tmp_path: Path) -> None:
+    save_image(tmp_path / "a" / "1.png")
+    (tmp_path / "a" / "loop").symlink_to(tmp_path)
+    assert find_images(tmp_path) == [tmp_path / "a" / "1.png"]
+
+
+def test_a_search_among_far_more_other_files_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "MOST_OTHERS", 10)
+    monkeypatch.setattr(images, "OTHERS_PER_IMAGE", 4)
+    for number in range(12):
+        (tmp_path / f"{number}.txt").touch()
+    with pytest.raises(RicnetError, match="has no image among the first 12 files and folders in it; give a folder of"):
+        find_images(tmp_path)
+    for number in range(2):
+        save_image(tmp_path / f"{number}.png")
+    with pytest.raises(RicnetError, match="has only 2 images among the first 14 files"):
+        find_images(tmp_path)
+    save_image(tmp_path / "2.png")
+    assert len(find_images(tmp_path)) == 3
+
+
 def test_bytes_are_read_as_files_are(tmp_path: Path) -> None:
     path = save_image(tmp_path / "a.png", (20, 16))
     assert torch.equal(decode_image(io.BytesIO(path.read_bytes()), "upload", (3, 8, 8)), read_image(path, (3, 8, 8)))

@@ -41,6 +41,19 @@ def test_images_on_the_disk_are_those_in_memory(
     assert "do not fit into memory" in on_disk.notes[0]
 
 
+def test_what_is_only_measured_is_one_part_on_the_disk_too(
+    tmp_path: Path, write_folder: Writer, request: pytest.FixtureRequest
+) -> None:
+    folder = write_folder(tmp_path / "pets", rows=4)
+    cut = folder / "a" / "0.png"
+    cut.write_bytes(cut.read_bytes()[:60])
+    in_memory = load(folder, data_dir=tmp_path, undivided=True)
+    request.getfixturevalue("no_memory")
+    on_disk = load(folder, data_dir=tmp_path, undivided=True)
+    assert_same(on_disk, in_memory)
+    assert (len(on_disk.train), len(on_disk.test)) == (0, 7)
+
+
 def test_images_are_decoded_once_and_anew_when_they_change(
     tmp_path: Path, write_folder: Writer, no_memory: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,18 @@ def test_missing_files_are_named_with_the_command_that_gets_them(tmp_path: Path,
         load(name, data_dir=tmp_path)
 
 
+def test_a_folder_called_like_a_data_set_is_not_passed_over_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fashion_dir: Path, write_folder: Callable[..., Path]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load("digits").notes == ()
+    write_folder(tmp_path / "digits")
+    [note] = load("digits").notes
+    assert note.endswith("not the folder digits that is here; write ./digits for the folder.")
+    assert load("./digits").class_names == ("a", "b")
+    assert load("fashion-mnist", data_dir=fashion_dir).notes == ()  # its own home
+
+
 def test_only_what_is_missing_is_named(tmp_path: Path, write_cifar: Callable[..., np.ndarray]) -> None:
     write_cifar(tmp_path)
     with pytest.raises(RicnetError, match=r"put CIFAR-10_human\.pt into"):

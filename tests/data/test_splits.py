@@ -52,6 +52,15 @@ def test_parts_cut_what_is_missing_and_keep_what_is_given() -> None:
     assert kept.test is given_test
 
 
+def test_what_is_only_measured_is_not_divided() -> None:
+    rows = Split(torch.arange(3.0)[:, None], torch.tensor([0, 1, 1]))
+    whole = Parts(rows, ("a", "b")).dataset("it", 0.1, undivided=True)
+    assert (len(whole.train), len(whole.val), whole.input_shape) == (0, 0, (1,))
+    assert torch.equal(whole.test.inputs, rows.inputs)
+    own = Parts(rows.take(torch.tensor([0, 1, 2, 0])), ("a", "b"), test=rows).dataset("it", 0.1, undivided=True)
+    assert (len(own.train), len(own.val), len(own.test)) == (2, 2, 3)
+
+
 def test_parts_say_how_many_examples_a_class_needs() -> None:
     rows = Split(torch.zeros(6, 2), torch.tensor([0, 0, 0, 0, 1, 1]))
     with pytest.raises(RicnetError, match=r"at least 3 .*'rare' \(2\)"):

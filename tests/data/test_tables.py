@@ -49,6 +49,39 @@ def test_rows_without_a_class_are_left_out(tmp_path: Path) -> None:
     assert data.notes[0] == "10 rows have no 'kind'; left out."
 
 
+def test_a_class_that_says_that_there_is_none_is_left_out_too(tmp_path: Path) -> None:
+    data = load(write(tmp_path / "my.csv", ["b", "a", "NA", "?", "", "null"] * 10), target="kind")
+    assert data.class_names == ("a", "b")
+    [note] = data.notes
+    assert note == "40 rows have no 'kind' (read as gaps: '?', 'NA', 'null'; rename what is a class); left out."
+
+
+def test_none_is_a_class_among_words_and_a_gap_among_numbers(tmp_path: Path) -> None:
+    words = load(write(tmp_path / "my.csv", ["scratch", "none", "dent"] * 10), target="kind")
+    assert (words.class_names, words.notes) == (("dent", "none", "scratch"), ())
+    numbers = load(write(tmp_path / "my.csv", ["0", "None", "1"] * 10), target="kind")
+    assert numbers.class_names == ("0", "1")
+    assert numbers.notes[0].startswith("10 rows have no 'kind' (read as gaps: 'None';")
+
+
+def test_a_row_in_the_place_of_names_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "my.csv").write_text("14.25,fine,malignant\n" + "15.73,coarse,benign\n9.1,fine,malignant\n" * 10)
+    with pytest.raises(RicnetError, match=r"my\.csv: its first line looks like a row.* '14\.25'.* 'malignant'"):
+        load(tmp_path / "my.csv", target="malignant")
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [("2020,more", ["'2020'"]), ("0.45,0.5", ["'0.45', '0.5'"]), ("0,1", []), ("1,2", []), ("a,b", [])],
+)
+def test_numbers_for_names_are_noted_unless_they_count(tmp_path: Path, names: str, said: list[str]) -> None:
+    rows = [f"{row},{row % 5},{'yn'[row % 2]}" for row in range(40)]
+    (tmp_path / "my.csv").write_text("\n".join([f"{names},kind", *rows]))
+    assert list(load(tmp_path / "my.csv", target="kind").notes) == [
+        f"There are columns called {found}; if that is a row of data, put a line of names above it." for found in said
+    ]
+
+
 def test_classes_that_are_numbers_come_in_their_order(tmp_path: Path) -> None:
     assert load(write(tmp_path / "my.csv", ["10", "9", "-1"] * 10), target="kind").class_names == ("-1", "9", "10")
     assert load(write(tmp_path / "my.csv", ["10", "9", "+-1"] * 10), target="kind").class_names == ("+-1", "10", "9")
@@ -91,6 +124,13 @@ def test_a_measurement_is_no_class(tmp_path: Path) -> None:
 def test_a_target_is_for_tables() -> None:
     with pytest.raises(RicnetError, match="--target label is for tables"):
         load("digits", target="label")
+
+
+@pytest.mark.parametrize("name", ["my.xlsx", "my.dat"])
+def test_a_table_of_another_kind_is_to_be_saved_as_csv(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(RicnetError, match=f"{name} cannot be read; save the table as CSV"):
+        load(tmp_path / name, target="label")
 
 
 def test_folders_and_titles_say_the_target_whatever_is_in_it() -> None:

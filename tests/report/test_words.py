@@ -1,6 +1,6 @@
 import pytest
 
-from ricnet.report.words import belief, listing, markdown_safe, number, percent, short
+from ricnet.report.words import belief, epochs, listing, markdown_safe, number, percent, short
 
 
 def test_names_are_one_printable_line() -> None:
@@ -15,6 +15,10 @@ def test_numbers(value: float | None, text: str) -> None:
 
 def test_shares() -> None:
     assert (percent(0.98444), percent(1), percent(None)) == ("98.44 %", "100.00 %", "–")
+
+
+def test_one_epoch_is_no_epochs() -> None:
+    assert (epochs(1), epochs(20)) == ("1 epoch", "20 epochs")
 
 
 def test_listing() -> None:

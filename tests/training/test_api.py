@@ -79,6 +79,14 @@ def test_messages_name_parameters_not_flags(
     assert not (tmp_path / "run").exists()
 
 
+def test_data_that_is_only_to_be_measured_cannot_be_learned_from(dataset: Dataset, tmp_path: Path) -> None:
+    none = dataset.train.take(torch.empty(0, dtype=torch.int64))
+    with pytest.raises(RicnetError, match="has no training rows"):
+        ricnet.train(replace(dataset, train=none, val=none), out=tmp_path / "run")
+    with pytest.raises(RicnetError, match="its val split has 0 inputs"):
+        replace(dataset, val=none)
+
+
 def test_the_rest_of_the_program_keeps_its_choice_of_kernels(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

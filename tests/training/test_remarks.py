@@ -69,6 +69,7 @@ def test_the_announcement_says_what_is_learned_from_what(dataset: Dataset) -> No
     config, cpu = of_epochs(3), torch.device("cpu")
     words = "training ric on 96 rows of 4 numbers, 3 classes, encoder mlp, 3 epochs, on cpu"
     assert announcement(config, dataset, cpu) == words
+    assert "mlp, 1 epoch, on cpu" in announcement(of_epochs(1), dataset, cpu)
     own = replace(config, network=replace(config.network, encoder="custom"))
     assert "encoder of your own" in announcement(own, dataset, cpu)
 

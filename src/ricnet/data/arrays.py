@@ -98,7 +98,8 @@ def read_npz_inputs(
     if kind != ("image" if inputs.ndim == 4 else "features") or tuple(inputs.shape[1:]) != input_shape:
         raise RicnetError(
             f"{path}: the rows of {name} are of shape {tuple(inputs.shape[1:])}, "
-            f"but the model was trained on {kind} of shape {input_shape}; give it such rows."
+            f"but the model was trained on {'images' if kind == 'image' else kind} of shape {input_shape}; "
+            "give it such rows."
         )
     return inputs
 

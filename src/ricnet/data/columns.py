@@ -109,8 +109,8 @@ class Columns:
         """What the user should know of rows to predict: values that training had not."""
         found = {column.name: [c for c in table.columns[column.name] if column.is_new(c)] for column in self.inputs}
         return tuple(
-            f"{table.name}: {len(cells)} of {len(table)} rows have a value of {name!r} that training had not, "
-            f"such as {cells[0]!r}; it counts as none of those it knows."
+            f"{table.name}: {len(cells)} of {len(table)} rows have {_new_value(name, cells)}; "
+            "it counts as none of those it knows."
             for name, cells in found.items()
             if cells
         )
@@ -118,6 +118,13 @@ class Columns:
     def to_json(self) -> dict[str, Any]:
         inputs = [{"kind": column.kind, **asdict(column)} for column in self.inputs]
         return {"target": self.target, "inputs": [entry | _as_list(entry) for entry in inputs]}
+
+
+def _new_value(name: str, cells: Sequence[str]) -> str:
+    text = next(filter(None, cells), None)
+    if text is None:
+        return f"an empty {name!r}, which no training row had"
+    return f"a value of {name!r} that training had not, such as {text!r}"
 
 
 def columns_from_json(entry: Any, source: str) -> Columns:

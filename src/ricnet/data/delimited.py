@@ -50,10 +50,11 @@ def parse_table(text: str, name: str) -> Table:
     first = text.partition("\n")[0]
     delimiter = max(DELIMITERS, key=first.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    rows, lines = [], []
+    rows: list[list[str]] = []
+    lines = []
     try:
         for row in reader:
-            if any(cell.strip() for cell in row):
+            if _is_row(row, below_names=bool(rows)):
                 rows.append([_clean(cell, delimiter) for cell in row])
                 lines.append(reader.line_num)
     except csv.Error as error:
@@ -68,6 +69,13 @@ def parse_table(text: str, name: str) -> Table:
             )
     columns = {column: [row[i] for row in rows[1:]] for i, column in enumerate(header) if column}
     return Table(name, columns, lines[1:])
+
+
+def _is_row(cells: list[str], below_names: bool) -> bool:
+    """Blank lines are none. A row of empty cells is one, for who asks about rows counts on an answer to each; above the
+    names of the columns, where spreadsheets leave such lines too, it is none."""
+    is_blank = not cells or (len(cells) == 1 and cells[0].isspace())
+    return not is_blank and (below_names or any(cell.strip() for cell in cells))
 
 
 def _clean(cell: str, delimiter: str) -> str:

@@ -13,7 +13,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from ricnet.data.dataset import Augmentation, Dataset, Split
-from ricnet.data.images import find_images, image_form, in_threads, is_image, read_images
+from ricnet.data.images import find_images, image_form, in_threads, is_image, read_images, refuse_haystack
 from ricnet.data.packing import Damaged, fill, fits_memory
 from ricnet.data.splits import Parts
 from ricnet.data.words import listed
@@ -128,9 +128,15 @@ def read_split(
     return Split(images, torch.tensor(labels, dtype=torch.int64))
 
 
-def class_folders(folder: Path) -> dict[str, list[Path]]:
-    """The images of each subfolder, by its name."""
-    return {child.name: find_images(child) for child in _subfolders(folder)}
+def class_folders(folder: Path, seen: Counter[str] | None = None) -> dict[str, list[Path]]:
+    """The images of each subfolder, by its name; `seen` counts all there is, by suffix."""
+    seen = Counter() if seen is None else seen
+    seen.update(path.suffix.lower() for path in folder.iterdir())
+    classes = {}
+    for child in _subfolders(folder):
+        classes[child.name] = find_images(child, seen)
+        refuse_haystack(seen, folder)
+    return classes
 
 
 def _subfolders(folder: Path) -> list[Path]:
@@ -143,17 +149,18 @@ def _survey(folder: Path) -> _Tree:
     children = [child.name for child in _subfolders(folder)]
     _refuse_loose_images(folder, "one subfolder a class")
     val = next((name for name in _VAL_NAMES if name in children), None)
+    seen: Counter[str] = Counter()
     if "train" in children and (not _loose(folder / "train") or set(children) <= {"train", "test", *_VAL_NAMES}):
-        tree = _survey_parts(folder, val, "test" in children)
+        tree = _survey_parts(folder, val, "test" in children, seen)
     else:
-        tree = _with_empty_noted({"train": class_folders(folder)}, ())
-    unread = _unread(folder)
+        tree = _with_empty_noted({"train": class_folders(folder, seen)}, ())
+    unread = _unread(seen)
     if not tree.files:
         raise RicnetError(f"{folder} holds no images{unread}; put them into one subfolder a class.")
     return replace(tree, notes=(*tree.notes, f"Passed over were files{unread}.")) if unread else tree
 
 
-def _survey_parts(folder: Path, val: str | None, has_test: bool) -> _Tree:
+def _survey_parts(folder: Path, val: str | None, has_test: bool, seen: Counter[str]) -> _Tree:
     places = {"train": "train"} | ({"test": "test"} if has_test else {}) | ({"val": val} if val else {})
     notes = []
     if val and not has_test:
@@ -164,14 +171,13 @@ def _survey_parts(folder: Path, val: str | None, has_test: bool) -> _Tree:
         notes.append(f"Beside train/, these folders were not used: {listed(ignored)}.")
     for place in places.values():
         _refuse_loose_images(folder / place, f"one subfolder a class below {place}/")
-    parts = {part: class_folders(folder / place) for part, place in places.items()}
+    parts = {part: class_folders(folder / place, seen) for part, place in places.items()}
     return _with_empty_noted(parts, tuple(notes))
 
 
-def _unread(folder: Path) -> str:
+def _unread(seen: Counter[str]) -> str:
     """Photographs in forms that need conversion, of which telephones make many, must not vanish in silence."""
-    kinds = Counter(path.suffix.lower() for path in folder.rglob("*") if path.suffix.lower() in UNREAD)
-    counts = [f"{count} {suffix}" for suffix, count in sorted(kinds.items())]
+    counts = [f"{seen[suffix]} {suffix}" for suffix in sorted(UNREAD) if seen[suffix]]
     return f" of a kind that is not read ({listed(counts)}: convert to .jpg or .png)" if counts else ""
 
 

@@ -3,6 +3,7 @@
 import io
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -28,6 +29,9 @@ LARGE = 16_000_000
 Of a JPEG these are the pixels it is decoded to; but one of several scans, such as a progressive one, is first held at
 its full size, in up to 8 bytes a pixel, so half of those count at least.
 """
+MOST_OTHERS, OTHERS_PER_IMAGE = 100_000, 100
+"""Files and folders that a search passes over before it gives up, unless there is an image among so many of them: a
+home folder takes minutes, and what was meant is a folder of images."""
 _ONE_AT_A_TIME = threading.Lock()
 _WIDE = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 _GREY = ("1", "L", "LA", "La", "F", *_WIDE)
@@ -35,10 +39,40 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-def find_images(folder: Path) -> list[Path]:
-    """Every image below, in the order of their paths; hidden files and folders are passed over."""
-    found = (path for path in folder.rglob("*") if is_image(path))
-    return sorted(path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts))
+def find_images(folder: Path, seen: Counter[str] | None = None) -> list[Path]:
+    """Every image below, in the order of their paths; hidden files and folders are passed over, and links to folders
+    not followed. `seen` counts what there is, by suffix."""
+    found: list[Path] = []
+    own: Counter[str] = Counter()
+    for place, folders, files in os.walk(folder, onerror=_raise_unless_closed):
+        folders[:] = _shown(folders)
+        paths = [Path(place, name) for name in _shown(files)]
+        found += filter(is_image, paths)
+        own.update([path.suffix.lower() for path in paths] + [""] * len(folders))
+        refuse_haystack(own, folder)
+    if seen is not None:
+        seen.update(own)
+    return sorted(found)
+
+
+def _shown(names: Iterable[str]) -> list[str]:
+    return [name for name in names if not name.startswith(".")]
+
+
+def _raise_unless_closed(error: OSError) -> None:
+    """Folders that are not ours to read are passed over, and those that are gone again."""
+    if not isinstance(error, PermissionError | FileNotFoundError | ProcessLookupError):
+        raise error
+
+
+def refuse_haystack(seen: Counter[str], folder: Path) -> None:
+    """End a search that has seen far more of other things than of images."""
+    images = sum(seen[suffix] for suffix in EXTENSIONS)
+    if seen.total() - images > max(MOST_OTHERS, OTHERS_PER_IMAGE * images):
+        found = "no image" if not images else "1 image" if images == 1 else f"only {images:,} images"
+        raise RicnetError(
+            f"{folder} has {found} among the first {seen.total():,} files and folders in it; give a folder of images."
+        )
 
 
 def is_image(path: Path) -> bool:

@@ -26,12 +26,14 @@ def load(
     label_noise: float = 0.0,
     target: str | None = None,
     columns: Columns | None = None,
+    undivided: bool = False,
 ) -> Dataset:
     """Nothing is fetched from the network; files that are missing are named.
 
     A registered name wins over a folder of that name: write ./NAME for the folder. The classes of a table are in its
     column `target`, which may also be part of its name: my.csv#label. `columns` are those of a model that is to be
-    tried on a table; without them they are learned from it.
+    tried on a table; without them they are learned from it. `undivided` is for data that is only to be measured: where
+    it has no test part of its own, all of it is test data.
     """
     if not 0 < val_fraction < 1:
         raise RicnetError(f"val_fraction is {val_fraction}; it must lie between 0 and 1.")
@@ -39,9 +41,9 @@ def load(
         raise RicnetError(f"resolution is {resolution}; it must be a number of pixels above 0.")
     path, target = split_target(with_target(str(spec), target))
     if is_table(path):
-        dataset = read_labelled_table(user_path(path), target, val_fraction, columns)
+        dataset = read_labelled_table(user_path(path), target, val_fraction, columns, undivided)
     else:
-        dataset = _read(spec, data_dir, resolution).dataset(str(spec), val_fraction)
+        dataset = _read(spec, data_dir, resolution).dataset(str(spec), val_fraction, undivided)
     if resolution is not None and dataset.input_shape[1:] != (resolution, resolution):
         raise RicnetError(
             f"{spec} has inputs of shape {dataset.input_shape}, which a resolution of {resolution} cannot change; "
@@ -95,7 +97,15 @@ def _read(spec: str | Path, data_dir: str | Path | None, resolution: int | None)
 def _read_named(name: str, folder: Path, resolution: int | None) -> Parts:
     source = find_source(name)
     train, test = source.read(_locate(name, source, folder), resolution)
-    return Parts(train, source.class_names, test, augmentation=source.augmentation)
+    notes = _namesake_note(name, folder / source.folder)
+    return Parts(train, source.class_names, test, augmentation=source.augmentation, notes=notes)
+
+
+def _namesake_note(name: str, home: Path) -> tuple[str, ...]:
+    """A folder called like a data set, unless that is where the data set lies."""
+    if not Path(name).is_dir() or Path(name).resolve() == home.resolve():
+        return ()
+    return (f"{name} is the data set of that name, not the folder {name} that is here; write ./{name} for the folder.",)
 
 
 def _locate(name: str, source: Source, folder: Path) -> list[Path]:

@@ -48,15 +48,19 @@ def cut(rows: Split, fraction: float) -> tuple[Split, Split]:
     return rows.take(rest), rows.take(taken)
 
 
-def require_rows(labels: Int64[Tensor, "n"], class_names: Sequence[str], needed: int, where: str) -> None:
-    """Refuse a class too small to appear in every split, by its name and before any split is made."""
+def require_rows(
+    labels: Int64[Tensor, "n"], class_names: Sequence[str], needed: int, where: str, notes: Sequence[str] = ()
+) -> None:
+    """Refuse a class too small to appear in every split, by its name and before any split is made. `notes` say what
+    else to mend, files that cannot be read for instance, perhaps the very ones that the class lacks."""
     counts = torch.bincount(labels, minlength=len(class_names)).tolist()
     small = [f"{name!r} ({count})" for name, count in zip(class_names, counts, strict=True) if count < needed]
     if small:
-        raise RicnetError(
+        refusal = (
             f"{where}: every class needs at least {needed} examples to be split, "
             f"but too few are in {listed(small)}; add examples or remove the class."
         )
+        raise RicnetError(" ".join([refusal, *notes]))
 
 
 def uneven_note(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> tuple[str, ...]:
@@ -86,12 +90,21 @@ class Parts:
     """Where the rows do not fit into memory, `inputs` are only their numbers, and this puts the rows in their place; or
     it gives the parts without rows that it found damaged, to be split as if those had never been there."""
 
-    def dataset(self, name: str, val_fraction: float) -> Dataset:
-        missing = (self.test is None) + (self.val is None)
-        require_rows(self.train.labels, self.class_names, 1 + missing, name)
-        train, test = (self.train, self.test) if self.test is not None else cut(self.train, TEST_FRACTION)
-        train, val = (train, self.val) if self.val is not None else cut(train, val_fraction)
+    def dataset(self, name: str, val_fraction: float, undivided: bool = False) -> Dataset:
+        """Where `undivided`, what has no test part is test data as a whole."""
+        if undivided and self.test is None:
+            none = self.train.take(torch.empty(0, dtype=torch.int64))
+            train, val, test = none, none, self.train
+        else:
+            train, val, test = self._divided(name, val_fraction)
         notes = (*self.notes, *uneven_note(self.train.labels, self.class_names))
         dataset = Dataset(name, train, val, test, self.class_names, self.augmentation, notes)
         filled = dataset if self.fill is None else self.fill(dataset)
-        return filled.dataset(name, val_fraction) if isinstance(filled, Parts) else filled
+        return filled.dataset(name, val_fraction, undivided) if isinstance(filled, Parts) else filled
+
+    def _divided(self, name: str, val_fraction: float) -> tuple[Split, Split, Split]:
+        missing = (self.test is None) + (self.val is None)
+        require_rows(self.train.labels, self.class_names, 1 + missing, name, self.notes)
+        train, test = (self.train, self.test) if self.test is not None else cut(self.train, TEST_FRACTION)
+        train, val = (train, self.val) if self.val is not None else cut(train, val_fraction)
+        return train, val, test

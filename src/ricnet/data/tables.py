@@ -1,21 +1,25 @@
 """A table as data: a row an example, a column its class."""
 
+import math
 import re
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from ricnet.data.columns import RARE_ROWS, Columns, fit_columns, parse_number
+from ricnet.data.columns import MISSING, RARE_ROWS, Columns, fit_columns, parse_number
 from ricnet.data.dataset import Dataset, Split
 from ricnet.data.delimited import Table, read_table
 from ricnet.data.splits import Parts
 from ricnet.data.words import listed
 from ricnet.errors import RicnetError, nearest
-from ricnet.paths import split_target
+from ricnet.paths import split_target, user_path
 
 SUFFIXES = (".csv", ".tsv")
+UNREAD = (".xlsx", ".xls", ".ods", ".numbers", ".parquet", ".feather")
+"""Tables all the same."""
 _UNFIT = re.compile(r"[^\w.-]+")
 """For the name of a folder."""
 MANY_CLASSES = 50
@@ -29,8 +33,15 @@ def with_target(spec: str, target: str | None) -> str:
         return spec
     path = split_target(spec)[0]
     if not is_table(path):
-        raise RicnetError(f"--target {target} is for tables (.csv, .tsv); {spec} says by itself what its classes are.")
+        raise RicnetError(_not_a_table(path, target))
     return f"{path}#{target}"
+
+
+def _not_a_table(path: str, target: str) -> str:
+    suffix = Path(path).suffix.lower()
+    if suffix in UNREAD or (suffix != ".npz" and user_path(path).is_file()):
+        return f"{path} cannot be read; save the table as CSV, in a file that ends in .csv."
+    return f"--target {target} is for tables (.csv, .tsv); {path} says by itself what its classes are."
 
 
 def short_name(spec: str) -> str:
@@ -51,21 +62,24 @@ def is_table(path: str | Path) -> bool:
     return Path(path).suffix.lower() in SUFFIXES
 
 
-def read_labelled_table(path: Path, target: str | None, val_fraction: float, columns: Columns | None) -> Dataset:
+def read_labelled_table(
+    path: Path, target: str | None, val_fraction: float, columns: Columns | None, undivided: bool = False
+) -> Dataset:
     """`columns` are those of a model to be tried on this table; else they are learned from its training rows."""
     table = read_table(path)
     target = _check_target(table, target or (columns.target if columns else None))
-    labelled = [row for row, cell in enumerate(table.columns[target]) if cell]
-    notes = _unlabelled_note(len(table) - len(labelled), target)
+    gaps = _gaps(table.columns[target])
+    labelled = [row for row, cell in enumerate(table.columns[target]) if cell not in gaps]
+    notes = (*_unlabelled_note(len(table) - len(labelled), target, gaps), *_header_note(table, target))
     table = table.take(labelled)
     if columns is None:
         _refuse_measurement(table, target)
-    class_names = _classes(table, target)
+    class_names = _classes(table, target, least=1 if undivided else 2)
     number = {name: i for i, name in enumerate(class_names)}
     labels = torch.tensor([number[cell] for cell in table.columns[target]])
     # The rows are divided before anything is learned from them: for now their numbers stand for them.
     numbered = Parts(Split(torch.arange(len(table)), labels), class_names, notes=notes)
-    dataset = numbered.dataset(f"{path}#{target}", val_fraction)
+    dataset = numbered.dataset(f"{path}#{target}", val_fraction, undivided)
     if columns is None:
         columns, said = fit_columns(table.take(dataset.train.inputs.tolist()), target)
         dataset = replace(dataset, notes=(*dataset.notes, *said))
@@ -90,9 +104,39 @@ def _check_target(table: Table, target: str | None) -> str:
     return target
 
 
-def _unlabelled_note(count: int, target: str) -> tuple[str, ...]:
+def _header_note(table: Table, target: str) -> tuple[str, ...]:
+    """Numbers for names: columns may be years or wavelengths, or the first row stands where the names should. It does
+    where the column of classes is called like one of them. Columns that are counted, as pandas does, are fine."""
+    numbers = [name for name in table.columns if _is_number(name)]
+    counted = [[str(n) for n in range(first, first + len(numbers))] for first in (0, 1)]
+    if not numbers or (len(numbers) > 1 and numbers in counted):
+        return ()
+    named = listed([repr(name) for name in numbers])
+    if target in table.columns[target]:
+        raise RicnetError(
+            f"{table.name}: its first line looks like a row, with {named} and the class {target!r} where the names of "
+            "columns should be; put a line of names above it."
+        )
+    return (f"There are columns called {named}; if that is a row of data, put a line of names above it.",)
+
+
+def _is_number(text: str) -> bool:
+    value = parse_number(text)
+    return value is not None and not math.isnan(value)
+
+
+def _gaps(cells: Sequence[str]) -> set[str]:
+    """What stands for no class, as it is written. Among words `none` is a class, such as no damage beside two kinds of
+    it; among numbers it is a gap."""
+    words = any(parse_number(cell) is None for cell in cells)
+    return {cell for cell in cells if cell.lower() in MISSING and not (words and cell.lower() == "none")}
+
+
+def _unlabelled_note(count: int, target: str, gaps: Iterable[str]) -> tuple[str, ...]:
     rows = "1 row has no" if count == 1 else f"{count} rows have no"
-    return (f"{rows} {target!r}; left out.",) if count else ()
+    texts = listed([repr(text) for text in sorted(gaps) if text])
+    meant = f" (read as gaps: {texts}; rename what is a class)" if texts else ""
+    return (f"{rows} {target!r}{meant}; left out.",) if count else ()
 
 
 def _refuse_measurement(table: Table, target: str) -> None:
@@ -105,10 +149,10 @@ def _refuse_measurement(table: Table, target: str) -> None:
         )
 
 
-def _classes(table: Table, target: str) -> tuple[str, ...]:
+def _classes(table: Table, target: str, least: int) -> tuple[str, ...]:
     """Whole numbers in their order, anything else by the alphabet."""
     found = set(table.columns[target])
-    if len(found) < 2:
+    if len(found) < least:
         what = f"is {found.pop()!r} in every row" if found else "is empty"
         raise RicnetError(f"{table.name}: {target!r} {what}; a classifier needs at least two classes.")
     return tuple(sorted(found, key=int) if all(map(_WHOLE.fullmatch, found)) else sorted(found))

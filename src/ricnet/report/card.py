@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ricnet.report.pace import training_seconds
 from ricnet.report.published import data_title
 from ricnet.report.runs import RunRecord
-from ricnet.report.words import TABLE, listing, markdown_safe, number, percent, short
+from ricnet.report.words import TABLE, epochs, listing, markdown_safe, number, percent, short
 
 MOST_CLASSES = 20
 """That are named; of more, the rest are counted."""
@@ -68,7 +68,7 @@ def recipe_text(run: RunRecord) -> str:
     encoder = "The usual encoder for inputs of this size" if network["encoder"] == "auto" else network["encoder"]
     selected = run.evaluation.get("selected_epoch")
     return (
-        f"{encoder}{width}, {course['epochs']} epochs of batches of {course['batch_size']}, "
+        f"{encoder}{width}, {epochs(course['epochs'])} of batches of {course['batch_size']}, "
         f"{course['optimizer']} at {course['lr']:g}, seed {run.config['seed']}; the weights are those of epoch "
         f"{selected}, chosen on validation data. {number(training_seconds(run), 0)} seconds of training on "
         f"{run.hardware.get('name', 'unknown')}, PyTorch {run.hardware.get('torch', 'unknown')}, ricnet {run.version}. "

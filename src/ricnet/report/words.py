@@ -30,6 +30,10 @@ def steps(count: int) -> str:
     return "1 step" if count == 1 else f"{count} steps"
 
 
+def epochs(count: int) -> str:
+    return "1 epoch" if count == 1 else f"{count} epochs"
+
+
 def listing(words: Sequence[str]) -> str:
     """a, b and c."""
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

@@ -97,6 +97,8 @@ def python_words() -> Iterator[None]:
 
 def _dataset(data: str | Path | Dataset, data_dir: str | Path | None, changes: Mapping[str, Any]) -> Dataset:
     if isinstance(data, Dataset):
+        if not len(data.train):
+            raise RicnetError(f"{data.name} has no training rows; give it some, and validation rows beside them.")
         return flip_labels(data, changes.get("label_noise", 0.0))
     return load_data(data, data_dir=data_dir, **{k: changes[k] for k in DATA_SETTINGS if k in changes})
 

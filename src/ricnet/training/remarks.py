@@ -44,10 +44,11 @@ def announcement(config: Config, dataset: Dataset, device: torch.device, process
     name = config.network.encoder
     encoder = "of your own" if name == "custom" else choose_encoder(name, dataset.input_shape)
     shape = " × ".join(str(side) for side in dataset.input_shape)
+    epochs = "1 epoch" if config.optimization.epochs == 1 else f"{config.optimization.epochs} epochs"
     where = f"{device}" if processes == 1 else f"{processes} processes on {device.type}"
     return (
         f"training {config.method.name} on {rows} of {shape}{numbers}, {len(dataset.class_names)} classes, "
-        f"encoder {encoder}, {config.optimization.epochs} epochs, on {where}"
+        f"encoder {encoder}, {epochs}, on {where}"
     )
 
 

@@ -44,6 +44,7 @@ def test_one_sentence_that_tells_whose_are_which() -> None:
         "300 epochs (SL) and 2000 epochs (RIC), preset paper"
     )
     assert conditions(rows[:1]) == "Scale paper: resnet34, inputs 3 × 32 × 32, 300 epochs, preset paper"
+    assert conditions([{"scale": "smoke", "epochs": "1"}]) == "Scale smoke: 1 epoch"
     assert conditions([{"scale": "small", "missing": "svhn is not here"}]) == "Scale small"
 
 

@@ -3,25 +3,30 @@
 import dataclasses
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import torch
 import tyro
 from rich.console import Console
 from rich.table import Table
 
 from ricnet.apps.commands.inputs import read_columns
 from ricnet.apps.commands.parsing import parse
-from ricnet.data import Dataset
+from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
+from ricnet.data.noise import flip_labels
 from ricnet.data.registry import SOURCES
+from ricnet.data.words import listed
 from ricnet.errors import RicnetError, require
 from ricnet.evaluation.evaluate import observe, report
-from ricnet.paths import user_path
+from ricnet.paths import split_target, user_path
 from ricnet.training.api import pick_device
-from ricnet.training.classifier import Classifier, load
+from ricnet.training.classifier import Classifier, load, read_config
 from ricnet.training.remarks import say, unfinished
+from ricnet.training.run_folder import fingerprint
 
 MOST_STEPS = 10_000
 """Every belief on the way is kept."""
@@ -33,13 +38,14 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Measure a trained run on its train, validation and test data, without augmentation."""
+    """Measure a trained run on its train, validation and test data, without augmentation, or on other data."""
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder that ric train wrote, a model that comes with ricnet (pretrained:NAME), or one on the Hub (user/name)."""
     data: str | None = None
-    """Other data with the same classes: images (of a folder at any size), arrays of the same shape, or a table with the
-    same columns. By default what the run was trained on."""
+    """Other data with the same classes, or some of them: images (of a folder at any size), arrays of the same shape, or
+    a table with the same columns. All of it is measured as one part, unless it has a test part of its own. By default
+    the data that the run was trained on."""
     data_dir: Path | None = None
     """Where named data sets lie; by default $RICNET_DATA, else the user's cache folder."""
     max_steps: int | None = None
@@ -71,6 +77,8 @@ def _measure(classifier: Classifier, dataset: Dataset, max_steps: int | None) ->
     how: dict[str, Any] = {"max_steps": max_steps, "temperature": classifier.temperature}
     entries = {}
     for name, split in (("train", dataset.train), ("val", dataset.val), ("test", dataset.test)):
+        if not len(split):
+            continue
         say([f"measuring {name}: {len(split):,} {dataset.unit} …"])
         entries[name] = report(observe(classifier.method, classifier.model, split, **how))
     return entries
@@ -98,22 +106,55 @@ def adjust(classifier: Classifier, halt_threshold: float | None, readout: str | 
 def _data_for(classifier: Classifier, options: Evaluate) -> Dataset:
     config = classifier.config
     data = options.data or config.data
-    dataset = load_data(
-        data,
-        data_dir=options.data_dir,
-        resolution=_resolution(classifier, data),
-        val_fraction=config.val_fraction,
-        label_noise=config.label_noise if options.data is None else 0.0,
-        columns=read_columns(classifier.folder),
-    )
+    how: dict[str, Any] = {
+        "data_dir": options.data_dir,
+        "resolution": _resolution(classifier, data),
+        "val_fraction": config.val_fraction,
+        "columns": read_columns(classifier.folder),
+    }
+    if options.data is None:
+        dataset = load_data(data, label_noise=config.label_noise, **how)
+    elif split_target(whole_path(data))[0] == split_target(whole_path(config.data))[0]:
+        dataset = load_data(data, **how)
+    else:
+        dataset = _other_data(data, classifier, how)
+        say(f"note: {note}" for note in dataset.notes)
     if dataset.input_shape != classifier.input_shape:
         raise RicnetError(
             f"{dataset.name} has inputs of shape {dataset.input_shape}; the model reads {classifier.input_shape}."
         )
-    if dataset.class_names != classifier.class_names:
-        difference = _differing(dataset.class_names, classifier.class_names)
-        raise RicnetError(f"{dataset.name} has other classes than the model: {difference}.")
-    return dataset
+    return _with_classes(classifier.class_names, dataset)
+
+
+def _other_data(data: str, classifier: Classifier, how: dict[str, Any]) -> Dataset:
+    """As one part, unless it has its own. But a copy of what the run learned from is divided as it was then, lest rows
+    that were learned pass for new ones."""
+    whole = load_data(data, undivided=True, **how)
+    known = read_config(classifier.folder).get("data", {}) if classifier.folder else {}
+    if not len(whole.train) and len(whole.test) == _count_rows(known.get("rows")):
+        with suppress(RicnetError):  # a class too small to be divided: it is no copy
+            divided = load_data(data, **how)
+            if fingerprint(flip_labels(divided, classifier.config.label_noise)) == known.get("fingerprint"):
+                return divided
+    return whole
+
+
+def _count_rows(splits: object) -> int:
+    """Of a configuration, which others may have written."""
+    return sum(n for n in splits.values() if isinstance(n, int)) if isinstance(splits, dict) else 0
+
+
+def _with_classes(ours: tuple[str, ...], dataset: Dataset) -> Dataset:
+    """Labels as the model numbers them; the data need not have all of its classes."""
+    theirs = dataset.class_names
+    unknown = [name for name in theirs if name not in ours]
+    if unknown:
+        raise RicnetError(f"{dataset.name} has classes that the model does not know: {listed(unknown)}.")
+    place = torch.tensor([ours.index(name) for name in theirs])
+    train, val, test = (
+        replace(split, labels=place[split.labels]) for split in (dataset.train, dataset.val, dataset.test)
+    )
+    return replace(dataset, train=train, val=val, test=test, class_names=ours)
 
 
 def _resolution(classifier: Classifier, data: str) -> int | None:
@@ -122,12 +163,6 @@ def _resolution(classifier: Classifier, data: str) -> int | None:
     return (
         classifier.input_shape[-1] if is_folder and len(classifier.input_shape) == 3 else classifier.config.resolution
     )
-
-
-def _differing(theirs: tuple[str, ...], ours: tuple[str, ...]) -> str:
-    extra, missing = sorted(set(theirs) - set(ours)), sorted(set(ours) - set(theirs))
-    parts = [f"it adds {', '.join(extra[:5])}"] * bool(extra) + [f"it lacks {', '.join(missing[:5])}"] * bool(missing)
-    return " and ".join(parts) or "their order differs"
 
 
 def _table(title: str, entries: dict[str, dict[str, Any]]) -> Table:

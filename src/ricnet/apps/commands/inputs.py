@@ -34,9 +34,16 @@ Part = tuple[list[str], Num[Tensor, "n ..."]]
 """What to call each input, and the inputs."""
 
 
-def read_inputs(specs: Sequence[str], classifier: Classifier) -> Part:
-    parts = [part for spec in specs for part in _read(spec, classifier)]
-    return [name for names, _ in parts for name in names], torch.cat([inputs for _, inputs in parts])
+def read_inputs(specs: Sequence[str], classifier: Classifier) -> tuple[list[str], Num[Tensor, "n ..."], bool]:
+    """Names, inputs, and whether they are all that was asked for: one among several that cannot be read is named and
+    left out."""
+    problems: list[RicnetError] = []
+    parts = [part for spec in specs for part in _attempt(spec, classifier, problems)]
+    if not parts:
+        raise problems[0]
+    for problem in problems:
+        warn(f"skipped: {problem}")
+    return [name for names, _ in parts for name in names], torch.cat([inputs for _, inputs in parts]), not problems
 
 
 def read_columns(folder: Path | None) -> Columns | None:
@@ -50,12 +57,19 @@ def warn(sentence: str) -> None:
     Console(stderr=True).print(printable(sentence), highlight=False, markup=False, soft_wrap=True)
 
 
-def _read(spec: str, classifier: Classifier) -> Iterator[Part]:
+def _attempt(spec: str, classifier: Classifier, problems: list[RicnetError]) -> Iterator[Part]:
+    try:
+        yield from _read(spec, classifier, problems)
+    except RicnetError as problem:
+        problems.append(problem)
+
+
+def _read(spec: str, classifier: Classifier, problems: list[RicnetError]) -> Iterator[Part]:
     path = user_path(spec)
     if spec == STANDARD_INPUT:
         yield _read_standard_input(classifier)
     elif glob.has_magic(spec) and not path.exists():
-        yield from _read_pattern(str(path), classifier)
+        yield from _read_pattern(str(path), classifier, problems)
     elif path.suffix.lower() == ".npz":
         yield _read_npz(path, classifier)
     elif is_table(path):
@@ -68,7 +82,7 @@ def _read(spec: str, classifier: Classifier) -> Iterator[Part]:
         yield [str(path)], read_image(path, classifier.input_shape)[None]
 
 
-def _read_pattern(pattern: str, classifier: Classifier) -> Iterator[Part]:
+def _read_pattern(pattern: str, classifier: Classifier, problems: list[RicnetError]) -> Iterator[Part]:
     """Files that match; of folders what is in them, as if they had been named."""
     matches = glob.glob(pattern, recursive=True)  # noqa: PTH207 — Path.glob takes no absolute pattern
     found = [Path(match) for match in sorted(matches)]
@@ -79,7 +93,7 @@ def _read_pattern(pattern: str, classifier: Classifier) -> Iterator[Part]:
         yield _read_many(plain, pattern, classifier)
     for path in found:
         if path not in plain or not _reads_images(classifier):
-            yield from _read(str(path), classifier)
+            yield from _attempt(str(path), classifier, problems)
 
 
 def _read_many(paths: Sequence[Path], where: str, classifier: Classifier) -> Part:

@@ -30,11 +30,15 @@ from ricnet.training.remarks import say, unfinished
 from ricnet.training.run_folder import RunFolder
 from ricnet.untrusted import printable
 
+SOME_UNREAD = 1
+"""Exit status where some of the inputs that were named got no answer; where none did, it is that of any error."""
+
 
 @dataclass(frozen=True)
 class Predict:
     """Classify image files, folders of images, rows of tables (.csv, .tsv) or of .npz files (array x). Each input is
-    refined until the model expects nothing more to gain. Without an INPUT, the examples that came with the model."""
+    refined until the model expects nothing more to gain. Without an INPUT, the examples that came with the model. One
+    that cannot be read is named and left out, and the exit status is then 1."""
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder that ric train wrote, a model that comes with ricnet (pretrained:NAME), or one on the Hub (user/name)."""
@@ -71,7 +75,7 @@ def main(arguments: Sequence[str]) -> None:
     inputs = options.inputs or _examples(options.run)
     classifier = adjust(load(options.run, str(pick_device(options.device))), options.halt_threshold, options.readout)
     say(unfinished(classifier))
-    names, rows = read_inputs(inputs, classifier)
+    names, rows, complete = read_inputs(inputs, classifier)
     if not options.inputs:
         warn(f"note: no input given: these are the {_stored(len(names), classifier)} stored with the model")
     answers = (answer for path in _refine(rows, classifier, options) for answer in _answers(path, classifier, options))
@@ -79,6 +83,8 @@ def main(arguments: Sequence[str]) -> None:
     _show(records, classifier, options)
     if options.abstain_below is not None:
         warn(_worth(options, options.abstain_below, classifier))
+    if not complete:
+        sys.exit(SOME_UNREAD)
 
 
 def _check(options: Predict) -> None:

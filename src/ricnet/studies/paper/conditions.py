@@ -3,11 +3,11 @@
 They stand in every row and in every note, so that no number of a small scale can be taken for one of the paper's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ricnet.nets.encoders import choose_encoder
 from ricnet.report.runs import RunRecord
-from ricnet.report.words import listing
+from ricnet.report.words import epochs, listing
 from ricnet.studies.paper.rows import Row, Rows, distinct
 from ricnet.studies.scales import Scale
 
@@ -38,18 +38,18 @@ def conditions(rows: Rows) -> str:
     """All rows' conditions in one sentence; where they differ, whose are which."""
     parts = [
         _differing(rows, "network", "benchmark"),
-        _differing(rows, "input", "benchmark", "inputs {}"),
-        _differing(rows, "epochs", "system", "{} epochs"),
-        _differing(rows, "preset", "system", "preset {}"),
+        _differing(rows, "input", "benchmark", lambda shape: f"inputs {shape}"),
+        _differing(rows, "epochs", "system", lambda count: epochs(int(count))),
+        _differing(rows, "preset", "system", lambda name: f"preset {name}"),
     ]
     names, known = listing(distinct(rows, "scale")), ", ".join(filter(None, parts))
     head = "As run" if names == GIVEN else f"Scale {names}"
     return f"{head}: {known}" if known else head
 
 
-def _differing(rows: Rows, name: str, owner: str, form: str = "{}") -> str:
+def _differing(rows: Rows, name: str, owner: str, form: Callable[[str], str] = str) -> str:
     values = distinct(rows, name)
     if len(values) < 2:
-        return form.format(values[0]) if values else ""
+        return form(values[0]) if values else ""
     owners = {value: distinct([row for row in rows if str(row.get(name)) == value], owner) for value in values}
-    return listing([f"{form.format(value)} ({listing(names)})" for value, names in owners.items()])
+    return listing([f"{form(value)} ({listing(names)})" for value, names in owners.items()])

@@ -29,6 +29,7 @@ from ricnet.report.bands import draw_band
 from ricnet.report.runs import RunRecord
 from ricnet.report.statistics import Interval, mean_interval
 from ricnet.report.style import BLUE, ORANGE, SKY, VERMILLION, styled
+from ricnet.report.words import epochs
 from ricnet.studies.plans import dataset_of
 from ricnet.studies.theory.finding import Finding
 from ricnet.training.api import pick_device
@@ -158,7 +159,7 @@ def _verdict(gap: Interval, probes: Sequence[Probes]) -> str:
 
 
 def _conditions(run: RunRecord) -> str:
-    return f"{run.data_label}, {run.config['optimization']['epochs']} epochs, preset {run.config['preset']}"
+    return f"{run.data_label}, {epochs(run.config['optimization']['epochs'])}, preset {run.config['preset']}"
 
 
 def _count(runs: Sequence[RunRecord]) -> str:
