@@ -11,7 +11,6 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from ricnet.apps.commands.inputs import read_columns
 from ricnet.apps.commands.parsing import parse
 from ricnet.data import Dataset
 from ricnet.data import load as load_data
@@ -104,7 +103,7 @@ def _data_for(classifier: Classifier, options: Evaluate) -> Dataset:
         resolution=_resolution(classifier, data),
         val_fraction=config.val_fraction,
         label_noise=config.label_noise if options.data is None else 0.0,
-        columns=read_columns(classifier.folder),
+        columns=classifier.columns,
     )
     if dataset.input_shape != classifier.input_shape:
         raise RicnetError(

@@ -1,4 +1,5 @@
-"""What `ric predict` is asked about: files, folders, patterns, tables or standard input, as one tensor with names."""
+"""Files, folders, patterns, tables or standard input as one tensor with names: what `ric predict` is asked about, and
+what `read` of a classifier is."""
 
 import glob
 import io
@@ -12,9 +13,7 @@ from rich.console import Console
 from torch import Tensor
 
 from ricnet.data import (
-    Columns,
     Table,
-    columns_from_json,
     decode_image,
     find_images,
     parse_table,
@@ -26,7 +25,7 @@ from ricnet.data import (
 from ricnet.data.tables import is_table
 from ricnet.errors import RicnetError
 from ricnet.paths import user_path
-from ricnet.training.classifier import Classifier, read_config
+from ricnet.training.classifier import Classifier
 from ricnet.untrusted import printable
 
 STANDARD_INPUT = "-"
@@ -37,13 +36,6 @@ Part = tuple[list[str], Num[Tensor, "n ..."]]
 def read_inputs(specs: Sequence[str], classifier: Classifier) -> Part:
     parts = [part for spec in specs for part in _read(spec, classifier)]
     return [name for names, _ in parts for name in names], torch.cat([inputs for _, inputs in parts])
-
-
-def read_columns(folder: Path | None) -> Columns | None:
-    """How the table that a run was trained on became numbers; None where it was trained on something else."""
-    data = read_config(folder).get("data") if folder is not None else None
-    entry = data.get("columns") if isinstance(data, dict) else None
-    return None if entry is None else columns_from_json(entry, f"{folder}/config.json")
 
 
 def warn(sentence: str) -> None:
@@ -109,11 +101,9 @@ def _read_standard_input(classifier: Classifier) -> Part:
 
 
 def _encode(table: Table, label: str, classifier: Classifier) -> Part:
-    columns = read_columns(classifier.folder)
+    columns = classifier.columns
     if columns is None:
         raise RicnetError(f"{table.name} is a table, but this model reads {_wanted(classifier)}.")
-    if (columns.width,) != classifier.input_shape:
-        raise RicnetError(f"{classifier.folder}/config.json: its columns do not fit the model beside it.")
     inputs = columns.encode(table)
     for surprise in columns.surprises(table):
         warn(f"note: {surprise}")
@@ -127,6 +117,6 @@ def _reads_images(classifier: Classifier) -> bool:
 def _wanted(classifier: Classifier) -> str:
     if _reads_images(classifier):
         return "images; give image files, a folder, or an .npz file with an array x"
-    if read_columns(classifier.folder) is not None:
+    if classifier.columns is not None:
         return "tables; give a .csv or .tsv file with the columns it was trained on"
     return f"rows of {classifier.input_shape[0]} features; give an .npz file with an array x"
