@@ -32,7 +32,7 @@ def test_who_gives_cells_is_told_how_tables_are_read(given: Any) -> None:
 
 
 def test_a_model_of_plain_numbers_is_not_sent_to_files() -> None:
-    with pytest.raises(RicnetError, match=r"an array of shape \(n, 8\), not a list of dict\.$"):
+    with pytest.raises(RicnetError, match=r"an array of shape \(n, 8\), not something of type list of dict\.$"):
         as_inputs([{"age": 3}], (8,), False)
 
 

@@ -39,7 +39,8 @@ def _as_tensor(given: Any, input_shape: tuple[int, ...], is_table: bool) -> Tens
 
 def _kind(given: Any) -> str:
     several = isinstance(given, list | tuple) and len(given) > 0
-    return f"a {type(given).__name__} of {type(given[0]).__name__}" if several else f"a {type(given).__name__}"
+    name = f"{type(given).__name__} of {type(given[0]).__name__}" if several else type(given).__name__
+    return f"something of type {name}"
 
 
 def _from_files(input_shape: tuple[int, ...], is_table: bool) -> str:
