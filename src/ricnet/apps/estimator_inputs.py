@@ -41,8 +41,8 @@ def as_inputs(array: np.ndarray, scale: float | None) -> Num[Tensor, "n ..."]:
         return _features(array)
     if scale == 1 and pixel_scale(array) == 255 and array.max() > 0:
         raise InputError(
-            "X holds fractions of full brightness, none above 1, but fit saw pixels from 0 to 255; multiply X by 255, or "
-            "round it to whole numbers (uint8) if all of these images are as good as black."
+            "X holds fractions of full brightness, none above 1, but fit saw pixels from 0 to 255; multiply X by 255, "
+            "or round it to whole numbers (uint8) if all of these images are as good as black."
         )
     return _images(array, scale if scale is not None else 1.0)
 
