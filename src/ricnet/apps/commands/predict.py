@@ -42,7 +42,7 @@ class Predict:
     """Image files, folders (searched for images), patterns in quotes ('photos/*.jpg'), tables, .npz files, or - for
     standard input: one image, or CSV rows below a line of column names."""
     max_steps: int | None = None
-    """Stop after this many steps at the latest."""
+    """Stop after this many steps at the latest; by default the method's horizon."""
     max_ms: float | None = None
     """Answer each input within this many milliseconds of beginning it, with the steps there is time for; at least one
     is made, however long it takes. Inputs are then taken one at a time."""
