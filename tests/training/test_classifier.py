@@ -87,6 +87,8 @@ def test_broken_runs_are_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(RicnetError, match=r"no config\.json"):
         ricnet.load(tmp_path)
     model, config = folder / "model.safetensors", folder / "config.json"
+    with pytest.raises(RicnetError, match=rf"model\.safetensors is a file and not a run; .* \({folder}\)\.$"):
+        ricnet.load(model)
     whole = model.read_bytes()
     model.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(RicnetError, match=r"model\.safetensors is damaged"):

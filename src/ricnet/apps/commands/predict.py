@@ -25,7 +25,6 @@ from ricnet.evaluation.evaluate import pool_size
 from ricnet.report.trace import trace_lines
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load
-from ricnet.training.pretrained import locate
 from ricnet.training.remarks import say, unfinished
 from ricnet.training.run_folder import RunFolder
 from ricnet.untrusted import printable
@@ -68,10 +67,9 @@ class Predict:
 def main(arguments: Sequence[str]) -> None:
     options: Predict = parse(Predict, arguments, "predict")
     _check(options)
-    inputs = options.inputs or _examples(options.run)
     classifier = adjust(load(options.run, str(pick_device(options.device))), options.halt_threshold, options.readout)
     say(unfinished(classifier))
-    names, rows = read_inputs(inputs, classifier)
+    names, rows = read_inputs(options.inputs or _examples(classifier), classifier)
     if not options.inputs:
         warn(f"note: no input given: these are the {_stored(len(names), classifier)} stored with the model")
     answers = (answer for path in _refine(rows, classifier, options) for answer in _answers(path, classifier, options))
@@ -91,10 +89,10 @@ def _check(options: Predict) -> None:
         raise RicnetError(f"--csv and --{'json' if options.json else 'trace'} are two forms of output; choose one.")
 
 
-def _examples(run: str) -> tuple[str, ...]:
+def _examples(classifier: Classifier) -> tuple[str, ...]:
     """What came with the model, where the user gives nothing."""
-    examples = RunFolder(locate(run)).examples
-    if not examples.is_file():
+    examples = None if classifier.folder is None else RunFolder(classifier.folder).examples
+    if examples is None or not examples.is_file():
         raise RicnetError(
             "ric predict needs something to classify: image files, a folder, a table, an .npz file, or - for "
             "standard input."
