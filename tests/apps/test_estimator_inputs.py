@@ -41,7 +41,7 @@ def test_channels_come_first_inside() -> None:
 
 def test_fractions_are_refused_where_pixels_were_fitted() -> None:
     for fractions in (np.full((2, 3, 3), 0.5), np.ones((2, 3, 3)), np.full((2, 3, 3), True)):
-        with pytest.raises(InputError, match="fractions of full brightness.* multiply X by 255"):
+        with pytest.raises(InputError, match=r"fractions of full brightness.* multiply X by 255"):
             as_inputs(fractions, 1.0)
     assert not as_inputs(np.zeros((2, 3, 3)), 1.0).any()
     assert as_inputs(np.ones((2, 3, 3), np.uint8), 1.0).all()
