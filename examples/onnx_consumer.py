@@ -4,6 +4,7 @@ ric export runs/photos-ric-seed0 --out model.onnx
 python examples/onnx_consumer.py model.onnx cat.jpg dog.jpg
 """
 
+import argparse
 import json
 import sys
 
@@ -11,10 +12,18 @@ import numpy as np
 import onnxruntime
 from PIL import Image, ImageOps
 
-model, *paths = sys.argv[1:]
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("model", help="file that ric export wrote")
+parser.add_argument("paths", metavar="image", nargs="+")
+asked = parser.parse_args()
+model, paths = asked.model, asked.paths
+
 session = onnxruntime.InferenceSession(model)
 about = session.get_modelmeta().custom_metadata_map
-names, (channels, height, width) = json.loads(about["class_names"]), json.loads(about["input_shape"])
+names, shape = json.loads(about["class_names"]), json.loads(about["input_shape"])
+if len(shape) != 3:
+    sys.exit(f"{model} reads rows of {shape[0]} numbers, not images; its metadata says how columns become numbers.")
+channels, height, width = shape
 
 
 def read(path: str) -> np.ndarray:

@@ -64,3 +64,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'ricnet' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """With the names that are not fetched yet, for whoever looks around."""
+    return sorted({*globals(), *__all__})

@@ -39,6 +39,14 @@ def test_channels_come_first_inside() -> None:
         as_inputs(np.zeros((2, 3, 32, 32)), 1.0)
 
 
+def test_fractions_are_refused_where_pixels_were_fitted() -> None:
+    for fractions in (np.full((2, 3, 3), 0.5), np.ones((2, 3, 3)), np.full((2, 3, 3), True)):
+        with pytest.raises(InputError, match=r"fractions of full brightness.* multiply X by 255"):
+            as_inputs(fractions, 1.0)
+    assert not as_inputs(np.zeros((2, 3, 3)), 1.0).any()
+    assert as_inputs(np.ones((2, 3, 3), np.uint8), 1.0).all()
+
+
 def test_tables_become_float32_and_too_large_numbers_are_refused() -> None:
     assert as_inputs(np.arange(6).reshape(2, 3), None).dtype == torch.float32
     with pytest.raises(ValueError, match="infinity or a value too large"):

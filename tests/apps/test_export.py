@@ -117,6 +117,24 @@ def test_the_consumer_needs_no_torch_and_says_what_ric_predict_says(
     ]
 
 
+def test_the_consumer_says_how_it_is_used_and_what_it_cannot_read(tmp_path: Path) -> None:
+    row = onnx.helper.make_tensor_value_info("input", onnx.TensorProto.FLOAT, ["batch", 4])
+    answer = onnx.helper.make_tensor_value_info("answer", onnx.TensorProto.FLOAT, ["batch", 4])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["input"], ["answer"])], "g", [row], [answer])
+    opset = [onnx.helper.make_opsetid("", 18)]
+    model = onnx.helper.make_model(graph, ir_version=9, opset_imports=opset)
+    onnx.helper.set_model_props(model, {"class_names": '["a", "b"]', "input_shape": "[4]"})
+    onnx.save(model, tmp_path / "table.onnx")
+    done = [
+        subprocess.run([sys.executable, EXAMPLE, *words], capture_output=True, text=True)
+        for words in (["--help"], ["table.onnx"], [tmp_path / "table.onnx", "0.png"])
+    ]
+    assert [each.returncode for each in done] == [0, 2, 1]
+    assert "usage: onnx_consumer.py" in done[0].stdout
+    assert "required: image" in done[1].stderr
+    assert done[2].stderr.startswith(f"{tmp_path}/table.onnx reads rows of 4 numbers, not images")
+
+
 def test_wrong_flags(digits_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "model.onnx"
     assert "give one that ends in .onnx" in refused(capsys, "export", digits_run, "--out", tmp_path / "model.pt")

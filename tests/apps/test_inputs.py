@@ -13,7 +13,10 @@ from PIL import Image
 
 import ricnet
 from ricnet.apps.cli import main
-from ricnet.apps.commands.inputs import read_columns, read_inputs
+from ricnet.data import columns_from_json
+from ricnet.data.inputs import read_inputs
+from ricnet.errors import RicnetError
+from ricnet.training.classifier import read_config
 from ricnet.training.config import Config
 from ricnet.training.run_folder import RunFolder, describe_data
 
@@ -96,14 +99,30 @@ def test_a_table_is_read_as_the_training_rows_were(table_run: Path, capsys: pyte
     assert [record["input"] for record in records[:2]] == [f"{table}:2", f"{table}:3"]
     answers = [record["answer"] for record in records]
     assert np.mean([answer == kind for answer, kind in zip(answers, ["small", "tall"] * 60, strict=True)]) > 0.9
-    columns = read_columns(table_run)
-    assert columns is not None
-    assert [column.name for column in columns.inputs] == ["height", "colour"]
-    names, inputs, complete = read_inputs([str(table)], ricnet.load(table_run))
-    assert (len(names), inputs.shape, complete) == (120, (120, 4), True)
+    model = ricnet.load(table_run)
+    assert model.columns is not None
+    assert [column.name for column in model.columns.inputs] == ["height", "colour"]
+    names, inputs, notes, problems = read_inputs([str(table)], model.input_shape, model.columns)
+    assert (len(names), inputs.shape, notes, problems) == (120, (120, 4), [], [])
     whole = ricnet.data.load(f"{table}#kind")
     stored = {tuple(row) for row in whole.train.inputs.tolist()}
     assert stored <= {tuple(row) for row in inputs.tolist()}
+
+
+def test_a_classifier_reads_files_for_refine(
+    table_run: Path, digits_run: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digits, table = ricnet.load(digits_run), ricnet.load(table_run)
+    both = digits.read([pictures / "0.png", str(pictures / "1.png")])
+    with pytest.warns(UserWarning, match=r"skipped: .*2\.png is no image"):
+        assert torch.equal(digits.read(pictures), both)
+    assert digits.refine(both).final.shape == (2, 10)
+    monkeypatch.chdir(table_run.parent)
+    assert table.refine(table.read("my.csv")).final.shape == (120, 2)
+    with pytest.raises(RicnetError, match=r"2\.png is no image"):
+        digits.read([pictures / "0.png", pictures / "2.png"])
+    with pytest.raises(RicnetError, match="nothing to read"):
+        digits.read([])
 
 
 def test_rows_on_standard_input_in_another_order(
@@ -184,9 +203,8 @@ def test_another_table_is_measured_as_a_whole(
 def test_columns_are_kept_with_the_run(tmp_path: Path, table_run: Path) -> None:
     table = ricnet.data.load(f"{table_run.parent}/my.csv#kind")
     RunFolder(tmp_path).begin(Config(), table, torch.device("cpu"))
-    assert read_columns(tmp_path) == table.columns
+    assert columns_from_json(read_config(tmp_path)["data"]["columns"], "config.json") == table.columns
     assert json.loads((tmp_path / "config.json").read_text())["data"] == describe_data(table)
     digits = ricnet.data.load("digits")
     RunFolder(tmp_path).begin(Config(), digits, torch.device("cpu"))
-    assert read_columns(tmp_path) is None
-    assert read_columns(None) is None
+    assert "columns" not in read_config(tmp_path)["data"]

@@ -1,4 +1,5 @@
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
@@ -53,6 +54,40 @@ def test_what_cannot_be_read_is_one_sentence(arguments: list[str], sentence: str
     with pytest.raises(RicnetError) as problem:
         parse(Outer, arguments, "test")
     assert str(problem.value) == sentence
+
+
+@dataclass(frozen=True)
+class Reading(Outer):
+    data: str | None = None
+    out: str | None = None
+
+
+@dataclass(frozen=True)
+class Writing(Outer):
+    out: str | None = None
+
+
+def test_a_path_too_many_may_belong_to_a_flag(tmp_path: Path) -> None:
+    (tmp_path / "there.csv").touch()
+    for kind, path, advice in (
+        (Reading, "new.csv", "did you mean --data new.csv?"),
+        (Writing, "model.onnx", "did you mean --out model.onnx?"),
+        (Writing, f"{tmp_path}/there.csv", "see ric test --help."),  # which would be written over
+        (Reading, "0.9", "see ric test --help."),
+    ):
+        with pytest.raises(RicnetError) as problem:
+            parse(kind, ["r", path], "test")
+        assert str(problem.value) == f"ric test does not know what to do with {path}; {advice}"
+
+
+@dataclass(frozen=True)
+class Sharing:
+    repo: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="USER/NAME")]
+
+
+def test_what_is_missing_has_its_whole_name() -> None:
+    with pytest.raises(RicnetError, match="needs USER/NAME;"):
+        parse(Sharing, [], "test")
 
 
 def test_an_unknown_flag_is_kept_for_who_knows_more_of_it() -> None:

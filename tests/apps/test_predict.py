@@ -274,6 +274,14 @@ def test_below_a_confidence_it_is_unsure_and_says_what_that_was_worth(
     assert "--abstain-below 1.5" in refused(capsys, "predict", digits_run, images, "--abstain-below", "1.5")
 
 
+def test_without_inputs_and_without_examples_there_is_nothing_to_classify(
+    digits_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in ("config.json", "model.safetensors"):
+        shutil.copy(digits_run / file, tmp_path)
+    assert "needs something to classify" in refused(capsys, "predict", tmp_path)
+
+
 def test_without_inputs_the_examples_of_the_run_are_taken(digits_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines(capsys, "predict", digits_run, "--json") == lines(
         capsys, "predict", digits_run, digits_run / "examples.npz", "--json"

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ricnet.core.trajectory import Trajectory, halting_step
+from ricnet.errors import RicnetError
 
 
 def trajectory(values: torch.Tensor, classes: int = 3) -> Trajectory:
@@ -44,6 +45,21 @@ def test_final_at_and_cost() -> None:
     torch.testing.assert_close(path.final, torch.stack([path.log_beliefs[0, 0], path.log_beliefs[2, 1]]))
     torch.testing.assert_close(path.at(2), path.log_beliefs[1])
     assert path.cell_evaluations.tolist() == [2, 3]
+
+
+def test_steps_are_counted_from_the_uniform_start() -> None:
+    path = trajectory(torch.tensor([[1.0, 1.0], [-1.0, 1.0], [1.0, 1.0]]))
+    torch.testing.assert_close(path.at(0).exp(), torch.full((2, 3), 1 / 3))
+    torch.testing.assert_close(path.at(3), path.log_beliefs[2])
+    for outside in (-1, 4):
+        with pytest.raises(RicnetError, match=f"no step {outside}.* to 3"):
+            path.at(outside)
+
+
+def test_after_its_halt_an_example_keeps_its_belief_in_a_halted_trajectory_only() -> None:
+    path = trajectory(torch.tensor([[1.0, 1.0], [-1.0, 1.0], [1.0, 1.0]]))
+    torch.testing.assert_close(path.frozen().at(3)[0], path.final[0])
+    assert not torch.equal(path.at(3)[0], path.final[0])
 
 
 def test_frozen_holds_belief_and_value_from_the_halt_on() -> None:

@@ -18,7 +18,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             pixels = random.integers(80 * i, 80 * i + 90, (24 + j, 30, 3), np.uint8)
             _photo(tmp_path / "dogs" / name / f"{j}.jpg", pixels[..., 0] if j == 5 else pixels)
     (tmp_path / "dogs" / "samoyed" / "broken.jpg").write_bytes(b"<html>")
-    for place in ("new.jpg", "more/1.jpg", "more/2.jpg", "new/1.jpg", "new/2.jpg"):
+    for place in ("new.jpg", "more/1.jpg", "more/2.jpg", "new/beagle.jpg", "new/samoyed-1.jpg"):
         _photo(tmp_path / place, random.integers(0, 255, (24, 20, 3), np.uint8))
     _table(tmp_path / "my.csv", random)
     _table(tmp_path / "new.csv", random)

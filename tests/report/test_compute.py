@@ -27,6 +27,16 @@ def test_curves_are_forced_answers_and_markers_are_halts(systems: list[RunGroup]
     assert (ax.get_xscale(), ax.get_xlabel()) == ("log", "steps computed")
 
 
+def test_an_axis_of_near_accuracies_has_no_digits_to_fill_up(systems: list[RunGroup]) -> None:
+    run = systems[0].first
+    per_step = [{**entry, "accuracy": 0.991 + 0.00004 * entry["step"]} for entry in run.test["per_step"]]
+    test = {**run.test, "accuracy": 0.9912, "per_step": per_step}
+    (ax,) = compute_figure([RunGroup("RIC", (replace(run, evaluation={"test": test}),))]).axes
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    assert "99.1 %" in labels
+    assert not [label for label in labels if "." in label and label.endswith("0 %")]
+
+
 def test_runs_that_did_not_count_evaluations_show_their_steps(systems: list[RunGroup]) -> None:
     run = systems[0].first
     test = {key: value for key, value in run.test.items() if key != "mean_cell_evaluations"}

@@ -6,8 +6,10 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
+from ricnet.report import figures
 from ricnet.report.figures import Picture, pictures, save_figures
 from ricnet.report.groups import RunGroup
+from ricnet.report.thumbnails import BARS
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +77,14 @@ def test_captions_tell_of_bands_that_are_cut(drawn: list[Picture], systems: list
     assert "goes on beyond it" in found["training"].caption
     assert "goes on beyond it" not in found["risk"].caption
     assert not any("goes on beyond it" in picture.caption for picture in drawn)
+
+
+def test_rows_are_explained_where_there_are_any(drawn: list[Picture], systems: list[RunGroup]) -> None:
+    run = systems[0].first
+    assert run.examples is not None
+    flat = replace(run.examples, inputs=run.examples.inputs.reshape(len(run.examples.labels), -1))
+    assert BARS in figures._refinement(RunGroup("RIC", (replace(run, examples=flat),))).caption
+    assert BARS not in drawn[0].caption
 
 
 def test_the_runs_own_threshold_is_told(drawn: list[Picture], drawn_alone: list[Picture]) -> None:

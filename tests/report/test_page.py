@@ -11,6 +11,7 @@ from ricnet.report import page
 from ricnet.report.groups import RunGroup
 from ricnet.report.page import page_html, page_title, write_page
 from ricnet.report.runs import read_run
+from ricnet.report.thumbnails import BARS
 
 from .conftest import MakeRun
 
@@ -104,6 +105,20 @@ def test_pages_without_steps_examples_predictions_or_metrics(make_run: MakeRun, 
     (path / "metrics.jsonl").write_text("")
     found = outline(write_page([read_run(path)], tmp_path / "report.html").read_text())
     assert found.headings == ["SL on digits", "Is its confidence worth believing?", "What was run", "SL"]
+
+
+def test_a_number_stays_with_its_sign(comparison_page: str) -> None:
+    assert re.search(r"\d %", comparison_page) is None
+    assert "80\N{NO-BREAK SPACE}% sure" in comparison_page
+
+
+def test_rows_are_explained_where_there_are_any(systems: list[RunGroup]) -> None:
+    run = systems[0].first
+    assert run.examples is not None
+    flat = replace(run.examples, inputs=run.examples.inputs.reshape(len(run.examples.labels), -1))
+    rows = RunGroup("RIC", (replace(run, examples=flat),))
+    assert BARS in page._section("gallery", [], [rows])
+    assert BARS not in page._section("gallery", [], systems)
 
 
 def test_the_same_run_gives_the_same_page(systems: list[RunGroup]) -> None:

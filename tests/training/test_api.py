@@ -2,6 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -69,6 +70,11 @@ def test_a_resumed_run_keeps_the_batch_it_began_with(
         ({"epoch": 3}, "^epoch: no such setting for the method supervised; did you mean epochs"),
         ({"rollouts": 3}, "^rollouts: no such setting .* see ric train --method supervised --help"),
         ({"device": "abacus"}, "^device abacus is unknown"),
+        ({"epochs": "3"}, r"^epochs cannot be '3'; give a whole number\.$"),
+        ({"patience": 2.5}, r"^patience cannot be 2\.5; give a whole number or None\.$"),
+        ({"label_noise": "0.1"}, r"^label_noise cannot be '0\.1'; give a number\.$"),
+        ({"optimizer": "adamx"}, "^optimizer cannot be 'adamx'; give one of 'adamw', 'adam', 'sgd'"),
+        ({"optimization": None}, "^optimization: no such setting"),
     ],
 )
 def test_messages_name_parameters_not_flags(
@@ -122,3 +128,9 @@ def test_folders_are_called_after_data_target_method_and_seed(dataset: Dataset) 
     }
     for data, name in names.items():
         assert default_folder(replace(config, data=data)) == Path("runs") / name
+
+
+def test_numbers_of_numpy_are_numbers(dataset: Dataset) -> None:
+    config = configure(dataset, "supervised", "fast", epochs=np.int64(3), lr=np.float32(0.5), seed=np.int32(1))
+    assert (config.optimization.epochs, config.optimization.lr, config.seed) == (3, 0.5, 1)
+    assert type(config.optimization.epochs) is int

@@ -46,9 +46,11 @@ def test_an_encoder_may_have_masks_and_tables_of_its_own(dataset: Dataset, tmp_p
     assert model.refine(dataset.test.inputs).final.isfinite().all()
 
 
-def test_inputs_of_another_shape_are_refused(folder: Path) -> None:
+def test_inputs_of_another_shape_and_gaps_are_refused(folder: Path) -> None:
     with pytest.raises(RicnetError, match=r"inputs of shape \(4,\), not \(5,\)"):
         ricnet.load(folder).refine(torch.zeros(2, 5))
+    with pytest.raises(RicnetError, match="row 1 of the inputs"):
+        ricnet.load(folder).refine([[0.0] * 4, [0.0, float("nan"), 0.0, 0.0]])
 
 
 def test_a_deadline_cuts_the_trajectory_short_and_else_changes_nothing(folder: Path, dataset: Dataset) -> None:
@@ -58,8 +60,14 @@ def test_a_deadline_cuts_the_trajectory_short_and_else_changes_nothing(folder: P
     torch.testing.assert_close(ample.log_beliefs, free.log_beliefs)
     assert (free.steps, none.steps) == (4, 1)
     torch.testing.assert_close(none.final, free.at(1))
-    with pytest.raises(RicnetError, match=r"--max-ms 0\.0 is out of range"):
+    with pytest.raises(RicnetError, match=r"^max_ms is 0\.0; it must be above 0"):
         model.refine(inputs, max_ms=0.0)
+    with pytest.raises(RicnetError, match=r"^max_steps is 0; it must be above 0\."):
+        model.refine(inputs, max_steps=0)
+
+
+def test_it_says_briefly_what_it_is(folder: Path) -> None:
+    assert repr(ricnet.load(folder)) == "<Classifier: ric on blobs, 3 classes, encoder mlp>"
 
 
 def test_recording_changes_no_answer(folder: Path, dataset: Dataset) -> None:
@@ -79,6 +87,8 @@ def test_broken_runs_are_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(RicnetError, match=r"no config\.json"):
         ricnet.load(tmp_path)
     model, config = folder / "model.safetensors", folder / "config.json"
+    with pytest.raises(RicnetError, match=rf"model\.safetensors is a file and not a run; .* \({folder}\)\.$"):
+        ricnet.load(model)
     whole = model.read_bytes()
     model.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(RicnetError, match=r"model\.safetensors is damaged"):

@@ -37,7 +37,14 @@ def pixel_scale(array: np.ndarray) -> float | None:
 
 
 def as_inputs(array: np.ndarray, scale: float | None) -> Num[Tensor, "n ..."]:
-    return _features(array) if array.ndim == 2 else _images(array, scale if scale is not None else 1.0)
+    if array.ndim == 2:
+        return _features(array)
+    if scale == 1 and pixel_scale(array) == 255 and array.max() > 0:
+        raise InputError(
+            "X holds fractions of full brightness, none above 1, but fit saw pixels from 0 to 255; multiply X by 255, "
+            "or round it to whole numbers (uint8) if all of these images are as good as black."
+        )
+    return _images(array, scale if scale is not None else 1.0)
 
 
 def _features(array: np.ndarray) -> Float32[Tensor, "n columns"]:

@@ -1,10 +1,13 @@
 """What refining an input yields: a belief after every step, and when to stop."""
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
+
+from ricnet.errors import RicnetError
 
 
 def halting_step(values: Float[Tensor, "steps batch"], threshold: float = 0.0) -> Int64[Tensor, "batch"]:
@@ -40,8 +43,15 @@ class Trajectory:
         return self.log_beliefs[self.halt_step - 1, self._batch]
 
     def at(self, step: int) -> Float[Tensor, "batch classes"]:
-        """Every example's log-belief after `step` steps, counted from 1, whether it had halted by then or not."""
-        return self.log_beliefs[step - 1]
+        """Every example's log-belief after `step` steps; at 0 it is the uniform one that all start from.
+
+        An example that had halted by then goes on thinking in a trajectory that ignores halting (`halt=False`); in a
+        halted one, which `refine` returns unless told otherwise, it keeps the belief of its halt.
+        """
+        if not 0 <= step <= self.steps:
+            raise RicnetError(f"there is no step {step}: steps are counted from 0, the uniform start, to {self.steps}.")
+        start = torch.full_like(self.log_beliefs[0], -math.log(self.log_beliefs.shape[-1]))
+        return start if step == 0 else self.log_beliefs[step - 1]
 
     @property
     def cell_evaluations(self) -> Int64[Tensor, "batch"]:

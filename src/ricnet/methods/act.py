@@ -27,7 +27,8 @@ class ACT(Iterative):
     name: ClassVar[str] = "act"
 
     horizon: int = 20
-    """The most steps it may take. Raise it for more refinement, at proportional cost of training."""
+    """The most steps it may take, unless --max-steps says otherwise in inference. Raise it for more refinement, at
+    proportional cost of training."""
     ponder_cost: float = 0.223
     """τ: price of a step; the paper's −ln γ for γ = 0.8. Raise it for fewer steps."""
     epsilon: float = 0.01

@@ -27,7 +27,8 @@ class Anytime(Iterative):
     name: ClassVar[str] = "anytime"
 
     horizon: int = 20
-    """Steps T of training, and the most that inference takes. Raise it for more refinement, at proportional cost."""
+    """Steps T of training, and the most that inference takes unless --max-steps says otherwise. Raise it for more
+    refinement, at proportional cost."""
     gamma: float = 0.8
     """γ in the weight (1 − γ)γ^{t−1} of step t. Lower it and early beliefs matter more."""
     confidence_threshold: float | None = None

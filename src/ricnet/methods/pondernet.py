@@ -25,8 +25,8 @@ class PonderNet(Iterative):
     name: ClassVar[str] = "pondernet"
 
     horizon: int = 20
-    """The most steps it may take; the last one takes what probability is left. Raise it if many inputs get there;
-    training costs in proportion."""
+    """The most steps it may take, unless --max-steps says otherwise in inference; the last one takes what probability
+    is left. Raise it if many inputs get there; training costs in proportion."""
     prior: float = 0.2
     """λ_p of the geometric prior, the paper's 1 − γ for γ = 0.8: about 1/λ_p steps. Raise it for fewer steps."""
     beta: float = 0.01

@@ -57,7 +57,8 @@ class RIC(Iterative):
     paper_epochs: ClassVar[int] = 2000
 
     horizon: int = 20
-    """Steps T of a roll-out, and the most that inference takes. Raise it for more refinement, at proportional cost."""
+    """Steps T of a roll-out, and the most that inference takes unless --max-steps says otherwise. Raise it for more
+    refinement, at proportional cost."""
     gamma: float = 0.8
     """Discount γ. Lower it and early beliefs matter more; raise it and the agent may take its time."""
     gae_lambda: float = 0.95

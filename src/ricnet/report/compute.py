@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import FixedLocator, NullLocator
 
 from ricnet.report.bands import draw_band
 from ricnet.report.groups import RunGroup
 from ricnet.report.looks import Look, legend_below, looks
 from ricnet.report.panels import by_task, overlay_grid, task_title
 from ricnet.report.steps import mean_of, step_curves, steps_computed
-from ricnet.report.style import styled
+from ricnet.report.style import percent_ticks, styled
 
 TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
@@ -29,7 +29,7 @@ def compute_figure(groups: Sequence[RunGroup]) -> Figure:
         ax.xaxis.set_major_locator(FixedLocator([tick for tick in TICKS if tick < 0.8 * last] + [last]))
         ax.xaxis.set_minor_locator(NullLocator())
         ax.xaxis.set_major_formatter("{x:g}")
-        ax.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+        ax.yaxis.set_major_formatter(percent_ticks())
         ax.set_ylabel("test accuracy")
     legend_below(figure, look.values(), markers=True)
     return figure

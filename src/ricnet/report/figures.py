@@ -17,6 +17,7 @@ from ricnet.report.risk import risk_figure, with_predictions
 from ricnet.report.runs import RunRecord
 from ricnet.report.steps import halting_figure, looks_ahead, mean_of, steps_figure
 from ricnet.report.style import house_style
+from ricnet.report.thumbnails import BARS
 from ricnet.report.words import listing
 
 
@@ -62,6 +63,7 @@ def _refinement(group: RunGroup) -> Picture:
     threshold = f"{run.halt_threshold:g}" if run.halt_threshold else "zero"
     below = f" Below the belief is the value V, the gain still expected: once it is less than {threshold}, it stops."
     has_value = run.examples is not None and run.examples.values is not None
+    in_bars = f" {BARS}" if run.examples is not None and run.examples.are_rows else ""
     return Picture(
         name="refinement-" + re.sub(r"[^a-z0-9]+", "-", group.label.lower()).strip("-"),
         section="refinement",
@@ -70,7 +72,7 @@ def _refinement(group: RunGroup) -> Picture:
         caption=f"{group.label}: the belief starts evenly spread over all classes (grey) and moves to the true class "
         "(blue) or to its strongest rival (orange); the vertical line is where the classifier stops, and the pale "
         "part is what it would have gone on to believe. The first steps are drawn wider."
-        f"{below if has_value else ''} Chosen from the run's stored "
+        f"{below if has_value else ''}{in_bars} Chosen from the run's stored "
         "test examples: right answers from the fewest steps to the most, and a wrong one where there is any.",
     )
 

@@ -3,6 +3,7 @@
 Class names, labels and settings come from strangers' files, so every string passes `escape` on its way in.
 """
 
+import re
 from collections.abc import Sequence
 from html import escape
 from importlib import resources
@@ -19,6 +20,7 @@ from ricnet.report.steps import looks_ahead
 from ricnet.report.svg import inline_svg
 from ricnet.report.systems import systems_html
 from ricnet.report.tables import Cell
+from ricnet.report.thumbnails import BARS
 from ricnet.report.words import listing, number
 from ricnet.training.files import writing
 
@@ -66,9 +68,14 @@ def page_html(groups: Sequence[RunGroup]) -> str:
     return Template((home / "page.html").read_text(encoding="utf-8")).substitute(
         title=escape(page_title(groups)),
         css=(home / "page.css").read_text(encoding="utf-8"),
-        results=results_html(groups),
-        sections="\n".join([*sections, systems_html(groups)]),
+        results=_unbroken(results_html(groups)),
+        sections=_unbroken("\n".join([*sections, systems_html(groups)])),
     )
+
+
+def _unbroken(html: str) -> str:
+    """A line does not end between a number and its sign."""
+    return re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", html)
 
 
 def _contents(groups: Sequence[RunGroup]) -> dict[str, list[str]]:
@@ -89,7 +96,8 @@ def page_title(groups: Sequence[RunGroup]) -> str:
 
 def _section(key: str, parts: Sequence[str], groups: Sequence[RunGroup]) -> str:
     title, intro = SECTIONS[key]
-    words = _halting_words(groups) if key == "steps" else paragraph(intro)
+    in_bars = key == "gallery" and any(group.first.examples and group.first.examples.are_rows for group in groups)
+    words = _halting_words(groups) if key == "steps" else paragraph(f"{intro} {BARS}" if in_bars else intro)
     return "\n".join(
         [f'<section id="{key}">', f"<h2>{escape(title)}</h2>", *filter(None, [words]), *parts, "</section>"]
     )

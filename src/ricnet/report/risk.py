@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Bool, Float
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 
 from ricnet.report.bands import draw_band
 from ricnet.report.groups import RunGroup
@@ -14,7 +13,7 @@ from ricnet.report.looks import legend_below, looks
 from ricnet.report.panels import by_task, overlay_grid, task_title
 from ricnet.report.predictions import read_predictions
 from ricnet.report.runs import RunRecord
-from ricnet.report.style import styled
+from ricnet.report.style import percent_ticks, styled
 
 COVERAGE = np.arange(1, 201) / 200
 
@@ -30,8 +29,8 @@ def risk_figure(groups: Sequence[RunGroup]) -> Figure:
             risks = np.stack([risk_of(run) for run in group.runs])
             draw_band(ax, COVERAGE, risks, look[group.label].colour, look[group.label].dash, ceiling=1.0)
         ax.set(title=task_title(alike[0]), xlabel="answered, the surest first", xlim=(0, 1), ylim=(0, None))
-        ax.xaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
-        ax.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+        ax.xaxis.set_major_formatter(percent_ticks())
+        ax.yaxis.set_major_formatter(percent_ticks())
         ax.set_ylabel("errors among the answered")
     legend_below(figure, [look[group.label] for group in shown])
     return figure

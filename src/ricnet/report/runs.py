@@ -59,6 +59,11 @@ class Examples:
     """A place in KINDS; None in files of older versions, which did not say."""
 
     @property
+    def are_rows(self) -> bool:
+        """Rows of numbers, rather than images."""
+        return self.inputs.ndim == 2
+
+    @property
     def answers(self) -> Integer[np.ndarray, "m"]:
         final = self.log_beliefs[self.halt_step - 1, np.arange(len(self.labels))]
         return np.asarray(final.argmax(axis=-1))

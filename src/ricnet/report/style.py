@@ -8,6 +8,7 @@ from typing import Any, ParamSpec
 import matplotlib
 from cycler import cycler
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 P = ParamSpec("P")
 
@@ -69,3 +70,8 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
         return figure
 
     return draw_styled
+
+
+def percent_ticks() -> FuncFormatter:
+    """Of a share, in per cent: as many digits as a tick has, none to fill up."""
+    return FuncFormatter(lambda share, _: f"{100 * share:.6g} %")

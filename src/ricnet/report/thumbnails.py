@@ -8,6 +8,7 @@ from jaxtyping import Num, UInt8
 from PIL import Image
 
 SIDE = 96  # pixels; more are not seen at the size of a thumbnail
+BARS = "A row of numbers is drawn as grey bars, one for each number that the model reads, up where it is positive."
 LOSSLESS = 64 * 64  # small images show their pixels, each of which counts
 
 

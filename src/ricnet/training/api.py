@@ -20,7 +20,7 @@ from ricnet.data.tables import short_name
 from ricnet.errors import RicnetError, nearest
 from ricnet.nets.encoders import build_encoder
 from ricnet.training.classifier import Classifier, load, read_config
-from ricnet.training.config import DATA_SETTINGS, Config, from_json
+from ricnet.training.config import DATA_SETTINGS, Config, from_json, given_settings
 from ricnet.training.distributed import first_on_each_machine, launched, own_gpu, together
 from ricnet.training.files import Unwritable
 from ricnet.training.interruption import Interrupted
@@ -96,11 +96,12 @@ def python_words() -> Iterator[None]:
 
 
 def _dataset(data: str | Path | Dataset, data_dir: str | Path | None, changes: Mapping[str, Any]) -> Dataset:
+    settings = given_settings(Config, {k: changes[k] for k in DATA_SETTINGS if k in changes})
     if isinstance(data, Dataset):
         if not len(data.train):
             raise RicnetError(f"{data.name} has no training rows; give it some, and validation rows beside them.")
-        return flip_labels(data, changes.get("label_noise", 0.0))
-    return load_data(data, data_dir=data_dir, **{k: changes[k] for k in DATA_SETTINGS if k in changes})
+        return flip_labels(data, settings.get("label_noise", 0.0))
+    return load_data(data, data_dir=data_dir, **settings)
 
 
 def _stored_batch(config: Config, folder: RunFolder) -> Config:
@@ -140,11 +141,11 @@ def configure(dataset: Dataset, method: str, preset_name: str, **changes: Any) -
     for name in ("method", "network", "optimization"):
         part = getattr(config, name)
         mine = {f.name: changes.pop(f.name) for f in dataclasses.fields(part) if f.name in changes}
-        parts[name] = dataclasses.replace(part, **mine)
-    unknown = set(changes) - {f.name for f in dataclasses.fields(Config)}
+        parts[name] = dataclasses.replace(part, **given_settings(type(part), mine))
+    unknown = set(changes) - {f.name for f in dataclasses.fields(Config)} | set(changes) & set(parts)
     if unknown:
         raise RicnetError(_unknown_setting(min(unknown), config))
-    return dataclasses.replace(config, **parts, **changes)
+    return dataclasses.replace(config, **parts, **given_settings(Config, changes))
 
 
 def _unknown_setting(name: str, config: Config) -> str:

@@ -2,6 +2,8 @@
 
 import copy
 import math
+import warnings
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,20 +13,24 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from jaxtyping import Num
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Columns, columns_from_json
-from ricnet.errors import RicnetError, require
+from ricnet.data.inputs import read_inputs
+from ricnet.data.tables import shown_name
+from ricnet.errors import RicnetError
 from ricnet.methods import Method
 from ricnet.nets.backbone import Backbone
-from ricnet.nets.encoders import build_encoder
+from ricnet.nets.encoders import build_encoder, choose_encoder
 from ricnet.training.budget import OverBudget, budget
 from ricnet.training.config import Config, fits, from_json
 from ricnet.training.deadline import start_clock
 from ricnet.training.files import read_json
 from ricnet.training.inference import Recordings
+from ricnet.training.inputs import as_inputs
 from ricnet.training.pretrained import locate
 
 LARGEST_INPUT = 1 << 24
@@ -56,25 +62,40 @@ class Classifier:
     def refine(
         self, inputs: Any, max_steps: int | None = None, halt: bool = True, max_ms: float | None = None
     ) -> Trajectory:
-        """Beliefs for uint8 images (batch, channels, height, width) or float features (batch, columns), torch or numpy.
+        """Beliefs for uint8 images (batch, channels, height, width) or float features (batch, columns), torch or numpy;
+        `read` makes them of files, and of a table it must: its cells are standardised and spread out first.
 
         With `halt`, examples that have stopped cost nothing more. `max_ms` limits the milliseconds of the whole call,
         encoding included: the first step is always made, another only if it should end in time, and if time runs out
         the trajectory has as many steps as were made. The result is on the model's device.
         """
         device = next(self.model.parameters()).device
-        require(max_ms is None or max_ms > 0, "max_ms", max_ms, "above 0")
-        require(max_steps is None or max_steps >= 1, "max_steps", max_steps, "at least 1")
+        _require_positive(max_steps=max_steps, max_ms=max_ms)
         time_left = None if max_ms is None else start_clock(max_ms, device)
-        inputs = torch.as_tensor(inputs)
-        if len(self.input_shape) == 3 and inputs.dtype != torch.uint8:
-            raise RicnetError(f"the model reads images as uint8 from 0 to 255, not {inputs.dtype}; convert them.")
-        if tuple(inputs.shape[1:]) != self.input_shape:
-            raise RicnetError(f"the model reads inputs of shape {self.input_shape}, not {tuple(inputs.shape[1:])}.")
+        inputs = as_inputs(inputs, self.input_shape, self.columns is not None)
         refine = self.method.refine if self.recordings is None else partial(self.recordings.refine, self.method)
         model = self.model.eval() if self.model.training else self.model  # asked in vain, eval takes longer than a step
         path = refine(model, inputs.to(device), max_steps, halt, time_left)
         return path if self.temperature == 1 else path.tempered(self.temperature)
+
+    def read(self, paths: str | Path | Sequence[str | Path]) -> Num[Tensor, "n ..."]:
+        """Inputs for `refine` from what `ric predict` takes: image files, folders of images, tables, .npz files. A file
+        that is named must be readable; one in a folder that is not is left out, with a warning."""
+        named = [paths] if isinstance(paths, str | Path) else paths
+        if not named:
+            raise RicnetError("there is nothing to read; give the paths of files or folders.")
+        found = read_inputs([str(path) for path in named], self.input_shape, self.columns)
+        if found.problems:
+            raise found.problems[0]
+        for note in found.notes:
+            warnings.warn(note, stacklevel=2)
+        return found.inputs
+
+    def __repr__(self) -> str:
+        name = self.config.network.encoder
+        encoder = "of your own" if name == "custom" else choose_encoder(name, self.input_shape)
+        data, classes = shown_name(self.config.data), len(self.class_names)
+        return f"<Classifier: {self.method.name} on {data}, {classes} classes, encoder {encoder}>"
 
     def recorded(self) -> "Classifier":
         """The same, quicker at answering one batch after the other on a GPU: the first of a size takes longer, for its
@@ -97,6 +118,12 @@ class Classifier:
         """Put that folder on the Hub as user/name, made if it is not there; returns the address of its page."""
         address: str = _sharing().push_to_hub(self, repo, private)
         return address
+
+
+def _require_positive(**limits: int | float | None) -> None:
+    for name, limit in limits.items():
+        if limit is not None and not limit > 0:
+            raise RicnetError(f"{name} is {limit}; it must be above 0.")
 
 
 def _sharing() -> ModuleType:
@@ -148,6 +175,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not folder.exists():
         raise RicnetError(f"there is no run at {folder}; give the folder that ric train wrote.")
+    if folder.is_file():
+        beside = f" ({folder.parent})" if (folder.parent / "config.json").is_file() else ""
+        raise RicnetError(f"{folder} is a file and not a run; give the folder that ric train wrote{beside}.")
     if not path.is_file():
         raise RicnetError(f"{folder} is not a run folder: it has no config.json; give the folder that ric train wrote.")
     return read_json(path)

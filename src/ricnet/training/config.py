@@ -1,9 +1,12 @@
 """The whole of a run's configuration, and its JSON form. `config.json` repeats a run exactly."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from ricnet.errors import RicnetError, require, require_finite
 from ricnet.methods import METHODS, RIC, Method
@@ -148,6 +151,25 @@ def _checked(kind: type, settings: Any, source: str) -> dict[str, Any]:
         if not fits(value, hints[name]):
             raise RicnetError(f"{source}: {name} cannot be {_shown(value)}.")
     return {name: _typed(value, hints[name]) for name, value in settings.items()}
+
+
+def given_settings(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as Python code gives them, each of its field's type; a search hands over numpy's numbers."""
+    hints = get_type_hints(kind)
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
+    for name, value in plain.items():
+        if not fits(value, hints[name]):
+            raise RicnetError(f"--{name.replace('_', '-')} cannot be {_shown(value)}; give {_wanted(hints[name])}.")
+    return {name: _typed(value, hints[name]) for name, value in plain.items()}
+
+
+def _wanted(hint: Any) -> str:
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(_wanted(option) for option in get_args(hint))
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(repr, get_args(hint)))}"
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "True or False", NoneType: "None"}
+    return names.get(hint, str(hint))
 
 
 def _typed(value: Any, hint: Any) -> Any:

@@ -61,6 +61,14 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
     return ricnet.train(folder / "clouds.npz", out=folder / "run", epochs=2, horizon=3, device="cpu")
 
 
+@pytest.fixture
+def two_classes(tmp_path: Path) -> Classifier:
+    y = np.arange(60) % 2
+    x = np.random.default_rng(0).integers(0, 100, (60, 8, 8)) + 100 * y[:, None, None]
+    np.savez(tmp_path / "two.npz", x=x.astype(np.uint8), y=y)
+    return ricnet.train(tmp_path / "two.npz", out=tmp_path / "run", epochs=1, horizon=3, width=0.1, device="cpu")
+
+
 @pytest.fixture(scope="session")
 def numbers_client(features: Classifier) -> Iterator[httpx.Client]:
     with serving(features) as found:

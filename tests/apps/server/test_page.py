@@ -87,6 +87,7 @@ def test_a_sample_is_shown_at_once(visit: Any, client: httpx.Client) -> None:
     assert page.locator("#samples button").count() == len(client.get("/v1/examples").json())
     assert page.locator("#samples [aria-pressed=true]").count() == 1
     assert page.locator("#preview").get_attribute("alt").startswith("A test image of")  # type: ignore[union-attr]
+    assert "its strongest rival  all others." in page.locator("#caption").text_content()  # type: ignore[operator]
 
 
 def test_an_upload_shows_the_model_s_own_beliefs(
@@ -368,3 +369,12 @@ def test_one_step_needs_no_slider(visit: Any, tmp_path: Any) -> None:
         assert answered(page).endswith("in one step.")
         assert not page.locator("#controls").is_visible()
         assert page.locator("#bars").is_visible()
+
+
+def test_of_two_classes_there_are_no_others(visit: Any, two_classes: Classifier) -> None:
+    with serving(two_classes) as other:
+        page = visit(other)
+        answered(page)
+        caption = page.locator("#caption").inner_text()
+    assert "its strongest rival" in caption
+    assert "all others" not in caption

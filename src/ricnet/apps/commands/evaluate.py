@@ -13,7 +13,6 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from ricnet.apps.commands.inputs import read_columns
 from ricnet.apps.commands.parsing import parse
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
@@ -110,7 +109,7 @@ def _data_for(classifier: Classifier, options: Evaluate) -> Dataset:
         "data_dir": options.data_dir,
         "resolution": _resolution(classifier, data),
         "val_fraction": config.val_fraction,
-        "columns": read_columns(classifier.folder),
+        "columns": classifier.columns,
     }
     if options.data is None:
         dataset = load_data(data, label_noise=config.label_noise, **how)

@@ -77,17 +77,27 @@ def _explained(message: str, arguments: Sequence[str], command: str, known: Sequ
         if unknown is not None:
             return UnknownFlag(unknown, command, known)
         extra = message.partition(": ")[2]
-        return RicnetError(f"ric {command} does not know what to do with {extra}; see ric {command} --help.")
+        meant = _flag_for(extra, known)
+        advice = f"did you mean {meant} {extra}?" if meant else f"see ric {command} --help."
+        return RicnetError(f"ric {command} does not know what to do with {extra}; {advice}")
     if choice := re.match(r"invalid choice '(.*)' for argument '(.*)'\. Expected one of \((.*)\)", message):
         options = re.findall(r"'([^']*)'", choice[3])
         return RicnetError(f"{choice[2]} {choice[1]} is unknown; {what_else(choice[1], options)}")
-    if missing := re.match(r"Missing from ric \w+: ([A-Z.]+)", message):
+    if missing := re.match(r"Missing from ric \w+: ([A-Z./]+)", message):
         return RicnetError(f"ric {command} needs {missing[1]}; see ric {command} --help.")
     if value := re.match(r"Missing value for argument '(.*)'", message):
         return RicnetError(f"{value[1]} needs a value; see ric {command} --help.")
     if kind := re.match(r"Error parsing (\S+): (.*)", message):
         return RicnetError(f"{_not_a_number(kind[1], kind[2]) or message}; see ric {command} --help.")
     return RicnetError(f"{message}; see ric {command} --help.")
+
+
+def _flag_for(extra: str, known: Sequence[str]) -> str | None:
+    """The flag that takes a path which nobody else does: what is read, or, where nothing is there yet, written."""
+    if not re.fullmatch(r"\S*(/\S*|\.[A-Za-z]\w*)", extra):
+        return None
+    flags = ("--data",) if Path(extra).exists() else ("--data", "--out")
+    return next((flag for flag in flags if flag in known), None)
 
 
 def _not_a_number(flag: str, message: str) -> str | None:

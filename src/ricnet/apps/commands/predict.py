@@ -17,15 +17,14 @@ from torch import Tensor
 
 from ricnet.apps.commands.abstention import UNSURE, validation_sentence
 from ricnet.apps.commands.evaluate import adjust, check_steps
-from ricnet.apps.commands.inputs import read_inputs, warn
 from ricnet.apps.commands.parsing import parse
 from ricnet.core.trajectory import Trajectory
+from ricnet.data.inputs import read_inputs
 from ricnet.errors import RicnetError, require
 from ricnet.evaluation.evaluate import pool_size
 from ricnet.report.trace import trace_lines
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load
-from ricnet.training.pretrained import locate
 from ricnet.training.remarks import say, unfinished
 from ricnet.training.run_folder import RunFolder
 from ricnet.untrusted import printable
@@ -46,7 +45,7 @@ class Predict:
     """Image files, folders (searched for images), patterns in quotes ('photos/*.jpg'), tables, .npz files, or - for
     standard input: one image, or CSV rows below a line of column names."""
     max_steps: int | None = None
-    """Stop after this many steps at the latest."""
+    """Stop after this many steps at the latest; by default the method's horizon."""
     max_ms: float | None = None
     """Answer each input within this many milliseconds of beginning it, with the steps there is time for; at least one
     is made, however long it takes. Inputs are then taken one at a time."""
@@ -72,18 +71,19 @@ class Predict:
 def main(arguments: Sequence[str]) -> None:
     options: Predict = parse(Predict, arguments, "predict")
     _check(options)
-    inputs = options.inputs or _examples(options.run)
     classifier = adjust(load(options.run, str(pick_device(options.device))), options.halt_threshold, options.readout)
     say(unfinished(classifier))
-    names, rows, complete = read_inputs(inputs, classifier)
+    asked = options.inputs or _examples(classifier)
+    names, rows, notes, problems = read_inputs(asked, classifier.input_shape, classifier.columns)
+    say([*notes, *(f"skipped: {problem}" for problem in problems)])
     if not options.inputs:
-        warn(f"note: no input given: these are the {_stored(len(names), classifier)} stored with the model")
+        say([f"note: no input given: these are the {_stored(len(names), classifier)} stored with the model"])
     answers = (answer for path in _refine(rows, classifier, options) for answer in _answers(path, classifier, options))
     records = [{"input": name, **answer} for name, answer in zip(names, answers, strict=True)]
     _show(records, classifier, options)
     if options.abstain_below is not None:
-        warn(_worth(options, options.abstain_below, classifier))
-    if not complete:
+        say([_worth(options, options.abstain_below, classifier)])
+    if problems:
         sys.exit(SOME_UNREAD)
 
 
@@ -97,10 +97,10 @@ def _check(options: Predict) -> None:
         raise RicnetError(f"--csv and --{'json' if options.json else 'trace'} are two forms of output; choose one.")
 
 
-def _examples(run: str) -> tuple[str, ...]:
+def _examples(classifier: Classifier) -> tuple[str, ...]:
     """What came with the model, where the user gives nothing."""
-    examples = RunFolder(locate(run)).examples
-    if not examples.is_file():
+    examples = None if classifier.folder is None else RunFolder(classifier.folder).examples
+    if examples is None or not examples.is_file():
         raise RicnetError(
             "ric predict needs something to classify: image files, a folder, a table, an .npz file, or - for "
             "standard input."

@@ -197,7 +197,8 @@ function sentence(thought, step) {
 
 function caption(thought) {
   const key = name => Object.assign(document.createElement("span"), { className: `key ${name}` });
-  const parts = [key("first"), `${thought.classes[thought.first]}, the answer  `, key("second"), `${thought.classes[thought.second]}, its strongest rival  `, key(""), "all others. "];
+  const parts = [key("first"), `${thought.classes[thought.first]}, the answer  `, key("second"), `${thought.classes[thought.second]}, its strongest rival  `];
+  if (thought.classes.length > 2) parts.push(key(""), "all others. ");
   if (thought.values && thought.stoppedByItself()) parts.push(key("dot"), `Where the gain it expects falls below ${thought.threshold}, it stops; the pale part is what would have come. `);
   else if (thought.values) parts.push(`The gain it expects never falls below ${thought.threshold}, so it takes every step. `);
   parts.push(key("tick"), ` on the bars: the belief after ${steps(thought.last)}.`);
