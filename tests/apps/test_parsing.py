@@ -74,6 +74,7 @@ def test_a_path_too_many_may_belong_to_a_flag(tmp_path: Path) -> None:
         (Writing, "model.onnx", "did you mean --out model.onnx?"),
         (Writing, f"{tmp_path}/there.csv", "see ric test --help."),  # which would be written over
         (Reading, "0.9", "see ric test --help."),
+        (Reading, 30 * "long/" + "new.csv", f"did you mean --data {30 * 'long/'}new.csv?"),
     ):
         with pytest.raises(RicnetError) as problem:
             parse(kind, ["r", path], "test")

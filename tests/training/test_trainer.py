@@ -164,11 +164,15 @@ def test_killed_at_a_random_moment_and_resumed_it_ends_with_the_same_weights(tmp
 
 
 def test_a_second_signal_is_no_longer_caught() -> None:
-    with StopRequest() as stop:
-        os.kill(os.getpid(), signal.SIGINT)
-        assert stop.asked
-        with pytest.raises(KeyboardInterrupt):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background a shell has it ignored
+    try:
+        with StopRequest() as stop:
             os.kill(os.getpid(), signal.SIGINT)
+            assert stop.asked
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))

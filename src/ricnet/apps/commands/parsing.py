@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ def parse(kind: Any, arguments: Sequence[str], command: str, default: Any = tyro
     """An instance of a dataclass from flags; the fields of nested ones are flags of their own, without a prefix."""
     complaint = io.StringIO()
     try:
-        with contextlib.redirect_stderr(complaint):
+        with contextlib.redirect_stderr(complaint), _in_long_lines(arguments):
             return tyro.cli(
                 kind,
                 args=list(arguments),
@@ -40,6 +41,21 @@ def parse(kind: Any, arguments: Sequence[str], command: str, default: Any = tyro
             raise
         known = list(_flags(kind if default is tyro.MISSING_NONPROP else default))
         raise _explained(_unframed(complaint.getvalue()), arguments, command, known) from None
+
+
+@contextlib.contextmanager
+def _in_long_lines(arguments: Sequence[str]) -> Iterator[None]:
+    """tyro fits what it says to the terminal, and breaks a long path to do so; only help is to be read as it is."""
+    if {"-h", "--help"} & set(arguments):
+        yield
+        return
+    width = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "100000"
+    try:
+        yield
+    finally:
+        os.environ.pop("COLUMNS")
+        os.environ |= {} if width is None else {"COLUMNS": width}
 
 
 def make_folder(path: Path) -> Path:
