@@ -4,7 +4,7 @@
 
 Images are random. `1.28M images` is how long an epoch of that many would take at this rate, without reading them.
 `special functions` is what drawing the beliefs (Gamma and exponential variables) and the Dirichlet's lgamma and digamma
-take of an eager update, by torch.profiler. On a CPU a small network stands in, with as many classes.
+take of an eager update, by torch.profiler; memory is an eager one's, too. On a CPU a small network stands in, with as many classes.
 """
 
 import gc
@@ -22,7 +22,10 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "cuda": {"encoder": "resnet34", "stem": "original", "batch_size": 256, "compile": "on"},
     "cpu": {"encoder": "resnet10", "width": 0.25, "batch_size": 32, "compile": "off"},
 }
-SYSTEMS: dict[str, dict[str, Any]] = {"supervised": {}, "ric": {"horizon": 20, "rollouts": 2}}
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "supervised": {},
+    "ric": {"horizon": 20, "rollouts": 2, "updates_per_snapshot": 1},
+}
 SPECIAL = ("aten::_standard_gamma", "aten::exponential_", "aten::lgamma", "aten::digamma", "aten::polygamma")
 
 
@@ -80,7 +83,7 @@ def main() -> None:
         gc.collect()  # a recorded update and its trainer hold each other
         torch.cuda.empty_cache()
     shown = ", ".join(f"{name} {value}" for name, value in network.items())
-    publish(f"An update with {CLASSES} classes, T = 20, 2 roll-outs: {shown}", rows, [], device, path)
+    publish(f"An update with {CLASSES} classes, T = 20, 2 roll-outs, on-policy: {shown}", rows, [], device, path)
 
 
 if __name__ == "__main__":

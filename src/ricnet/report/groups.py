@@ -1,16 +1,16 @@
 """Runs that differ in nothing but their seed are samples of one system: what tables and bands are made of."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ricnet.report.runs import RunRecord, distinguish
 from ricnet.report.words import TABLE, listing, short
-from ricnet.training.config import Optimization
 
 WITHOUT_EFFECT = ("measure_all", "compile", "cuda_graph")
 """Settings of what is looked at and how fast; what is learned does not depend on them."""
+LATER = {"accumulate": 1}
+"""Settings that have come since runs were archived, with what those runs did."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,9 @@ def _system(run: RunRecord) -> str:
     """A derived run is not what training with its settings gives: its epoch was chosen by another readout."""
     alike = {key: value for key, value in run.config.items() if key != "seed"}
     course = {key: value for key, value in alike.get("optimization", {}).items() if key not in WITHOUT_EFFECT}
-    alike |= {"optimization": _without_defaults(course)}
+    alike |= {"optimization": {key: value for key, value in course.items() if LATER.get(key) != value}}
     numbers = json.loads(json.dumps(alike), parse_int=float)  # 2 and 2.0 are the same setting
     return json.dumps([numbers, run.derived_from is not None], sort_keys=True)
-
-
-def _without_defaults(course: Mapping[str, Any]) -> dict[str, Any]:
-    """A setting that an older run does not know had the value that is its default since."""
-    usual = asdict(Optimization())
-    return {key: value for key, value in course.items() if key not in usual or value != usual[key]}
 
 
 def _seed(run: RunRecord) -> int:

@@ -6,7 +6,6 @@ import pytest
 
 from ricnet.errors import RicnetError
 from ricnet.studies.paper.curves import curve_rows, curves, measured
-from ricnet.studies.scales import SCALES
 
 from .conftest import record, with_curve
 
@@ -43,6 +42,6 @@ def test_a_run_without_the_measurement_is_named(tmp_path: Path) -> None:
 def test_runs_that_have_measured_stand_for_those_that_have_not(tmp_path: Path) -> None:
     full, bare = record(tmp_path / "full"), record(tmp_path / "bare", seed=1)
     bare = replace(bare, metrics=[{"epoch": entry["epoch"], "val": entry["val"]} for entry in bare.metrics])
-    (cell,) = SCALES["smoke"].cells(["ric"], SCALES["smoke"].benchmarks[:1])
-    assert measured({cell: [bare, full]}) == {cell: [full]}
-    assert measured({cell: [bare]}) == {cell: [bare]}
+    partly = replace(bare, metrics=[full.metrics[0], *bare.metrics[1:]])
+    assert measured([bare, full, partly]) == [full]
+    assert measured([bare]) == [bare]

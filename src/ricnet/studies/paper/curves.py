@@ -7,7 +7,6 @@ from jaxtyping import Float
 
 from ricnet.errors import RicnetError
 from ricnet.report.runs import RunRecord
-from ricnet.studies.cells import Cell, Runs
 from ricnet.studies.paper.rows import Rows
 from ricnet.studies.paper.samples import summaries
 
@@ -15,13 +14,13 @@ SPLITS = {"train": "train_eval", "validation": "val", "test": "test"}
 """What a figure calls a split, and what metrics.jsonl does; its own `train` is of augmented inputs."""
 
 
-def measured(runs: Runs) -> dict[Cell, Sequence[RunRecord]]:
-    """Of each cell the runs that have measured every split after every epoch. Where none has, all: they say so."""
-    return {cell: [run for run in own if _has_all(run)] or own for cell, own in runs.items()}
+def measured(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:
+    """Those that have measured every split after every epoch. Where none has, all: they say so."""
+    return [run for run in runs if _has_all(run)] or runs
 
 
 def _has_all(run: RunRecord) -> bool:
-    return any(all(entry.get(key) for key in SPLITS.values()) for entry in run.metrics)
+    return bool(run.metrics) and all(entry.get(key) for entry in run.metrics for key in SPLITS.values())
 
 
 def curve_rows(runs: Sequence[RunRecord], split: str, quantity: str) -> Rows:

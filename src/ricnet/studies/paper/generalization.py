@@ -45,7 +45,7 @@ def cells(scale: Scale) -> list[Cell]:
 
 
 def tabulate(scale: Scale, runs: Runs) -> Rows:
-    return tabulate_cells(scale, cells(scale), measured(runs), generalization_rows)
+    return tabulate_cells(scale, cells(scale), runs, generalization_rows, measured)
 
 
 def generalization_rows(runs: Sequence[RunRecord]) -> Rows:

@@ -44,7 +44,7 @@ def cells(scale: Scale) -> list[Cell]:
 
 
 def tabulate(scale: Scale, runs: Runs) -> Rows:
-    return tabulate_cells(scale, cells(scale), measured(runs), _rows)
+    return tabulate_cells(scale, cells(scale), runs, _rows, measured)
 
 
 def _rows(runs: Sequence[RunRecord]) -> Rows:

@@ -16,18 +16,23 @@ from ricnet.studies.scales import Scale
 
 
 def tabulate_cells(
-    scale: Scale, cells: Sequence[Cell], runs: Runs, rows_of: Callable[[Sequence[RunRecord]], Rows]
+    scale: Scale,
+    cells: Sequence[Cell],
+    runs: Runs,
+    rows_of: Callable[[Sequence[RunRecord]], Rows],
+    usable: Callable[[Sequence[RunRecord]], Sequence[RunRecord]] = lambda runs: runs,
 ) -> Rows:
     """The rows of each cell's runs, each with the cell's name and conditions; one without runs has a row that says why.
 
-    `seeds` have finished of those `asked` for; of runs that are taken as found, none was asked for that is not there. A
+    `seeds` are `usable` of those `asked` for; of runs that are taken as found, none was asked for that is not there. A
     row's own n may be less, where a seed has no such number.
     """
     rows: Rows = []
     for cell in cells:
-        found = runs.get(cell, ())
+        finished = runs.get(cell, ())
+        found = usable(finished)
         tags: Row = {"benchmark": cell.benchmark.label, "system": _name(cell, runs)}
-        asked = len(found) if found and scale.name == GIVEN else len(cell.seeds)
+        asked = len(finished) if finished and scale.name == GIVEN else len(cell.seeds)
         tags |= {"seeds": len(found), "asked": asked, **conditions_of(scale, found)}
         own: Rows = rows_of(found) if found else [{"missing": _reason(cell, runs, scale)}]
         rows += [tags | row for row in own]
