@@ -4,7 +4,8 @@
 
 Images are random. `1.28M images` is how long an epoch of that many would take at this rate, without reading them.
 `special functions` is what drawing the beliefs (Gamma and exponential variables) and the Dirichlet's lgamma and digamma
-take of an eager update, by torch.profiler; memory is an eager one's, too. On a CPU a small network stands in, with as many classes.
+take of an eager update, by torch.profiler; memory is an eager one's, too. On a CPU a small network stands in, with as
+many classes.
 """
 
 import gc
