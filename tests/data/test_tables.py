@@ -68,6 +68,9 @@ def test_a_row_in_the_place_of_names_is_refused(tmp_path: Path) -> None:
     (tmp_path / "my.csv").write_text("14.25,fine,malignant\n" + "15.73,coarse,benign\n9.1,fine,malignant\n" * 10)
     with pytest.raises(RicnetError, match=r"my\.csv: its first line looks like a row.* '14\.25'.* 'malignant'"):
         load(tmp_path / "my.csv", target="malignant")
+    (tmp_path / "my.csv").write_text("400,410,ripe\n" + "0.1,0.2,ripe\n0.3,0.1,unripe\n" * 10)  # wavelengths
+    with pytest.raises(RicnetError, match="if these are names, call the column of classes something else"):
+        load(tmp_path / "my.csv", target="ripe")
 
 
 @pytest.mark.parametrize(

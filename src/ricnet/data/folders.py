@@ -171,6 +171,7 @@ def _survey_parts(folder: Path, val: str | None, has_test: bool, seen: Counter[s
         notes.append(f"Beside train/, these folders were not used: {listed(ignored)}.")
     for place in places.values():
         _refuse_loose_images(folder / place, f"one subfolder a class below {place}/")
+    seen.update(path.suffix.lower() for path in folder.iterdir())
     parts = {part: class_folders(folder / place, seen) for part, place in places.items()}
     return _with_empty_noted(parts, tuple(notes))
 

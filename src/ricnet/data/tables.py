@@ -115,7 +115,8 @@ def _header_note(table: Table, target: str) -> tuple[str, ...]:
     if target in table.columns[target]:
         raise RicnetError(
             f"{table.name}: its first line looks like a row, with {named} and the class {target!r} where the names of "
-            "columns should be; put a line of names above it."
+            "columns should be; put a line of names above it; if these are names, call the column of classes something "
+            "else."
         )
     return (f"There are columns called {named}; if that is a row of data, put a line of names above it.",)
 
