@@ -58,7 +58,14 @@ def test_what_is_only_measured_is_not_divided() -> None:
     assert (len(whole.train), len(whole.val), whole.input_shape) == (0, 0, (1,))
     assert torch.equal(whole.test.inputs, rows.inputs)
     own = Parts(rows.take(torch.tensor([0, 1, 2, 0])), ("a", "b"), test=rows).dataset("it", 0.1, undivided=True)
-    assert (len(own.train), len(own.val), len(own.test)) == (2, 2, 3)
+    assert (len(own.train), len(own.val), len(own.test)) == (4, 0, 3)
+
+
+def test_one_class_can_be_measured_but_not_learned() -> None:
+    rows = Split(torch.arange(5.0)[:, None], torch.zeros(5, dtype=torch.int64))
+    assert len(Parts(rows, ("a",)).dataset("it", 0.1, undivided=True).test) == 5
+    with pytest.raises(RicnetError, match="it has one class only, 'a'; a classifier needs at least two"):
+        Parts(rows, ("a",)).dataset("it", 0.1)
 
 
 def test_parts_say_how_many_examples_a_class_needs() -> None:

@@ -89,8 +89,10 @@ def test_data_that_is_only_to_be_measured_cannot_be_learned_from(dataset: Datase
     none = dataset.train.take(torch.empty(0, dtype=torch.int64))
     with pytest.raises(RicnetError, match="has no training rows"):
         ricnet.train(replace(dataset, train=none, val=none), out=tmp_path / "run")
-    with pytest.raises(RicnetError, match="its val split has 0 inputs"):
-        replace(dataset, val=none)
+    with pytest.raises(RicnetError, match="has no validation rows"):
+        ricnet.train(replace(dataset, val=none), out=tmp_path / "run")
+    with pytest.raises(RicnetError, match="its test split has 0 inputs"):
+        replace(dataset, test=none)
 
 
 def test_the_rest_of_the_program_keeps_its_choice_of_kernels(

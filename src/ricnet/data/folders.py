@@ -213,8 +213,6 @@ def _check_classes(tree: _Tree, folder: Path) -> None:
                 f"{folder}: {listed(unknown)} occurs in the {part} part but not in train/; "
                 "add training images of it or remove it."
             )
-    if len(tree.class_names) < 2:
-        raise RicnetError(f"{folder} has one class only, {tree.class_names[0]!r}; a classifier needs at least two.")
 
 
 def _choose_shape(

@@ -98,8 +98,11 @@ def python_words() -> Iterator[None]:
 def _dataset(data: str | Path | Dataset, data_dir: str | Path | None, changes: Mapping[str, Any]) -> Dataset:
     settings = given_settings(Config, {k: changes[k] for k in DATA_SETTINGS if k in changes})
     if isinstance(data, Dataset):
-        if not len(data.train):
-            raise RicnetError(f"{data.name} has no training rows; give it some, and validation rows beside them.")
+        if not (len(data.train) and len(data.val)):
+            lacking = "validation" if len(data.train) else "training"
+            raise RicnetError(
+                f"{data.name} has no {lacking} rows; give it both, those to learn from and those to choose by."
+            )
         return flip_labels(data, settings.get("label_noise", 0.0))
     return load_data(data, data_dir=data_dir, **settings)
 
