@@ -63,6 +63,11 @@ def require_rows(
         raise RicnetError(" ".join([refusal, *notes]))
 
 
+def divisible(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> bool:
+    """Whether there are classes to tell apart, each with a row for all three splits."""
+    return len(class_names) > 1 and int(torch.bincount(labels, minlength=len(class_names)).min()) >= 3
+
+
 def uneven_note(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> tuple[str, ...]:
     """One sentence where classes differ so much in size that accuracy alone misleads."""
     counts = torch.bincount(labels, minlength=len(class_names))
