@@ -75,6 +75,7 @@ def test_a_resumed_run_keeps_the_batch_it_began_with(
         ({"label_noise": "0.1"}, r"^label_noise cannot be '0\.1'; give a number\.$"),
         ({"optimizer": "adamx"}, "^optimizer cannot be 'adamx'; give one of 'adamw', 'adam', 'sgd'"),
         ({"optimization": None}, "^optimization: no such setting"),
+        ({"target": "kind"}, "^target kind is for tables; blobs says by itself what its classes are"),
     ],
 )
 def test_messages_name_parameters_not_flags(
@@ -83,6 +84,15 @@ def test_messages_name_parameters_not_flags(
     with pytest.raises(RicnetError, match=message):
         ricnet.train(dataset, out=tmp_path / "run", **SHORT | changes)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_target_of_a_table_is_a_parameter(tmp_path: Path) -> None:
+    table = tmp_path / "my.csv"
+    table.write_text("size,kind\n" + "1,small\n9,large\n" * 12)
+    with pytest.raises(RicnetError, match="Say target COLUMN"):
+        ricnet.train(table, out=tmp_path / "run", **SHORT)
+    model = ricnet.train(table, target="kind", out=tmp_path / "run", **SHORT)
+    assert (model.class_names, model.config.data) == (("large", "small"), f"{table}#kind")
 
 
 def test_data_that_is_only_to_be_measured_cannot_be_learned_from(dataset: Dataset, tmp_path: Path) -> None:
