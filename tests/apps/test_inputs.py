@@ -192,12 +192,96 @@ def test_another_table_is_measured_as_a_whole(
     assert {name: entry["n"] for name, entry in evaluated(copy).items()} == {
         name: stored[name]["n"] for name in ("train", "val", "test")
     }
-    copy.write_text("\n".join([header, *reversed(rows)]))  # as many, but not those
+    copy.write_text("\n".join([header, *reversed(rows)]))  # the same rows, but not in their order
     assert {name: entry["n"] for name, entry in evaluated(copy).items()} == {"test": 120}
     other.write_text("\n".join([header, rows[0], rows[1].replace(",tall", ",huge")]))
     assert "classes that the model does not know: huge" in refused(
         capsys, "evaluate", table_run, "--data", other, "--device", "cpu"
     )
+
+
+def test_what_a_run_learned_from_must_still_have_its_classes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, run, other = tmp_path / "my.csv", tmp_path / "run", tmp_path / "other.csv"
+    rows = [f"{row % 3},{('none', 'minor', 'major')[row % 3]}" for row in range(24)]
+    table.write_text("\n".join(["size,damage", *rows, "1,?"]))
+    short = ["--method", "supervised", "--epochs", "1", "--device", "cpu"]
+    main(["train", str(table), "--target", "damage", "--out", str(run), *short])
+    capsys.readouterr()
+    main(["evaluate", str(run), "--json", "--device", "cpu"])
+    assert "note: 1 row has no 'damage' (read as gaps: '?'" in capsys.readouterr().err
+    other.write_text("\n".join(["size,damage", "0,none", "0,none"]))
+    main(["evaluate", str(run), "--data", str(other), "--json", "--device", "cpu"])
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["test"]["n"] == 2
+    assert f"note: {other}#damage lacks classes that the model knows: major, minor." in captured.err
+    table.write_text("\n".join(["size,damage", *(row for row in rows if "major" not in row)]))
+    for data in ([], ["--data", table]):
+        said = refused(capsys, "evaluate", run, *data, "--device", "cpu")
+        assert "my.csv#damage has other classes than the model: it lacks major." in said
+    table.write_text("\n".join(["size,damage", *rows, *["9,total"] * 3]))
+    assert "other classes than the model: it adds total." in refused(capsys, "evaluate", run, "--device", "cpu")
+
+
+def write_digits(place: Path, names: list[str]) -> Path:
+    """Images of 8 × 8 pixels in a folder, or in an .npz file."""
+    if place.suffix == ".npz":
+        np.savez(place, x=np.zeros((len(names), 8, 8), np.uint8), y=np.array([int(name) for name in names]))
+        return place
+    for number, name in enumerate(names):
+        (place / name).mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8), 9 * number).save(place / name / f"{number}.png")
+    return place
+
+
+@pytest.mark.parametrize("name", ["other.csv", "other", "other.npz"])
+def test_other_data_may_be_of_one_class(
+    name: str, table_run: Path, digits_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / name
+    if place.suffix == ".csv":
+        place.write_text("height,colour,kind\n40,blue,tall\n41,blue,tall\n")
+    else:
+        write_digits(place, ["3", "3"])
+    run = table_run if place.suffix == ".csv" else digits_run
+    capsys.readouterr()
+    main(["evaluate", str(run), "--data", str(place), "--json", "--device", "cpu"])
+    captured = capsys.readouterr()
+    assert {part: entry["n"] for part, entry in json.loads(captured.out).items()} == {"test": 2}
+    assert "lacks classes that the model knows: " in captured.err
+
+
+def test_a_test_part_is_measured_whatever_the_train_part_beside_it_is(
+    digits_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_digits(tmp_path / "folder" / "train", ["3", "5"])
+    write_digits(tmp_path / "folder" / "test", ["3", "5", "5"])
+    x, y = np.zeros((5, 8, 8), np.uint8), np.array([3, 5, 5, 3, 5])
+    np.savez(tmp_path / "arrays.npz", x_train=x[:2], y_train=y[:2], x_test=x[2:], y_test=y[2:])
+    for place in (tmp_path / "folder", tmp_path / "arrays.npz"):
+        capsys.readouterr()
+        main(["evaluate", str(digits_run), "--data", str(place), "--json", "--device", "cpu"])
+        measured = json.loads(capsys.readouterr().out)
+        assert {part: entry["n"] for part, entry in measured.items()} == {"train": 2, "test": 3}
+
+
+def test_an_error_on_the_way_to_recognise_a_copy_is_no_secret(
+    table_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def read_once(*given: Any, undivided: bool = False, **how: Any) -> ricnet.data.Dataset:
+        if not undivided:
+            raise RicnetError("the disk is gone")
+        return load(*given, undivided=True, **how)
+
+    load, copy = ricnet.data.load, tmp_path / "copy.csv"
+    copy.write_text((table_run.parent / "my.csv").read_text())
+    monkeypatch.setattr("ricnet.apps.commands.evaluate.load_data", read_once)
+    assert "the disk is gone" in refused(capsys, "evaluate", table_run, "--data", copy, "--device", "cpu")
+    lonely = copy.read_text().replace(",small", ",tall").replace(",tall", ",small", 2)  # as many, in parts too small
+    copy.write_text(lonely)
+    main(["evaluate", str(table_run), "--data", str(copy), "--json", "--device", "cpu"])
+    assert json.loads(capsys.readouterr().out)["test"]["n"] == 120
 
 
 def test_columns_are_kept_with_the_run(tmp_path: Path, table_run: Path) -> None:

@@ -116,7 +116,7 @@ def bad(row: int, column: int, value: float) -> np.ndarray:
         ({"x": bad(7, 2, np.nan), "y": Y}, "x has nan in row 7, column 2"),
         ({"x": bad(3, 1, -np.inf), "y": Y}, "x has -inf in row 3, column 1"),
         ({"x": bad(3, 1, 1e300), "y": Y}, "single precision, has inf in row 3, column 1"),
-        ({"x": TABLE, "y": np.zeros(40, int)}, "one class only, 0"),
+        ({"x": TABLE, "y": np.zeros(40, int)}, "one class only, '0'"),
         ({"x": TABLE, "y": np.eye(4)[Y]}, r"y is of shape \(40, 4\).*argmax"),
         ({"x": TABLE, "y": Y + 0.5}, "y has 0.5 in row 0"),
         ({"x": TABLE, "y": np.where(Y == 2, np.nan, Y)}, "y has nan in row 2"),

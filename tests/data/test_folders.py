@@ -118,6 +118,11 @@ def test_photographs_that_must_be_converted_do_not_vanish_in_silence(tmp_path: P
     assert load(tmp_path).notes == (
         "Passed over were files of a kind that is not read (1 .dng, 2 .heic: convert to .jpg or .png).",
     )
+    write_folder(tmp_path / "parts" / "train")
+    (tmp_path / "parts" / "IMG_1.heic").touch()
+    assert load(tmp_path / "parts").notes == (
+        "Passed over were files of a kind that is not read (1 .heic: convert to .jpg or .png).",
+    )
 
 
 def test_a_folder_of_other_things_is_not_searched_to_its_end(

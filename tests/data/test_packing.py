@@ -47,11 +47,15 @@ def test_what_is_only_measured_is_one_part_on_the_disk_too(
     folder = write_folder(tmp_path / "pets", rows=4)
     cut = folder / "a" / "0.png"
     cut.write_bytes(cut.read_bytes()[:60])
-    in_memory = load(folder, data_dir=tmp_path, undivided=True)
+    for part, rows in (("train", 1), ("test", 2)):
+        write_folder(tmp_path / "parts" / part, rows=rows)
+    places = (folder, tmp_path / "parts")
+    in_memory = [load(place, data_dir=tmp_path, undivided=True) for place in places]
     request.getfixturevalue("no_memory")
-    on_disk = load(folder, data_dir=tmp_path, undivided=True)
-    assert_same(on_disk, in_memory)
-    assert (len(on_disk.train), len(on_disk.test)) == (0, 7)
+    on_disk = [load(place, data_dir=tmp_path, undivided=True) for place in places]
+    for one, other in zip(on_disk, in_memory, strict=True):
+        assert_same(one, other)
+    assert [(len(data.train), len(data.val), len(data.test)) for data in on_disk] == [(0, 0, 7), (2, 0, 4)]
 
 
 def test_images_are_decoded_once_and_anew_when_they_change(

@@ -1,10 +1,12 @@
+from contextlib import nullcontext
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ricnet.data.dataset import Split
-from ricnet.data.splits import Parts, split_off, uneven_note
+from ricnet.data.splits import Parts, divisible, split_off, uneven_note
 from ricnet.errors import RicnetError
 
 
@@ -58,13 +60,29 @@ def test_what_is_only_measured_is_not_divided() -> None:
     assert (len(whole.train), len(whole.val), whole.input_shape) == (0, 0, (1,))
     assert torch.equal(whole.test.inputs, rows.inputs)
     own = Parts(rows.take(torch.tensor([0, 1, 2, 0])), ("a", "b"), test=rows).dataset("it", 0.1, undivided=True)
-    assert (len(own.train), len(own.val), len(own.test)) == (2, 2, 3)
+    assert (len(own.train), len(own.val), len(own.test)) == (4, 0, 3)
+
+
+def test_one_class_can_be_measured_but_not_learned() -> None:
+    rows = Split(torch.arange(5.0)[:, None], torch.zeros(5, dtype=torch.int64))
+    assert len(Parts(rows, ("a",)).dataset("it", 0.1, undivided=True).test) == 5
+    with pytest.raises(RicnetError, match="it has one class only, 'a'; a classifier needs at least two"):
+        Parts(rows, ("a",)).dataset("it", 0.1)
 
 
 def test_parts_say_how_many_examples_a_class_needs() -> None:
     rows = Split(torch.zeros(6, 2), torch.tensor([0, 0, 0, 0, 1, 1]))
     with pytest.raises(RicnetError, match=r"at least 3 .*'rare' \(2\)"):
         Parts(rows, ("common", "rare")).dataset("it", 0.1)
+
+
+@pytest.mark.parametrize(("counts", "can"), [([3, 3], True), ([4, 2], False), ([5, 3, 0], False), ([9], False)])
+def test_rows_are_divisible_where_dividing_them_works(counts: list[int], can: bool) -> None:
+    labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    names = tuple("abc"[: len(counts)])
+    assert divisible(labels, names) == can
+    with nullcontext() if can else pytest.raises(RicnetError):
+        Parts(Split(labels[:, None].float(), labels), names).dataset("it", 0.1)
 
 
 def test_a_class_three_times_as_large_as_another_is_reported() -> None:

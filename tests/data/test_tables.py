@@ -64,10 +64,31 @@ def test_none_is_a_class_among_words_and_a_gap_among_numbers(tmp_path: Path) -> 
     assert numbers.notes[0].startswith("10 rows have no 'kind' (read as gaps: 'None';")
 
 
+@pytest.mark.parametrize(
+    ("known", "labels", "found"),
+    [
+        (("major", "minor", "none"), ["none"] * 4, ("none",)),
+        (("1", "2", "3+", "none"), ["none", "1", "2", "1"], ("1", "2", "none")),
+        (("NA", "EU"), ["NA", "EU", ""], ("EU", "NA")),  # of a model that has learned it as a class
+        (("0", "1"), ["0", "None", "one"], ("0", "one")),
+        (("dent", "scratch"), ["none", "dent"], ("dent", "none")),
+    ],
+)
+def test_what_is_a_class_to_a_model_is_one_whatever_else_the_table_holds(
+    tmp_path: Path, known: tuple[str, ...], labels: list[str], found: tuple[str, ...]
+) -> None:
+    columns = load(write(tmp_path / "my.csv", ["b", "a"] * 20), target="kind").columns
+    other = write(tmp_path / "other.csv", labels)
+    assert load(other, columns=columns, class_names=known, undivided=True).class_names == found
+
+
 def test_a_row_in_the_place_of_names_is_refused(tmp_path: Path) -> None:
     (tmp_path / "my.csv").write_text("14.25,fine,malignant\n" + "15.73,coarse,benign\n9.1,fine,malignant\n" * 10)
     with pytest.raises(RicnetError, match=r"my\.csv: its first line looks like a row.* '14\.25'.* 'malignant'"):
         load(tmp_path / "my.csv", target="malignant")
+    (tmp_path / "my.csv").write_text("400,410,ripe\n" + "0.1,0.2,ripe\n0.3,0.1,unripe\n" * 10)  # wavelengths
+    with pytest.raises(RicnetError, match="if these are names, call the column of classes something else"):
+        load(tmp_path / "my.csv", target="ripe")
 
 
 @pytest.mark.parametrize(
@@ -101,8 +122,9 @@ def test_the_target_is_part_of_the_name(tmp_path: Path, monkeypatch: pytest.Monk
     [
         (["a", "b"] * 5, None, "which column is the class.*'number', 'parity', 'kind'"),
         (["a", "b"] * 5, "Kind", r"no column 'Kind' \(did you mean 'kind'\?\)"),
-        (["a"] * 10, "kind", "'kind' is 'a' in every row"),
-        ([""] * 10, "kind", "'kind' is empty"),
+        (["a"] * 10, "kind", "#kind has one class only, 'a'"),
+        ([""] * 10, "kind", "no row has a class in 'kind'; fill"),
+        (["NA", ""] * 5, "kind", r"no row has a class in 'kind' \(read as gaps: 'NA'; rename what is a class\)"),
         (["a", "b"] * 5, "number", "every class needs at least 3 examples"),
     ],
 )

@@ -75,6 +75,7 @@ def test_a_resumed_run_keeps_the_batch_it_began_with(
         ({"label_noise": "0.1"}, r"^label_noise cannot be '0\.1'; give a number\.$"),
         ({"optimizer": "adamx"}, "^optimizer cannot be 'adamx'; give one of 'adamw', 'adam', 'sgd'"),
         ({"optimization": None}, "^optimization: no such setting"),
+        ({"target": "kind"}, "^target kind is for tables; blobs says by itself what its classes are"),
     ],
 )
 def test_messages_name_parameters_not_flags(
@@ -85,12 +86,23 @@ def test_messages_name_parameters_not_flags(
     assert not (tmp_path / "run").exists()
 
 
+def test_the_target_of_a_table_is_a_parameter(tmp_path: Path) -> None:
+    table = tmp_path / "my.csv"
+    table.write_text("size,kind\n" + "1,small\n9,large\n" * 12)
+    with pytest.raises(RicnetError, match="Say target COLUMN"):
+        ricnet.train(table, out=tmp_path / "run", **SHORT)
+    model = ricnet.train(table, target="kind", out=tmp_path / "run", **SHORT)
+    assert (model.class_names, model.config.data) == (("large", "small"), f"{table}#kind")
+
+
 def test_data_that_is_only_to_be_measured_cannot_be_learned_from(dataset: Dataset, tmp_path: Path) -> None:
     none = dataset.train.take(torch.empty(0, dtype=torch.int64))
     with pytest.raises(RicnetError, match="has no training rows"):
         ricnet.train(replace(dataset, train=none, val=none), out=tmp_path / "run")
-    with pytest.raises(RicnetError, match="its val split has 0 inputs"):
-        replace(dataset, val=none)
+    with pytest.raises(RicnetError, match="has no validation rows"):
+        ricnet.train(replace(dataset, val=none), out=tmp_path / "run")
+    with pytest.raises(RicnetError, match="its test split has 0 inputs"):
+        replace(dataset, test=none)
 
 
 def test_the_rest_of_the_program_keeps_its_choice_of_kernels(

@@ -241,8 +241,6 @@ def _read_labels(arrays: dict[str, Array], path: Path) -> tuple[dict[str, Int64[
         raise RicnetError(f"{path}: some labels are texts and some are numbers; use one kind in {', '.join(plain)}.")
     train, *others = plain
     classes = np.unique(plain[train])
-    if len(classes) < 2:
-        raise RicnetError(f"{path}: {train} has one class only, {classes[0]}; a classifier needs at least two.")
     for name in others:
         unknown = [str(value) for value in np.setdiff1d(plain[name], classes)]
         if unknown:

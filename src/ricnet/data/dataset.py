@@ -55,7 +55,7 @@ def _refuse_unwritable(class_names: tuple[str, ...], where: str) -> None:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Data that is only to be measured has neither training nor validation rows."""
+    """Data that is only to be measured may lack training rows, validation rows or both."""
 
     name: str
     train: Split
@@ -70,13 +70,12 @@ class Dataset:
 
     def __post_init__(self) -> None:
         _refuse_unwritable(self.class_names, self.name)
-        learned = {} if len(self.train) == len(self.val) == 0 else {"train": self.train, "val": self.val}
-        for name, split in (learned | {"test": self.test}).items():
-            if not len(split) or len(split) != len(split.inputs):
+        for name, split in (("train", self.train), ("val", self.val), ("test", self.test)):
+            if len(split) != len(split.inputs) or (name == "test" and not len(split)):
                 raise RicnetError(
                     f"{self.name}: its {name} split has {len(split.inputs)} inputs and {len(split)} labels."
                 )
-            if split.labels.min() < 0 or split.labels.max() >= len(self.class_names):
+            if len(split) and (split.labels.min() < 0 or split.labels.max() >= len(self.class_names)):
                 raise RicnetError(
                     f"{self.name}: a label of its {name} split is not in 0 … {len(self.class_names) - 1}."
                 )

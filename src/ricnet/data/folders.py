@@ -171,6 +171,7 @@ def _survey_parts(folder: Path, val: str | None, has_test: bool, seen: Counter[s
         notes.append(f"Beside train/, these folders were not used: {listed(ignored)}.")
     for place in places.values():
         _refuse_loose_images(folder / place, f"one subfolder a class below {place}/")
+    seen.update(path.suffix.lower() for path in folder.iterdir())
     parts = {part: class_folders(folder / place, seen) for part, place in places.items()}
     return _with_empty_noted(parts, tuple(notes))
 
@@ -212,8 +213,6 @@ def _check_classes(tree: _Tree, folder: Path) -> None:
                 f"{folder}: {listed(unknown)} occurs in the {part} part but not in train/; "
                 "add training images of it or remove it."
             )
-    if len(tree.class_names) < 2:
-        raise RicnetError(f"{folder} has one class only, {tree.class_names[0]!r}; a classifier needs at least two.")
 
 
 def _choose_shape(

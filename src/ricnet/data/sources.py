@@ -1,6 +1,7 @@
 """The one door to data: a name, a folder of images, an .npz file or a table becomes a Dataset."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pooch
@@ -26,14 +27,15 @@ def load(
     label_noise: float = 0.0,
     target: str | None = None,
     columns: Columns | None = None,
+    class_names: Sequence[str] = (),
     undivided: bool = False,
 ) -> Dataset:
     """Nothing is fetched from the network; files that are missing are named.
 
     A registered name wins over a folder of that name: write ./NAME for the folder. The classes of a table are in its
-    column `target`, which may also be part of its name: my.csv#label. `columns` are those of a model that is to be
-    tried on a table; without them they are learned from it. `undivided` is for data that is only to be measured: where
-    it has no test part of its own, all of it is test data.
+    column `target`, which may also be part of its name: my.csv#label. `columns` and `class_names` are those of a model
+    that is to be tried on a table; without them they are learned from it. `undivided` is for data that is only to be
+    measured: its parts stay as they are, and where it has no test part, all of it is test data. It may be of one class.
     """
     if not 0 < val_fraction < 1:
         raise RicnetError(f"val_fraction is {val_fraction}; it must lie between 0 and 1.")
@@ -41,7 +43,7 @@ def load(
         raise RicnetError(f"resolution is {resolution}; it must be a number of pixels above 0.")
     path, target = split_target(with_target(str(spec), target))
     if is_table(path):
-        dataset = read_labelled_table(user_path(path), target, val_fraction, columns, undivided)
+        dataset = read_labelled_table(user_path(path), target, val_fraction, columns, undivided, class_names)
     else:
         dataset = _read(spec, data_dir, resolution).dataset(str(spec), val_fraction, undivided)
     if resolution is not None and dataset.input_shape[1:] != (resolution, resolution):

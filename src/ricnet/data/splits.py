@@ -63,6 +63,11 @@ def require_rows(
         raise RicnetError(" ".join([refusal, *notes]))
 
 
+def divisible(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> bool:
+    """Whether there are classes to tell apart, each with a row for all three splits."""
+    return len(class_names) > 1 and int(torch.bincount(labels, minlength=len(class_names)).min()) >= 3
+
+
 def uneven_note(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> tuple[str, ...]:
     """One sentence where classes differ so much in size that accuracy alone misleads."""
     counts = torch.bincount(labels, minlength=len(class_names))
@@ -91,18 +96,22 @@ class Parts:
     it gives the parts without rows that it found damaged, to be split as if those had never been there."""
 
     def dataset(self, name: str, val_fraction: float, undivided: bool = False) -> Dataset:
-        """Where `undivided`, what has no test part is test data as a whole."""
-        if undivided and self.test is None:
-            none = self.train.take(torch.empty(0, dtype=torch.int64))
-            train, val, test = none, none, self.train
-        else:
-            train, val, test = self._divided(name, val_fraction)
+        """Where `undivided`, parts stay as they are, and what has no test part is test data as a whole."""
+        train, val, test = self._undivided() if undivided else self._divided(name, val_fraction)
         notes = (*self.notes, *uneven_note(self.train.labels, self.class_names))
         dataset = Dataset(name, train, val, test, self.class_names, self.augmentation, notes)
         filled = dataset if self.fill is None else self.fill(dataset)
         return filled.dataset(name, val_fraction, undivided) if isinstance(filled, Parts) else filled
 
+    def _undivided(self) -> tuple[Split, Split, Split]:
+        none = self.train.take(torch.empty(0, dtype=torch.int64))
+        if self.test is None:
+            return none, none, self.train
+        return self.train, none if self.val is None else self.val, self.test
+
     def _divided(self, name: str, val_fraction: float) -> tuple[Split, Split, Split]:
+        if len(self.class_names) < 2:
+            raise RicnetError(f"{name} has one class only, {self.class_names[0]!r}; a classifier needs at least two.")
         missing = (self.test is None) + (self.val is None)
         require_rows(self.train.labels, self.class_names, 1 + missing, name, self.notes)
         train, test = (self.train, self.test) if self.test is not None else cut(self.train, TEST_FRACTION)

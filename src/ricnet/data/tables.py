@@ -63,18 +63,26 @@ def is_table(path: str | Path) -> bool:
 
 
 def read_labelled_table(
-    path: Path, target: str | None, val_fraction: float, columns: Columns | None, undivided: bool = False
+    path: Path,
+    target: str | None,
+    val_fraction: float,
+    columns: Columns | None,
+    undivided: bool = False,
+    known: Sequence[str] = (),
 ) -> Dataset:
-    """`columns` are those of a model to be tried on this table; else they are learned from its training rows."""
+    """`columns` and `known`, its classes, are those of a model to be tried on this table; else they are learned from
+    its rows."""
     table = read_table(path)
     target = _check_target(table, target or (columns.target if columns else None))
-    gaps = _gaps(table.columns[target])
+    gaps = _gaps(table.columns[target], known)
     labelled = [row for row, cell in enumerate(table.columns[target]) if cell not in gaps]
     notes = (*_unlabelled_note(len(table) - len(labelled), target, gaps), *_header_note(table, target))
+    if not labelled:
+        raise RicnetError(f"{table.name}: no row has a class in {target!r}{_meant(gaps)}; fill in that column.")
     table = table.take(labelled)
     if columns is None:
         _refuse_measurement(table, target)
-    class_names = _classes(table, target, least=1 if undivided else 2)
+    class_names = _classes(table.columns[target])
     number = {name: i for i, name in enumerate(class_names)}
     labels = torch.tensor([number[cell] for cell in table.columns[target]])
     # The rows are divided before anything is learned from them: for now their numbers stand for them.
@@ -115,7 +123,8 @@ def _header_note(table: Table, target: str) -> tuple[str, ...]:
     if target in table.columns[target]:
         raise RicnetError(
             f"{table.name}: its first line looks like a row, with {named} and the class {target!r} where the names of "
-            "columns should be; put a line of names above it."
+            "columns should be; put a line of names above it; if these are names, call the column of classes something "
+            "else."
         )
     return (f"There are columns called {named}; if that is a row of data, put a line of names above it.",)
 
@@ -125,18 +134,22 @@ def _is_number(text: str) -> bool:
     return value is not None and not math.isnan(value)
 
 
-def _gaps(cells: Sequence[str]) -> set[str]:
+def _gaps(cells: Sequence[str], known: Sequence[str]) -> set[str]:
     """What stands for no class, as it is written. Among words `none` is a class, such as no damage beside two kinds of
-    it; among numbers it is a gap."""
-    words = any(parse_number(cell) is None for cell in cells)
-    return {cell for cell in cells if cell.lower() in MISSING and not (words and cell.lower() == "none")}
+    it; among numbers it is a gap. Where the classes are `known`, a cell means the same whatever the other rows are."""
+    missing = {cell for cell in cells if cell.lower() in MISSING} - set(known)
+    words = any(parse_number(cell) is None for cell in known or cells)
+    return {cell for cell in missing if not (words and cell.lower() == "none")}
 
 
 def _unlabelled_note(count: int, target: str, gaps: Iterable[str]) -> tuple[str, ...]:
     rows = "1 row has no" if count == 1 else f"{count} rows have no"
+    return (f"{rows} {target!r}{_meant(gaps)}; left out.",) if count else ()
+
+
+def _meant(gaps: Iterable[str]) -> str:
     texts = listed([repr(text) for text in sorted(gaps) if text])
-    meant = f" (read as gaps: {texts}; rename what is a class)" if texts else ""
-    return (f"{rows} {target!r}{meant}; left out.",) if count else ()
+    return f" (read as gaps: {texts}; rename what is a class)" if texts else ""
 
 
 def _refuse_measurement(table: Table, target: str) -> None:
@@ -149,10 +162,7 @@ def _refuse_measurement(table: Table, target: str) -> None:
         )
 
 
-def _classes(table: Table, target: str, least: int) -> tuple[str, ...]:
+def _classes(cells: Sequence[str]) -> tuple[str, ...]:
     """Whole numbers in their order, anything else by the alphabet."""
-    found = set(table.columns[target])
-    if len(found) < least:
-        what = f"is {found.pop()!r} in every row" if found else "is empty"
-        raise RicnetError(f"{table.name}: {target!r} {what}; a classifier needs at least two classes.")
+    found = set(cells)
     return tuple(sorted(found, key=int) if all(map(_WHOLE.fullmatch, found)) else sorted(found))

@@ -34,6 +34,7 @@ from ricnet.training.trainer import Trainer
 def train(
     data: str | Path | Dataset = "digits",
     *,
+    target: str | None = None,
     method: str = "ric",
     preset: str = "fast",
     out: str | Path | None = None,
@@ -46,16 +47,17 @@ def train(
 ) -> Classifier:
     """Train a classifier and return it; `changes` are any settings of `ric train --help`, such as epochs=30.
 
-    `data` is what the command line takes, or a Dataset of your own; `encoder` a name or any module from a batch of
-    inputs to a batch of vectors (without dropout: the snapshot and the network must see the same). The run is written
-    to `out`, by default runs/DATA-METHOD-seedN; with `resume`, an interrupted one goes on.
+    `data` is what the command line takes, or a Dataset of your own; `target` the column of a table that holds the
+    classes; `encoder` a name or any module from a batch of inputs to a batch of vectors (without dropout: the snapshot
+    and the network must see the same). The run is written to `out`, by default runs/DATA-METHOD-seedN; with `resume`,
+    an interrupted one goes on.
     """
     module = encoder if isinstance(encoder, nn.Module) else None
     if encoder is not None:
         changes["encoder"] = "custom" if module is not None else encoder
     with python_words(), together(place := pick_device(device)) as processes:
         with first_on_each_machine(processes):
-            dataset = _dataset(data, data_dir, changes)
+            dataset = _dataset(data, target, data_dir, changes)
         config = configure(dataset, method, preset, **changes)
         folder = RunFolder(out or default_folder(config))
         notes = list(dataset.notes)
@@ -95,13 +97,20 @@ def python_words() -> Iterator[None]:
         raise type(error)(in_python(str(error))) from error
 
 
-def _dataset(data: str | Path | Dataset, data_dir: str | Path | None, changes: Mapping[str, Any]) -> Dataset:
+def _dataset(
+    data: str | Path | Dataset, target: str | None, data_dir: str | Path | None, changes: Mapping[str, Any]
+) -> Dataset:
     settings = given_settings(Config, {k: changes[k] for k in DATA_SETTINGS if k in changes})
     if isinstance(data, Dataset):
-        if not len(data.train):
-            raise RicnetError(f"{data.name} has no training rows; give it some, and validation rows beside them.")
+        if target is not None:
+            raise RicnetError(f"--target {target} is for tables; {data.name} says by itself what its classes are.")
+        if not (len(data.train) and len(data.val)):
+            lacking = "validation" if len(data.train) else "training"
+            raise RicnetError(
+                f"{data.name} has no {lacking} rows; give it both, those to learn from and those to choose by."
+            )
         return flip_labels(data, settings.get("label_noise", 0.0))
-    return load_data(data, data_dir=data_dir, **settings)
+    return load_data(data, target=target, data_dir=data_dir, **settings)
 
 
 def _stored_batch(config: Config, folder: RunFolder) -> Config:

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,6 +17,7 @@ from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.noise import flip_labels
 from ricnet.data.registry import SOURCES
+from ricnet.data.splits import divisible
 from ricnet.data.words import listed
 from ricnet.errors import RicnetError, require
 from ricnet.evaluation.evaluate import observe, report
@@ -43,8 +43,9 @@ class Evaluate:
     """Folder that ric train wrote, a model that comes with ricnet (pretrained:NAME), or one on the Hub (user/name)."""
     data: str | None = None
     """Other data with the same classes, or some of them: images (of a folder at any size), arrays of the same shape, or
-    a table with the same columns. All of it is measured as one part, unless it has a test part of its own. By default
-    the data that the run was trained on."""
+    a table with the same columns. What has no test part of its own is measured as one part. A copy of what the run
+    learned from is recognised only if it is whole and in the same order; else all its rows are measured as one part. By
+    default the data that the run was trained on, divided as it was then."""
     data_dir: Path | None = None
     """Where named data sets lie; by default $RICNET_DATA, else the user's cache folder."""
     max_steps: int | None = None
@@ -110,31 +111,32 @@ def _data_for(classifier: Classifier, options: Evaluate) -> Dataset:
         "resolution": _resolution(classifier, data),
         "val_fraction": config.val_fraction,
         "columns": classifier.columns,
+        "class_names": classifier.class_names,
     }
-    if options.data is None:
-        dataset = load_data(data, label_noise=config.label_noise, **how)
-    elif split_target(whole_path(data))[0] == split_target(whole_path(config.data))[0]:
-        dataset = load_data(data, **how)
+    own = split_target(whole_path(data))[0] == split_target(whole_path(config.data))[0]
+    if own:
+        dataset = load_data(data, label_noise=0.0 if options.data else config.label_noise, **how)
     else:
         dataset = _other_data(data, classifier, how)
-        say(f"note: {note}" for note in dataset.notes)
+    say(f"note: {note}" for note in dataset.notes)
     if dataset.input_shape != classifier.input_shape:
         raise RicnetError(
             f"{dataset.name} has inputs of shape {dataset.input_shape}; the model reads {classifier.input_shape}."
         )
-    return _with_classes(classifier.class_names, dataset)
+    return _own_classes(classifier.class_names, dataset) if own else _with_classes(classifier.class_names, dataset)
 
 
 def _other_data(data: str, classifier: Classifier, how: dict[str, Any]) -> Dataset:
     """As one part, unless it has its own. But a copy of what the run learned from is divided as it was then, lest rows
-    that were learned pass for new ones."""
+    that were learned pass for new ones. It is recognised only if it is whole and in the same order; else all its rows
+    are measured as one part."""
     whole = load_data(data, undivided=True, **how)
     known = read_config(classifier.folder).get("data", {}) if classifier.folder else {}
-    if not len(whole.train) and len(whole.test) == _count_rows(known.get("rows")):
-        with suppress(RicnetError):  # a class too small to be divided: it is no copy
-            divided = load_data(data, **how)
-            if fingerprint(flip_labels(divided, classifier.config.label_noise)) == known.get("fingerprint"):
-                return divided
+    as_many = not len(whole.train) and len(whole.test) == _count_rows(known.get("rows"))
+    if as_many and divisible(whole.test.labels, whole.class_names):  # what a run learned from was
+        divided = load_data(data, **how)
+        if fingerprint(flip_labels(divided, classifier.config.label_noise)) == known.get("fingerprint"):
+            return divided
     return whole
 
 
@@ -143,12 +145,26 @@ def _count_rows(splits: object) -> int:
     return sum(n for n in splits.values() if isinstance(n, int)) if isinstance(splits, dict) else 0
 
 
+def _own_classes(ours: tuple[str, ...], dataset: Dataset) -> Dataset:
+    """What a run learned from has all of its classes, unless it has changed since."""
+    theirs = dataset.class_names
+    if theirs == ours:
+        return dataset
+    extra, missing = [[name for name in a if name not in b] for a, b in ((theirs, ours), (ours, theirs))]
+    parts = [f"it adds {listed(extra)}"] * bool(extra) + [f"it lacks {listed(missing)}"] * bool(missing)
+    difference = " and ".join(parts) or "their order differs"
+    raise RicnetError(f"{dataset.name} has other classes than the model: {difference}.")
+
+
 def _with_classes(ours: tuple[str, ...], dataset: Dataset) -> Dataset:
-    """Labels as the model numbers them; the data need not have all of its classes."""
+    """Labels as the model numbers them; the data need not have all of its classes, but which it lacks is said."""
     theirs = dataset.class_names
     unknown = [name for name in theirs if name not in ours]
     if unknown:
         raise RicnetError(f"{dataset.name} has classes that the model does not know: {listed(unknown)}.")
+    missing = [name for name in ours if name not in theirs]
+    if missing:
+        say([f"note: {dataset.name} lacks classes that the model knows: {listed(missing)}."])
     place = torch.tensor([ours.index(name) for name in theirs])
     train, val, test = (
         replace(split, labels=place[split.labels]) for split in (dataset.train, dataset.val, dataset.test)
