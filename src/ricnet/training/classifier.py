@@ -2,8 +2,9 @@
 
 import copy
 import math
+import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -78,13 +79,11 @@ class Classifier:
         path = refine(model, inputs.to(device), max_steps, halt, time_left)
         return path if self.temperature == 1 else path.tempered(self.temperature)
 
-    def read(self, paths: str | Path | Sequence[str | Path]) -> Num[Tensor, "n ..."]:
-        """Inputs for `refine` from what `ric predict` takes: image files, folders of images, tables, .npz files. A file
-        that is named must be readable; one in a folder that is not is left out, with a warning."""
-        named = [paths] if isinstance(paths, str | Path) else paths
-        if not named:
-            raise RicnetError("there is nothing to read; give the paths of files or folders.")
-        found = read_inputs([str(path) for path in named], self.input_shape, self.columns)
+    def read(self, paths: str | Path | Iterable[str | Path]) -> Num[Tensor, "n ..."]:
+        """Inputs for `refine` from what `ric predict` takes: image files, folders of images, patterns, tables, .npz
+        files. What is named must be readable; a file that a folder or a pattern brought in and that is not is left out,
+        with a warning."""
+        found = read_inputs(_as_paths(paths), self.input_shape, self.columns)
         if found.problems:
             raise found.problems[0]
         for note in found.notes:
@@ -118,6 +117,17 @@ class Classifier:
         """Put that folder on the Hub as user/name, made if it is not there; returns the address of its page."""
         address: str = _sharing().push_to_hub(self, repo, private)
         return address
+
+
+def _as_paths(given: Any) -> list[str]:
+    one = isinstance(given, str | bytes | os.PathLike)
+    try:
+        paths = [os.fspath(path) for path in ([given] if one else given)]
+    except TypeError as error:
+        raise RicnetError(f"read takes the paths of files or folders ({error}); arrays go to refine.") from error
+    if any(isinstance(path, bytes) for path in paths):
+        raise RicnetError("read takes the paths of files or folders as text, not as bytes; decode them.")
+    return paths
 
 
 def _require_positive(**limits: int | float | None) -> None:
