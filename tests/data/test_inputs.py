@@ -43,12 +43,6 @@ def test_a_pattern_in_vain_is_a_problem_of_its_own(mixed: Path) -> None:
         assert (both.names, len(both.problems)) == (image.names, 1)
 
 
-def test_a_pattern_may_match_what_is_called_like_standard_input(mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (mixed / "0.png").rename(mixed / "-")
-    monkeypatch.chdir(mixed)
-    assert read(Path("[-]")).names == ["-"]
-
-
 def test_a_file_of_many_is_looked_at_a_few_times_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """8,000 files took five seconds when each was compared with each."""
     compared, files = [0], 100
