@@ -22,7 +22,7 @@ from ricnet.core.trajectory import Trajectory
 from ricnet.data import Columns, columns_from_json
 from ricnet.data.inputs import read_inputs
 from ricnet.data.tables import shown_name
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, whole_number
 from ricnet.methods import Method
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.encoders import build_encoder, choose_encoder
@@ -31,7 +31,7 @@ from ricnet.training.config import Config, fits, from_json
 from ricnet.training.deadline import start_clock
 from ricnet.training.files import read_json
 from ricnet.training.inference import Recordings
-from ricnet.training.inputs import as_inputs
+from ricnet.training.inputs import RAW, as_inputs, looks_raw
 from ricnet.training.pretrained import locate
 
 LARGEST_INPUT = 1 << 24
@@ -71,9 +71,12 @@ class Classifier:
         the trajectory has as many steps as were made. The result is on the model's device.
         """
         device = next(self.model.parameters()).device
+        max_steps = None if max_steps is None else whole_number(max_steps, "max_steps")
         _require_positive(max_steps=max_steps, max_ms=max_ms)
         time_left = None if max_ms is None else start_clock(max_ms, device)
         inputs = as_inputs(inputs, self.input_shape, self.columns is not None)
+        if self.columns is not None and looks_raw(inputs, self.columns):
+            warnings.warn(RAW, stacklevel=3)  # no_grad stands between
         refine = self.method.refine if self.recordings is None else partial(self.recordings.refine, self.method)
         model = self.model.eval() if self.model.training else self.model  # asked in vain, eval takes longer than a step
         path = refine(model, inputs.to(device), max_steps, halt, time_left)
@@ -91,8 +94,7 @@ class Classifier:
         return found.inputs
 
     def __repr__(self) -> str:
-        name = self.config.network.encoder
-        encoder = "of your own" if name == "custom" else choose_encoder(name, self.input_shape)
+        encoder = encoder_name(self.config, self.input_shape)
         data, classes = shown_name(self.config.data), len(self.class_names)
         return f"<Classifier: {self.method.name} on {data}, {classes} classes, encoder {encoder}>"
 
@@ -130,10 +132,20 @@ def _as_paths(given: Any) -> list[str]:
     return paths
 
 
-def _require_positive(**limits: int | float | None) -> None:
+def _require_positive(**limits: Any) -> None:
     for name, limit in limits.items():
-        if limit is not None and not limit > 0:
+        try:
+            holds = limit is None or limit > 0
+        except TypeError:
+            raise RicnetError(f"{name} is {limit!r}; it must be a number above 0.") from None
+        if not holds:
             raise RicnetError(f"{name} is {limit}; it must be above 0.")
+
+
+def encoder_name(config: Config, input_shape: tuple[int, ...]) -> str:
+    """What a person is told; `auto` has become the one it stands for."""
+    name = config.network.encoder
+    return "of your own" if name == "custom" else choose_encoder(name, input_shape)
 
 
 def _sharing() -> ModuleType:
