@@ -6,7 +6,9 @@ Python callers can catch it. Anything else that escapes is a bug of ours.
 
 import difflib
 import math
+import operator
 from collections.abc import Iterable
+from typing import Any
 
 FEW_NAMES = 7
 """So many can be shown beside the one that was probably meant."""
@@ -28,6 +30,16 @@ def require_finite(settings: object) -> None:
     """Refuse NaN and infinity in any field: both pass comparisons that nobody meant them to pass."""
     for name, value in vars(settings).items():
         require(not isinstance(value, float) or math.isfinite(value), name, value, "a finite number")
+
+
+def whole_number(value: Any, name: str) -> int:
+    """An integer of any library's; refused is all else, even 2.0, and True, which Python takes for 1."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise RicnetError(f"{name} is {value!r}; it must be a whole number.") from None
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

@@ -47,6 +47,16 @@ def test_fractions_are_refused_where_pixels_were_fitted() -> None:
     assert as_inputs(np.ones((2, 3, 3), np.uint8), 1.0).all()
 
 
+@pytest.mark.parametrize("shape", [(0, 8, 8), (0, 8, 8, 3), (2, 0, 8)])
+def test_no_image_is_too_few(shape: tuple[int, ...]) -> None:
+    for array in (np.zeros(shape), np.zeros(shape, np.uint8)):
+        with pytest.raises(InputError, match=r"holds no pixels; give at least one image"):
+            pixel_scale(array)
+        for scale in (1.0, 255.0):
+            with pytest.raises(InputError, match=r"holds no pixels; give at least one image"):
+                as_inputs(array, scale)
+
+
 def test_tables_become_float32_and_too_large_numbers_are_refused() -> None:
     assert as_inputs(np.arange(6).reshape(2, 3), None).dtype == torch.float32
     with pytest.raises(ValueError, match="infinity or a value too large"):

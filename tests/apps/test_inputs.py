@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -82,6 +83,20 @@ def test_what_cannot_be_read_keeps_no_other_input_from_its_answer(
     assert "2.png is no image" in refused(capsys, "predict", digits_run, pictures / "2.png", pictures / "absent.png")
 
 
+def test_only_what_was_named_and_cannot_be_read_ends_with_1(
+    digits_run: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (pictures / "labels.csv").write_text("no image")
+    for spec in (pictures, pictures / "*.png", pictures / "*"):
+        main(["predict", str(digits_run), str(spec), "--json", "--device", "cpu"])
+        captured = capsys.readouterr()
+        assert (len(captured.out.splitlines()), "skipped: " in captured.err) == (2, True)
+    model = ricnet.load(digits_run)
+    with pytest.warns(UserWarning, match="^skipped: ") as told:
+        assert len(model.read(pictures / "*")) == 2
+    assert [Path(str(warning.message).split()[1]).name for warning in told] == ["2.png", "labels.csv"]
+
+
 def test_an_image_on_standard_input(
     digits_run: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,8 +136,27 @@ def test_a_classifier_reads_files_for_refine(
     assert table.refine(table.read("my.csv")).final.shape == (120, 2)
     with pytest.raises(RicnetError, match=r"2\.png is no image"):
         digits.read([pictures / "0.png", pictures / "2.png"])
-    with pytest.raises(RicnetError, match="nothing to read"):
-        digits.read([])
+    assert torch.equal(digits.read(np.array([str(pictures / "0.png"), str(pictures / "1.png")])), both)
+    assert torch.equal(digits.read(path for path in sorted(pictures.glob("[01].png"))), both)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "nothing to read"),
+        (Path().glob("*.nope"), "nothing to read"),
+        (b"x.png", "not as bytes"),
+        ([b"x.png"], "not as bytes"),
+        (np.zeros((2, 8, 8)), "read takes the paths .* arrays go to refine"),
+        (None, "read takes the paths"),
+    ],
+)
+def test_a_classifier_reads_paths_only(
+    digits_run: Path, given: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # it would refuse them before
+    with pytest.raises(RicnetError, match=said):
+        ricnet.load(digits_run).read(given)
 
 
 def test_rows_on_standard_input_in_another_order(

@@ -1,3 +1,7 @@
+from typing import Any
+
+import jaxtyping
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -54,6 +58,15 @@ def test_steps_are_counted_from_the_uniform_start() -> None:
     for outside in (-1, 4):
         with pytest.raises(RicnetError, match=f"no step {outside}.* to 3"):
             path.at(outside)
+
+
+@pytest.mark.parametrize("step", [1.0, True, "1"])
+def test_a_step_is_a_whole_number(step: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # it would refuse them before
+    path = trajectory(torch.ones(3, 2))
+    torch.testing.assert_close(path.at(np.int64(1)), path.log_beliefs[0])
+    with pytest.raises(RicnetError, match=f"^step is {step!r}; it must be a whole number"):
+        path.at(step)
 
 
 def test_after_its_halt_an_example_keeps_its_belief_in_a_halted_trajectory_only() -> None:

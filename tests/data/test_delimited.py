@@ -38,6 +38,11 @@ def test_a_row_of_empty_cells_is_a_row() -> None:
     assert parse_table('a\n1\n""\n\n2\n', "it").columns == {"a": ["1", "", "2"]}
 
 
+def test_a_single_empty_cell_below_several_names_is_a_blank_line() -> None:
+    table = parse_table('a,b,c\n1,2,3\n""\n" "\n4,5,6\n', "it")
+    assert (table.columns["a"], table.lines) == (["1", "4"], [2, 5])
+
+
 def test_above_the_names_of_the_columns_empty_cells_are_passed_over() -> None:
     assert parse_table(",\n\na,b\n1,2\n", "it").columns == {"a": ["1"], "b": ["2"]}
 
@@ -53,6 +58,8 @@ def test_rows_are_taken_with_their_lines() -> None:
         ("", "it has no rows"),
         ("a,b\n", "it has no rows"),
         ("a,b\n1,2\n1,2,3\n", "it, line 3: 3 cells where the first line names 2 columns"),
+        ("a,b\n1,2\n1\n", "it, line 3: 1 cell where the first line names 2 columns"),
+        ("a\n1\n,\n", "it, line 3: 2 cells where the first line names 1 column\\."),
         ("a,b,a\n1,2,3\n", "two columns called 'a'"),
         ("1,2.5,-3\n1,2,3\n", "begins with numbers, 1 first"),
         ('a,b\n1,"2\n', "it, line 2: .*quotation mark"),

@@ -1,4 +1,6 @@
 import io
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -66,6 +68,18 @@ def test_the_camera_s_rotation_is_undone(tmp_path: Path) -> None:
     read = read_image(tmp_path / "a.png", (1, 20, 10))
     assert read[0, :9].min() == 255
     assert read[0, 11:].max() == 0
+
+
+@pytest.mark.parametrize("length", [20, 60])
+def test_damaged_tags_are_passed_over_in_silence(tmp_path: Path, length: int) -> None:
+    exif = Image.Exif()
+    exif[0x010F] = "a maker whose name is too long"  # to stand beside its number
+    Image.new("RGB", (8, 8), "white").save(tmp_path / "a.jpg", exif=exif.tobytes()[:length])
+    for _ in range(2):
+        assert read_image(tmp_path / "a.jpg", (3, 8, 8)).min() > 250
+    assert images.image_form(tmp_path / "a.jpg") == (8, 8, False)
+    ours = [entry for entry in warnings.filters if entry[3] == images._TAGS]
+    assert len(ours) == 1
 
 
 def test_the_shorter_side_fits_and_the_centre_stays(tmp_path: Path) -> None:
@@ -178,6 +192,22 @@ def test_a_search_among_far_more_other_files_ends(tmp_path: Path, monkeypatch: p
         find_images(tmp_path)
     save_image(tmp_path / "2.png")
     assert len(find_images(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("folders", [["a", "b"], ["b", "a"]])
+def test_where_a_search_ends_does_not_depend_on_the_order_of_the_disk(
+    folders: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"a": ["1.png"], "b": ["1.txt"] * 20}
+
+    def walk(top: Path, **_: object) -> Iterator[tuple[str, list[str], list[str]]]:
+        yield str(top), folders, []
+        for name in folders:
+            yield f"{top}/{name}", [], files[name]
+
+    monkeypatch.setattr(images, "MOST_OTHERS", 10)
+    monkeypatch.setattr("os.walk", walk)
+    find_images(Path("it"))  # the image comes first, and allows for what follows
 
 
 def test_bytes_are_read_as_files_are(tmp_path: Path) -> None:

@@ -1,13 +1,17 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import jaxtyping
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 import ricnet
-from ricnet.data import Dataset
+from ricnet.data import Columns, Dataset
+from ricnet.data.columns import Number
 from ricnet.errors import RicnetError
 
 
@@ -64,6 +68,27 @@ def test_a_deadline_cuts_the_trajectory_short_and_else_changes_nothing(folder: P
         model.refine(inputs, max_ms=0.0)
     with pytest.raises(RicnetError, match=r"^max_steps is 0; it must be above 0\."):
         model.refine(inputs, max_steps=0)
+
+
+@pytest.mark.parametrize("limit", [0.5, 2.5, True, "3"])
+def test_steps_are_whole_numbers_and_a_time_is_a_number(
+    folder: Path, dataset: Dataset, limit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # it would refuse them before
+    model, inputs = ricnet.load(folder), dataset.test.inputs
+    with pytest.raises(RicnetError, match=f"^max_steps is {limit!r}; it must be a whole number"):
+        model.refine(inputs, max_steps=limit)
+    with pytest.raises(RicnetError, match=r"^max_ms is '3'; it must be a number above 0"):
+        model.refine(inputs, max_ms="3")
+    assert model.refine(inputs, max_steps=np.int64(2), halt=False).steps == 2
+
+
+def test_who_gives_cells_to_a_model_of_tables_is_warned(folder: Path, dataset: Dataset) -> None:
+    columns = Columns("kind", tuple(Number(name, 170.0, 10.0, False) for name in "abcd"))
+    model = replace(ricnet.load(folder), columns=columns)
+    with pytest.warns(UserWarning, match=r"look like cells of a table.* model\.refine\(model\.read\('rows\.csv'\)\)"):
+        model.refine(torch.full((2, 4), 170.0))
+    model.refine(dataset.test.inputs)
 
 
 def test_it_says_briefly_what_it_is(folder: Path) -> None:

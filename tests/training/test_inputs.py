@@ -6,8 +6,9 @@ import pytest
 import torch
 from PIL import Image
 
+from ricnet.data.columns import Category, Columns, Number
 from ricnet.errors import RicnetError
-from ricnet.training.inputs import as_inputs
+from ricnet.training.inputs import as_inputs, looks_raw
 
 IMAGE = (1, 8, 8)
 
@@ -34,6 +35,41 @@ def test_who_gives_cells_is_told_how_tables_are_read(given: Any) -> None:
 def test_a_model_of_plain_numbers_is_not_sent_to_files() -> None:
     with pytest.raises(RicnetError, match=r"an array of shape \(n, 8\), not something of type list of dict\.$"):
         as_inputs([{"age": 3}], (8,), False)
+
+
+def test_complex_numbers_are_refused() -> None:
+    with pytest.raises(RicnetError, match=r"real numbers, not torch\.complex64"):
+        as_inputs(torch.ones(2, 3, dtype=torch.complex64), (3,), False)
+
+
+def number(mean: float, std: float, flagged: bool = False) -> Number:
+    return Number("a number", float(mean), float(std), flagged)
+
+
+HEIGHT, SHARE = number(170, 10), number(0.5, 0.3)
+
+
+def test_cells_of_a_table_are_told_from_what_is_made_of_them() -> None:
+    columns, random = Columns("kind", (HEIGHT, SHARE)), torch.Generator().manual_seed(0)
+    standard = torch.randn(1000, 2, generator=random)
+    cells = standard * torch.tensor([10, 0.3]) + torch.tensor([170, 0.5])
+    assert looks_raw(cells, columns)
+    assert looks_raw(cells[:1].double(), columns)
+    assert not looks_raw(standard, columns)
+    assert not looks_raw(standard[:0], columns)
+    assert not looks_raw(standard.to(torch.int8), columns)
+
+
+def test_an_outlier_is_no_cell() -> None:
+    outlier = torch.tensor([[150.0, 0.1], [0.3, 0.2]])  # 150 standard deviations, or centimetres
+    assert not looks_raw(outlier, Columns("kind", (HEIGHT, SHARE)))
+    assert not looks_raw(torch.tensor([[150.0, 3.0]]), Columns("kind", (HEIGHT, SHARE)))
+    assert not looks_raw(torch.tensor([[1e4, 0.1]]), Columns("kind", (HEIGHT, SHARE)))
+
+
+def test_columns_of_several_numbers_each_cannot_be_mistaken_for_cells() -> None:
+    for column in (number(0, 1, flagged=True), Category("colour", ("blue", "red"), False)):
+        assert not looks_raw(torch.tensor([[170.0, 0.0, 1.0]]), Columns("kind", (HEIGHT, column)))
 
 
 def test_one_input_alone_is_no_batch() -> None:

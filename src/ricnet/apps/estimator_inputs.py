@@ -33,18 +33,25 @@ def pixel_scale(array: np.ndarray) -> float | None:
     """
     if array.ndim == 2:
         return None
+    _require_pixels(array)
     return 255.0 if array.dtype.kind in "fb" and array.max() <= 1 else 1.0
 
 
 def as_inputs(array: np.ndarray, scale: float | None) -> Num[Tensor, "n ..."]:
     if array.ndim == 2:
         return _features(array)
+    _require_pixels(array)
     if scale == 1 and pixel_scale(array) == 255 and array.max() > 0:
         raise InputError(
             "X holds fractions of full brightness, none above 1, but fit saw pixels from 0 to 255; multiply X by 255, "
             "or round it to whole numbers (uint8) if all of these images are as good as black."
         )
     return _images(array, scale if scale is not None else 1.0)
+
+
+def _require_pixels(array: np.ndarray) -> None:
+    if array.size == 0:
+        raise InputError(f"X of shape {array.shape} holds no pixels; give at least one image.")
 
 
 def _features(array: np.ndarray) -> Float32[Tensor, "n columns"]:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, whole_number
 
 
 def halting_step(values: Float[Tensor, "steps batch"], threshold: float = 0.0) -> Int64[Tensor, "batch"]:
@@ -48,10 +48,12 @@ class Trajectory:
         An example that had halted by then goes on thinking in a trajectory that ignores halting (`halt=False`); in a
         halted one, which `refine` returns unless told otherwise, it keeps the belief of its halt.
         """
+        step = whole_number(step, "step")
         if not 0 <= step <= self.steps:
             raise RicnetError(f"there is no step {step}: steps are counted from 0, the uniform start, to {self.steps}.")
-        start = torch.full_like(self.log_beliefs[0], -math.log(self.log_beliefs.shape[-1]))
-        return start if step == 0 else self.log_beliefs[step - 1]
+        if step == 0:
+            return torch.full_like(self.log_beliefs[0], -math.log(self.log_beliefs.shape[-1]))
+        return self.log_beliefs[step - 1]
 
     @property
     def cell_evaluations(self) -> Int64[Tensor, "batch"]:

@@ -54,7 +54,7 @@ def parse_table(text: str, name: str) -> Table:
     lines = []
     try:
         for row in reader:
-            if _is_row(row, below_names=bool(rows)):
+            if _is_row(row, names=len(rows[0]) if rows else 0):
                 rows.append([_clean(cell, delimiter) for cell in row])
                 lines.append(reader.line_num)
     except csv.Error as error:
@@ -64,18 +64,23 @@ def parse_table(text: str, name: str) -> Table:
     header = _check_header(rows[0], name)
     for row, line in zip(rows, lines, strict=True):
         if len(row) != len(header):
-            raise RicnetError(
-                f"{name}, line {line}: {len(row)} cells where the first line names {len(header)} columns."
-            )
+            cells, named = _counted(len(row), "cell"), _counted(len(header), "column")
+            raise RicnetError(f"{name}, line {line}: {cells} where the first line names {named}.")
     columns = {column: [row[i] for row in rows[1:]] for i, column in enumerate(header) if column}
     return Table(name, columns, lines[1:])
 
 
-def _is_row(cells: list[str], below_names: bool) -> bool:
-    """Blank lines are none. A row of empty cells is one, for who asks about rows counts on an answer to each; above the
-    names of the columns, where spreadsheets leave such lines too, it is none."""
-    is_blank = not cells or (len(cells) == 1 and cells[0].isspace())
-    return not is_blank and (below_names or any(cell.strip() for cell in cells))
+def _is_row(cells: list[str], names: int) -> bool:
+    """Blank lines are none, nor is a single empty cell ("") below several names. A row of empty cells is one, for who
+    asks about rows counts on an answer to each; above the names, where spreadsheets leave such lines too, it is none.
+    """
+    if any(cell.strip() for cell in cells):
+        return True
+    return names > 0 and (len(cells) > 1 or (names == 1 and cells == [""]))
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _clean(cell: str, delimiter: str) -> str:

@@ -2,7 +2,9 @@
 
 import io
 import os
+import re
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +34,8 @@ its full size, in up to 8 bytes a pixel, so half of those count at least.
 MOST_OTHERS, OTHERS_PER_IMAGE = 100_000, 100
 """Files and folders that a search passes over before it gives up, unless there is an image among so many of them: a
 home folder takes minutes, and what was meant is a folder of images."""
+_TAGS = re.compile(r"PIL\.TiffImagePlugin")
+"""Where Pillow reads the tags of a camera, whatever kind the file is of."""
 _ONE_AT_A_TIME = threading.Lock()
 _WIDE = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 _GREY = ("1", "L", "LA", "La", "F", *_WIDE)
@@ -45,7 +49,7 @@ def find_images(folder: Path, seen: Counter[str] | None = None) -> list[Path]:
     found: list[Path] = []
     own: Counter[str] = Counter()
     for place, folders, files in os.walk(folder, onerror=_raise_unless_closed):
-        folders[:] = _shown(folders)
+        folders[:] = sorted(_shown(folders))  # whether a search gives up must not depend on the disk's order
         paths = [Path(place, name) for name in _shown(files)]
         found += filter(is_image, paths)
         own.update([path.suffix.lower() for path in paths] + [""] * len(folders))
@@ -99,13 +103,21 @@ def decode_image(
     first frame counts.
     """
     try:
-        with Image.open(file, formats=FORMATS) as image:
+        with _open(file) as image:
             pixels = _pixels(image, *input_shape)
     except UnidentifiedImageError:  # its own words name the object that was read
         raise RicnetError(f"{name} is no image of a kind that can be read; replace or remove it.") from None
     except Exception as error:  # decoders fail in many ways, a decompression bomb among them
         raise RicnetError(f"{name} is no image that can be read ({error}); replace or remove it.") from error
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+
+
+def _open(file: io.BytesIO | io.BufferedReader | Path) -> Image.Image:
+    """Pillow warns of damaged tags in several words, though the picture beside them is whole. The filter against that
+    stays: those that threads put up and take down for a while undo each other."""
+    if ("ignore", None, UserWarning, _TAGS, 0) not in warnings.filters:
+        warnings.filterwarnings("ignore", category=UserWarning, module=_TAGS.pattern)
+    return Image.open(file, formats=FORMATS)
 
 
 def _pixels(image: Image.Image, channels: int, height: int, width: int) -> UInt8[np.ndarray, "h w c"]:
@@ -151,7 +163,7 @@ def in_threads(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
 def image_form(path: Path) -> tuple[int, int, bool]:
     """Width, height and whether it is grey, from the header alone."""
     try:
-        with Image.open(path, formats=FORMATS) as image:
+        with _open(path) as image:
             return image.width, image.height, image.mode in _GREY
     except Exception as error:  # as above
         raise RicnetError(f"{path} is no image that can be read ({error}); replace or remove it.") from error

@@ -4,10 +4,11 @@ are given."""
 import glob
 import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Num
@@ -24,13 +25,14 @@ from ricnet.paths import user_path
 STANDARD_INPUT = "-"
 Part = tuple[list[str], Num[Tensor, "n ..."]]
 """What to call each input, and the inputs."""
+T = TypeVar("T")
 
 
 class Found(NamedTuple):
     names: list[str]
     inputs: Num[Tensor, "n ..."]
     notes: list[str]
-    """What one should know of them."""
+    """What one should know of them, and of what a folder or a pattern brought in that cannot be read."""
     problems: list[RicnetError]
     """Why some of what was named is not among them."""
 
@@ -38,12 +40,27 @@ class Found(NamedTuple):
 def read_inputs(specs: Sequence[str], input_shape: tuple[int, ...], columns: Columns | None) -> Found:
     """For a model that reads inputs of this shape, made of these columns if it was trained on a table. If nothing can
     be read, the first problem is raised."""
+    if not specs:
+        raise RicnetError("there is nothing to read; give the paths of files or folders.")
     reading = _Reading(input_shape, columns)
-    parts = [part for spec in specs for part in reading.attempt(spec)]
+    read, problems = _attempt(partial(reading.read, spec) for spec in specs)
+    parts = [part for own in read for part in own]
     if not parts:
-        raise reading.problems[0]
+        raise problems[0]
     names, inputs = [name for own, _ in parts for name in own], torch.cat([inputs for _, inputs in parts])
-    return Found(names, inputs, reading.notes, reading.problems)
+    return Found(names, inputs, reading.notes, problems)
+
+
+def _attempt(readers: Iterable[Callable[[], T]]) -> tuple[list[T], list[RicnetError]]:
+    """What those that succeed return, and what keeps the others from it."""
+    read: list[T] = []
+    problems: list[RicnetError] = []
+    for reader in readers:
+        try:
+            read.append(reader())
+        except RicnetError as problem:
+            problems.append(problem)
+    return read, problems
 
 
 @dataclass
@@ -53,54 +70,60 @@ class _Reading:
     input_shape: tuple[int, ...]
     columns: Columns | None
     notes: list[str] = field(default_factory=list)
-    problems: list[RicnetError] = field(default_factory=list)
 
     @property
     def of_images(self) -> bool:
         return len(self.input_shape) == 3
 
-    def attempt(self, spec: str) -> Iterator[Part]:
-        try:
-            yield from self._read(spec)
-        except RicnetError as problem:
-            self.problems.append(problem)
-
-    def _read(self, spec: str) -> Iterator[Part]:
+    def read(self, spec: str) -> list[Part]:
         path = user_path(spec)
         if spec == STANDARD_INPUT:
-            yield self._read_standard_input()
-        elif glob.has_magic(spec) and not path.exists():
-            yield from self._read_pattern(str(path))
-        elif path.suffix.lower() == ".npz":
-            yield self._read_npz(path)
-        elif is_table(path):
-            yield self._encode(read_table(path), str(path))
-        elif not self.of_images and path.exists():
-            raise RicnetError(f"{path}: this model reads {self._wanted()}.")
-        elif path.is_dir():
-            yield self._read_many(find_images(path), str(path))
-        else:
-            yield [str(path)], read_image(path, self.input_shape)[None]
+            return [self._read_standard_input()]
+        if glob.has_magic(spec) and not path.exists():
+            return self._read_pattern(str(path))
+        return [self._read_path(path)]
 
-    def _read_pattern(self, pattern: str) -> Iterator[Part]:
-        """Files that match; of folders what is in them, as if they had been named."""
+    def _read_path(self, path: Path) -> Part:
+        if path.suffix.lower() == ".npz":
+            return self._read_npz(path)
+        if is_table(path):
+            return self._encode(read_table(path), str(path))
+        if not self.of_images and path.exists():
+            raise RicnetError(f"{path}: this model reads {self._wanted()}.")
+        if path.is_dir():
+            return self._read_folder(path)
+        return [str(path)], read_image(path, self.input_shape)[None]
+
+    def _read_folder(self, folder: Path) -> Part:
+        names, images = self._read_images(find_images(folder))
+        if not names:
+            raise RicnetError(f"{folder} holds no images that can be classified.")
+        return names, images
+
+    def _read_pattern(self, pattern: str) -> list[Part]:
+        """Files that match, and what is in folders that do. Nobody named them one by one, so that one which cannot be
+        read is noted only; but if none can, the pattern was named in vain."""
         matches = glob.glob(pattern, recursive=True)  # noqa: PTH207 — Path.glob takes no absolute pattern
         found = [Path(match) for match in sorted(matches)]
         if not found:
             raise RicnetError(f"{pattern} matches no file.")
-        plain = [path for path in found if not path.is_dir() and path.suffix.lower() != ".npz" and not is_table(path)]
-        if plain and self.of_images:
-            yield self._read_many(plain, pattern)
-        for path in found:
-            if path not in plain or not self.of_images:
-                yield from self.attempt(str(path))
+        together = [path for path in found if self._is_one_image(path)]
+        images = [self._read_images(together)] if together else []
+        apart, problems = _attempt(partial(self._read_path, path) for path in found if not self._is_one_image(path))
+        parts = [(names, inputs) for names, inputs in [*images, *apart] if names]
+        if not parts:
+            raise problems[0] if problems else RicnetError(f"{pattern} matches no image that can be classified.")
+        self.notes += [f"skipped: {problem}" for problem in problems]
+        return parts
 
-    def _read_many(self, paths: Sequence[Path], where: str) -> Part:
-        """Every image that can be read; a broken one among many is noted and left out."""
+    def _is_one_image(self, path: Path) -> bool:
+        """So it is read, at least; a text among images is found out then."""
+        return self.of_images and path.suffix.lower() != ".npz" and not is_table(path) and not path.is_dir()
+
+    def _read_images(self, paths: Sequence[Path]) -> Part:
+        """Those that can be read; a broken one among many is noted and left out."""
         images, broken = read_images(paths, self.input_shape)
-        self.notes += [f"skipped: {problem}" for problem in broken.values()]
-        if not len(images):
-            raise RicnetError(f"{where} holds no images that can be classified.")
+        self.notes += [f"skipped: {broken[path]}" for path in paths if path in broken]
         return [str(path) for path in paths if path not in broken], images
 
     def _read_npz(self, path: Path) -> Part:

@@ -2,8 +2,9 @@
 
 import copy
 import math
+import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +22,7 @@ from ricnet.core.trajectory import Trajectory
 from ricnet.data import Columns, columns_from_json
 from ricnet.data.inputs import read_inputs
 from ricnet.data.tables import shown_name
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, whole_number
 from ricnet.methods import Method
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.encoders import build_encoder, choose_encoder
@@ -30,7 +31,7 @@ from ricnet.training.config import Config, fits, from_json
 from ricnet.training.deadline import start_clock
 from ricnet.training.files import read_json
 from ricnet.training.inference import Recordings
-from ricnet.training.inputs import as_inputs
+from ricnet.training.inputs import RAW, as_inputs, looks_raw
 from ricnet.training.pretrained import locate
 
 LARGEST_INPUT = 1 << 24
@@ -70,21 +71,22 @@ class Classifier:
         the trajectory has as many steps as were made. The result is on the model's device.
         """
         device = next(self.model.parameters()).device
+        max_steps = None if max_steps is None else whole_number(max_steps, "max_steps")
         _require_positive(max_steps=max_steps, max_ms=max_ms)
         time_left = None if max_ms is None else start_clock(max_ms, device)
         inputs = as_inputs(inputs, self.input_shape, self.columns is not None)
+        if self.columns is not None and looks_raw(inputs, self.columns):
+            warnings.warn(RAW, stacklevel=3)  # no_grad stands between
         refine = self.method.refine if self.recordings is None else partial(self.recordings.refine, self.method)
         model = self.model.eval() if self.model.training else self.model  # asked in vain, eval takes longer than a step
         path = refine(model, inputs.to(device), max_steps, halt, time_left)
         return path if self.temperature == 1 else path.tempered(self.temperature)
 
-    def read(self, paths: str | Path | Sequence[str | Path]) -> Num[Tensor, "n ..."]:
-        """Inputs for `refine` from what `ric predict` takes: image files, folders of images, tables, .npz files. A file
-        that is named must be readable; one in a folder that is not is left out, with a warning."""
-        named = [paths] if isinstance(paths, str | Path) else paths
-        if not named:
-            raise RicnetError("there is nothing to read; give the paths of files or folders.")
-        found = read_inputs([str(path) for path in named], self.input_shape, self.columns)
+    def read(self, paths: str | Path | Iterable[str | Path]) -> Num[Tensor, "n ..."]:
+        """Inputs for `refine` from what `ric predict` takes: image files, folders of images, patterns, tables, .npz
+        files. What is named must be readable; a file that a folder or a pattern brought in and that is not is left out,
+        with a warning."""
+        found = read_inputs(_as_paths(paths), self.input_shape, self.columns)
         if found.problems:
             raise found.problems[0]
         for note in found.notes:
@@ -92,8 +94,7 @@ class Classifier:
         return found.inputs
 
     def __repr__(self) -> str:
-        name = self.config.network.encoder
-        encoder = "of your own" if name == "custom" else choose_encoder(name, self.input_shape)
+        encoder = encoder_name(self.config, self.input_shape)
         data, classes = shown_name(self.config.data), len(self.class_names)
         return f"<Classifier: {self.method.name} on {data}, {classes} classes, encoder {encoder}>"
 
@@ -120,10 +121,31 @@ class Classifier:
         return address
 
 
-def _require_positive(**limits: int | float | None) -> None:
+def _as_paths(given: Any) -> list[str]:
+    one = isinstance(given, str | bytes | os.PathLike)
+    try:
+        paths = [os.fspath(path) for path in ([given] if one else given)]
+    except TypeError as error:
+        raise RicnetError(f"read takes the paths of files or folders ({error}); arrays go to refine.") from error
+    if any(isinstance(path, bytes) for path in paths):
+        raise RicnetError("read takes the paths of files or folders as text, not as bytes; decode them.")
+    return paths
+
+
+def _require_positive(**limits: Any) -> None:
     for name, limit in limits.items():
-        if limit is not None and not limit > 0:
+        try:
+            holds = limit is None or limit > 0
+        except TypeError:
+            raise RicnetError(f"{name} is {limit!r}; it must be a number above 0.") from None
+        if not holds:
             raise RicnetError(f"{name} is {limit}; it must be above 0.")
+
+
+def encoder_name(config: Config, input_shape: tuple[int, ...]) -> str:
+    """What a person is told; `auto` has become the one it stands for."""
+    name = config.network.encoder
+    return "of your own" if name == "custom" else choose_encoder(name, input_shape)
 
 
 def _sharing() -> ModuleType:

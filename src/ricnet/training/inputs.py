@@ -6,10 +6,14 @@ import torch
 from jaxtyping import Num
 from torch import Tensor
 
+from ricnet.data.columns import Columns, Number
 from ricnet.errors import RicnetError
 
 READ = "model.refine(model.read({!r}))"
 """How files become inputs, for the end of a sentence."""
+RAW = f"these look like cells of a table, but the model reads them standardised: {READ.format('rows.csv')}."
+NEAR, FAR = 5, 30
+"""Standard deviations from the mean within which cells usually lie, and beyond which hardly any does."""
 
 
 def as_inputs(given: Any, input_shape: tuple[int, ...], is_table: bool) -> Num[Tensor, "batch ..."]:
@@ -22,9 +26,27 @@ def as_inputs(given: Any, input_shape: tuple[int, ...], is_table: bool) -> Num[T
         )
     if len(input_shape) == 3 and inputs.dtype != torch.uint8:
         raise RicnetError(f"the model reads images as uint8 from 0 to 255, not {inputs.dtype}; convert them.")
+    if inputs.dtype.is_complex:
+        raise RicnetError(f"the model reads real numbers, not {inputs.dtype}; convert them.")
     if inputs.dtype.is_floating_point:
         _require_finite(inputs, is_table)
     return inputs
+
+
+def looks_raw(inputs: Num[Tensor, "batch width"], columns: Columns) -> bool:
+    """Whether these seem to be the cells of a table, which pass for inputs where each column is one number.
+
+    They do if each column lies, on average, where its training cells did, and some column in all rows so far from 0
+    that standardised cells would be outliers: a batch may have some of these, but hardly in each row.
+    """
+    cells = inputs.float()
+    if not len(cells) or not (cells.abs() > FAR).all(0).any():
+        return False
+    numbers = [column for column in columns.inputs if isinstance(column, Number)]
+    if len(numbers) < columns.width:
+        return False
+    mean, std = torch.tensor([(column.mean, column.std) for column in numbers], device=cells.device).T
+    return bool(((cells - mean).abs().mean(0) <= NEAR * std).all())
 
 
 def _as_tensor(given: Any, input_shape: tuple[int, ...], is_table: bool) -> Tensor:

@@ -11,9 +11,8 @@ from rich.console import Console
 
 from ricnet.data import Dataset
 from ricnet.data.registry import SOURCES
-from ricnet.nets.encoders import choose_encoder
 from ricnet.paths import user_path
-from ricnet.training.classifier import Classifier
+from ricnet.training.classifier import Classifier, encoder_name
 from ricnet.training.config import Config
 from ricnet.training.files import read_json
 from ricnet.training.run_folder import RunFolder
@@ -41,14 +40,12 @@ def say(lines: Iterable[str], console: Console | None = None) -> None:
 
 def announcement(config: Config, dataset: Dataset, device: torch.device, processes: int = 1) -> str:
     rows, numbers = f"{len(dataset.train):,} {dataset.unit}", "" if dataset.is_image else " numbers"
-    name = config.network.encoder
-    encoder = "of your own" if name == "custom" else choose_encoder(name, dataset.input_shape)
     shape = " × ".join(str(side) for side in dataset.input_shape)
     epochs = "1 epoch" if config.optimization.epochs == 1 else f"{config.optimization.epochs} epochs"
     where = f"{device}" if processes == 1 else f"{processes} processes on {device.type}"
     return (
         f"training {config.method.name} on {rows} of {shape}{numbers}, {len(dataset.class_names)} classes, "
-        f"encoder {encoder}, {epochs}, on {where}"
+        f"encoder {encoder_name(config, dataset.input_shape)}, {epochs}, on {where}"
     )
 
 

@@ -26,10 +26,8 @@ def make_optimizer(model: nn.Module, settings: Optimization, device: torch.devic
     On a GPU the rate is a tensor there, so that a recorded update can be replayed at another rate.
     """
     on_gpu = device.type == "cuda"
-    decay, rate = (
-        settings.weight_decay,
-        torch.tensor(settings.lr, dtype=torch.float32, device=device) if on_gpu else settings.lr,
-    )
+    decay = settings.weight_decay
+    rate = torch.tensor(settings.lr, dtype=torch.float32, device=device) if on_gpu else settings.lr
     if settings.optimizer == "sgd":
         momentum = settings.momentum
         return torch.optim.SGD(model.parameters(), rate, momentum=momentum, weight_decay=decay, fused=on_gpu)

@@ -1,0 +1,66 @@
+from pathlib import Path
+
+import pytest
+
+from ricnet.data import inputs
+from ricnet.data.inputs import Found, read_inputs
+from ricnet.errors import RicnetError
+
+from .samples import save_image
+
+SHAPE = (3, 8, 8)
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """One image, and one of everything that is none."""
+    save_image(tmp_path / "0.png")
+    (tmp_path / "empty").mkdir()
+    for name in ("broken.png", "labels.csv", "readme.txt", "rows.npz"):
+        (tmp_path / name).write_text("no\nimage")
+    return tmp_path
+
+
+def read(*specs: Path) -> Found:
+    return read_inputs([str(spec) for spec in specs], SHAPE, None)
+
+
+def test_what_a_folder_or_a_pattern_brings_in_is_noted_and_what_is_named_is_a_problem(mixed: Path) -> None:
+    for spec, noted in ((mixed, ["broken"]), (mixed / "*", ["broken", "readme", "empty", "labels", "rows"])):
+        names, images, notes, problems = read(spec)
+        assert (names, len(images), problems) == ([str(mixed / "0.png")], 1, [])
+        assert [note.removeprefix(f"skipped: {mixed}/").split()[0].split(".")[0] for note in notes] == noted
+    named = read(*sorted(mixed.iterdir()))
+    assert (named.names, len(named.problems), named.notes) == ([str(mixed / "0.png")], 5, [])
+
+
+def test_a_pattern_in_vain_is_a_problem_of_its_own(mixed: Path) -> None:
+    image, *vain = read(mixed / "0.png"), mixed / "b*.png", mixed / "*.csv", mixed / "*.jpg"
+    for pattern, said in zip(vain, ("matches no image that can be", "is a table", "matches no file"), strict=True):
+        with pytest.raises(RicnetError, match=said):
+            read(pattern)
+        both = read(mixed / "0.png", pattern)
+        assert (both.names, len(both.problems)) == (image.names, 1)
+
+
+def test_a_file_of_many_is_looked_at_a_few_times_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """8,000 files took five seconds when each was compared with each."""
+    compared, files = [0], 100
+
+    class Counting(type(Path())):  # type: ignore[misc]
+        def __eq__(self, other: object) -> bool:
+            compared[0] += 1
+            return bool(super().__eq__(other))
+
+        __hash__ = type(Path()).__hash__
+
+    for number in range(files):
+        save_image(tmp_path / f"{number}.png")
+    monkeypatch.setattr(inputs, "Path", Counting)
+    assert len(read(tmp_path / "*").names) == files
+    assert compared[0] < 4 * files
+
+
+def test_nothing_to_read_is_said() -> None:
+    with pytest.raises(RicnetError, match="there is nothing to read; give the paths"):
+        read()
