@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -110,7 +111,7 @@ def stop_after(update: int, folder: Path, rank: int = 0) -> None:
 
 def all_together(processes: Processes, folder: Path) -> None:
     """All that two processes are asked to do, in one go: starting them takes longer than what they do."""
-    torch.save({system: after_updates(system, processes) for system in SYSTEMS}, folder / f"updates {processes.rank}")
+    save_updates(processes, folder)
     evaluation = run_anew(folder / "two")
     assert evaluation == processes.agree(lambda: evaluation)
     stop_after(5, folder / "two, then one", rank=1)
@@ -130,6 +131,10 @@ def speak(processes: Processes) -> dict[str, Any]:
         "any": [processes.any(processes.rank == 1), processes.any(False)],
         "sum": processes.add(torch.tensor([processes.rank, 1])).tolist(),
     }
+
+
+def save_updates(processes: Processes, folder: Path) -> None:
+    torch.save({system: after_updates(system, processes) for system in SYSTEMS}, folder / f"updates {processes.rank}")
 
 
 def on_one_gpu(processes: Processes, folder: Path) -> None:
@@ -291,11 +296,50 @@ def test_the_first_of_a_machine_goes_ahead(torchrun: None, monkeypatch: pytest.M
     assert order == ["0 goes in", "waits", "waits", "1 goes in"]
 
 
-def start(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ricnet"]
+@pytest.mark.slow
+def test_three_processes_make_the_updates_of_one(tmp_path: Path) -> None:
+    torch_multiprocessing.start_processes(
+        join_and_work, (3, str(tmp_path), save_updates), nprocs=3, start_method="forkserver"
+    )
+    for system in (system for system in SYSTEMS if "batch norm" not in system):
+        alone = after_updates(system, Processes(), accumulate=1)
+        for rank in range(3):
+            assert_near(torch.load(tmp_path / f"updates {rank}")[system], alone)
+
+
+ONE_MACHINE = ("--standalone", "--nproc-per-node", "2")
+
+
+def start(
+    arguments: list[str], log: Path, place: tuple[str, ...] = ONE_MACHINE, cwd: Path | None = None
+) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "torch.distributed.run", *place, "-m", "ricnet", "train", *arguments]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     with log.open("wb") as file:
-        return subprocess.Popen([*command, "train", *arguments], stdout=file, stderr=subprocess.STDOUT, env=environment)
+        return subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment, cwd=cwd)
+
+
+@pytest.mark.slow
+def test_two_machines_find_each_other_and_one_of_them_writes(tmp_path: Path) -> None:
+    """Two torchruns that know nothing of each other but an address, each in a folder of its own."""
+    settings = ["digits", "--encoder", "mlp", "--width", "0.1", "--horizon", "3", "--epochs", "3", "--out", "run"]
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    place = ("--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}")
+    homes = [tmp_path / "first", tmp_path / "second", tmp_path / "alone"]
+    for home in homes:
+        home.mkdir()
+    jobs = [start(settings, home / "log", place, home) for home in homes[:2]]
+    for job, home in zip(jobs, homes, strict=False):
+        assert job.wait(180) == 0, (home / "log").read_text()
+    subprocess.run([sys.executable, "-m", "ricnet", "train", *settings], check=True, cwd=homes[2])
+    (written,) = [home / "run" for home in homes[:2] if (home / "run").exists()]
+    made, expected = (json.loads((run / "evaluation.json").read_text()) for run in (written, homes[2] / "run"))
+    assert [made[part]["n"] for part in ("train", "val", "test")] == [
+        expected[part]["n"] for part in ("train", "val", "test")
+    ]
+    assert flat(lines(written)[0]) == pytest.approx(flat(lines(homes[2] / "run")[0]), rel=1e-3, abs=1e-6)
 
 
 def wait_until(holds: Callable[[], bool], seconds: float = 120) -> None:
