@@ -204,6 +204,19 @@ def test_a_table_can_be_evaluated_and_a_run_on_it_repeated(
     assert "which column is the class" in refused(capsys, "train", table_run.parent / "my.csv")
 
 
+def test_a_table_that_has_changed_since_is_noted(table_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = table_run.parent / "my.csv"
+    before = table.read_text()
+    header, *rows = before.splitlines()
+    for changed, expected in ((rows, False), (rows[::-1], True)):
+        table.write_text("\n".join([header, *changed]))
+        try:
+            main(["evaluate", str(table_run), "--json", "--device", "cpu"])
+        finally:
+            table.write_text(before)
+        assert ("is not what the run learned from" in capsys.readouterr().err) is expected
+
+
 def test_another_table_is_measured_as_a_whole(
     table_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

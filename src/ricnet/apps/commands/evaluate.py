@@ -114,11 +114,12 @@ def _data_for(classifier: Classifier, options: Evaluate) -> Dataset:
         "class_names": classifier.class_names,
     }
     own = split_target(whole_path(data))[0] == split_target(whole_path(config.data))[0]
-    if own:
-        dataset = load_data(data, label_noise=0.0 if options.data else config.label_noise, **how)
-    else:
-        dataset = _other_data(data, classifier, how)
+    dataset = load_data(data, **how) if own else _other_data(data, classifier, how)
     say(f"note: {note}" for note in dataset.notes)
+    if own:
+        noisy = flip_labels(dataset, config.label_noise)
+        say(_changed(noisy, classifier))
+        dataset = dataset if options.data else noisy
     if dataset.input_shape != classifier.input_shape:
         raise RicnetError(
             f"{dataset.name} has inputs of shape {dataset.input_shape}; the model reads {classifier.input_shape}."
@@ -131,13 +132,28 @@ def _other_data(data: str, classifier: Classifier, how: dict[str, Any]) -> Datas
     that were learned pass for new ones. It is recognised only if it is whole and in the same order; else all its rows
     are measured as one part."""
     whole = load_data(data, undivided=True, **how)
-    known = read_config(classifier.folder).get("data", {}) if classifier.folder else {}
+    known = _learned_from(classifier)
     as_many = not len(whole.train) and len(whole.test) == _count_rows(known.get("rows"))
     if as_many and divisible(whole.test.labels, whole.class_names):  # what a run learned from was
         divided = load_data(data, **how)
         if fingerprint(flip_labels(divided, classifier.config.label_noise)) == known.get("fingerprint"):
             return divided
     return whole
+
+
+def _changed(own: Dataset, classifier: Classifier) -> list[str]:
+    """A note if a run's own data is no longer what it was."""
+    if _learned_from(classifier).get("fingerprint") in (None, fingerprint(own)):
+        return []
+    return [
+        f"note: {own.name} is not what the run learned from: it has changed, or is read by other versions. Rows that "
+        "were learned may be among the test rows."
+    ]
+
+
+def _learned_from(classifier: Classifier) -> dict[str, Any]:
+    """What a run has kept of its data."""
+    return read_config(classifier.folder).get("data", {}) if classifier.folder else {}
 
 
 def _count_rows(splits: object) -> int:
