@@ -116,15 +116,16 @@ def _data_for(classifier: Classifier, options: Evaluate) -> Dataset:
     own = split_target(whole_path(data))[0] == split_target(whole_path(config.data))[0]
     dataset = load_data(data, **how) if own else _other_data(data, classifier, how)
     say(f"note: {note}" for note in dataset.notes)
-    if own:
-        noisy = flip_labels(dataset, config.label_noise)
-        say(_changed(noisy, classifier))
-        dataset = dataset if options.data else noisy
     if dataset.input_shape != classifier.input_shape:
         raise RicnetError(
             f"{dataset.name} has inputs of shape {dataset.input_shape}; the model reads {classifier.input_shape}."
         )
-    return _own_classes(classifier.class_names, dataset) if own else _with_classes(classifier.class_names, dataset)
+    if not own:
+        return _with_classes(classifier.class_names, dataset)
+    _require_classes(classifier.class_names, dataset)
+    noisy = flip_labels(dataset, config.label_noise)
+    say(_changed(noisy, classifier))
+    return dataset if options.data else noisy
 
 
 def _other_data(data: str, classifier: Classifier, how: dict[str, Any]) -> Dataset:
@@ -161,11 +162,11 @@ def _count_rows(splits: object) -> int:
     return sum(n for n in splits.values() if isinstance(n, int)) if isinstance(splits, dict) else 0
 
 
-def _own_classes(ours: tuple[str, ...], dataset: Dataset) -> Dataset:
+def _require_classes(ours: tuple[str, ...], dataset: Dataset) -> None:
     """What a run learned from has all of its classes, unless it has changed since."""
     theirs = dataset.class_names
     if theirs == ours:
-        return dataset
+        return
     extra, missing = [[name for name in a if name not in b] for a, b in ((theirs, ours), (ours, theirs))]
     parts = [f"it adds {listed(extra)}"] * bool(extra) + [f"it lacks {listed(missing)}"] * bool(missing)
     difference = " and ".join(parts) or "their order differs"
