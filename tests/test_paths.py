@@ -1,5 +1,7 @@
 from pathlib import Path
+from typing import Any
 
+import jaxtyping
 import pytest
 
 from ricnet.errors import RicnetError
@@ -12,8 +14,10 @@ def test_home_is_understood(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert user_path(Path("a/b")) == Path("a/b")
 
 
-@pytest.mark.parametrize("text", ["x" * 300, "a\x00b", "~nobody-of-that-name/x", "\ud800"])
-def test_what_cannot_be_a_path_is_named(text: str) -> None:
+@pytest.mark.parametrize("text", ["x" * 300, "a\x00b", "~nobody-of-that-name/x", "\ud800", "", None])
+def test_what_cannot_be_a_path_is_named(text: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty one would be the current folder, and a shell makes it of a variable that is not set."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # it would refuse None before
     with pytest.raises(RicnetError, match="cannot be a path"):
         user_path(text)
 

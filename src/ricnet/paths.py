@@ -12,14 +12,14 @@ _WITH_TARGET = re.compile(r"(.*?\.(?:csv|tsv))#(.+)", re.IGNORECASE | re.DOTALL)
 def user_path(text: str | Path) -> Path:
     """The path that is meant, with ~ as the user's home; refused where no file can have such a name."""
     try:
-        if "\0" in str(text):
-            raise ValueError("it has a zero byte")
+        if not str(text) or "\0" in str(text):
+            raise ValueError("it is empty" if not str(text) else "it has a zero byte")
         path = Path(text).expanduser()
         os.fsencode(path)
         path.exists()
     except UnicodeEncodeError as error:
         raise RicnetError(f"{str(text)[:200]!a} cannot be a path (no file has such letters); check it.") from error
-    except (OSError, ValueError, RuntimeError) as error:  # too long, unreadable, a zero byte, the home of nobody
+    except (OSError, TypeError, ValueError, RuntimeError) as error:  # too long, no text, empty, the home of nobody
         reason = error.strerror if isinstance(error, OSError) else error
         raise RicnetError(f"{str(text)[:200]!r} cannot be a path ({reason}); check its spelling.") from error
     return path

@@ -66,6 +66,11 @@ def test_a_pattern_is_what_it_matches(digits_run: Path, pictures: Path, capsys: 
     deep = lines(capsys, "predict", digits_run, pictures / "**" / "i*.png", "--json")
     assert [Path(record["input"]).name for record in deep] == ["in.png"]
     assert "x*.png matches no file" in refused(capsys, "predict", digits_run, pictures / "x*.png")
+    (pictures / "bad").mkdir()
+    (pictures / "2.png").rename(pictures / "bad" / "2.png")
+    said = refused(capsys, "predict", digits_run, pictures / "bad")
+    assert "bad holds no images that can be classified." in said
+    assert "2.png is no image" in said
 
 
 def test_what_cannot_be_read_keeps_no_other_input_from_its_answer(
@@ -202,6 +207,10 @@ def test_a_table_can_be_evaluated_and_a_run_on_it_repeated(
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == (table_run / "model.safetensors").read_bytes()
     assert "--target x is for tables" in refused(capsys, "train", "digits", "--target", "x")
     assert "which column is the class" in refused(capsys, "train", table_run.parent / "my.csv")
+
+
+def test_no_data_is_not_the_data_of_the_run(table_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "cannot be a path (it is empty)" in refused(capsys, "evaluate", table_run, "--data", "", "--device", "cpu")
 
 
 def test_a_table_that_has_changed_since_is_noted(table_run: Path, capsys: pytest.CaptureFixture[str]) -> None:

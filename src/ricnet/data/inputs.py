@@ -39,14 +39,15 @@ class Found(NamedTuple):
 
 def read_inputs(specs: Sequence[str], input_shape: tuple[int, ...], columns: Columns | None) -> Found:
     """For a model that reads inputs of this shape, made of these columns if it was trained on a table. If nothing can
-    be read, the first problem is raised."""
+    be read, the first problem is raised, with the first reason for it."""
     if not specs:
         raise RicnetError("there is nothing to read; give the paths of files or folders.")
     reading = _Reading(input_shape, columns)
     read, problems = _attempt(partial(reading.read, spec) for spec in specs)
     parts = [part for own in read for part in own]
     if not parts:
-        raise problems[0]
+        reasons = [note.removeprefix("skipped: ") for note in reading.notes[:1]]
+        raise RicnetError(" ".join([str(problems[0]), *reasons]))
     names, inputs = [name for own, _ in parts for name in own], torch.cat([inputs for _, inputs in parts])
     return Found(names, inputs, reading.notes, problems)
 

@@ -105,7 +105,7 @@ def adjust(classifier: Classifier, halt_threshold: float | None, readout: str | 
 
 def _data_for(classifier: Classifier, options: Evaluate) -> Dataset:
     config = classifier.config
-    data = options.data or config.data
+    data = config.data if options.data is None else options.data
     how: dict[str, Any] = {
         "data_dir": options.data_dir,
         "resolution": _resolution(classifier, data),
@@ -125,7 +125,7 @@ def _data_for(classifier: Classifier, options: Evaluate) -> Dataset:
     _require_classes(classifier.class_names, dataset)
     noisy = flip_labels(dataset, config.label_noise)
     say(_changed(noisy, classifier))
-    return dataset if options.data else noisy
+    return noisy if options.data is None else dataset
 
 
 def _other_data(data: str, classifier: Classifier, how: dict[str, Any]) -> Dataset:
@@ -178,7 +178,9 @@ def _with_classes(ours: tuple[str, ...], dataset: Dataset) -> Dataset:
     theirs = dataset.class_names
     unknown = [name for name in theirs if name not in ours]
     if unknown:
-        raise RicnetError(f"{dataset.name} has classes that the model does not know: {listed(unknown)}.")
+        raise RicnetError(
+            f"{dataset.name} has classes that the model does not know: {listed(unknown)}; it knows {listed(ours)}."
+        )
     missing = [name for name in ours if name not in theirs]
     if missing:
         say([f"note: {dataset.name} lacks classes that the model knows: {listed(missing)}."])
