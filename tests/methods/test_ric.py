@@ -12,7 +12,7 @@ from ricnet.core import mdp, objectives
 from ricnet.errors import RicnetError
 from ricnet.methods.ric import RIC, Rollout
 from ricnet.nets.backbone import Backbone
-from ricnet.nets.refiner import RecurrentClassifier
+from ricnet.nets.refiner import Heads, RecurrentClassifier
 
 CLASSES, BATCH = 4, 6
 SMALL = RIC(horizon=5, rollouts=3)
@@ -212,6 +212,17 @@ def test_less_noise_leaves_the_expected_gradient_as_it_is(
     assert ((plain.mean(0) - quiet.mean(0)) / error).square().mean() < 2.5
     assert quiet.var(0).sum() < noise * plain.var(0).sum()
     assert quiet.mean(0).norm() > 3 * error.norm()
+
+
+def test_a_clipped_concentration_starts_in_the_middle_and_has_no_gradient_outside() -> None:
+    method = RIC(c_range="clip")
+    raw = torch.tensor([0.0, 2.0, 7.0, -20.0], requires_grad=True)
+    heads = Heads(torch.zeros(4, CLASSES), raw, torch.zeros(4))
+    total = method.policy(heads).alpha.sum(-1) - CLASSES * 0.01
+    torch.testing.assert_close(total.detach(), torch.tensor([5.5, 7.5, 10.0, 1.0]))
+    total.sum().backward()
+    assert raw.grad is not None
+    torch.testing.assert_close(raw.grad, torch.tensor([1.0, 1.0, 0.0, 0.0]))
 
 
 def test_concentration_stays_in_its_range_and_the_mean_under_its_cap() -> None:

@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 
 def trained(dataset: Dataset, folder: Path, method: str = "ric", **changes: object) -> RunFolder:
-    config = configure(dataset, method, "fast", epochs=2, batch_size=32, **changes)
+    config = configure(dataset, method, "fast", **{"epochs": 2, "batch_size": 32, **changes})
     run(config, dataset, RunFolder(folder), CPU)
     return RunFolder(folder)
 
@@ -87,6 +87,12 @@ def test_curves_of_train_and_test_are_measured_on_request(dataset: Dataset, tmp_
     evaluation = json.loads(folder.evaluation.read_text())
     chosen = lines[evaluation["selected_epoch"] - 1]
     assert chosen["test"]["nll"] == pytest.approx(evaluation["test"]["nll"], abs=1e-6)
+
+
+def test_long_runs_measure_everything_now_and_then_and_at_the_end(dataset: Dataset, tmp_path: Path) -> None:
+    folder = trained(dataset, tmp_path, "supervised", epochs=5, measure_all=True, measure_every=2)
+    lines = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
+    assert [line["epoch"] for line in lines if "test" in line] == [2, 4, 5]
 
 
 def test_an_input_that_overflows_the_network_is_named_and_the_model_kept(dataset: Dataset, tmp_path: Path) -> None:

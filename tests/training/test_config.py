@@ -60,13 +60,14 @@ def test_paper_preset_is_the_papers() -> None:
     assert config.network.encoder == "resnet34"
     assert config.network.activation == "relu"
     assert config.optimization == Optimization(
-        epochs=2000, batch_size=256, optimizer="adam", lr=3e-4, weight_decay=1e-3, schedule="constant", clip=0.5
+        epochs=2000, batch_size=256, optimizer="adamw", lr=3e-4, weight_decay=1e-3, schedule="constant", clip=0.5
     )
     method = config.method
     assert (method.horizon, method.gamma, method.passes_per_snapshot, method.rollouts) == (20, 0.8, 5, 1)
     assert (method.c_min, method.c_max, method.alpha_floor) == (1, 10, 0.01)
     assert (method.epsilon, method.gae_lambda, method.value_coef, method.entropy_coef) == (0.2, 0.95, 0.5, 0)
-    assert (method.log_ratio_clamp, method.reward_floor, method.updates_per_snapshot) == (None, None, None)
+    assert (method.log_ratio_clamp, method.reward_floor, method.updates_per_snapshot) == (10, None, None)
+    assert (method.algorithm, method.c_range) == ("Algorithm 1", "sigmoid")
     assert method.readout == "mean"
     assert preset("paper", "supervised", CIFAR).optimization.epochs == 300
 
@@ -74,7 +75,7 @@ def test_paper_preset_is_the_papers() -> None:
 def test_fast_preset_is_what_the_docs_say() -> None:
     config = preset("fast", "ric", CIFAR)
     assert config.optimization == Optimization(
-        epochs=80,
+        epochs=120,
         batch_size=512,
         optimizer="adamw",
         lr=4e-3,
@@ -82,15 +83,17 @@ def test_fast_preset_is_what_the_docs_say() -> None:
         warmup_epochs=2.0,
         clip=None,
         cutout=8,
+        average=0.999,
+        select="nll",
     )
     table = preset("fast", "ric", replace(CIFAR, side=0)).optimization
     assert (table.epochs, table.lr, table.weight_decay, table.warmup_epochs, table.cutout) == (120, 2e-3, 0.05, 0, 0)
     assert config.optimization.schedule == "cosine"
     method = config.method
-    assert (method.rollouts, method.updates_per_snapshot) == (2, 1)
-    assert (method.label_baseline, method.exact_gain) == (True, True)
+    assert (method.algorithm, method.rollouts, method.gae_lambda) == ("on-policy", 4, 0)
+    assert (method.label_baseline, method.exact_gain) == (True, False)
     assert (method.log_ratio_clamp, method.reward_floor) == (10, None)
-    assert (method.c_max, method.alpha_floor, method.head_gain) == (100, 0.1, 1)
+    assert (method.c_max, method.alpha_floor, method.head_gain) == (10, pytest.approx(0.01), 0.01)
     few = preset("fast", "ric", DIGITS)
     assert (few.optimization.epochs, few.optimization.lr, few.optimization.clip, few.optimization.cutout) == (
         60,
@@ -107,13 +110,30 @@ def test_fast_preset_scales_with_rows_and_classes() -> None:
     small, large = preset("fast", "ric", DIGITS), preset("fast", "ric", replace(CIFAR, classes=100))
     assert (small.optimization.batch_size, large.optimization.batch_size) == (128, 512)
     assert (small.method.updates_per_snapshot, large.method.updates_per_snapshot) == (1, 1)
-    assert (large.method.c_max, large.method.alpha_floor) == (1000, pytest.approx(0.1))
+    assert (large.method.c_max, large.method.alpha_floor) == (100, pytest.approx(0.001))
+    short = preset("fast", "supervised", replace(CIFAR, rows=5_120)).optimization
+    assert short.average == pytest.approx(1 - 1 / 120)  # a tenth of 1,200 updates
     assert (small.network.encoder, large.network.encoder) == ("auto", "auto")
     photos = preset("fast", "ric", Facts(rows=500, classes=3, side=64)).network
     assert (photos.encoder, photos.width) == ("resnet10", 0.5)
     tiny = preset("fast", "ric", Facts(rows=90, classes=2, side=0)).optimization
     assert tiny.batch_size == 90
     assert tiny.epochs * (90 // tiny.batch_size) >= 500
+
+
+def test_each_preset_of_ric_makes_the_algorithm_it_is_named_for() -> None:
+    made = {name: preset(name, "ric", CIFAR).method for name in ("fast", "snapshots", "closed-form", "paper")}
+    assert {name: method.algorithm for name, method in made.items()} == {
+        "fast": "on-policy",
+        "snapshots": "Algorithm 1",
+        "closed-form": "closed form",
+        "paper": "Algorithm 1",
+    }
+    assert replace(made["snapshots"], updates_per_snapshot=1, epsilon=0.2) == made["fast"]
+    assert (made["closed-form"].c_max, made["closed-form"].alpha_floor, made["closed-form"].head_gain) == (100, 0.1, 1)
+    assert preset("snapshots", "ric", CIFAR).optimization.clip == 0.5
+    with pytest.raises(RicnetError, match="--preset snapshots is for --method ric, not for act"):
+        preset("snapshots", "act", CIFAR)
 
 
 def test_unknown_preset_and_method_are_named() -> None:

@@ -31,7 +31,7 @@ from ricnet.training.api import configure, pick_device
 from ricnet.training.classifier import Classifier, autocast_dtype
 from ricnet.training.config import Config
 from ricnet.training.memory import train_in_memory
-from ricnet.training.presets import small_table
+from ricnet.training.presets import Preset, small_table
 from ricnet.training.remarks import in_python
 
 PASSED_ON = ("epochs", "batch_size", "lr", "weight_decay", "width", "horizon", "gamma", "ponder_cost", "prior")
@@ -48,7 +48,7 @@ class _Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     method: ClassVar[str]
 
-    preset: Literal["fast", "paper"] = "fast"
+    preset: Preset = "fast"
     """Where settings come from that are None: ours, which look at what there is to learn, or the paper's."""
     epochs: int | None = None
     """Passes through the training data. Raise it if the training accuracy is too low; the time grows with it."""

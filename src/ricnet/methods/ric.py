@@ -1,8 +1,9 @@
-"""Reinforced Iterative Classification, Algorithm 1 of the paper.
+"""Reinforced Iterative Classification: Algorithm 1 of the paper, and what it becomes without its snapshots.
 
 Each round freezes a snapshot of the network. Until the next one, every minibatch is rolled out with the snapshot for
 T steps; each step is rewarded with its gain in log-score (Eq. 1); the current network replays the same actions and is
-moved towards those that did better than the value expected, by SPO.
+moved towards those that did better than the value expected, by SPO. With a snapshot after every update the network is
+its own (on-policy); with `exact_gain` a step is rewarded in closed form. `algorithm` says which of them it is.
 """
 
 import math
@@ -96,13 +97,16 @@ class RIC(Iterative):
     """Least concentration c of the Dirichlet policy. Raise it for less exploration."""
     c_max: float = 10.0
     """Largest concentration c. Raise it for many classes: it caps the mean belief at (c + ε)/(c + Kε)."""
+    c_range: Literal["sigmoid", "clip"] = "sigmoid"
+    """How c stays between its limits: sigmoid, which has a gradient everywhere, or clip, as the paper says, which has
+    none once c has left its range. Both start in the middle."""
     alpha_floor: float = 0.01
     """ε in α = μ·c + ε, the least parameter of the Dirichlet. Raise it to cap the mean belief lower; lower it and
     samples come nearer to 0, where log-scores are noisy."""
     head_gain: float = 0.01
     """Size of the policy head's first weights. Near 0 all beliefs are uniform until something has been learned, else
     sampled rewards spend their first epochs on random convictions; with exact ones 1 learns much faster."""
-    log_ratio_clamp: float | None = None
+    log_ratio_clamp: float | None = 10.0
     """Limit on |log ρ|, which keeps one far-off action from overflowing the update; None for no limit. Lower it if
     updates blow up."""
     reward_floor: float | None = None
@@ -143,12 +147,47 @@ class RIC(Iterative):
 
     @classmethod
     def fast(cls, rows: int, classes: int) -> "RIC":
-        """The network is its own snapshot. With many rows, rewards in closed form, and a wide Dirichlet, whose mean is
-        1 % short of certainty for any number of classes. With few, sampling is the regularisation it needs."""
-        steady = cls(updates_per_snapshot=1, rollouts=2, label_baseline=True, log_ratio_clamp=10.0)
-        if rows < 5_000:
-            return replace(steady, reward_floor=1e-4, alpha_floor=0.1 / classes, c_max=float(max(10, classes)))
-        return replace(steady, exact_gain=True, head_gain=1.0, alpha_floor=0.1, c_max=float(10 * max(10, classes)))
+        """On-policy: the network is its own snapshot, so that nothing holds the policy back, and one-step advantages
+        (λ = 0) against the other roll-outs of the same input. The Dirichlet's range grows with the classes, so that its
+        mean can come as near to certainty for many as for ten."""
+        few = rows < 5_000
+        return cls(
+            updates_per_snapshot=1,
+            rollouts=2 if few else 4,
+            gae_lambda=0.95 if few else 0.0,
+            label_baseline=True,
+            alpha_floor=0.1 / classes,
+            c_max=float(max(10, classes)),
+            reward_floor=1e-4 if few else None,
+        )
+
+    @classmethod
+    def snapshots(cls, rows: int, classes: int) -> "RIC":
+        """Algorithm 1 with many short rounds where the paper has 400 long ones."""
+        return replace(cls.fast(rows, classes), updates_per_snapshot=2, epsilon=0.5)
+
+    @classmethod
+    def closed_form(cls, rows: int, classes: int) -> "RIC":
+        """Rewards in closed form, which leave little of reinforcement (docs/concepts.md), and a narrower Dirichlet."""
+        return replace(
+            cls.fast(rows, classes),
+            exact_gain=True,
+            rollouts=2,
+            gae_lambda=0.95,
+            head_gain=1.0,
+            reward_floor=None,
+            alpha_floor=0.1,
+            c_max=float(10 * max(10, classes)),
+        )
+
+    @property
+    def algorithm(self) -> str:
+        """Which of the algorithms under this roof the settings make."""
+        if self.objective == "expected":
+            return "expected"
+        if self.exact_gain:
+            return "closed form"
+        return "on-policy" if self.updates_per_snapshot == 1 else "Algorithm 1"
 
     def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
         return RecurrentClassifier(backbone, backbone.embedding_size, classes, self.head_gain)
@@ -329,7 +368,8 @@ class RIC(Iterative):
         return Dirichlet.around(log_mu, concentration, self.alpha_floor)
 
     def _concentration(self, heads: Heads) -> Float[Tensor, "*batch"]:
-        """c is held in its range by a sigmoid, which unlike a hard clip has a gradient everywhere."""
+        if self.c_range == "clip":
+            return (heads.concentration + (self.c_min + self.c_max) / 2).clamp(self.c_min, self.c_max)
         return self.c_min + (self.c_max - self.c_min) * heads.concentration.sigmoid()
 
     @property

@@ -49,9 +49,10 @@ def plan_cell(cell: Cell, data_dir: Path | None) -> list[Plan]:
     dataset = read_data(data, data_dir, **{k: settings[k] for k in DATA_SETTINGS if k in settings})
     settings = {**system.changes_for(len(dataset.class_names)), **settings}
     described = describe_data(dataset)
+    preset = system.preset if system.preset and cell.preset == "fast" else cell.preset
     plans = []
     for seed in cell.seeds:
-        config = configure(dataset, system.method, cell.preset, **{**settings, "seed": seed})
+        config = configure(dataset, system.method, preset, **{**settings, "seed": seed})
         name, base = (_slug(f"{cell.benchmark.label} {s} seed{seed}") for s in (cell.system, _base_name(cell, system)))
         plans.append(Plan(dataclasses.replace(config, data=data), name, base, described, dataset.notes))
     return plans

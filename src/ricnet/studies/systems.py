@@ -23,6 +23,8 @@ class System:
     changes: Mapping[str, Any] = field(default_factory=dict)
     after: Mapping[str, Any] = field(default_factory=dict)
     """What is done with the trained weights."""
+    preset: str | None = None
+    """Takes the place of `fast` where that is what a study starts from."""
     capped: bool = False
     """Mix in as much of the uniform as RIC's Dirichlet mean has; how much that is depends on the classes."""
     about: str = field(default="", compare=False)
@@ -37,22 +39,19 @@ def uniform_share(classes: int) -> float:
     return classes * ric.alpha_floor / (ric.c_max + classes * ric.alpha_floor)
 
 
-SAMPLED = {"exact_gain": False, "head_gain": 0.01, "reward_floor": 1e-4}
-"""How RIC learns where E[log a_y] has no closed form."""
-
 SYSTEMS: dict[str, System] = {
     # The paper's own, and the control that tells what reinforcement adds.
     "supervised": System("supervised", about="cross-entropy in one pass (SL)"),
     "act": System("act", about="Adaptive Computation Time"),
     "pondernet": System("pondernet", about="PonderNet"),
-    "ric": System("ric", about="Reinforced Iterative Classification"),
+    "ric": System("ric", about="Reinforced Iterative Classification; with the preset fast on-policy"),
+    "ric-snapshots": System("ric", preset="snapshots", about="RIC by Algorithm 1, with short rounds"),
+    "ric-closed-form": System("ric", preset="closed-form", about="RIC with rewards in closed form"),
     "anytime": System("anytime", about="cross-entropy at every step: RIC's network without reinforcement"),
     # Ablations of RIC.
     "ric-ppo": System("ric", {"objective": "ppo"}, about="PPO instead of SPO"),
-    "ric-logistic-normal": System("ric", {"head": "logistic-normal", **SAMPLED}, about="another family of policies"),
-    "ric-expected": System(
-        "ric", {"objective": "expected", "exact_gain": False}, about="E[log a_y] in closed form, no policy gradient"
-    ),
+    "ric-logistic-normal": System("ric", {"head": "logistic-normal"}, about="another family of policies"),
+    "ric-expected": System("ric", {"objective": "expected"}, about="E[log a_y] in closed form, no policy gradient"),
     "ric-mu": System("ric", after={"readout": "mu"}, about="RIC's weights, the softmax reported"),
     "ric-implied": System("ric", after={"readout": "implied"}, about="RIC's weights, the implied q reported"),
     "ric-sampled-feedback": System("ric", after={"feedback": "sample"}, about="RIC's weights, V asked on samples"),

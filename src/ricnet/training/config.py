@@ -58,6 +58,9 @@ class Optimization:
     """Grey out a square of this many pixels at a random place of each training image. Raise it against over-fitting."""
     measure_all: bool = False
     """After each epoch measure the test data and as many training rows too, for curves; they select nothing."""
+    measure_every: int = 1
+    """Epochs from one --measure-all to the next; the last epoch is always measured. Raise it in long runs, where
+    measuring takes a good part of the time."""
     precision: Literal["auto", "float32", "bf16"] = "auto"
     """Arithmetic of the encoder; auto is bf16 on a GPU that has it. The refiner always works in float32."""
     cuda_graph: bool = True
@@ -76,6 +79,7 @@ class Optimization:
         require(self.warmup_epochs >= 0, "warmup_epochs", self.warmup_epochs, "0 or more")
         require(0 <= self.lr_end <= 1, "lr_end", self.lr_end, "from 0 to 1")
         require(0 <= self.average < 1, "average", self.average, "from 0 to below 1")
+        require(self.measure_every >= 1, "measure_every", self.measure_every, "at least 1")
         patient = self.patience
         require(patient is None or patient >= 1, "patience", patient, "at least 1, or None")
         require(patient is None or self.select != "last", "patience", patient, "None with --select last")

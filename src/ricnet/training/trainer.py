@@ -296,7 +296,7 @@ class Trainer:
             "train": means,
             "val": val,
         }
-        if self.settings.measure_all:
+        if self.settings.measure_all and (epoch % self.settings.measure_every == 0 or self.over):
             line |= {"train_eval": self._measure(self._sample_of_train()), "test": self._measure(self.dataset.test)}
         self._refuse_nonfinite(val)
         self._select(epoch, *worth)

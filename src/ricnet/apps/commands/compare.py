@@ -128,7 +128,7 @@ def _same_gradients(cells: Sequence[Cell], runs: Runs) -> list[str]:
                 alike.setdefault(json.dumps(settings, sort_keys=True), {})[cell.system] = None
     return [
         f"{' and '.join(names)} learn by the same gradients, for here every update has its own snapshot; "
-        "tell them apart with --set updates_per_snapshot=10 exact_gain=false head_gain=0.01."
+        "tell them apart with --set updates_per_snapshot=10 clip=0.5."
         for names in alike.values()
         if len(names) > 1
     ]

@@ -33,7 +33,7 @@ from ricnet.training.config import Config, Optimization, from_json
 from ricnet.training.distributed import first_on_each_machine, together
 from ricnet.training.files import read_json
 from ricnet.training.interruption import Interrupted
-from ricnet.training.presets import TYPICAL, preset
+from ricnet.training.presets import TYPICAL, Preset, preset
 from ricnet.training.remarks import advice, announcement, faster, say
 from ricnet.training.run_folder import RunFolder
 
@@ -54,8 +54,9 @@ class Train(Generic[Hyper]):
     """Column of a table that holds the classes. The others are learned from, be they numbers or texts, with gaps."""
     method: str = "ric"
     """ric (the paper), supervised (cross-entropy in one pass), anytime, act or pondernet."""
-    preset: Literal["fast", "paper"] = "fast"
-    """fast: minutes on a GPU; paper: the paper's own settings, 2000 epochs."""
+    preset: Preset = "fast"
+    """fast: minutes on a GPU, RIC on-policy; paper: the paper's own settings, 2000 epochs. For RIC also snapshots (the
+    paper's Algorithm 1 with short rounds) and closed-form (no sampled rewards)."""
     config: Path | None = None
     """Take all settings from another run (its folder or its config.json); flags given beside it win."""
     seed: int = 0

@@ -23,12 +23,14 @@ PEERS = (
     *("supervised", "supervised-temperature", "label-smoothing", "logitnorm", "evidential", "confidence-cap"),
     *("ric", "ric-temperature"),
 )
-ABLATIONS = ("ric", "anytime", "ric-expected", "ric-ppo", "ric-logistic-normal", "ric-mu", "ric-implied")
+ABLATIONS = (
+    *("ric", "ric-snapshots", "ric-closed-form", "ric-expected", "anytime"),
+    *("ric-ppo", "ric-logistic-normal", "ric-mu", "ric-implied"),
+)
 ALONE = "ric:rollouts=1"
 SETTINGS = (
-    "ric:updates_per_snapshot=1",
     "ric:updates_per_snapshot=none",  # the paper's five passes
-    *(ALONE, "ric:horizon=5"),
+    *(ALONE, "ric:horizon=5", "ric:gae_lambda=0", "ric:gae_lambda=0.95"),
     *("ric:gamma=0.5", "ric:gamma=0.95"),
     *("ric:c_max=3", "ric:c_max=100"),
 )
