@@ -31,10 +31,7 @@ searches.
 
 *Written by `scripts/write_settings.py` from the code.*"""
 HEADINGS = {
-    "ric": (
-        "RIC",
-        "`--method ric`, the default. `fast` is on-policy, `paper` is Algorithm 1 of the paper; see [experiments.md](experiments.md).",
-    ),
+    "ric": ("RIC", "`--method ric`, the default. `fast` is on-policy, `paper` is Algorithm 1 of the paper."),
     "supervised": ("Supervised learning", "`--method supervised`: one pass."),
     "anytime": ("Anytime", "`--method anytime`: cross-entropy at every step, without reinforcement."),
     "act": ("ACT", "`--method act`: adaptive computation time (Graves 2016)."),
