@@ -19,9 +19,7 @@ Advance = Callable[[Float[Tensor, "batch"], Heads], Float[Tensor, "batch"]]
 """From how near an example is to stopping, and the heads of the next step, to how near it is then; never less."""
 
 
-def unroll(
-    model: RecurrentClassifier, inputs: Num[Tensor, "batch ..."], steps: int, uniform_mix: float = 0.0
-) -> Heads:
+def unroll(model: RecurrentClassifier, inputs: Num[Tensor, "batch ..."], steps: int, uniform_mix: float = 0.0) -> Heads:
     """The heads of all steps, with gradient, through the beliefs that were fed back too."""
     refiner, context = model.refiner, model.context(inputs)
     thought, belief = outset(model, context)
