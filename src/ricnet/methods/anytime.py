@@ -39,10 +39,10 @@ class Anytime(Iterative):
     """m: the belief is (1 − m)·softmax + m/K, in training too. Raise it for a lower cap on confidence; Kε/(c + Kε) is
     that of RIC's mean."""
     value_coef: float = 0.0
-    """Weight of the squared error of a value that learns the discounted gain in log-score still to come, as RIC's does.
-    Above 0, inference halts by it; 0 learns none."""
+    """Weight of the squared error of a value that learns the discounted gain in log-score still to come, as RIC's does;
+    inference then halts by it. Raise it if explained_variance stays low; 0 learns no value."""
     gae_lambda: float = 0.95
-    """λ of the value's targets, as in RIC."""
+    """λ of the value's targets, as in RIC. Lower it to trust the value more (less variance, more bias)."""
     halt_threshold: float = 0.0
     """Stop once the value falls below this. Raise it to stop earlier, lower it to think longer."""
     confidence_threshold: float | None = None
