@@ -1,7 +1,7 @@
 """RIC's loss with all that is ours in it, against the same formulas written out with lists and loops.
 
-Nothing of ricnet.core is used on the other side, and only `RIC.loss` on this one, so that neither knows how the other is
-divided into functions.
+Nothing of ricnet.core is used on the other side, and only `RIC.loss` on this one, so that neither knows how the
+other is divided into functions.
 """
 
 import copy

@@ -32,7 +32,7 @@ class Anytime(Iterative):
     """Steps T of training, and the most that inference takes unless --max-steps says otherwise. Raise it for more
     refinement, at proportional cost."""
     gamma: float = 0.8
-    """γ in the weight (1 − γ)γ^{t−1} of step t, and the discount of the value. Lower it and early beliefs matter more."""
+    """γ in the weight (1 − γ)γ^{t−1} of step t, and the value's discount. Lower it and early beliefs matter more."""
     step_weight: Literal["geometric", "uniform"] = "geometric"
     """Weight of step t in the loss: geometric, (1 − γ)γ^{t−1} (Eq. 2), or uniform, 1/T, as in RIC's surrogate."""
     uniform_mix: float = 0.0
@@ -76,8 +76,8 @@ class Anytime(Iterative):
         labels: Int64[Tensor, "batch"],
         weights: Float[Tensor, "batch"] | None = None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
-        """−Σ_t w_t log a_{t,y}. Geometric weights (Eq. 2 cut off at T) sum to 1 − γ^T and are left so. A value needs one
-        step more, for V(s_{T+1})."""
+        """−Σ_t w_t log a_{t,y}. Geometric weights (Eq. 2 cut off at T) sum to 1 − γ^T and are left so. A value takes
+        one step more, for V(s_{T+1})."""
         learns_value = self.value_coef > 0
         heads = unroll(model, inputs, self.horizon + learns_value, self.uniform_mix)
         logits = heads.logits[: self.horizon]

@@ -53,9 +53,9 @@ class Train(Generic[Hyper]):
     target: str | None = None
     """Column of a table that holds the classes. The others are learned from, be they numbers or texts, with gaps."""
     method: str = "ric"
-    """ric (the paper), supervised (cross-entropy in one pass), anytime, act or pondernet."""
+    """ric (reinforced), supervised (cross-entropy in one pass), anytime, act or pondernet."""
     preset: Literal["fast", "paper"] = "fast"
-    """fast: minutes on a GPU; paper: the paper's own settings, 2000 epochs."""
+    """fast: ours, minutes on a GPU; paper: the paper's own algorithm and settings, 2000 epochs."""
     config: Path | None = None
     """Take all settings from another run (its folder or its config.json); flags given beside it win."""
     seed: int = 0
