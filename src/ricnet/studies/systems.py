@@ -47,6 +47,12 @@ SYSTEMS: dict[str, System] = {
     "pondernet": System("pondernet", about="PonderNet"),
     "ric": System("ric", about="Reinforced Iterative Classification"),
     "anytime": System("anytime", about="cross-entropy at every step: RIC's network without reinforcement"),
+    "anytime-matched": System(
+        "anytime",
+        {"step_weight": "uniform", "value_coef": 0.5},
+        capped=True,
+        about="the same with RIC's step weights, cap and halting by a value",
+    ),
     # Ablations of RIC.
     "ric-ppo": System("ric", {"objective": "ppo"}, about="PPO instead of SPO"),
     "ric-logistic-normal": System("ric", {"head": "logistic-normal", **SAMPLED}, about="another family of policies"),
