@@ -12,10 +12,11 @@ from ricnet.errors import RicnetError
 from ricnet.report.pace import pace_figure
 from ricnet.report.published import CURVES, archived, fill, read_groups
 from ricnet.report.style import house_style
+from ricnet.report.titles import ALGORITHMS
 
 ROOT = Path(__file__).parents[1]
 TEXTS = ("README.md", "docs/results.md")
-COMPARED = ("RIC", "SL")
+COMPARED = (*ALGORITHMS, "SL")
 
 
 def main() -> None:
@@ -43,7 +44,7 @@ def refresh(path: Path, results: Path, *, write: bool) -> bool:
 
 
 def draw_curves(results: Path) -> None:
-    """SL and RIC, where any was trained; the rest would hide them."""
+    """SL and RIC's algorithms, where any was trained; the rest would hide them."""
     for name in archived(results):
         shown = [group for group in read_groups(results / name) if group.first.method in COMPARED]
         if any(run.metrics for group in shown for run in group.runs):

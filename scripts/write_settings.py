@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ricnet.methods import METHODS
 from ricnet.nets.encoders import EncoderOptions
+from ricnet.report.titles import CLOSED_FORM, ON_POLICY, RIC, ric_title
 from ricnet.training.config import Config, Optimization
 from ricnet.training.presets import TYPICAL, preset
 
@@ -31,11 +32,20 @@ searches.
 
 *Written by `scripts/write_settings.py` from the code.*"""
 HEADINGS = {
-    "ric": ("RIC", "`--method ric`, the default. `fast` is on-policy, `paper` is Algorithm 1 of the paper."),
+    "ric": (
+        "RIC",
+        "`--method ric`, the default. Here `fast` is {fast} and `paper` is {paper}: "
+        "[three algorithms](concepts.md#three-algorithms).",
+    ),
     "supervised": ("Supervised learning", "`--method supervised`: one pass."),
     "anytime": ("Anytime", "`--method anytime`: cross-entropy at every step, without reinforcement."),
     "act": ("ACT", "`--method act`: adaptive computation time (Graves 2016)."),
     "pondernet": ("PonderNet", "`--method pondernet` (Banino et al. 2021)."),
+}
+ALGORITHMS = {
+    RIC: "Algorithm 1 of the paper (snapshots, SPO)",
+    ON_POLICY: "on-policy (sampled, no snapshot; ours)",
+    CLOSED_FORM: "the closed form (`exact_gain`; ours)",
 }
 RUN = ("seed", "resolution", "val_fraction", "label_noise", "calibration")
 """Of `Config`; its other fields are parts with tables of their own, or say where the settings came from."""
@@ -59,6 +69,11 @@ def page() -> str:
     parts = [OPENING]
     for name, (title, about) in HEADINGS.items():
         fast, paper = configs[name]
+        if name == "ric":
+            named = {
+                config.preset: ALGORITHMS[ric_title(dataclasses.asdict(config.method))] for config in configs[name]
+            }
+            about = about.format(**named)
         parts.append(f"## {title}\n\n{about}\n\n{table(METHODS[name], fast.method, paper.method)}")
     fast, paper = configs["ric"]
     others = f"As for RIC. The paper trains the other methods for {METHODS['supervised'].paper_epochs} epochs."

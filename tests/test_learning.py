@@ -29,6 +29,31 @@ def test_digits_with_the_fast_preset(seed: int, tmp_path: Path) -> None:
     assert 2 <= test["mean_steps"] <= 18
 
 
+def test_the_papers_algorithm_learns_and_its_ece_peaks_and_falls(tmp_path: Path) -> None:
+    """Algorithm 1 as published, but for a stand-in small enough for a CPU (conv encoder, digits, batches of 64, 100
+    epochs): accuracy runs ahead of confidence, so that ECE peaks, and falls as confidence follows."""
+    published = {"optimizer": "adamw", "lr": 3e-4, "weight_decay": 1e-3, "schedule": "constant", "clip": 0.5}
+    stand_in = {"encoder": "conv", "width": 0.5, "batch_size": 64, "epochs": 100, "augment": False}
+    ricnet.train("digits", preset="paper", out=tmp_path, device="cpu", **published, **stand_in)
+    method = json.loads((tmp_path / "config.json").read_text())["config"]["method"]
+    assert (method["passes_per_snapshot"], method["updates_per_snapshot"], method["rollouts"]) == (5, None, 1)
+    assert (method["objective"], method["exact_gain"]) == ("spo", False)
+    course = [json.loads(line)["val"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    accuracy, ece, confidence = (
+        [sum(entry[key] for entry in course[start : start + 10]) / 10 for start in range(0, 100, 10)]
+        for key in ("accuracy", "ece", "mean_confidence")
+    )
+    assert accuracy[-1] > 0.95
+    assert confidence == sorted(confidence)
+    assert all(
+        right - sure == pytest.approx(error) for right, sure, error in zip(accuracy, confidence, ece, strict=True)
+    )
+    peak = ece.index(max(ece))
+    assert 0 < peak < 7
+    assert ece[peak] > 0.7
+    assert ece[-1] < ece[peak] - 0.02
+
+
 def few_cifar_images(rows: int) -> Dataset:
     try:
         dataset = load("cifar10")

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.io
 from PIL import Image
 
 from ricnet.data import load
+from ricnet.data.inventory import check_dataset
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "unpack_development_data.py"
 
@@ -44,6 +46,37 @@ def test_cifar_is_written_once_all_pieces_are_found(
     assert np.array_equal(data.test.inputs.numpy(), tiles[20:].reshape(100, 32, 32, 3).transpose(0, 3, 1, 2))
     tool["unpack_cifar"](sources, dest)
     assert "already there" in capsys.readouterr().out
+
+
+def test_svhn_is_written_as_published_and_cut_at_its_labels(
+    tmp_path: Path, tool: dict[str, Any], rng: np.random.Generator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two training sheets, the second of three rows of tiles, the last of which ends in black; one of test images."""
+    source, dest = tmp_path / "source", tmp_path / "dest"
+    (source / "svhn").mkdir(parents=True)
+    dest.mkdir()
+    tiles = rng.integers(0, 256, (65, 32, 32, 3), dtype=np.uint8)
+    for name, part in {"train_00": tiles[:25], "train_01": tiles[25:40], "test_00": tiles[40:]}.items():
+        sheet = part.reshape(-1, 5, 32, 32, 3).transpose(0, 2, 1, 3, 4).reshape(-1, 160, 3)
+        Image.fromarray(sheet).save(source / "svhn" / f"{name}.webp", lossless=True)
+    labels = {"train": np.arange(37, dtype=np.uint8) % 10, "test": np.arange(25, dtype=np.uint8) % 10}
+    tool["unpack_svhn"]([source], dest)
+    assert "svhn/labels.npz is missing" in capsys.readouterr().out
+    np.savez(source / "svhn" / "labels.npz", **labels)
+    (source / "svhn" / "test_00.webp").rename(tmp_path / "test_00.webp")
+    tool["unpack_svhn"]([source], dest)
+    assert "test not written; 1 of 1 sheets are missing" in capsys.readouterr().out
+    (tmp_path / "test_00.webp").rename(source / "svhn" / "test_00.webp")
+    tool["unpack_svhn"]([source], dest)
+    data = load("svhn", data_dir=dest)
+    assert (len(data.train) + len(data.val), len(data.test)) == (37, 25)
+    assert data.test.labels.tolist() == labels["test"].tolist()
+    assert np.array_equal(data.test.inputs.numpy(), tiles[40:].transpose(0, 3, 1, 2))
+    content = scipy.io.loadmat(dest / "svhn" / "train_32x32.mat")
+    assert content["X"].shape == (32, 32, 3, 37)
+    assert content["y"].ravel().tolist() == [10, 1, 2, 3, 4, 5, 6, 7, 8, 9] * 3 + [10, 1, 2, 3, 4, 5, 6]
+    checked = check_dataset("svhn", data_dir=dest)
+    assert [file.checksum for file in checked.files] == ["differs", "differs"]
 
 
 def test_imagewoof_parts_may_come_one_by_one(tmp_path: Path, tool: dict[str, Any]) -> None:

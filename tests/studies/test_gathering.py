@@ -20,7 +20,11 @@ SEEDS = (0, 1)
 
 
 def run(name: str, seed: int = 0, data: str = "cifar10", method: str = "ric", **settings: Any) -> RunRecord:
-    own = {key: settings.pop(key) for key in ("gamma", "readout", "objective", "uniform_mix") if key in settings}
+    own = {
+        key: settings.pop(key)
+        for key in ("gamma", "readout", "objective", "uniform_mix", "updates_per_snapshot", "exact_gain")
+        if key in settings
+    }
     optimization = {"epochs": settings.pop("epochs", 10), "optimizer": settings.pop("optimizer", "adamw")}
     config = {"data": data, "seed": seed, "preset": "fast", "method": {"name": method, "gamma": 0.8, **own}, **settings}
     config |= {"optimization": optimization, "network": {"encoder": "resnet34", "width": 1.0}}
@@ -32,6 +36,15 @@ def gathered(cell: Cell, *runs: RunRecord) -> list[str]:
     found = gather([cell], runs, Console(quiet=True))
     assert found.problems == []
     return [str(record.path) for record in found.runs[cell]]
+
+
+@pytest.mark.parametrize(
+    "algorithm", [{}, {"updates_per_snapshot": 1}, {"updates_per_snapshot": 1, "exact_gain": True}]
+)
+def test_a_run_of_any_algorithm_is_one_of_ric(algorithm: dict[str, Any]) -> None:
+    plain, ppo = run("a", **algorithm), run("ppo", objective="ppo", **algorithm)
+    assert gathered(Cell("ric", CIFAR, SEEDS), plain, ppo) == ["a"]
+    assert gathered(Cell("ric-ppo", CIFAR, SEEDS), plain, ppo) == ["ppo"]
 
 
 def test_a_run_belongs_where_its_system_and_its_data_do() -> None:

@@ -1,19 +1,21 @@
 """The anytime control: RIC's network, trained at every step by cross-entropy instead of reinforcement.
 
 Lemma 1 turns RIC's objective into the log-score at a geometric random step. Here the network maximises that directly,
-without sampling (deep supervision), so that RIC against it shows what reinforcement adds.
+without sampling (deep supervision), so that RIC against it shows what reinforcement adds. To be told apart by
+reinforcement alone, it can take over the rest of RIC: the weights of the steps, the cap on confidence, and a value
+that learns the gain still to come and halts by it.
 """
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
-from ricnet.core import mdp
-from ricnet.core.trajectory import Trajectory
+from ricnet.core import losses, mdp, objectives
+from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.errors import require, require_finite
 from ricnet.methods.iterative import Iterative, Pool, Step, Steps, first_stop
 from ricnet.methods.method import Metrics, accuracy, weighted_mean
@@ -30,10 +32,22 @@ class Anytime(Iterative):
     """Steps T of training, and the most that inference takes unless --max-steps says otherwise. Raise it for more
     refinement, at proportional cost."""
     gamma: float = 0.8
-    """γ in the weight (1 − γ)γ^{t−1} of step t. Lower it and early beliefs matter more."""
+    """γ in the weight (1 − γ)γ^{t−1} of step t, and the value's discount. Lower it and early beliefs matter more."""
+    step_weight: Literal["geometric", "uniform"] = "geometric"
+    """Weight of step t in the loss: geometric, (1 − γ)γ^{t−1} (Eq. 2), or uniform, 1/T, as in RIC's surrogate."""
+    uniform_mix: float = 0.0
+    """m: the belief is (1 − m)·softmax + m/K, in training too. Raise it for a lower cap on confidence; Kε/(c + Kε) is
+    that of RIC's mean."""
+    value_coef: float = 0.0
+    """Weight of the squared error of a value that learns the discounted gain in log-score still to come, as RIC's does;
+    inference then halts by it. Raise it if explained_variance stays low; 0 learns no value."""
+    gae_lambda: float = 0.95
+    """λ of the value's targets, as in RIC. Lower it to trust the value more (less variance, more bias)."""
+    halt_threshold: float = 0.0
+    """Stop once the value falls below this. Raise it to stop earlier, lower it to think longer."""
     confidence_threshold: float | None = None
-    """Stop at the first belief at least this sure. It learns no halting of its own: None runs all steps. Raise it to
-    think longer."""
+    """Stop at the first belief at least this sure, and not by the value. None without a value runs all steps. Raise it
+    to think longer."""
 
     def __post_init__(self) -> None:
         require_finite(self)
@@ -41,11 +55,17 @@ class Anytime(Iterative):
         require(0 < self.gamma < 1, "gamma", self.gamma, "between 0 and 1")
         sure = self.confidence_threshold
         require(sure is None or 0 < sure <= 1, "confidence_threshold", sure, "above 0 and at most 1, or None")
+        require(0 <= self.uniform_mix < 1, "uniform_mix", self.uniform_mix, "from 0 to below 1")
+        require(self.value_coef >= 0, "value_coef", self.value_coef, "0 or more")
+        require(0 <= self.gae_lambda <= 1, "gae_lambda", self.gae_lambda, "from 0 to 1")
+        if self.value_coef == 0:
+            halt = self.halt_threshold
+            require(halt == 0, "halt_threshold", halt, "0 without a value: it learns one with --value-coef above 0")
 
     def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
         model = RecurrentClassifier(backbone, backbone.embedding_size, classes)
-        for unused in (model.refiner.concentration, model.refiner.value):
-            unused.requires_grad_(False)  # weight decay shall not move them either
+        model.refiner.concentration.requires_grad_(False)  # unused: weight decay shall not move it either
+        model.refiner.value.requires_grad_(self.value_coef > 0)
         return model
 
     def loss(
@@ -56,23 +76,58 @@ class Anytime(Iterative):
         labels: Int64[Tensor, "batch"],
         weights: Float[Tensor, "batch"] | None = None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
-        """−Σ_t (1 − γ)γ^{t−1} log μ_{t,y}, Eq. 2 cut off at T: the weights sum to 1 − γ^T and are left so."""
-        logits = unroll(model, inputs, self.horizon).logits
-        scores = mdp.log_scores(logits.log_softmax(-1), labels)
-        step_weights = mdp.geometric_weights(self.horizon, self.gamma, inputs.device).to(scores.dtype)
-        loss = -weighted_mean(torch.einsum("t,tb->b", step_weights, scores), weights)
-        return loss, {"accuracy": accuracy(logits[-1], labels), **norms(model, logits[-1])}
+        """−Σ_t w_t log a_{t,y}. Geometric weights (Eq. 2 cut off at T) sum to 1 − γ^T and are left so. A value takes
+        one step more, for V(s_{T+1})."""
+        learns_value = self.value_coef > 0
+        heads = unroll(model, inputs, self.horizon + learns_value, self.uniform_mix)
+        logits = heads.logits[: self.horizon]
+        scores = mdp.log_scores(self.log_beliefs(logits), labels)
+        loss = -weighted_mean(torch.einsum("t,tb->b", self._step_weights(scores), scores), weights)
+        metrics = {"accuracy": accuracy(logits[-1], labels), **norms(model, logits[-1])}
+        if learns_value:
+            targets = self.targets(scores.detach(), heads.value.detach(), model.classes)
+            value_loss = weighted_mean(objectives.value_loss(heads.value[:-1], targets), weights)
+            loss = loss + self.value_coef * value_loss
+            explained = objectives.explained_variance(heads.value[:-1].detach(), targets)
+            metrics |= {"value_loss": value_loss.detach(), "explained_variance": explained}
+        return loss, metrics
+
+    def log_beliefs(self, logits: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch classes"]:
+        """What it reports, and what the loss sees."""
+        return losses.mix_uniform(logits.log_softmax(-1), self.uniform_mix)
+
+    def targets(
+        self, scores: Float[Tensor, "steps batch"], values: Float[Tensor, "steps+1 batch"], classes: int
+    ) -> Float[Tensor, "steps batch"]:
+        """R̂_t = Â_t + V(s_t) with the rewards of Eq. 1, as RIC's value learns, but of beliefs that are not sampled."""
+        advantages = mdp.advantages(mdp.rewards(scores, classes), values, self.gamma, self.gae_lambda)
+        return advantages + values[:-1]
+
+    def _step_weights(self, scores: Float[Tensor, "steps batch"]) -> Float[Tensor, "steps"]:
+        if self.step_weight == "uniform":
+            return torch.full_like(scores[:, 0], 1 / self.horizon)
+        return mdp.geometric_weights(self.horizon, self.gamma, scores.device).to(scores.dtype)
+
+    @property
+    def _halts_by_value(self) -> bool:
+        return self.value_coef > 0 and self.confidence_threshold is None
 
     def memory(self, zeros: Float[Tensor, "batch"]) -> tuple[Float[Tensor, "batch"], ...]:
         return zeros, zeros + (math.inf if self.confidence_threshold is None else self.confidence_threshold)
 
     def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
-        return step_towards(model, pool, _surest)
+        step = step_towards(model, pool, self._surest, self.uniform_mix)
+        if first or not self._halts_by_value:
+            return step
+        return step._replace(going=step.value >= self.halt_threshold)
 
     def trajectory(self, steps: Steps) -> Trajectory:
-        return Trajectory(steps.output.log_softmax(-1), first_stop(steps.going))
+        log_beliefs = self.log_beliefs(steps.output)
+        if self._halts_by_value:
+            return Trajectory(log_beliefs, halting_step(steps.value, self.halt_threshold), steps.value)
+        return Trajectory(log_beliefs, first_stop(steps.going))
 
-
-def _surest(progress: Float[Tensor, "batch"], heads: Heads) -> Float[Tensor, "batch"]:
-    """The highest confidence so far."""
-    return progress.maximum(heads.logits.softmax(-1).amax(-1))
+    def _surest(self, progress: Float[Tensor, "batch"], heads: Heads) -> Float[Tensor, "batch"]:
+        """The highest confidence so far."""
+        highest = heads.logits.softmax(-1).amax(-1)
+        return progress.maximum((1 - self.uniform_mix) * highest + self.uniform_mix / heads.logits.shape[-1])

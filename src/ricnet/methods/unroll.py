@@ -1,5 +1,7 @@
 """Refinement by feeding the softmax belief back, which ACT, PonderNet and the anytime control share.
 
+`uniform_mix` is the share of the uniform belief in what is fed back, 0 for all but a capped anytime control.
+
 They differ in what they make of the logits of the steps and in when they stop, not in how the steps come about.
 """
 
@@ -17,7 +19,7 @@ Advance = Callable[[Float[Tensor, "batch"], Heads], Float[Tensor, "batch"]]
 """From how near an example is to stopping, and the heads of the next step, to how near it is then; never less."""
 
 
-def unroll(model: RecurrentClassifier, inputs: Num[Tensor, "batch ..."], steps: int) -> Heads:
+def unroll(model: RecurrentClassifier, inputs: Num[Tensor, "batch ..."], steps: int, uniform_mix: float = 0.0) -> Heads:
     """The heads of all steps, with gradient, through the beliefs that were fed back too."""
     refiner, context = model.refiner, model.context(inputs)
     thought, belief = outset(model, context)
@@ -25,17 +27,18 @@ def unroll(model: RecurrentClassifier, inputs: Num[Tensor, "batch ..."], steps: 
     for _ in range(steps):
         thought = refiner.think(context, thought, belief)
         heads.append(refiner.heads(thought))
-        belief = heads[-1].logits.softmax(-1)
+        belief = (1 - uniform_mix) * heads[-1].logits.softmax(-1) + uniform_mix / model.classes
     return Heads(*(torch.stack(part) for part in zip(*heads, strict=True)))
 
 
-def step_towards(model: RecurrentClassifier, pool: Pool, advance: Advance) -> Step:
+def step_towards(model: RecurrentClassifier, pool: Pool, advance: Advance, uniform_mix: float = 0.0) -> Step:
     """One step of the same at inference. An example goes on until a step brings its progress to its level."""
     progress, level = pool.memory
     thought = model.refiner.think(pool.context, pool.thought, pool.belief)
     heads = model.refiner.heads(thought, pool.heads)
     progress = advance(progress, heads)
-    pool = pool._replace(thought=thought, belief=heads.logits.softmax(-1), memory=(progress, level))
+    belief = (1 - uniform_mix) * heads.logits.softmax(-1) + uniform_mix / model.classes
+    pool = pool._replace(thought=thought, belief=belief, memory=(progress, level))
     return Step(pool, heads.logits, heads.value, progress < level)
 
 

@@ -16,8 +16,11 @@ from ricnet.report.formats import half_text, signed_text
 from ricnet.report.groups import RunGroup
 from ricnet.report.runs import RunRecord
 from ricnet.report.statistics import Difference, Interval, holm, mean_interval, paired_difference
+from ricnet.report.titles import ALGORITHMS
 
-CLAIMANTS = ("RIC", "RIC + temperature", "RIC, readout mu + temperature")
+CLAIMANTS = tuple(
+    algorithm + readout for algorithm in ALGORITHMS for readout in ("", " + temperature", ", readout mu + temperature")
+)
 RIVAL = "SL + temperature"
 Pairs = Sequence[tuple[RunRecord, RunRecord]]
 """Of a system and its rival, with the same seed."""

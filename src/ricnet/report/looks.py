@@ -9,9 +9,12 @@ from matplotlib.lines import Line2D
 
 from ricnet.report.groups import RunGroup
 from ricnet.report.style import BLUE, BROWN, GREEN, INDIGO, OLIVE, ORANGE, PURPLE, SKY, VERMILLION, WINE
+from ricnet.report.titles import ALGORITHMS
 from ricnet.report.words import FIGURE, short
 
-METHOD_COLOURS = {"RIC": BLUE, "SL": VERMILLION, "ACT": GREEN, "PonderNet": PURPLE, "Anytime": ORANGE}
+METHOD_COLOURS = {"SL": VERMILLION, "ACT": GREEN, "PonderNet": PURPLE, "Anytime": ORANGE} | dict.fromkeys(
+    ALGORITHMS, BLUE
+)
 PALETTE = (SKY, INDIGO, OLIVE, WINE, BROWN, GREEN, PURPLE, ORANGE, BLUE, VERMILLION)
 DASHES = ("-", "--", ":", "-.")
 MARKERS = "osD^vPX*"

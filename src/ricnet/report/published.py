@@ -19,6 +19,7 @@ from ricnet.report.pace import images_per_second, training_seconds
 from ricnet.report.panels import by_task
 from ricnet.report.runs import RunRecord, read_runs
 from ricnet.report.tables import Cell
+from ricnet.report.titles import ALGORITHMS
 from ricnet.report.words import TABLE, listing, markdown_safe, short
 
 MARKED = re.compile(r"(<!-- results:(\S+) -->\n).*?(<!-- /results -->)", re.DOTALL)
@@ -26,7 +27,7 @@ ALL = "all"
 CURVES = "curves.png"
 """Beside the runs, where there is anything to draw."""
 ORDER = (
-    *("RIC", "RIC, readout mu", "RIC, readout implied"),
+    *(algorithm + readout for algorithm in ALGORITHMS for readout in ("", ", readout mu", ", readout implied")),
     *("SL", "SL, confidence cap", "Anytime", "ACT", "PonderNet"),
 )
 """In which systems stand in a table, each before itself with a temperature; others follow by name."""

@@ -17,19 +17,19 @@ from ricnet.errors import RicnetError
 from ricnet.paths import split_target, user_path
 from ricnet.report.dotted import flatten, to_rows
 from ricnet.report.forms import EVALUATION, HEADER, METRICS, is_measure, is_setting, misfit
+from ricnet.report.titles import ric_title
 from ricnet.training.files import read_json
 from ricnet.training.pretrained import locate
 from ricnet.untrusted import parse_json, printable, read_arrays, read_text
 
 METHOD_NAMES = {
-    "ric": "RIC",
     "supervised": "SL",
     "act": "ACT",
     "pondernet": "PonderNet",
     "anytime": "Anytime",
 }
 VARIANTS = {
-    "objective": {"ppo": "PPO", "expected": "expected", "logitnorm": "LogitNorm", "evidential": "evidential"},
+    "objective": {"ppo": "PPO", "logitnorm": "LogitNorm", "evidential": "evidential"},
     "head": {"logistic-normal": "logistic-normal"},
     "readout": {"mu": "readout mu", "implied": "readout implied"},
     "feedback": {"sample": "sampled feedback"},
@@ -144,10 +144,10 @@ class RunRecord:
 
 
 def system_name(config: Mapping[str, Any]) -> str:
-    """What a system is called: SL, or RIC, PPO, or SL + temperature."""
+    """What a system is called: SL, or RIC, on-policy, PPO, or SL + temperature."""
     settings = config["method"]
     name = str(settings["name"])
-    parts = [METHOD_NAMES.get(name, name)]
+    parts = [ric_title(settings) if name == "ric" else METHOD_NAMES.get(name, name)]
     parts += [words[value] for key, words in VARIANTS.items() if (value := settings.get(key)) in words]
     parts += ["label smoothing"] * bool(settings.get("label_smoothing"))
     parts += ["confidence cap"] * bool(settings.get("uniform_mix"))

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-CLASS, FIGURE, TABLE = 14, 32, 40
+CLASS, FIGURE, TABLE = 14, 32, 48
 """The most letters of a class's name anywhere, and of a system's or a data set's in figures and in tables."""
 
 

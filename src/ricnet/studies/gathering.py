@@ -14,6 +14,7 @@ from rich.console import Console
 from ricnet.errors import RicnetError
 from ricnet.report.groups import group_seeds
 from ricnet.report.runs import RunRecord, read_runs, system_name
+from ricnet.report.titles import without_algorithm
 from ricnet.report.words import listing
 from ricnet.studies.cells import Cell
 from ricnet.studies.execution import Harvest
@@ -75,7 +76,7 @@ def _runs_of(cell: Cell, runs: Sequence[RunRecord]) -> list[RunRecord]:
 def _belongs(run: RunRecord, cell: Cell) -> bool:
     system, settings = find_system(cell.system), _settings(run)
     return (
-        run.method == _called(system)
+        without_algorithm(run.method) == _called(system)
         and Path(run.data_name).name == Path(cell.benchmark.data).name
         and run.label_noise == dict(cell.benchmark.changes).get("label_noise", 0.0)
         and seed_of(run) in cell.seeds
@@ -84,9 +85,9 @@ def _belongs(run: RunRecord, cell: Cell) -> bool:
 
 
 def _called(system: System) -> str:
-    """What the report calls its runs."""
+    """What the report calls its runs, whichever algorithm of RIC made them."""
     settings = {**system.changes, **system.after, "name": system.method, "uniform_mix": float(system.capped)}
-    return system_name({"method": settings, "calibration": system.after.get("calibration")})
+    return without_algorithm(system_name({"method": settings, "calibration": system.after.get("calibration")}))
 
 
 def _settings(run: RunRecord) -> dict[str, Any]:

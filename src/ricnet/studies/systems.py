@@ -48,6 +48,12 @@ SYSTEMS: dict[str, System] = {
     "ric-snapshots": System("ric", preset="snapshots", about="RIC by Algorithm 1, with short rounds"),
     "ric-closed-form": System("ric", preset="closed-form", about="RIC with rewards in closed form"),
     "anytime": System("anytime", about="cross-entropy at every step: RIC's network without reinforcement"),
+    "anytime-matched": System(
+        "anytime",
+        {"step_weight": "uniform", "value_coef": 0.5},
+        capped=True,
+        about="the same with RIC's step weights, cap and halting by a value",
+    ),
     # Ablations of RIC.
     "ric-ppo": System("ric", {"objective": "ppo"}, about="PPO instead of SPO"),
     "ric-logistic-normal": System("ric", {"head": "logistic-normal"}, about="another family of policies"),

@@ -34,6 +34,7 @@ def test_holds() -> None:
     for row in finding.rows:
         assert row["ceiling"] + row["bias"] + row["variance"] == pytest.approx(row["sum"])
         assert abs(row["sampled"] - row["sum"]) < 4 * row["standard_error"]
+        assert abs(row["sampled_penalty"] + row["variance"]) < 4 * row["standard_error_penalty"]
     unknown = [row for row in finding.rows if row["context"] == 3]
     assert all(row["ceiling"] == pytest.approx(-math.log(4)) for row in unknown)
 
@@ -52,7 +53,23 @@ def none(self: Dirichlet, labels: Tensor) -> Tensor:
     return torch.zeros_like(self.total)
 
 
-@pytest.mark.parametrize(("name", "broken"), [("expected_log_score", without_the_total), ("variance_penalty", none)])
+def unnormalised(self: Dirichlet) -> Tensor:
+    return self.alpha.log() - (self.total + 1).log().unsqueeze(-1)
+
+
+def uniform(self: Dirichlet) -> Tensor:
+    return torch.full_like(self.alpha, 1 / self.alpha.shape[-1]).log()
+
+
+@pytest.mark.parametrize(
+    ("name", "broken"),
+    [
+        ("expected_log_score", without_the_total),
+        ("variance_penalty", none),
+        ("log_mean", unnormalised),
+        ("log_mean", uniform),
+    ],
+)
 def test_fails_with_a_broken_formula(name: str, broken: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Dirichlet, name, broken)
     assert not examine().passed

@@ -53,7 +53,7 @@ class Train(Generic[Hyper]):
     target: str | None = None
     """Column of a table that holds the classes. The others are learned from, be they numbers or texts, with gaps."""
     method: str = "ric"
-    """ric (the paper), supervised (cross-entropy in one pass), anytime, act or pondernet."""
+    """ric (reinforced), supervised (cross-entropy in one pass), anytime, act or pondernet."""
     preset: Preset = "fast"
     """fast: minutes on a GPU, RIC on-policy; paper: the paper's own settings, 2000 epochs. For RIC also snapshots (the
     paper's Algorithm 1 with short rounds) and closed-form (no sampled rewards)."""

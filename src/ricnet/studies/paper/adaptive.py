@@ -202,7 +202,7 @@ def _handles() -> list[Line2D]:
 def _notes(rows: Rows) -> list[str]:
     size = number(rows, "examples")
     counts = f", test n = {size:,.0f}" if size else ""
-    system = f"RIC on {distinct(rows, 'benchmark')[0]} ({seeds(rows)}{counts})"
+    system = f"{distinct(rows, 'system')[0]} on {distinct(rows, 'benchmark')[0]} ({seeds(rows)}{counts})"
     return [system, conditions(rows), _rule(rows), intervals(rows)]
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ricnet.report.style import BLUE, GREEN, PURPLE, SKY, VERMILLION
+from ricnet.report.titles import without_algorithm
 
 
 @dataclass(frozen=True)
@@ -19,8 +20,8 @@ _LOOKS = {
     "RIC, PPO": Look(GREEN, "^"),
     "RIC, logistic-normal": Look(PURPLE, "D"),
 }
-"""By the name that `RunRecord.method` gives a system."""
+"""By the name that `RunRecord.method` gives a system, less RIC's algorithm."""
 
 
 def look_of(name: str) -> Look:
-    return _LOOKS.get(name, Look(SKY, "x"))
+    return _LOOKS.get(without_algorithm(name), Look(SKY, "x"))

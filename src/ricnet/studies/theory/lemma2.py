@@ -76,14 +76,12 @@ def _measure(draws: int) -> Penalties:
     variance = mean[:, None] * (1 - mean[:, None]) / (concentration + 1)
     return Penalties(
         compare(scores, policy.expected_log_score(truth)),
-        compare(_divergence(scores, mean.log()[:, None]), policy.variance_penalty(truth)),
+        compare(divergence(scores, mean.log()[:, None]), policy.variance_penalty(truth)),
         variance / (2 * mean[:, None].square()),
     )
 
 
-def _divergence(
-    log_action: Float[Tensor, "draws means concentrations"], log_mean: Float[Tensor, "means 1"]
-) -> Float[Tensor, "draws means concentrations"]:
+def divergence(log_action: Float[Tensor, "..."], log_mean: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """D_F(x ‖ y) = x/y − log(x/y) − 1, the Bregman divergence of −log."""
     log_ratio = log_action - log_mean
     return log_ratio.exp() - log_ratio - 1

@@ -1,0 +1,162 @@
+"""RIC's loss with all that is ours in it, against the same formulas written out with lists and loops.
+
+Nothing of ricnet.core is used on the other side, and only `RIC.loss` on this one, so that neither knows how the
+other is divided into functions.
+"""
+
+import copy
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributions import Dirichlet
+
+from ricnet.methods.ric import RIC, Rollout
+from ricnet.nets.backbone import Backbone
+from ricnet.nets.refiner import RecurrentClassifier
+
+CLASSES, BATCH = 3, 4
+BASE = RIC(horizon=3, rollouts=2, gamma=0.7, gae_lambda=0.6, head_gain=1.0, alpha_floor=0.2, value_coef=0.3)
+
+
+def network() -> RecurrentClassifier:
+    model = BASE.build(Backbone(nn.Sequential(nn.Linear(5, 6), nn.Tanh()), (5,)), CLASSES).double()
+    with torch.no_grad():
+        model.refiner.from_belief.weight.mul_(5)
+        model.refiner.value.weight.mul_(3)
+    return model
+
+
+def estimate(scores: list[float], values: list[float], start: float, t: int, method: RIC) -> float:
+    """Â_t = Σ_l (γλ)^l (r_{t+l} + γ V(s_{t+l+1}) − V(s_{t+l})), the reward of step t counted from `start`."""
+    total, previous = 0.0, start
+    for u in range(t, len(scores)):
+        delta = scores[u] - previous + method.gamma * values[u + 1] - values[u]
+        total += (method.gamma * method.gae_lambda) ** (u - t) * delta
+        previous = scores[u]
+    return total
+
+
+def assess(method: RIC, rollout: Rollout, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Advantages, the same had step t been rewarded by its own sample, and the value's targets."""
+    steps, rollouts = rollout.log_actions.shape[:2]
+    advantages, sampled, targets = torch.zeros(3, steps, rollouts, BATCH).double()
+    floor = -math.inf if method.reward_floor is None else math.log(method.reward_floor)
+    for i in range(BATCH):
+        y = int(labels[i])
+        outcomes: dict[tuple[int, int], float] = {}
+        for r in range(rollouts):
+            made = [max(rollout.log_actions[t, r, i, y].item(), floor) for t in range(steps)]
+            expected = [expected_score(rollout.policy.alpha[t, r, i], y).item() for t in range(steps)]
+            scores, values = expected if method.exact_gain else made, rollout.values[:, r, i].tolist()
+            for t in range(steps):
+                before = scores[t - 1] if t else -math.log(CLASSES)
+                fed_back = made[t - 1] if t else -math.log(CLASSES)
+                advantages[t, r, i] = estimate(scores, values, before, t, method)
+                drawn = [*scores[:t], made[t], *scores[t + 1 :]]
+                sampled[t, r, i] = estimate(drawn, values, before, t, method) - advantages[t, r, i]
+                targets[t, r, i] = estimate(scores, values, fed_back, t, method) + values[t]
+                outcomes[t, r] = estimate(scores, values, 0.0, t, method) + values[t]
+        if method.label_baseline:
+            for t in range(steps):
+                for r in range(rollouts):
+                    others = [outcomes[t, other] for other in range(rollouts) if other != r]
+                    advantages[t, r, i] = outcomes[t, r] - sum(others) / len(others)
+    return advantages, advantages + sampled, targets
+
+
+def expected_score(alpha: Tensor, label: int) -> Tensor:
+    return alpha[label].digamma() - alpha.sum().digamma()
+
+
+def written_out(
+    method: RIC, model: RecurrentClassifier, rollout: Rollout, inputs: Tensor, labels: Tensor, weights: Tensor
+) -> Tensor:
+    steps, rollouts = rollout.log_actions.shape[:2]
+    advantages, sampled, targets = assess(method, rollout, labels)
+    mean, scale = 0.0, 1.0
+    if method.normalize_advantages:
+        count, mass = advantages.numel(), weights.sum() * steps * rollouts
+        mean = ((advantages * weights).sum() / mass).item()
+        centre = (sampled * weights).sum() / mass
+        variance = ((sampled - centre) ** 2 * weights).sum() / mass * count / (count - 1)
+        scale = variance.sqrt().item() + 1e-8
+    context = model.refiner.read(model.backbone(inputs))
+    loss = torch.zeros(()).double()
+    for i in range(BATCH):
+        for r in range(rollouts):
+            thought, belief = torch.zeros(1, 6).double(), torch.full((1, CLASSES), 1 / CLASSES).double()
+            for t in range(steps):
+                thought = model.refiner.think(context[i : i + 1], thought, belief)
+                logits, concentration, value = (head[0] for head in model.refiner.heads(thought))
+                c = method.c_min + (method.c_max - method.c_min) * concentration.sigmoid()
+                alpha = logits.softmax(-1) * c + method.alpha_floor
+                belief = rollout.log_actions[t, r, i : i + 1].exp()
+                new, old = Dirichlet(alpha), Dirichlet(rollout.policy.alpha[t, r, i])
+                log_ratio = new.log_prob(belief[0]) - old.log_prob(belief[0])
+                if method.log_ratio_clamp is not None:
+                    log_ratio = log_ratio.clamp(-method.log_ratio_clamp, method.log_ratio_clamp)
+                advantage = (advantages[t, r, i].item() - mean) / scale
+                move = log_ratio.exp() - 1
+                term = advantage * (1 + move) - abs(advantage) * move**2 / (2 * method.epsilon)
+                if method.exact_gain:
+                    own = 1 - method.gamma * method.gae_lambda if t + 1 < steps else 1.0
+                    term = term + own / scale * expected_score(alpha, int(labels[i]))
+                term = term + method.entropy_coef * new.entropy()
+                if method.step_weight == "discounted":
+                    term = term * method.gamma**t
+                error = (value - targets[t, r, i]) ** 2
+                loss = loss + weights[i] * (method.value_coef * error - term)
+    return loss / (steps * rollouts * BATCH)
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "Algorithm 1": {},
+    "with several roll-outs against each other": {"label_baseline": True, "rollouts": 3},
+    "as published, with floor and clamp": {"reward_floor": 0.2, "log_ratio_clamp": 0.1},
+    "raw advantages": {"normalize_advantages": False},
+    "discounted, with entropy": {"step_weight": "discounted", "entropy_coef": 0.2},
+    "closed form": {"exact_gain": True},
+    "closed form, raw advantages": {"exact_gain": True, "normalize_advantages": False},
+    "closed form, as in practice": {"exact_gain": True, "label_baseline": True, "step_weight": "discounted"},
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
+def test_loss_and_gradient_are_those_written_out(
+    changes: dict[str, Any], weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(4)
+    method = replace(BASE, **changes)
+    model, snapshot = network(), network()
+    inputs, labels = torch.randn(BATCH, 5).double(), torch.tensor([0, 1, 2, 1])
+    weights = torch.tensor([0.5, 2.0, 0.0, 1.5] if weighted else [1.0] * BATCH).double()
+    rollout = method.roll_out(snapshot, snapshot.context(inputs))
+    monkeypatch.setattr(RIC, "roll_out", lambda *_: rollout)
+    loss, _ = method.loss(model, snapshot, inputs, labels, weights if weighted else None)
+    expected = written_out(method, model, rollout, inputs, labels, weights)
+    torch.testing.assert_close(loss, expected)
+    parameters = list(model.parameters())
+    for ours, theirs in zip(
+        torch.autograd.grad(loss, parameters), torch.autograd.grad(expected, parameters), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
+def test_a_minibatch_in_parts_is_judged_as_a_whole(changes: dict[str, Any]) -> None:
+    """Same noise, same advantages, same scale: the parts' losses, weighed by their rows, are the loss of the whole."""
+    method, model = replace(BASE, **changes), network()
+    snapshot = copy.deepcopy(model)
+    inputs, labels = torch.randn(BATCH, 5).double(), torch.tensor([0, 1, 2, 1])
+    weights = torch.tensor([0.5, 2.0, 0.3, 1.2]).double()
+    torch.manual_seed(5)
+    whole, _ = method.loss(model, snapshot, inputs, labels, weights)
+    torch.manual_seed(5)
+    parts = [(inputs[rows], labels[rows], weights[rows]) for rows in (slice(0, 3), slice(3, 4))]
+    first, second = (loss for loss, _ in method.losses(model, snapshot, parts))
+    torch.testing.assert_close((3 * first + second) / 4, whole)
