@@ -1,10 +1,11 @@
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS, RIC
+from ricnet.report.titles import ric_title
 from ricnet.training.config import Config, Optimization, from_json, to_json
 from ricnet.training.presets import Facts, preset
 
@@ -67,7 +68,7 @@ def test_paper_preset_is_the_papers() -> None:
     assert (method.c_min, method.c_max, method.alpha_floor) == (1, 10, 0.01)
     assert (method.epsilon, method.gae_lambda, method.value_coef, method.entropy_coef) == (0.2, 0.95, 0.5, 0)
     assert (method.log_ratio_clamp, method.reward_floor, method.updates_per_snapshot) == (10, None, None)
-    assert (method.algorithm, method.c_range) == ("Algorithm 1", "sigmoid")
+    assert method.c_range == "sigmoid"
     assert method.readout == "mean"
     assert preset("paper", "supervised", CIFAR).optimization.epochs == 300
 
@@ -90,7 +91,7 @@ def test_fast_preset_is_what_the_docs_say() -> None:
     assert (table.epochs, table.lr, table.weight_decay, table.warmup_epochs, table.cutout) == (120, 2e-3, 0.05, 0, 0)
     assert config.optimization.schedule == "cosine"
     method = config.method
-    assert (method.algorithm, method.rollouts, method.gae_lambda) == ("on-policy", 4, 0)
+    assert (method.updates_per_snapshot, method.rollouts, method.gae_lambda) == (1, 4, 0)
     assert (method.label_baseline, method.exact_gain) == (True, False)
     assert (method.log_ratio_clamp, method.reward_floor) == (10, None)
     assert (method.c_max, method.alpha_floor, method.head_gain) == (10, pytest.approx(0.01), 0.01)
@@ -123,11 +124,11 @@ def test_fast_preset_scales_with_rows_and_classes() -> None:
 
 def test_each_preset_of_ric_makes_the_algorithm_it_is_named_for() -> None:
     made = {name: preset(name, "ric", CIFAR).method for name in ("fast", "snapshots", "closed-form", "paper")}
-    assert {name: method.algorithm for name, method in made.items()} == {
-        "fast": "on-policy",
-        "snapshots": "Algorithm 1",
-        "closed-form": "closed form",
-        "paper": "Algorithm 1",
+    assert {name: ric_title(asdict(method)) for name, method in made.items()} == {
+        "fast": "RIC, on-policy",
+        "snapshots": "RIC",
+        "closed-form": "RIC, closed form",
+        "paper": "RIC",
     }
     assert replace(made["snapshots"], updates_per_snapshot=1, epsilon=0.2) == made["fast"]
     assert (made["closed-form"].c_max, made["closed-form"].alpha_floor, made["closed-form"].head_gain) == (100, 0.1, 1)

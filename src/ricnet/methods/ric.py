@@ -3,7 +3,7 @@
 Each round freezes a snapshot of the network. Until the next one, every minibatch is rolled out with the snapshot for
 T steps; each step is rewarded with its gain in log-score (Eq. 1); the current network replays the same actions and is
 moved towards those that did better than the value expected, by SPO. With a snapshot after every update the network is
-its own (on-policy); with `exact_gain` a step is rewarded in closed form. `algorithm` says which of them it is.
+its own (on-policy); with `exact_gain` a step is rewarded in closed form.
 """
 
 import math
@@ -179,15 +179,6 @@ class RIC(Iterative):
             alpha_floor=0.1,
             c_max=float(10 * max(10, classes)),
         )
-
-    @property
-    def algorithm(self) -> str:
-        """Which of the algorithms under this roof the settings make."""
-        if self.objective == "expected":
-            return "expected"
-        if self.exact_gain:
-            return "closed form"
-        return "on-policy" if self.updates_per_snapshot == 1 else "Algorithm 1"
 
     def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
         return RecurrentClassifier(backbone, backbone.embedding_size, classes, self.head_gain)

@@ -66,11 +66,12 @@ def recipe_text(run: RunRecord) -> str:
     network, course = run.config["network"], run.config["optimization"]
     width = f" of width {network['width']:g}" if network["width"] != 1 else ""
     encoder = "The usual encoder for inputs of this size" if network["encoder"] == "auto" else network["encoder"]
-    selected = run.evaluation.get("selected_epoch")
+    selected, seconds = run.evaluation.get("selected_epoch"), training_seconds(run)
+    spent = "Trained" if seconds is None else f"{number(seconds, 0)} seconds of training"
     return (
         f"{encoder}{width}, {epochs(course['epochs'])} of batches of {course['batch_size']}, "
         f"{course['optimizer']} at {course['lr']:g}, seed {run.config['seed']}; the weights are those of epoch "
-        f"{selected}, chosen on validation data. {number(training_seconds(run), 0)} seconds of training on "
+        f"{selected}, chosen on validation data. {spent} on "
         f"{run.hardware.get('name', 'unknown')}, PyTorch {run.hardware.get('torch', 'unknown')}, ricnet {run.version}. "
         "Every setting is in config.json."
     )
