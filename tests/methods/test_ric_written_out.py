@@ -160,3 +160,17 @@ def test_a_minibatch_in_parts_is_judged_as_a_whole(changes: dict[str, Any]) -> N
     parts = [(inputs[rows], labels[rows], weights[rows]) for rows in (slice(0, 3), slice(3, 4))]
     first, second = (loss for loss, _ in method.losses(model, snapshot, parts))
     torch.testing.assert_close((3 * first + second) / 4, whole)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_what_is_rolled_out_depends_on_the_snapshot_alone(parts: int) -> None:
+    """Its encoder too: networks with other weights are judged by the same beliefs."""
+    snapshot, inputs, labels = network(), torch.randn(BATCH, 5).double(), torch.tensor([0, 1, 2, 1])
+    batches = list(zip(inputs.chunk(parts), labels.chunk(parts), strict=True))
+
+    def returns(model: RecurrentClassifier, snapshot: RecurrentClassifier) -> list[float]:
+        torch.manual_seed(6)
+        return [metrics["return"].item() for _, metrics in BASE.losses(model, snapshot, batches)]
+
+    assert returns(network(), snapshot) == returns(network(), snapshot)
+    assert returns(snapshot, snapshot) != returns(snapshot, network())

@@ -25,6 +25,7 @@ from ricnet.apps.server.about import describe
 from ricnet.apps.server.limits import Limits
 from ricnet.data.delimited import Table
 from ricnet.errors import RicnetError
+from ricnet.report.titles import ALGORITHMS
 from ricnet.training.classifier import Classifier
 
 from .conftest import serving
@@ -409,7 +410,7 @@ def test_the_log_is_one_line_a_request(client: httpx.Client, caplog: pytest.LogC
 def test_what_the_model_is(client: httpx.Client, digits_run: Path) -> None:
     model = client.get("/v1/model").json()
     assert model["name"] == "tested"
-    assert model["method"] == "RIC"
+    assert model["method"] in ALGORITHMS
     assert model["data"] == "digits"
     assert model["classes"] == [str(k) for k in range(10)]
     assert model["input"] == {"kind": "image", "shape": [1, 8, 8], "columns": None}
