@@ -43,7 +43,7 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
 def test_help_of_a_method_shows_its_own_settings(capsys: pytest.CaptureFixture[str]) -> None:
     for method, shown in (("ric", True), ("supervised", False)):
         with pytest.raises(SystemExit):
-            main(["train", "--method", method, "--help"])
+            main(["train", "--method", method, "--help-all"])
         assert ("--gae-lambda" in capsys.readouterr().out) is shown
 
 

@@ -45,7 +45,7 @@ def train(
     data_dir: str | Path | None = None,
     **changes: Any,
 ) -> Classifier:
-    """Train a classifier and return it; `changes` are any settings of `ric train --help`, such as epochs=30.
+    """Train a classifier and return it; `changes` are any settings of `ric train --help-all`, such as epochs=30.
 
     `data` is what the command line takes, or a Dataset of your own; `target` the column of a table that holds the
     classes; `encoder` a name or any module from a batch of inputs to a batch of vectors (without dropout: the snapshot
@@ -161,7 +161,7 @@ def _unknown_setting(name: str, config: Config) -> str:
     parts = (config, config.method, config.network, config.optimization)
     meant = nearest(name, [field.name for part in parts for field in dataclasses.fields(part)])
     method = config.method.name
-    advice = f"did you mean {meant}?" if meant else f"see ric train --method {method} --help."
+    advice = f"did you mean {meant}?" if meant else f"see ric train --method {method} --help-all."
     return f"{name}: no such setting for the method {method}; {advice}"
 
 
