@@ -51,6 +51,8 @@ def main(args: Sequence[str] | None = None) -> None:
         _complain(str(error))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
+        if os.environ.get("RANK", "0") == "0":
+            _complain("stopped before it was done; start it with the same command.")
         sys.exit(130)
     except BrokenPipeError:  # the reader of our output has seen enough, as with `| head`
         sys.stderr.close()

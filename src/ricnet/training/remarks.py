@@ -65,6 +65,11 @@ def _is_folder(data: str) -> bool:
     return data not in SOURCES and user_path(data).is_dir()
 
 
+def started(folder: RunFolder) -> str:
+    """For who asked to resume where no run is: the first try of a command that is given again until the run is done."""
+    return f"{folder.path} holds no run yet, so that this one starts anew."
+
+
 def unfinished(classifier: Classifier) -> list[str]:
     """A note if training did not come to its end. A model that others share may lack evaluation.json for other reasons,
     so that it takes a checkpoint, or too few epochs, to tell."""

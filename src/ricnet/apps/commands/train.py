@@ -26,12 +26,15 @@ from ricnet.report.tables import comparison_table
 from ricnet.training.api import default_folder, facts, fit_batch, pick_device, run
 from ricnet.training.classifier import read_config
 from ricnet.training.config import Config, from_json
-from ricnet.training.distributed import first_on_each_machine, together
+from ricnet.training.distributed import first_on_each_machine, launched, together
 from ricnet.training.files import read_json
 from ricnet.training.interruption import Interrupted
 from ricnet.training.presets import TYPICAL, preset
-from ricnet.training.remarks import advice, announcement, faster, say
+from ricnet.training.remarks import advice, announcement, faster, say, started
 from ricnet.training.run_folder import RunFolder
+from ricnet.training.tracking import Track, require_tracker
+
+TOO_SOON = "stopped before the first update, with nothing new to save; the same command begins again."
 
 
 @dataclass(frozen=True)
@@ -46,9 +49,12 @@ class Train(MethodSettings[Hyper]):
     out: Path | None = None
     """Folder of the run; by default runs/DATA-METHOD-seedN, of a table runs/DATA-TARGET-METHOD-seedN."""
     resume: bool = False
-    """Go on where an interrupted run stopped, exactly as if it never had."""
+    """Go on where an interrupted run stopped, exactly as if it never had; where there is none yet, start it."""
     overwrite: bool = False
     """Replace a run that is already there."""
+    track: Track = "none"
+    """tensorboard: write every number of metrics.jsonl as a curve too, into the folder tensorboard of the run
+    (pip install 'ricnet[track]'; look at it with tensorboard --logdir RUNS)."""
     checkpoint_seconds: float = 60.0
     """Save the state at least this often; 0 saves after every update."""
 
@@ -56,16 +62,22 @@ class Train(MethodSettings[Hyper]):
 def main(arguments: Sequence[str]) -> None:
     options = _parse(arguments, _preset_for(arguments, TYPICAL))
     device = pick_device(options.device)
-    with together(device) as processes:
-        _train(arguments, options, device, processes)
+    require_tracker(options.track)
+    try:
+        with together(device) as processes:
+            _train(arguments, options, device, processes)
+    except (Interrupted, KeyboardInterrupt) as stop:
+        if launched().first:
+            say([str(stop) or TOO_SOON])
+        sys.exit(Interrupted.exit_code)
 
 
 def _train(arguments: Sequence[str], options: Train[Any], device: torch.device, processes: Processes) -> None:
     folder = RunFolder(options.out or default_folder(_config(options)))
     if processes.first:
         folder.refuse_if_held()
-    if options.resume:
-        stored = processes.agree(partial(_stored, folder))
+    stored = processes.agree(partial(_stored, folder)) if options.resume else None
+    if stored is not None:
         options = _parse(arguments, stored)
         _refuse_changes(stored, _config(options))
         _refuse_missing_data(stored, folder)
@@ -79,35 +91,34 @@ def _train(arguments: Sequence[str], options: Train[Any], device: torch.device, 
             label_noise=options.label_noise,
         )
     console = Console(stderr=True, quiet=not processes.first)
-    notes = list(dataset.notes)
-    if not options.resume:
+    notes = [started(folder)] * (options.resume and stored is None) + list(dataset.notes)
+    if stored is None:
         config = processes.agree(lambda: _settle(arguments, dataset, device, notes, processes.count))
         if processes.first:
             folder.refuse_if_taken(options.overwrite)  # last, so that it hides nothing else that is wrong
     say([*(f"note: {note}" for note in notes), announcement(config, dataset, device, processes.count)], console)
-    try:
-        run(
-            config,
-            dataset,
-            folder,
-            device,
-            overwrite=options.overwrite,
-            resume=options.resume,
-            checkpoint_seconds=options.checkpoint_seconds,
-            console=console,
-            hint=None if options.resume else faster(config, dataset, device),
-        )
-    except Interrupted as stop:
-        say([str(stop)], console)
-        sys.exit(130)
+    run(
+        config,
+        dataset,
+        folder,
+        device,
+        overwrite=options.overwrite,
+        resume=stored is not None,
+        track=options.track,
+        checkpoint_seconds=options.checkpoint_seconds,
+        console=console,
+        hint=faster(config, dataset, device) if stored is None else None,
+    )
     if processes.first:
         _present(folder)
         say(advice(folder, config, dataset))
 
 
-def _stored(folder: RunFolder) -> Config:
-    """The settings that an unfinished run began with."""
+def _stored(folder: RunFolder) -> Config | None:
+    """The settings that an unfinished run began with; None where there is no run yet."""
     folder.refuse_if_finished()
+    if not folder.begun:
+        return None
     return from_json(read_config(folder.path).get("config"), str(folder.config))
 
 
