@@ -7,6 +7,10 @@ BENCH  := runs/bench
 
 FUZZ_SECONDS ?= 600
 
+# Threads that spin while they wait slow each other down where cores are shared; many small processes want one each.
+export OMP_WAIT_POLICY ?= passive
+test slow-test fuzz: export OMP_NUM_THREADS ?= 1
+
 .PHONY: demo test slow-test fuzz audit lint bench soak docs clean
 
 demo: $(VENV)/ready

@@ -5,15 +5,12 @@ python scripts/write_settings.py --check    # write nothing; fail if the page is
 """
 
 import argparse
-import ast
 import dataclasses
-import inspect
 import sys
-import textwrap
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from ricnet.apps.commands.parsing import docstrings
 from ricnet.methods import METHODS
 from ricnet.nets.encoders import EncoderOptions
 from ricnet.report.titles import CLOSED_FORM, ON_POLICY, RIC, ric_title
@@ -27,8 +24,9 @@ OPENING = """\
 Every setting of `ric train` is a flag (`--batch-size 256`; a switch is turned off with `--no-augment`), an argument of
 `ricnet.train` (`batch_size=256`) and an entry of a run's `config.json`. What is not given comes from a preset: `fast`,
 our own, or `paper`. The values here are for 50,000 images of 10 classes; for other data some differ, and `config.json`
-says what a run had. `ric compare DATA --methods ric ric:gamma=0.9` holds one value against another, `ric sweep DATA`
-searches.
+says what a run had. The flags mean the same at `ric train`, `ric compare` and `ric sweep`: `--help` of each shows those
+that people change, `--help-all` every one. `ric compare DATA --methods ric ric:gamma=0.9` holds one value against
+another, `ric sweep DATA` searches.
 
 *Written by `scripts/write_settings.py` from the code.*"""
 HEADINGS = {
@@ -85,7 +83,8 @@ def page() -> str:
 
 def table(kind: type, fast: Any, paper: Any, names: tuple[str, ...] | None = None) -> str:
     """A row a setting: its flag, what the presets make of it, what it does and which way to turn it."""
-    sentences, hints = docstrings(kind), get_type_hints(kind)
+    sentences = {name: text.replace("|", "\\|") for name, text in docstrings(kind).items()}
+    hints = get_type_hints(kind)
     shown = names or tuple(field.name for field in dataclasses.fields(kind))
     rows = [
         f"| `--{name.replace('_', '-')}` | {value(getattr(fast, name))} | {value(getattr(paper, name))} | "
@@ -93,29 +92,6 @@ def table(kind: type, fast: Any, paper: Any, names: tuple[str, ...] | None = Non
         for name in shown
     ]
     return "\n".join(["| setting | `fast` | `paper` | what it does |", "| :--- | :--- | :--- | :--- |", *rows])
-
-
-def docstrings(kind: type) -> dict[str, str]:
-    """The sentence under each field, which Python itself forgets."""
-    found: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        if dataclasses.is_dataclass(base):
-            [tree] = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-            assert isinstance(tree, ast.ClassDef)
-            found |= dict(_sentences(tree.body))
-    return found
-
-
-def _sentences(body: list[ast.stmt]) -> list[tuple[str, str]]:
-    return [
-        (field.target.id, " ".join(below.value.value.split()).replace("|", "\\|"))
-        for field, below in pairwise(body)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(below, ast.Expr)
-        and isinstance(below.value, ast.Constant)
-        and isinstance(below.value.value, str)
-    ]
 
 
 def value(setting: object) -> str:

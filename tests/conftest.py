@@ -1,3 +1,4 @@
+import os
 import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -5,6 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from hypothesis import settings
+
+from ricnet.threads import usable_cores
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -15,6 +18,13 @@ settings.load_profile("ricnet")
 
 # Tensors here are tiny: a second thread costs more than it brings, most of all where tests share the machine.
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that they start
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto`: what the container may run, which may be less than the machine has."""
+    return usable_cores()
 
 
 @pytest.fixture(autouse=True)

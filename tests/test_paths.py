@@ -22,6 +22,12 @@ def test_what_cannot_be_a_path_is_named(text: Any, monkeypatch: pytest.MonkeyPat
         user_path(text)
 
 
+@pytest.mark.parametrize("text", ["https://example.org/my.csv", "s3://bucket/photos", "file:///my.npz"])
+def test_an_address_is_no_file_that_does_not_exist(text: str) -> None:
+    with pytest.raises(RicnetError, match=f"^{text} is an address.*download it first.*give the path of the file"):
+        user_path(text)
+
+
 def test_a_table_is_told_from_its_target() -> None:
     assert split_target("a/my.csv#the label") == ("a/my.csv", "the label")
     assert split_target("my.TSV#a/b#c") == ("my.TSV", "a/b#c")

@@ -8,9 +8,16 @@ from ricnet.errors import RicnetError
 
 _WITH_TARGET = re.compile(r"(.*?\.(?:csv|tsv))#(.+)", re.IGNORECASE | re.DOTALL)
 
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
 
 def user_path(text: str | Path) -> Path:
     """The path that is meant, with ~ as the user's home; refused where no file can have such a name."""
+    if _ADDRESS.match(str(text)):
+        raise RicnetError(
+            f"{str(text)[:200]} is an address, and only data sets known by name are downloaded (ric data list); "
+            "download it first, for instance with curl -LO, and give the path of the file."
+        )
     try:
         if not str(text) or "\0" in str(text):
             raise ValueError("it is empty" if not str(text) else "it has a zero byte")

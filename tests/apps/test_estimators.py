@@ -219,13 +219,13 @@ def test_fitting_is_silent_and_leaves_no_file(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"lr": -1.0}, "^lr -1.0 is out of range"),
+        ({"lr": -1.0}, "^lr=-1.0 is out of range"),
         ({"encoder": "resnet18"}, "reads images"),
         ({"preset": "slow"}, "^preset slow is unknown"),
         ({"device": "abacus"}, "^device abacus"),
         ({"validation_fraction": 1.5}, r"^validation_fraction is 1\.5; it must be 0 or lie"),
-        ({"batch_size": 1}, "^batch_size 1 is out of range"),
-        ({"random_state": -1}, "^random_state -1 is out of range"),
+        ({"batch_size": 1}, "^batch_size=1 is out of range"),
+        ({"random_state": -1}, "^random_state=-1 is out of range"),
     ],
 )
 def test_bad_settings_are_refused_by_the_names_they_have_here(changes: dict[str, Any], message: str) -> None:

@@ -213,6 +213,24 @@ def test_no_data_is_not_the_data_of_the_run(table_run: Path, capsys: pytest.Capt
     assert "cannot be a path (it is empty)" in refused(capsys, "evaluate", table_run, "--data", "", "--device", "cpu")
 
 
+def test_data_of_another_kind_is_refused_before_it_is_read(
+    table_run: Path,
+    digits_run: Path,
+    image_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ricnet.apps.commands.evaluate.load_data", None)
+    rows = table_run.parent / "other.csv"
+    for run, data, said in (
+        (table_run, image_folder, "holds images, but the model reads tables; give a .csv or .tsv file with"),
+        (table_run, "cifar10", "cifar10 holds images, but the model reads tables"),
+        (digits_run, rows, "is a table, but the model reads images; give image files"),
+        (digits_run, "https://example.org/my.csv", "is an address"),
+    ):
+        assert said in refused(capsys, "evaluate", run, "--data", data, "--device", "cpu")
+
+
 def test_a_table_that_has_changed_since_is_noted(table_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = table_run.parent / "my.csv"
     before = table.read_text()

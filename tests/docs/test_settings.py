@@ -45,7 +45,7 @@ def test_every_number_says_which_way_to_turn_it(kind: type, tool: dict[str, Any]
 
 
 def test_sentences_are_read_with_those_of_the_parents(tool: dict[str, Any]) -> None:
-    assert tool["docstrings"](Child) == {"a": "The first \\| one.", "b": "The second."}
+    assert tool["docstrings"](Child) == {"a": "The first | one.", "b": "The second."}
     assert tool["value"](3e-3) == "0.003"
 
 

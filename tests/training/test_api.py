@@ -66,7 +66,7 @@ def test_a_resumed_run_keeps_the_batch_it_began_with(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"batch_size": 1}, "^batch_size 1 is out of range"),
+        ({"batch_size": 1}, "^batch_size=1 is out of range"),
         ({"epoch": 3}, "^epoch: no such setting for the method supervised; did you mean epochs"),
         ({"rollouts": 3}, "^rollouts: no such setting .* see ric train --method supervised --help"),
         ({"device": "abacus"}, "^device abacus is unknown"),

@@ -114,9 +114,29 @@ def test_an_unfinished_run_is_told_from_a_model_without_evaluation(tmp_path: Pat
 
 def test_flags_are_parameters_in_python_and_commands_stay_commands() -> None:
     assert in_python("--batch-size 1 is too small; see ric train --help.") == (
-        "batch_size 1 is too small; see ric train --help."
+        "batch_size=1 is too small; see ric train --help."
     )
-    assert in_python("--seed -1 is out of range", {"seed": "random_state"}) == "random_state -1 is out of range"
+    assert in_python("--seed -1 is out of range", {"seed": "random_state"}) == "random_state=-1 is out of range"
+
+
+@pytest.mark.parametrize(
+    ("flags", "parameters"),
+    [
+        (
+            "with --epochs 6 (with --overwrite, or another --out).",
+            "with epochs=6 (with overwrite=True, or another out).",
+        ),
+        ("lower --lr (now 0.1) or --clip 0.5.", "lower lr (now 0.1) or clip=0.5."),
+        ("fit with --calibration temperature again", "fit with calibration='temperature' again"),
+        ("a smaller --width or fewer --epochs is faster", "a smaller width or fewer epochs is faster"),
+        ("--encoder vgg is unknown", "encoder vgg is unknown"),
+        ("--lr 1e-05 and --patience None and --width nan", "lr=1e-05 and patience=None and width=nan"),
+        ("use --device cuda. Go on with --resume", "use device='cuda'. Go on with resume=True"),
+        ("--augment is on", "augment=True is on"),
+    ],
+)
+def test_a_flag_with_its_value_is_an_argument(flags: str, parameters: str) -> None:
+    assert in_python(flags) == parameters
 
 
 def test_a_run_no_better_than_one_answer_for_all_has_learned_nothing(dataset: Dataset, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from ricnet.errors import RicnetError, what_else
+from ricnet.threads import settle_threads
 from ricnet.untrusted import printable
 from ricnet.version import __version__
 
@@ -44,6 +45,7 @@ Start here:
 
 def main(args: Sequence[str] | None = None) -> None:
     arguments = list(sys.argv[1:] if args is None else args)
+    settle_threads()
     warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # class names in scripts that our font lacks
     try:
         _dispatch(arguments)
@@ -51,6 +53,8 @@ def main(args: Sequence[str] | None = None) -> None:
         _complain(str(error))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
+        if os.environ.get("RANK", "0") == "0":
+            _complain("stopped before it was done; start it with the same command.")
         sys.exit(130)
     except BrokenPipeError:  # the reader of our output has seen enough, as with `| head`
         sys.stderr.close()

@@ -137,12 +137,12 @@ def _find_parts(arrays: Collection[str], path: Path) -> list[str]:
     """Suffixes of the parts present, the training part first."""
     if {"x", "y"} <= set(arrays):
         return [""]
-    needed = ["x_train", "y_train", "x_test", "y_test"]
-    missing = [name for name in needed if name not in arrays]
-    if missing:
+    pair, four = ["x", "y"], ["x_train", "y_train", "x_test", "y_test"]
+    if not set(four) <= set(arrays):
+        meant = pair if set(pair) & set(arrays) else four
+        missing = [name for name in meant if name not in arrays]
         raise RicnetError(
-            f"{path} holds {_found(arrays)}; needed are x and y, or {', '.join(needed)} "
-            f"(missing: {', '.join(missing)})."
+            f"{path} holds {_found(arrays)}; needed are x and y, or {', '.join(four)} (missing: {', '.join(missing)})."
         )
     halves = {"x_val", "y_val"} & set(arrays)
     if len(halves) == 1:

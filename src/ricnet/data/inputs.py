@@ -90,7 +90,7 @@ class _Reading:
         if is_table(path):
             return self._encode(read_table(path), str(path))
         if not self.of_images and path.exists():
-            raise RicnetError(f"{path}: this model reads {self._wanted()}.")
+            raise RicnetError(f"{path}: this model reads {wanted(self.input_shape, self.columns)}.")
         if path.is_dir():
             return self._read_folder(path)
         return [str(path)], read_image(path, self.input_shape)[None]
@@ -143,14 +143,16 @@ class _Reading:
 
     def _encode(self, table: Table, label: str) -> Part:
         if self.columns is None:
-            raise RicnetError(f"{table.name} is a table, but this model reads {self._wanted()}.")
+            raise RicnetError(f"{table.name} is a table, but this model reads {wanted(self.input_shape, None)}.")
         inputs = self.columns.encode(table)
         self.notes += [f"note: {surprise}" for surprise in self.columns.surprises(table)]
         return [f"{label}:{line}" for line in table.lines], inputs
 
-    def _wanted(self) -> str:
-        if self.of_images:
-            return "images; give image files, a folder, or an .npz file with an array x"
-        if self.columns is not None:
-            return "tables; give a .csv or .tsv file with the columns it was trained on"
-        return f"rows of {self.input_shape[0]} features; give an .npz file with an array x"
+
+def wanted(input_shape: tuple[int, ...], columns: Columns | None) -> str:
+    """What to give a model, for the end of a sentence."""
+    if len(input_shape) == 3:
+        return "images; give image files, a folder, or an .npz file with an array x"
+    if columns is not None:
+        return "tables; give a .csv or .tsv file with the columns it was trained on"
+    return f"rows of {input_shape[0]} features; give an .npz file with an array x"

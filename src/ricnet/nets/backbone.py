@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float, Num
 from torch import Tensor, nn
 
+from ricnet.nets.embedding import as_embedding
 from ricnet.nets.encoders import embedding_size
 
 
@@ -38,5 +39,5 @@ class Backbone(nn.Module):
         shape = (1, -1) + (1,) * (inputs.ndim - 2)
         normal = (inputs.to(self.mean.dtype) - self.mean.view(shape)) / self.std.view(shape)
         with torch.autocast(inputs.device.type, dtype=self.autocast, enabled=self.autocast is not None):
-            embedding = self.encoder(normal)
-        return embedding.to(self.mean.dtype)  # type: ignore[no-any-return]
+            embedding = as_embedding(self.encoder(normal))
+        return embedding.to(self.mean.dtype)

@@ -1,6 +1,7 @@
 """Encoders by name, and the one door to them: `build_encoder`.
 
-An encoder is any module from a batch of inputs to a batch of embeddings. To add one from outside the package:
+An encoder is any module from a batch of inputs to a batch of embeddings, or to something in which `embedding` finds
+them. To add one from outside the package:
 
     @register_encoder("mine")
     def mine(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module: ...
@@ -14,6 +15,7 @@ import torch
 from torch import nn
 
 from ricnet.errors import RicnetError, require, require_finite, what_else
+from ricnet.nets.embedding import as_embedding
 from ricnet.nets.resnet import BLOCKS_PER_STAGE, ResNet
 
 SMALL_IMAGE = 64
@@ -88,12 +90,8 @@ def embedding_size(encoder: nn.Module, input_shape: tuple[int, ...]) -> int:
     was_training = encoder.training
     device = next((parameter.device for parameter in encoder.parameters()), None)
     with torch.no_grad():
-        embedding = encoder.eval()(torch.zeros(1, *input_shape, device=device))
+        embedding = as_embedding(encoder.eval()(torch.zeros(1, *input_shape, device=device)))
     encoder.train(was_training)
-    if embedding.ndim != 2:
-        raise RicnetError(
-            f"the encoder must return one vector an input, shape (batch, size); it returned {tuple(embedding.shape)}."
-        )
     return int(embedding.shape[1])
 
 

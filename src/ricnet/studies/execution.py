@@ -23,6 +23,7 @@ from ricnet.errors import RicnetError
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.studies.cells import Cell
 from ricnet.studies.plans import Plan, Shelf, dataset_of, plan_cell
+from ricnet.threads import usable_cores
 from ricnet.training.api import pick_device, run
 from ricnet.training.conclusion import derive
 from ricnet.training.config import Config
@@ -44,7 +45,7 @@ class Workplace:
     """Runs at once; None for one a CPU core, or one on a GPU."""
 
     def workers(self, tasks: int) -> int:
-        automatic = 1 if pick_device(self.device).type == "cuda" else min(os.cpu_count() or 1, 8)
+        automatic = 1 if pick_device(self.device).type == "cuda" else min(usable_cores(), 8)
         return max(1, min(self.jobs or automatic, tasks))
 
 
@@ -162,7 +163,7 @@ def _one_by_one(tasks: Sequence[Task], console: Console) -> list[str]:
 
 
 def _side_by_side(tasks: Sequence[Task], workers: int, console: Console) -> list[str]:
-    threads = max(1, (os.cpu_count() or 1) // workers)
+    threads = max(1, usable_cores() // workers)
     context = multiprocessing.get_context("spawn")
     over = context.Event()
     with StopRequest() as stop, ProcessPoolExecutor(workers, context, _settle, (threads, over)) as pool:

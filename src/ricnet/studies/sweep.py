@@ -88,7 +88,7 @@ def parse_space(texts: Sequence[str], method: str) -> dict[str, Range | Choice]:
         key = name.strip().replace("-", "_")
         if not values or key not in hints:
             raise RicnetError(
-                f"--space {text}: {name} is no setting of {method}; see ric train --method {method} --help."
+                f"--space {text}: {name} is no setting of {method}; see ric train --method {method} --help-all."
             )
         space[key] = _range(text, values, hints[key]) if ".." in values else _choice(key, values, method)
     if all(isinstance(part, Choice) and len(part.options) == 1 for part in space.values()):

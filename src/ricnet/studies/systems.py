@@ -94,13 +94,13 @@ def parse_settings(texts: Sequence[str], method: str, flag: str) -> dict[str, An
         key = name.strip().replace("-", "_")
         if key not in hints:
             close = nearest(key, hints)
-            meant = f"did you mean {close}?" if close else f"see ric train --method {method} --help."
+            meant = f"did you mean {close}?" if close else f"see ric train --method {method} --help-all."
             raise RicnetError(f"{flag}: {name.strip()!r} is no setting of {method}; {meant}")
         if not value:
             raise RicnetError(f"{flag}: {text!r} needs a value; write {key}=VALUE.")
         read = read_setting(value.strip())
         if not fits(read, hints[key]):
-            raise RicnetError(f"{flag}: {key} cannot be {value}; see ric train --method {method} --help.")
+            raise RicnetError(f"{flag}: {key} cannot be {value}; see ric train --method {method} --help-all.")
         found[key] = float(read) if _means_float(read, hints[key]) else read
     return found
 

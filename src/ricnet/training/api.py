@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -25,9 +26,10 @@ from ricnet.training.distributed import first_on_each_machine, launched, own_gpu
 from ricnet.training.files import Unwritable
 from ricnet.training.interruption import Interrupted
 from ricnet.training.presets import Facts, preset
-from ricnet.training.remarks import advice, announcement, faster, in_python, say
+from ricnet.training.remarks import advice, announcement, faster, in_python, say, started
 from ricnet.training.run_folder import RunFolder
 from ricnet.training.surroundings import apart
+from ricnet.training.tracking import Track, require_tracker, tracked
 from ricnet.training.trainer import Trainer
 
 
@@ -42,25 +44,30 @@ def train(
     device: str = "auto",
     overwrite: bool = False,
     resume: bool = False,
+    track: Track = "none",
     data_dir: str | Path | None = None,
     **changes: Any,
 ) -> Classifier:
-    """Train a classifier and return it; `changes` are any settings of `ric train --help`, such as epochs=30.
+    """Train a classifier and return it; `changes` are any settings of `ric train --help-all`, such as epochs=30.
 
     `data` is what the command line takes, or a Dataset of your own; `target` the column of a table that holds the
     classes; `encoder` a name or any module from a batch of inputs to a batch of vectors (without dropout: the snapshot
     and the network must see the same). The run is written to `out`, by default runs/DATA-METHOD-seedN; with `resume`,
-    an interrupted one goes on.
+    an interrupted one goes on, and where there is none yet it starts. `track="tensorboard"` draws its curves there.
     """
     module = encoder if isinstance(encoder, nn.Module) else None
     if encoder is not None:
         changes["encoder"] = "custom" if module is not None else encoder
     with python_words(), together(place := pick_device(device)) as processes:
+        require_tracker(track)
         with first_on_each_machine(processes):
             dataset = _dataset(data, target, data_dir, changes)
         config = configure(dataset, method, preset, **changes)
         folder = RunFolder(out or default_folder(config))
         notes = list(dataset.notes)
+        if resume and not processes.agree(lambda: folder.begun):
+            resume = False
+            notes.append(started(folder))
         if "batch_size" not in changes:
             fit = partial(fit_batch, config, dataset, place, notes, module, processes.count)
             config = processes.agree(partial(_stored_batch, config, folder) if resume else fit)
@@ -77,6 +84,7 @@ def train(
             overwrite=overwrite,
             resume=resume,
             encoder=module,
+            track=track,
             console=console,
             hint=hint and in_python(hint),
         )
@@ -161,7 +169,7 @@ def _unknown_setting(name: str, config: Config) -> str:
     parts = (config, config.method, config.network, config.optimization)
     meant = nearest(name, [field.name for part in parts for field in dataclasses.fields(part)])
     method = config.method.name
-    advice = f"did you mean {meant}?" if meant else f"see ric train --method {method} --help."
+    advice = f"did you mean {meant}?" if meant else f"see ric train --method {method} --help-all."
     return f"{name}: no such setting for the method {method}; {advice}"
 
 
@@ -174,6 +182,7 @@ def run(
     overwrite: bool = False,
     resume: bool = False,
     encoder: nn.Module | None = None,
+    track: Track = "none",
     checkpoint_seconds: float = 60.0,
     console: Console | None = None,
     watch: Callable[[dict[str, Any]], None] | None = None,
@@ -195,15 +204,18 @@ def run(
         elif first:
             folder.refuse_if_taken(overwrite)
         mine = folder if first else None
-        trainer = Trainer(config, dataset, mine, device, encoder, checkpoint_seconds, console, watch, processes, hint)
+        trainer = Trainer(config, dataset, mine, device, encoder, checkpoint_seconds, console, processes, hint)
         if first and not resume:
             folder.begin(config, dataset, device)  # only now: a configuration that cannot be built leaves no trace
-        elif resume and (state := processes.agree(partial(folder.read_state, tell))) is not None:
-            _restore(trainer, state, folder)
-        elif first:
-            folder.keep_metrics_until(0)
-        with _saved_so_far():
-            return trainer.run()
+        with _saved_so_far(folder):
+            if resume and (state := processes.agree(partial(folder.read_state, tell))) is not None:
+                _restore(trainer, state, folder)
+            elif resume and first:
+                tell(f"{folder.path} was stopped before its first checkpoint, so that it starts from the beginning.")
+                folder.keep_metrics_until(0)
+            with tracked(folder, track if first else "none") as draw:
+                trainer.watchers = [follower for follower in (watch, draw) if follower is not None]
+                return trainer.run()
 
 
 def _tell(console: Console, sentence: str) -> None:
@@ -211,9 +223,15 @@ def _tell(console: Console, sentence: str) -> None:
 
 
 @contextmanager
-def _saved_so_far() -> Iterator[None]:
+def _saved_so_far(folder: RunFolder) -> Iterator[None]:
+    """While a run is being trained its own way to stop is better: it saves first. This is for before and after."""
     try:
         yield
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "stopped; what was saved before is whole. "
+            f"Go on with: ric train --out {shlex.quote(str(folder.path))} --resume"
+        ) from None
     except Unwritable as problem:
         raise RicnetError(f"{problem} What was saved before is whole: go on with --resume.") from problem
 

@@ -4,16 +4,18 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import torch
 from rich.console import Console
 
 from ricnet.data import Dataset
 from ricnet.data.registry import SOURCES
+from ricnet.methods import METHODS
+from ricnet.nets.encoders import EncoderOptions
 from ricnet.paths import user_path
 from ricnet.training.classifier import Classifier, encoder_name
-from ricnet.training.config import Config
+from ricnet.training.config import Config, Optimization
 from ricnet.training.files import read_json
 from ricnet.training.run_folder import RunFolder
 from ricnet.untrusted import printable
@@ -28,8 +30,11 @@ FEW_ROWS = 50
 ANEW = "(with --overwrite, or another --out)"
 """A finished run cannot go on."""
 
-FLAG = re.compile(r"(?P<command>ric [a-z]+( --?[\w-]+| [\w./]+)*)|--(?P<flag>[a-z][a-z0-9-]*)")
-"""In a sentence; those of a command to type belong to it."""
+FLAG = re.compile(
+    r"(?P<command>ric [a-z]+( --?[\w-]+| [\w./]+)*)"
+    r"|--(?P<flag>[a-z][a-z0-9-]*)( (?P<number>(-?\d+(\.\d+)?(e[+-]?\d+)?|nan|-?inf|None)\b)| (?P<word>[a-z][\w-]*))?"
+)
+"""In a sentence, perhaps with its value; those of a command to type belong to it."""
 
 
 def say(lines: Iterable[str], console: Console | None = None) -> None:
@@ -65,6 +70,11 @@ def _is_folder(data: str) -> bool:
     return data not in SOURCES and user_path(data).is_dir()
 
 
+def started(folder: RunFolder) -> str:
+    """For who asked to resume where no run is: the first try of a command that is given again until the run is done."""
+    return f"{folder.path} holds no run yet, so that this one starts anew."
+
+
 def unfinished(classifier: Classifier) -> list[str]:
     """A note if training did not come to its end. A model that others share may lack evaluation.json for other reasons,
     so that it takes a checkpoint, or too few epochs, to tell."""
@@ -94,13 +104,29 @@ def advice(folder: RunFolder, config: Config, dataset: Dataset) -> list[str]:
 
 
 def in_python(sentence: str, renamed: Mapping[str, str] | None = None) -> str:
-    """The same for who calls from Python, where --batch-size is spelled batch_size, or has a name of its own."""
+    """The same for who calls from Python, where --batch-size 8 is written batch_size=8, or has a name of its own."""
+    choices = _choices()
 
     def spelled(found: re.Match[str]) -> str:
-        name = (found["flag"] or "").replace("-", "_")
-        return found["command"] or (renamed or {}).get(name, name)
+        if found["command"]:
+            return found["command"]
+        setting, word = found["flag"].replace("-", "_"), found["word"]
+        name = (renamed or {}).get(setting, setting)
+        if found["number"] or word in choices.get(setting, ()):
+            return f"{name}={found['number'] or repr(word)}"
+        switch = "=True" if bool in choices.get(setting, ()) else ""
+        return f"{name}{switch}{f' {word}' if word else ''}"
 
     return FLAG.sub(spelled, sentence)
+
+
+def _choices() -> dict[str, tuple[Any, ...]]:
+    """The words that a setting may be given, as against those of the sentence; a switch takes `bool`."""
+    found: dict[str, tuple[Any, ...]] = {"overwrite": (bool,), "resume": (bool,), "track": ("tensorboard",)}
+    for kind in (Config, EncoderOptions, Optimization, *METHODS.values()):
+        for name, hint in get_type_hints(kind).items():
+            found[name] = (*found.get(name, ()), *((bool,) if hint is bool else get_args(hint)))
+    return found | {"device": ("auto", "cpu", "cuda")}
 
 
 def _nothing_learned(evaluation: dict[str, Any], config: Config, dataset: Dataset) -> str | None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import platform
+import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -36,6 +37,16 @@ class RunFolder:
         self.predictions = self.path / "predictions.npz"
         self.examples = self.path / "examples.npz"
         self.report = self.path / "report.html"
+
+    @property
+    def curves(self) -> Path:
+        """A folder, for TensorBoard."""
+        return self.path / "tensorboard"
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a run to go on with; one killed before it was set up leaves none."""
+        return self.config.is_file()
 
     @property
     def finished(self) -> bool:
@@ -194,6 +205,7 @@ class RunFolder:
             for path in sorted(self._files(), key=lambda path: path != self.evaluation):
                 if path != self.config:
                     path.unlink(missing_ok=True)
+        shutil.rmtree(self.curves, ignore_errors=True)
 
 
 def void(_: object) -> None:

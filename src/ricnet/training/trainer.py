@@ -9,7 +9,7 @@ import math
 import shlex
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -61,7 +61,6 @@ class Trainer:
         encoder: nn.Module | None = None,
         checkpoint_seconds: float = 60.0,
         console: Console | None = None,
-        watch: Callable[[dict[str, Any]], None] | None = None,
         processes: Processes = ALONE,
         faster: str | None = None,
     ) -> None:
@@ -69,7 +68,9 @@ class Trainer:
         state after every update. `faster` is for who would wait long."""
         torch.manual_seed(config.seed)
         self.config, self.dataset, self.folder, self.device = config, dataset, folder, device
-        self.checkpoint_seconds, self.console, self.watch, self.faster = checkpoint_seconds, console, watch, faster
+        self.checkpoint_seconds, self.console, self.faster = checkpoint_seconds, console, faster
+        self.watchers: Sequence[Callable[[dict[str, Any]], None]] = ()
+        """Each is shown every line of metrics.jsonl."""
         self.method, self.settings = config.method, config.optimization
         self.labels = dataset.train.labels.to(device)
         weights = dataset.train.weights
@@ -147,8 +148,8 @@ class Trainer:
                 if epoch_ends:
                     line = self._finish_epoch()
                     progress.epoch(line, self.settings.epochs)
-                    if self.watch is not None:
-                        self.watch(line)
+                    for watch in self.watchers:
+                        watch(line)
                 self.seconds, clock = self.seconds + time.monotonic() - clock, time.monotonic()
                 asked = self.processes.any(stop.asked)
                 if asked or time.monotonic() - saved >= self.checkpoint_seconds:

@@ -2,15 +2,15 @@
 
 import contextlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import tyro
 from rich.console import Console
 
-from ricnet.apps.commands.parsing import make_folder, parse
+from ricnet.apps.commands.parsing import make_folder
+from ricnet.apps.commands.settings import Hyper, Settings, fitting, look_for, merged, over, read, typed
 from ricnet.data import whole_path
 from ricnet.data.tables import short_name
 from ricnet.errors import RicnetError, require
@@ -22,20 +22,21 @@ from ricnet.report.results import compare_as_far_as_possible
 from ricnet.report.runs import RunRecord
 from ricnet.studies.cells import Benchmark, Cell, Runs
 from ricnet.studies.execution import Workplace, harvest
-from ricnet.studies.systems import SYSTEMS, find_system, parse_settings
+from ricnet.studies.systems import SYSTEMS, find_system, parse_settings, settings_of
 from ricnet.training.api import pick_device
 from ricnet.training.files import read_json
+from ricnet.training.presets import TYPICAL, preset
+from ricnet.training.remarks import say
 
 PAPER = ("supervised", "anytime", "act", "pondernet", "ric")
 
 
 @dataclass(frozen=True)
-class Compare:
+class Compare(Settings[Hyper]):
     """Train systems on the same data with several seeds, or take the runs that are there already, and compare them:
-    means with 95 % intervals over seeds, and differences tested seed by seed and example by example."""
+    means with 95 % intervals over seeds, and differences tested seed by seed and example by example. The settings of
+    `ric train` hold for every system that has them; `ric compare --help-all` shows those of the systems compared."""
 
-    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = "digits"
-    """What to learn: a name (ric data list), a folder of images, an .npz file, or a table (my.csv#TARGET)."""
     methods: tuple[str, ...] = PAPER
     """Systems, each perhaps with settings of its own (ric:gamma=0.9,rollouts=2); --list shows all names."""
     seeds: int = 5
@@ -43,34 +44,28 @@ class Compare:
     reference: str | None = None
     """System that the others are compared with; by default the first."""
     set: tuple[str, ...] = ()
-    """Settings for all runs, as SETTING=VALUE: --set epochs=30 label_noise=0.4."""
-    preset: str = "fast"
-    """fast, or the paper's own settings: paper."""
+    """Settings that every system must have, as SETTING=VALUE: --set epochs=30 is --epochs 30."""
     jobs: int | None = None
     """Runs at once; by default one a CPU core, or one on a GPU."""
     runs: Path = Path("runs/studies")
     """Folder in which runs are looked for and made."""
     out: Path | None = None
     """Folder for the table (CSV, Markdown, LaTeX) and the page, replaced if there; by default comparison-DATA."""
-    device: str = "auto"
-    """auto (a GPU if there is one), cpu, cuda, cuda:1 …"""
-    data_dir: Path | None = None
-    """Where named data sets lie; by default $RICNET_DATA, else the user's cache folder."""
     list: bool = False
     """Show the names that --methods takes, and stop."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    options: Compare = parse(Compare, arguments, "compare")
+    options = _parse(arguments)
     if options.list:
         print("\n".join(f"  {name:<24}{system.about}" for name, system in SYSTEMS.items()))
         return
     require(options.seeds >= 1, "seeds", options.seeds, "at least 1")
     require(options.jobs is None or options.jobs >= 1, "jobs", options.jobs, "at least 1")
     console = Console(stderr=True)
-    cells = _cells(options)
+    cells = _cells(options, typed(arguments, options), console)
     pick_device(options.device)
-    out = make_folder(options.out or Path(f"comparison-{short_name(whole_path(options.data))}"))
+    out = make_folder(options.out or Path(f"comparison-{cells[0].benchmark.label}"))
     place = Workplace(options.runs, options.data_dir, options.device, options.jobs)
     found = harvest(cells, place, console)
     runs = list({run.path: run for cell in cells for run in found.runs.get(cell, [])}.values())
@@ -86,21 +81,38 @@ def main(arguments: Sequence[str]) -> None:
     _present(runs, found.runs.get(chosen, []), out)
 
 
-def _cells(options: Compare) -> list[Cell]:
+def _parse(arguments: Sequence[str]) -> Compare[Any]:
+    """The systems decide which settings there are."""
+    chosen = look_for(arguments, "compare", "--preset", several=["--methods"])
+    names = PAPER if chosen.methods is None else chosen.methods
+    methods = dict.fromkeys(find_system(name).method for name in names or PAPER)
+    presets = {method: preset(chosen.preset or "fast", method, TYPICAL) for method in methods}
+    default: Compare[Any] = replace(over(Compare, next(iter(presets.values()))), hyper=merged(presets))
+    return read(Compare[type(default.hyper)], arguments, "compare", default)  # type: ignore[misc]
+
+
+def _cells(options: Compare[Any], given: Mapping[str, Any], console: Console) -> list[Cell]:
     if not options.methods:
         raise RicnetError("--methods needs at least one system; ric compare --list shows their names.")
     if options.reference not in (None, *options.methods):
-        names = ", ".join(options.methods)
-        raise RicnetError(f"--reference {options.reference} is not among the systems compared: {names}.")
-    label = short_name(whole_path(options.data))
-    cells = []
+        systems = ", ".join(options.methods)
+        raise RicnetError(f"--reference {options.reference} is not among the systems compared: {systems}.")
+    data = options.source
+    label = short_name(whole_path(data))
+    cells, without = [], dict[str, list[str]]()
     for name in dict.fromkeys(options.methods):
         system = find_system(name)
-        common = parse_settings(options.set, system.method, "--set")
+        own = fitting(given, settings_of(system.method))
+        for setting in given.keys() - own.keys():
+            without.setdefault(setting, []).append(name)
+        common = own | parse_settings(options.set, system.method, "--set")
         if "seed" in (*common, *system.changes):
             raise RicnetError("seeds are given by --seeds, which takes 0 to N − 1; leave seed out of the settings.")
-        benchmark = Benchmark(label, options.data, tuple(sorted(common.items())))
+        benchmark = Benchmark(label, data, tuple(sorted(common.items())))
         cells.append(Cell(name, benchmark, tuple(range(options.seeds)), preset=options.preset))
+    for setting, names in sorted(without.items()):
+        flag = f"--{setting.replace('_', '-')} {given[setting]}"
+        say([f"note: {flag} means nothing to {' and '.join(names)}, compared without it."], console)
     return cells
 
 
@@ -128,7 +140,7 @@ def _same_gradients(cells: Sequence[Cell], runs: Runs) -> list[str]:
                 alike.setdefault(json.dumps(settings, sort_keys=True), {})[cell.system] = None
     return [
         f"{' and '.join(names)} learn by the same gradients, for here every update has its own snapshot; "
-        "tell them apart with --set updates_per_snapshot=10 clip=0.5."
+        "tell them apart with --updates-per-snapshot 10 --clip 0.5."
         for names in alike.values()
         if len(names) > 1
     ]

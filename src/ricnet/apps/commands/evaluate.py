@@ -15,9 +15,11 @@ from rich.table import Table
 from ricnet.apps.commands.parsing import parse
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
+from ricnet.data.inputs import wanted
 from ricnet.data.noise import flip_labels
 from ricnet.data.registry import SOURCES
 from ricnet.data.splits import divisible
+from ricnet.data.tables import is_table
 from ricnet.data.words import listed
 from ricnet.errors import RicnetError, require
 from ricnet.evaluation.evaluate import observe, report
@@ -114,6 +116,8 @@ def _data_for(classifier: Classifier, options: Evaluate) -> Dataset:
         "class_names": classifier.class_names,
     }
     own = split_target(whole_path(data))[0] == split_target(whole_path(config.data))[0]
+    if not own:
+        _refuse_other_kind(data, classifier)
     dataset = load_data(data, **how) if own else _other_data(data, classifier, how)
     say(f"note: {note}" for note in dataset.notes)
     if dataset.input_shape != classifier.input_shape:
@@ -126,6 +130,15 @@ def _data_for(classifier: Classifier, options: Evaluate) -> Dataset:
     noisy = flip_labels(dataset, config.label_noise)
     say(_changed(noisy, classifier))
     return noisy if options.data is None else dataset
+
+
+def _refuse_other_kind(data: str, classifier: Classifier) -> None:
+    """Before it is read, which may take long, as far as a name tells."""
+    path = split_target(data)[0]
+    images = path in SOURCES or user_path(path).is_dir()
+    if (images and len(classifier.input_shape) != 3) or (is_table(path) and classifier.columns is None):
+        kind = "holds images" if images else "is a table"
+        raise RicnetError(f"{data} {kind}, but the model reads {wanted(classifier.input_shape, classifier.columns)}.")
 
 
 def _other_data(data: str, classifier: Classifier, how: dict[str, Any]) -> Dataset:

@@ -1,13 +1,18 @@
 """Flags from dataclasses, by tyro; its message for a wrong flag cut down to one sentence."""
 
+import ast
 import contextlib
 import dataclasses
+import inspect
 import io
 import os
 import re
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
 import tyro
 
@@ -24,14 +29,33 @@ class UnknownFlag(RicnetError):
         self.flag = flag
 
 
-def parse(kind: Any, arguments: Sequence[str], command: str, default: Any = tyro.MISSING_NONPROP) -> Any:
+@dataclass(frozen=True)
+class Pages:
+    """How the help of a command with many flags is divided: --help shows what `groups` name, --help-all everything."""
+
+    groups: Mapping[str, Sequence[str]]
+    """Fields by the heading under which they stand, those of nested classes too."""
+    homes: Mapping[str, str]
+    """The heading for any other field, or for those of a nested class; by default the last one."""
+
+
+def parse(
+    kind: Any,
+    arguments: Sequence[str],
+    command: str,
+    default: Any = tyro.MISSING_NONPROP,
+    pages: Pages | None = None,
+) -> Any:
     """An instance of a dataclass from flags; the fields of nested ones are flags of their own, without a prefix."""
+    asked = {"-h", "--help", "--help-all"} & set(arguments)
+    if asked and pages is not None:
+        kind, default = _page(default, pages, "--help-all" in asked), tyro.MISSING_NONPROP
     complaint = io.StringIO()
     try:
-        with contextlib.redirect_stderr(complaint), _in_long_lines(arguments):
+        with contextlib.redirect_stderr(complaint), contextlib.nullcontext() if asked else _long_lines():
             return tyro.cli(
                 kind,
-                args=list(arguments),
+                args=["--help"] if asked else list(arguments),
                 prog=f"ric {command}",
                 default=default,
                 config=(tyro.conf.OmitArgPrefixes, tyro.conf.HelptextFromCommentsOff),
@@ -43,12 +67,71 @@ def parse(kind: Any, arguments: Sequence[str], command: str, default: Any = tyro
         raise _explained(_unframed(complaint.getvalue()), arguments, command, known) from None
 
 
+def flag_names(arguments: Sequence[str]) -> set[str]:
+    """The fields whose flags were typed; a switch may be turned off."""
+    flags = [argument.partition("=")[0][2:] for argument in arguments if argument.startswith("--")]
+    return {flag.replace("-", "_").removeprefix("no_") for flag in flags}
+
+
+def docstrings(kind: type) -> dict[str, str]:
+    """The sentences under the fields of a dataclass, which Python itself forgets; one that has no source names them."""
+    found: dict[str, str] = {f.name: f.metadata["help"] for f in dataclasses.fields(kind) if "help" in f.metadata}
+    for base in () if found else reversed(kind.__mro__):
+        if dataclasses.is_dataclass(base):
+            [tree] = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+            assert isinstance(tree, ast.ClassDef)
+            found |= dict(_sentences(tree.body))
+    return found
+
+
+def _sentences(body: list[ast.stmt]) -> list[tuple[str, str]]:
+    return [
+        (field.target.id, " ".join(below.value.value.split()))
+        for field, below in pairwise(body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
+        and isinstance(below.value.value, str)
+    ]
+
+
+def _page(options: Any, pages: Pages, everything: bool) -> type:
+    """A dataclass of which tyro makes our page of help: nested in it one a heading."""
+    heading = {name: title for title, names in pages.groups.items() for name in names}
+    groups: dict[str, list[Any]] = {title: [] for title in pages.groups}
+    more = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(help="show every setting and exit")]
+    page: list[Any] = [("help_all", more, dataclasses.field(default=False))]
+    for name, hint, value, sentence, home in _described(options, pages.homes, list(groups)[-1]):
+        is_data = tyro.conf.Positional in getattr(hint, "__metadata__", ())
+        text = sentence if everything or is_data else re.split(r"(?<=\.) (?=[A-Z])", sentence)[0]
+        entry = Annotated[hint, tyro.conf.arg(help=text)], dataclasses.field(default=value)
+        if is_data:
+            page.append((name.upper(), *entry))  # the heading may be called like it
+        elif everything or name in heading:
+            groups[heading.get(name, home)].append((name, *entry))
+    place = {name: number for number, name in enumerate(heading)}
+    for title, entries in groups.items():
+        entries.sort(key=lambda entry: place.get(entry[0], len(place)))
+        made = dataclasses.make_dataclass(title, entries)
+        page.append((title, made, dataclasses.field(default_factory=made)))
+    return dataclasses.make_dataclass("Page", page, namespace={"__doc__": inspect.getdoc(type(options))})
+
+
+def _described(options: Any, homes: Mapping[str, str], home: str) -> Iterator[tuple[str, Any, Any, str, str]]:
+    """Name, type, value, sentence and heading of each field, those of nested dataclasses in their place."""
+    hints, sentences = get_type_hints(type(options), include_extras=True), docstrings(type(options))
+    for field in dataclasses.fields(options):
+        value, where = getattr(options, field.name), homes.get(field.name, home)
+        if dataclasses.is_dataclass(value):
+            yield from _described(value, homes, where)
+        else:
+            yield field.name, hints[field.name], value, sentences[field.name], where
+
+
 @contextlib.contextmanager
-def _in_long_lines(arguments: Sequence[str]) -> Iterator[None]:
+def _long_lines() -> Iterator[None]:
     """tyro fits what it says to the terminal, and breaks a long path to do so; only help is to be read as it is."""
-    if {"-h", "--help"} & set(arguments):
-        yield
-        return
     width = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = "100000"
     try:

@@ -2,25 +2,24 @@
 
 import logging
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import tyro
 from rich.console import Console
 from rich.table import Table
 
-from ricnet.apps.commands.parsing import parse
+from ricnet.apps.commands.settings import Hyper, MethodSettings, look_for, over, read, typed
 from ricnet.data import load as load_data
 from ricnet.data import whole_path
-from ricnet.errors import RicnetError, require, what_else
+from ricnet.errors import RicnetError, require
 from ricnet.extras import require_extra
-from ricnet.methods import METHODS
 from ricnet.studies.systems import parse_settings
 from ricnet.training.api import configure
 from ricnet.training.config import DATA_SETTINGS
 from ricnet.training.interruption import GO_ON, Interrupted
+from ricnet.training.presets import TYPICAL, preset
 
 if TYPE_CHECKING:
     import optuna
@@ -29,41 +28,30 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SweepOptions:
+class SweepOptions(MethodSettings[Hyper]):
     """Search for better settings with Optuna (pip install 'ricnet[sweep]'), judged on validation data alone. Started
-    again, a sweep goes on where it stopped; started on several machines with one --storage, they share it."""
+    again, a sweep goes on where it stopped; started on several machines with one --storage, they share it. The settings
+    of `ric train` are those that all trials share; `ric sweep --help-all` shows them."""
 
-    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = "digits"
-    """What to learn: a name (ric data list), a folder of images, or an .npz file."""
-    method: str = "ric"
-    """ric, supervised, anytime, act or pondernet."""
     trials: int = 20
     """Stop when the study has this many trials, counting those of other machines and earlier calls."""
     space: tuple[str, ...] = ()
     """What to search: lr=1e-4..1e-2:log epsilon=0.1..0.4 activation=relu,silu; by default what matters most."""
     set: tuple[str, ...] = ()
-    """Settings that all trials share, as SETTING=VALUE: --set epochs=30."""
+    """Settings that all trials share, as SETTING=VALUE: --set epochs=30 is --epochs 30."""
     metric: Literal["nll", "accuracy", "ece"] = "nll"
     """What to improve, on validation data."""
-    preset: str = "fast"
-    """Where the other settings come from: fast or paper."""
     storage: str | None = None
     """Where the study is kept, as a database URL; by default sqlite:///NAME.db."""
     name: str | None = None
     """Name of the study and of its folder of runs; by default sweep-DATA-METHOD."""
     runs: Path = Path("runs")
     """Folder in which the study's runs are made, in a folder of its name."""
-    device: str = "auto"
-    """auto (a GPU if there is one), cpu, cuda, cuda:1 …"""
-    data_dir: Path | None = None
-    """Where named data sets lie; by default $RICNET_DATA, else the user's cache folder."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    options: SweepOptions = parse(SweepOptions, arguments, "sweep")
+    options = _parse(arguments)
     require(options.trials >= 1, "trials", options.trials, "at least 1")
-    if options.method not in METHODS:
-        raise RicnetError(f"--method {options.method} is unknown; {what_else(options.method, sorted(METHODS))}")
     require_extra("ric sweep", "sweep", "optuna")
     import optuna
 
@@ -72,27 +60,34 @@ def main(arguments: Sequence[str]) -> None:
     optuna.logging.set_verbosity(logging.CRITICAL)  # what it would say, we say
     name = options.name or f"sweep-{Path(options.data).stem}-{options.method}"
     storage = options.storage or f"sqlite:///{name}.db"
-    sweep = _sweep(options, options.runs / name)
+    shared = typed(arguments, options) | parse_settings(options.set, options.method, "--set")
+    sweep = _sweep(options, shared, options.runs / name)
     study = sweeping.open_study(name, storage, options.metric, sweep.base, sweep.space)
     try:
         sweeping.search(study, sweep, options.trials, Console(stderr=True))
     except Interrupted:
         raise Interrupted(GO_ON) from None
-    _present(study, options, storage)
+    _present(study, options, shared, storage)
 
 
-def _sweep(options: SweepOptions, root: Path) -> "Sweep":
+def _parse(arguments: Sequence[str]) -> SweepOptions[Any]:
+    chosen = look_for(arguments, "sweep", "--method", "--preset")
+    config = preset(chosen.preset or "fast", chosen.method or "ric", TYPICAL)
+    default: SweepOptions[Any] = over(SweepOptions, config)
+    return read(SweepOptions[type(config.method)], arguments, "sweep", default)  # type: ignore[misc]
+
+
+def _sweep(options: SweepOptions[Any], shared: Mapping[str, Any], root: Path) -> "Sweep":
     from ricnet.studies.sweep import Sweep, default_space, parse_space
 
-    common = parse_settings(options.set, options.method, "--set")
     space = parse_space(options.space or default_space(options.method), options.method)
-    wanted = {k: common[k] for k in DATA_SETTINGS if k in common}
-    dataset = load_data(options.data, data_dir=options.data_dir, **wanted)
-    base = replace(configure(dataset, options.method, options.preset, **common), data=whole_path(options.data))
+    wanted = {k: shared[k] for k in DATA_SETTINGS if k in shared}
+    dataset = load_data(options.source, data_dir=options.data_dir, **wanted)
+    base = replace(configure(dataset, options.method, options.preset, **shared), data=whole_path(options.source))
     return Sweep(dataset, base, space, options.metric, root, options.device)
 
 
-def _present(study: "optuna.Study", options: SweepOptions, storage: str) -> None:
+def _present(study: "optuna.Study", options: SweepOptions[Any], shared: Mapping[str, Any], storage: str) -> None:
     done = [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
     if not done:
         raise RicnetError(f"no trial of {study.study_name} was finished; see the messages above.")
@@ -104,9 +99,8 @@ def _present(study: "optuna.Study", options: SweepOptions, storage: str) -> None
         table.add_row(str(trial.number), f"{trial.value:.4f}", *settings)
     console = Console()
     console.print(table)
-    shared = parse_settings(options.set, options.method, "--set")
-    flags = [part for name, value in (shared | best[0].params).items() for part in _flag(name, value)]
-    again = ["ric", "train", options.data, "--method", options.method, "--preset", options.preset, *flags]
+    flags = [part for name, value in {**shared, **best[0].params}.items() for part in _flag(name, value)]
+    again = ["ric", "train", options.source, "--method", options.method, "--preset", options.preset, *flags]
     where = options.runs / study.study_name / str(best[0].user_attrs.get("folder"))
     words = f"\nstudy    {storage}\nbest     {where}\nagain    {shlex.join(again)}"
     console.print(words, highlight=False, markup=False, soft_wrap=True)

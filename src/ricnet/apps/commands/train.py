@@ -1,6 +1,5 @@
 """ric train: from data to a run folder."""
 
-import argparse
 import dataclasses
 import shlex
 import sys
@@ -8,20 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Any
 
 import torch
-import tyro
 from rich.console import Console
 
-from ricnet.apps.commands.parsing import UnknownFlag, parse
+from ricnet.apps.commands.settings import Hyper, MethodSettings, look_for, over, read
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.registry import SOURCES
-from ricnet.data.tables import with_target
 from ricnet.errors import RicnetError
-from ricnet.methods import METHODS, Method
-from ricnet.nets.encoders import EncoderOptions, build_encoder
+from ricnet.nets.encoders import build_encoder
 from ricnet.paths import split_target, user_path
 from ricnet.processes import Processes
 from ricnet.report.page import write_page
@@ -29,77 +25,59 @@ from ricnet.report.runs import read_run
 from ricnet.report.tables import comparison_table
 from ricnet.training.api import default_folder, facts, fit_batch, pick_device, run
 from ricnet.training.classifier import read_config
-from ricnet.training.config import Config, Optimization, from_json
-from ricnet.training.distributed import first_on_each_machine, together
+from ricnet.training.config import Config, from_json
+from ricnet.training.distributed import first_on_each_machine, launched, together
 from ricnet.training.files import read_json
 from ricnet.training.interruption import Interrupted
-from ricnet.training.presets import TYPICAL, Preset, preset
-from ricnet.training.remarks import advice, announcement, faster, say
+from ricnet.training.presets import TYPICAL, preset
+from ricnet.training.remarks import advice, announcement, faster, say, started
 from ricnet.training.run_folder import RunFolder
+from ricnet.training.tracking import Track, require_tracker
 
-Hyper = TypeVar("Hyper", bound=Method[Any])
+TOO_SOON = "stopped before the first update, with nothing new to save; the same command begins again."
 
 
 @dataclass(frozen=True)
-class Train(Generic[Hyper]):
+class Train(MethodSettings[Hyper]):
     """Train a classifier. `ric train` alone learns scikit-learn's digits; `ric train DIR` your own folder of images,
     one subfolder a class; `ric train my.csv --target COLUMN` your own table. Settings not given come from the preset,
-    scaled to the data; those shown here are for 50,000 images of 10 classes. `ric train --method supervised
-    --help` shows another method's settings."""
+    scaled to the data; those shown are for 50,000 images of 10 classes. `ric train --help-all` shows every setting,
+    `ric train --method supervised --help-all` those of another method."""
 
-    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = "digits"
-    """What to learn: a name (ric data list), a folder of images (a subfolder a class), an .npz file (x, y), or a table
-    (.csv, .tsv; my.csv#label says its --target too)."""
-    target: str | None = None
-    """Column of a table that holds the classes. The others are learned from, be they numbers or texts, with gaps."""
-    method: str = "ric"
-    """ric (reinforced), supervised (cross-entropy in one pass), anytime, act or pondernet."""
-    preset: Preset = "fast"
-    """fast: minutes on a GPU, RIC on-policy; paper: the paper's own settings, 2000 epochs. For RIC also snapshots (the
-    paper's Algorithm 1 with short rounds) and closed-form (no sampled rewards)."""
     config: Path | None = None
     """Take all settings from another run (its folder or its config.json); flags given beside it win."""
-    seed: int = 0
-    """Fixes initial weights, order of the data, augmentation and exploration. Splits do not depend on it."""
     out: Path | None = None
     """Folder of the run; by default runs/DATA-METHOD-seedN, of a table runs/DATA-TARGET-METHOD-seedN."""
     resume: bool = False
-    """Go on where an interrupted run stopped, exactly as if it never had."""
+    """Go on where an interrupted run stopped, exactly as if it never had; where there is none yet, start it."""
     overwrite: bool = False
     """Replace a run that is already there."""
-    device: str = "auto"
-    """auto (a GPU if there is one), cpu, cuda, cuda:1 …"""
-    data_dir: Path | None = None
-    """Where named data sets lie; by default $RICNET_DATA, else the user's cache folder."""
-    resolution: int | None = None
-    """Side in pixels that images are resized to; by default chosen from the data."""
-    val_fraction: float = 0.1
-    """Share of the training data kept aside to choose the best epoch."""
-    label_noise: float = 0.0
-    """Share of training and validation labels that are replaced by a wrong one; the test labels stay clean."""
-    calibration: Literal["none", "temperature"] = "none"
-    """What is fitted on validation data after training: nothing, or one temperature for all beliefs; with RIC it does
-    more for --readout mu, which has no floor."""
+    track: Track = "none"
+    """tensorboard: write every number of metrics.jsonl as a curve too, into the folder tensorboard of the run
+    (pip install 'ricnet[track]'; look at it with tensorboard --logdir RUNS)."""
     checkpoint_seconds: float = 60.0
     """Save the state at least this often; 0 saves after every update."""
-    hyper: Hyper = dataclasses.field(default=tyro.MISSING)
-    network: EncoderOptions = dataclasses.field(default_factory=EncoderOptions)
-    optimization: Optimization = dataclasses.field(default_factory=Optimization)
 
 
 def main(arguments: Sequence[str]) -> None:
     options = _parse(arguments, _preset_for(arguments, TYPICAL))
     device = pick_device(options.device)
-    with together(device) as processes:
-        _train(arguments, options, device, processes)
+    require_tracker(options.track)
+    try:
+        with together(device) as processes:
+            _train(arguments, options, device, processes)
+    except (Interrupted, KeyboardInterrupt) as stop:
+        if launched().first:
+            say([str(stop) or TOO_SOON])
+        sys.exit(Interrupted.exit_code)
 
 
 def _train(arguments: Sequence[str], options: Train[Any], device: torch.device, processes: Processes) -> None:
     folder = RunFolder(options.out or default_folder(_config(options)))
     if processes.first:
         folder.refuse_if_held()
-    if options.resume:
-        stored = processes.agree(partial(_stored, folder))
+    stored = processes.agree(partial(_stored, folder)) if options.resume else None
+    if stored is not None:
         options = _parse(arguments, stored)
         _refuse_changes(stored, _config(options))
         _refuse_missing_data(stored, folder)
@@ -113,35 +91,34 @@ def _train(arguments: Sequence[str], options: Train[Any], device: torch.device, 
             label_noise=options.label_noise,
         )
     console = Console(stderr=True, quiet=not processes.first)
-    notes = list(dataset.notes)
-    if not options.resume:
+    notes = [started(folder)] * (options.resume and stored is None) + list(dataset.notes)
+    if stored is None:
         config = processes.agree(lambda: _settle(arguments, dataset, device, notes, processes.count))
         if processes.first:
             folder.refuse_if_taken(options.overwrite)  # last, so that it hides nothing else that is wrong
     say([*(f"note: {note}" for note in notes), announcement(config, dataset, device, processes.count)], console)
-    try:
-        run(
-            config,
-            dataset,
-            folder,
-            device,
-            overwrite=options.overwrite,
-            resume=options.resume,
-            checkpoint_seconds=options.checkpoint_seconds,
-            console=console,
-            hint=None if options.resume else faster(config, dataset, device),
-        )
-    except Interrupted as stop:
-        say([str(stop)], console)
-        sys.exit(130)
+    run(
+        config,
+        dataset,
+        folder,
+        device,
+        overwrite=options.overwrite,
+        resume=stored is not None,
+        track=options.track,
+        checkpoint_seconds=options.checkpoint_seconds,
+        console=console,
+        hint=faster(config, dataset, device) if stored is None else None,
+    )
     if processes.first:
         _present(folder)
         say(advice(folder, config, dataset))
 
 
-def _stored(folder: RunFolder) -> Config:
-    """The settings that an unfinished run began with."""
+def _stored(folder: RunFolder) -> Config | None:
+    """The settings that an unfinished run began with; None where there is no run yet."""
     folder.refuse_if_finished()
+    if not folder.begun:
+        return None
     return from_json(read_config(folder.path).get("config"), str(folder.config))
 
 
@@ -159,68 +136,27 @@ def _settle(
 
 def _preset_for(arguments: Sequence[str], known: Any) -> Config:
     """The method decides which flags there are, so it is read first; a configuration decides everything."""
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    first.add_argument("--method")
-    first.add_argument("--preset")
-    first.add_argument("--config", type=Path)
-    try:
-        chosen, _ = first.parse_known_args(list(arguments))
-    except argparse.ArgumentError as error:
-        raise RicnetError(f"{error}; see ric train --help.") from None
-    if chosen.config is not None:
-        if chosen.method is not None or chosen.preset is not None:
-            raise RicnetError("--config brings its own method and preset; leave out --method and --preset.")
-        path = chosen.config / "config.json" if chosen.config.is_dir() else chosen.config
-        if not path.exists():
-            raise RicnetError(f"--config {path} does not exist; give the folder of a run, or its config.json.")
-        return from_json(read_json(path).get("config"), str(path))
-    return preset(chosen.preset or "fast", chosen.method or "ric", known)
+    chosen = look_for(arguments, "train", "--method", "--preset", "--config")
+    if chosen.config is None:
+        return preset(chosen.preset or "fast", chosen.method or "ric", known)
+    if chosen.method is not None or chosen.preset is not None:
+        raise RicnetError("--config brings its own method and preset; leave out --method and --preset.")
+    path = Path(chosen.config) / "config.json" if Path(chosen.config).is_dir() else Path(chosen.config)
+    if not path.exists():
+        raise RicnetError(f"--config {path} does not exist; give the folder of a run, or its config.json.")
+    return from_json(read_json(path).get("config"), str(path))
 
 
 def _parse(arguments: Sequence[str], config: Config) -> Train[Any]:
     """Read the flags over a configuration's settings."""
-    default = Train(
-        data=config.data,
-        method=config.method.name,
-        config=None,
-        preset=config.preset,  # type: ignore[arg-type]
-        seed=config.seed,
-        resolution=config.resolution,
-        val_fraction=config.val_fraction,
-        label_noise=config.label_noise,
-        calibration=config.calibration,
-        hyper=config.method,
-        network=config.network,
-        optimization=config.optimization,
-    )
-    try:
-        options: Train[Any] = parse(Train[type(config.method)], arguments, "train", default)  # type: ignore[misc]
-    except UnknownFlag as problem:
-        raise _of_another_method(problem, config.method.name) or problem from None
-    return replace(options, data=whole_path(with_target(options.data, options.target)))
-
-
-def _of_another_method(problem: UnknownFlag, method: str) -> RicnetError | None:
-    setting = problem.flag.removeprefix("--").removeprefix("no-").replace("-", "_")
-    owners = [name for name, kind in METHODS.items() if setting in {f.name for f in dataclasses.fields(kind)}]
-    if not owners:
-        return None
-    return RicnetError(f"{problem.flag} is a setting of {', '.join(owners)}, not of {method}; leave it out.")
+    default: Train[Any] = over(Train, config)
+    options = read(Train[type(config.method)], arguments, "train", default)  # type: ignore[misc]
+    return replace(options, data=whole_path(options.source))
 
 
 def _config(options: Train[Any]) -> Config:
-    return Config(
-        options.data,
-        options.preset,
-        options.seed,
-        options.resolution,
-        options.val_fraction,
-        options.label_noise,
-        options.calibration,
-        options.hyper,
-        options.network,
-        options.optimization,
-    )
+    shared = {field.name: getattr(options, field.name) for field in dataclasses.fields(Config)}
+    return Config(**shared | {"method": options.hyper})
 
 
 def _refuse_changes(stored: Config, wanted: Config) -> None:

@@ -1,0 +1,62 @@
+"""How many threads suit this machine, and how they wait.
+
+torch's threads spin while they wait for each other, which takes the time of cores that others use too, and so their own
+(docs/performance.md); and it counts the cores of the machine, of which a container may have fewer. Both are told to
+OpenMP by its variables, which it reads once, when torch is imported.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+COUNTS = {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}
+WAITS = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"}
+"""Whoever sets one of these has decided."""
+
+
+def settle_threads() -> None:
+    """Wait passively, with no more threads than this container may run, unless the user says otherwise."""
+    if "torch" in sys.modules:  # too late
+        return
+    if not WAITS & os.environ.keys():
+        os.environ["OMP_WAIT_POLICY"] = "passive"
+    if not COUNTS & os.environ.keys() and (cores := usable_cores()) < _own_cores():
+        os.environ["OMP_NUM_THREADS"] = str(cores)
+
+
+def usable_cores(root: Path = Path("/")) -> int:
+    """The cores that this process may run on, or as many whole ones as its container's share of time comes to."""
+    return max(1, min([_own_cores(), *(int(quota) for quota in _quotas(root))]))
+
+
+def _own_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """Of the control groups that this process is in, and of those around them; in cores."""
+    try:
+        groups = [line.split(":", 2)[1:] for line in (root / "proc/self/cgroup").read_text().splitlines()]
+    except OSError:  # not Linux
+        return
+    for controllers, name in groups:
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        mount = root / "sys/fs/cgroup" / ("cpu" if controllers else "")  # version 1 has a tree a controller
+        group = mount / name.strip("/")
+        for folder in [group, *group.parents]:
+            if folder.is_relative_to(mount) and (quota := _quota(folder)) is not None:
+                yield quota
+
+
+def _quota(folder: Path) -> float | None:
+    """Microseconds of work a period; None where there is no limit."""
+    try:
+        if (both := folder / "cpu.max").is_file():
+            work, period = both.read_text().split()
+        else:
+            work, period = ((folder / f"cpu.cfs_{name}_us").read_text().strip() for name in ("quota", "period"))
+        return int(work) / int(period) if work not in ("max", "-1") else None
+    except (OSError, ValueError, ZeroDivisionError):
+        return None

@@ -1,0 +1,125 @@
+"""The same flags at every command that trains, and their help in groups."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from ricnet.apps.cli import main
+from ricnet.apps.commands import compare, sweep, train
+from ricnet.apps.commands.settings import fitting, merged, typed
+from ricnet.methods import METHODS
+from ricnet.nets.encoders import EncoderOptions
+from ricnet.studies.systems import settings_of
+from ricnet.training.config import Optimization
+from ricnet.training.presets import TYPICAL, preset
+
+SAME = ["--epochs", "7", "--batch_size=32", "--no-augment", "--gamma", "0.6", "--width", "0.25", "--val-fraction=0.3"]
+MEANT = {"epochs": 7, "batch_size": 32, "augment": False, "gamma": 0.6, "width": 0.25, "val_fraction": 0.3}
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    rows = [f"{a:.3f},{b:.3f},{'high' if a + b > 0 else 'low'}" for a, b in rng.normal(size=(120, 2))]
+    (tmp_path / "t.csv").write_text("\n".join(["a,b,y", *rows]))
+    return tmp_path / "t.csv"
+
+
+def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str:
+    monkeypatch.setenv("COLUMNS", "100")
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_train_compare_and_sweep_read_the_same_flags() -> None:
+    flags = ["t.csv", *SAME, "--target", "y", "--device", "cpu", "--data-dir", "there"]
+    trained = train._parse(flags, preset("fast", "ric", TYPICAL))
+    for options in (trained, compare._parse(flags), sweep._parse(flags)):
+        assert typed(flags, options) == MEANT
+        assert (options.target, options.device, options.data_dir) == ("y", "cpu", Path("there"))
+
+
+def test_what_was_not_typed_is_left_to_the_preset() -> None:
+    assert typed([], sweep._parse([])) == {}
+    typical = preset("fast", "ric", TYPICAL).optimization.epochs
+    assert typed(["--epochs", str(typical)], sweep._parse(["--epochs", str(typical)])) == {"epochs": typical}
+
+
+def test_the_settings_of_several_methods_are_one_list_of_flags() -> None:
+    presets = {name: preset("fast", name, TYPICAL) for name in ("supervised", "ric")}
+    both = merged(presets)
+    assert {field.name for field in dataclasses.fields(both)} == {
+        field.name for name in presets for field in dataclasses.fields(METHODS[name])
+    }
+    (objective,) = [field.type for field in dataclasses.fields(both) if field.name == "objective"]
+    assert objective == Literal["cross-entropy", "logitnorm", "evidential", "spo", "ppo", "expected"]
+    given = {"objective": "ppo", "label_smoothing": 0.1, "epochs": 3}
+    assert fitting(given, settings_of("ric")) == {"objective": "ppo", "epochs": 3}
+    assert fitting(given, settings_of("supervised")) == {"label_smoothing": 0.1, "epochs": 3}
+
+
+def test_compare_takes_the_flags_of_train(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quick = ["--epochs", "2", "--batch-size", "32", "--width", "0.1", "--horizon", "3", "--seeds", "1", "--jobs", "1"]
+    main(["compare", "t.csv", "--target", "y", "--methods", "supervised", "ric", *quick])
+    said = capsys.readouterr().err
+    assert "note: --horizon 3 means nothing to supervised, compared without it." in said
+    stored: dict[str, dict[str, Any]] = {}
+    for path in Path("runs/studies").glob("*/config.json"):
+        config = json.loads(path.read_text())["config"]
+        stored[config["method"]["name"]] = config
+    assert stored.keys() == {"supervised", "ric"}
+    assert stored["ric"]["method"]["horizon"] == 3
+    for config in stored.values():
+        assert config["data"] == f"{table}#y"
+        assert (config["optimization"]["epochs"], config["network"]["width"]) == (2, 0.1)
+
+
+def test_sweep_takes_the_flags_of_train(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quick = ["--epochs", "2", "--batch-size", "32", "--width", "0.1", "--trials", "1", "--device", "cpu"]
+    main(["sweep", "t.csv", "--target", "y", "--method", "supervised", *quick])
+    (path,) = Path("runs/sweep-t-supervised").glob("*/config.json")
+    config = json.loads(path.read_text())["config"]
+    assert (config["data"], config["optimization"]["epochs"], config["network"]["width"]) == (f"{table}#y", 2, 0.1)
+    again = capsys.readouterr().out.split("again")[1]
+    assert "ric train 't.csv#y' --method supervised --preset fast --width 0.1 --epochs 2" in again
+
+
+@pytest.mark.parametrize("command", ["train", "compare", "sweep"])
+def test_a_flag_of_another_method_is_explained(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    only = ["--methods" if command == "compare" else "--method", "supervised"]
+    with pytest.raises(SystemExit, match="2"):
+        main([command, *only, "--gae-lambda", "0.5"])
+    assert "--gae-lambda is a setting of ric, not of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["train", "compare", "sweep"])
+def test_help_is_what_people_change_in_groups(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = shown(capsys, monkeypatch, command, "--help")
+    assert page.count("\n") < 90
+    for heading in ("data", "model", "training", "run"):
+        assert f"{heading} options" in page
+    assert {"--epochs", "--lr", "--target", "--encoder", "--device", "--help-all"} <= set(re.findall(r"--[\w-]+", page))
+    assert "--log-ratio-clamp" not in page
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_help_all_is_complete_for_each_method(
+    method: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = shown(capsys, monkeypatch, "train", "--method", method, "--help-all")
+    flags = set(re.findall(r"--[\w-]+", page))
+    for kind in (METHODS[method], EncoderOptions, Optimization, train.Train):
+        names = {field.name for field in dataclasses.fields(kind)} - {"data", "hyper", "network", "optimization"}
+        assert {f"--{name.replace('_', '-')}" for name in names} <= flags
+    assert "Lower it when training diverges." in page
