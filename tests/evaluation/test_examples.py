@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Split
-from ricnet.evaluation.evaluate import Outcome
+from ricnet.evaluation.evaluate import Outcome, Reading
 from ricnet.evaluation.examples import KINDS, pick_rows, save_examples
 from ricnet.methods import Supervised
 from ricnet.report import runs
@@ -65,7 +65,7 @@ class Fickle(Supervised):
 def saved(path: Trajectory, outcome: Outcome, file: Path, temperature: float = 1.0) -> dict[str, np.ndarray]:
     labels = torch.zeros(len(outcome.labels), dtype=torch.int64)
     split = Split(torch.arange(len(labels)).float().unsqueeze(1), labels)
-    save_examples(Fickle(path=path), nn.Linear(1, 1), split, outcome, file, temperature)
+    save_examples(Fickle(path=path), nn.Linear(1, 1), split, outcome, file, Reading(temperature))
     return dict(np.load(file))
 
 

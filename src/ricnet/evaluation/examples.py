@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ricnet.core.mdp import log_scores
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Split
-from ricnet.evaluation.evaluate import Outcome
+from ricnet.evaluation.evaluate import AS_TRAINED, Outcome, Reading
 from ricnet.methods import Method
 
 KINDS = ("easy", "hard", "wrong")
@@ -50,17 +50,16 @@ def _first(merit: Float[Tensor, "n"], eligible: Bool[Tensor, "n"], count: int) -
 
 @torch.no_grad()
 def save_examples(
-    method: Method[Any], model: nn.Module, split: Split, outcome: Outcome, path: Path, temperature: float = 1.0
+    method: Method[Any], model: nn.Module, split: Split, outcome: Outcome, path: Path, reading: Reading = AS_TRAINED
 ) -> None:
-    """`temperature` as in `observe`.
+    """`reading` as in `observe`.
 
     The chosen are refined again, for an outcome keeps no beliefs on the way, and sorted by what they are this time: a
     method that draws at random (RIC with sampled feedback, PonderNet with sampled halting) need not answer the same.
     """
     chosen = split.take(_flat(pick_rows(outcome)))
     device = next(model.parameters()).device
-    trajectory = method.refine(model.eval(), chosen.inputs.to(device))
-    trajectory = trajectory if temperature == 1 else trajectory.tempered(temperature)
+    trajectory = reading.read(method.refine(model.eval(), chosen.inputs.to(device)))
     with path.open("wb") as file:
         np.savez_compressed(file, **_arrays(chosen, trajectory))
 

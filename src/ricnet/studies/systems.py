@@ -37,6 +37,10 @@ def uniform_share(classes: int) -> float:
     return classes * ric.alpha_floor / (ric.c_max + classes * ric.alpha_floor)
 
 
+RAW = {"calibration": "none", "halt_rule": "value"}
+"""What is compared is what was trained, whatever the preset fits on validation data afterwards; a system that fits
+something says so in its name."""
+
 SAMPLED = {"exact_gain": False, "head_gain": 0.01, "reward_floor": 1e-4}
 """How RIC learns where E[log a_y] has no closed form."""
 

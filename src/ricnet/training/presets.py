@@ -64,6 +64,8 @@ def _paper(method: str, facts: Facts) -> Config:
 def _fast(method: str, facts: Facts) -> Config:
     return Config(
         preset="fast",
+        calibration="auto",
+        halt_rule="auto",
         method=METHODS[method].fast(facts.rows, facts.classes),
         network=_fast_network(facts),
         optimization=_few_rows(facts) if facts.rows < FEW_ROWS else _many_rows(facts),

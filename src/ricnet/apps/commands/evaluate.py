@@ -20,7 +20,7 @@ from ricnet.data.registry import SOURCES
 from ricnet.data.splits import divisible
 from ricnet.data.words import listed
 from ricnet.errors import RicnetError, require
-from ricnet.evaluation.evaluate import observe, report
+from ricnet.evaluation.evaluate import Reading, observe, report
 from ricnet.paths import split_target, user_path
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load, read_config
@@ -49,9 +49,10 @@ class Evaluate:
     data_dir: Path | None = None
     """Where named data sets lie; by default $RICNET_DATA, else the user's cache folder."""
     max_steps: int | None = None
-    """Stop after this many steps at the latest; by default the method's horizon."""
+    """Stop after this many steps at the latest; by default what the run chose, or its horizon."""
     halt_threshold: float | None = None
-    """Stop once the value falls below this (0 as trained). Raise it to stop earlier."""
+    """Stop once the value falls below this, instead of what the run chose (0 is the paper's). Raise it to stop
+    earlier."""
     readout: Literal["mean", "mu", "implied"] | None = None
     """Reported belief: mean (the paper), mu (softmax), implied (what the Dirichlet's optimum implies)."""
     device: str = "auto"
@@ -74,7 +75,9 @@ def main(arguments: Sequence[str]) -> None:
 
 def _measure(classifier: Classifier, dataset: Dataset, max_steps: int | None) -> dict[str, dict[str, Any]]:
     """Of large data each split takes minutes, so that it is named first."""
-    how: dict[str, Any] = {"max_steps": max_steps, "temperature": classifier.temperature}
+    made = max_steps or getattr(classifier.config.method, "horizon", None)  # more than are taken, as in evaluation.json
+    most = None if max_steps else getattr(classifier.method, "horizon", None)
+    how: dict[str, Any] = {"max_steps": made, "reading": Reading(classifier.temperature, max_steps=most)}
     entries = {}
     for name, split in (("train", dataset.train), ("val", dataset.val), ("test", dataset.test)):
         if not len(split):
@@ -91,8 +94,10 @@ def check_steps(max_steps: int | None) -> None:
 
 
 def adjust(classifier: Classifier, halt_threshold: float | None, readout: str | None) -> Classifier:
-    """The same weights, halting or answering differently, if the method can."""
-    changes = {"halt_threshold": halt_threshold, "readout": readout}
+    """The same weights, halting or answering differently, if the method can. A threshold takes the place of the whole
+    rule that was chosen on validation data, its largest number of steps included."""
+    horizon = None if halt_threshold is None else getattr(classifier.config.method, "horizon", None)
+    changes = {"halt_threshold": halt_threshold, "readout": readout, "horizon": horizon}
     wanted = {name: value for name, value in changes.items() if value is not None}
     known = {f.name for f in dataclasses.fields(classifier.method)}
     for name in wanted:

@@ -27,6 +27,7 @@ from ricnet.processes import Processes
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
 from ricnet.report.tables import comparison_table
+from ricnet.training.after_words import chosen_words
 from ricnet.training.api import default_folder, facts, fit_batch, pick_device, run
 from ricnet.training.classifier import read_config
 from ricnet.training.config import Config, Optimization, from_json
@@ -76,9 +77,13 @@ class Train(Generic[Hyper]):
     """Share of the training data kept aside to choose the best epoch."""
     label_noise: float = 0.0
     """Share of training and validation labels that are replaced by a wrong one; the test labels stay clean."""
-    calibration: Literal["none", "temperature"] = "none"
-    """What is fitted on validation data after training: nothing, or one temperature for all beliefs; with RIC it does
-    more for --readout mu, which has no floor."""
+    calibration: Literal["auto", "none", "temperature"] = "none"
+    """What is fitted on validation data after training: none (nothing), temperature (one for all beliefs; with RIC it
+    does more for --readout mu, which has no floor), or auto: a temperature that is kept only if it helps there."""
+    halt_rule: Literal["auto", "value"] = "value"
+    """When RIC stops: value (once its value falls below --halt-threshold, as in the paper), or auto: the threshold and
+    the largest number of steps are chosen on validation data, never worse there than the best single step. A
+    --halt-threshold of your own wins over auto."""
     checkpoint_seconds: float = 60.0
     """Save the state at least this often; 0 saves after every update."""
     hyper: Hyper = dataclasses.field(default=tyro.MISSING)
@@ -188,6 +193,7 @@ def _parse(arguments: Sequence[str], config: Config) -> Train[Any]:
         val_fraction=config.val_fraction,
         label_noise=config.label_noise,
         calibration=config.calibration,
+        halt_rule=config.halt_rule,
         hyper=config.method,
         network=config.network,
         optimization=config.optimization,
@@ -216,6 +222,7 @@ def _config(options: Train[Any]) -> Config:
         options.val_fraction,
         options.label_noise,
         options.calibration,
+        options.halt_rule,
         options.hyper,
         options.network,
         options.optimization,
@@ -257,16 +264,7 @@ def _present(folder: RunFolder) -> None:
     write_page([record], folder.report)
     console = Console()
     console.print(comparison_table([record]))
-    if folder.calibration.is_file():
-        console.print(f"\n{_calibration(read_json(folder.calibration))}", highlight=False, markup=False)
+    for sentence in chosen_words(record.evaluation):
+        console.print(f"\n{sentence}", highlight=False, markup=False)
     look = shlex.join(["ric", "predict", str(folder.path), str(folder.examples), "--trace"])
     console.print(f"\nreport   {folder.report}\nlook     {look}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _calibration(fit: dict[str, Any]) -> str:
-    if not fit["found"]:
-        return (
-            f"temperature left at 1: on {fit['n']} validation examples no finite one is best (is none of them wrong?)"
-        )
-    change = f"validation NLL {fit['nll_before']:.4f} → {fit['nll_after']:.4f}"
-    return f"temperature {fit['temperature']:.3f}, fitted on {fit['n']} validation examples: {change}"
