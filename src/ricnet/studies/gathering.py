@@ -13,7 +13,8 @@ from rich.console import Console
 
 from ricnet.errors import RicnetError
 from ricnet.report.groups import group_seeds
-from ricnet.report.runs import RunRecord, read_runs, system_name
+from ricnet.report.runs import RunRecord, read_runs
+from ricnet.report.titles import system_name
 from ricnet.report.words import listing
 from ricnet.studies.cells import Cell
 from ricnet.studies.execution import Harvest
