@@ -4,6 +4,7 @@ The paper stops once V < 0. A value that is a little off then stops too late or 
 worse than early ones no threshold helps but a limit does. So pairs of the two are tried on the held-out examples.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -43,7 +44,7 @@ def choose_halt(outcome: Outcome) -> HaltChoice:
     steps, n = nll.shape
     by_step = nll.mean(1)
     best = int(by_step.argmin())
-    never = float(outcome.values.min()) - 1
+    never = math.floor(float(outcome.values.min())) - 1.0
     rules = []
     for threshold in (never, *(one for one in THRESHOLDS if one > never)):
         halt = halting_step(outcome.values, threshold)

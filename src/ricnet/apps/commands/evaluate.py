@@ -65,7 +65,7 @@ class Evaluate:
     device: str = "auto"
     """auto, cpu, cuda …"""
     json: bool = False
-    """Print everything as JSON, in the form of evaluation.json, and precision, recall and answers of each class."""
+    """Print everything as JSON, in the form of evaluation.json, with precision, recall and answers of each class."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -75,7 +75,8 @@ def main(arguments: Sequence[str]) -> None:
     say(unfinished(classifier))
     entries, mistakes = _measure(classifier, _data_for(classifier, options), options.max_steps)
     if options.json:
-        print(json.dumps(entries | {"classes": by_class(mistakes)}, indent=2, allow_nan=False))
+        entries["test"]["classes"] = _by_class(mistakes)
+        print(json.dumps(entries, indent=2, allow_nan=False))
         return
     console = Console()
     console.print(_table(options.run, entries))
@@ -228,7 +229,7 @@ def _table(title: str, entries: dict[str, dict[str, Any]]) -> Table:
     return table
 
 
-def by_class(found: Confusion) -> list[dict[str, Any]]:
+def _by_class(found: Confusion) -> list[dict[str, Any]]:
     """Of the test data: each class with its precision, its recall, and what its examples were taken for."""
     return [
         {
