@@ -63,8 +63,10 @@ def test_the_halt_is_no_worse_than_the_best_step_on_validation_data(fitted: RunF
     assert val["mean_steps"] == pytest.approx(rule["mean_steps"])
     assert len(val["per_step"]) == 20  # later steps are measured all the same
     assert evaluation["fitted"]["halting"]["max_steps"] == rule["max_steps"]
-    assert "stops " in chosen_words(evaluation)[0]
-    assert f"{rule['nll']:.4f}" in chosen_words(evaluation)[0]
+    temperature, halt = chosen_words(evaluation)
+    assert temperature.startswith("temperature ")
+    assert halt.startswith("stops ")
+    assert f"{rule['nll']:.4f}" in halt
 
 
 def test_raw_numbers_are_those_of_a_run_with_nothing_fitted(fitted: RunFolder, plain: RunFolder) -> None:

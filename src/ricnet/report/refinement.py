@@ -46,10 +46,9 @@ def refinement_figure(run: RunRecord, rows: Sequence[int] | None = None) -> Figu
         axes[-1, column].set_xlabel("step")
     _label_left(axes)
     if run.examples.values is not None:
-        first = rows[0]
-        halt, values = int(run.examples.halt_step[first]), run.examples.values[:, first]
-        if halt < len(values) and values[halt] < run.halt_threshold:
-            _explain_halt(axes[2, 0], float(np.sqrt(halt / len(values))), run.halt_threshold)
+        halt = int(run.examples.halt_step[rows[0]])
+        if halt < run.max_steps:  # there it is not the value that stops it
+            _explain_halt(axes[2, 0], float(np.sqrt(halt / len(run.examples.values))), run.halt_threshold)
     return figure
 
 

@@ -8,10 +8,10 @@ def chosen_words(evaluation: Mapping[str, Any]) -> list[str]:
     """Of evaluation.json; none where nothing was to be chosen."""
     fitted = evaluation.get("fitted") or {}
     found = []
-    if rule := fitted.get("halting"):
-        found.append(_halt_words(rule))
     if fit := fitted.get("calibration"):
         found.append(_temperature_words(fit))
+    if rule := fitted.get("halting"):
+        found.append(_halt_words(rule))
     return found
 
 
@@ -26,7 +26,7 @@ def rule_words(rule: Mapping[str, Any]) -> str:
 def _halt_words(rule: Mapping[str, Any]) -> str:
     return (
         f"stops {rule_words(rule)}, chosen on {rule['n']:,} validation examples: NLL {rule['nll']:.4f} there in "
-        f"{rule['mean_steps']:.1f} steps (as trained, V < 0: {rule['nll_before']:.4f} in {rule['steps_before']:.1f}; "
+        f"{rule['mean_steps']:.1f} steps (V < 0: {rule['nll_before']:.4f} in {rule['steps_before']:.1f} steps; "
         f"best single step, {rule['best_step']}: {rule['best_step_nll']:.4f})"
     )
 

@@ -66,9 +66,10 @@ class Classifier:
         """Beliefs for uint8 images (batch, channels, height, width) or float features (batch, columns), torch or numpy;
         `read` makes them of files, and of a table it must: its cells are standardised and spread out first.
 
-        With `halt`, examples that have stopped cost nothing more. `max_ms` limits the milliseconds of the whole call,
-        encoding included: the first step is always made, another only if it should end in time, and if time runs out
-        the trajectory has as many steps as were made. The result is on the model's device.
+        It takes the steps that the run chose or was trained for, or at most `max_steps`. With `halt`, examples that
+        have stopped cost nothing more. `max_ms` limits the milliseconds of the whole call, encoding included: the first
+        step is always made, another only if it should end in time, and if time runs out the trajectory has as many
+        steps as were made. The result is on the model's device.
         """
         device = next(self.model.parameters()).device
         max_steps = None if max_steps is None else whole_number(max_steps, "max_steps")
