@@ -26,7 +26,7 @@ from ricnet.training.classifier import load
 from ricnet.training.pretrained import SHELF
 
 MOST_BYTES = 6_000_000
-COPIED = ("config.json", "evaluation.json", "examples.npz", "calibration.json")
+COPIED = ("config.json", "evaluation.json", "examples.npz", "calibration.json", "halting.json")
 KEPT = ("epoch", "update", "seconds", "images_per_second", "val")
 """Of a line of metrics.jsonl: what the report draws."""
 

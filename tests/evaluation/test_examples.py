@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Split
-from ricnet.evaluation.evaluate import Outcome
+from ricnet.evaluation.evaluate import Outcome, Reading
 from ricnet.evaluation.examples import KINDS, pick_rows, save_examples
 from ricnet.methods import Supervised
 from ricnet.report import runs
@@ -32,23 +32,23 @@ def test_examples_are_easy_hard_and_wrong() -> None:
     """Rows 2 and 3 gain 0.7 and 0.1 after their first step; rows 1 and 4 are wrong, 4 the surer; 5 is surer than 0."""
     first, last = [0.9, 0.4, 0.1, 0.6, 0.3, 0.95], [0.9, 0.4, 0.8, 0.7, 0.2, 0.95]
     outcome = outcome_of(first, last, halt=[1, 2, 2, 2, 2, 1])
-    assert pick_rows(outcome, each=1) == {"easy": [5], "hard": [2], "wrong": [4]}
-    assert picked(outcome) == [[5, 0], [2, 3], [4, 1]]
+    assert pick_rows(outcome, each=1) == {"easy": [5], "hard": [2], "wrong": [4], "confused": [1]}
+    assert picked(outcome) == [[5, 0], [2, 3], [4, 1], []]
 
 
 def test_no_example_is_of_two_kinds() -> None:
     """Both gain after their first step: the one that gains more is hard, and the other is left to be easy."""
     outcome = outcome_of([0.5, 0.6], [0.7, 0.9], halt=[2, 2])
-    assert picked(outcome, each=1) == [[0], [1], []]
-    assert picked(outcome, each=2) == [[0], [1], []]
+    assert picked(outcome, each=1) == [[0], [1], [], []]
+    assert picked(outcome, each=2) == [[0], [1], [], []]
 
 
 def test_with_one_step_the_least_sure_are_hard() -> None:
-    assert picked(outcome_of([0.9, 0.6, 0.7, 0.2], halt=[1] * 4), each=1) == [[0], [1], [3]]
+    assert picked(outcome_of([0.9, 0.6, 0.7, 0.2], halt=[1] * 4), each=1) == [[0], [1], [3], []]
 
 
 def test_what_takes_one_step_is_never_hard() -> None:
-    assert picked(outcome_of([0.9, 0.8], [0.95, 0.99], halt=[1, 1])) == [[0, 1], [], []]
+    assert picked(outcome_of([0.9, 0.8], [0.95, 0.99], halt=[1, 1])) == [[0, 1], [], [], []]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Fickle(Supervised):
 def saved(path: Trajectory, outcome: Outcome, file: Path, temperature: float = 1.0) -> dict[str, np.ndarray]:
     labels = torch.zeros(len(outcome.labels), dtype=torch.int64)
     split = Split(torch.arange(len(labels)).float().unsqueeze(1), labels)
-    save_examples(Fickle(path=path), nn.Linear(1, 1), split, outcome, file, temperature)
+    save_examples(Fickle(path=path), nn.Linear(1, 1), split, outcome, file, Reading(temperature))
     return dict(np.load(file))
 
 
@@ -95,3 +95,15 @@ def test_stored_beliefs_are_tempered(tmp_path: Path) -> None:
     path = trajectory_of([0.9], halt=[1])
     stored = saved(path, outcome_of([0.9], halt=[1]), tmp_path / "examples.npz", temperature=2.0)
     np.testing.assert_allclose(np.exp(stored["log_beliefs"])[0, 0], [0.75, 0.25], rtol=1e-6)
+
+
+def test_mistakes_of_one_kind_have_examples() -> None:
+    """Of three classes, 0 is taken for 1 three times, 1 for 2 twice and 2 for 0 once; the surest come first."""
+    answers, labels = [1, 1, 1, 2, 2, 0], [0, 0, 0, 1, 1, 2]
+    sure = torch.tensor([0.5, 0.7, 0.6, 0.5, 0.6, 0.9])
+    beliefs = torch.stack([torch.full((3,), float((1 - p) / 2)) for p in sure])
+    beliefs[torch.arange(6), torch.tensor(answers)] = sure
+    path = Trajectory(beliefs.log().unsqueeze(0), torch.ones(6, dtype=torch.int64))
+    kinds = pick_rows(Outcome.of(path, torch.tensor(labels)), each=1)
+    assert kinds["wrong"] == [5]
+    assert kinds["confused"] == [1, 2, 4, 3]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from ricnet.core.trajectory import Trajectory
-from ricnet.evaluation.temperature import fit_temperature
+from ricnet.evaluation.temperature import fit_if_it_helps, fit_temperature
 
 
 def beliefs(seed: int, scale: float, n: int = 200) -> tuple[torch.Tensor, torch.Tensor]:
@@ -68,3 +68,44 @@ def test_a_tempered_trajectory_halts_where_it_did_and_answers_the_same_class() -
     assert torch.equal(soft.final.argmax(-1), path.final.argmax(-1))
     expected = path.log_beliefs.exp().sqrt()
     torch.testing.assert_close(soft.log_beliefs.exp(), expected / expected.sum(-1, keepdim=True))
+
+
+def _answers(sharpness: float, n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Labels drawn from beliefs, which are then made too sharp."""
+    random = torch.Generator().manual_seed(seed)
+    logits = torch.randn(n, 4, generator=random)
+    labels = torch.multinomial(logits.softmax(-1), 1, generator=random).squeeze(1)
+    return (sharpness * logits).log_softmax(-1), labels
+
+
+def test_a_temperature_that_helps_unseen_examples_is_kept() -> None:
+    fit = fit_if_it_helps(*_answers(4.0, 400, 0))
+    assert fit.kept
+    assert 3 < fit.temperature < 6
+    assert fit.gain is not None
+    assert 0 < fit.gain < fit.nll_before - fit.nll_after  # on examples it has seen it looks better than it is
+
+
+def test_a_temperature_within_chance_is_not_kept() -> None:
+    fits = [fit_if_it_helps(*_answers(1.0, 60, seed)) for seed in range(20)]
+    left = [fit for fit in fits if not fit.kept]
+    assert len(left) >= 15
+    assert all(fit.temperature == 1 and fit.nll_after == fit.nll_before and fit.found for fit in left)
+
+
+def test_what_helps_is_judged_by_halves() -> None:
+    """By hand: each half is scored under the temperature of the other."""
+    log_beliefs, labels = _answers(3.0, 50, 1)
+    gains = []
+    for seen, unseen in ((0, 1), (1, 0)):
+        t = fit_temperature(log_beliefs[seen::2], labels[seen::2]).temperature
+        for belief, label in zip(log_beliefs[unseen::2].double(), labels[unseen::2], strict=True):
+            gains.append(float((belief / t).log_softmax(-1)[label] - belief[label]))
+    fit = fit_if_it_helps(log_beliefs, labels)
+    assert fit.gain == pytest.approx(float(torch.tensor(gains).mean()), abs=1e-6)
+    assert fit.gain_error == pytest.approx(float(torch.tensor(gains).std() / 50**0.5), abs=1e-6)
+
+
+def test_where_no_temperature_is_best_none_is_kept() -> None:
+    fit = fit_if_it_helps(torch.tensor([[0.9, 0.1]] * 6).log(), torch.zeros(6, dtype=torch.int64))
+    assert (fit.kept, fit.found, fit.temperature) == (False, False, 1.0)

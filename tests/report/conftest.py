@@ -139,13 +139,18 @@ def write_run(
     seed: int = 0,
     class_names: list[str] | None = None,
     tabular: bool = False,
+    worse: bool = False,
     **settings: Any,
 ) -> Path:
+    """`worse` makes the steps of RIC in the opposite order: each forgets some of what the first one knew, and the value
+    promises a gain to the end."""
     x, y = load_digits(return_X_y=True)
     x, y = x[-450:], y[-450:].astype(np.int64)
     steps = 1 if method == "supervised" else 20
     log_beliefs = beliefs_of(x, y, steps, 1.1 if method == "supervised" else 0.8, seed)
     values = values_of(log_beliefs, seed) if method == "ric" else None
+    if worse:
+        log_beliefs, values = log_beliefs[::-1], np.ones(log_beliefs.shape[:2], dtype=np.float32)
     halt = halts_of(values, steps, len(y))
     split = split_of(log_beliefs, y, halt)
     config = {

@@ -25,7 +25,7 @@ def examples() -> Examples:
 
 
 def test_kinds_are_those_that_were_stored() -> None:
-    assert rows_by_kind(examples()) == {"easy": [0, 1, 2], "hard": [], "wrong": [3, 4]}
+    assert rows_by_kind(examples()) == {"easy": [0, 1, 2], "hard": [], "wrong": [3, 4], "confused": []}
 
 
 def test_older_files_are_called_right_or_wrong_and_no_more(systems: list[RunGroup]) -> None:

@@ -62,7 +62,7 @@ def test_each_kind_is_described_as_what_it_is(run: RunRecord) -> None:
     rows = hub_card(run.config, run.data | {"input_shape": [7]}, "ada/wine", None)
     assert header_of(rows)["pipeline_tag"] == "tabular-classification"
     assert "rows of 7 numbers" in rows
-    assert "refines it step by step" in rows
+    assert "changes it in up to" in rows
     one_pass = hub_card(run.config | {"method": {"name": "supervised"}}, run.data, "ada/sl", None)
     assert "in one pass" in one_pass
     own = hub_card(run.config | {"network": {"encoder": "custom", "width": 1}}, run.data, "ada/own", None)

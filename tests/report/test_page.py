@@ -63,11 +63,13 @@ def test_a_comparison_page(comparison_page: str) -> None:
         "Differences from RIC",
         *("How it refines", "Examples, right and wrong"),
         *("RIC", "SL", "ACT"),
-        *("Is its confidence worth believing?", "When is it better not to answer?", "Steps and halting", "Training"),
+        *("Is its confidence worth believing?", "When is it better not to answer?"),
+        *("What it confuses", "RIC", "SL", "ACT"),
+        *("Steps and halting", "Training"),
         *("What was run", "RIC", "SL", "ACT"),
     ]
     assert len(found.ids) == len(set(found.ids))
-    assert page.count('<div class="scroll" role="region" tabindex="0" aria-label="') == 7 + 6  # figures and tables
+    assert page.count('<div class="scroll" role="region" tabindex="0" aria-label="') == 7 + 12  # figures and tables
     assert "prefers-color-scheme: dark" in page
 
 

@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 from ricnet.errors import RicnetError
-from ricnet.report.runs import METHOD_NAMES, read_run, read_runs
+from ricnet.report.groups import group_seeds
+from ricnet.report.runs import read_run, read_runs
+from ricnet.report.titles import METHOD_NAMES
 
 from .conftest import MakeRun, rewrite
 
@@ -47,6 +49,41 @@ def test_labels_say_what_differs(make_run: MakeRun) -> None:
     for folder, method in zip(folders, (ric, fast), strict=True):
         rewrite(folder / "config.json", lambda header, method=method: header["config"].update(method=method))
     assert [run.label for run in read_runs(folders)] == ["RIC, gamma 0.8", "RIC, gamma 0.9"]
+
+
+def test_what_most_runs_have_is_left_out(make_run: MakeRun) -> None:
+    runs = read_runs([make_run("a"), make_run("b", lr=0.01), make_run("c", weight_decay=0.5)])
+    assert [run.label for run in runs] == ["RIC", "RIC, lr 0.01", "RIC, weight decay 0.5"]
+
+
+def test_of_many_differences_the_most_telling_will_do(make_run: MakeRun) -> None:
+    """Two runs of a photo folder that differ in everything a preset and a person may set."""
+    small = {"resolution": 64, "encoder": "resnet10", "epochs": 50, "lr": 0.003, "batch_size": 32, "seed": 1}
+    large = {"resolution": 128, "encoder": "resnet18", "epochs": 80, "lr": 0.004, "batch_size": 512, "preset": "mine"}
+    runs = read_runs([make_run("a", data="x/photos", **small), make_run("b", data="x/photos", **large)])
+    assert [run.label for run in runs] == ["RIC, preset fast", "RIC, preset mine"]
+    del large["preset"]
+    runs = read_runs([make_run("c", data="x/photos", **small), make_run("d", data="x/photos", **large)])
+    assert [run.label for run in runs] == ["RIC, resnet10", "RIC, resnet18"]
+
+
+def test_settings_are_said_as_a_person_would(make_run: MakeRun) -> None:
+    def labels(**settings: tuple[object, object]) -> list[str]:
+        pair = [{name: values[i] for name, values in settings.items()} for i in (0, 1)]
+        folders = [make_run(f"{'-'.join(settings)}{i}", **each) for i, each in enumerate(pair)]
+        return [run.label.removeprefix("RIC, ") for run in read_runs(folders)]
+
+    assert labels(resolution=(None, 64)) == ["own resolution", "64 pixels"]
+    assert labels(epochs=(10, 20)) == ["10 epochs", "20 epochs"]
+    assert labels(augment=(True, False)) == ["augment", "no augment"]
+    assert labels(calibration=("none", "auto")) == ["raw", "temperature if it helps"]
+    assert labels(label_noise=(0.0, 0.4)) == ["0 % flipped", "40 % flipped"]
+
+
+def test_a_setting_that_older_runs_did_not_have_tells_nothing_apart(make_run: MakeRun) -> None:
+    runs = read_runs([make_run("old"), make_run("new", halt_rule="value", seed=1)])
+    assert [run.label for run in runs] == ["RIC, seed 0", "RIC, seed 1"]
+    assert len(group_seeds(runs)) == 1
 
 
 def test_equal_runs_are_told_apart_by_their_folders(make_run: MakeRun) -> None:
@@ -96,7 +133,7 @@ def test_examples_out_of_range_are_refused(make_run: MakeRun, change: dict[str, 
         read_run(path.parent)
 
 
-@pytest.mark.parametrize("kind", [np.full(14, 3), np.full(14, -1), np.zeros(3, dtype=int)])
+@pytest.mark.parametrize("kind", [np.full(14, 4), np.full(14, -1), np.zeros(3, dtype=int)])
 def test_kinds_that_do_not_fit_are_refused(make_run: MakeRun, kind: np.ndarray) -> None:
     path = make_run() / "examples.npz"
     np.savez(path, **dict(np.load(path)) | {"kind": kind})

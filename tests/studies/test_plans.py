@@ -28,6 +28,18 @@ def test_a_cell_becomes_one_plan_a_seed_with_all_its_settings(ask, data: Path) -
     assert (plain.name, plain.base.name) == ("blobs-ric-implied-seed0", "blobs-ric-seed0")
 
 
+def test_systems_are_compared_raw_unless_their_name_says_otherwise(ask) -> None:
+    """Whatever the preset would fit on validation data."""
+    (raw,), (scaled,) = (plan_cell(ask(name), None) for name in ("ric", "ric-temperature"))
+    assert (raw.config.preset, raw.config.calibration, raw.config.halt_rule) == ("fast", "none", "value")
+    assert not raw.derived
+    assert (scaled.config.calibration, scaled.config.halt_rule) == ("temperature", "value")
+    assert scaled.base.config == raw.config
+    (chosen,) = plan_cell(ask("ric:halt_rule=auto"), None)
+    assert chosen.derived
+    assert chosen.base.config == raw.config
+
+
 def test_the_cells_own_settings_win(ask) -> None:
     (plan,) = plan_cell(replace(ask("ric:epochs=9"), changes=(("epochs", 3),)), None)
     assert plan.config.optimization.epochs == 3

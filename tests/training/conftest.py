@@ -14,6 +14,6 @@ def blobs(rows: int, seed: int) -> Split:
     return Split(centres[labels] + torch.randn(rows, 4, generator=generator), labels)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def dataset() -> Dataset:
     return Dataset("blobs", blobs(96, 0), blobs(30, 1), blobs(60, 2), ("a", "b", "c"))

@@ -30,7 +30,7 @@ COMMANDS = {
 }
 
 HELP = f"""\
-ric {__version__}: classifiers that refine a belief step by step, stop by themselves, and are calibrated.
+ric {__version__}: classifiers that refine a belief in steps and learn when to stop.
 
 usage: ric COMMAND [OPTIONS]
 

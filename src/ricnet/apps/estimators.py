@@ -67,8 +67,9 @@ class _Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """How much the rows of each class count. "balanced" makes all classes count the same; raise one class's weight and
     it is answered more often."""
     validation_fraction: float = 0.0
-    """Share of the rows kept aside to choose the best epoch. At 0 all rows are learned from and the last epoch is kept.
-    Raise it when there are many rows and too many epochs hurt."""
+    """Share of the rows kept aside to choose the best epoch, and in `fast` also when to stop and a temperature if one
+    helps. At 0 all rows are learned from, the last epoch is kept and nothing is fitted after it. Raise it when there
+    are many rows and too many epochs hurt."""
     patience: int | None = None
     """Stop after this many epochs that were no better on the rows kept aside; None makes all epochs. Lower it to stop
     sooner, raise it if it stops too soon. Needs a validation_fraction."""
@@ -159,7 +160,7 @@ class _Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.encoder != "auto":
             settings["encoder"] = "custom" if isinstance(self.encoder, nn.Module) else self.encoder
         if self.validation_fraction == 0:
-            settings["select"] = "last"
+            settings |= {"select": "last", "calibration": "none", "halt_rule": "value"}  # nothing to choose them by
         if self.patience is not None and self.validation_fraction == 0:
             raise InputError(
                 "patience needs rows kept aside to judge by; set validation_fraction, to 0.1 for instance."

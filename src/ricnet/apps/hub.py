@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 from ricnet.errors import RicnetError
 from ricnet.report.hub_card import DIAGRAM, draw_diagram, hub_card
 from ricnet.report.runs import read_run
-from ricnet.training.classifier import Classifier, read_config
+from ricnet.training.classifier import Classifier, read_config, stopping_by
 from ricnet.training.config import Config, from_json, to_json
-from ricnet.training.files import write_atomically
+from ricnet.training.files import read_json, write_atomically
 from ricnet.training.hub import first_line, require_hub
 from ricnet.training.run_folder import RunFolder, void
 from ricnet.version import __version__
@@ -37,11 +37,14 @@ def save_pretrained(model: Classifier, folder: str | Path, name: str | None = No
     except OSError as error:
         raise RicnetError(f"{folder} cannot be made ({error.strerror}); choose another folder.") from error
     entry, source = _entry(model), _measured_at(model)
-    for file in (*MEASURED, target.calibration.name, DIAGRAM):  # of a model that was saved here before
+    left = (*MEASURED, target.calibration.name, target.halting.name, DIAGRAM)
+    for file in left:  # of a model that was saved here before
         (target.path / file).unlink(missing_ok=True)
     target.write_json(target.config, entry)
-    if entry["config"]["calibration"] == "temperature":
+    if entry["config"]["calibration"] != "none":
         target.write_json(target.calibration, {"method": "temperature", "temperature": model.temperature})
+    if entry["config"]["halt_rule"] == "auto" and (rule := _chosen_rule(model)):
+        target.write_json(target.halting, rule)
     if source is None:
         target.write_model(model.model.state_dict())
     else:
@@ -91,8 +94,21 @@ def _stored_entry(model: Classifier) -> dict[str, Any]:
 
 
 def _config(model: Classifier) -> Config:
-    calibration = model.config.calibration if model.temperature == 1 else "temperature"
-    return replace(model.config, method=model.method, calibration=calibration)
+    """As it was trained where the model still answers as its run did; else with what it has become."""
+    config = model.config
+    calibration = "temperature" if config.calibration == "none" and model.temperature != 1 else config.calibration
+    rule = _chosen_rule(model)
+    if rule and model.method == stopping_by(config.method, rule["halt_threshold"], rule["max_steps"]):
+        return replace(config, calibration=calibration)
+    halt_rule = "value" if config.chooses_halt else config.halt_rule
+    return replace(config, method=model.method, calibration=calibration, halt_rule=halt_rule)
+
+
+def _chosen_rule(model: Classifier) -> dict[str, Any]:
+    """When to stop, as validation data chose it; empty where it did not."""
+    path = None if model.folder is None else RunFolder(model.folder).halting
+    there = path is not None and path.is_file() and model.config.chooses_halt
+    return read_json(path) if there and path is not None else {}
 
 
 def _measured_at(model: Classifier) -> Path | None:
@@ -100,7 +116,10 @@ def _measured_at(model: Classifier) -> Path | None:
     folder, stored = model.folder, _stored_entry(model)
     if folder is None or not stored or not all((folder / file).is_file() for file in ("model.safetensors", *MEASURED)):
         return None
-    same = from_json(stored.get("config"), str(folder / "config.json")) == _config(model)
+    fitted = RunFolder(folder).calibration
+    temperature = read_json(fitted).get("temperature") if fitted.is_file() else 1.0
+    config = from_json(stored.get("config"), str(folder / "config.json"))
+    same = config == _config(model) and temperature == model.temperature
     return folder if same and _same_weights(model, folder / "model.safetensors") else None
 
 

@@ -73,6 +73,11 @@ class Trajectory:
             halt_probability=None if self.halt_probability is None else self.halt_probability[made],
         )
 
+    def until(self, steps: int) -> "Trajectory":
+        """Its first steps alone: whoever would have gone on stops there."""
+        values, probability = (None if part is None else part[:steps] for part in (self.values, self.halt_probability))
+        return Trajectory(self.log_beliefs[:steps], self.halt_step.clamp(max=steps), values, probability)
+
     def tempered(self, temperature: float) -> "Trajectory":
         """Every belief made softer (above 1) or sharper (below 1): p ∝ a^{1/T}. Where it halts stays the same."""
         return replace(self, log_beliefs=(self.log_beliefs / temperature).log_softmax(-1))

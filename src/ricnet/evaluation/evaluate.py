@@ -1,7 +1,8 @@
 """Run a method over a split and say how good it is: the numbers of evaluation.json."""
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from ricnet.core.mdp import log_scores, normalized_return
-from ricnet.core.trajectory import Trajectory
+from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.data import Split
 from ricnet.evaluation import calibration, selection
 from ricnet.methods import Method
@@ -38,13 +39,15 @@ class Outcome:
     values: Float[Tensor, "steps n"] | None = None
 
     @classmethod
-    def of(cls, path: Trajectory, labels: Int64[Tensor, "n"]) -> "Outcome":
+    def of(cls, path: Trajectory, labels: Int64[Tensor, "n"], max_steps: int | None = None) -> "Outcome":
+        """`max_steps` is where all stop at the latest; what later steps would have made is kept all the same."""
         confidence, answer = path.log_beliefs.max(-1)
+        halted = path if max_steps is None else path.until(max_steps)
         return cls(
-            path.final,
+            halted.final,
             labels,
-            path.halt_step,
-            path.cell_evaluations,
+            halted.halt_step,
+            halted.cell_evaluations,
             log_scores(path.log_beliefs, labels),
             confidence.exp(),
             answer == labels,
@@ -60,17 +63,52 @@ class Outcome:
         return cls(**{name: torch.cat(pieces, 0 if name == "log_beliefs" else -1) for name, pieces in arrays.items()})
 
 
-@torch.no_grad()
+@dataclass(frozen=True)
+class Reading:
+    """How the steps that a network makes are read: where they end, and how sharp each belief is."""
+
+    temperature: float = 1.0
+    halt_threshold: float | None = None
+    """Stop once the value falls below this; None leaves that to the method."""
+    max_steps: int | None = None
+    """Stop after so many steps at the latest; None for all that are made."""
+
+    def read(self, path: Trajectory) -> Trajectory:
+        """All steps are kept, those after the halt too."""
+        halt = path.halt_step
+        if self.halt_threshold is not None and path.values is not None:
+            halt = halting_step(path.values, self.halt_threshold)
+        path = replace(path, halt_step=halt if self.max_steps is None else halt.clamp(max=self.max_steps))
+        return path if self.temperature == 1 else path.tempered(self.temperature)
+
+
+AS_TRAINED = Reading()
+
+
 def observe(
     method: Method[Any],
     model: nn.Module,
     split: Split,
     pool: int | None = None,
     max_steps: int | None = None,
-    temperature: float = 1.0,
+    reading: Reading = AS_TRAINED,
     processes: Processes = ALONE,
 ) -> Outcome:
-    """Refine every example of a split, all steps, in eval mode; so many at once as `pool` says.
+    """Refine every example of a split, all steps, in eval mode; so many at once as `pool` says."""
+    return observe_each(method, model, split, [reading], pool, max_steps, processes)[0]
+
+
+@torch.no_grad()
+def observe_each(
+    method: Method[Any],
+    model: nn.Module,
+    split: Split,
+    readings: Sequence[Reading],
+    pool: int | None = None,
+    max_steps: int | None = None,
+    processes: Processes = ALONE,
+) -> list[Outcome]:
+    """The same steps, read in several ways.
 
     Several processes share the work: each example is refined by one of them, and the first has the whole outcome.
     """
@@ -81,15 +119,16 @@ def observe(
     model.eval()
     device = next(model.parameters()).device
     rows = pool or pool_size(int(split.labels.max()) + 1)
-    parts = []
+    parts: list[list[Outcome]] = [[] for _ in readings]
     for start in range(mine.start, mine.stop, rows):
         some = slice(start, min(start + rows, mine.stop))
         inputs, labels = split.inputs[some].to(device), split.labels[some].to(device)
         path = method.refine(model, inputs, max_steps)
-        parts.append(Outcome.of(path if temperature == 1 else path.tempered(temperature), labels))
+        for reading, part in zip(readings, parts, strict=True):
+            part.append(Outcome.of(reading.read(path), labels, reading.max_steps))
     model.train(was_training)
-    outcome = Outcome.join(parts)
-    return Outcome.join(processes.collect(outcome)) if shared else outcome
+    outcomes = [Outcome.join(part) for part in parts]
+    return [Outcome.join(processes.collect(outcome)) for outcome in outcomes] if shared else outcomes
 
 
 def pool_size(classes: int) -> int:

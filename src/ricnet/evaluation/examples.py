@@ -1,4 +1,4 @@
-"""A few examples worth looking at: easy, hard, and wrong."""
+"""A few examples worth looking at: easy, hard, wrong, and taken for what they are taken for most."""
 
 from pathlib import Path
 from typing import Any
@@ -11,19 +11,21 @@ from torch import Tensor, nn
 from ricnet.core.mdp import log_scores
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Split
-from ricnet.evaluation.evaluate import Outcome
+from ricnet.evaluation.evaluate import AS_TRAINED, Outcome, Reading
 from ricnet.methods import Method
 
-KINDS = ("easy", "hard", "wrong")
+KINDS = ("easy", "hard", "wrong", "confused")
 """A stored example's kind is a place here."""
+PAIRS, OF_A_PAIR = 3, 2
+"""Kinds of mistakes that have examples, and how many each."""
 
 
 def pick_rows(outcome: Outcome, each: int = 4) -> dict[str, list[int]]:
     """Up to `each` of every kind.
 
     Easy: right with fewest steps, the surest of equals. Hard: right with most gained after the first step, or least
-    sure where there is but one step. Wrong: the surest. The hard are chosen before the easy, so that a gain tells the
-    two apart.
+    sure where there is but one step. Wrong: the surest. Confused: others of the commonest mistakes, a class taken for
+    a certain other one. The hard are chosen before the easy, so that a gain tells the two apart.
     """
     confidence, answer = outcome.log_beliefs.double().max(-1)
     right = answer == outcome.labels
@@ -33,7 +35,18 @@ def pick_rows(outcome: Outcome, each: int = 4) -> dict[str, list[int]]:
     hard = _first(hardness, eligible, min(each, int(right.sum()) // 2))
     easy = _first(confidence.exp() - outcome.halt_step, _without(right, hard), each)
     wrong = _first(confidence, ~right, each)
-    return dict(zip(KINDS, (easy, hard, wrong), strict=True))
+    confused = _confused(outcome.labels, answer, confidence, _without(~right, wrong))
+    return dict(zip(KINDS, (easy, hard, wrong, confused), strict=True))
+
+
+def _confused(
+    labels: Int64[Tensor, "n"], answer: Int64[Tensor, "n"], confidence: Float[Tensor, "n"], eligible: Bool[Tensor, "n"]
+) -> list[int]:
+    """The surest of the commonest pairs of a class and an answer."""
+    pair = labels * (int(answer.max()) + 1) + answer
+    pairs, counts = pair[eligible].unique(return_counts=True)
+    commonest = pairs[counts.argsort(descending=True, stable=True)[:PAIRS]]
+    return [row for one in commonest for row in _first(confidence, eligible & (pair == one), OF_A_PAIR)]
 
 
 def _without(eligible: Bool[Tensor, "n"], rows: list[int]) -> Bool[Tensor, "n"]:
@@ -50,17 +63,16 @@ def _first(merit: Float[Tensor, "n"], eligible: Bool[Tensor, "n"], count: int) -
 
 @torch.no_grad()
 def save_examples(
-    method: Method[Any], model: nn.Module, split: Split, outcome: Outcome, path: Path, temperature: float = 1.0
+    method: Method[Any], model: nn.Module, split: Split, outcome: Outcome, path: Path, reading: Reading = AS_TRAINED
 ) -> None:
-    """`temperature` as in `observe`.
+    """`reading` as in `observe`.
 
     The chosen are refined again, for an outcome keeps no beliefs on the way, and sorted by what they are this time: a
     method that draws at random (RIC with sampled feedback, PonderNet with sampled halting) need not answer the same.
     """
     chosen = split.take(_flat(pick_rows(outcome)))
     device = next(model.parameters()).device
-    trajectory = method.refine(model.eval(), chosen.inputs.to(device))
-    trajectory = trajectory if temperature == 1 else trajectory.tempered(temperature)
+    trajectory = reading.read(method.refine(model.eval(), chosen.inputs.to(device)))
     with path.open("wb") as file:
         np.savez_compressed(file, **_arrays(chosen, trajectory))
 

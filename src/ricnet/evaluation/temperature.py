@@ -4,8 +4,9 @@ The held-out NLL is convex in β = 1/T, so its minimum is where the slope change
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
@@ -23,6 +24,26 @@ class TemperatureFit:
     n: int
     found: bool
     """False where no finite temperature is best, as when no answer is wrong; it then stays at 1."""
+    kept: bool = True
+    """False where it was to be kept only if it helps, and it does not; it then stays at 1."""
+    gain: float | None = None
+    """What it takes off the NLL of examples it was not fitted on, and the standard error of that; None where nobody
+    asked."""
+    gain_error: float | None = None
+
+
+def fit_if_it_helps(log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"]) -> TemperatureFit:
+    """A temperature that is kept only if it would help examples it has not seen: one fitted on every other example
+    must lower the NLL of those between by more than a standard error, and the other way round."""
+    fit = fit_temperature(log_beliefs, labels)
+    halves = (slice(0, None, 2), slice(1, None, 2))
+    if not fit.found or len(labels) < 4:
+        return replace(fit, temperature=1.0, nll_after=fit.nll_before, kept=False)
+    gain = torch.cat([_gain(log_beliefs, labels, *pair) for pair in (halves, halves[::-1])])
+    mean, error = float(gain.mean()), float(gain.std() / math.sqrt(len(gain)))
+    if mean > error:
+        return replace(fit, gain=mean, gain_error=error)
+    return replace(fit, temperature=1.0, nll_after=fit.nll_before, kept=False, gain=mean, gain_error=error)
 
 
 def fit_temperature(log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"]) -> TemperatureFit:
@@ -35,6 +56,15 @@ def fit_temperature(log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tenso
     inverse = math.exp((low + high) / 2) if found else 1.0
     before, after = (_nll(log_beliefs, labels, beta) for beta in (1.0, inverse))
     return TemperatureFit(1 / inverse, before, after, len(labels), found)
+
+
+def _gain(
+    log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"], seen: slice, unseen: slice
+) -> Float[Tensor, "m"]:
+    """In log-score of each unseen example, by the temperature of the seen."""
+    temperature = fit_temperature(log_beliefs[seen], labels[seen]).temperature
+    before, truth = log_beliefs[unseen].double(), labels[unseen]
+    return log_scores((before / temperature).log_softmax(-1), truth) - log_scores(before, truth)
 
 
 def _slope(log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"], beta: float) -> float:

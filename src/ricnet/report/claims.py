@@ -40,6 +40,7 @@ class Claim:
 
 def claims(groups: Sequence[RunGroup]) -> list[Claim]:
     """For the systems of one data set, tested together."""
+    groups = [group for group in groups if not group.first.chose]
     rivals = [group for group in groups if group.first.method == RIVAL]
     found = [_claim(group, rival) for group in groups for rival in rivals if group.first.method in CLAIMANTS]
     possible = [claim for claim in found if claim is not None]

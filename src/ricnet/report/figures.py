@@ -18,7 +18,7 @@ from ricnet.report.runs import RunRecord
 from ricnet.report.steps import halting_figure, looks_ahead, mean_of, steps_figure
 from ricnet.report.style import house_style
 from ricnet.report.thumbnails import BARS
-from ricnet.report.words import listing
+from ricnet.report.words import listing, steps
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def save_figures(runs: Sequence[RunRecord], folder: Path) -> list[Path]:
 
 def pictures(groups: Sequence[RunGroup]) -> list[Picture]:
     """Every figure these systems have the data for."""
-    found = [_refinement(group) for group in _speakers(groups)[:1]]
+    found = [_refinement(group) for group in speakers(groups)[:1]]
     found += [_calibration(groups), *_selective(groups)]
     if any(group.first.iterative for group in groups):
         found += [_compute(groups), _steps(groups), _halting(groups)]
@@ -47,7 +47,7 @@ def pictures(groups: Sequence[RunGroup]) -> list[Picture]:
     return found
 
 
-def _speakers(groups: Sequence[RunGroup]) -> list[RunGroup]:
+def speakers(groups: Sequence[RunGroup]) -> list[RunGroup]:
     """Systems that can show how a belief is refined, those that know what they still expect to gain first."""
     shown = {
         group.label: run.examples
@@ -61,7 +61,9 @@ def _speakers(groups: Sequence[RunGroup]) -> list[RunGroup]:
 def _refinement(group: RunGroup) -> Picture:
     run = group.first
     threshold = f"{run.halt_threshold:g}" if run.halt_threshold else "zero"
-    below = f" Below the belief is the value V, the gain still expected: once it is less than {threshold}, it stops."
+    latest = f", after {steps(run.max_steps)} at the latest" if run.max_steps < len(run.test["per_step"]) else ""
+    stops = f"once it is less than {threshold}, it stops{latest}."
+    below = f" Below the belief is the value V, the gain still expected: {stops}"
     has_value = run.examples is not None and run.examples.values is not None
     in_bars = f" {BARS}" if run.examples is not None and run.examples.are_rows else ""
     return Picture(
@@ -124,9 +126,9 @@ def _compute(groups: Sequence[RunGroup]) -> Picture:
         name="compute",
         section="steps",
         figure=figure,
-        alt=f"Test accuracy by steps computed. By themselves they stop at: {listing(points)} steps.",
+        alt=f"Test accuracy by steps computed. They stop at: {listing(points)} steps.",
         caption="What accuracy costs. A curve is the whole test set made to answer after 1, 2, 3 … steps; the marker "
-        f"is where the system stops by itself, example by example: the mean number of steps it computes.{one_more}"
+        f"is where the system stops, example by example: the mean number of steps it computes.{one_more}"
         f"{one_pass if not all(group.first.iterative for group in groups) else ''}{_bands(groups, figure)}",
     )
 
@@ -142,7 +144,7 @@ def _steps(groups: Sequence[RunGroup]) -> Picture:
         alt=f"Accuracy, confidence and calibration error by refinement step. Mean halting step: {listing(halts)}.",
         caption="The whole test set, made to answer after each step: what one more step adds in accuracy and "
         "confidence, and what it does to the calibration error. The dotted line is the mean step at which the "
-        f"classifier stops by itself{at_once}.{_bands(groups, figure)}",
+        f"classifier stops{at_once}.{_bands(groups, figure)}",
     )
 
 

@@ -54,6 +54,10 @@ def are_counts(value: object) -> bool:
     return isinstance(value, Mapping) and all(map(is_count, value.values()))
 
 
+def is_switch(value: object) -> bool:
+    return isinstance(value, bool)
+
+
 def is_text(value: object) -> bool:
     return isinstance(value, str)
 
@@ -93,7 +97,25 @@ SPLIT = {
     ],
     "halting": [dict.fromkeys(("step", "correct", "wrong"), is_count)],
 }
-EVALUATION = {"train": SPLIT, "test": SPLIT, "selected_epoch": Maybe(is_count), "seconds": Maybe(is_number)}
+HALTING = {
+    **dict.fromkeys(("halt_threshold", "nll", "mean_steps", "nll_before", "steps_before", "best_step_nll"), is_number),
+    **dict.fromkeys(("max_steps", "best_step", "n"), is_positive),
+    "reached": is_switch,
+}
+CALIBRATION = {
+    **dict.fromkeys(("temperature", "nll_before", "nll_after"), is_number),
+    **dict.fromkeys(("gain", "gain_error"), Maybe(is_number)),
+    **dict.fromkeys(("found", "kept"), is_switch),
+    "n": is_positive,
+}
+EVALUATION = {
+    "train": SPLIT,
+    "test": SPLIT,
+    "raw": Maybe({"train": SPLIT, "test": SPLIT}),
+    "fitted": Maybe({"halting": Maybe(HALTING), "calibration": Maybe(CALIBRATION)}),
+    "selected_epoch": Maybe(is_count),
+    "seconds": Maybe(is_number),
+}
 METRICS = {
     "epoch": is_count,
     "update": Maybe(is_count),

@@ -23,6 +23,8 @@ IN_STEPS = {
     "wrong": "and surest of it",
 }
 AT_ONCE = {"easy": "right, and surest of it", "hard": "right, but least sure", "wrong": "and surest of it"}
+SLOWLY = "right, after more than one step"
+"""Of hard ones, where some lost by their later steps."""
 UNSORTED = {"right": "", "wrong": ""}
 WIDTH, HEIGHT = 100, 48
 
@@ -46,11 +48,21 @@ def _gallery(run: RunRecord) -> str:
     words = UNSORTED if run.examples.kind is None else IN_STEPS if run.iterative else AT_ONCE
     parts = []
     for kind, rows in rows_by_kind(run.examples).items():
-        if rows:
-            cards = "\n".join(_card(run, row) for row in rows)
-            aside = f' <span class="aside">{escape(words[kind])}</span>' if words[kind] else ""
+        if rows and kind in words:  # those that are confused stand with the mistakes
+            cards = "\n".join(card_html(run, row) for row in rows)
+            said = (
+                SLOWLY if words is IN_STEPS and kind == "hard" and not _all_gained(run.examples, rows) else words[kind]
+            )
+            aside = f' <span class="aside">{escape(said)}</span>' if said else ""
             parts.append(f'<h4>{kind.capitalize()}{aside}</h4>\n<div class="gallery">{cards}</div>')
     return "\n".join(parts)
+
+
+def _all_gained(examples: Examples, rows: Sequence[int]) -> bool:
+    """Whether later steps raised the belief in the true class of each."""
+    place, label = np.array(rows), examples.labels[rows]
+    scores = examples.log_beliefs[:, place, label]
+    return bool((scores[examples.halt_step[place] - 1, np.arange(len(rows))] > scores[0]).all())
 
 
 def rows_by_kind(examples: Examples) -> dict[str, list[int]]:
@@ -61,7 +73,7 @@ def rows_by_kind(examples: Examples) -> dict[str, list[int]]:
     return {name: np.flatnonzero(examples.kind == code).tolist() for code, name in enumerate(KINDS)}
 
 
-def _card(run: RunRecord, row: int) -> str:
+def card_html(run: RunRecord, row: int) -> str:
     assert run.examples is not None
     return f'<figure class="card">{_input(run, row)}{_belief(run.examples, row)}{_caption(run, row)}</figure>'
 

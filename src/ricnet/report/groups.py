@@ -5,12 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ricnet.report.runs import RunRecord, distinguish
+from ricnet.report.titles import LATER, WITHOUT_EFFECT
 from ricnet.report.words import TABLE, listing, short
-
-WITHOUT_EFFECT = ("measure_all", "compile", "cuda_graph")
-"""Settings of what is looked at and how fast; what is learned does not depend on them."""
-LATER = {"accumulate": 1}
-"""Settings that have come since runs were archived, with what those runs did."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,7 @@ def _group(label: str, runs: Sequence[RunRecord]) -> RunGroup:
 
 def _system(run: RunRecord) -> str:
     """A derived run is not what training with its settings gives: its epoch was chosen by another readout."""
-    alike = {key: value for key, value in run.config.items() if key != "seed"}
+    alike = {key: value for key, value in run.config.items() if key != "seed" and LATER.get(key) != value}
     course = {key: value for key, value in alike.get("optimization", {}).items() if key not in WITHOUT_EFFECT}
     alike |= {"optimization": {key: value for key, value in course.items() if LATER.get(key) != value}}
     numbers = json.loads(json.dumps(alike), parse_int=float)  # 2 and 2.0 are the same setting

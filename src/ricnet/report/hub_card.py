@@ -12,8 +12,10 @@ from ricnet.report.card import classes_text, data_text, numbers_table, recipe_te
 from ricnet.report.groups import RunGroup
 from ricnet.report.published import DATA
 from ricnet.report.reliability import reliability_figure
-from ricnet.report.runs import RunRecord, system_name
+from ricnet.report.runs import RunRecord
+from ricnet.report.step_words import refinement_words
 from ricnet.report.style import house_style
+from ricnet.report.titles import system_name
 from ricnet.report.words import TABLE, markdown_safe, short
 
 DIAGRAM = "reliability.png"
@@ -26,8 +28,8 @@ MEASURES = {
     "mean_steps": "steps on average",
 }
 ITERATIVE = """\
-It starts from the uniform belief, refines it step by step, stops by itself, and answers with a probability for every
-class. It was made with ricnet, which implements [Reinforced Iterative Classification](https://arxiv.org/abs/2604.22110)
+It starts from the uniform belief, changes it in up to {steps} steps, and answers with a probability for every class. It
+was made with ricnet, which implements [Reinforced Iterative Classification](https://arxiv.org/abs/2604.22110)
 and what it is compared with."""
 ONE_PASS = """\
 It answers in one pass with a probability for every class. It was made with ricnet, as a baseline for [Reinforced
@@ -50,13 +52,17 @@ def hub_card(config: Mapping[str, Any], data: Mapping[str, Any], name: str, run:
         f"---\n{_header(name, title, image, run)}---",
         f"# {name.rpartition('/')[2]}",
         f"{system_name(config)} on {markdown_safe(title)}: {classes_text(data['class_names'])}.",
-        ONE_PASS if config["method"]["name"] == "supervised" else ITERATIVE,
+        ONE_PASS if config["method"]["name"] == "supervised" else ITERATIVE.format(steps=_most_steps(config, run)),
         f"## Use\n\n{_use(name, image, config['network']['encoder'] == 'custom')}",
         f"## What it reaches\n\n{UNMEASURED if run is None else _measured(run)}",
         *([] if run is None else [f"## Data\n\n{data_text(run)}", f"## Recipe\n\n{recipe_text(run)}"]),
         f"## Limits\n\n{_limits(data, image)}",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _most_steps(config: Mapping[str, Any], run: RunRecord | None) -> int:
+    return run.max_steps if run is not None else int(config["method"].get("horizon", 1))
 
 
 def draw_diagram(run: RunRecord, folder: Path) -> None:
@@ -99,7 +105,8 @@ def _use(name: str, image: bool, custom: bool) -> str:
 def _measured(run: RunRecord) -> str:
     alt = f"Reliability diagram and histogram of confidence; expected calibration error {run.test['ece']:.3f}"
     reading = "*Test answers by confidence: a bar as high as the diagonal means right just as often as said.*"
-    return f"{numbers_table(run)}\n\n![{alt}]({DIAGRAM})\n\n{reading}"
+    steps = f"{refinement_words(RunGroup(run.label, (run,)))}\n\n" if run.iterative else ""
+    return f"{numbers_table(run)}\n\n{steps}![{alt}]({DIAGRAM})\n\n{reading}"
 
 
 def _limits(data: Mapping[str, Any], image: bool) -> str:

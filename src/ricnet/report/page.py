@@ -10,26 +10,25 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
-from ricnet.report.figures import Picture, pictures
+from ricnet.report.figures import Picture, pictures, speakers
 from ricnet.report.gallery import gallery_html
 from ricnet.report.groups import RunGroup, group_seeds
 from ricnet.report.markup import paragraph, scrolling, table
+from ricnet.report.mistakes import mistakes_html
 from ricnet.report.results import results_html
 from ricnet.report.runs import RunRecord
+from ricnet.report.step_words import halting_rule, refinement_words
 from ricnet.report.steps import looks_ahead
 from ricnet.report.svg import inline_svg
 from ricnet.report.systems import systems_html
 from ricnet.report.tables import Cell
 from ricnet.report.thumbnails import BARS
 from ricnet.report.words import listing, number
+from ricnet.training.after_words import chosen_words
 from ricnet.training.files import writing
 
 SECTIONS = {
-    "refinement": (
-        "How it refines",
-        "The classifier does not answer at once. It begins with an even belief and improves it step by step, until it "
-        "stops by itself.",
-    ),
+    "refinement": ("How it refines", ""),
     "gallery": (
         "Examples, right and wrong",
         "Test inputs and what was believed of them: the true class in blue from the floor, its strongest rival in "
@@ -41,6 +40,7 @@ SECTIONS = {
         "A calibrated classifier that is 80 % sure is right 80 times in 100.",
     ),
     "selection": ("When is it better not to answer?", ""),
+    "mistakes": ("What it confuses", "On the test set: which classes are taken for which, the commonest first."),
     "steps": ("Steps and halting", ""),
     "training": ("Training", ""),
 }
@@ -84,6 +84,7 @@ def _contents(groups: Sequence[RunGroup]) -> dict[str, list[str]]:
     for picture in pictures(groups):
         parts[picture.section].append(_figure(picture))
     parts["gallery"] += filter(None, [gallery_html(groups)])
+    parts["mistakes"] += filter(None, [mistakes_html(groups)])
     return parts
 
 
@@ -97,7 +98,13 @@ def page_title(groups: Sequence[RunGroup]) -> str:
 def _section(key: str, parts: Sequence[str], groups: Sequence[RunGroup]) -> str:
     title, intro = SECTIONS[key]
     in_bars = key == "gallery" and any(group.first.examples and group.first.examples.are_rows for group in groups)
-    words = _halting_words(groups) if key == "steps" else paragraph(f"{intro} {BARS}" if in_bars else intro)
+    words = paragraph(f"{intro} {BARS}" if in_bars else intro)
+    if key == "refinement":
+        words = paragraph(refinement_words(speakers(groups)[0]))
+    elif key == "steps":
+        words = _halting_words(groups)
+    elif key == "calibration":
+        words += "".join(paragraph(sentence, "note") for sentence in _fitted(groups))
     return "\n".join(
         [f'<section id="{key}">', f"<h2>{escape(title)}</h2>", *filter(None, [words]), *parts, "</section>"]
     )
@@ -106,6 +113,12 @@ def _section(key: str, parts: Sequence[str], groups: Sequence[RunGroup]) -> str:
 def _figure(picture: Picture) -> str:
     drawing = inline_svg(picture.figure, picture.name, picture.alt)
     return f"<figure>{scrolling(picture.alt, drawing)}\n<figcaption>{escape(picture.caption)}</figcaption></figure>"
+
+
+def _fitted(groups: Sequence[RunGroup]) -> list[str]:
+    """What a run alone chose on validation data."""
+    alone = len(groups) == 1 and len(groups[0].runs) == 1
+    return [f"{words[0].upper()}{words[1:]}." for words in chosen_words(groups[0].first.evaluation)] if alone else []
 
 
 def _halting_words(groups: Sequence[RunGroup]) -> str:
@@ -120,7 +133,8 @@ def _halting_words(groups: Sequence[RunGroup]) -> str:
 def _halting_sentence(group: RunGroup) -> str:
     mean, right, wrong, cost = (_mean(group, key) for key in HALTING)
     ahead = f" With the step whose value says stop, it computes {cost}." if looks_ahead(group) else ""
-    return f"{group.label} stops after {mean} steps on average ({right} when right, {wrong} when wrong).{ahead}"
+    taken = f"{group.label} stops after {mean} steps on average ({right} when right, {wrong} when wrong)."
+    return f"{taken}{ahead} {halting_rule(group)}".strip()
 
 
 def _mean(group: RunGroup, key: str) -> str:

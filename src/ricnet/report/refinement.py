@@ -46,8 +46,9 @@ def refinement_figure(run: RunRecord, rows: Sequence[int] | None = None) -> Figu
         axes[-1, column].set_xlabel("step")
     _label_left(axes)
     if run.examples.values is not None:
-        end = float(np.sqrt(run.examples.halt_step[rows[0]] / len(run.examples.values)))
-        _explain_halt(axes[2, 0], end, run.halt_threshold)
+        halt = int(run.examples.halt_step[rows[0]])
+        if halt < run.max_steps:  # there it is not the value that stops it
+            _explain_halt(axes[2, 0], float(np.sqrt(halt / len(run.examples.values))), run.halt_threshold)
     return figure
 
 
@@ -127,7 +128,7 @@ def _draw_value(ax: Axes, examples: Examples, row: int, threshold: float) -> Non
     ax.plot(asked[: halt + 1], value[: halt + 1], color=GREEN)
     ax.plot(asked[halt:], value[halt:], color=GREEN, alpha=0.4)
     ax.axvline(halt, color=INK, linewidth=1)
-    if halt < len(value):
+    if halt < len(value) and value[halt] < threshold:
         ax.plot([halt], [value[halt]], "o", color=INK, markersize=3.5, zorder=3)
     _widen_first_steps(ax, len(value))
 

@@ -4,7 +4,6 @@ A run is a folder that `ric train` wrote, a model that comes with ricnet (pretra
 `archive` keeps what is worth publishing.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,34 +13,21 @@ import numpy as np
 from jaxtyping import Float, Integer, Num
 
 from ricnet.errors import RicnetError
-from ricnet.paths import split_target, user_path
-from ricnet.report.dotted import flatten, to_rows
+from ricnet.paths import user_path
+from ricnet.report.dotted import to_rows
 from ricnet.report.forms import EVALUATION, HEADER, METRICS, is_measure, is_setting, misfit
-from ricnet.report.titles import ric_title
+from ricnet.report.titles import data_name, differences, system_name
 from ricnet.training.files import read_json
 from ricnet.training.pretrained import locate
 from ricnet.untrusted import parse_json, printable, read_arrays, read_text
 
-METHOD_NAMES = {
-    "supervised": "SL",
-    "act": "ACT",
-    "pondernet": "PonderNet",
-    "anytime": "Anytime",
-}
-VARIANTS = {
-    "objective": {"ppo": "PPO", "logitnorm": "LogitNorm", "evidential": "evidential"},
-    "head": {"logistic-normal": "logistic-normal"},
-    "readout": {"mu": "readout mu", "implied": "readout implied"},
-    "feedback": {"sample": "sampled feedback"},
-}
-"""Settings that make another system of a method, and what it is then called."""
 NEEDED = (
     *("accuracy", "ece", "ece_bins", "nll", "brier", "mean_confidence", "mean_steps", "n"),
     *("per_step", "reliability", "halting"),
 )
 
 
-KINDS = ("easy", "hard", "wrong")
+KINDS = ("easy", "hard", "wrong", "confused")
 """As in `evaluation.examples`, which this room cannot ask: it would bring torch."""
 
 
@@ -106,8 +92,7 @@ class RunRecord:
     def data_label(self) -> str:
         """The same, short enough to show, with what was done to its labels."""
         flipped = f", {100 * self.label_noise:.0f} % flipped" if self.label_noise else ""
-        path, target = split_target(self.data_name)
-        return Path(path).name + (f"#{target}" if target else "") + flipped
+        return data_name(self.data_name) + flipped
 
     @property
     def label_noise(self) -> float:
@@ -127,7 +112,28 @@ class RunRecord:
     @property
     def halt_threshold(self) -> float:
         """It stops once its value, where it has one, falls below this."""
-        return float(self.config["method"].get("halt_threshold") or 0)
+        return float((self._rule or self.config["method"]).get("halt_threshold") or 0)
+
+    @property
+    def max_steps(self) -> int:
+        """It stops after so many steps at the latest."""
+        return int((self._rule or {}).get("max_steps", len(self.test["per_step"])))
+
+    @property
+    def _rule(self) -> dict[str, Any] | None:
+        """When to stop, where validation data chose it."""
+        return (self.evaluation.get("fitted") or {}).get("halting")
+
+    @property
+    def chose(self) -> bool:
+        """Whether validation data decided what its name does not tell: when it stops, or its temperature."""
+        return "auto" in (self.config.get("calibration"), self.config.get("halt_rule"))
+
+    @property
+    def raw(self) -> "RunRecord | None":
+        """The same weights with nothing fitted after training; None where that makes no difference."""
+        raw = self.evaluation.get("raw")
+        return replace(self, label=f"{self.label}, raw", evaluation=raw) if raw else None
 
     @property
     def class_names(self) -> list[str]:
@@ -141,17 +147,6 @@ class RunRecord:
     @property
     def iterative(self) -> bool:
         return len(self.test["per_step"]) > 1
-
-
-def system_name(config: Mapping[str, Any]) -> str:
-    """What a system is called: SL, or RIC, on-policy, PPO, or SL + temperature."""
-    settings = config["method"]
-    name = str(settings["name"])
-    parts = [ric_title(settings) if name == "ric" else METHOD_NAMES.get(name, name)]
-    parts += [words[value] for key, words in VARIANTS.items() if (value := settings.get(key)) in words]
-    parts += ["label smoothing"] * bool(settings.get("label_smoothing"))
-    parts += ["confidence cap"] * bool(settings.get("uniform_mix"))
-    return ", ".join(parts) + " + temperature" * (config.get("calibration") == "temperature")
 
 
 def read_run(run: str | Path) -> RunRecord:
@@ -220,32 +215,15 @@ def distinguish(runs: Sequence[RunRecord]) -> list[RunRecord]:
     for method in {run.method for run in runs}:
         alike = [run for run in runs if run.method == method]
         if len(alike) > 1:
-            labels |= {id(run): f"{method}, {name}" for run, name in zip(alike, _differences(alike), strict=True)}
+            names = differences([run.config for run in alike]) or _folders(alike)
+            labels |= {id(run): f"{method}, {name}" if name else method for run, name in zip(alike, names, strict=True)}
     return [replace(run, label=labels[id(run)]) for run in runs]
 
 
-def _differences(runs: Sequence[RunRecord]) -> list[str]:
-    """The shortest honest telling-apart: one or two settings, else what is unusual, else data and seed, the folder."""
-    settings = [flatten(run.config) for run in runs]
-    keys = dict.fromkeys(key for flat in settings for key in flat)
-    differing = tuple(key for key in keys if len({str(flat.get(key)) for flat in settings}) > 1)
-    short_enough = [differing] if len(differing) in (1, 2) else [("data",), ("seed",), ("data", "seed")]
-    choices = [[_describe(flat, keys) for flat in settings] for keys in short_enough]
-    choices += [_unusual(settings, differing), [run.path.name for run in runs], [str(run.path) for run in runs]]
-    return next((names for names in choices if len(set(names)) == len(runs)), choices[-1])
-
-
-def _unusual(settings: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[str]:
-    """For each run the settings in which it is not like most; "like most" where there are none."""
-    usual = {key: Counter(str(flat.get(key)) for flat in settings).most_common(1)[0][0] for key in keys}
-    own = [[key for key in keys if str(flat.get(key)) != usual[key]] for flat in settings]
-    return [_describe(flat, odd) or "like most" for flat, odd in zip(settings, own, strict=True)]
-
-
-def _describe(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
-    values = {key: settings.get(key) for key in keys}
-    words = [Path(str(v)).name if k == "data" else f"{k.split('.')[-1]} {v}" for k, v in values.items()]
-    return ", ".join(words)
+def _folders(runs: Sequence[RunRecord]) -> list[str]:
+    """What their owner called them."""
+    names = [run.path.stem if is_archive(run.path) else run.path.name for run in runs]
+    return names if len(set(names)) == len(names) else [str(run.path) for run in runs]
 
 
 def _checked_header(header: dict[str, Any], path: Path) -> dict[str, Any]:

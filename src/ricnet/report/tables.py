@@ -38,6 +38,7 @@ class Cell:
 def comparison(runs: Sequence[RunRecord]) -> tuple[list[Column], list[list[Cell]]]:
     """The columns, and for each run its cells."""
     columns = _columns(runs)
+    runs = [each for run in runs for each in (run, run.raw) if each is not None]
     return columns, [[Cell(column.text(run), _is_best(column, run, runs)) for column in columns] for run in runs]
 
 
@@ -66,9 +67,11 @@ def comparison_markdown(runs: Sequence[RunRecord]) -> str:
 def caption(runs: Sequence[RunRecord]) -> str:
     """What one must know to read the numbers: how many examples, how many seeds, how sure."""
     tests = "; ".join(f"{alike[0].data_label}, n = {n:,}{_error(alike)}" for (*_, n), alike in _by_task(runs).items())
-    bold = " Bold: the best of the column on the same data." if _rivals_exist(runs) else ""
+    rivals = _rivals_exist(runs) or any(run.raw for run in runs)
+    bold = " Bold: the best of the column on the same data." if rivals else ""
     timed = " Run seconds include measuring each epoch." if any(run.seconds is not None for run in runs) else ""
-    return f"Test set: {tests}. {_seeds(runs)}{bold}{timed}"
+    raw = " Raw: as trained, with nothing chosen on validation data." if any(run.raw for run in runs) else ""
+    return f"Test set: {tests}. {_seeds(runs)}{bold}{raw}{timed}"
 
 
 def _columns(runs: Sequence[RunRecord]) -> list[Column]:

@@ -13,14 +13,14 @@ from rich.console import Console
 
 from ricnet.errors import RicnetError
 from ricnet.report.groups import group_seeds
-from ricnet.report.runs import RunRecord, read_runs, system_name
-from ricnet.report.titles import without_algorithm
+from ricnet.report.runs import RunRecord, read_runs
+from ricnet.report.titles import system_name, without_algorithm
 from ricnet.report.words import listing
 from ricnet.studies.cells import Cell
 from ricnet.studies.execution import Harvest
 from ricnet.studies.paper.conditions import GIVEN
 from ricnet.studies.scales import Scale
-from ricnet.studies.systems import System, find_system
+from ricnet.studies.systems import RAW, System, find_system
 from ricnet.training.run_folder import RunFolder
 
 
@@ -81,6 +81,7 @@ def _belongs(run: RunRecord, cell: Cell) -> bool:
         and run.label_noise == dict(cell.benchmark.changes).get("label_noise", 0.0)
         and seed_of(run) in cell.seeds
         and all(settings.get(name) == value for name, value in (*system.changes.items(), *cell.changes))
+        and all(settings.get(name, RAW[name]) == system.after.get(name, RAW[name]) for name in RAW)
     )
 
 

@@ -12,7 +12,7 @@ from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
 from ricnet.errors import RicnetError
 from ricnet.studies.cells import Cell
-from ricnet.studies.systems import SYSTEMS, System, find_system
+from ricnet.studies.systems import RAW, SYSTEMS, System, find_system
 from ricnet.training.api import configure
 from ricnet.training.conclusion import stripped
 from ricnet.training.config import DATA_SETTINGS, Config, from_json
@@ -45,7 +45,7 @@ class Plan:
 def plan_cell(cell: Cell, data_dir: Path | None) -> list[Plan]:
     """One plan a seed. Raises RicnetError where the data is not here."""
     system, data = find_system(cell.system), whole_path(cell.benchmark.data)
-    settings = {**dict(cell.benchmark.changes), **system.changes, **system.after, **dict(cell.changes)}
+    settings = {**RAW, **dict(cell.benchmark.changes), **system.changes, **system.after, **dict(cell.changes)}
     dataset = read_data(data, data_dir, **{k: settings[k] for k in DATA_SETTINGS if k in settings})
     settings = {**system.changes_for(len(dataset.class_names)), **settings}
     described = describe_data(dataset)

@@ -135,7 +135,9 @@ class Sweep:
         trial.set_user_attr("folder", folder.path.name)
         if not folder.finished:
             self._train(trial, config, folder, console)
-        return float(read_json(folder.evaluation)["val"][self.metric])
+        evaluation = read_json(folder.evaluation)
+        raw = evaluation.get("raw", evaluation)  # what was fitted on validation data cannot be judged by it
+        return float(raw["val"][self.metric])
 
     def config(self, settings: Mapping[str, Any]) -> Config:
         parts = {}

@@ -39,6 +39,10 @@ def uniform_share(classes: int) -> float:
     return classes * ric.alpha_floor / (ric.c_max + classes * ric.alpha_floor)
 
 
+RAW = {"calibration": "none", "halt_rule": "value"}
+"""What is compared is what was trained, whatever the preset fits on validation data afterwards; a system that fits
+something says so in its name."""
+
 SYSTEMS: dict[str, System] = {
     # The paper's own, and the control that tells what reinforcement adds.
     "supervised": System("supervised", about="cross-entropy in one pass (SL)"),

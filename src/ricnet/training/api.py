@@ -20,10 +20,11 @@ from ricnet.data.noise import flip_labels
 from ricnet.data.tables import short_name
 from ricnet.errors import RicnetError, nearest
 from ricnet.nets.encoders import build_encoder
+from ricnet.training.after_words import chosen_words
 from ricnet.training.classifier import Classifier, load, read_config
 from ricnet.training.config import DATA_SETTINGS, Config, from_json, given_settings
 from ricnet.training.distributed import first_on_each_machine, launched, own_gpu, together
-from ricnet.training.files import Unwritable
+from ricnet.training.files import Unwritable, read_json
 from ricnet.training.interruption import Interrupted
 from ricnet.training.presets import Facts, preset
 from ricnet.training.remarks import advice, announcement, faster, in_python, say, started
@@ -89,7 +90,7 @@ def train(
             hint=hint and in_python(hint),
         )
         if processes.first:
-            say(map(in_python, advice(folder, config, dataset)))
+            say([*chosen_words(read_json(folder.evaluation)), *map(in_python, advice(folder, config, dataset))])
         processes.any(False)  # wait until the first has written everything
         return load(folder.path, str(place), module)
 

@@ -46,7 +46,7 @@ SLACK = 1 << 24
 class Classifier:
     config: Config
     method: Method[Any]
-    """The configuration's method, perhaps with another readout or halting threshold."""
+    """The configuration's method, stopping as was chosen on validation data, or with another readout or threshold."""
     model: nn.Module
     input_shape: tuple[int, ...]
     class_names: tuple[str, ...]
@@ -66,9 +66,10 @@ class Classifier:
         """Beliefs for uint8 images (batch, channels, height, width) or float features (batch, columns), torch or numpy;
         `read` makes them of files, and of a table it must: its cells are standardised and spread out first.
 
-        With `halt`, examples that have stopped cost nothing more. `max_ms` limits the milliseconds of the whole call,
-        encoding included: the first step is always made, another only if it should end in time, and if time runs out
-        the trajectory has as many steps as were made. The result is on the model's device.
+        It takes the steps that the run chose or was trained for, or at most `max_steps`. With `halt`, examples that
+        have stopped cost nothing more. `max_ms` limits the milliseconds of the whole call, encoding included: the first
+        step is always made, another only if it should end in time, and if time runs out the trajectory has as many
+        steps as were made. The result is on the model's device.
         """
         device = next(self.model.parameters()).device
         max_steps = None if max_steps is None else whole_number(max_steps, "max_steps")
@@ -186,11 +187,10 @@ def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None)
     weights = folder / "model.safetensors"
     model, backbone = _build_loaded(config, input_shape, len(class_names), encoder, weights)
     backbone.autocast = autocast_dtype(config.optimization.precision, torch.device(device))
-    temperature = _read_temperature(folder / "calibration.json") if config.calibration == "temperature" else 1.0
+    temperature = _read_temperature(folder / "calibration.json") if config.calibration != "none" else 1.0
+    method = _read_halt(folder / "halting.json", config.method) if config.chooses_halt else config.method
     model = model.to(device).eval()
-    return Classifier(
-        config, config.method, model, input_shape, class_names, temperature, folder=folder, columns=columns
-    )
+    return Classifier(config, method, model, input_shape, class_names, temperature, folder=folder, columns=columns)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -232,10 +232,35 @@ def _read_columns(data: dict[str, Any], input_shape: tuple[int, ...], path: Path
 
 
 def _read_temperature(path: Path) -> float:
+    if _not_fitted_yet(path):
+        return 1.0
     temperature = read_json(path).get("temperature")
     if not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
         raise RicnetError(f"{path} holds no temperature above 0; restore it or train again.")
     return float(temperature)
+
+
+def _read_halt(path: Path, method: Method[Any]) -> Method[Any]:
+    if _not_fitted_yet(path):
+        return method
+    entry = read_json(path)
+    threshold, most = entry.get("halt_threshold"), entry.get("max_steps")
+    if not (isinstance(threshold, int | float) and isinstance(most, int)):
+        raise RicnetError(f"{path} holds no rule when to stop; restore it or train again.")
+    if not math.isfinite(threshold) or not 1 <= most <= LONGEST:
+        raise RicnetError(f"{path} holds a rule that cannot be ({threshold}, {most}); restore it or train again.")
+    return stopping_by(method, float(threshold), most)
+
+
+def stopping_by(method: Method[Any], halt_threshold: float, max_steps: int) -> Method[Any]:
+    """A method that has a value, with another rule. Its horizon is the most steps an answer takes unless told
+    otherwise."""
+    return replace(method, halt_threshold=halt_threshold, horizon=max_steps)  # type: ignore[call-arg]
+
+
+def _not_fitted_yet(path: Path) -> bool:
+    """A run that is still being trained can be asked too; what it will fit at its end is not there."""
+    return not path.is_file() and not (path.parent / "evaluation.json").is_file()
 
 
 def _read_weights(path: Path) -> dict[str, Tensor]:

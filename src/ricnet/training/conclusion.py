@@ -1,4 +1,4 @@
-"""The end of a run: evaluate the chosen weights on all splits, calibrate them if asked, write what the run leaves."""
+"""The end of a run: fit what is fitted on validation data, evaluate on all splits, write what the run leaves."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -11,18 +11,18 @@ from torch import nn
 
 from ricnet.data import Dataset, Split
 from ricnet.errors import RicnetError
-from ricnet.evaluation.evaluate import Outcome, observe, report
+from ricnet.evaluation.evaluate import AS_TRAINED, Outcome, Reading, observe_each, report
 from ricnet.evaluation.examples import save_examples
 from ricnet.evaluation.predictions import save_predictions
-from ricnet.evaluation.temperature import fit_temperature
 from ricnet.methods import Method
 from ricnet.processes import ALONE, Processes
 from ricnet.training.classifier import load
 from ricnet.training.config import Config
 from ricnet.training.files import read_json, write_atomically
+from ricnet.training.fitting import fit
 from ricnet.training.run_folder import RunFolder
 
-AFTER_TRAINING = ("readout", "feedback", "halt_threshold", "confidence_threshold", "calibration")
+AFTER_TRAINING = ("readout", "feedback", "halt_threshold", "confidence_threshold", "calibration", "halt_rule")
 """Settings that change what trained weights answer. A derived run keeps the epoch that was selected without them."""
 
 
@@ -35,28 +35,41 @@ def conclude(
     processes: Processes = ALONE,
 ) -> dict[str, Any]:
     """`course` says how training went. The evaluation is written last: it marks a finished run. Of several processes
-    only the first has a folder; the others help it to evaluate."""
-    method, temperature = config.method, 1.0
-    if config.calibration == "temperature":
-        held_out = observe(method, model, dataset.val, processes=processes)
-        fit = processes.agree(lambda: fit_temperature(held_out.log_beliefs, held_out.labels))
-        temperature = fit.temperature
-        if folder is not None:
-            folder.write_json(folder.calibration, {"method": "temperature", "split": "val", **asdict(fit)})
-    outcomes = {
-        name: observe(method, model, split, temperature=temperature, processes=processes)
+    only the first has a folder; the others help it to evaluate.
+
+    What was fitted is in the numbers. Where it changes them, `raw` holds those of the weights as they were trained."""
+    fitted = fit(config, model, dataset.val, processes)
+    readings = [fitted.reading] if fitted.reading == AS_TRAINED else [fitted.reading, AS_TRAINED]
+    observed = {
+        name: observe_each(config.method, model, split, readings, processes=processes)
         for name, split in (("train", dataset.train), ("val", dataset.val), ("test", dataset.test))
     }
+    outcomes, raw = ({name: each[i] for name, each in observed.items()} for i in (0, -1))
     if folder is not None:
         for name, outcome in outcomes.items():
             refuse_no_belief(outcome, name, dataset, folder)
     evaluation: dict[str, Any] = processes.agree(
-        lambda: {name: report(outcome) for name, outcome in outcomes.items()} | course
+        lambda: (
+            _reports(outcomes)
+            | ({"raw": _reports(raw)} if len(readings) > 1 else {})
+            | {"fitted": {name: entry for name, entry in asdict(fitted).items() if entry is not None}}
+            | course
+        )
     )
     if folder is not None:
-        _leave(folder, method, model, dataset.test, outcomes, temperature)
+        _leave(folder, config.method, model, dataset.test, outcomes, fitted.reading)
+        if fitted.halting is not None:
+            folder.write_json(folder.halting, {"split": "val", **asdict(fitted.halting)})
+        if fitted.calibration is not None:
+            folder.write_json(
+                folder.calibration, {"method": "temperature", "split": "val", **asdict(fitted.calibration)}
+            )
         folder.write_json(folder.evaluation, evaluation)
     return evaluation
+
+
+def _reports(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
+    return {name: report(outcome) for name, outcome in outcomes.items()}
 
 
 def refuse_no_belief(outcome: Outcome, split: str, dataset: Dataset, folder: RunFolder) -> None:
@@ -75,13 +88,13 @@ def _leave(
     model: nn.Module,
     test: Split,
     outcomes: Mapping[str, Outcome],
-    temperature: float,
+    reading: Reading,
 ) -> None:
     """What a report is made of without the model or the data."""
     unseen = {name: outcomes[name] for name in ("val", "test")}
     write_atomically(folder.predictions, lambda draft: save_predictions(unseen, draft))
     write_atomically(
-        folder.examples, lambda draft: save_examples(method, model, test, outcomes["test"], draft, temperature)
+        folder.examples, lambda draft: save_examples(method, model, test, outcomes["test"], draft, reading)
     )
 
 
@@ -109,4 +122,4 @@ def stripped(config: Config) -> Config:
     """The configuration as far as the weights depend on it."""
     defaults = type(config.method)()
     known = {name: getattr(defaults, name) for name in AFTER_TRAINING if hasattr(defaults, name)}
-    return replace(config, calibration="none", method=replace(config.method, **known))
+    return replace(config, calibration="none", halt_rule="value", method=replace(config.method, **known))

@@ -104,9 +104,13 @@ class Config:
     label_noise: float = 0.0
     """Share of training and validation labels that are replaced by a wrong one; the test labels stay clean. Raise it to
     see what wrong labels do."""
-    calibration: Literal["none", "temperature"] = "none"
-    """What is fitted on validation data after training: nothing, or one temperature for all beliefs; with RIC it does
-    more for --readout mu, which has no floor."""
+    calibration: Literal["auto", "none", "temperature"] = "none"
+    """What is fitted on validation data after training: none (nothing), temperature (one for all beliefs; with RIC it
+    does more for --readout mu, which has no floor), or auto: a temperature that is kept only if it helps there."""
+    halt_rule: Literal["auto", "value"] = "value"
+    """When RIC stops: value (once its value falls below --halt-threshold, as in the paper), or auto: the threshold and
+    the largest number of steps are chosen on validation data, never worse there than the best single step. A
+    --halt-threshold of your own wins over auto."""
     method: Method[Any] = field(default_factory=RIC)
     network: EncoderOptions = field(default_factory=EncoderOptions)
     optimization: Optimization = field(default_factory=Optimization)
@@ -116,6 +120,11 @@ class Config:
         require(0 < self.val_fraction < 1, "val_fraction", self.val_fraction, "between 0 and 1")
         require(0 <= self.label_noise < 1, "label_noise", self.label_noise, "from 0 to below 1")
         require(self.resolution is None or self.resolution >= 1, "resolution", self.resolution, "at least 1")
+
+    @property
+    def chooses_halt(self) -> bool:
+        """Whether validation data decides when to stop: only for a method that stops by a value."""
+        return self.halt_rule == "auto" and getattr(self.method, "halt_threshold", None) == 0
 
 
 def to_json(config: Config) -> dict[str, Any]:

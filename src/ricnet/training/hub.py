@@ -12,7 +12,7 @@ from ricnet.errors import RicnetError
 from ricnet.extras import require_extra
 from ricnet.version import __version__
 
-FETCHED = ("config.json", "model.safetensors", "calibration.json", "evaluation.json", "metrics.jsonl")
+FETCHED = ("config.json", "model.safetensors", "calibration.json", "halting.json", "evaluation.json", "metrics.jsonl")
 OURS = "runs"
 """The folder that `ric train` writes to: what is missing there was never meant to be on the Hub."""
 _ID = re.compile(r"(?P<user>\w[\w.-]*)/(?P<name>\w[\w.-]*)(?:@(?P<revision>[\w./-]+))?")

@@ -5,8 +5,9 @@ from rich.console import Console
 from torch import nn
 
 from ricnet.data import Dataset
-from ricnet.training.classifier import Classifier, autocast_dtype, build_model
+from ricnet.training.classifier import Classifier, autocast_dtype, build_model, stopping_by
 from ricnet.training.config import Config
+from ricnet.training.fitting import fit
 from ricnet.training.surroundings import apart
 from ricnet.training.trainer import Trainer
 
@@ -26,8 +27,12 @@ def train_in_memory(
         trainer.train()
         # A new network: the trained one may hold compiled code, which cannot be copied or pickled.
         model, backbone = build_model(config, dataset.input_shape, len(dataset.class_names), encoder)
-    model.load_state_dict(trainer.best["weights"])
-    backbone.autocast = autocast_dtype(config.optimization.precision, device)
-    model = model.to(device).eval()
-    classifier = Classifier(config, config.method, model, dataset.input_shape, dataset.class_names)
+        model.load_state_dict(trainer.best["weights"])
+        backbone.autocast = autocast_dtype(config.optimization.precision, device)
+        model = model.to(device).eval()
+        fitted = fit(config, model, dataset.val)
+    rule = fitted.halting
+    method = stopping_by(config.method, rule.halt_threshold, rule.max_steps) if rule else config.method
+    shape, names = dataset.input_shape, dataset.class_names
+    classifier = Classifier(config, method, model, shape, names, fitted.reading.temperature)
     return classifier, trainer.update // trainer.updates_per_epoch

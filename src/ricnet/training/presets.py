@@ -72,6 +72,8 @@ def _fast(name: str, method: str, facts: Facts) -> Config:
         optimization = replace(optimization, clip=0.5)
     return Config(
         preset=name,
+        calibration="auto",
+        halt_rule="auto",
         method=choose(facts.rows, facts.classes),
         network=_fast_network(facts),
         optimization=optimization,

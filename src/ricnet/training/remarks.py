@@ -161,7 +161,7 @@ def _too_unsure(evaluation: dict[str, Any], config: Config) -> str | None:
     if max(evaluation[split]["ece_signed"] for split in ("train", "val")) > -UNSURE:
         return None
     val, longer = evaluation["val"], 2 * config.optimization.epochs
-    fit = "" if config.calibration == "temperature" else ", or fit a temperature with --calibration temperature"
+    fit = "" if config.calibration != "none" else ", or fit a temperature with --calibration temperature"
     return (
         f"it is right more often than it believes (validation accuracy {val['accuracy']:.1%}, mean confidence "
         f"{val['mean_confidence']:.1%}); train longer, for instance with --epochs {longer}{fit} {ANEW}."

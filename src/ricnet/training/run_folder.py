@@ -34,6 +34,7 @@ class RunFolder:
         self.previous_state = self.path / "state.previous.pt"
         self.evaluation = self.path / "evaluation.json"
         self.calibration = self.path / "calibration.json"
+        self.halting = self.path / "halting.json"
         self.predictions = self.path / "predictions.npz"
         self.examples = self.path / "examples.npz"
         self.report = self.path / "report.html"

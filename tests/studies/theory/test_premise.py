@@ -98,7 +98,7 @@ def test_the_device_is_the_one_asked_for(runs: dict[str, list[RunRecord]], monke
 def test_thoughts_are_those_of_inference(runs: dict[str, list[RunRecord]], dataset: Dataset) -> None:
     """Step by step, by hand: the mean belief is fed back, whatever the run reports."""
     classifier = ricnet.load(runs["ric"][0].path)
-    method, model = classifier.method, classifier.model
+    method, model = classifier.config.method, classifier.model
     found = premise.think(replace(method, readout="implied"), model, dataset.test)
     with torch.no_grad():
         context = model.refiner.read(model.backbone(dataset.test.inputs))

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 import tyro
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ricnet.apps.commands.parsing import parse
 from ricnet.data import Dataset, whole_path
@@ -22,8 +24,10 @@ from ricnet.data.splits import divisible
 from ricnet.data.tables import is_table
 from ricnet.data.words import listed
 from ricnet.errors import RicnetError, require
-from ricnet.evaluation.evaluate import observe, report
+from ricnet.evaluation.evaluate import Reading, observe, report
 from ricnet.paths import split_target, user_path
+from ricnet.report.confusion import Confusion, class_rows, confusion, matrix_rows, pair_words
+from ricnet.report.tables import Cell
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load, read_config
 from ricnet.training.remarks import say, unfinished
@@ -31,6 +35,8 @@ from ricnet.training.run_folder import fingerprint
 
 MOST_STEPS = 10_000
 """Every belief on the way is kept."""
+MOST_IN_A_TERMINAL = 12
+"""Classes whose confusion matrix fits beside one another."""
 ROWS = (
     *("accuracy", "ece", "ece_signed", "nll", "brier", "normalized_return", "mean_confidence"),
     *("mean_steps", "mean_cell_evaluations", "aurc", "auroc", "n"),
@@ -39,7 +45,8 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Measure a trained run on its train, validation and test data, without augmentation, or on other data."""
+    """Measure a trained run on its train, validation and test data, without augmentation, or on other data; and say
+    which classes are confused there, with precision and recall of each."""
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder that ric train wrote, a model that comes with ricnet (pretrained:NAME), or one on the Hub (user/name)."""
@@ -51,15 +58,16 @@ class Evaluate:
     data_dir: Path | None = None
     """Where named data sets lie; by default $RICNET_DATA, else the user's cache folder."""
     max_steps: int | None = None
-    """Stop after this many steps at the latest; by default the method's horizon."""
+    """Stop after this many steps at the latest; by default what the run chose, or its horizon."""
     halt_threshold: float | None = None
-    """Stop once the value falls below this (0 as trained). Raise it to stop earlier."""
+    """Stop once the value falls below this, instead of what the run chose (0 is the paper's). Raise it to stop
+    earlier."""
     readout: Literal["mean", "mu", "implied"] | None = None
     """Reported belief: mean (the paper), mu (softmax), implied (what the Dirichlet's optimum implies)."""
     device: str = "auto"
     """auto, cpu, cuda …"""
     json: bool = False
-    """Print everything as JSON, in the form of evaluation.json."""
+    """Print everything as JSON, in the form of evaluation.json, with precision, recall and answers of each class."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -67,23 +75,34 @@ def main(arguments: Sequence[str]) -> None:
     check_steps(options.max_steps)
     classifier = adjust(load(options.run, str(pick_device(options.device))), options.halt_threshold, options.readout)
     say(unfinished(classifier))
-    entries = _measure(classifier, _data_for(classifier, options), options.max_steps)
+    entries, mistakes = _measure(classifier, _data_for(classifier, options), options.max_steps)
     if options.json:
+        entries["test"]["classes"] = _by_class(mistakes)
         print(json.dumps(entries, indent=2, allow_nan=False))
-    else:
-        Console().print(_table(options.run, entries))
+        return
+    console = Console()
+    console.print(_table(options.run, entries))
+    for table in _mistakes(mistakes):
+        console.print(table)
 
 
-def _measure(classifier: Classifier, dataset: Dataset, max_steps: int | None) -> dict[str, dict[str, Any]]:
-    """Of large data each split takes minutes, so that it is named first."""
-    how: dict[str, Any] = {"max_steps": max_steps, "temperature": classifier.temperature}
+def _measure(
+    classifier: Classifier, dataset: Dataset, max_steps: int | None
+) -> tuple[dict[str, dict[str, Any]], Confusion]:
+    """The numbers of each split, and what is confused on the test data. Of large data each split takes minutes, so that
+    it is named first."""
+    made = max_steps or getattr(classifier.config.method, "horizon", None)  # more than are taken, as in evaluation.json
+    most = None if max_steps else getattr(classifier.method, "horizon", None)
+    how: dict[str, Any] = {"max_steps": made, "reading": Reading(classifier.temperature, max_steps=most)}
     entries = {}
     for name, split in (("train", dataset.train), ("val", dataset.val), ("test", dataset.test)):
         if not len(split):
             continue
         say([f"measuring {name}: {len(split):,} {dataset.unit} …"])
-        entries[name] = report(observe(classifier.method, classifier.model, split, **how))
-    return entries
+        outcome = observe(classifier.method, classifier.model, split, **how)
+        entries[name] = report(outcome)
+    answers = outcome.log_beliefs.argmax(-1)  # the test data comes last
+    return entries, confusion(outcome.labels.numpy(), answers.numpy(), classifier.class_names)
 
 
 def check_steps(max_steps: int | None) -> None:
@@ -93,8 +112,10 @@ def check_steps(max_steps: int | None) -> None:
 
 
 def adjust(classifier: Classifier, halt_threshold: float | None, readout: str | None) -> Classifier:
-    """The same weights, halting or answering differently, if the method can."""
-    changes = {"halt_threshold": halt_threshold, "readout": readout}
+    """The same weights, halting or answering differently, if the method can. A threshold takes the place of the whole
+    rule that was chosen on validation data, its largest number of steps included."""
+    horizon = None if halt_threshold is None else getattr(classifier.config.method, "horizon", None)
+    changes = {"halt_threshold": halt_threshold, "readout": readout, "horizon": horizon}
     wanted = {name: value for name, value in changes.items() if value is not None}
     known = {f.name for f in dataclasses.fields(classifier.method)}
     for name in wanted:
@@ -218,6 +239,43 @@ def _table(title: str, entries: dict[str, dict[str, Any]]) -> Table:
         column.justify = "right"
     for row in ROWS:
         table.add_row(row.replace("_", " "), *(_shown(row, entry[row]) for entry in entries.values()))
+    return table
+
+
+def _by_class(found: Confusion) -> list[dict[str, Any]]:
+    """Of the test data: each class with its precision, its recall, and what its examples were taken for."""
+    return [
+        {
+            "class": name,
+            "precision": _finite(found.precision[k]),
+            "recall": _finite(found.recall[k]),
+            "n": int(found.counts[k].sum()),
+            "answers": {found.names[j]: int(found.counts[k, j]) for j in np.flatnonzero(found.counts[k])},
+        }
+        for k, name in enumerate(found.names)
+    ]
+
+
+def _finite(share: float) -> float | None:
+    return None if np.isnan(share) else float(share)
+
+
+def _mistakes(found: Confusion) -> list[Table | Text]:
+    """Of the test data, with the matrix where it can be read."""
+    titles, rows = class_rows(found)
+    tables: list[Table | Text] = [_grid("test, by class", titles, rows)]
+    if len(found.names) <= MOST_IN_A_TERMINAL:
+        tables.append(_grid("test, answers by true class", *matrix_rows(found)))
+    pairs = "\n".join(pair_words(found, *pair) for pair in found.pairs())
+    return [*tables, Text(f"\nconfused most\n{pairs}" if pairs else "\nno test example is taken for another class")]
+
+
+def _grid(title: str, titles: list[str], rows: list[list[Cell]]) -> Table:
+    table = Table(title=title)
+    for place, each in enumerate(titles):
+        table.add_column(Text(each), justify="right" if place else "left")
+    for cells in rows:
+        table.add_row(*(Text(cell.text, style="bold" if cell.best else "") for cell in cells))
     return table
 
 

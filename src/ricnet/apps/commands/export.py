@@ -30,12 +30,13 @@ class Export:
     overwrite: bool = False
     """Replace the file if it is there."""
     max_steps: int | None = None
-    """Stop after this many steps at the latest; by default the method's horizon."""
+    """Stop after this many steps at the latest; by default what the run chose, or its horizon."""
     fixed_steps: int | None = None
     """Make so many steps for every input, without a loop, and give `beliefs` after each of them (steps, batch,
     classes), the `steps` after which each input would stop, and RIC's `values`."""
     halt_threshold: float | None = None
-    """Stop once the value falls below this (0 as trained). Raise it to stop earlier."""
+    """Stop once the value falls below this, instead of what the run chose (0 is the paper's). Raise it to stop
+    earlier."""
     readout: Literal["mean", "mu", "implied"] | None = None
     """Reported belief: mean (the paper), mu (softmax), implied (what the Dirichlet's optimum implies)."""
 

@@ -46,12 +46,13 @@ class Predict:
     """Image files, folders (searched for images), patterns in quotes ('photos/*.jpg'), tables, .npz files, or - for
     standard input: one image, or CSV rows below a line of column names."""
     max_steps: int | None = None
-    """Stop after this many steps at the latest; by default the method's horizon."""
+    """Stop after this many steps at the latest; by default what the run chose, or its horizon."""
     max_ms: float | None = None
     """Answer each input within this many milliseconds of beginning it, with the steps there is time for; at least one
     is made, however long it takes. Inputs are then taken one at a time."""
     halt_threshold: float | None = None
-    """Stop once the value falls below this (0 as trained). Raise it to stop earlier."""
+    """Stop once the value falls below this, instead of what the run chose (0 is the paper's). Raise it to stop
+    earlier."""
     readout: Literal["mean", "mu", "implied"] | None = None
     """Reported belief: mean (the paper), mu (softmax), implied (what the Dirichlet's optimum implies)."""
     top: int = 1
@@ -117,6 +118,7 @@ def _stored(count: int, classifier: Classifier) -> str:
 def _worth(options: Predict, least: float, classifier: Classifier) -> str:
     """Validation data was answered as the run was trained, so that it says nothing of another way to halt."""
     changed = [name for name in ("halt_threshold", "readout", "max_ms") if getattr(options, name) is not None]
+    changed += ["max_steps"] * ((options.max_steps or 0) > getattr(classifier.method, "horizon", 1))
     if changed or classifier.folder is None:
         flag = f" with --{changed[0].replace('_', '-')}" if changed else ""
         return f"What {least:g} is worth{flag} was not measured on validation data."

@@ -47,9 +47,13 @@ class Settings(Generic[Hyper]):
     """Share of the training data kept aside to choose the best epoch."""
     label_noise: float = 0.0
     """Share of training and validation labels that are replaced by a wrong one; the test labels stay clean."""
-    calibration: Literal["none", "temperature"] = "none"
-    """What is fitted on validation data after training: nothing, or one temperature for all beliefs; with RIC it does
-    more for --readout mu, which has no floor."""
+    calibration: Literal["auto", "none", "temperature"] = "none"
+    """What is fitted on validation data after training: none (nothing), temperature (one for all beliefs; with RIC it
+    does more for --readout mu, which has no floor), or auto: a temperature that is kept only if it helps there."""
+    halt_rule: Literal["auto", "value"] = "value"
+    """When RIC stops: value (once its value falls below --halt-threshold, as in the paper), or auto: the threshold and
+    the largest number of steps are chosen on validation data, never worse there than the best single step. A
+    --halt-threshold of your own wins over auto."""
     hyper: Hyper = dataclasses.field(default=tyro.MISSING)
     network: EncoderOptions = dataclasses.field(default_factory=EncoderOptions)
     optimization: Optimization = dataclasses.field(default_factory=Optimization)

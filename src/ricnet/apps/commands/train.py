@@ -23,6 +23,7 @@ from ricnet.processes import Processes
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
 from ricnet.report.tables import comparison_table
+from ricnet.training.after_words import chosen_words
 from ricnet.training.api import default_folder, facts, fit_batch, pick_device, run
 from ricnet.training.classifier import read_config
 from ricnet.training.config import Config, from_json
@@ -194,16 +195,7 @@ def _present(folder: RunFolder) -> None:
     write_page([record], folder.report)
     console = Console()
     console.print(comparison_table([record]))
-    if folder.calibration.is_file():
-        console.print(f"\n{_calibration(read_json(folder.calibration))}", highlight=False, markup=False)
+    for sentence in chosen_words(record.evaluation):
+        console.print(f"\n{sentence}", highlight=False, markup=False)
     look = shlex.join(["ric", "predict", str(folder.path), str(folder.examples), "--trace"])
     console.print(f"\nreport   {folder.report}\nlook     {look}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _calibration(fit: dict[str, Any]) -> str:
-    if not fit["found"]:
-        return (
-            f"temperature left at 1: on {fit['n']} validation examples no finite one is best (is none of them wrong?)"
-        )
-    change = f"validation NLL {fit['nll_before']:.4f} → {fit['nll_after']:.4f}"
-    return f"temperature {fit['temperature']:.3f}, fitted on {fit['n']} validation examples: {change}"

@@ -14,7 +14,8 @@ from torch import Tensor
 from ricnet.apps.server.limits import Limits
 from ricnet.data.columns import Columns, Number
 from ricnet.errors import RicnetError
-from ricnet.report.runs import KINDS, system_name
+from ricnet.report.runs import KINDS
+from ricnet.report.titles import system_name
 from ricnet.training.classifier import Classifier
 from ricnet.training.config import to_json
 from ricnet.training.files import read_json

@@ -130,7 +130,7 @@ class Model(BaseModel):
 
 class Example(BaseModel):
     label: Annotated[str, Field(description="Its true class.")]
-    kind: Annotated[str | None, Field(description="easy, hard or wrong, as the model found it.")]
+    kind: Annotated[str | None, Field(description="easy, hard, wrong or confused, as the model found it.")]
     image: Annotated[str | None, Field(description="Where to get it.")] = None
     features: Annotated[list[float] | None, Field(description="Or its numbers, to be sent as features.")] = None
     row: Annotated[dict[str, Cell] | None, Field(description="Or its cells, to be sent as rows.")] = None

@@ -87,7 +87,7 @@ def is_shown(gap: Interval) -> bool:
 
 def _probe_run(run: RunRecord, data_dir: Path | None, device: str) -> Probes:
     classifier = load(run.path, str(pick_device(device)))
-    method, model = classifier.method, classifier.model
+    method, model = classifier.config.method, classifier.model  # all the steps it was trained for
     if not (isinstance(method, RIC) and isinstance(model, RecurrentClassifier)):
         raise RicnetError(f"{run.path} is a run of {run.method}; the premise of Proposition 2 is asked of runs of RIC.")
     dataset = dataset_of(classifier.config, data_dir)

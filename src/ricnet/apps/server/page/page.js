@@ -216,7 +216,6 @@ function describe() {
   }
   find("model").textContent = parts.join(" · ");
   if (model.horizon === 1) find("lead").textContent = "This classifier answers at once, in a single step.";
-  else if (model.halt_threshold === null) find("lead").textContent = "This classifier begins with an even belief and refines it step by step, until it decides to stop.";
 }
 
 function acceptImages() {

@@ -1,0 +1,40 @@
+"""What the steps of a system did, in sentences that are computed from its runs: nothing is promised that they lack."""
+
+from typing import Any
+
+from ricnet.report.groups import RunGroup
+from ricnet.report.steps import mean_of, step_curves
+from ricnet.report.words import number, steps
+from ricnet.training.after_words import rule_words
+
+
+def refinement_words(group: RunGroup) -> str:
+    """How far it goes, when it stops, and whether that is better than its first step."""
+    return f"{_course(group)} {_worth(group)}"
+
+
+def halting_rule(group: RunGroup) -> str:
+    """What made the first run stop where it does, if validation data chose that."""
+    rule: dict[str, Any] | None = (group.first.evaluation.get("fitted") or {}).get("halting")
+    return f"It stops {rule_words(rule)}; validation data chose that." if rule else ""
+
+
+def _course(group: RunGroup) -> str:
+    most, mean = len(group.first.test["per_step"]), mean_of(group, "mean_steps")
+    start = f"{group.label} begins with an even belief and changes it in up to {steps(most)}"
+    if mean == most:
+        return f"{start}, which it always makes."
+    stops = f"it stops after {number(mean, 1)} on average" if mean > 1 else "it always stops after the first"
+    return f"{start}; {stops}."
+
+
+def _worth(group: RunGroup) -> str:
+    """By the NLL on the test set, which every step is rewarded for; digits that are not shown decide nothing."""
+    every = step_curves(group, "nll")[1].mean(axis=0)
+    first, halt, best = float(every[0]), mean_of(group, "nll"), int(every.argmin())
+    lowest = f"lowest after {steps(best + 1)}, {number(float(every[best]), 3)}"
+    shown = f"NLL {number(first, 3)} after the first, {number(halt, 3)} where it stops, {lowest}"
+    if number(first, 3) == number(halt, 3):
+        return f"On the test set the steps after the first change little: {shown}."
+    better = "better than its first step" if halt < first else "worse than its first step"
+    return f"On the test set it ends {better}: {shown}."
