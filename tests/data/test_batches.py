@@ -190,6 +190,13 @@ def test_an_order_depends_on_nothing_else() -> None:
     assert torch.equal(first, epoch_order(30, 3, 5))
 
 
+@pytest.mark.parametrize("augmentation", [Augmentation(2, True, cutout=3), PHOTOGRAPHS])
+def test_no_value_decides_what_is_done_so_that_an_update_can_be_recorded(augmentation: Augmentation) -> None:
+    """On the meta device there are none: .item(), a mask as an index or a shape that depends on values would fail."""
+    batch = torch.empty(4, 3, 64, 64, dtype=torch.uint8, device="meta")
+    assert augment(batch, augmentation).shape == batch.shape
+
+
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

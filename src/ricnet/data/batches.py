@@ -85,7 +85,7 @@ def _vary_colours(images: UInt8[Tensor, "n c h w"], most: float, share: Share) -
     pixels = images.float()
     grey = pixels.mean(1, keepdim=True)
     mean = grey.mean((2, 3), keepdim=True)
-    varied = brightness * (mean + contrast * (grey - mean + saturation * (pixels - grey)))
+    varied: Tensor = brightness * (mean + contrast * (grey - mean + saturation * (pixels - grey)))
     return varied.round_().clamp_(0, 255).to(torch.uint8)
 
 

@@ -18,7 +18,7 @@ from ricnet.errors import RicnetError, require, what_else
 from ricnet.extras import require_extra
 from ricnet.methods import METHODS
 from ricnet.studies.systems import parse_settings
-from ricnet.training.api import configure
+from ricnet.training.api import configure, pick_device
 from ricnet.training.config import DATA_SETTINGS
 from ricnet.training.interruption import GO_ON, Interrupted
 
@@ -88,7 +88,9 @@ def _sweep(options: SweepOptions, root: Path) -> "Sweep":
     space = parse_space(options.space or default_space(options.method), options.method)
     wanted = {k: common[k] for k in DATA_SETTINGS if k in common}
     dataset = load_data(options.data, data_dir=options.data_dir, **wanted)
-    base = replace(configure(dataset, options.method, options.preset, **common), data=whole_path(options.data))
+    device = pick_device(options.device)
+    config = configure(dataset, options.method, options.preset, device, **common)
+    base = replace(config, data=whole_path(options.data))
     return Sweep(dataset, base, space, options.metric, root, options.device)
 
 
