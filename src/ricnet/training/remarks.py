@@ -66,7 +66,7 @@ def preface(config: Config, dataset: Dataset, known: Facts) -> list[str]:
     if config.preset == "fast" and config.network == spared.network != larger.network:
         network, paper = larger.network, preset("paper", config.method.name, known)
         said.append(
-            f"hint: this network and {config.optimization.epochs} epochs are what a CPU trains in minutes; on a GPU it "
+            f"hint: the network and {config.optimization.epochs} epochs were chosen for a CPU; for a GPU they "
             f"would be --encoder {choose_encoder(network.encoder, dataset.input_shape)} --width {network.width:g} "
             f"--epochs {larger.optimization.epochs}, and with --preset paper a {paper.network.encoder} for "
             f"{paper.optimization.epochs} epochs."
