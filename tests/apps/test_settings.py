@@ -97,8 +97,8 @@ def test_sweep_takes_the_flags_of_train(table: Path, capsys: pytest.CaptureFixtu
 def test_a_flag_of_another_method_is_explained(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     only = ["--methods" if command == "compare" else "--method", "supervised"]
     with pytest.raises(SystemExit, match="2"):
-        main([command, *only, "--gae-lambda", "0.5"])
-    assert "--gae-lambda is a setting of ric, not of" in capsys.readouterr().err
+        main([command, *only, "--rollouts", "2"])
+    assert "--rollouts is a setting of ric, not of" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["train", "compare", "sweep"])

@@ -1,8 +1,15 @@
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from jaxtyping import Float
+from torch import Tensor
 
-from ricnet.data import Augmentation, augment, epoch_order
+from ricnet.data import Augmentation, augment, batches, epoch_order
+from ricnet.data.dataset import PHOTOGRAPHS
 from ricnet.processes import Processes, Share
 
 IMAGE = torch.arange(1, 2 * 5 * 6 + 1, dtype=torch.uint8).reshape(2, 5, 6)  # every pixel differs, none is black
@@ -48,19 +55,125 @@ def test_cutout_greys_one_square_that_may_lie_anywhere() -> None:
     assert hidden.double().mean(0)[1:-1, 1:-1].sub(9 / 80).abs().max() < 0.02  # every inner pixel equally often
 
 
+def boxed(monkeypatch: pytest.MonkeyPatch, box: tuple[float, float, float, float]) -> None:
+    """Let every crop be of this height, width, top and left."""
+
+    def boxes(least: float, share: Share, device: torch.device) -> Float[Tensor, "4 n"]:
+        return torch.tensor(box, dtype=torch.float32, device=device)[:, None].expand(4, share.rows)
+
+    monkeypatch.setattr(batches, "crop_boxes", boxes)
+
+
+def test_the_crop_that_is_the_whole_leaves_an_image_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    boxed(monkeypatch, (1, 1, 0, 0))
+    made = augment(IMAGE[None], Augmentation(crop_area=0.5))
+    assert torch.equal(made[0], IMAGE)
+    torch.manual_seed(0)
+    both = augment(IMAGE.expand(64, -1, -1, -1), Augmentation(crop_area=0.5, flip=True))
+    assert {image.numpy().tobytes() for image in both} == windows(0, flip=True)
+
+
+def test_a_crop_of_known_place_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The right half of a row of four, at twice its size: its pixels lie at 1.75, 2.25, 2.75 and 3.25 of the old ones,
+    the last beyond the border."""
+    boxed(monkeypatch, (1, 0.5, 0, 0.5))
+    row = torch.tensor([[[[0, 10, 50, 90]]]], dtype=torch.uint8)
+    assert augment(row, Augmentation(crop_area=0.5)).flatten().tolist() == [40, 60, 80, 90]
+    assert augment(row.mT, Augmentation(crop_area=0.5)).flatten().tolist() == [0, 10, 50, 90]  # height is whole
+    boxed(monkeypatch, (0.5, 1, 0.5, 0))
+    assert augment(row.mT, Augmentation(crop_area=0.5)).flatten().tolist() == [40, 60, 80, 90]
+
+
+def test_a_crop_is_what_bilinear_interpolation_of_torch_makes_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within the image, where the surroundings of the box play no part."""
+    boxed(monkeypatch, (4 / 8, 4 / 8, 2 / 8, 3 / 8))
+    image = torch.randint(0, 256, (1, 3, 8, 8), dtype=torch.uint8)
+    made = augment(image, Augmentation(crop_area=0.2)).float()
+    whole = F.interpolate(image.float(), scale_factor=2, mode="bilinear")  # each pixel of the box becomes two
+    assert torch.equal(made, whole[:, :, 4:12, 6:14].round())
+
+
+def test_areas_are_uniform_and_sides_in_a_ratio_that_fits() -> None:
+    torch.manual_seed(0)
+    height, width, top, left = batches.crop_boxes(0.35, Share(20_000), torch.device("cpu"))
+    area, ratio = height * width, (width / height).log()
+    assert area.min() >= 0.35 - 1e-6
+    levels = torch.linspace(0.35, 1, 5)[1:-1]
+    assert [float((area < level).float().mean()) for level in levels] == pytest.approx([0.25, 0.5, 0.75], abs=0.02)
+    free = area < 0.75  # where no ratio is too wide
+    assert ratio.abs().max() <= math.log(4 / 3) + 1e-6
+    assert float(ratio[free].std()) == pytest.approx(2 * math.log(4 / 3) / math.sqrt(12), rel=0.02)
+    assert abs(float(ratio.mean())) < 0.01
+    for start, size in ((top, height), (left, width)):
+        assert start.min() >= -1e-6
+        assert (start + size).max() <= 1 + 1e-6
+        assert float((start[free] / (1 - size[free])).mean()) == pytest.approx(0.5, abs=0.02)
+
+
+def test_colours_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random numbers 1, 0.5 and 0 with at most 0.5: brightness 1.5, contrast 1, saturation 0.5."""
+    image = torch.tensor([[[[30, 90]], [[60, 90]], [[90, 90]]]], dtype=torch.uint8)
+    numbers = torch.tensor([1, 0.5, 0]).view(3, 1, 1, 1, 1)
+    monkeypatch.setattr(torch, "rand", lambda *size, device: numbers.expand(size))
+    made = augment(image, Augmentation(colour=0.5))
+    assert made.flatten(2).squeeze().tolist() == [[68, 135], [90, 135], [112, 135]]  # 67.5 and 112.5 go to even
+    numbers = numbers.flip(0)  # brightness 0.5, saturation 1.5: grey 60 and 90 stay, and are halved
+    assert augment(image, Augmentation(colour=0.5)).flatten(2).squeeze().tolist() == [[8, 45], [30, 45], [52, 45]]
+    numbers = torch.tensor([0.5, 1, 0.5]).view(3, 1, 1, 1, 1)  # contrast 1.5, about the mean grey, 75
+    assert augment(image, Augmentation(colour=0.5)).flatten(2).squeeze().tolist() == [[8, 98], [52, 98], [98, 98]]
+
+
+@given(st.integers(0, 2**31), st.integers(1, 3), st.integers(2, 20), st.integers(2, 20), st.floats(0.05, 1))
+def test_photographs_stay_bytes_of_the_same_shape(seed: int, channels: int, h: int, w: int, least: float) -> None:
+    torch.manual_seed(seed)
+    batch = torch.randint(0, 256, (3, channels, h, w), dtype=torch.uint8)
+    made = augment(batch, Augmentation(flip=True, crop_area=least))
+    assert (made.shape, made.dtype) == (batch.shape, torch.uint8)
+    low, high = (edge((2, 3), keepdim=True).expand_as(made) for edge in (batch.amin, batch.amax))
+    assert bool(((low <= made) & (made <= high)).all())  # interpolation invents no value
+    varied = augment(batch, Augmentation(crop_area=least, colour=1.0))
+    assert (varied.shape, varied.dtype) == (batch.shape, torch.uint8)
+
+
+def test_black_and_white_survive_the_strongest_colours() -> None:
+    """A factor that leaves 0..255 must not come out at the other end."""
+    torch.manual_seed(0)
+    white = torch.full((200, 3, 4, 4), 255, dtype=torch.uint8)
+    made = augment(white, Augmentation(colour=0.4))
+    assert made.min() >= 152
+    assert (made == 255).double().mean() == pytest.approx(0.5, abs=0.1)
+    assert not augment(torch.zeros_like(white), Augmentation(colour=0.4)).any()
+
+
 def test_without_augmentation_the_same_tensor_comes_back() -> None:
     batch = IMAGE[None]
     assert augment(batch, Augmentation()) is batch
 
 
-def test_augmentation_follows_the_default_generator() -> None:
+@pytest.mark.parametrize("augmentation", [Augmentation(2, True), PHOTOGRAPHS])
+def test_augmentation_follows_the_default_generator(augmentation: Augmentation) -> None:
     batch = IMAGE.expand(64, -1, -1, -1)
     made = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        made.append(augment(batch, Augmentation(2, True)))
+        made.append(augment(batch, augmentation))
     assert torch.equal(made[0], made[1])
     assert not torch.equal(made[0], made[2])
+
+
+def test_what_was_drawn_before_photographs_had_crops_is_drawn_still() -> None:
+    """Bit for bit: runs of CIFAR-10 and the like repeat."""
+    torch.manual_seed(3)
+    made = augment(IMAGE.expand(4, -1, -1, -1), Augmentation(2, True, cutout=3))
+    torch.manual_seed(3)
+    mirrored = torch.rand(4, 1) < 0.5
+    offsets, rows, columns = torch.randint(5, (2, 4, 1)), torch.randint(5, (4, 1)), torch.randint(6, (4, 1))
+    for i, image in enumerate(made):
+        (top, left), (row, column) = offsets[:, i, 0], (rows[i, 0] - 1, columns[i, 0] - 1)
+        window = F.pad(IMAGE, (2, 2, 2, 2))[:, top : top + 5, left : left + 6]
+        expected = window.flip(2) if mirrored[i] else window.clone()
+        expected[:, max(row, 0) : row + 3, max(column, 0) : column + 3] = 128
+        assert torch.equal(image, expected)
 
 
 def test_orders_are_permutations_and_all_different() -> None:
@@ -77,6 +190,13 @@ def test_an_order_depends_on_nothing_else() -> None:
     assert torch.equal(first, epoch_order(30, 3, 5))
 
 
+@pytest.mark.parametrize("augmentation", [Augmentation(2, True, cutout=3), PHOTOGRAPHS])
+def test_no_value_decides_what_is_done_so_that_an_update_can_be_recorded(augmentation: Augmentation) -> None:
+    """On the meta device there are none: .item(), a mask as an index or a shape that depends on values would fail."""
+    batch = torch.empty(4, 3, 64, 64, dtype=torch.uint8, device="meta")
+    assert augment(batch, augmentation).shape == batch.shape
+
+
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -85,12 +205,16 @@ def test_augmentation_on_the_gpu_never_waits_for_the_host() -> None:
     torch.cuda.set_sync_debug_mode("error")
     try:
         made = augment(batch, Augmentation(2, True))
+        augment(batch, PHOTOGRAPHS)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert {image.numpy().tobytes() for image in made.cpu()} == windows(2, True)
 
 
-def test_what_happens_to_an_image_does_not_depend_on_how_many_processes_share_the_batch() -> None:
+@pytest.mark.parametrize("augmentation", [Augmentation(2, True, cutout=3), PHOTOGRAPHS])
+def test_what_happens_to_an_image_does_not_depend_on_how_many_processes_share_the_batch(
+    augmentation: Augmentation,
+) -> None:
     batch = torch.randint(0, 256, (7, 3, 6, 6), dtype=torch.uint8)
     made = []
     for count in (1, 3):
@@ -98,7 +222,7 @@ def test_what_happens_to_an_image_does_not_depend_on_how_many_processes_share_th
         pieces = []
         for share in shares:
             torch.manual_seed(1)
-            pieces.append(augment(share.mine(batch, 0), Augmentation(2, True, cutout=3), share))
+            pieces.append(augment(share.mine(batch, 0), augmentation, share))
         made.append(torch.cat(pieces))
     assert torch.equal(*made)
     assert not torch.equal(made[0], batch)

@@ -7,6 +7,7 @@ import torch
 from PIL import Image
 
 from ricnet.data import Augmentation, load
+from ricnet.data.dataset import PHOTOGRAPHS
 from ricnet.data.folders import choose_side
 from ricnet.errors import RicnetError
 
@@ -145,8 +146,15 @@ def test_uneven_classes_are_reported(tmp_path: Path, write_folder: Writer) -> No
     assert "43%" in note
 
 
-def test_the_crop_is_an_eighth_of_the_side(tmp_path: Path, write_folder: Writer) -> None:
-    assert load(write_folder(tmp_path, size=(64, 64))).augmentation == Augmentation(8)
+def test_small_or_grey_images_are_shifted_by_an_eighth_and_larger_ones_in_colour_are_photographs(
+    tmp_path: Path, write_folder: Writer
+) -> None:
+    folder = write_folder(tmp_path / "colour", size=(64, 64))
+    assert load(folder).augmentation == PHOTOGRAPHS
+    assert load(folder, resolution=49).augmentation == PHOTOGRAPHS
+    assert load(folder, resolution=48).augmentation == Augmentation(6)
+    grey = write_folder(tmp_path / "grey", size=(64, 64), mode="L")
+    assert load(grey).augmentation == Augmentation(8)
 
 
 def empty(folder: Path, _write: Writer) -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ricnet.data import Augmentation, load
+from ricnet.data import load
+from ricnet.data.dataset import PHOTOGRAPHS
 from ricnet.errors import RicnetError
 
 
@@ -14,7 +15,7 @@ def test_imagewoof_from_its_folder(imagewoof_dir: Path) -> None:
     assert data.input_shape == (3, 128, 128)
     assert data.class_names[8] == "Samoyed"
     assert data.test.labels.tolist() == list(range(10))
-    assert data.augmentation == Augmentation(4, True)
+    assert data.augmentation == PHOTOGRAPHS
 
 
 def test_imagewoof_from_its_archive_at_another_resolution(imagewoof_dir: Path) -> None:

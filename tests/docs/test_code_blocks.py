@@ -84,8 +84,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """What no block sets: a narrow network, four steps, one epoch. And no page at the end of each training."""
     fast: Callable[..., Any] = presets._fast
 
-    def smaller(method: str, facts: presets.Facts) -> Any:
-        config = fast(method, facts)
+    def smaller(name: str, method: str, facts: presets.Facts) -> Any:
+        config = fast(name, method, facts)
         steps = {"horizon": 4} if hasattr(config.method, "horizon") else {}
         return replace(
             config,

@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from ricnet.data import Dataset
+from ricnet.data.dataset import PHOTOGRAPHS
 from ricnet.training.classifier import Classifier
 from ricnet.training.config import Config, Optimization
-from ricnet.training.remarks import advice, announcement, faster, in_python, unfinished
+from ricnet.training.presets import Facts, preset
+from ricnet.training.remarks import advice, announcement, faster, in_python, preface, unfinished
 from ricnet.training.run_folder import RunFolder
 
 GOOD = {"accuracy": 0.9, "mean_confidence": 0.88, "ece_signed": -0.02, "n": 1000}
@@ -88,6 +90,30 @@ def test_on_a_cpu_it_is_said_what_would_be_faster(dataset: Dataset, tmp_path: Pa
     assert faster(own, dataset, cpu) == "fewer --epochs (now 500) are faster"
     patient = replace(config, optimization=replace(config.optimization, patience=9))
     assert str(faster(patient, dataset, cpu)).endswith("is faster, and --patience may end it sooner")
+
+
+def test_it_is_said_what_was_decided_for_photographs_and_for_a_cpu(dataset: Dataset) -> None:
+    """The words for a GPU are those of the presets for one; whoever chose a network is not told of others."""
+    shape = (96, 3, 128, 128)
+    photos = replace(
+        dataset,
+        train=replace(dataset.train, inputs=torch.zeros(shape, dtype=torch.uint8)),
+        augmentation=PHOTOGRAPHS,
+    )
+    known = Facts(96, 3, 128, "cpu")
+    config = preset("fast", "ric", known)
+    note, hint = preface(config, photos, known)
+    assert note.startswith("note: images in colour above 48 pixels are taken for photographs")
+    assert "--no-augment" in note
+    gpu = preset("fast", "ric", replace(known, device="cuda"))
+    assert f"for a GPU they would be --encoder resnet10 --width 0.5 --epochs {gpu.optimization.epochs}" in hint
+    assert "with --preset paper a resnet34 for 2000 epochs" in hint
+    plain = replace(config, optimization=replace(config.optimization, augment=False))
+    assert preface(plain, photos, known) == [hint]
+    wide = replace(config, network=replace(config.network, width=1.0))
+    assert preface(wide, photos, known) == [note]
+    assert preface(gpu, photos, replace(known, device="cuda")) == [note]
+    assert preface(of_epochs(3), dataset, Facts(96, 3, 0, "cpu")) == []
 
 
 def of_run(folder: Path | None, epochs: int) -> Classifier:

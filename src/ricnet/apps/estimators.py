@@ -165,7 +165,8 @@ class _Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(
                 "patience needs rows kept aside to judge by; set validation_fraction, to 0.1 for instance."
             )
-        return configure(dataset, self.method, self.preset, seed=seed, patience=self.patience, **settings)
+        device = pick_device(self.device)
+        return configure(dataset, self.method, self.preset, device, seed=seed, patience=self.patience, **settings)
 
 
 @no_type_check

@@ -1,16 +1,19 @@
 """Batches of tensors that live on the training device: the order of an epoch, and augmentation in place of a loader."""
 
 import hashlib
+import math
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Int64, UInt8
+from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor
 
 from ricnet.data.dataset import Augmentation
 from ricnet.processes import Share
 
 GREY = 128
+CROP_RATIO = 4 / 3
+"""Width to height of a resized crop, or height to width, at most."""
 
 
 def epoch_order(rows: int, seed: int, epoch: int) -> Int64[Tensor, "rows"]:
@@ -26,13 +29,64 @@ def epoch_order(rows: int, seed: int, epoch: int) -> Int64[Tensor, "rows"]:
 def augment(
     images: UInt8[Tensor, "n c h w"], augmentation: Augmentation, share: Share | None = None
 ) -> UInt8[Tensor, "n c h w"]:
-    """A random window of each black-padded image, half of them mirrored, a square of it greyed out.
+    """A random window of each image, half of them mirrored, its colours varied, a square of it greyed out.
 
     Where the images are a share of a minibatch, random numbers are drawn for all of it, so that what happens to an
-    image does not depend on how many processes there are.
+    image does not depend on how many processes there are. Nothing here waits for the device or depends in its shape on
+    what was drawn, so that an update can be recorded.
     """
     share = share or Share(len(images))
-    return _cut_out(_shift_and_mirror(images, augmentation, share), augmentation.cutout, share)
+    crop = _crop_and_resize if augmentation.crop_area < 1 else _shift_and_mirror
+    varied = _vary_colours(crop(images, augmentation, share), augmentation.colour, share)
+    return _cut_out(varied, augmentation.cutout, share)
+
+
+def _crop_and_resize(
+    images: UInt8[Tensor, "n c h w"], augmentation: Augmentation, share: Share
+) -> UInt8[Tensor, "n c h w"]:
+    """Bilinear, by one matrix a side and image. A crop is never larger than the image, so no pixels are averaged."""
+    _, _, h, w = images.shape
+    heights, widths, tops, lefts = crop_boxes(augmentation.crop_area, share, images.device)
+    rows, columns = _interpolation(tops, heights, h), _interpolation(lefts, widths, w)
+    if augmentation.flip:
+        mirrored = share.mine(torch.rand(share.rows, 1, 1, device=images.device), 0) < 0.5
+        columns = torch.where(mirrored, columns.flip(1), columns)
+    resized = rows[:, None] @ images.float() @ columns.mT[:, None]
+    return resized.round_().clamp_(0, 255).to(torch.uint8)
+
+
+def crop_boxes(least: float, share: Share, device: torch.device) -> Float[Tensor, "4 n"]:
+    """Heights, widths, tops and lefts, as shares of the image's sides.
+
+    The area is uniform from `least` to 1, and so is the logarithm of the ratio of the sides among those that fit.
+    """
+    area, ratio, top, left = share.mine(torch.rand(4, share.rows, device=device), 1)
+    area = 1 - (1 - least) * area
+    widest = area.log().neg().clamp(max=math.log(CROP_RATIO))
+    stretch = ((2 * ratio - 1) * widest / 2).exp()
+    height, width = area.sqrt() / stretch, area.sqrt() * stretch
+    return torch.stack([height, width, top * (1 - height), left * (1 - width)])
+
+
+def _interpolation(starts: Float[Tensor, "n"], sizes: Float[Tensor, "n"], length: int) -> Float[Tensor, "n to of"]:
+    """What each of `length` pixels takes of the pixels between start and start + size, given as shares of them all."""
+    pixels = torch.arange(length, device=starts.device)
+    middles = length * starts[:, None] + (pixels + 0.5) * sizes[:, None] - 0.5
+    distances = middles.clamp(0, length - 1)[:, :, None] - pixels
+    return (1 - distances.abs()).clamp_(min=0)
+
+
+def _vary_colours(images: UInt8[Tensor, "n c h w"], most: float, share: Share) -> UInt8[Tensor, "n c h w"]:
+    """Brightness is a factor, contrast one of the distance from the image's mean, saturation from the pixel's grey."""
+    if not most:
+        return images
+    factors = 1 + most * (2 * torch.rand(3, share.rows, 1, 1, 1, device=images.device) - 1)
+    brightness, contrast, saturation = share.mine(factors, 1)
+    pixels = images.float()
+    grey = pixels.mean(1, keepdim=True)
+    mean = grey.mean((2, 3), keepdim=True)
+    varied: Tensor = brightness * (mean + contrast * (grey - mean + saturation * (pixels - grey)))
+    return varied.round_().clamp_(0, 255).to(torch.uint8)
 
 
 def _shift_and_mirror(

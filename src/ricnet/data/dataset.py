@@ -37,6 +37,16 @@ class Augmentation:
     """Mirror half of the images left to right. Not for digits or letters."""
     cutout: int = 0
     """Grey out a square of this many pixels at a random place, partly outside perhaps (DeVries and Taylor 2017)."""
+    crop_area: float = 1.0
+    """Crop this share of the area or more, its sides in a ratio from 3/4 to 4/3, and resize it to the whole (Szegedy et
+    al. 2015), in place of padded crops; 1 leaves images whole."""
+    colour: float = 0.0
+    """Multiply brightness, contrast and saturation by up to so much above or below 1 each; 0 leaves colours alone."""
+
+
+PHOTOGRAPHS = Augmentation(flip=True, crop_area=0.35, colour=0.4)
+PHOTOGRAPH_SIDE = 48
+"""Images in colour of more pixels a side are taken for photographs."""
 
 
 def small_crops(shape: Sequence[int]) -> Augmentation:

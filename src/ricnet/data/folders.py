@@ -12,7 +12,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from ricnet.data.dataset import Augmentation, Dataset, Split
+from ricnet.data.dataset import PHOTOGRAPH_SIDE, PHOTOGRAPHS, Augmentation, Dataset, Split
 from ricnet.data.images import find_images, image_form, in_threads, is_image, read_images, refuse_haystack
 from ricnet.data.packing import Damaged, fill, fits_memory
 from ricnet.data.splits import Parts
@@ -60,7 +60,10 @@ def read_folder(folder: Path, resolution: int | None, cache: Path) -> Parts:
 
 
 def _augmentation(shape: tuple[int, int, int]) -> Augmentation:
-    return Augmentation(crop_padding=shape[1] // 8)  # no mirroring: left and right may matter
+    """Small or grey images may be letters or drawings, in which left and right matter."""
+    channels, side, _ = shape
+    is_photograph = channels == 3 and side > PHOTOGRAPH_SIDE
+    return PHOTOGRAPHS if is_photograph else Augmentation(crop_padding=side // 8)
 
 
 def _read_to_disk(

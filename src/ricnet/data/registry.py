@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ricnet.data import cifar
 from ricnet.data.cifar import read_cifar10, read_cifar10n
-from ricnet.data.dataset import Augmentation, Split
+from ricnet.data.dataset import PHOTOGRAPHS, Augmentation, Split
 from ricnet.data.digits import read_digits
 from ricnet.data.downloads import PublishedFile
 from ricnet.data.idx import read_fashion_mnist
@@ -84,7 +84,7 @@ _CLOTHES = (
     *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
     *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
 )
-_PHOTOGRAPHS = Augmentation(crop_padding=4, flip=True)
+_PADDED = Augmentation(crop_padding=4, flip=True)
 
 SOURCES: dict[str, Source] = {
     "digits": Source("Handwritten digits, 8 × 8, grey (ships with scikit-learn)", _DIGITS, read_digits),
@@ -105,7 +105,7 @@ SOURCES: dict[str, Source] = {
         "CIFAR-10: animals and vehicles, 32 × 32, colour",
         _OBJECTS,
         read_cifar10,
-        _PHOTOGRAPHS,
+        _PADDED,
         (_CIFAR10,),
         folder="cifar10",
     ),
@@ -113,7 +113,7 @@ SOURCES: dict[str, Source] = {
         "CIFAR-10N: CIFAR-10 with human labels by majority of three, 9 % wrong",
         _OBJECTS,
         read_cifar10n("aggre_label"),
-        _PHOTOGRAPHS,
+        _PADDED,
         (_CIFAR10, _CIFAR10N),
         folder="cifar10",
     ),
@@ -121,7 +121,7 @@ SOURCES: dict[str, Source] = {
         "CIFAR-10N: CIFAR-10 with the worst of three human labels, 40 % wrong",
         _OBJECTS,
         read_cifar10n("worse_label"),
-        _PHOTOGRAPHS,
+        _PADDED,
         (_CIFAR10, _CIFAR10N),
         folder="cifar10",
     ),
@@ -140,7 +140,7 @@ SOURCES: dict[str, Source] = {
         "ImageWoof: ten breeds of dogs, 128 × 128, colour",
         tuple(BREEDS.values()),
         read_imagewoof,
-        _PHOTOGRAPHS,
+        PHOTOGRAPHS,
         (_IMAGEWOOF,),
         folder="imagewoof",
     ),

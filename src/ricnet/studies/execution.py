@@ -99,7 +99,7 @@ def _plan(cells: Sequence[Cell], place: Workplace) -> tuple[dict[Cell, list[Plan
     problems: dict[str, None] = {}
     for cell in dict.fromkeys(cells):
         try:
-            plans[cell] = plan_cell(cell, place.data_dir)
+            plans[cell] = plan_cell(cell, place.data_dir, pick_device(place.device))
         except RicnetError as problem:
             problems[str(problem)] = None
     return plans, list(problems)

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
 from ricnet.errors import RicnetError
 from ricnet.studies.cells import Cell
 from ricnet.studies.systems import RAW, SYSTEMS, System, find_system
-from ricnet.training.api import configure
+from ricnet.training.api import GPU, configure
 from ricnet.training.conclusion import stripped
 from ricnet.training.config import DATA_SETTINGS, Config, from_json
 from ricnet.training.files import read_json
@@ -42,7 +44,7 @@ class Plan:
         return stripped(self.config) != self.config
 
 
-def plan_cell(cell: Cell, data_dir: Path | None) -> list[Plan]:
+def plan_cell(cell: Cell, data_dir: Path | None, device: torch.device = GPU) -> list[Plan]:
     """One plan a seed. Raises RicnetError where the data is not here."""
     system, data = find_system(cell.system), whole_path(cell.benchmark.data)
     settings = {**RAW, **dict(cell.benchmark.changes), **system.changes, **system.after, **dict(cell.changes)}
@@ -52,7 +54,7 @@ def plan_cell(cell: Cell, data_dir: Path | None) -> list[Plan]:
     preset = system.preset if system.preset and cell.preset == "fast" else cell.preset
     plans = []
     for seed in cell.seeds:
-        config = configure(dataset, system.method, preset, **{**settings, "seed": seed})
+        config = configure(dataset, system.method, preset, device, **{**settings, "seed": seed})
         name, base = (_slug(f"{cell.benchmark.label} {s} seed{seed}") for s in (cell.system, _base_name(cell, system)))
         plans.append(Plan(dataclasses.replace(config, data=data), name, base, described, dataset.notes))
     return plans

@@ -27,11 +27,14 @@ from ricnet.training.distributed import first_on_each_machine, launched, own_gpu
 from ricnet.training.files import Unwritable, read_json
 from ricnet.training.interruption import Interrupted
 from ricnet.training.presets import Facts, preset
-from ricnet.training.remarks import advice, announcement, faster, in_python, say, started
+from ricnet.training.remarks import advice, announcement, faster, in_python, preface, say, started
 from ricnet.training.run_folder import RunFolder
 from ricnet.training.surroundings import apart
 from ricnet.training.tracking import Track, require_tracker, tracked
 from ricnet.training.trainer import Trainer
+
+GPU = torch.device("cuda")
+"""What presets are for unless a CPU is to train."""
 
 
 def train(
@@ -63,7 +66,7 @@ def train(
         require_tracker(track)
         with first_on_each_machine(processes):
             dataset = _dataset(data, target, data_dir, changes)
-        config = configure(dataset, method, preset, **changes)
+        config = configure(dataset, method, preset, place, **changes)
         folder = RunFolder(out or default_folder(config))
         notes = list(dataset.notes)
         if resume and not processes.agree(lambda: folder.begun):
@@ -76,6 +79,7 @@ def train(
             folder.refuse_if_taken(overwrite)
         console = Console(stderr=True, quiet=not processes.first)
         say([*(f"note: {note}" for note in notes), announcement(config, dataset, place, processes.count)], console)
+        say([] if resume else map(in_python, preface(config, dataset, facts(dataset, place))), console)
         hint = None if resume else faster(config, dataset, place)
         run(
             config,
@@ -152,9 +156,10 @@ def _with_batch(config: Config, batch_size: int) -> Config:
     return dataclasses.replace(config, optimization=dataclasses.replace(config.optimization, batch_size=batch_size))
 
 
-def configure(dataset: Dataset, method: str, preset_name: str, **changes: Any) -> Config:
-    """A preset for this data, with the given settings changed, wherever in the configuration they stand."""
-    config = preset(preset_name, method, facts(dataset))
+def configure(dataset: Dataset, method: str, preset_name: str, device: torch.device = GPU, /, **changes: Any) -> Config:
+    """A preset for this data on this device, with the given settings changed, wherever in the configuration they
+    stand."""
+    config = preset(preset_name, method, facts(dataset, device))
     parts: dict[str, Any] = {"data": dataset.name}
     for name in ("method", "network", "optimization"):
         part = getattr(config, name)
@@ -247,9 +252,9 @@ def _restore(trainer: Trainer, state: dict[str, Any], folder: RunFolder) -> None
         ) from error
 
 
-def facts(dataset: Dataset) -> Facts:
+def facts(dataset: Dataset, device: torch.device) -> Facts:
     side = max(dataset.input_shape[1:]) if dataset.is_image else 0
-    return Facts(len(dataset.train), len(dataset.class_names), side)
+    return Facts(len(dataset.train), len(dataset.class_names), side, device.type)
 
 
 def default_folder(config: Config) -> Path:

@@ -53,7 +53,7 @@ class Optimization:
     patience: int | None = None
     """Stop after this many epochs without a better one; None for all epochs. Raise it if training ends too soon."""
     augment: bool = True
-    """Crop and flip training images as the data set allows, and cut out of them as --cutout says."""
+    """Crop, mirror and recolour training images as the data set allows, and cut out as --cutout says."""
     cutout: int = 0
     """Grey out a square of this many pixels at a random place of each training image. Raise it against over-fitting."""
     measure_all: bool = False

@@ -1,4 +1,4 @@
-"""Settings to start from, given what there is to learn.
+"""Settings to start from, given what there is to learn, and on what device.
 
 `paper` holds the paper's settings, and common practice where it is silent. `fast` is ours: RIC on-policy. RIC has two
 more, `snapshots` (Algorithm 1 with short rounds) and `closed-form`. Each method knows its own hyper-parameters (see
@@ -26,6 +26,8 @@ class Facts:
     classes: int
     side: int
     """Of an image, in pixels; 0 for tables."""
+    device: str = "cuda"
+    """cpu or cuda. On a CPU `fast` takes networks and epochs for images that it can train in minutes."""
 
 
 TYPICAL = Facts(rows=50_000, classes=10, side=32)
@@ -67,7 +69,7 @@ def _fast(name: str, method: str, facts: Facts) -> Config:
     choose = getattr(METHODS[method], name.replace("-", "_"), None)
     if choose is None:
         raise RicnetError(f"--preset {name} is for --method ric, not for {method}; use --preset fast.")
-    optimization = _few_rows(facts) if facts.rows < FEW_ROWS else _many_rows(facts)
+    optimization = _fast_optimization(facts)
     if name == "snapshots":  # a ratio far from 1 makes a gradient like its square
         optimization = replace(optimization, clip=0.5)
     return Config(
@@ -81,14 +83,58 @@ def _fast(name: str, method: str, facts: Facts) -> Config:
 
 
 def _fast_network(facts: Facts) -> EncoderOptions:
-    """For few images a small one, which a CPU can train too."""
-    small = facts.rows < FEW_ROWS and facts.side > TINY_IMAGE
-    return EncoderOptions("resnet10", width=0.5) if small else EncoderOptions()
+    """For few images a small one, on a CPU a smaller one, which soon halves what is larger than it can wait for."""
+    if facts.side <= TINY_IMAGE:
+        return EncoderOptions()
+    if facts.device == "cpu":
+        return EncoderOptions("resnet10", width=0.25, stem="original" if facts.side > 32 else "auto")
+    return EncoderOptions("resnet10", width=0.5) if facts.rows < FEW_ROWS else EncoderOptions()
+
+
+def _fast_optimization(facts: Facts) -> Optimization:
+    if facts.side > TINY_IMAGE and facts.rows < FEW_ROWS:
+        return _few_images(facts)
+    if facts.side > TINY_IMAGE and facts.device == "cpu":
+        return _many_images_on_a_cpu(facts)
+    return _few_rows(facts) if facts.rows < FEW_ROWS else _many_rows(facts)
+
+
+def _few_images(facts: Facts) -> Optimization:
+    """Averaged weights, and an epoch chosen by NLL: few validation images tell accuracies apart badly. Found on
+    photographs (docs/experiments.md)."""
+    batch_size = even_batch(facts.rows, 32)
+    epochs = min(100, max(30, math.ceil(800 / (facts.rows // batch_size))))
+    return Optimization(
+        epochs=epochs, batch_size=batch_size, lr=3e-3, weight_decay=0.5, average=0.98, select="nll", clip=0.5
+    )
+
+
+def _many_images_on_a_cpu(facts: Facts) -> Optimization:
+    """Small batches, for updates are what a few epochs lack. Ten epochs of 10,000 small images are minutes; below
+    eight too little is learned."""
+    epochs = min(80, max(8, round(100_000 / facts.rows)))
+    return Optimization(
+        epochs=epochs,
+        batch_size=even_batch(facts.rows, 64),
+        lr=3e-3,
+        weight_decay=0.5,
+        warmup_epochs=1.0,
+        average=0.99,
+        select="nll",
+        clip=None,
+    )
+
+
+def even_batch(rows: int, most: int) -> int:
+    """A batch of more than half of `most`, and no more than that, with the fewest rows left over in an epoch: a whole
+    number of batches is made in each, and the rows that fill none would not be seen."""
+    sizes = range(most // 2 + 1, most + 1)
+    return max(sizes, key=lambda size: (rows // size * size, size)) if rows > most else rows
 
 
 def _few_rows(facts: Facts) -> Optimization:
     """At least 500 updates, however few the rows."""
-    batch_size = min(128, facts.rows)
+    batch_size = even_batch(facts.rows, 128) if facts.rows < VERY_FEW_ROWS else 128
     epochs = max(60, math.ceil(500 / (facts.rows // batch_size)))
     return Optimization(epochs=epochs, batch_size=batch_size, lr=3e-3, clip=0.5)
 

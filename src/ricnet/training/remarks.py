@@ -4,19 +4,22 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, get_args, get_type_hints
 
 import torch
 from rich.console import Console
 
 from ricnet.data import Dataset
+from ricnet.data.dataset import PHOTOGRAPH_SIDE
 from ricnet.data.registry import SOURCES
 from ricnet.methods import METHODS
-from ricnet.nets.encoders import EncoderOptions
+from ricnet.nets.encoders import EncoderOptions, choose_encoder
 from ricnet.paths import user_path
 from ricnet.training.classifier import Classifier, encoder_name
 from ricnet.training.config import Config, Optimization
 from ricnet.training.files import read_json
+from ricnet.training.presets import Facts, preset
 from ricnet.training.run_folder import RunFolder
 from ricnet.untrusted import printable
 
@@ -52,6 +55,27 @@ def announcement(config: Config, dataset: Dataset, device: torch.device, process
         f"training {config.method.name} on {rows} of {shape}{numbers}, {len(dataset.class_names)} classes, "
         f"encoder {encoder_name(config, dataset.input_shape)}, {epochs}, on {where}"
     )
+
+
+def preface(config: Config, dataset: Dataset, known: Facts) -> list[str]:
+    """What was decided by itself and may be decided otherwise: how images are augmented, what a CPU is spared."""
+    said = []
+    if config.optimization.augment and dataset.augmentation.crop_area < 1:
+        said.append(
+            f"note: images in colour above {PHOTOGRAPH_SIDE} pixels are taken for photographs: in training they are "
+            "mirrored, cropped and varied in colour; --no-augment leaves them as they are."
+        )
+    spared = preset("fast", config.method.name, known)
+    larger = preset("fast", config.method.name, replace(known, device="cuda"))
+    if config.preset == "fast" and config.network == spared.network != larger.network:
+        network, paper = larger.network, preset("paper", config.method.name, known)
+        said.append(
+            f"hint: the network and {config.optimization.epochs} epochs were chosen for a CPU; for a GPU they "
+            f"would be --encoder {choose_encoder(network.encoder, dataset.input_shape)} --width {network.width:g} "
+            f"--epochs {larger.optimization.epochs}, and with --preset paper a {paper.network.encoder} for "
+            f"{paper.optimization.epochs} epochs."
+        )
+    return said
 
 
 def faster(config: Config, dataset: Dataset, device: torch.device) -> str | None:

@@ -25,6 +25,7 @@ from ricnet.data.tables import shown_name
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import Outcome, observe, summarize
 from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import TINY_IMAGE
 from ricnet.processes import ALONE, Processes
 from ricnet.training.classifier import autocast_dtype, build_model, learned
 from ricnet.training.compilation import compile_encoder, compile_method
@@ -103,7 +104,8 @@ class Trainer:
         backbone.autocast = autocast_dtype(self.settings.precision, self.device)
         self.model = model.to(self.device).train()
         self.processes.make_alike(self.model.state_dict().values())
-        if data.is_image and self.device.type == "cuda":  # the layout and kernels with which convolutions are fastest
+        if data.is_image and (self.device.type == "cuda" or max(data.input_shape[1:]) > TINY_IMAGE):
+            # the layout and kernels with which convolutions are fastest; on a CPU they have to be worth the conversion
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             torch.backends.cudnn.benchmark = True
         self.period = self.method.snapshot_period(self.updates_per_epoch)

@@ -16,7 +16,7 @@ from ricnet.data import whole_path
 from ricnet.errors import RicnetError, require
 from ricnet.extras import require_extra
 from ricnet.studies.systems import parse_settings
-from ricnet.training.api import configure
+from ricnet.training.api import configure, pick_device
 from ricnet.training.config import DATA_SETTINGS
 from ricnet.training.interruption import GO_ON, Interrupted
 from ricnet.training.presets import TYPICAL, preset
@@ -83,7 +83,8 @@ def _sweep(options: SweepOptions[Any], shared: Mapping[str, Any], root: Path) ->
     space = parse_space(options.space or default_space(options.method), options.method)
     wanted = {k: shared[k] for k in DATA_SETTINGS if k in shared}
     dataset = load_data(options.source, data_dir=options.data_dir, **wanted)
-    base = replace(configure(dataset, options.method, options.preset, **shared), data=whole_path(options.source))
+    config = configure(dataset, options.method, options.preset, pick_device(options.device), **shared)
+    base = replace(config, data=whole_path(options.source))
     return Sweep(dataset, base, space, options.metric, root, options.device)
 
 

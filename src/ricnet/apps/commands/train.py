@@ -31,7 +31,7 @@ from ricnet.training.distributed import first_on_each_machine, launched, togethe
 from ricnet.training.files import read_json
 from ricnet.training.interruption import Interrupted
 from ricnet.training.presets import TYPICAL, preset
-from ricnet.training.remarks import advice, announcement, faster, say, started
+from ricnet.training.remarks import advice, announcement, faster, preface, say, started
 from ricnet.training.run_folder import RunFolder
 from ricnet.training.tracking import Track, require_tracker
 
@@ -98,6 +98,7 @@ def _train(arguments: Sequence[str], options: Train[Any], device: torch.device, 
         if processes.first:
             folder.refuse_if_taken(options.overwrite)  # last, so that it hides nothing else that is wrong
     say([*(f"note: {note}" for note in notes), announcement(config, dataset, device, processes.count)], console)
+    say([] if stored is not None else preface(config, dataset, facts(dataset, device)), console)
     run(
         config,
         dataset,
@@ -127,7 +128,7 @@ def _settle(
     arguments: Sequence[str], dataset: Dataset, device: torch.device, notes: list[str], processes: int
 ) -> Config:
     """The preset for this data under the flags; a batch that no flag asked for is made to fit into memory."""
-    chosen = _preset_for(arguments, facts(dataset))
+    chosen = _preset_for(arguments, facts(dataset, device))
     options = _parse(arguments, chosen)
     config = _config(options)
     build_encoder(config.network, dataset.input_shape)  # which says so if there is no such network for these inputs
