@@ -6,6 +6,7 @@ here, neither by the constructor nor in the tests.
 """
 
 import copy
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,23 +17,24 @@ import torch
 from jaxtyping import Float64, Num
 from rich.console import Console
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from ricnet.apps.estimator_inputs import InputError, as_dataset, as_inputs, example_weights, pixel_scale
 from ricnet.core.trajectory import Trajectory
-from ricnet.data import Dataset
+from ricnet.data import Columns, Dataset, Table
+from ricnet.data.columns import fit_columns
+from ricnet.data.frames import frame_table, is_frame, is_plain
 from ricnet.errors import RicnetError
-from ricnet.evaluation.evaluate import pool_size
 from ricnet.nets.backbone import Backbone
 from ricnet.training.api import configure, pick_device
 from ricnet.training.classifier import Classifier, autocast_dtype
 from ricnet.training.config import Config
 from ricnet.training.memory import train_in_memory
 from ricnet.training.presets import small_table
-from ricnet.training.remarks import in_python
+from ricnet.training.remarks import in_python, say
 
 PASSED_ON = ("epochs", "batch_size", "lr", "weight_decay", "width", "horizon", "gamma", "ponder_cost", "prior")
 """Settings of a run that have the same name here. None leaves them to the preset."""
@@ -83,11 +85,19 @@ class _Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
         """Learn from a table (n, columns) or from images (n, height, width[, channels]).
 
+        A data frame may have columns of texts and dates, and gaps; they are read as `ric train` reads those of a file.
         Images are whole numbers or real ones from 0 to 255; real ones that never exceed 1 are fractions of full
         brightness, and so are those to predict then. `sample_weight` says how much each row counts; rows of weight 0
         are left out.
         """
-        array, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True)
+        if is_frame(X) and not is_plain(X):
+            labels, table = column_or_1d(y, warn=True), self._table(X, reset=True)
+            check_consistent_length(X, labels)
+            columns, notes = fit_columns(table, target="")
+            array = columns.encode(table).numpy()
+        else:
+            columns, notes = None, ()
+            array, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True)
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         self.pixel_scale_ = pixel_scale(array)
@@ -99,14 +109,17 @@ class _Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.validation_fraction,
             seed := _seed(self.random_state),
         )
+        console = Console(stderr=True) if self.verbose else Console(quiet=True, force_terminal=False)
+        say([f"note: {note}" for note in notes], console)
         with _own_words():
-            self.classifier_, self.n_iter_ = train_in_memory(
+            classifier, self.n_iter_ = train_in_memory(
                 self._config(dataset, seed),
                 dataset,
                 pick_device(self.device),
                 encoder=self.encoder if isinstance(self.encoder, nn.Module) else None,
-                console=Console(stderr=True) if self.verbose else Console(quiet=True, force_terminal=False),
+                console=console,
             )
+        self.classifier_ = replace(classifier, columns=columns)
         if self.pixel_scale_ is None:
             # Tables are answered in float64, as others of scikit-learn do: what a row gets shall not depend, not even
             # in its seventh digit, on the rows beside it.
@@ -124,7 +137,7 @@ class _Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Float64[np.ndarray, "n classes"]:  # noqa: N803
         """Each row's belief at its own halt."""
         inputs = self._read(X)
-        return _beliefs(self.classifier_, inputs)
+        return self.classifier_.predict_proba(inputs)
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         best = self.predict_proba(X).argmax(1)
@@ -143,10 +156,30 @@ class _Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _read(self, X: Any) -> Num[Tensor, "n ..."]:  # noqa: N803
         check_is_fitted(self)
+        columns = self.classifier_.columns
+        if columns is not None:
+            return self._encode(columns, X)
         array = validate_data(self, X, reset=False, dtype="numeric", allow_nd=True)
         inputs, fitted = as_inputs(array, self.pixel_scale_), self.classifier_.input_shape
         if tuple(inputs.shape[1:]) != fitted:
             raise InputError(f"X is read as inputs of shape {tuple(inputs.shape[1:])}, but fit saw {fitted}.")
+        return inputs
+
+    def _table(self, X: Any, reset: bool) -> Table:  # noqa: N803
+        """The names of the columns are remembered, or held against those that fit saw."""
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        return frame_table(X, "X")
+
+    def _encode(self, columns: Columns, X: Any) -> Num[Tensor, "n width"]:  # noqa: N803
+        if not is_frame(X):
+            raise InputError(
+                "X is no data frame, but fit saw one with texts, dates or gaps; give one with the same columns."
+            )
+        table = self._table(X, reset=False)
+        with _own_words():
+            inputs = columns.encode(table)
+        for surprise in columns.surprises(table):
+            warnings.warn(surprise, stacklevel=4)
         return inputs
 
     def _config(self, dataset: Dataset, seed: int) -> Config:
@@ -240,15 +273,6 @@ def _seed(random_state: int | np.random.RandomState | None) -> int:
     if isinstance(random_state, int | np.integer):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def _beliefs(classifier: Classifier, inputs: Num[Tensor, "n ..."]) -> Float64[np.ndarray, "n classes"]:
-    """So many rows at once that their beliefs at all steps fit in memory. In float64 they sum to 1 as metrics ask."""
-    parts = inputs.split(pool_size(len(classifier.class_names)))
-    beliefs: np.ndarray = (
-        torch.cat([classifier.refine(part).final for part in parts]).double().softmax(-1).cpu().numpy()
-    )
-    return beliefs
 
 
 def _on_cpu(classifier: Classifier) -> Classifier:

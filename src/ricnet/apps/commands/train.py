@@ -76,6 +76,9 @@ class Train(Generic[Hyper]):
     """Share of the training data kept aside to choose the best epoch."""
     label_noise: float = 0.0
     """Share of training and validation labels that are replaced by a wrong one; the test labels stay clean."""
+    class_weight: Literal["balanced"] | None = None
+    """balanced makes all classes count the same in training and in choosing the epoch, however rare; None counts
+    rows. Beliefs are then those for classes that are equally frequent."""
     calibration: Literal["none", "temperature"] = "none"
     """What is fitted on validation data after training: nothing, or one temperature for all beliefs; with RIC it does
     more for --readout mu, which has no floor."""
@@ -187,6 +190,7 @@ def _parse(arguments: Sequence[str], config: Config) -> Train[Any]:
         resolution=config.resolution,
         val_fraction=config.val_fraction,
         label_noise=config.label_noise,
+        class_weight=config.class_weight,
         calibration=config.calibration,
         hyper=config.method,
         network=config.network,
@@ -215,6 +219,7 @@ def _config(options: Train[Any]) -> Config:
         options.resolution,
         options.val_fraction,
         options.label_noise,
+        options.class_weight,
         options.calibration,
         options.hyper,
         options.network,
