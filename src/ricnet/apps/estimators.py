@@ -22,7 +22,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from ricnet.apps.estimator_inputs import InputError, as_dataset, as_inputs, example_weights, pixel_scale
+from ricnet.apps.estimator_inputs import (
+    InputError,
+    as_dataset,
+    as_inputs,
+    example_weights,
+    pixel_scale,
+    usual_fraction,
+)
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Columns, Dataset, Table
 from ricnet.data.columns import fit_columns
@@ -33,10 +40,12 @@ from ricnet.training.api import configure, pick_device
 from ricnet.training.classifier import Classifier, autocast_dtype
 from ricnet.training.config import Config
 from ricnet.training.memory import train_in_memory
-from ricnet.training.presets import small_table
+from ricnet.training.presets import unwatched_table
 from ricnet.training.remarks import in_python, say
 
-PASSED_ON = ("epochs", "batch_size", "lr", "weight_decay", "width", "horizon", "gamma", "ponder_cost", "prior")
+PASSED_ON = (
+    *("epochs", "batch_size", "lr", "weight_decay", "width", "patience", "horizon", "gamma", "ponder_cost", "prior"),
+)
 """Settings of a run that have the same name here. None leaves them to the preset."""
 
 OWN_NAMES = {"seed": "random_state", "val_fraction": "validation_fraction"}
@@ -68,12 +77,12 @@ class _Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     class_weight: Literal["balanced"] | dict[Any, float] | None = None
     """How much the rows of each class count. "balanced" makes all classes count the same; raise one class's weight and
     it is answered more often."""
-    validation_fraction: float = 0.0
-    """Share of the rows kept aside to choose the best epoch. At 0 all rows are learned from and the last epoch is kept.
-    Raise it when there are many rows and too many epochs hurt."""
+    validation_fraction: float | None = None
+    """Share of the rows kept aside to choose the best epoch. None takes 0.15 of tables from 50 to 5,000 rows, else 0.
+    At 0 all rows are learned from and the last epoch is kept. Raise it for a surer choice."""
     patience: int | None = None
-    """Stop after this many epochs that were no better on the rows kept aside; None makes all epochs. Lower it to stop
-    sooner, raise it if it stops too soon. Needs a validation_fraction."""
+    """Stop after this many epochs that were no better on the rows kept aside; None leaves it to the preset. Lower it to
+    stop sooner, raise it if it stops too soon. Needs rows kept aside."""
     random_state: int | np.random.RandomState | None = None
     """Fixes initial weights, order of the rows, exploration and which rows are kept aside; None differs each time."""
     device: str = "auto"
@@ -101,19 +110,23 @@ class _Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         self.pixel_scale_ = pixel_scale(array)
+        weights = example_weights(sample_weight, self.class_weight, labels, array)
+        fraction = self.validation_fraction
+        if fraction is None:
+            fraction = usual_fraction(numbers, weights) if self.pixel_scale_ is None else 0.0
         dataset = as_dataset(
             as_inputs(array, self.pixel_scale_),
             torch.tensor(numbers, dtype=torch.int64),
-            example_weights(sample_weight, self.class_weight, labels, array),
+            weights,
             tuple(str(name) for name in self.classes_),
-            self.validation_fraction,
+            fraction,
             seed := _seed(self.random_state),
         )
         console = Console(stderr=True) if self.verbose else Console(quiet=True, force_terminal=False)
         say([f"note: {note}" for note in notes], console)
         with _own_words():
             classifier, self.n_iter_ = train_in_memory(
-                self._config(dataset, seed),
+                self._config(dataset, fraction, seed),
                 dataset,
                 pick_device(self.device),
                 encoder=self.encoder if isinstance(self.encoder, nn.Module) else None,
@@ -182,22 +195,19 @@ class _Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warnings.warn(surprise, stacklevel=4)
         return inputs
 
-    def _config(self, dataset: Dataset, seed: int) -> Config:
+    def _config(self, dataset: Dataset, fraction: float, seed: int) -> Config:
         """The preset for this data, with what the user set."""
-        usual = (
-            small_table(len(dataset.train), self.batch_size) if self.preset == "fast" and not dataset.is_image else {}
-        )
-        wanted = {name: value for name in PASSED_ON if (value := getattr(self, name, None)) is not None}
-        settings = {name: value for name, value in usual.items() if hasattr(self, name)} | wanted
+        settings = {name: value for name in PASSED_ON if (value := getattr(self, name, None)) is not None}
         if self.encoder != "auto":
             settings["encoder"] = "custom" if isinstance(self.encoder, nn.Module) else self.encoder
-        if self.validation_fraction == 0:
-            settings["select"] = "last"
-        if self.patience is not None and self.validation_fraction == 0:
-            raise InputError(
-                "patience needs rows kept aside to judge by; set validation_fraction, to 0.1 for instance."
-            )
-        return configure(dataset, self.method, self.preset, seed=seed, patience=self.patience, **settings)
+        if fraction > 0:
+            return configure(dataset, self.method, self.preset, seed=seed, **settings)
+        if self.patience is not None:
+            raise InputError("patience needs rows kept aside to judge by; set validation_fraction, to 0.1 for example.")
+        unwatched = {"select": "last", "patience": None}
+        if self.preset == "fast" and not dataset.is_image:
+            unwatched |= unwatched_table(len(dataset.train))
+        return configure(dataset, self.method, self.preset, seed=seed, **unwatched | settings)
 
 
 @no_type_check
