@@ -108,9 +108,10 @@ class Classifier:
         if self.columns is None:
             return frame.to_numpy()
         table = frame_table(frame)
+        inputs = self.columns.encode(table)
         for surprise in self.columns.surprises(table):
             warnings.warn(f"note: {surprise}", stacklevel=4)
-        return self.columns.encode(table)
+        return inputs
 
     def read(self, paths: str | Path | Iterable[str | Path]) -> Num[Tensor, "n ..."]:
         """Inputs for `refine` from what `ric predict` takes: image files, folders of images, patterns, tables, .npz
