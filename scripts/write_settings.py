@@ -37,7 +37,7 @@ HEADINGS = {
     "act": ("ACT", "`--method act`: adaptive computation time (Graves 2016)."),
     "pondernet": ("PonderNet", "`--method pondernet` (Banino et al. 2021)."),
 }
-RUN = ("seed", "resolution", "val_fraction", "label_noise", "calibration")
+RUN = ("seed", "resolution", "val_fraction", "label_noise", "class_weight", "calibration")
 """Of `Config`; its other fields are parts with tables of their own, or say where the settings came from."""
 
 

@@ -39,8 +39,7 @@ def preset(name: str, method: str, facts: Facts) -> Config:
     if name == "paper":
         return _paper(method, facts)
     if name == "fast":
-        small = not facts.side and facts.rows < FEW_ROWS
-        return small_table(method, facts) if small else _fast(method, facts)
+        return _fast(method, facts)
     raise RicnetError(f"--preset {name} is unknown; {what_else(name, get_args(Preset))}")
 
 
@@ -63,6 +62,8 @@ def _paper(method: str, facts: Facts) -> Config:
 
 
 def _fast(method: str, facts: Facts) -> Config:
+    if not facts.side and facts.rows < FEW_ROWS:
+        return _small_table(method, facts)
     return Config(
         preset="fast",
         method=METHODS[method].fast(facts.rows, facts.classes),
@@ -93,7 +94,7 @@ def _many_rows(facts: Facts) -> Optimization:
     return Optimization(epochs=80, lr=4e-3, weight_decay=0.5, warmup_epochs=2.0, clip=None, cutout=cutout)
 
 
-def small_table(method: str, facts: Facts) -> Config:
+def _small_table(method: str, facts: Facts) -> Config:
     """The one recipe for tables below 5,000 rows, whatever the door and the method: a small network, few steps, and the
     epoch with the lowest validation NLL, for what such a network over-fits is first of all its confidence. The average
     of the weights stands in for the end of the schedule, which a run that stops early never sees. Chosen on eight
