@@ -49,9 +49,10 @@ class Train(Generic[Hyper]):
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = "digits"
     """What to learn: a name (ric data list), a folder of images (a subfolder a class), an .npz file (x, y), or a table
-    (.csv, .tsv; my.csv#label says its --target too)."""
+    (.csv, .tsv, .jsonl, each also .gz, or .parquet; my.csv#label says its --target too)."""
     target: str | None = None
-    """Column of a table that holds the classes. The others are learned from, be they numbers or texts, with gaps."""
+    """Column of a table that holds the classes. The others are learned from, be they numbers, dates or texts, with
+    gaps; those that only name the row are left out."""
     method: str = "ric"
     """ric (the paper), supervised (cross-entropy in one pass), anytime, act or pondernet."""
     preset: Literal["fast", "paper"] = "fast"
