@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ricnet.errors import RicnetError
 
-_WITH_TARGET = re.compile(r"(.*?\.(?:csv|tsv))#(.+)", re.IGNORECASE | re.DOTALL)
+_WITH_TARGET = re.compile(r"(.*?\.(?:(?:csv|tsv|jsonl)(?:\.gz)?|parquet))#(.+)", re.IGNORECASE | re.DOTALL)
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 

@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.datasets import load_wine
 from sklearn.dummy import DummyClassifier
+from sklearn.linear_model import LogisticRegression
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "compare_estimators.py"
 
@@ -16,33 +19,51 @@ def tool() -> dict[str, Any]:
     return runpy.run_path(str(SCRIPT))
 
 
+def test_no_table_both_chose_and_judged(tool: dict[str, Any]) -> None:
+    assert len({*tool["CHOSEN_ON"], *tool["JUDGED_ON"]}) == 16
+
+
 def test_the_interval_knows_that_training_sets_overlap(tool: dict[str, Any]) -> None:
-    """Nadeau and Bengio by hand: s = 1, t(24) = 2.0639, √(1/25 + 1/4) = 0.53852."""
-    values = np.r_[np.full(12, 1.0), 0.0, np.full(12, -1.0)]  # Σx² = 24 = n − 1
-    assert tool["interval"](values.tolist()) == pytest.approx(2.0639 * 0.53852, abs=1e-4)
+    """Nadeau and Bengio by hand: s = 1, t(4) = 2.7764, √(1/5 + 1/4) = 0.67082."""
+    values = np.array([-1, -1, 0, 1, 1])  # Σx² = 4 = n − 1
+    assert tool["interval"](values.tolist()) == pytest.approx(2.7764 * 0.67082, abs=1e-4)
 
 
-def test_all_are_measured_on_the_same_splits(tool: dict[str, Any]) -> None:
-    scores = [tool["measure"](lambda _: DummyClassifier(strategy="prior"), "wine") for _ in range(2)]
+def test_all_are_measured_on_the_same_folds(tool: dict[str, Any]) -> None:
+    x, y = load_wine(return_X_y=True, as_frame=True)
+    scores = [tool["measure"](lambda _: DummyClassifier(strategy="prior"), x, y.to_numpy()) for _ in range(2)]
     assert scores[0]["accuracy"] == scores[1]["accuracy"]
-    assert len(scores[0]["log_loss"]) == 25
+    assert {len(values) for values in scores[0].values()} == {5}
     assert np.mean(scores[0]["accuracy"]) == pytest.approx(71 / 178, abs=0.005)  # the most frequent of the classes
+    assert max(scores[0]["ece"]) < 0.04  # always as sure as that class is frequent
 
 
-def test_a_row_of_the_table_waits_until_all_sets_are_measured(tool: dict[str, Any]) -> None:
-    whole = {"accuracy": [0.9] * 25, "log_loss": [0.25] * 25, "seconds": [2.0] * 25}
-    scores = {"RICClassifier": dict.fromkeys(tool["DATA"], whole), "MLPClassifier": {"wine": whole}}
-    lines = tool["rows"](scores)
-    assert len(lines) == 3
-    assert lines[2].startswith("| RICClassifier | 90.0 ± 0.0 | 0.250 ± 0.000 |")
-    assert lines[2].endswith("| 2.0, 2.0, 2.0 |")
-    assert len({line.count("|") for line in lines}) == 1
+def test_words_are_spread_out_for_those_who_read_numbers(tool: dict[str, Any]) -> None:
+    frame = pd.DataFrame({"size": np.arange(40.0), "colour": ["red", "blue"] * 20})
+    fitted = tool["encoded"](LogisticRegression()).fit(frame, np.array([0, 1] * 20))
+    assert fitted[-1].coef_.shape == (1, 3)
+    assert fitted.score(frame, np.array([0, 1] * 20)) == 1
 
 
-def test_differences_are_taken_fold_by_fold(tool: dict[str, Any]) -> None:
-    theirs = {"accuracy": np.linspace(0.5, 0.9, 25).tolist(), "log_loss": [0.25] * 25, "seconds": [2.0] * 25}
-    ours = theirs | {"accuracy": (np.linspace(0.5, 0.9, 25) + 0.02).tolist(), "log_loss": [0.2] * 25}
-    scores = {"RICClassifier": dict.fromkeys(tool["DATA"], ours), "MLPClassifier": dict.fromkeys(tool["DATA"], theirs)}
-    lines = tool["rows"](scores)
-    assert lines[-1].startswith("| MLPClassifier | +2.0 ± 0.0 | -0.050 ± 0.000 |")
-    assert len({line.count("|") for line in lines[-3:]}) == 1
+def test_a_column_says_where_ric_wins_and_where_not(tool: dict[str, Any]) -> None:
+    def scores(nll: list[float]) -> dict[str, list[float]]:
+        return {"log_loss": nll, "accuracy": [0.9] * 5, "ece": [0.1] * 5, "seconds": [2.0] * 5}
+
+    hard = np.array([0.3, 0.4, 0.5, 0.6, 0.7])
+    small = np.array([0.001, -0.001, 0.002, 0, 0.001])
+    by_name = {
+        "RIC": hard,
+        "SL": hard + 0.1 + small,
+        "MLPClassifier": hard - 0.1 + small,
+        "logistic regression": hard + small * 10,
+    }
+    found = {name: dict.fromkeys(tool["JUDGED_ON"], scores(list(nll))) for name, nll in by_name.items()}
+    sizes = {data: {"rows": 1000, "columns": 7, "classes": 2} for data in tool["JUDGED_ON"]}
+    lines = tool["tables"](found, sizes)
+    row = "| australian | 1,000 × 7, 2 | 0.506 | 0.401 | 0.601 | 0.500 | SL | MLPClassifier |"
+    assert lines[2] == row
+    assert lines[0].startswith(
+        "| Log-loss | rows × columns, classes | logistic regression | MLPClassifier | SL | RIC |"
+    )
+    assert len({line.count("|") for line in lines[:11]}) == 1
+    assert lines[10] == "| **mean** |  | 0.506 | 0.401 | 0.601 | 0.500 |  |  |"

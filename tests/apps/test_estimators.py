@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
@@ -161,7 +162,7 @@ def test_patience_stops_early_and_needs_rows_to_judge_by() -> None:
     assert 4 <= fitted.n_iter_ < 200
     assert small().fit(X, Y).n_iter_ == 15
     with pytest.raises(RicnetError, match="set validation_fraction"):
-        small(patience=3).fit(X, Y)
+        small(patience=3, validation_fraction=0).fit(X, Y)
 
 
 def test_any_module_can_be_the_encoder_and_is_left_alone() -> None:
@@ -178,12 +179,12 @@ def test_the_default_encoder_is_the_presets_and_settings_reach_the_run() -> None
         ricnet.RICClassifier(epochs=1, width=0.1, gamma=0.7, horizon=2, random_state=5).fit(X, Y).classifier_.config
     )
     assert (config.method.gamma, config.method.horizon, config.network.width, config.seed) == (0.7, 2, 0.1, 5)
-    assert (config.optimization.epochs, config.optimization.select) == (1, "last")
+    assert (config.optimization.epochs, config.optimization.select) == (1, "nll")
     cost = ricnet.ACTClassifier(**TINY | {"epochs": 1}, horizon=2, ponder_cost=0.5).fit(X, Y).classifier_.config.method
     prior = ricnet.PonderNetClassifier(**TINY | {"epochs": 1}, horizon=2, prior=0.4).fit(X, Y).classifier_.config.method
     assert (cost.ponder_cost, prior.prior) == (0.5, 0.4)
-    held_out = small(epochs=1, validation_fraction=0.1).fit(X, Y).classifier_.config.optimization
-    assert held_out.select == "accuracy"
+    unwatched = small(epochs=1, validation_fraction=0).fit(X, Y).classifier_.config.optimization
+    assert (unwatched.select, unwatched.patience) == ("last", None)
 
 
 def test_what_the_user_sets_goes_before_what_small_tables_get() -> None:
@@ -191,9 +192,40 @@ def test_what_the_user_sets_goes_before_what_small_tables_get() -> None:
         ricnet.SupervisedClassifier(epochs=1, **changes).fit(X, Y).classifier_.config
         for changes in ({}, {"width": 0.7}, {"preset": "paper"})
     )
-    assert (plain.network.width, plain.optimization.batch_size, plain.optimization.epochs) == (0.5, 32, 1)
+    assert (plain.network.width, plain.optimization.batch_size, plain.optimization.epochs) == (0.5, 64, 1)
     assert wide.network.width == 0.7
     assert (paper.optimization.lr, paper.network.width) == (3e-4, 1.0)
+
+
+def test_a_data_frame_is_read_as_the_command_reads_a_table() -> None:
+    frame = pd.DataFrame(
+        {
+            "id": range(120),
+            "size": np.r_[np.linspace(0, 1, 119), np.nan],
+            "colour": ["red", "blue", "red"] * 40,
+            "seen": pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(120) % 7, unit="D"),
+        }
+    )
+    kind = np.where((frame["colour"] == "red") & (frame["size"].fillna(0) < 0.6), "yes", "no")
+    fitted = small(epochs=60).fit(frame, kind)
+    columns = fitted.classifier_.columns
+    assert [(column.name, column.kind) for column in columns.inputs] == [
+        ("size", "number"),
+        ("colour", "category"),
+        ("seen", "date"),
+    ]
+    assert fitted.score(frame, kind) > 0.9
+    assert fitted.predict(frame.iloc[:3]).tolist() == ["yes", "no", "yes"]
+    assert list(fitted.feature_names_in_) == list(frame.columns)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict(frame), fitted.predict(frame))
+    with pytest.warns(UserWarning, match="a value of 'colour' that training had not, such as 'green'"):
+        fitted.predict(frame.head(2).assign(colour="green"))
+    with pytest.raises(ValueError, match="X is no data frame, but fit saw one with texts"):
+        fitted.predict(np.zeros((2, 4)))
+    with pytest.raises(ValueError, match="feature names should match"):
+        fitted.predict(frame[["size"]])
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        small().fit(frame, kind[:-1])
 
 
 def test_random_states_of_any_kind_are_taken() -> None:

@@ -1,31 +1,37 @@
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS
-from ricnet.training.presets import TYPICAL, Facts, even_batch, preset, small_table
+from ricnet.training.config import Optimization
+from ricnet.training.presets import TYPICAL, Facts, even_batch, preset, unwatched_table
 
 PHOTOS = Facts(rows=270, classes=5, side=128)
 
 
-@pytest.mark.parametrize(
-    ("rows", "batch_size", "updates", "changes"),
-    [
-        (142, None, 25 * 4, {"batch_size": 32, "width": 0.5, "weight_decay": 3.0}),
-        (1437, None, 20 * 44, {"batch_size": 32, "width": 1.0, "weight_decay": 1.0}),
-        (1437, 400, 34 * 3, {"batch_size": 400}),
-        (5, None, 100, {"batch_size": 5}),
-    ],
-)
-def test_small_tables_get_small_batches_and_at_least_a_hundred_updates(
-    rows: int, batch_size: int | None, updates: int, changes: dict[str, Any]
-) -> None:
-    settings = small_table(rows, batch_size)
-    assert settings["epochs"] * (rows // settings["batch_size"]) == updates
-    assert settings.items() >= changes.items()
-    assert small_table(5_000, batch_size) == {}
+@pytest.mark.parametrize("method", ["ric", "supervised", "anytime", "act", "pondernet"])
+@pytest.mark.parametrize("rows", [2, 5, 142, 1437, 4999])
+def test_small_tables_stop_by_validation_nll_whatever_the_method(rows: int, method: str) -> None:
+    config = preset("fast", method, Facts(rows, 3, 0))
+    settings = config.optimization
+    assert (settings.select, settings.patience is not None, settings.average > 0) == ("nll", True, True)
+    assert settings.batch_size <= rows
+    assert 20 <= settings.epochs <= 100
+    assert not getattr(config.method, "exact_gain", False)
+    assert getattr(config.method, "horizon", 1) <= 5
+
+
+def test_above_5000_rows_and_for_images_nothing_changes() -> None:
+    assert preset("fast", "ric", Facts(5_000, 3, 0)).optimization == Optimization(epochs=120, lr=2e-3, clip=None)
+    assert preset("fast", "ric", Facts(1_000, 3, 8)).optimization.select == "accuracy"
+    assert preset("paper", "ric", Facts(1_000, 3, 0)).optimization.select == "accuracy"
+
+
+def test_a_table_without_rows_to_stop_by_ends_sooner() -> None:
+    watched = preset("fast", "ric", Facts(700, 3, 0)).optimization
+    assert unwatched_table(700)["epochs"] < watched.epochs / 3
+    assert unwatched_table(5_000) == {}
 
 
 @pytest.mark.parametrize(

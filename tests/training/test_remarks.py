@@ -14,8 +14,8 @@ from ricnet.training.presets import Facts, preset
 from ricnet.training.remarks import advice, announcement, faster, in_python, preface, unfinished
 from ricnet.training.run_folder import RunFolder
 
-GOOD = {"accuracy": 0.9, "mean_confidence": 0.88, "ece_signed": -0.02, "n": 1000}
-SHY = {"accuracy": 0.9, "mean_confidence": 0.6, "ece_signed": -0.3, "n": 1000}
+GOOD = {"accuracy": 0.9, "mean_confidence": 0.88, "ece_signed": -0.02, "n": 1000, "nll": 0.05}
+SHY = {"accuracy": 0.9, "mean_confidence": 0.6, "ece_signed": -0.3, "n": 1000, "nll": 0.05}
 
 
 def finished(path: Path, nll: list[float], **splits: dict[str, Any]) -> RunFolder:
@@ -51,6 +51,45 @@ def test_a_run_surer_of_itself_by_training_longer_or_by_a_temperature(dataset: D
     fitted = of_epochs(2, calibration="temperature")
     assert "--calibration" not in advice(finished(tmp_path, [0.5, 0.5], train=SHY, val=SHY), fitted, dataset)[0]
     assert advice(finished(tmp_path, [0.5, 0.5], val=SHY), of_epochs(2), dataset) == []
+
+
+def test_a_run_surer_than_it_is_right_is_told_so(dataset: Dataset, tmp_path: Path) -> None:
+    """64 % right and 97 % sure, as a table of 1,000 rows once was; on few rows a little of that is chance."""
+    bold = GOOD | {"accuracy": 0.64, "mean_confidence": 0.97, "ece_signed": 0.33}
+    (hint,) = advice(finished(tmp_path, [0.5, 0.5], val=bold), of_epochs(2), dataset)
+    assert "surer than it is right (validation accuracy 64.0%, mean confidence 97.0%)" in hint
+    assert "--calibration temperature" in hint
+    assert "--weight-decay (now 0.05)" in hint
+    lucky = GOOD | {"accuracy": 0.8, "mean_confidence": 0.9, "ece_signed": 0.1, "n": 60}  # error of .8: .052
+    assert advice(finished(tmp_path, [0.5, 0.5], val=lucky), of_epochs(2), dataset) == []
+
+
+def test_a_run_that_over_fits_is_told_so(dataset: Dataset, tmp_path: Path) -> None:
+    known, new = GOOD | {"accuracy": 0.979, "nll": 0.1}, GOOD | {"accuracy": 0.72, "nll": 0.16}
+    (hint,) = advice(finished(tmp_path, [0.5, 0.5], train=known, val=new), of_epochs(2), dataset)
+    assert "it over-fits: accuracy is 97.9% on training and 72.0% on validation data, NLL 0.100 and 0.160;" in hint
+    assert "lower --width (now 1) or --epochs (now 2)" in hint
+
+
+def test_where_a_logistic_regression_is_as_good_it_is_said(dataset: Dataset, tmp_path: Path) -> None:
+    """Its NLL by an implementation of our own: three classes, one linear layer, the pull that scikit-learn has."""
+    train, val = dataset.train, dataset.val
+    mean, std = train.inputs.mean(0), train.inputs.std(0, correction=0)
+    layer = torch.nn.Linear(4, 3)
+    steps = torch.optim.LBFGS(layer.parameters(), max_iter=500, tolerance_change=1e-12)
+
+    def loss() -> torch.Tensor:
+        steps.zero_grad()
+        fit = torch.nn.functional.cross_entropy(layer((train.inputs - mean) / std), train.labels, reduction="sum")
+        total = fit + layer.weight.square().sum() / 2
+        total.backward()
+        return total
+
+    steps.step(loss)
+    nll = torch.nn.functional.cross_entropy(layer((val.inputs - mean) / std), val.labels).item()
+    (hint,) = advice(finished(tmp_path, [0.5, 0.5], val=GOOD | {"nll": nll + 0.01}), of_epochs(2), dataset)
+    assert f"logistic regression has an NLL of {nll:.3f}, this network {nll + 0.01:.3f}" in hint
+    assert advice(finished(tmp_path, [0.5, 0.5], val=GOOD | {"nll": nll - 0.01}), of_epochs(2), dataset) == []
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,11 @@ from ricnet.data.images import as_bytes
 from ricnet.data.splits import split_off
 from ricnet.data.words import listed
 from ricnet.errors import RicnetError
+from ricnet.training.presets import FEW_ROWS
 
 MOST_CHANNELS = 4
+FEWEST = 50
+"""Rows of a table of which some are kept aside without being asked."""
 SHOWN = 1_000
 """Training rows that stand in for validation data where none is kept aside; they choose nothing."""
 
@@ -86,6 +89,13 @@ def example_weights(
     by_row = _check_sample_weight(sample_weight, array, dtype=np.float64, ensure_non_negative=True)
     weights: np.ndarray = by_row * compute_sample_weight(class_weight, labels)
     return weights
+
+
+def usual_fraction(labels: Int64[np.ndarray, "n"], weights: Float64[np.ndarray, "n"] | None) -> float:
+    """What is kept aside of a table if nobody says: so few rows are over-fitted, but very few are all needed."""
+    counts = np.bincount(labels if weights is None else labels[weights > 0])
+    few = FEWEST <= counts.sum() < FEW_ROWS and counts[counts > 0].min() >= 2
+    return 0.15 if few else 0.0
 
 
 def as_dataset(

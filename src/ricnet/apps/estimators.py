@@ -6,6 +6,7 @@ here, neither by the constructor nor in the tests.
 """
 
 import copy
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,25 +17,35 @@ import torch
 from jaxtyping import Float64, Num
 from rich.console import Console
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from ricnet.apps.estimator_inputs import InputError, as_dataset, as_inputs, example_weights, pixel_scale
+from ricnet.apps.estimator_inputs import (
+    InputError,
+    as_dataset,
+    as_inputs,
+    example_weights,
+    pixel_scale,
+    usual_fraction,
+)
 from ricnet.core.trajectory import Trajectory
-from ricnet.data import Dataset
+from ricnet.data import Columns, Dataset, Table
+from ricnet.data.columns import fit_columns
+from ricnet.data.frames import frame_table, is_frame, is_plain
 from ricnet.errors import RicnetError
-from ricnet.evaluation.evaluate import pool_size
 from ricnet.nets.backbone import Backbone
 from ricnet.training.api import configure, pick_device
 from ricnet.training.classifier import Classifier, autocast_dtype
 from ricnet.training.config import Config
 from ricnet.training.memory import train_in_memory
-from ricnet.training.presets import Preset, small_table
-from ricnet.training.remarks import in_python
+from ricnet.training.presets import Preset, unwatched_table
+from ricnet.training.remarks import in_python, say
 
-PASSED_ON = ("epochs", "batch_size", "lr", "weight_decay", "width", "horizon", "gamma", "ponder_cost", "prior")
+PASSED_ON = (
+    *("epochs", "batch_size", "lr", "weight_decay", "width", "patience", "horizon", "gamma", "ponder_cost", "prior"),
+)
 """Settings of a run that have the same name here. None leaves them to the preset."""
 
 OWN_NAMES = {"seed": "random_state", "val_fraction": "validation_fraction"}
@@ -66,13 +77,13 @@ class _Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     class_weight: Literal["balanced"] | dict[Any, float] | None = None
     """How much the rows of each class count. "balanced" makes all classes count the same; raise one class's weight and
     it is answered more often."""
-    validation_fraction: float = 0.0
+    validation_fraction: float | None = None
     """Share of the rows kept aside to choose the best epoch, and in `fast` also when to stop and a temperature if one
-    helps. At 0 all rows are learned from, the last epoch is kept and nothing is fitted after it. Raise it when there
-    are many rows and too many epochs hurt."""
+    helps. None takes 0.15 of tables from 50 to 5,000 rows, else 0. At 0 all rows are learned from, the last epoch is
+    kept and nothing is fitted after it. Raise it for a surer choice."""
     patience: int | None = None
-    """Stop after this many epochs that were no better on the rows kept aside; None makes all epochs. Lower it to stop
-    sooner, raise it if it stops too soon. Needs a validation_fraction."""
+    """Stop after this many epochs that were no better on the rows kept aside; None leaves it to the preset. Lower it to
+    stop sooner, raise it if it stops too soon. Needs rows kept aside."""
     random_state: int | np.random.RandomState | None = None
     """Fixes initial weights, order of the rows, exploration and which rows are kept aside; None differs each time."""
     device: str = "auto"
@@ -84,30 +95,45 @@ class _Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
         """Learn from a table (n, columns) or from images (n, height, width[, channels]).
 
+        A data frame may have columns of texts and dates, and gaps; they are read as `ric train` reads those of a file.
         Images are whole numbers or real ones from 0 to 255; real ones that never exceed 1 are fractions of full
         brightness, and so are those to predict then. `sample_weight` says how much each row counts; rows of weight 0
         are left out.
         """
-        array, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True)
+        if is_frame(X) and not is_plain(X):
+            labels, table = column_or_1d(y, warn=True), self._table(X, reset=True)
+            check_consistent_length(X, labels)
+            columns, notes = fit_columns(table, target="")
+            array = columns.encode(table).numpy()
+        else:
+            columns, notes = None, ()
+            array, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True)
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         self.pixel_scale_ = pixel_scale(array)
+        weights = example_weights(sample_weight, self.class_weight, labels, array)
+        fraction = self.validation_fraction
+        if fraction is None:
+            fraction = usual_fraction(numbers, weights) if self.pixel_scale_ is None else 0.0
         dataset = as_dataset(
             as_inputs(array, self.pixel_scale_),
             torch.tensor(numbers, dtype=torch.int64),
-            example_weights(sample_weight, self.class_weight, labels, array),
+            weights,
             tuple(str(name) for name in self.classes_),
-            self.validation_fraction,
+            fraction,
             seed := _seed(self.random_state),
         )
+        console = Console(stderr=True) if self.verbose else Console(quiet=True, force_terminal=False)
+        say([f"note: {note}" for note in notes], console)
         with _own_words():
-            self.classifier_, self.n_iter_ = train_in_memory(
-                self._config(dataset, seed),
+            classifier, self.n_iter_ = train_in_memory(
+                self._config(dataset, fraction, seed),
                 dataset,
                 pick_device(self.device),
                 encoder=self.encoder if isinstance(self.encoder, nn.Module) else None,
-                console=Console(stderr=True) if self.verbose else Console(quiet=True, force_terminal=False),
+                console=console,
             )
+        self.classifier_ = replace(classifier, columns=columns)
         if self.pixel_scale_ is None:
             # Tables are answered in float64, as others of scikit-learn do: what a row gets shall not depend, not even
             # in its seventh digit, on the rows beside it.
@@ -125,7 +151,7 @@ class _Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Float64[np.ndarray, "n classes"]:  # noqa: N803
         """Each row's belief at its own halt."""
         inputs = self._read(X)
-        return _beliefs(self.classifier_, inputs)
+        return self.classifier_.predict_proba(inputs)
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         best = self.predict_proba(X).argmax(1)
@@ -144,29 +170,46 @@ class _Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _read(self, X: Any) -> Num[Tensor, "n ..."]:  # noqa: N803
         check_is_fitted(self)
+        columns = self.classifier_.columns
+        if columns is not None:
+            return self._encode(columns, X)
         array = validate_data(self, X, reset=False, dtype="numeric", allow_nd=True)
         inputs, fitted = as_inputs(array, self.pixel_scale_), self.classifier_.input_shape
         if tuple(inputs.shape[1:]) != fitted:
             raise InputError(f"X is read as inputs of shape {tuple(inputs.shape[1:])}, but fit saw {fitted}.")
         return inputs
 
-    def _config(self, dataset: Dataset, seed: int) -> Config:
+    def _table(self, X: Any, reset: bool) -> Table:  # noqa: N803
+        """The names of the columns are remembered, or held against those that fit saw."""
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        return frame_table(X, "X")
+
+    def _encode(self, columns: Columns, X: Any) -> Num[Tensor, "n width"]:  # noqa: N803
+        if not is_frame(X):
+            raise InputError(
+                "X is no data frame, but fit saw one with texts, dates or gaps; give one with the same columns."
+            )
+        table = self._table(X, reset=False)
+        with _own_words():
+            inputs = columns.encode(table)
+        for surprise in columns.surprises(table):
+            warnings.warn(surprise, stacklevel=4)
+        return inputs
+
+    def _config(self, dataset: Dataset, fraction: float, seed: int) -> Config:
         """The preset for this data, with what the user set."""
-        usual = (
-            small_table(len(dataset.train), self.batch_size) if self.preset == "fast" and not dataset.is_image else {}
-        )
-        wanted = {name: value for name in PASSED_ON if (value := getattr(self, name, None)) is not None}
-        settings = {name: value for name, value in usual.items() if hasattr(self, name)} | wanted
+        settings = {name: value for name in PASSED_ON if (value := getattr(self, name, None)) is not None}
         if self.encoder != "auto":
             settings["encoder"] = "custom" if isinstance(self.encoder, nn.Module) else self.encoder
-        if self.validation_fraction == 0:
-            settings |= {"select": "last", "calibration": "none", "halt_rule": "value"}  # nothing to choose them by
-        if self.patience is not None and self.validation_fraction == 0:
-            raise InputError(
-                "patience needs rows kept aside to judge by; set validation_fraction, to 0.1 for instance."
-            )
         device = pick_device(self.device)
-        return configure(dataset, self.method, self.preset, device, seed=seed, patience=self.patience, **settings)
+        if fraction > 0:
+            return configure(dataset, self.method, self.preset, device, seed=seed, **settings)
+        if self.patience is not None:
+            raise InputError("patience needs rows kept aside to judge by; set validation_fraction, to 0.1 for example.")
+        unwatched: dict[str, Any] = {"select": "last", "patience": None, "calibration": "none", "halt_rule": "value"}
+        if self.preset == "fast" and not dataset.is_image:
+            unwatched |= unwatched_table(len(dataset.train))
+        return configure(dataset, self.method, self.preset, device, seed=seed, **unwatched | settings)
 
 
 @no_type_check
@@ -242,15 +285,6 @@ def _seed(random_state: int | np.random.RandomState | None) -> int:
     if isinstance(random_state, int | np.integer):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def _beliefs(classifier: Classifier, inputs: Num[Tensor, "n ..."]) -> Float64[np.ndarray, "n classes"]:
-    """So many rows at once that their beliefs at all steps fit in memory. In float64 they sum to 1 as metrics ask."""
-    parts = inputs.split(pool_size(len(classifier.class_names)))
-    beliefs: np.ndarray = (
-        torch.cat([classifier.refine(part).final for part in parts]).double().softmax(-1).cpu().numpy()
-    )
-    return beliefs
 
 
 def _on_cpu(classifier: Classifier) -> Classifier:

@@ -1,7 +1,7 @@
 """The one form every source of data takes: three splits of tensors, the names of the classes, how to augment."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxtyping import Float, Int64, Num
 from torch import Tensor
@@ -25,6 +25,13 @@ class Split:
     def take(self, rows: Int64[Tensor, "m"]) -> "Split":
         weights = None if self.weights is None else self.weights[rows]
         return Split(self.inputs[rows], self.labels[rows], weights)
+
+
+def balanced(split: Split) -> Split:
+    """Weighed so that all classes that it has count the same; each row counts 1 on average."""
+    classes, place, counts = split.labels.unique(return_inverse=True, return_counts=True)
+    weights = len(split) / (len(classes) * counts[place]).float()
+    return replace(split, weights=weights if split.weights is None else weights * split.weights)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ricnet.errors import RicnetError
 
@@ -22,23 +21,19 @@ class Table:
     """The cells of each, without the spaces around them; an empty text where there is none."""
     lines: list[int]
     """Where each row ends in the file, counted from 1."""
+    unit: str = "line"
+    """What those are called; the rows of a data frame are no lines."""
 
     def __len__(self) -> int:
         return len(self.lines)
 
     def take(self, rows: Sequence[int]) -> "Table":
         columns = {name: [cells[row] for row in rows] for name, cells in self.columns.items()}
-        return Table(self.name, columns, [self.lines[row] for row in rows])
+        return Table(self.name, columns, [self.lines[row] for row in rows], self.unit)
 
-
-def read_table(path: Path) -> Table:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise RicnetError(f"{path} does not exist; give the path of a .csv or .tsv file.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise RicnetError(f"{path} is no text in UTF-8 ({error}); save the table as CSV in UTF-8.") from error
-    return parse_table(text, str(path))
+    def place(self, row: int) -> str:
+        """Where a row is found, for the beginning of a sentence."""
+        return f"{self.name}, {self.unit} {self.lines[row]}"
 
 
 def parse_table(text: str, name: str) -> Table:

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from ricnet.data.arrays import read_npz_inputs
 from ricnet.data.columns import Columns
-from ricnet.data.delimited import Table, parse_table, read_table
+from ricnet.data.delimited import Table, parse_table
 from ricnet.data.images import decode_image, find_images, read_image, read_images
-from ricnet.data.tables import is_table
+from ricnet.data.table_files import is_table, read_table
 from ricnet.errors import RicnetError
 from ricnet.paths import user_path
 
@@ -154,5 +154,5 @@ def wanted(input_shape: tuple[int, ...], columns: Columns | None) -> str:
     if len(input_shape) == 3:
         return "images; give image files, a folder, or an .npz file with an array x"
     if columns is not None:
-        return "tables; give a .csv or .tsv file with the columns it was trained on"
+        return "tables; give a file (.csv, .tsv, .jsonl, .parquet) with the columns it was trained on"
     return f"rows of {input_shape[0]} features; give an .npz file with an array x"

@@ -13,7 +13,8 @@ from ricnet.data.folders import read_folder
 from ricnet.data.noise import flip_labels
 from ricnet.data.registry import SOURCES, Source
 from ricnet.data.splits import Parts
-from ricnet.data.tables import is_table, read_labelled_table, with_target
+from ricnet.data.table_files import SUFFIXES, is_table, read_table
+from ricnet.data.tables import labelled_table, with_target
 from ricnet.errors import RicnetError, nearest
 from ricnet.paths import split_target, user_path
 
@@ -43,7 +44,8 @@ def load(
         raise RicnetError(f"resolution is {resolution}; it must be a number of pixels above 0.")
     path, target = split_target(with_target(str(spec), target))
     if is_table(path):
-        dataset = read_labelled_table(user_path(path), target, val_fraction, columns, undivided, class_names)
+        table = read_table(user_path(path))
+        dataset = labelled_table(table, target, val_fraction, columns, undivided, class_names)
     else:
         dataset = _read(spec, data_dir, resolution).dataset(str(spec), val_fraction, undivided)
     if resolution is not None and dataset.input_shape[1:] != (resolution, resolution):
@@ -87,7 +89,8 @@ def _read(spec: str | Path, data_dir: str | Path | None, resolution: int | None)
         return read_npz(path, data_folder(data_dir) / "packed")
     if path.exists():
         raise RicnetError(
-            f"{path} is neither a folder of images, nor an .npz file, nor a .csv or .tsv table; give one of these."
+            f"{path} is neither a folder of images, nor an .npz file, nor a table ({', '.join(SUFFIXES)}); give one of "
+            "these."
         )
     if isinstance(spec, Path) or "/" in spec or os.sep in spec:
         raise RicnetError(

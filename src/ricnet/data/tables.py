@@ -6,20 +6,23 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 from ricnet.data.columns import MISSING, RARE_ROWS, Columns, fit_columns, parse_number
 from ricnet.data.dataset import Dataset, Split
-from ricnet.data.delimited import Table, read_table
+from ricnet.data.delimited import Table
+from ricnet.data.frames import FRAME, frame_table
 from ricnet.data.splits import Parts
+from ricnet.data.table_files import SUFFIXES, UNREAD, is_table, table_suffix
 from ricnet.data.words import listed
 from ricnet.errors import RicnetError, nearest
 from ricnet.paths import split_target, user_path
 
-SUFFIXES = (".csv", ".tsv")
-UNREAD = (".xlsx", ".xls", ".ods", ".numbers", ".parquet", ".feather")
-"""Tables all the same."""
 _UNFIT = re.compile(r"[^\w.-]+")
 """For the name of a folder."""
 MANY_CLASSES = 50
@@ -41,14 +44,15 @@ def _not_a_table(path: str, target: str) -> str:
     suffix = Path(path).suffix.lower()
     if suffix in UNREAD or (suffix != ".npz" and user_path(path).is_file()):
         return f"{path} cannot be read; save the table as CSV, in a file that ends in .csv."
-    return f"--target {target} is for tables (.csv, .tsv); {path} says by itself what its classes are."
+    return f"--target {target} is for tables ({', '.join(SUFFIXES)}); {path} says by itself what its classes are."
 
 
 def short_name(spec: str) -> str:
     """What folders made for this data are called; two targets of one table are two tasks."""
     name, target = split_target(spec)
     path = Path(name)
-    short = path.stem if path.suffix.lower() in (".npz", *SUFFIXES) else path.name
+    suffix = ".npz" if path.suffix.lower() == ".npz" else table_suffix(path) or ""
+    short = path.name[: len(path.name) - len(suffix)]
     return short if target is None else f"{short}-{_UNFIT.sub('-', target).strip('-.')}"
 
 
@@ -58,21 +62,16 @@ def shown_name(spec: str) -> str:
     return with_target(Path(name).name, target)
 
 
-def is_table(path: str | Path) -> bool:
-    return Path(path).suffix.lower() in SUFFIXES
-
-
-def read_labelled_table(
-    path: Path,
+def labelled_table(
+    table: Table,
     target: str | None,
     val_fraction: float,
-    columns: Columns | None,
+    columns: Columns | None = None,
     undivided: bool = False,
     known: Sequence[str] = (),
 ) -> Dataset:
     """`columns` and `known`, its classes, are those of a model to be tried on this table; else they are learned from
     its rows."""
-    table = read_table(path)
     target = _check_target(table, target or (columns.target if columns else None))
     gaps = _gaps(table.columns[target], known)
     labelled = [row for row, cell in enumerate(table.columns[target]) if cell not in gaps]
@@ -87,7 +86,7 @@ def read_labelled_table(
     labels = torch.tensor([number[cell] for cell in table.columns[target]])
     # The rows are divided before anything is learned from them: for now their numbers stand for them.
     numbered = Parts(Split(torch.arange(len(table)), labels), class_names, notes=notes)
-    dataset = numbered.dataset(f"{path}#{target}", val_fraction, undivided)
+    dataset = numbered.dataset(f"{table.name}#{target}", val_fraction, undivided)
     if columns is None:
         columns, said = fit_columns(table.take(dataset.train.inputs.tolist()), target)
         dataset = replace(dataset, notes=(*dataset.notes, *said))
@@ -98,13 +97,18 @@ def read_labelled_table(
     return replace(dataset, train=train, val=val, test=test, columns=columns)
 
 
+def labelled_frame(frame: "DataFrame", target: str | None, val_fraction: float) -> Dataset:
+    """A data frame has no name, so that its column of classes tells one run from another."""
+    dataset = labelled_table(frame_table(frame), target, val_fraction)
+    column = dataset.name.removeprefix(f"{FRAME}#")
+    return replace(dataset, name=f"data-frame-{_UNFIT.sub('-', column).strip('-.')}")
+
+
 def _check_target(table: Table, target: str | None) -> str:
     names = listed([repr(name) for name in table.columns], 10)
     if target is None:
-        raise RicnetError(
-            f"{table.name}: which column is the class? Say --target COLUMN, or {shown_name(table.name)}#COLUMN; "
-            f"it has {names}."
-        )
+        short = f", or {shown_name(table.name)}#COLUMN" if table.unit == "line" else ""
+        raise RicnetError(f"{table.name}: which column is the class? Say --target COLUMN{short}; it has {names}.")
     if target not in table.columns:
         close = nearest(target, table.columns)
         meant = f" (did you mean {close!r}?)" if close else ""

@@ -15,9 +15,10 @@ from torch import nn
 
 from ricnet.data import Dataset
 from ricnet.data import load as load_data
+from ricnet.data.frames import is_frame
 from ricnet.data.memory import fitting_batch, free_bytes
 from ricnet.data.noise import flip_labels
-from ricnet.data.tables import short_name
+from ricnet.data.tables import labelled_frame, short_name
 from ricnet.errors import RicnetError, nearest
 from ricnet.nets.encoders import build_encoder
 from ricnet.training.after_words import chosen_words
@@ -38,7 +39,7 @@ GPU = torch.device("cuda")
 
 
 def train(
-    data: str | Path | Dataset = "digits",
+    data: Any = "digits",
     *,
     target: str | None = None,
     method: str = "ric",
@@ -54,10 +55,11 @@ def train(
 ) -> Classifier:
     """Train a classifier and return it; `changes` are any settings of `ric train --help-all`, such as epochs=30.
 
-    `data` is what the command line takes, or a Dataset of your own; `target` the column of a table that holds the
-    classes; `encoder` a name or any module from a batch of inputs to a batch of vectors (without dropout: the snapshot
-    and the network must see the same). The run is written to `out`, by default runs/DATA-METHOD-seedN; with `resume`,
-    an interrupted one goes on, and where there is none yet it starts. `track="tensorboard"` draws its curves there.
+    `data` is what the command line takes (a name or a path), a data frame, or a Dataset of your own; `target` the
+    column of a table that holds the classes; `encoder` a name or any module from a batch of inputs to a batch of
+    vectors (without dropout: the snapshot and the network must see the same). The run is written to `out`, by default
+    runs/DATA-METHOD-seedN; with `resume`, an interrupted one goes on, and where there is none yet it starts.
+    `track="tensorboard"` draws its curves there.
     """
     module = encoder if isinstance(encoder, nn.Module) else None
     if encoder is not None:
@@ -110,10 +112,11 @@ def python_words() -> Iterator[None]:
         raise type(error)(in_python(str(error))) from error
 
 
-def _dataset(
-    data: str | Path | Dataset, target: str | None, data_dir: str | Path | None, changes: Mapping[str, Any]
-) -> Dataset:
+def _dataset(data: Any, target: str | None, data_dir: str | Path | None, changes: Mapping[str, Any]) -> Dataset:
     settings = given_settings(Config, {k: changes[k] for k in DATA_SETTINGS if k in changes})
+    if is_frame(data):
+        dataset = labelled_frame(data, target, settings.get("val_fraction", 0.1))
+        return flip_labels(dataset, settings.get("label_noise", 0.0))
     if isinstance(data, Dataset):
         if target is not None:
             raise RicnetError(f"--target {target} is for tables; {data.name} says by itself what its classes are.")

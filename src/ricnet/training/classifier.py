@@ -13,16 +13,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
-from jaxtyping import Num
+from jaxtyping import Float64, Num
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Columns, columns_from_json
+from ricnet.data.frames import frame_table, is_frame
 from ricnet.data.inputs import read_inputs
 from ricnet.data.tables import shown_name
 from ricnet.errors import RicnetError, whole_number
+from ricnet.evaluation.evaluate import pool_size
 from ricnet.methods import Method
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.encoders import build_encoder, choose_encoder
@@ -63,8 +66,9 @@ class Classifier:
     def refine(
         self, inputs: Any, max_steps: int | None = None, halt: bool = True, max_ms: float | None = None
     ) -> Trajectory:
-        """Beliefs for uint8 images (batch, channels, height, width) or float features (batch, columns), torch or numpy;
-        `read` makes them of files, and of a table it must: its cells are standardised and spread out first.
+        """Beliefs for uint8 images (batch, channels, height, width) or float features (batch, columns), torch or numpy,
+        or for the rows of a data frame with the columns it was trained on; `read` makes inputs of files, and of a table
+        it must: its cells are standardised and spread out first.
 
         It takes the steps that the run chose or was trained for, or at most `max_steps`. With `halt`, examples that
         have stopped cost nothing more. `max_ms` limits the milliseconds of the whole call, encoding included: the first
@@ -75,6 +79,8 @@ class Classifier:
         max_steps = None if max_steps is None else whole_number(max_steps, "max_steps")
         _require_positive(max_steps=max_steps, max_ms=max_ms)
         time_left = None if max_ms is None else start_clock(max_ms, device)
+        if is_frame(inputs):
+            inputs = self._read_frame(inputs)
         inputs = as_inputs(inputs, self.input_shape, self.columns is not None)
         if self.columns is not None and looks_raw(inputs, self.columns):
             warnings.warn(RAW, stacklevel=3)  # no_grad stands between
@@ -82,6 +88,31 @@ class Classifier:
         model = self.model.eval() if self.model.training else self.model  # asked in vain, eval takes longer than a step
         path = refine(model, inputs.to(device), max_steps, halt, time_left)
         return path if self.temperature == 1 else path.tempered(self.temperature)
+
+    def predict_proba(self, x: Any) -> Float64[np.ndarray, "n classes"]:
+        """Each input's belief at its own halt, in the order of `class_names`; of files as `read` takes them, of arrays
+        or of a data frame as `refine` does."""
+        inputs = self.read(x) if _names_files(x) else self._read_frame(x) if is_frame(x) else x
+        inputs = as_inputs(inputs, self.input_shape, self.columns is not None)
+        parts = inputs.split(pool_size(len(self.class_names)))  # beliefs at all steps must fit into memory
+        beliefs = torch.cat([self.refine(part).final for part in parts]).double().softmax(-1)  # sums to 1 in float64
+        found: np.ndarray = beliefs.cpu().numpy()
+        return found
+
+    def predict(self, x: Any) -> np.ndarray:
+        """The name of the class that each input most likely is of."""
+        names: np.ndarray = np.array(self.class_names)[self.predict_proba(x).argmax(1)]
+        return names
+
+    def _read_frame(self, frame: Any) -> Any:
+        """Values that training had not are warned of, as `read` does."""
+        if self.columns is None:
+            return frame.to_numpy()
+        table = frame_table(frame)
+        inputs = self.columns.encode(table)
+        for surprise in self.columns.surprises(table):
+            warnings.warn(f"note: {surprise}", stacklevel=4)
+        return inputs
 
     def read(self, paths: str | Path | Iterable[str | Path]) -> Num[Tensor, "n ..."]:
         """Inputs for `refine` from what `ric predict` takes: image files, folders of images, patterns, tables, .npz
@@ -120,6 +151,11 @@ class Classifier:
         """Put that folder on the Hub as user/name, made if it is not there; returns the address of its page."""
         address: str = _sharing().push_to_hub(self, repo, private)
         return address
+
+
+def _names_files(x: Any) -> bool:
+    several = x if isinstance(x, list | tuple) and x else [x]
+    return all(isinstance(path, str | os.PathLike) for path in several)
 
 
 def _as_paths(given: Any) -> list[str]:

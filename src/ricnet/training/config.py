@@ -104,6 +104,9 @@ class Config:
     label_noise: float = 0.0
     """Share of training and validation labels that are replaced by a wrong one; the test labels stay clean. Raise it to
     see what wrong labels do."""
+    class_weight: Literal["balanced"] | None = None
+    """balanced makes all classes count the same in training and in choosing the epoch, however rare; None counts
+    rows. Beliefs are then those for classes that are equally frequent."""
     calibration: Literal["auto", "none", "temperature"] = "none"
     """What is fitted on validation data after training: none (nothing), temperature (one for all beliefs; with RIC it
     does more for --readout mu, which has no floor), or auto: a temperature that is kept only if it helps there."""

@@ -1,14 +1,21 @@
 """What a person is told of a run beside its progress: what it sets out to do, and at its end what it still lacks."""
 
 import json
+import math
 import re
 import shlex
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args, get_type_hints
 
 import torch
 from rich.console import Console
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from ricnet.data import Dataset
 from ricnet.data.dataset import PHOTOGRAPH_SIDE
@@ -16,6 +23,7 @@ from ricnet.data.registry import SOURCES
 from ricnet.methods import METHODS
 from ricnet.nets.encoders import EncoderOptions, choose_encoder
 from ricnet.paths import user_path
+from ricnet.training import presets
 from ricnet.training.classifier import Classifier, encoder_name
 from ricnet.training.config import Config, Optimization
 from ricnet.training.files import read_json
@@ -28,6 +36,8 @@ STILL_FALLING = 0.05
 ended too soon. Finished runs on CIFAR-10 (results/) had 0.002 to 0.018."""
 UNSURE = 0.15
 """So far below its accuracy a model's mean confidence may lie, on training and on validation data."""
+SURE, GAP = 0.05, 0.1
+"""How far its mean confidence may lie above its accuracy on validation data, and that below its training accuracy."""
 FEW_ROWS = 50
 """With fewer, one row is two points of accuracy."""
 ANEW = "(with --overwrite, or another --out)"
@@ -122,6 +132,9 @@ def advice(folder: RunFolder, config: Config, dataset: Dataset) -> list[str]:
     found = (
         _nothing_learned(evaluation, config, dataset) or _too_short(course, config),
         _too_unsure(evaluation, config),
+        _too_sure(evaluation, config),
+        _over_fitted(evaluation, config),
+        _simpler_will_do(evaluation, config, dataset),
         _too_few_rows(evaluation, config),
     )
     return [f"hint: {sentence}" for sentence in found if sentence]
@@ -189,6 +202,52 @@ def _too_unsure(evaluation: dict[str, Any], config: Config) -> str | None:
     return (
         f"it is right more often than it believes (validation accuracy {val['accuracy']:.1%}, mean confidence "
         f"{val['mean_confidence']:.1%}); train longer, for instance with --epochs {longer}{fit} {ANEW}."
+    )
+
+
+def _too_sure(evaluation: dict[str, Any], config: Config) -> str | None:
+    """By more than chance explains."""
+    val = evaluation["val"]
+    error = math.sqrt(val["accuracy"] * (1 - val["accuracy"]) / val["n"])
+    if val["ece_signed"] < max(SURE, 2 * error):
+        return None
+    fit = "fit a temperature with --calibration temperature, or " if config.calibration == "none" else ""
+    return (
+        f"it is surer than it is right (validation accuracy {val['accuracy']:.1%}, mean confidence "
+        f"{val['mean_confidence']:.1%}); {fit}choose the epoch by its NLL with --select nll, or raise --weight-decay "
+        f"(now {config.optimization.weight_decay:g}) {ANEW}."
+    )
+
+
+def _over_fitted(evaluation: dict[str, Any], config: Config) -> str | None:
+    train, val = evaluation["train"], evaluation["val"]
+    if train["accuracy"] - val["accuracy"] < GAP or val["nll"] < 1.5 * train["nll"]:
+        return None
+    settings = config.optimization
+    return (
+        f"it over-fits: accuracy is {train['accuracy']:.1%} on training and {val['accuracy']:.1%} on validation data, "
+        f"NLL {train['nll']:.3f} and {val['nll']:.3f}; collect more, raise --weight-decay (now "
+        f"{settings.weight_decay:g}), lower --width (now {config.network.width:g}) or --epochs (now {settings.epochs}) "
+        f"{ANEW}."
+    )
+
+
+def _simpler_will_do(evaluation: dict[str, Any], config: Config, dataset: Dataset) -> str | None:
+    """Of small tables, for which it takes no time to know; the epoch was chosen on the rows that judge both."""
+    if dataset.is_image or len(dataset.train) >= presets.FEW_ROWS:
+        return None
+    linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1_000, class_weight=config.class_weight))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        linear.fit(dataset.train.inputs.numpy(), dataset.train.labels.numpy())
+    labels = dataset.val.labels.numpy()
+    reached = log_loss(labels, linear.predict_proba(dataset.val.inputs.numpy()), labels=linear.classes_)
+    own = evaluation["val"]["nll"]
+    if own < reached:
+        return None
+    return (
+        f"a simpler model would do: on the same validation rows, logistic regression has an NLL of {reached:.3f}, this "
+        f"network {own:.3f}; take the network only for its steps, or with more rows."
     )
 
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ricnet.core.mdp import log_scores
 from ricnet.data import Augmentation, Dataset, Split, augment, epoch_order
+from ricnet.data.dataset import balanced
 from ricnet.data.tables import shown_name
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import Outcome, observe, summarize
@@ -68,6 +69,8 @@ class Trainer:
         """Without a folder nothing is written. Of several processes only the first has one; they all hold the same
         state after every update. `faster` is for who would wait long."""
         torch.manual_seed(config.seed)
+        if config.class_weight == "balanced":
+            dataset = replace(dataset, train=balanced(dataset.train), val=balanced(dataset.val))
         self.config, self.dataset, self.folder, self.device = config, dataset, folder, device
         self.checkpoint_seconds, self.console, self.faster = checkpoint_seconds, console, faster
         self.watchers: Sequence[Callable[[dict[str, Any]], None]] = ()

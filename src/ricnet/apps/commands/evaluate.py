@@ -21,7 +21,7 @@ from ricnet.data.inputs import wanted
 from ricnet.data.noise import flip_labels
 from ricnet.data.registry import SOURCES
 from ricnet.data.splits import divisible
-from ricnet.data.tables import is_table
+from ricnet.data.table_files import is_table
 from ricnet.data.words import listed
 from ricnet.errors import RicnetError, require
 from ricnet.evaluation.evaluate import Reading, observe, report

@@ -35,10 +35,10 @@ SOME_UNREAD = 1
 
 @dataclass(frozen=True)
 class Predict:
-    """Classify image files, folders of images, rows of tables (.csv, .tsv) or of .npz files (array x). Each input is
-    refined until the model expects nothing more to gain. Without an INPUT, the examples that came with the model. What
-    cannot be read is named and left out. If it is an INPUT, the exit status is then 1; if a folder or a pattern brought
-    it in, it stays 0; if nothing can be read, it is 2."""
+    """Classify image files, folders of images, rows of tables (.csv, .tsv, .jsonl, .parquet) or of .npz files
+    (array x). Each input is refined until the model expects nothing more to gain. Without an INPUT, the examples
+    that came with the model. What cannot be read is named and left out. If it is an INPUT, the exit status is then
+    1; if a folder or a pattern brought it in, it stays 0; if nothing can be read, it is 2."""
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder that ric train wrote, a model that comes with ricnet (pretrained:NAME), or one on the Hub (user/name)."""

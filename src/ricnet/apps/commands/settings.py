@@ -31,9 +31,10 @@ class Settings(Generic[Hyper]):
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = "digits"
     """What to learn: a name (ric data list), a folder of images (a subfolder a class), an .npz file (x, y), or a table
-    (.csv, .tsv; my.csv#label says its --target too)."""
+    (.csv, .tsv, .jsonl, each also .gz, or .parquet; my.csv#label says its --target too)."""
     target: str | None = None
-    """Column of a table that holds the classes. The others are learned from, be they numbers or texts, with gaps."""
+    """Column of a table that holds the classes. The others are learned from, be they numbers, dates or texts, with
+    gaps; those that only name the row are left out."""
     preset: Preset = "fast"
     """fast: minutes on a GPU, RIC on-policy; paper: the paper's own settings, 2000 epochs. For RIC also snapshots (the
     paper's Algorithm 1 with short rounds) and closed-form (no sampled rewards)."""
@@ -47,6 +48,9 @@ class Settings(Generic[Hyper]):
     """Share of the training data kept aside to choose the best epoch."""
     label_noise: float = 0.0
     """Share of training and validation labels that are replaced by a wrong one; the test labels stay clean."""
+    class_weight: Literal["balanced"] | None = None
+    """balanced makes all classes count the same in training and in choosing the epoch, however rare; None counts
+    rows. Beliefs are then those for classes that are equally frequent."""
     calibration: Literal["auto", "none", "temperature"] = "none"
     """What is fitted on validation data after training: none (nothing), temperature (one for all beliefs; with RIC it
     does more for --readout mu, which has no floor), or auto: a temperature that is kept only if it helps there."""

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from ricnet.apps.server.limits import Limits
-from ricnet.data.columns import Columns, Number
+from ricnet.data.columns import Columns, Date, Number
 from ricnet.errors import RicnetError
 from ricnet.report.runs import KINDS
 from ricnet.report.titles import system_name
@@ -62,7 +62,11 @@ def _columns(columns: Columns | None) -> list[dict[str, Any]] | None:
     if columns is None:
         return None
     return [
-        {"name": column.name, "values": None if isinstance(column, Number) else list(column.values)}
+        {
+            "name": column.name,
+            "values": None if isinstance(column, Number) else list(column.values),
+            "date": column.show(column.mean) if isinstance(column, Date) else None,
+        }
         for column in columns.inputs
     ]
 
@@ -118,7 +122,9 @@ def _row(columns: Columns, numbers: list[float]) -> dict[str, str | float | None
         part, numbers = numbers[: column.width], numbers[column.width :]
         if isinstance(column, Number):
             missing = column.flagged and part[1] > 0.5
-            cells[column.name] = None if missing else float(f"{part[0] * column.std + column.mean:.6g}")
+            value = part[0] * column.std + column.mean
+            shown = column.show(value) if isinstance(column, Date) else float(f"{value:.6g}")
+            cells[column.name] = None if missing else shown
         else:
             best = int(np.argmax(part))
             cells[column.name] = column.values[best] if part[best] > 0.5 and best < len(column.values) else None

@@ -100,6 +100,7 @@ class Answers(BaseModel):
 class Column(BaseModel):
     name: Annotated[str, Field(description="As the table had it.")]
     values: Annotated[list[str] | None, Field(description="What training knew; none of a column of numbers.")] = None
+    date: Annotated[str | None, Field(description="Of a column of dates, one as they are written.")] = None
 
 
 class Inputs(BaseModel):

@@ -51,7 +51,7 @@ function example() {
   const { origin } = location;
   if (model.input.kind === "image") return `curl -F images=@cat.jpg -F images=@dog.jpg -F trace=true ${origin}/v1/predict`;
   const rows = model.input.columns
-    ? { rows: [Object.fromEntries(model.input.columns.map(({ name, values }) => [name, values?.[0] ?? 0]))] }
+    ? { rows: [Object.fromEntries(model.input.columns.map(({ name, values, date }) => [name, values?.[0] ?? date ?? 0]))] }
     : { features: [Array(model.input.shape[0]).fill(0)] };
   return `curl --json '${JSON.stringify({ ...rows, max_steps: 5 })}' ${origin}/v1/predict`;
 }

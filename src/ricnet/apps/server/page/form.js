@@ -20,7 +20,7 @@ export class Form {
   fields() {
     if (this.single) return [labelled(`${this.count} numbers, with commas or spaces between them`, area(), "all")];
     const columns = this.columns ?? Array.from({ length: this.count }, (_, n) => ({ name: `Feature ${n + 1}`, values: null }));
-    return columns.map(({ name, values }) => labelled(name, values ? choice(values) : number()));
+    return columns.map(({ name, values, date }) => labelled(name, values ? choice(values) : date ? day(date) : number()));
   }
 
   get inputs() {
@@ -45,9 +45,9 @@ export class Form {
   }
 
   cell(place) {
-    const { name, values } = this.columns[place];
+    const { name, values, date } = this.columns[place];
     const text = this.inputs[place].value.trim();
-    if (values || text === "") return values && text ? text : null;
+    if (values || date || text === "") return text || null;
     if (Number.isNaN(number_of(text))) throw new Trouble(`${name} is no number; correct it, or leave it empty if it is unknown.`);
     return number_of(text);
   }
@@ -66,6 +66,10 @@ function labelled(name, field, kind = "") {
 
 function number() {
   return Object.assign(document.createElement("input"), { type: "text", inputMode: "decimal", autocomplete: "off" });
+}
+
+function day(example) {
+  return Object.assign(number(), { inputMode: "text", placeholder: example });
 }
 
 function area() {
