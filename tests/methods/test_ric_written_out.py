@@ -4,7 +4,6 @@ Nothing of ricnet.core is used on the other side, and only `RIC.loss` on this on
 other is divided into functions.
 """
 
-import copy
 import math
 from dataclasses import replace
 from typing import Any
@@ -150,8 +149,7 @@ def test_loss_and_gradient_are_those_written_out(
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
 def test_a_minibatch_in_parts_is_judged_as_a_whole(changes: dict[str, Any]) -> None:
     """Same noise, same advantages, same scale: the parts' losses, weighed by their rows, are the loss of the whole."""
-    method, model = replace(BASE, **changes), network()
-    snapshot = copy.deepcopy(model)
+    method, model, snapshot = replace(BASE, **changes), network(), network()
     inputs, labels = torch.randn(BATCH, 5).double(), torch.tensor([0, 1, 2, 1])
     weights = torch.tensor([0.5, 2.0, 0.3, 1.2]).double()
     torch.manual_seed(5)
