@@ -21,8 +21,8 @@ from sklearn.utils.estimator_checks import estimator_checks_generator, parametri
 from torch import nn
 
 import ricnet
-from ricnet.apps.estimator_inputs import InputError
-from ricnet.apps.estimators import _Estimator, _on_cpu
+from ricnet.apps.estimator_inputs import InputError, as_dataset
+from ricnet.apps.estimators import RICClassifier, _Estimator, _on_cpu
 from ricnet.errors import RicnetError
 
 TINY: dict[str, Any] = {"epochs": 5, "batch_size": 64, "lr": 0.05, "weight_decay": 0.0, "width": 0.1, "device": "cpu"}
@@ -263,3 +263,12 @@ def test_fitting_is_silent_and_leaves_no_file(
 def test_bad_settings_are_refused_by_the_names_they_have_here(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         small(**changes).fit(X, Y)
+
+
+@pytest.mark.parametrize(("fraction", "fitted"), [(0.0, ("none", "value")), (0.3, ("auto", "auto"))])
+def test_nothing_is_fitted_without_rows_kept_aside(fraction: float, fitted: tuple[str, str]) -> None:
+    """Rows that were learned from say nothing of when to stop, or how sure to be."""
+    rows, labels = torch.randn(20, 3), torch.arange(20) % 2
+    dataset = as_dataset(rows, labels, None, ("a", "b"), fraction, 0)
+    config = RICClassifier(validation_fraction=fraction)._config(dataset, 0)
+    assert (config.calibration, config.halt_rule) == fitted

@@ -81,6 +81,8 @@ def test_what_validation_data_chose_is_on_the_page(make_run: MakeRun) -> None:
     assert (run.halt_threshold, run.max_steps) == (-1.5, 2)
     page = page_html(group_seeds([run]))
     assert "It stops after 2 steps; validation data chose that." in page
+    assert "the gain still expected: it stops after 2 steps." in page
+    assert "changes it in up to 2 steps" in page
     assert (
         "Stops after 2 steps, chosen on 135 validation examples: NLL 0.5100 there in 2.0 steps (V &lt; 0: 0.6200"
         in page

@@ -47,14 +47,9 @@ def assert_same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -
 def test_a_run_leaves_everything_behind(dataset: Dataset, method: str, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     evaluation = run(settings(dataset, method), dataset, folder, CPU)
-    assert sorted(p.name for p in folder.path.iterdir()) == [
-        "config.json",
-        "evaluation.json",
-        "examples.npz",
-        "metrics.jsonl",
-        "model.safetensors",
-        "predictions.npz",
-    ]
+    chosen = ["calibration.json", *(["halting.json"] if method == "ric" else [])]
+    left = ["config.json", "evaluation.json", "examples.npz", "metrics.jsonl", "model.safetensors", "predictions.npz"]
+    assert sorted(p.name for p in folder.path.iterdir()) == sorted(left + chosen)
     lines = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [1, 2, 3, 4]
     assert lines[-1]["update"] == 4 * (96 // 16)
@@ -89,7 +84,8 @@ def test_training_leaves_the_callers_random_numbers_alone(dataset: Dataset, tmp_
 
 
 def test_the_best_epoch_is_selected_and_ties_go_to_the_lower_nll(dataset: Dataset, tmp_path: Path) -> None:
-    evaluation = run(settings(dataset, "supervised", epochs=12), dataset, RunFolder(tmp_path), CPU)
+    raw = settings(dataset, "supervised", epochs=12, calibration="none")
+    evaluation = run(raw, dataset, RunFolder(tmp_path), CPU)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     best = max(lines, key=lambda line: (line["val"]["accuracy"], -line["val"]["nll"]))
     assert evaluation["selected_epoch"] == best["epoch"]

@@ -18,7 +18,8 @@ from ricnet.report.runs import RunRecord
 from ricnet.report.steps import halting_figure, looks_ahead, mean_of, steps_figure
 from ricnet.report.style import house_style
 from ricnet.report.thumbnails import BARS
-from ricnet.report.words import listing, steps
+from ricnet.report.words import listing
+from ricnet.training.after_words import rule_words
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,8 @@ def speakers(groups: Sequence[RunGroup]) -> list[RunGroup]:
 def _refinement(group: RunGroup) -> Picture:
     run = group.first
     threshold = f"{run.halt_threshold:g}" if run.halt_threshold else "zero"
-    latest = f", after {steps(run.max_steps)} at the latest" if run.max_steps < len(run.test["per_step"]) else ""
-    stops = f"once it is less than {threshold}, it stops{latest}."
-    below = f" Below the belief is the value V, the gain still expected: {stops}"
+    stops = f"it stops {rule_words(run.rule)}" if run.rule else f"once it is less than {threshold}, it stops"
+    below = f" Below the belief is the value V, the gain still expected: {stops}."
     has_value = run.examples is not None and run.examples.values is not None
     in_bars = f" {BARS}" if run.examples is not None and run.examples.are_rows else ""
     return Picture(

@@ -112,15 +112,15 @@ class RunRecord:
     @property
     def halt_threshold(self) -> float:
         """It stops once its value, where it has one, falls below this."""
-        return float((self._rule or self.config["method"]).get("halt_threshold") or 0)
+        return float((self.rule or self.config["method"]).get("halt_threshold") or 0)
 
     @property
     def max_steps(self) -> int:
         """It stops after so many steps at the latest."""
-        return int((self._rule or {}).get("max_steps", len(self.test["per_step"])))
+        return int((self.rule or {}).get("max_steps", len(self.test["per_step"])))
 
     @property
-    def _rule(self) -> dict[str, Any] | None:
+    def rule(self) -> dict[str, Any] | None:
         """When to stop, where validation data chose it."""
         return (self.evaluation.get("fitted") or {}).get("halting")
 

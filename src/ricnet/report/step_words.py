@@ -1,7 +1,5 @@
 """What the steps of a system did, in sentences that are computed from its runs: nothing is promised that they lack."""
 
-from typing import Any
-
 from ricnet.report.groups import RunGroup
 from ricnet.report.steps import mean_of, step_curves
 from ricnet.report.words import number, steps
@@ -15,17 +13,16 @@ def refinement_words(group: RunGroup) -> str:
 
 def halting_rule(group: RunGroup) -> str:
     """What made the first run stop where it does, if validation data chose that."""
-    rule: dict[str, Any] | None = (group.first.evaluation.get("fitted") or {}).get("halting")
+    rule = group.first.rule
     return f"It stops {rule_words(rule)}; validation data chose that." if rule else ""
 
 
 def _course(group: RunGroup) -> str:
-    most, mean = len(group.first.test["per_step"]), mean_of(group, "mean_steps")
+    most, mean = max(run.max_steps for run in group.runs), mean_of(group, "mean_steps")
     start = f"{group.label} begins with an even belief and changes it in up to {steps(most)}"
     if mean == most:
         return f"{start}, which it always makes."
-    stops = f"it stops after {number(mean, 1)} on average" if mean > 1 else "it always stops after the first"
-    return f"{start}; {stops}."
+    return f"{start}; it stops after {number(mean, 1)} on average."
 
 
 def _worth(group: RunGroup) -> str:

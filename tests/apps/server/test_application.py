@@ -424,7 +424,7 @@ def test_examples_come_back_as_they_were(client: httpx.Client, digits_run: Path,
     stored = np.load(digits_run / "examples.npz")
     listed = client.get("/v1/examples").json()
     assert [entry["label"] for entry in listed] == [str(k) for k in stored["y"]]
-    assert {entry["kind"] for entry in listed} <= {"easy", "hard", "wrong"}
+    assert {entry["kind"] for entry in listed} <= {"easy", "hard", "wrong", "confused"}
     for entry, pixels in zip(listed, inputs, strict=True):
         image = Image.open(io.BytesIO(client.get(entry["image"]).content))
         assert np.array_equal(np.asarray(image), pixels[0])
