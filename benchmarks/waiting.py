@@ -3,7 +3,7 @@
 Updates of RIC on digits, as `ric train` makes them, on the first two cores, each of which a program that never rests
 uses as well. The ways take turns, each in a process of its own, for OpenMP reads its variables only once.
 
-python benchmarks/threads.py --json FILE
+python benchmarks/waiting.py --json FILE
 """
 
 import os
