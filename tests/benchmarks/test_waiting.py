@@ -1,7 +1,7 @@
 import os
 import time
 
-from threads import spinning, table
+from waiting import spinning, table
 
 
 def test_every_way_stands_beside_the_first() -> None:
