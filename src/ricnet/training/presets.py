@@ -100,11 +100,12 @@ def _small_table(method: str, facts: Facts) -> Config:
     of the weights stands in for the end of the schedule, which a run that stops early never sees. Chosen on eight
     tables (docs/estimators.md)."""
     usual = METHODS[method].fast(facts.rows, facts.classes)
+    few_steps: dict[str, Any] = {"horizon": 5} if hasattr(usual, "horizon") else {}
     batch_size = min(64, facts.rows)
     updates = facts.rows // batch_size
     return Config(
         preset="fast",
-        method=replace(usual, horizon=5) if hasattr(usual, "horizon") else usual,
+        method=replace(usual, **few_steps),
         network=EncoderOptions(width=0.5),
         optimization=Optimization(
             epochs=min(100, max(20, math.ceil(1_000 / updates))),
