@@ -76,6 +76,7 @@ def test_a_missing_extra_is_named_with_its_command(tmp_path: Path, monkeypatch: 
         ("a.jsonl", b'{"a": {"b": 1}}\n', "line 1: 'a' holds a dict, which is no single value"),
         ("a.jsonl", b'{"a": NaN}\n', "line 1: no JSON"),
         ("a.jsonl", b"\n", "has no rows"),
+        ("a.jsonl", b'{"a": "\\ud800"}', "line 1: a text in it is none in UTF-8"),
         ("a.jsonl", b"[" * 100_000, "nested too deeply"),
     ],
 )

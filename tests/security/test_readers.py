@@ -60,9 +60,12 @@ LABELS = {"clean_label": ROWS.astype(np.int64) % 10, "aggre_label": ROWS.astype(
 BATCH = {b"data": np.zeros((2, 3072), np.uint8), b"labels": [0, 1], "scalar": np.int64(3)}
 MATLAB = {"X": np.zeros((32, 32, 3, 2), np.uint8), "y": [[1], [2]]}
 TABLE = b'size,colour,kind\n1,red,a\n2.5,"blue",b\n,red,a\n' + b"3,blue,b\n1,red,a\n" * 8
+LINES = b'{"size": 1, "colour": "red", "kind": "a"}\n{"size": null, "seen": "2024-02-29", "kind": "b"}\n' * 8
 IDX = b"\x00\x00\x08\x03\x00\x00\x00\x02\x00\x00\x00\x03\x00\x00\x00\x04" + ROWS.tobytes()
 FILES: dict[str, tuple[bytes, Read]] = {
     "a.csv": (TABLE, lambda path: (read_table(path), load(path, target="kind"))),
+    "a.csv.gz": (gzip.compress(TABLE), lambda path: (read_table(path), load(path, target="kind"))),
+    "a.jsonl": (LINES, lambda path: (read_table(path), load(path, target="kind"))),
     "a.idx": (IDX, lambda path: read_idx(path, 3)),
     "a.idx.gz": (gzip.compress(b"\x00\x00\x08\x01\x00\x00\x00\x18" + ROWS.tobytes()), lambda path: read_idx(path, 1)),
     "a.mat": (written(lambda file: scipy.io.savemat(file, MATLAB)), pair),

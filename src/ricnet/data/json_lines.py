@@ -27,7 +27,12 @@ def _row(line: str, place: str) -> dict[str, str]:
         raise RicnetError(f"{place}: no JSON ({error}); correct the line.") from error
     if not isinstance(entry, dict):
         raise RicnetError(f'{place}: no JSON object but a {type(entry).__name__}; write {{"column": value, …}}.')
-    return {key.strip(): _cell(value, key, place) for key, value in entry.items()}
+    cells = {key.strip(): _cell(value, key, place) for key, value in entry.items()}
+    try:
+        "".join([*cells, *cells.values()]).encode("utf-8")
+    except UnicodeEncodeError:  # JSON may write half of a character, which no file can hold
+        raise RicnetError(f"{place}: a text in it is none in UTF-8; correct it.") from None
+    return cells
 
 
 def _cell(value: Any, key: str, place: str) -> str:
