@@ -30,11 +30,11 @@ from ricnet.training.api import configure
 from ricnet.training.trainer import Trainer
 data = load("digits")
 trainer = Trainer(configure(data, "ric", "fast"), data, None, torch.device("cpu"))
-for update in range(25):
-    if update == 5:
+for update in range(8):
+    if update == 2:
         start = time.perf_counter()
     trainer._step()
-print(20 * trainer.batch_size / (time.perf_counter() - start))
+print(6 * trainer.batch_size / (time.perf_counter() - start))
 """
 WAYS: dict[str, tuple[str, dict[str, str]]] = {
     "torch's own: threads that spin": ("as it is", {}),
