@@ -162,7 +162,7 @@ def test_patience_stops_early_and_needs_rows_to_judge_by() -> None:
     assert 4 <= fitted.n_iter_ < 200
     assert small().fit(X, Y).n_iter_ == 15
     with pytest.raises(RicnetError, match="set validation_fraction"):
-        small(patience=3, validation_fraction=0).fit(X, Y)
+        small(patience=3, validation_fraction=0.0).fit(X, Y)
 
 
 def test_any_module_can_be_the_encoder_and_is_left_alone() -> None:
@@ -183,7 +183,7 @@ def test_the_default_encoder_is_the_presets_and_settings_reach_the_run() -> None
     cost = ricnet.ACTClassifier(**TINY | {"epochs": 1}, horizon=2, ponder_cost=0.5).fit(X, Y).classifier_.config.method
     prior = ricnet.PonderNetClassifier(**TINY | {"epochs": 1}, horizon=2, prior=0.4).fit(X, Y).classifier_.config.method
     assert (cost.ponder_cost, prior.prior) == (0.5, 0.4)
-    unwatched = small(epochs=1, validation_fraction=0).fit(X, Y).classifier_.config.optimization
+    unwatched = small(epochs=1, validation_fraction=0.0).fit(X, Y).classifier_.config.optimization
     assert (unwatched.select, unwatched.patience) == ("last", None)
 
 

@@ -133,5 +133,5 @@ def _cut(rows: Split, fraction: float, seed: int) -> tuple[Split, Split]:
         raise InputError(f"validation_fraction is {fraction}; it must be 0 or lie between 0 and 1.")
     if fraction == 0:
         return rows, rows.take(torch.arange(0, len(rows), -(-len(rows) // SHOWN)))
-    rest, taken = split_off(rows.labels, fraction, seed)
+    rest, taken = split_off(rows.labels, fraction, seed % 2**32)  # as many as numpy knows; a wrong one is refused later
     return rows.take(rest), rows.take(taken)
