@@ -1,0 +1,173 @@
+"""Where RIC helps and where not: tables with wrong labels, against supervised learning and gradient boosting.
+
+    python scripts/study_label_noise.py --rows 1000 5000 --noise 0 0.1 0.2 0.4 --seeds 5
+
+Three classes of scikit-learn's `make_classification`; of all labels, those to be judged by too, a share is replaced by
+another class. So a perfect answer is never sure, and log-loss says who knows that. What has been measured is kept in
+results/label_noise.json and not measured again; the table of docs/when.md and its figure are written from it.
+"""
+
+import argparse
+import json
+import platform
+import re
+import time
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import sklearn
+import torch
+from rich.console import Console
+from scipy import stats
+from sklearn.datasets import make_classification
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import train_test_split
+
+from ricnet.data import Dataset, Split
+from ricnet.evaluation.calibration import expected_calibration_error
+from ricnet.studies.systems import uniform_share
+from ricnet.training.api import configure
+from ricnet.training.fitting import fit
+from ricnet.training.memory import train_in_memory
+
+ROOT = Path(__file__).parents[1]
+RESULTS, PAGE, FIGURE = (ROOT / name for name in ("results/label_noise.json", "docs/when.md", "docs/images/when.png"))
+MARKED = re.compile(r"(<!-- label-noise -->\n).*?(<!-- /label-noise -->)", re.DOTALL)
+TEST_ROWS, CLASSES, VALIDATION = 10_000, 3, 0.15
+CPU = torch.device("cpu")
+RAW: dict[str, Any] = {"calibration": "none", "halt_rule": "value"}
+NETWORKS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "RIC": ("ric", "fast", {}),
+    "RIC, closed form": ("ric", "closed-form", {}),
+    "SL": ("supervised", "fast", {}),
+    "SL, confidence cap": ("supervised", "fast", {"uniform_mix": uniform_share(CLASSES)}),
+}
+"""Method, preset and settings; RIC with the preset fast is on-policy."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, nargs="+", default=[1_000, 5_000])
+    parser.add_argument("--noise", type=float, nargs="+", default=[0.0, 0.1, 0.2, 0.4])
+    parser.add_argument("--seeds", type=int, default=5)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    kept: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
+    for seed, rows, noise in product(range(arguments.seeds), arguments.rows, arguments.noise):
+        key = f"{rows} rows, {noise:g} wrong, seed {seed}"
+        if key not in kept:
+            kept[key] = measure(rows, noise, seed)
+            RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+            print(key, {name: round(entry["log_loss"], 3) for name, entry in kept[key].items()}, flush=True)
+    write(kept)
+
+
+def measure(rows: int, noise: float, seed: int) -> dict[str, dict[str, float]]:
+    x, y = make_classification(
+        rows + TEST_ROWS, n_features=20, n_informative=10, n_redundant=4, n_classes=CLASSES, random_state=seed
+    )
+    rng = np.random.default_rng(seed)
+    y = np.where(rng.random(len(y)) < noise, (y + rng.integers(1, CLASSES, len(y))) % CLASSES, y)
+    x_rest, x_test, y_rest, y_test = train_test_split(x, y, test_size=TEST_ROWS, random_state=seed, stratify=y)
+    found = {}
+    for name, model in (
+        ("gradient boosting", HistGradientBoostingClassifier(early_stopping=True, random_state=seed)),
+        ("logistic regression", LogisticRegression(max_iter=1_000)),
+    ):
+        start = time.process_time()
+        model.fit(x_rest, y_rest)
+        found[name] = scored(model.predict_proba(x_test), y_test, time.process_time() - start)
+    dataset = as_dataset(x_rest, y_rest, x_test, y_test, seed)
+    for name, (method, preset, changes) in NETWORKS.items():
+        found |= trained(name, dataset, configure(dataset, method, preset, CPU, seed=seed, **RAW, **changes))
+    return found
+
+
+def as_dataset(x_rest: Any, y_rest: Any, x_test: Any, y_test: Any, seed: int) -> Dataset:
+    parts = train_test_split(x_rest, y_rest, test_size=VALIDATION, random_state=seed, stratify=y_rest)
+    train, val, test = ((parts[0], parts[2]), (parts[1], parts[3]), (x_test, y_test))
+    splits = [Split(torch.tensor(x).float(), torch.tensor(y).long()) for x, y in (train, val, test)]
+    return Dataset("noisy labels", *splits, class_names=tuple(map(str, range(CLASSES))))
+
+
+def trained(name: str, dataset: Dataset, config: Any) -> dict[str, dict[str, float]]:
+    """The network as trained, and with the temperature that its validation rows ask for."""
+    start = time.process_time()
+    raw, _ = train_in_memory(config, dataset, CPU, console=Console(quiet=True))
+    seconds, labels = time.process_time() - start, dataset.test.labels.numpy()
+    found = {name: scored(raw.predict_proba(dataset.test.inputs.numpy()), labels, seconds)}
+    if "closed" not in name and "cap" not in name:
+        fitted = fit(replace(config, calibration="temperature"), raw.model, dataset.val)
+        warm = replace(raw, temperature=fitted.reading.temperature)
+        found[f"{name} + temperature"] = scored(warm.predict_proba(dataset.test.inputs.numpy()), labels, seconds)
+    return found
+
+
+def scored(beliefs: Any, labels: Any, seconds: float) -> dict[str, float]:
+    right = torch.tensor(beliefs.argmax(1) == labels)
+    return {
+        "log_loss": float(log_loss(labels, beliefs, labels=range(CLASSES))),
+        "accuracy": float(right.double().mean()),
+        "ece": float(expected_calibration_error(torch.tensor(beliefs.max(1)), right)),
+        "seconds": round(seconds, 2),
+    }
+
+
+def write(kept: dict[str, Any]) -> None:
+    """One row a system, one column a size and share of wrong labels: log-loss, mean over the seeds that there are."""
+    cells: dict[tuple[int, float], list[dict[str, Any]]] = {}
+    for key, entry in kept.items():
+        rows, noise = re.match(r"(\d+) rows, ([\d.]+) wrong", key).groups()  # type: ignore[union-attr]
+        cells.setdefault((int(rows), float(noise)), []).append(entry)
+    systems = list(next(iter(kept.values())))
+    titles = [f"{rows:,} rows, {noise:.0%} wrong" for rows, noise in sorted(cells)]
+    lines = [f"| System | {' | '.join(titles)} |", f"| :--- |{' ---: |' * len(titles)}"]
+    for system in systems:
+        means = [interval([entry[system]["log_loss"] for entry in cells[place]]) for place in sorted(cells)]
+        lines.append(f"| {system} | {' | '.join(means)} |")
+    gaps = [
+        interval([e["RIC"]["log_loss"] - e["SL + temperature"]["log_loss"] for e in cells[place]], sign=True)
+        for place in sorted(cells)
+    ]
+    lines.append(f"| RIC less SL + temperature, seed by seed | {' | '.join(gaps)} |")
+    counts = sorted({len(entries) for entries in cells.values()})
+    lines.append(
+        f"\nLog-loss on {TEST_ROWS:,} test rows, mean ± half-width of the 95 % Student-t interval over "
+        f"{' or '.join(map(str, counts))} seeds. One CPU thread ({platform.machine()}), PyTorch {torch.__version__}, "
+        f"scikit-learn {sklearn.__version__}; accuracy, ECE and seconds are in results/label_noise.json."
+    )
+    table = "\n".join(lines)
+    PAGE.write_text(MARKED.sub(lambda m: f"{m[1]}{table}\n{m[2]}", PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    draw(cells)
+
+
+def interval(values: list[float], sign: bool = False) -> str:
+    half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values) if len(values) > 1 else 0.0
+    return f"{np.mean(values):{'+' if sign else ''}.3f}" + (f" ± {half:.3f}" if len(values) > 1 else "")
+
+
+def draw(cells: dict[tuple[int, float], list[dict[str, Any]]]) -> None:
+    """How much more log-loss than the best of them, so that the noise itself, which all have to pay for, is out."""
+    sizes = sorted({rows for rows, _ in cells})
+    figure, axes = plt.subplots(1, len(sizes), figsize=(4.2 * len(sizes), 3.2), sharey=True, layout="constrained")
+    shown = ("RIC", "SL", "SL + temperature", "SL, confidence cap", "gradient boosting")
+    for axis, size in zip(np.atleast_1d(axes), sizes, strict=True):
+        shares = sorted(noise for rows, noise in cells if rows == size)
+        means = {s: [np.mean([e[s]["log_loss"] for e in cells[size, share]]) for share in shares] for s in shown}
+        best = np.min(list(means.values()), axis=0)
+        for system, values in means.items():
+            axis.plot([100 * share for share in shares], np.array(values) - best, marker="o", label=system)
+        axis.set(title=f"{size:,} rows", xlabel="wrong labels (%)")
+    np.atleast_1d(axes)[0].set_ylabel("log-loss above the best")
+    np.atleast_1d(axes)[0].legend(frameon=False, fontsize=8)
+    figure.savefig(FIGURE, dpi=160)
+
+
+if __name__ == "__main__":
+    main()
