@@ -28,8 +28,8 @@ TINY_IMAGE = 16
 class EncoderOptions:
     encoder: str = "auto"
     """resnet10, resnet18, resnet34, conv, mlp, or auto: mlp for tables, conv up to 16 pixels, resnet18 above. The
-    preset fast takes resnet10 for images above 16 pixels: for fewer than 5,000 of half the --width, on a CPU of a
-    quarter."""
+    preset fast takes resnet10 for fewer than 5,000 images above 16 pixels, of half the --width; on a CPU of a quarter,
+    and up to 32 pixels conv."""
     width: float = 1.0
     """Multiplies every layer's width. Raise it for accuracy, lower it for speed; the thought grows with it."""
     activation: Literal["relu", "silu"] = "relu"
