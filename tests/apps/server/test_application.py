@@ -218,8 +218,8 @@ def test_examples_of_a_table_are_its_cells(table_client: httpx.Client, table: Cl
     """Asked again, they get the answers that they got after training."""
     assert table.folder is not None
     assert table_client.get("/v1/model").json()["input"]["columns"] == [
-        {"name": "weight", "values": None},
-        {"name": "colour", "values": ["blue", "green", "red"]},
+        {"name": "weight", "values": None, "date": None},
+        {"name": "colour", "values": ["blue", "green", "red"], "date": None},
     ]
     stored = np.load(table.folder / "examples.npz")
     rows = [entry["row"] for entry in table_client.get("/v1/examples").json()]
