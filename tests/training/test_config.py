@@ -117,7 +117,7 @@ def test_fast_preset_scales_with_rows_and_classes() -> None:
     assert (small.network.encoder, large.network.encoder) == ("auto", "auto")
     photos = preset("fast", "ric", Facts(rows=500, classes=3, side=64)).network
     assert (photos.encoder, photos.width) == ("resnet10", 0.5)
-    tiny = preset("fast", "ric", Facts(rows=90, classes=2, side=0)).optimization
+    tiny = preset("fast", "ric", Facts(rows=90, classes=2, side=8)).optimization
     assert tiny.batch_size == 90
     assert tiny.epochs * (90 // tiny.batch_size) >= 500
 
