@@ -128,7 +128,7 @@ def _many_images_on_a_cpu(facts: Facts) -> Optimization:
     return Optimization(
         epochs=epochs,
         batch_size=even_batch(facts.rows, 64),
-        lr=3e-3,
+        lr=4e-3,
         weight_decay=0.5,
         warmup_epochs=1.0,
         average=0.99,
