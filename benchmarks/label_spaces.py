@@ -29,7 +29,7 @@ FEATURES, SHARPNESS, SIZE = 4, 3.0, 64
 STEPS, BATCH, UPDATES, RATE = 3, 32, 600, 1e-2
 SEEDS = 2
 TESTED = 2_000
-MANY_ROWS, FEW_ROWS = 50_000, 1_000
+MANY_ROWS = 50_000
 
 Truth = Float[Tensor, "n classes"]
 """log q(y | x)."""
@@ -45,8 +45,12 @@ def draw_inputs(count: int, teacher: Float[Tensor, "classes features"]) -> tuple
 
 
 def ranges(classes: int) -> dict[str, RIC]:
-    """Where α = μ·c + ε may lie: in the paper, and in `fast` with few and with many rows."""
-    return {"paper": RIC(), "fast, few rows": RIC.fast(FEW_ROWS, classes), "fast": RIC.fast(MANY_ROWS, classes)}
+    """Where α = μ·c + ε may lie: in the paper, on-policy and in closed form."""
+    return {
+        "paper": RIC(),
+        "on-policy": RIC.on_policy(MANY_ROWS, classes),
+        "closed form": RIC.closed_form(MANY_ROWS, classes),
+    }
 
 
 def cap(method: RIC, classes: int) -> float:
@@ -100,15 +104,17 @@ def at_best(classes: int, count: int = 100) -> list[Row]:
 
 
 def systems(classes: int) -> dict[str, Method[Any]]:
-    fast = replace(RIC.fast(MANY_ROWS, classes), horizon=STEPS)
-    normal = replace(fast, head="logistic-normal", exact_gain=False)
+    closed = replace(RIC.closed_form(MANY_ROWS, classes), horizon=STEPS)
+    sampled = replace(RIC.on_policy(MANY_ROWS, classes), horizon=STEPS)
+    normal = replace(sampled, head="logistic-normal")
     return {
         "SL": Supervised(),
         "anytime": Anytime(horizon=STEPS),
-        "RIC, c ≤ 10, ε = 0.01": replace(fast, c_max=10.0, alpha_floor=0.01),
-        "RIC, fast": fast,
+        "RIC, closed form, c ≤ 10, ε = 0.01": replace(closed, c_max=10.0, alpha_floor=0.01),
+        "RIC, closed form": closed,
+        "RIC, on-policy": sampled,
         "logistic-normal, c ≤ 10": replace(normal, c_max=10.0),
-        "logistic-normal, c as in fast": normal,
+        "logistic-normal, c up to K": normal,
     }
 
 

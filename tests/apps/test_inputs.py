@@ -37,7 +37,7 @@ def table_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         height = "" if row % 12 == 0 else f"{random.normal(10 + 30 * tall):.2f}"
         rows.append(f"{height},{('red', 'blue')[tall]},n{row},{('small', 'tall')[tall]}")
     (folder / "my.csv").write_text("\n".join(rows))
-    tiny = ["--epochs", "10", *TINY[2:]]
+    tiny = ["--epochs", "40", "--batch-size", "16", *TINY[2:]]
     main(["train", str(folder / "my.csv"), "--target", "kind", "--out", str(folder / "run"), *tiny])
     return folder / "run"
 
@@ -223,7 +223,11 @@ def test_data_of_another_kind_is_refused_before_it_is_read(
     monkeypatch.setattr("ricnet.apps.commands.evaluate.load_data", None)
     rows = table_run.parent / "other.csv"
     for run, data, said in (
-        (table_run, image_folder, "holds images, but the model reads tables; give a .csv or .tsv file with"),
+        (
+            table_run,
+            image_folder,
+            "holds images, but the model reads tables; give a file (.csv",
+        ),
         (table_run, "cifar10", "cifar10 holds images, but the model reads tables"),
         (digits_run, rows, "is a table, but the model reads images; give image files"),
         (digits_run, "https://example.org/my.csv", "is an address"),

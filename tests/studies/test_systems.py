@@ -49,8 +49,8 @@ def test_what_cannot_be_understood_is_named(name: str, message: str) -> None:
 
 
 def test_the_cap_is_that_of_rics_dirichlet_mean() -> None:
-    """(c + ε)/(c + Kε) with c = 10 and ε = 0.01 for ten classes, as in the paper; then c grows with K and ε shrinks."""
-    for classes, cap in ((10, 10.01 / 10.1), (100, 100.001 / 100.1)):
+    """(c + ε)/(c + Kε) with c = 10 and ε = 0.01 for ten classes, as in the paper; for a hundred, 1,000 and 0.1."""
+    for classes, cap in ((10, 10.01 / 10.1), (100, 1000.1 / 1010)):
         mix = uniform_share(classes)
         assert 1 - mix + mix / classes == pytest.approx(cap)
     assert find_system("confidence-cap").changes_for(10) == {"uniform_mix": uniform_share(10)}

@@ -33,7 +33,7 @@ def test_it_says_what_the_command_line_says(
 def test_a_batch_that_nobody_asked_for_is_made_to_fit(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api, "free_bytes", lambda _device: 2**16)
+    monkeypatch.setattr(api, "free_bytes", lambda _device: 2**14)
     fitted = ricnet.train(dataset, out=tmp_path / "a", **SHORT).config.optimization.batch_size
     assert fitted < configure(dataset, "supervised", "fast").optimization.batch_size
     asked = ricnet.train(dataset, out=tmp_path / "b", batch_size=96, **SHORT)

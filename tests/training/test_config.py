@@ -111,7 +111,9 @@ def test_fast_preset_scales_with_rows_and_classes() -> None:
     small, large = preset("fast", "ric", DIGITS), preset("fast", "ric", replace(CIFAR, classes=100))
     assert (small.optimization.batch_size, large.optimization.batch_size) == (128, 512)
     assert (small.method.updates_per_snapshot, large.method.updates_per_snapshot) == (1, 1)
-    assert (large.method.c_max, large.method.alpha_floor) == (100, pytest.approx(0.001))
+    assert (large.method.exact_gain, large.method.c_max, large.method.alpha_floor) == (True, 1000, 0.1)
+    sampled = preset("on-policy", "ric", replace(CIFAR, classes=100)).method
+    assert (sampled.exact_gain, sampled.c_max, sampled.alpha_floor) == (False, 100, pytest.approx(0.001))
     short = preset("fast", "supervised", replace(CIFAR, rows=5_120)).optimization
     assert short.average == pytest.approx(1 - 1 / 120)  # a tenth of 1,200 updates
     assert (small.network.encoder, large.network.encoder) == ("auto", "auto")
@@ -123,9 +125,12 @@ def test_fast_preset_scales_with_rows_and_classes() -> None:
 
 
 def test_each_preset_of_ric_makes_the_algorithm_it_is_named_for() -> None:
-    made = {name: preset(name, "ric", CIFAR).method for name in ("fast", "snapshots", "closed-form", "paper")}
+    made = {
+        name: preset(name, "ric", CIFAR).method for name in ("fast", "on-policy", "snapshots", "closed-form", "paper")
+    }
     assert {name: ric_title(asdict(method)) for name, method in made.items()} == {
         "fast": "RIC, on-policy",
+        "on-policy": "RIC, on-policy",
         "snapshots": "RIC",
         "closed-form": "RIC, closed form",
         "paper": "RIC",

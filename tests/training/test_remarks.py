@@ -145,8 +145,8 @@ def test_it_is_said_what_was_decided_for_photographs_and_for_a_cpu(dataset: Data
     assert note.startswith("note: images in colour above 48 pixels are taken for photographs")
     assert "--no-augment" in note
     gpu = preset("fast", "ric", replace(known, device="cuda"))
-    assert f"for a GPU they would be --encoder resnet10 --width 0.5 --epochs {gpu.optimization.epochs}" in hint
-    assert "with --preset paper a resnet34 for 2000 epochs" in hint
+    assert f"for a GPU `fast` would have --encoder resnet10 --width 0.5 --epochs {gpu.optimization.epochs}" in hint
+    assert "--preset paper has a resnet34 for 2000 epochs" in hint
     plain = replace(config, optimization=replace(config.optimization, augment=False))
     assert preface(plain, photos, known) == [hint]
     wide = replace(config, network=replace(config.network, width=1.0))

@@ -207,7 +207,7 @@ class _Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.patience is not None:
             raise InputError("patience needs rows kept aside to judge by; set validation_fraction, to 0.1 for example.")
         unwatched: dict[str, Any] = {"select": "last", "patience": None, "calibration": "none", "halt_rule": "value"}
-        if self.preset == "fast" and not dataset.is_image:
+        if self.preset != "paper" and not dataset.is_image:
             unwatched |= unwatched_table(len(dataset.train))
         return configure(dataset, self.method, self.preset, device, seed=seed, **unwatched | settings)
 

@@ -62,6 +62,10 @@ class Anytime(Iterative):
             halt = self.halt_threshold
             require(halt == 0, "halt_threshold", halt, "0 without a value: it learns one with --value-coef above 0")
 
+    @property
+    def halts_by_value(self) -> bool:
+        return self.value_coef > 0 and self.confidence_threshold is None
+
     def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
         model = RecurrentClassifier(backbone, backbone.embedding_size, classes)
         model.refiner.concentration.requires_grad_(False)  # unused: weight decay shall not move it either

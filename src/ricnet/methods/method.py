@@ -38,6 +38,11 @@ class Method(ABC, Generic[Network]):
         """Our own choice of hyper-parameters for this much training data and this many classes."""
         return cls()
 
+    @property
+    def halts_by_value(self) -> bool:
+        """Whether it stops where a learned value falls below `halt_threshold`."""
+        return False
+
     @abstractmethod
     def build(self, backbone: Backbone, classes: int) -> Network:
         """The network, untrained."""

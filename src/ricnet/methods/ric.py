@@ -48,6 +48,9 @@ class Worth(NamedTuple):
     targets: Float[Tensor, "steps rollouts batch"]
 
 
+MOST_SAMPLED = 20
+"""Classes up to which sampled rewards are the default: 10 were measured to learn well, 100 not."""
+
 Moments = tuple[Float[Tensor, ""], Float[Tensor, ""]]
 """Mean and deviation of the advantages of a whole minibatch."""
 
@@ -147,9 +150,15 @@ class RIC(Iterative):
 
     @classmethod
     def fast(cls, rows: int, classes: int) -> "RIC":
-        """On-policy: the network is its own snapshot, so that nothing holds the policy back, and one-step advantages
-        (λ = 0) against the other roll-outs of the same input. The Dirichlet's range grows with the classes, so that its
-        mean can come as near to certainty for many as for ten."""
+        """On-policy, but in closed form for many classes: what is drawn then says too little about each of them
+        (docs/experiments.md#larger-label-spaces)."""
+        return cls.on_policy(rows, classes) if classes <= MOST_SAMPLED else cls.closed_form(rows, classes)
+
+    @classmethod
+    def on_policy(cls, rows: int, classes: int) -> "RIC":
+        """The network is its own snapshot, so that nothing holds the policy back, and an advantage is against the other
+        roll-outs of the same input; with many rows it is of one step (λ = 0). The Dirichlet's range grows with the
+        classes, so that its mean can come as near to certainty for many as for ten."""
         few = rows < 5_000
         return cls(
             updates_per_snapshot=1,
@@ -164,18 +173,17 @@ class RIC(Iterative):
     @classmethod
     def snapshots(cls, rows: int, classes: int) -> "RIC":
         """Algorithm 1 with many short rounds where the paper has 400 long ones."""
-        return replace(cls.fast(rows, classes), updates_per_snapshot=2, epsilon=0.5)
+        return replace(cls.on_policy(rows, classes), updates_per_snapshot=2, epsilon=0.5)
 
     @classmethod
     def closed_form(cls, rows: int, classes: int) -> "RIC":
         """Rewards in closed form, which leave little of reinforcement (docs/concepts.md), and a narrower Dirichlet."""
-        return replace(
-            cls.fast(rows, classes),
-            exact_gain=True,
+        return cls(
+            updates_per_snapshot=1,
             rollouts=2,
-            gae_lambda=0.95,
+            label_baseline=True,
+            exact_gain=True,
             head_gain=1.0,
-            reward_floor=None,
             alpha_floor=0.1,
             c_max=float(10 * max(10, classes)),
         )
@@ -362,6 +370,10 @@ class RIC(Iterative):
         if self.c_range == "clip":
             return (heads.concentration + (self.c_min + self.c_max) / 2).clamp(self.c_min, self.c_max)
         return self.c_min + (self.c_max - self.c_min) * heads.concentration.sigmoid()
+
+    @property
+    def halts_by_value(self) -> bool:
+        return True
 
     @property
     def draws(self) -> bool:

@@ -14,13 +14,14 @@ from rich.console import Console
 from ricnet.errors import RicnetError
 from ricnet.report.groups import group_seeds
 from ricnet.report.runs import RunRecord, read_runs
-from ricnet.report.titles import system_name, without_algorithm
+from ricnet.report.titles import ric_title, system_name, without_algorithm
 from ricnet.report.words import listing
 from ricnet.studies.cells import Cell
 from ricnet.studies.execution import Harvest
 from ricnet.studies.paper.conditions import GIVEN
 from ricnet.studies.scales import Scale
 from ricnet.studies.systems import RAW, System, find_system
+from ricnet.training.presets import TYPICAL, preset
 from ricnet.training.run_folder import RunFolder
 
 
@@ -76,13 +77,22 @@ def _runs_of(cell: Cell, runs: Sequence[RunRecord]) -> list[RunRecord]:
 def _belongs(run: RunRecord, cell: Cell) -> bool:
     system, settings = find_system(cell.system), _settings(run)
     return (
-        without_algorithm(run.method) == _called(system)
+        _is_made_by(run, system)
+        and without_algorithm(run.method) == _called(system)
         and Path(run.data_name).name == Path(cell.benchmark.data).name
         and run.label_noise == dict(cell.benchmark.changes).get("label_noise", 0.0)
         and seed_of(run) in cell.seeds
         and all(settings.get(name) == value for name, value in (*system.changes.items(), *cell.changes))
         and all(settings.get(name, RAW[name]) == system.after.get(name, RAW[name]) for name in RAW)
     )
+
+
+def _is_made_by(run: RunRecord, system: System) -> bool:
+    """Whether the algorithm of RIC is the one that the system asks for, if it asks for any."""
+    if system.preset is None:
+        return True
+    wanted = preset(system.preset, system.method, TYPICAL).method
+    return ric_title(run.config["method"]) == ric_title(dataclasses.asdict(wanted))
 
 
 def _called(system: System) -> str:

@@ -51,7 +51,7 @@ def plan_cell(cell: Cell, data_dir: Path | None, device: torch.device = GPU) -> 
     dataset = read_data(data, data_dir, **{k: settings[k] for k in DATA_SETTINGS if k in settings})
     settings = {**system.changes_for(len(dataset.class_names)), **settings}
     described = describe_data(dataset)
-    preset = system.preset if system.preset and cell.preset == "fast" else cell.preset
+    preset = system.preset or cell.preset
     plans = []
     for seed in cell.seeds:
         config = configure(dataset, system.method, preset, device, **{**settings, "seed": seed})

@@ -24,7 +24,7 @@ class System:
     after: Mapping[str, Any] = field(default_factory=dict)
     """What is done with the trained weights."""
     preset: str | None = None
-    """Takes the place of `fast` where that is what a study starts from."""
+    """Where its settings come from, whatever the preset of the study; None for that."""
     capped: bool = False
     """Mix in as much of the uniform as RIC's Dirichlet mean has; how much that is depends on the classes."""
     about: str = field(default="", compare=False)

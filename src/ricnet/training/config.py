@@ -51,7 +51,8 @@ class Optimization:
     """What chooses the epoch to keep, on validation data: best accuracy (ties go to the lower NLL), or lowest NLL; last
     keeps the last one, whatever it is worth."""
     patience: int | None = None
-    """Stop after this many epochs without a better one; None for all epochs. Raise it if training ends too soon."""
+    """Stop after this many epochs without a better one; None for all epochs. Raise it if training ends too soon. With
+    --select last no epoch is better than another, and all are made."""
     augment: bool = True
     """Crop, mirror and recolour training images as the data set allows, and cut out as --cutout says."""
     cutout: int = 0
@@ -82,7 +83,6 @@ class Optimization:
         require(self.measure_every >= 1, "measure_every", self.measure_every, "at least 1")
         patient = self.patience
         require(patient is None or patient >= 1, "patience", patient, "at least 1, or None")
-        require(patient is None or self.select != "last", "patience", patient, "None with --select last")
         require(self.cutout >= 0, "cutout", self.cutout, "0 or more")
         require(self.clip is None or self.clip > 0, "clip", self.clip, "above 0, or None")
 
@@ -126,8 +126,10 @@ class Config:
 
     @property
     def chooses_halt(self) -> bool:
-        """Whether validation data decides when to stop: only for a method that stops by a value."""
-        return self.halt_rule == "auto" and getattr(self.method, "halt_threshold", None) == 0
+        """Whether validation data decides when to stop: only for a method that stops by a value, at a threshold that
+        nobody has set. Its rows count alike, so that balanced classes are left alone."""
+        by_value = self.method.halts_by_value and getattr(self.method, "halt_threshold", None) == 0
+        return self.halt_rule == "auto" and by_value and self.class_weight is None
 
 
 def to_json(config: Config) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Settings to start from, given what there is to learn, and on what device.
 
-`paper` holds the paper's settings, and common practice where it is silent. `fast` is ours: RIC on-policy. RIC has two
-more, `snapshots` (Algorithm 1 with short rounds) and `closed-form`. Each method knows its own hyper-parameters (see
-`Method.fast`); here is what all methods share.
+`paper` holds the paper's settings, and common practice where it is silent. `fast` is ours. RIC has three more:
+`on-policy`, which `fast` is up to 20 classes, `closed-form`, which it is beyond, and `snapshots` (Algorithm 1 with
+short rounds). Each method knows its own hyper-parameters (see `Method.fast`); here is what all methods share.
 """
 
 import math
@@ -14,7 +14,7 @@ from ricnet.methods import METHODS
 from ricnet.nets.encoders import TINY_IMAGE, EncoderOptions
 from ricnet.training.config import Config, Optimization
 
-Preset = Literal["fast", "paper", "snapshots", "closed-form"]
+Preset = Literal["fast", "paper", "on-policy", "snapshots", "closed-form"]
 FEW_ROWS, VERY_FEW_ROWS = 5_000, 1_000
 
 
@@ -68,7 +68,9 @@ def _paper(method: str, facts: Facts) -> Config:
 def _fast(name: str, method: str, facts: Facts) -> Config:
     choose = getattr(METHODS[method], name.replace("-", "_"), None)
     if choose is None:
-        raise RicnetError(f"--preset {name} is for --method ric, not for {method}; use --preset fast.")
+        raise RicnetError(
+            f"--preset {name} is for --method ric, not for {method}; use --preset fast, in ric compare with ric-{name}."
+        )
     settings, optimization = choose(facts.rows, facts.classes), _fast_optimization(facts)
     if _is_small_table(facts) and hasattr(settings, "horizon"):
         settings = replace(settings, horizon=5)

@@ -75,14 +75,19 @@ def preface(config: Config, dataset: Dataset, known: Facts) -> list[str]:
             f"note: images in colour above {PHOTOGRAPH_SIDE} pixels are taken for photographs: in training they are "
             "mirrored, cropped and varied in colour; --no-augment leaves them as they are."
         )
+    if config.preset == "fast" and getattr(config.method, "exact_gain", False):
+        said.append(
+            f"note: {known.classes} classes are too many to learn from sampled rewards: they are in closed form here, "
+            "which leaves little of reinforcement; --preset on-policy samples all the same."
+        )
     spared = preset("fast", config.method.name, known)
     larger = preset("fast", config.method.name, replace(known, device="cuda"))
     if config.preset == "fast" and config.network == spared.network != larger.network:
         network, paper = larger.network, preset("paper", config.method.name, known)
         said.append(
-            f"hint: the network and {config.optimization.epochs} epochs were chosen for a CPU; for a GPU they "
-            f"would be --encoder {choose_encoder(network.encoder, dataset.input_shape)} --width {network.width:g} "
-            f"--epochs {larger.optimization.epochs}, and with --preset paper a {paper.network.encoder} for "
+            "hint: the network was chosen for a CPU; for a GPU `fast` would have --encoder "
+            f"{choose_encoder(network.encoder, dataset.input_shape)} --width {network.width:g} "
+            f"--epochs {larger.optimization.epochs}, and --preset paper has a {paper.network.encoder} for "
             f"{paper.optimization.epochs} epochs."
         )
     return said
@@ -234,20 +239,23 @@ def _over_fitted(evaluation: dict[str, Any], config: Config) -> str | None:
 
 def _simpler_will_do(evaluation: dict[str, Any], config: Config, dataset: Dataset) -> str | None:
     """Of small tables, for which it takes no time to know; the epoch was chosen on the rows that judge both."""
-    if dataset.is_image or len(dataset.train) >= presets.FEW_ROWS:
+    train, val = dataset.train, dataset.val
+    known = set(train.labels.tolist())
+    if len(dataset.input_shape) != 1 or len(train) >= presets.FEW_ROWS or len(known) < 2:
+        return None
+    if not set(val.labels.tolist()) <= known or not (train.inputs.isfinite().all() and val.inputs.isfinite().all()):
         return None
     linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1_000, class_weight=config.class_weight))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        linear.fit(dataset.train.inputs.numpy(), dataset.train.labels.numpy())
-    labels = dataset.val.labels.numpy()
-    reached = log_loss(labels, linear.predict_proba(dataset.val.inputs.numpy()), labels=linear.classes_)
+        linear.fit(train.inputs.numpy(), train.labels.numpy())
+    reached = log_loss(val.labels.numpy(), linear.predict_proba(val.inputs.numpy()), labels=linear.classes_)
     own = evaluation["val"]["nll"]
     if own < reached:
         return None
     return (
         f"a simpler model would do: on the same validation rows, logistic regression has an NLL of {reached:.3f}, this "
-        f"network {own:.3f}; take the network only for its steps, or with more rows."
+        f"network {own:.3f}; take that, or collect more rows."
     )
 
 

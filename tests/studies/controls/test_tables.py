@@ -88,7 +88,7 @@ def test_what_the_paper_s_preset_already_has_is_no_ablation_of_it(make_run: Make
     cells = CONTROLS["ablations"].cells(SCALES["paper"])
     settings = [cell.system for cell in cells if ":" in cell.system]
     assert settings == [
-        *("ric:updates_per_snapshot=1", "ric:horizon=5", "ric:gamma=0.5", "ric:gamma=0.95"),
+        *("ric:horizon=5", "ric:gae_lambda=0", "ric:gamma=0.5", "ric:gamma=0.95"),
         *("ric:c_max=3", "ric:c_max=100"),
     ]
     assert {len(cell.seeds) for cell in cells} == {5}

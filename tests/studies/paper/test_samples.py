@@ -57,8 +57,9 @@ def test_systems_are_called_as_the_report_calls_their_runs(scale: Scale, make_ru
 
 def test_no_two_systems_are_called_alike(tmp_path: Path) -> None:
     """They would share a line of a table."""
-    names = [record(tmp_path, system).method for system in SYSTEMS]
-    assert len(set(names)) == len(SYSTEMS)
+    distinct = [name for name, system in SYSTEMS.items() if system.preset is None]  # those with one differ in more
+    names = [record(tmp_path, system).method for system in distinct]
+    assert len(set(names)) == len(distinct)
 
 
 def test_why_a_cell_is_missing(scale: Scale, make_runs: MakeRuns) -> None:

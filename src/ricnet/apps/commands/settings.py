@@ -36,8 +36,8 @@ class Settings(Generic[Hyper]):
     """Column of a table that holds the classes. The others are learned from, be they numbers, dates or texts, with
     gaps; those that only name the row are left out."""
     preset: Preset = "fast"
-    """fast: minutes on a GPU, RIC on-policy; paper: the paper's own settings, 2000 epochs. For RIC also snapshots (the
-    paper's Algorithm 1 with short rounds) and closed-form (no sampled rewards)."""
+    """fast: minutes on a GPU; paper: the paper's own settings, 2000 epochs. For RIC also on-policy (what fast is up to
+    20 classes), closed-form (no sampled rewards; fast beyond that) and snapshots (Algorithm 1 with short rounds)."""
     device: str = "auto"
     """auto (a GPU if there is one), cpu, cuda, cuda:1 …"""
     data_dir: Path | None = None

@@ -69,7 +69,8 @@ def main(arguments: Sequence[str]) -> None:
             _train(arguments, options, device, processes)
     except (Interrupted, KeyboardInterrupt) as stop:
         if launched().first:
-            say([str(stop) or TOO_SOON])
+            folder = RunFolder(options.out or default_folder(_config(options)))
+            say([str(stop) or (f"stopped; the run in {folder.path} is finished." if folder.finished else TOO_SOON)])
         sys.exit(Interrupted.exit_code)
 
 
