@@ -28,7 +28,7 @@ from ricnet.errors import RicnetError
 TINY: dict[str, Any] = {"epochs": 5, "batch_size": 64, "lr": 0.05, "weight_decay": 0.0, "width": 0.1, "device": "cpu"}
 ESTIMATORS = [
     ricnet.RICClassifier(**TINY | {"epochs": 8, "lr": 0.06}, horizon=2),
-    ricnet.SupervisedClassifier(**TINY),
+    ricnet.SupervisedClassifier(**TINY | {"epochs": 10}),
     ricnet.AnytimeClassifier(**TINY, horizon=2),
     ricnet.ACTClassifier(**TINY, horizon=2),
     ricnet.PonderNetClassifier(**TINY, horizon=2),
@@ -270,5 +270,5 @@ def test_nothing_is_fitted_without_rows_kept_aside(fraction: float, fitted: tupl
     """Rows that were learned from say nothing of when to stop, or how sure to be."""
     rows, labels = torch.randn(20, 3), torch.arange(20) % 2
     dataset = as_dataset(rows, labels, None, ("a", "b"), fraction, 0)
-    config = RICClassifier(validation_fraction=fraction)._config(dataset, 0)
+    config = RICClassifier(validation_fraction=fraction)._config(dataset, fraction, 0)
     assert (config.calibration, config.halt_rule) == fitted
