@@ -16,6 +16,7 @@ from ricnet.apps.server.about import describe
 from ricnet.apps.server.limits import Limits
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError
+from ricnet.methods import METHODS
 from ricnet.report.predictions import read_predictions
 from ricnet.training.after_words import chosen_words
 from ricnet.training.api import configure, run
@@ -155,3 +156,13 @@ def test_a_derived_run_chooses_for_itself(plain: RunFolder, dataset: Dataset, tm
     derive(plain, replace(load(plain.path).config, halt_rule="auto"), dataset, folder, CPU)
     assert folder.halting.is_file()
     assert folder.model.read_bytes() == plain.model.read_bytes()
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_every_method_can_be_fitted_whether_or_not_it_stops_by_a_value(
+    method: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    config = configure(dataset, method, "fast", epochs=1, batch_size=32)
+    assert config.chooses_halt == (method == "ric")
+    run(config, dataset, RunFolder(tmp_path), torch.device("cpu"))
+    assert load(tmp_path).predict_proba(dataset.test.inputs.numpy()).shape[1] == len(dataset.class_names)

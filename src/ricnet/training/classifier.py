@@ -223,7 +223,7 @@ def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None)
     weights = folder / "model.safetensors"
     model, backbone = _build_loaded(config, input_shape, len(class_names), encoder, weights)
     backbone.autocast = autocast_dtype(config.optimization.precision, torch.device(device))
-    temperature = _read_temperature(folder / "calibration.json") if config.calibration != "none" else 1.0
+    temperature = _read_temperature(folder / "calibration.json") if config.fits_temperature else 1.0
     method = _read_halt(folder / "halting.json", config.method) if config.chooses_halt else config.method
     model = model.to(device).eval()
     return Classifier(config, method, model, input_shape, class_names, temperature, folder=folder, columns=columns)

@@ -125,6 +125,12 @@ class Config:
         require(self.resolution is None or self.resolution >= 1, "resolution", self.resolution, "at least 1")
 
     @property
+    def fits_temperature(self) -> bool:
+        """Whether validation data is asked for a temperature. Its rows count alike, so that where classes are balanced
+        only one that was asked for is fitted."""
+        return self.calibration == "temperature" or (self.calibration == "auto" and self.class_weight is None)
+
+    @property
     def chooses_halt(self) -> bool:
         """Whether validation data decides when to stop: only for a method that stops by a value, at a threshold that
         nobody has set. Its rows count alike, so that balanced classes are left alone."""

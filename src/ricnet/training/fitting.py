@@ -27,13 +27,11 @@ class Fitted:
 
 
 def fit(config: Config, model: nn.Module, val: Split, processes: Processes = ALONE) -> Fitted:
-    """First the halt, then a temperature for the beliefs at it, and under that temperature the halt again. Rows count
-    alike here, so nothing is chosen where they do not count alike in training; a temperature that was asked for is."""
+    """First the halt, then a temperature for the beliefs at it, and under that temperature the halt again."""
     fitted = Fitted()
-    alike = val.weights is None and config.class_weight is None
-    if config.chooses_halt and alike:
+    if config.chooses_halt:
         fitted = replace(fitted, halting=_halt(config, model, val, AS_TRAINED, processes))
-    if config.calibration == "temperature" or (config.calibration == "auto" and alike):
+    if config.fits_temperature:
         held_out = observe(config.method, model, val, reading=fitted.reading, processes=processes)
         find = fit_temperature if config.calibration == "temperature" else fit_if_it_helps
         fitted = replace(fitted, calibration=processes.agree(lambda: find(held_out.log_beliefs, held_out.labels)))

@@ -25,14 +25,14 @@ def serving(classifier: Classifier, **limits: float) -> Iterator[httpx.Client]:
     with listen("127.0.0.1", 0) as listening:
         app = build(classifier, "tested", Limits(**limits))
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         try:
             with httpx.Client(base_url=address_of(listening), timeout=20, trust_env=False) as client:
                 yield client
         finally:
             server.should_exit = True
-            thread.join()
+            thread.join(timeout=20)  # one that cannot end shall not keep all tests from ending
 
 
 @pytest.fixture(scope="session")
