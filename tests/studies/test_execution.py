@@ -82,7 +82,7 @@ def test_an_interrupted_run_goes_on(ask, tmp_path: Path, monkeypatch: pytest.Mon
 
 def start_long_comparison(data: Path, folder: Path, seeds: int) -> subprocess.Popen[str]:
     """Runs that would last for hours, two at once; returns when two have begun."""
-    settings = ["--set", "epochs=100000", "batch_size=32", "width=0.1"]
+    settings = ["--set", "epochs=100000", "batch_size=32", "width=0.1", "patience=none"]
     command = [sys.executable, "-m", "ricnet", "compare", str(data), "--methods", "supervised", "--seeds", str(seeds)]
     process = subprocess.Popen(
         [*command, "--jobs", "2", "--runs", str(folder / "runs"), *settings],
