@@ -11,7 +11,7 @@ from typing import Any
 
 from ricnet.errors import RicnetError
 from ricnet.extras import require_extra
-from ricnet.paths import user_path
+from ricnet.io import user_path
 from ricnet.version import __version__
 
 PREFIX = "pretrained:"
