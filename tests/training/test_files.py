@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ricnet.training.files import Unwritable, draft_of, read_json, write_atomically
+from ricnet.training.run import Unwritable, draft_of, read_json, write_atomically
 
 
 def put(text: str, path: Path, keep: Path | None = None) -> None:

@@ -10,10 +10,8 @@ from ricnet.data import Dataset
 from ricnet.errors import RicnetError
 from ricnet.training.api import configure, run
 from ricnet.training.config import Config
-from ricnet.training.files import Unwritable, draft_of
-from ricnet.training.interruption import Interrupted
-from ricnet.training.lock import LOCK
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.console import Interrupted
+from ricnet.training.run import LOCK, RunFolder, Unwritable, draft_of
 
 CPU = torch.device("cpu")
 

@@ -28,9 +28,8 @@ from ricnet.methods.iterative import Iterative
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.classifier import Classifier
-from ricnet.training.conclusion import AFTER_TRAINING
-from ricnet.training.files import write_atomically
-from ricnet.training.run_folder import void
+from ricnet.training.finalize import AFTER_TRAINING
+from ricnet.training.run import void, write_atomically
 from ricnet.version import __version__
 
 if TYPE_CHECKING:

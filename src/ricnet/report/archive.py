@@ -20,7 +20,7 @@ from ricnet.report.pace import clock_of, images_per_second, training_seconds
 from ricnet.report.predictions import read_predictions
 from ricnet.report.runs import RunRecord, is_archive, read_run
 from ricnet.report.statistics import scores
-from ricnet.training.files import read_json, write_atomically
+from ricnet.training.run import read_json, write_atomically
 
 UNIT = 1e-4
 """Nats; log-scores are whole numbers of them, which takes half the room that decimals would."""

@@ -19,7 +19,7 @@ from ricnet.report.steps import halting_figure, looks_ahead, mean_of, steps_figu
 from ricnet.report.style import house_style
 from ricnet.report.thumbnails import BARS
 from ricnet.report.words import listing
-from ricnet.training.after_words import rule_words
+from ricnet.training.console import rule_words
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from ricnet.report.systems import systems_html
 from ricnet.report.tables import Cell
 from ricnet.report.thumbnails import BARS
 from ricnet.report.words import listing, number
-from ricnet.training.after_words import chosen_words
-from ricnet.training.files import writing
+from ricnet.training.console import chosen_words
+from ricnet.training.run import writing
 
 SECTIONS = {
     "refinement": ("How it refines", ""),

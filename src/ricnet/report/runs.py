@@ -17,8 +17,8 @@ from ricnet.paths import user_path
 from ricnet.report.dotted import to_rows
 from ricnet.report.forms import EVALUATION, HEADER, METRICS, is_measure, is_setting, misfit
 from ricnet.report.titles import data_name, differences, system_name
-from ricnet.training.files import read_json
 from ricnet.training.pretrained import locate
+from ricnet.training.run import read_json
 from ricnet.untrusted import parse_json, printable, read_arrays, read_text
 
 NEEDED = (

@@ -25,8 +25,8 @@ from ricnet.evaluation.evaluate import pool_size
 from ricnet.report.trace import trace_lines
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load
-from ricnet.training.remarks import say, unfinished
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.console import say, unfinished
+from ricnet.training.run import RunFolder
 from ricnet.untrusted import printable
 
 SOME_UNREAD = 1

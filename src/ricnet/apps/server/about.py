@@ -18,7 +18,7 @@ from ricnet.report.runs import KINDS
 from ricnet.report.titles import system_name
 from ricnet.training.classifier import Classifier
 from ricnet.training.config import to_json
-from ricnet.training.files import read_json
+from ricnet.training.run import read_json
 from ricnet.untrusted import read_arrays
 from ricnet.version import __version__
 

@@ -17,7 +17,7 @@ from ricnet.studies.paper.scores import SCORES
 from ricnet.studies.paper.typesetting import markdown
 from ricnet.studies.scales import Scale
 from ricnet.studies.systems import find_system
-from ricnet.training.files import read_json
+from ricnet.training.run import read_json
 
 PEERS = (
     *("supervised", "supervised-temperature", "label-smoothing", "logitnorm", "evidential", "confidence-cap"),
