@@ -8,10 +8,11 @@ import torch
 
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError
+from ricnet.io import Unwritable, draft_of
 from ricnet.training.api import configure, run
 from ricnet.training.config import Config
 from ricnet.training.console import Interrupted
-from ricnet.training.run import LOCK, RunFolder, Unwritable, draft_of
+from ricnet.training.run import LOCK, RunFolder
 
 CPU = torch.device("cpu")
 

@@ -23,13 +23,14 @@ from ricnet.apps.onnx_graph import Halting, OnePass, Unrolled, trigamma
 from ricnet.data import read_npz_inputs
 from ricnet.errors import RicnetError, require
 from ricnet.extras import require_extra
+from ricnet.io import write_atomically
 from ricnet.methods import Method, Supervised
 from ricnet.methods.iterative import Iterative
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.classifier import Classifier
 from ricnet.training.finalize import AFTER_TRAINING
-from ricnet.training.run import void, write_atomically
+from ricnet.training.run import void
 from ricnet.version import __version__
 
 if TYPE_CHECKING:

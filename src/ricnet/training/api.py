@@ -20,6 +20,7 @@ from ricnet.data.memory import fitting_batch, free_bytes
 from ricnet.data.noise import flip_labels
 from ricnet.data.tables import labelled_frame, short_name
 from ricnet.errors import RicnetError, nearest
+from ricnet.io import Unwritable, read_json
 from ricnet.nets.encoders import build_encoder
 from ricnet.training.classifier import Classifier, autocast_dtype, build_model, load, stopping_by
 from ricnet.training.config import DATA_SETTINGS, Config, from_json, given_settings
@@ -40,7 +41,7 @@ from ricnet.training.console import (
 from ricnet.training.distributed import first_on_each_machine, launched, own_gpu, together
 from ricnet.training.finalize import fit
 from ricnet.training.presets import Facts, preset
-from ricnet.training.run import RunFolder, Unwritable, read_config, read_json
+from ricnet.training.run import RunFolder, read_config
 from ricnet.training.trainer import Trainer
 
 GPU = torch.device("cuda")

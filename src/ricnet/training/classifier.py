@@ -29,6 +29,7 @@ from ricnet.data.inputs import read_inputs
 from ricnet.data.tables import shown_name
 from ricnet.errors import RicnetError, whole_number
 from ricnet.evaluation.evaluate import pool_size
+from ricnet.io import read_json
 from ricnet.methods import Method
 from ricnet.methods.method import TimeLeft
 from ricnet.nets.backbone import Backbone
@@ -36,7 +37,7 @@ from ricnet.nets.encoders import build_encoder, choose_encoder
 from ricnet.training.config import Config, fits, from_json
 from ricnet.training.inference import Recordings
 from ricnet.training.pretrained import locate
-from ricnet.training.run import read_config, read_json
+from ricnet.training.run import read_config
 
 LARGEST_INPUT = 1 << 24
 """Numbers in one input of a model that comes from a file; a colour image of 2,300 pixels a side has as many."""

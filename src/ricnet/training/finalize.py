@@ -16,11 +16,12 @@ from ricnet.evaluation.examples import save_examples
 from ricnet.evaluation.predictions import save_predictions
 from ricnet.evaluation.stopping import HaltChoice, choose_halt
 from ricnet.evaluation.temperature import TemperatureFit, fit_if_it_helps, fit_temperature
+from ricnet.io import read_json, write_atomically
 from ricnet.methods import Method
 from ricnet.processes import ALONE, Processes
 from ricnet.training.classifier import load
 from ricnet.training.config import Config
-from ricnet.training.run import RunFolder, read_json, write_atomically
+from ricnet.training.run import RunFolder
 
 
 @dataclass(frozen=True)

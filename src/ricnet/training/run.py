@@ -18,58 +18,10 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ricnet.data import Dataset
-from ricnet.durable import sync as sync
-from ricnet.durable import sync_names as sync_names
-from ricnet.durable import take_name
 from ricnet.errors import RicnetError
+from ricnet.io import draft_of, fsync_file, read_json, write_atomically, writing
 from ricnet.training.config import Config, from_json, to_json
-from ricnet.untrusted import parse_json, read_text
 from ricnet.version import __version__
-
-
-class Unwritable(RicnetError):
-    """A full disk, a read-only one, a folder that is gone."""
-
-
-def write_atomically(path: Path, write: Callable[[Path], None], keep: Path | None = None) -> None:
-    """Write beside the target, flush to the disk, then rename: a crash leaves the old file or the new one.
-
-    `keep` is where the old file goes; a crash between the two renames leaves it there, and none at `path`.
-    """
-    draft = draft_of(path)
-    with writing(path):
-        try:
-            write(draft)
-            take_name(draft, path, keep)
-        finally:
-            with suppress(OSError):
-                draft.unlink(missing_ok=True)
-
-
-def draft_of(path: Path) -> Path:
-    """Where a file is written before it takes its name; all that a killed process leaves."""
-    return path.with_name(f".{path.name}.draft")
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turns what the system says into a sentence."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or error
-        raise Unwritable(f"{path} could not be written ({reason}); free space or choose another --out.") from error
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        entry = parse_json(read_text(path))
-    except (ValueError, OSError) as error:
-        raise RicnetError(f"{path} cannot be read ({error}); restore it or train again.") from error
-    if not isinstance(entry, dict):
-        raise RicnetError(f"{path} is not a file of ricnet's: it holds no JSON object; restore it or train again.")
-    return entry
-
 
 SEAL = "\nsha256 {}\n"
 SEAL_BYTES = len(SEAL.format("0" * 64))
@@ -327,7 +279,7 @@ class RunFolder:
         """Keeps the state before it too, in case this one is damaged on the disk."""
         if self.metrics.is_file():
             with writing(self.metrics):
-                sync(self.metrics)  # first: a run that resumes from this state does not write those lines again
+                fsync_file(self.metrics)  # first: a run that resumes from this state does not write those lines again
         write_atomically(self.state, lambda draft: write_checkpoint(state, draft), self.previous_state)
 
     def read_state(self, tell: Callable[[str], object] = warnings.warn) -> dict[str, Any] | None:

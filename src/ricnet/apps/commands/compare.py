@@ -14,6 +14,7 @@ from ricnet.apps.commands.settings import Hyper, Settings, fitting, look_for, me
 from ricnet.data import whole_path
 from ricnet.data.tables import short_name
 from ricnet.errors import RicnetError, require
+from ricnet.io import read_json
 from ricnet.report.comparison import Comparison
 from ricnet.report.formats import csv_text, latex, markdown, terminal_table
 from ricnet.report.groups import group_seeds
@@ -26,7 +27,6 @@ from ricnet.studies.systems import SYSTEMS, find_system, parse_settings, setting
 from ricnet.training.api import pick_device
 from ricnet.training.console import say
 from ricnet.training.presets import TYPICAL, preset
-from ricnet.training.run import read_json
 
 PAPER = ("supervised", "anytime", "act", "pondernet", "ric")
 

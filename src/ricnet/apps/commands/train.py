@@ -17,8 +17,8 @@ from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.registry import SOURCES
 from ricnet.errors import RicnetError
+from ricnet.io import read_json, split_target, user_path
 from ricnet.nets.encoders import build_encoder
-from ricnet.paths import split_target, user_path
 from ricnet.processes import Processes
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
@@ -39,7 +39,7 @@ from ricnet.training.console import (
 )
 from ricnet.training.distributed import first_on_each_machine, launched, together
 from ricnet.training.presets import TYPICAL, preset
-from ricnet.training.run import RunFolder, read_config, read_json
+from ricnet.training.run import RunFolder, read_config
 
 TOO_SOON = "stopped before the first update, with nothing new to save; the same command begins again."
 
