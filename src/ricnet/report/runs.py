@@ -17,7 +17,7 @@ from ricnet.io import parse_json, printable, read_arrays, read_json, read_text, 
 from ricnet.report.dotted import to_rows
 from ricnet.report.forms import EVALUATION, HEADER, METRICS, is_measure, is_setting, misfit
 from ricnet.report.titles import data_name, differences, system_name
-from ricnet.training.pretrained import locate
+from ricnet.training.hub import locate
 
 NEEDED = (
     *("accuracy", "ece", "ece_bins", "nll", "brier", "mean_confidence", "mean_steps", "n"),
