@@ -16,8 +16,8 @@ from ricnet.apps.server.about import describe
 from ricnet.apps.server.limits import Limits
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError
+from ricnet.evaluation.predictions import read_predictions
 from ricnet.methods import METHODS
-from ricnet.report.predictions import read_predictions
 from ricnet.training.after_words import chosen_words
 from ricnet.training.api import configure, run
 from ricnet.training.classifier import Classifier, load
