@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from ricnet.apps.hub_card import hub_card
 from ricnet.errors import RicnetError
-from ricnet.report.hub_card import hub_card
 from ricnet.report.page import page_html
 from ricnet.report.runs import group_seeds, read_run, read_runs
 from ricnet.report.step_words import refinement_words

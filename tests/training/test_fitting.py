@@ -11,9 +11,9 @@ import torch
 
 from ricnet.apps.commands.evaluate import adjust
 from ricnet.apps.hub import save_pretrained
-from ricnet.apps.onnx_export import _network
-from ricnet.apps.server.about import describe
+from ricnet.apps.onnx import network_to_trace
 from ricnet.apps.server.limits import Limits
+from ricnet.apps.server.responses import describe
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError
 from ricnet.evaluation.predictions import read_predictions
@@ -119,7 +119,7 @@ def test_server_file_and_shared_folder_stop_as_was_chosen(limited: Path, tmp_pat
     assert (shared.config.method, shared.method, shared.temperature) == (model.config.method, model.method, 1.5)
     once_more = load(save_pretrained(replace(model, method=model.config.method), tmp_path / "raw"))
     assert once_more.method == model.config.method
-    network, _ = _network(model, None, None)
+    network, _ = network_to_trace(model, None, None)
     assert (network.steps, network.method.halt_threshold, network.temperature) == (3, -0.25, 1.5)
 
 

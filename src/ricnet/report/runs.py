@@ -16,7 +16,7 @@ from ricnet.io import parse_json, printable, read_json, read_text, user_path
 from ricnet.report.forms import EVALUATION, HEADER, METRICS, is_measure, is_setting, misfit
 from ricnet.report.titles import LATER, WITHOUT_EFFECT, data_name, differences, flatten, system_name
 from ricnet.report.words import TABLE, listing, short
-from ricnet.training.pretrained import locate
+from ricnet.training.hub import locate
 
 NEEDED = (
     *("accuracy", "ece", "ece_bins", "nll", "brier", "mean_confidence", "mean_steps", "n"),

@@ -8,9 +8,7 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -33,9 +31,9 @@ from ricnet.nets.encoders import build_encoder, choose_encoder
 from ricnet.training.budget import OverBudget, budget
 from ricnet.training.config import Config, fits, from_json
 from ricnet.training.deadline import start_clock
+from ricnet.training.hub import locate
 from ricnet.training.inference import Recordings
 from ricnet.training.inputs import RAW, as_inputs, looks_raw
-from ricnet.training.pretrained import locate
 
 LARGEST_INPUT = 1 << 24
 """Numbers in one input of a model that comes from a file; a colour image of 2,300 pixels a side has as many."""
@@ -144,13 +142,15 @@ class Classifier:
     def save_pretrained(self, folder: str | Path, name: str | None = None) -> Path:
         """Write a folder to share: config.json, model.safetensors and README.md, the model's card, which calls it by
         `name`. None of the data is in it."""
-        written: Path = _sharing().save_pretrained(self, folder, name)
-        return written
+        from ricnet.apps.hub import save_pretrained
+
+        return save_pretrained(self, folder, name)
 
     def push_to_hub(self, repo: str, private: bool = False) -> str:
         """Put that folder on the Hub as user/name, made if it is not there; returns the address of its page."""
-        address: str = _sharing().push_to_hub(self, repo, private)
-        return address
+        from ricnet.apps.hub import push_to_hub
+
+        return push_to_hub(self, repo, private)
 
 
 def _names_files(x: Any) -> bool:
@@ -183,11 +183,6 @@ def encoder_name(config: Config, input_shape: tuple[int, ...]) -> str:
     """What a person is told; `auto` has become the one it stands for."""
     name = config.network.encoder
     return "of your own" if name == "custom" else choose_encoder(name, input_shape)
-
-
-def _sharing() -> ModuleType:
-    """A card needs the report and the Hub is a door: both are rooms above this one, opened only by who shares."""
-    return import_module("ricnet.apps.hub")
 
 
 def build_model(
