@@ -30,7 +30,7 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 
 from ricnet.data import Dataset, Split
-from ricnet.evaluation.calibration import expected_calibration_error
+from ricnet.evaluation.metrics import expected_calibration_error
 from ricnet.studies.systems import uniform_share
 from ricnet.training.api import configure, train_in_memory
 from ricnet.training.finalize import fit

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from ricnet.report.predictions import read_predictions
 
 from ricnet.apps.commands.evaluate import adjust
 from ricnet.apps.hub import save_pretrained
@@ -16,8 +17,8 @@ from ricnet.apps.server.limits import Limits
 from ricnet.apps.server.responses import describe
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError
+from ricnet.evaluation.predictions import read_predictions
 from ricnet.methods import METHODS
-from ricnet.report.predictions import read_predictions
 from ricnet.training.api import configure, run, train_in_memory
 from ricnet.training.classifier import Classifier, load
 from ricnet.training.console import chosen_words

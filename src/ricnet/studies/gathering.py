@@ -12,8 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from ricnet.errors import RicnetError
-from ricnet.report.groups import group_seeds
-from ricnet.report.runs import RunRecord, read_runs
+from ricnet.report.runs import RunRecord, group_seeds, read_runs
 from ricnet.report.titles import ric_title, system_name, without_algorithm
 from ricnet.report.words import listing
 from ricnet.studies.cells import Cell

@@ -15,12 +15,12 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from ricnet.apps.commands.abstention import UNSURE, validation_sentence
 from ricnet.apps.commands.evaluate import adjust, check_steps
 from ricnet.apps.commands.parsing import parse
 from ricnet.core.trajectory import Trajectory
 from ricnet.data.inputs import read_inputs
 from ricnet.errors import RicnetError, require
+from ricnet.evaluation.abstention import UNSURE, validation_sentence
 from ricnet.evaluation.evaluate import pool_size
 from ricnet.io import printable
 from ricnet.report.trace import trace_lines
