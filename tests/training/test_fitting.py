@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from ricnet.report.predictions import read_predictions
 
 from ricnet.apps.commands.evaluate import adjust
 from ricnet.apps.hub import save_pretrained
