@@ -42,12 +42,11 @@ from ricnet.data.frames import frame_table, is_frame, is_plain
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS, Method
 from ricnet.nets.backbone import Backbone
-from ricnet.training.api import configure, pick_device
+from ricnet.training.api import configure, pick_device, train_in_memory
 from ricnet.training.classifier import Classifier, autocast_dtype
 from ricnet.training.config import Config
-from ricnet.training.memory import train_in_memory
+from ricnet.training.console import in_python, say
 from ricnet.training.presets import Preset, unwatched_table
-from ricnet.training.remarks import in_python, say
 
 RUN_SETTINGS = ("epochs", "batch_size", "lr", "weight_decay", "width", "patience")
 """Settings of a run that have the same name here. None leaves them to the preset, as it does a method's own."""
