@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from ricnet.io import read_json
 from ricnet.methods import RIC
 from ricnet.report.runs import RunRecord
 from ricnet.report.tables import Cell as TableCell
@@ -17,7 +18,6 @@ from ricnet.studies.paper.scores import SCORES
 from ricnet.studies.paper.typesetting import markdown
 from ricnet.studies.scales import Scale
 from ricnet.studies.systems import find_system
-from ricnet.training.files import read_json
 
 PEERS = (
     *("supervised", "supervised-temperature", "label-smoothing", "logitnorm", "evidential", "confidence-cap"),
