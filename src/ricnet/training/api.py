@@ -172,7 +172,8 @@ def _with_batch(config: Config, batch_size: int) -> Config:
 def configure(dataset: Dataset, method: str, preset_name: str, device: torch.device = GPU, /, **changes: Any) -> Config:
     """A preset for this data on this device, with the given settings changed, wherever in the configuration they
     stand."""
-    config = preset(preset_name, method, facts(dataset, device))
+    known = dataclasses.replace(facts(dataset, device), encoder=changes.get("encoder"))
+    config = preset(preset_name, method, known)
     parts: dict[str, Any] = {"data": dataset.name}
     for name in ("method", "network", "optimization"):
         part = getattr(config, name)

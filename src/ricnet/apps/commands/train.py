@@ -145,9 +145,9 @@ def _settle(
 
 def _preset_for(arguments: Sequence[str], known: Any) -> Config:
     """The method decides which flags there are, so it is read first; a configuration decides everything."""
-    chosen = look_for(arguments, "train", "--method", "--preset", "--config")
+    chosen = look_for(arguments, "train", "--method", "--preset", "--config", "--encoder")
     if chosen.config is None:
-        return preset(chosen.preset or "fast", chosen.method or "ric", known)
+        return preset(chosen.preset or "fast", chosen.method or "ric", replace(known, encoder=chosen.encoder))
     if chosen.method is not None or chosen.preset is not None:
         raise RicnetError("--config brings its own method and preset; leave out --method and --preset.")
     path = Path(chosen.config) / "config.json" if Path(chosen.config).is_dir() else Path(chosen.config)
