@@ -36,12 +36,11 @@ from ricnet.data.columns import fit_columns
 from ricnet.data.tables import frame_table, is_frame, is_plain
 from ricnet.errors import RicnetError
 from ricnet.nets.backbone import Backbone
-from ricnet.training.api import configure, pick_device
+from ricnet.training.api import configure, pick_device, train_in_memory
 from ricnet.training.classifier import Classifier, autocast_dtype
 from ricnet.training.config import Config
-from ricnet.training.memory import train_in_memory
+from ricnet.training.console import in_python, say
 from ricnet.training.presets import Preset, unwatched_table
-from ricnet.training.remarks import in_python, say
 
 PASSED_ON = (
     *("epochs", "batch_size", "lr", "weight_decay", "width", "patience", "horizon", "gamma", "ponder_cost", "prior"),

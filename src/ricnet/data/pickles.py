@@ -23,17 +23,14 @@ LARGEST = 1 << 28
 LEGACY_HEADERS = 3
 """Pickles before the one that counts in a .pt file that is no zip archive: magic number, version, machine."""
 _DTYPE = re.compile(r"[<>|=]?([?]|b1|[iu][1248]|f[248]|O8?|[SU][1-9]\d{0,3})")
-_ALLOWED_OPCODES = [
-    getattr(pickle, name)[0]
-    for name in """
+_DATA_OPCODES = """
     PROTO FRAME STOP MARK PUT BINPUT LONG_BINPUT MEMOIZE GET BINGET LONG_BINGET
     NONE NEWTRUE NEWFALSE INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT
     STRING BINSTRING SHORT_BINSTRING SHORT_BINBYTES BINBYTES BINBYTES8
     UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8
     EMPTY_TUPLE TUPLE1 TUPLE2 TUPLE3 TUPLE EMPTY_LIST LIST APPEND APPENDS SETITEM SETITEMS
     GLOBAL STACK_GLOBAL REDUCE
-    """.split()
-]
+"""
 
 
 class _Refused(Exception):
@@ -145,7 +142,7 @@ class _Unpickler(_PYTHONS):  # type: ignore[misc]
 
     dispatch: dict[int, Callable[..., None]] = {  # noqa: RUF012 — as its base has it
         **dict.fromkeys(_PYTHONS.dispatch, refuse),
-        **{code: _PYTHONS.dispatch[code] for code in _ALLOWED_OPCODES},
+        **{code: _PYTHONS.dispatch[code] for code in (getattr(pickle, name)[0] for name in _DATA_OPCODES.split())},
         pickle.EMPTY_DICT[0]: load_empty_dict,
         pickle.DICT[0]: load_dict,
         pickle.BYTEARRAY8[0]: load_bytearray8,
