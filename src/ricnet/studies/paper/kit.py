@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -13,9 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ricnet.report.style import INK
-from ricnet.studies.paper.looks import look_of
-from ricnet.studies.paper.rows import Rows, distinct, floats
+from ricnet.methods import RIC, Supervised
+from ricnet.report.style import GREEN, INK, PURPLE, SKY
+from ricnet.report.titles import without_algorithm
+from ricnet.studies.paper.item import distinct
 
 WIDTH = 7.0
 """Inches; the text width of most journals."""
@@ -25,62 +27,75 @@ LINE = 125
 """Letters of that size that fit the width."""
 MOST_POINTS = 250
 """A curve of 2000 epochs on two inches of paper shows no more than this."""
-BAND: dict[str, Any] = {"alpha": 0.18, "linewidth": 0}
+LOOKS = {
+    Supervised.title: (Supervised.colour, "s"),
+    RIC.title: (RIC.colour, "o"),
+    f"{RIC.title}, PPO": (GREEN, "^"),
+    f"{RIC.title}, logistic-normal": (PURPLE, "D"),
+}
+"""Colour, and for print in grey a marker, by the name of a system less RIC's algorithm."""
 Dash = Literal["-"] | tuple[float, tuple[float, ...]]
 """A solid line, or lengths of ink and gap."""
+
+
+def look_of(system: str) -> tuple[str, str]:
+    return LOOKS.get(without_algorithm(system), (SKY, "x"))
 
 
 def letter(ax: Axes, index: int, title: str, **settings: Any) -> None:
     ax.set_title(f"({'abcdefghi'[index]}) {title}", loc="left", **settings)
 
 
-def thin(rows: Rows) -> Rows:
+def thin(table: pd.DataFrame) -> pd.DataFrame:
     """Every k-th row and the last: what is drawn was measured, nothing is smoothed."""
-    stride = -(-len(rows) // MOST_POINTS)
-    return rows if stride <= 1 else [*rows[:-1:stride], rows[-1]]
+    stride = -(-len(table) // MOST_POINTS)
+    return table if stride <= 1 else pd.concat([table.iloc[:-1:stride], table.iloc[-1:]])
 
 
-def draw_curve(ax: Axes, rows: Rows, x: str, **line: Any) -> None:
-    """Mean and band of rows that are in the order of `x`; nothing without rows."""
-    if not rows:
+def draw_curve(ax: Axes, table: pd.DataFrame, x: str, **line: Any) -> None:
+    """Mean and band over `x`; nothing without rows."""
+    if table.empty:
         return
-    shown = thin(rows)
-    at, mean, half = floats(shown, x), floats(shown, "mean"), floats(shown, "half_width")
+    shown = thin(table.sort_values(x))
+    at, mean, half = (shown[name].to_numpy(float) for name in (x, "mean", "half_width"))
     if np.isfinite(half).any():
-        ax.fill_between(at, mean - half, mean + half, color=line["color"], **BAND)
+        ax.fill_between(at, mean - half, mean + half, color=line["color"], alpha=0.18, linewidth=0)
     ax.plot(at, mean, **({"linewidth": 1.1} | line))
 
 
 def system_line(system: str, points: int, dash: Dash = "-") -> dict[str, Any]:
     """Half a dozen markers a curve, so that systems can be told apart in grey."""
-    look = look_of(system)
+    colour, marker = look_of(system)
     every = max(1, min(points, MOST_POINTS) // 6)
     # Markers of two systems that run together must not cover each other.
-    first = (every // 2) * (look.marker == "s") + (every // 4) * (look.marker == "^")
-    style = {"color": look.colour, "linestyle": dash, "marker": look.marker, "markevery": (first, every)}
+    first = (every // 2) * (marker == "s") + (every // 4) * (marker == "^")
+    style = {"color": colour, "linestyle": dash, "marker": marker, "markevery": (first, every)}
     return style | {"markersize": 3.2, "markerfacecolor": "white", "markeredgewidth": 0.8}
 
 
-def fit(ax: Axes, values: Float[np.ndarray, "n"]) -> None:
+def draw_systems(ax: Axes, table: pd.DataFrame, dash: Dash = "-") -> None:
+    """Each system's curve over epochs."""
+    for system, own in table.groupby("system", sort=False):
+        draw_curve(ax, own, "epoch", **system_line(str(system), len(own), dash))
+    ax.set_xlabel("epoch")
+    ax.xaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
+
+
+def fit(ax: Axes, values: Float[np.ndarray, "n"] | pd.Series) -> None:
     """The vertical range of the means: bands of three seeds are so wide that nothing else would be seen."""
-    known = values[np.isfinite(values)]
+    known = np.asarray(values)[np.isfinite(values)]
     if known.size:
         margin = 0.07 * max(np.ptp(known), 0.01)
         ax.set_ylim(known.min() - margin, known.max() + margin)
 
 
-def over_epochs(ax: Axes) -> None:
-    ax.set_xlabel("epoch")
-    ax.xaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
-
-
-def note_missing(ax: Axes, rows: Rows) -> None:
+def note_missing(ax: Axes, table: pd.DataFrame) -> None:
     """Say in the panel itself what is not in it. To be called last."""
-    missing = [row for row in rows if row.get("missing") is not None]
-    if missing and len(missing) == len(rows):
+    missing = table.dropna(subset=["missing"]) if "missing" in table else table[:0]
+    if len(missing) and len(missing) == len(table):
         _close(ax, "\n".join(distinct(missing, "missing")))
-    elif missing:
-        lines = [f"missing: {row['system']} ({row['missing']})" for row in missing]
+    elif len(missing):
+        lines = [f"missing: {row.system} ({row.missing})" for row in missing.itertuples()]
         # An axes has one legend, and it alone looks for a place where no curve runs.
         blank = [Line2D([], [], linestyle="none", label=textwrap.fill(line, 30)) for line in lines]
         ax.legend(handles=blank, loc="best", handlelength=0, handletextpad=0)
@@ -97,25 +112,18 @@ def _close(ax: Axes, reason: str) -> None:
         ax.set_ylabel("")
 
 
-def system_handles(rows: Rows) -> list[Artist]:
+def system_handles(table: pd.DataFrame) -> list[Artist]:
     """One entry a system, with how many of its seeds are in the figure."""
-    handles: list[Artist] = []
-    for system in distinct(rows, "system"):
-        own = [row for row in rows if row.get("system") == system]
-        line = system_line(system, 1) | {"markevery": None}
-        handles.append(Line2D([], [], linewidth=1.1, label=f"{system} ({seeds(own)})", **line))
-    return handles
+    return [
+        Line2D([], [], linewidth=1.1, label=f"{system} ({seeds(own)})", **system_line(system, 1) | {"markevery": None})
+        for system, own in table.groupby("system", sort=False)
+    ]
 
 
-def dash_handle(label: str, dash: Dash) -> Artist:
-    return Line2D([], [], color=INK, linestyle=dash, linewidth=1.1, label=label)
-
-
-def seeds(rows: Rows) -> str:
+def seeds(table: pd.DataFrame) -> str:
     """5 seeds; 4 of 5 seeds where one did not finish; 3 to 5 of 5 seeds where panels differ."""
-    asked, counts = int(floats(rows, "asked").max()), floats(rows, "seeds")
-    finished = counts[counts > 0]
-    if not finished.size:
+    asked, finished = int(table["asked"].max()), table["seeds"][table["seeds"] > 0]
+    if finished.empty:
         return "missing"
     least, most = int(finished.min()), int(finished.max())
     span = f"{most}" if least == most else f"{least} to {most}"
@@ -123,11 +131,11 @@ def seeds(rows: Rows) -> str:
     return f"{some} seed{'s' * (asked > 1)}"
 
 
-def intervals(rows: Rows, shape: str = "Bands") -> str:
+def intervals(table: pd.DataFrame, shape: str = "Bands") -> str:
     """What the bands are; why there are none; nothing where nothing is drawn."""
-    if np.isfinite(floats(rows, "half_width")).any():
+    if table["half_width"].notna().any():
         return f"{shape}: 95 % Student-t intervals over seeds"
-    return "A single seed has no interval" if np.isfinite(floats(rows, "mean")).any() else ""
+    return "A single seed has no interval" if table["mean"].notna().any() else ""
 
 
 def legend(figure: Figure, handles: Sequence[Artist], notes: Sequence[str], columns: int = 6) -> None:
