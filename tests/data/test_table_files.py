@@ -11,7 +11,7 @@ from ricnet.data.frames import frame_table, is_frame
 from ricnet.data.table_files import read_table
 from ricnet.data.tables import short_name, with_target
 from ricnet.errors import RicnetError
-from ricnet.paths import split_target
+from ricnet.io import split_target
 
 FRAME = pd.DataFrame(
     {

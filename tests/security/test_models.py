@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 import ricnet
-from ricnet import untrusted
+from ricnet import io
 from ricnet.errors import RicnetError
 from ricnet.training.config import from_json
 from ricnet.training.run_folder import RunFolder
@@ -129,7 +129,7 @@ def test_nested_brackets_and_endless_files(copy: Path, monkeypatch: pytest.Monke
     (copy / "config.json").write_text("[" * 100_000)
     with pytest.raises(RicnetError, match="nested too deeply"):
         ricnet.load(copy)
-    monkeypatch.setattr(untrusted, "LARGEST_TEXT", 1000)
+    monkeypatch.setattr(io, "LARGEST_TEXT", 1000)
     with pytest.raises(RicnetError, match="larger than"):
         ricnet.load(copy)
 

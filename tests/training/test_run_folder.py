@@ -8,9 +8,9 @@ import torch
 
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError
+from ricnet.io import Unwritable, draft_of
 from ricnet.training.api import configure, run
 from ricnet.training.config import Config
-from ricnet.training.files import Unwritable, draft_of
 from ricnet.training.interruption import Interrupted
 from ricnet.training.lock import LOCK
 from ricnet.training.run_folder import RunFolder

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from ricnet.errors import RicnetError, what_else
+from ricnet.io import printable
 from ricnet.threads import settle_threads
-from ricnet.untrusted import printable
 from ricnet.version import __version__
 
 COMMANDS = {

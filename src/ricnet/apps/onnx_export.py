@@ -23,13 +23,13 @@ from ricnet.apps.onnx_graph import Halting, OnePass, Unrolled, trigamma
 from ricnet.data import read_npz_inputs
 from ricnet.errors import RicnetError, require
 from ricnet.extras import require_extra
+from ricnet.io import write_atomically
 from ricnet.methods import Method, Supervised
 from ricnet.methods.iterative import Iterative
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.classifier import Classifier
 from ricnet.training.conclusion import AFTER_TRAINING
-from ricnet.training.files import write_atomically
 from ricnet.training.run_folder import void
 from ricnet.version import __version__
 

@@ -21,7 +21,7 @@ from ricnet.data.packing import fill, fits_memory
 from ricnet.data.splits import Parts
 from ricnet.data.words import listed
 from ricnet.errors import RicnetError
-from ricnet.untrusted import printable, read_arrays
+from ricnet.io import printable, read_arrays
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _NUMBERS = "biuf"

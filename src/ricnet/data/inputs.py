@@ -20,7 +20,7 @@ from ricnet.data.delimited import Table, parse_table
 from ricnet.data.images import decode_image, find_images, read_image, read_images
 from ricnet.data.table_files import is_table, read_table
 from ricnet.errors import RicnetError
-from ricnet.paths import user_path
+from ricnet.io import user_path
 
 STANDARD_INPUT = "-"
 Part = tuple[list[str], Num[Tensor, "n ..."]]

@@ -4,7 +4,7 @@ from typing import Any
 
 from ricnet.data.delimited import Table
 from ricnet.errors import RicnetError
-from ricnet.untrusted import parse_json
+from ricnet.io import parse_json
 
 
 def parse_json_lines(text: str, name: str) -> Table:

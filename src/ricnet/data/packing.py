@@ -23,8 +23,8 @@ from torch import Tensor
 
 from ricnet.data.dataset import Dataset, Split
 from ricnet.data.memory import SHARE, free_bytes
-from ricnet.durable import take_name
 from ricnet.errors import RicnetError
+from ricnet.io import replace_file
 
 CHUNK = 1024
 """Rows that are made and written at once."""
@@ -88,7 +88,7 @@ def _write(path: Path, damaged: Path, order: Int64[Tensor, "n"], read: Chunk, ro
                 broken |= unread
         if broken:
             draft.write_text(json.dumps(broken), "utf-8")
-        take_name(draft, damaged if broken else path)
+        replace_file(draft, damaged if broken else path)
     except OSError as error:
         raise RicnetError(
             f"{path.parent} cannot take the data, which does not fit into memory ({error.strerror or error}); "

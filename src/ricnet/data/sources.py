@@ -16,7 +16,7 @@ from ricnet.data.splits import Parts
 from ricnet.data.table_files import SUFFIXES, is_table, read_table
 from ricnet.data.tables import labelled_table, with_target
 from ricnet.errors import RicnetError, nearest
-from ricnet.paths import split_target, user_path
+from ricnet.io import split_target, user_path
 
 
 def load(

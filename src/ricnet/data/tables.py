@@ -21,7 +21,7 @@ from ricnet.data.splits import Parts
 from ricnet.data.table_files import SUFFIXES, UNREAD, is_table, table_suffix
 from ricnet.data.words import listed
 from ricnet.errors import RicnetError, nearest
-from ricnet.paths import split_target, user_path
+from ricnet.io import split_target, user_path
 
 _UNFIT = re.compile(r"[^\w.-]+")
 """For the name of a folder."""

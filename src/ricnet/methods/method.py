@@ -5,9 +5,9 @@ a flag of the command line and an entry of config.json. Its functions take the n
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from jaxtyping import Float, Int64, Num
@@ -28,10 +28,34 @@ Batch = tuple[Tensor, ...]
 @dataclass(frozen=True)
 class Method(ABC, Generic[Network]):
     name: ClassVar[str]
+    """What flags and config.json call it."""
+    title: ClassVar[str]
+    """What tables and legends call it; its name unless it says otherwise."""
+    about: ClassVar[str]
+    """One line for lists of methods; its title unless it says otherwise."""
+    colour: ClassVar[str | None]
+    """Its colour in every figure, #rrggbb; None takes one that is left."""
+    search_space: ClassVar[tuple[str, ...]] = ()
+    """What `ric sweep` searches besides learning rate and decay, as --space takes it."""
+    estimator_settings: ClassVar[tuple[str, ...]] = ()
+    """Its fields that are parameters of its scikit-learn estimator."""
     paper_epochs: ClassVar[int] = 300
     """How long the paper trains it."""
     share: ClassVar[Share] = Share(0)
     """Which rows of the minibatch are given to `losses`; set by the trainer where several processes share it."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A method with a name of its own takes no title, description or colour over from the one that it extends."""
+        super().__init_subclass__(**options)
+        if "name" in vars(cls):
+            cls.title = vars(cls).get("title", cls.name)
+            cls.about = vars(cls).get("about", cls.title)
+            cls.colour = vars(cls).get("colour")
+
+    @classmethod
+    def title_of(cls, settings: Mapping[str, Any]) -> str:
+        """What it is called with these settings (`method` in config.json), where some make another system of it."""
+        return cls.title
 
     @classmethod
     def fast(cls, rows: int, classes: int) -> "Method[Network]":

@@ -23,6 +23,11 @@ from ricnet.nets.refiner import Heads, RecurrentClassifier
 @dataclass(frozen=True)
 class PonderNet(Iterative):
     name: ClassVar[str] = "pondernet"
+    title: ClassVar[str] = "PonderNet"
+    about: ClassVar[str] = "PonderNet"
+    colour: ClassVar[str] = "#cc79a7"
+    search_space: ClassVar[tuple[str, ...]] = ("beta=1e-3..0.1:log",)
+    estimator_settings: ClassVar[tuple[str, ...]] = ("horizon", "prior")
 
     horizon: int = 20
     """The most steps it may take, unless --max-steps says otherwise in inference; the last one takes what probability

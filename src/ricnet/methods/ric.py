@@ -7,9 +7,9 @@ its own (on-policy); with `exact_gain` a step is rewarded in closed form.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int64, Num
@@ -58,6 +58,13 @@ Moments = tuple[Float[Tensor, ""], Float[Tensor, ""]]
 @dataclass(frozen=True)
 class RIC(Iterative):
     name: ClassVar[str] = "ric"
+    title: ClassVar[str] = "RIC"
+    about: ClassVar[str] = "Reinforced Iterative Classification; with the preset fast on-policy"
+    colour: ClassVar[str] = "#0072b2"
+    search_space: ClassVar[tuple[str, ...]] = (
+        *("epsilon=0.05..0.5:log", "gae_lambda=0.5..1", "updates_per_snapshot=1..20:log", "rollouts=1,2,4"),
+    )
+    estimator_settings: ClassVar[tuple[str, ...]] = ("horizon", "gamma")
     paper_epochs: ClassVar[int] = 2000
 
     horizon: int = 20
@@ -147,6 +154,19 @@ class RIC(Iterative):
             require(self.objective != "expected", "objective", self.objective, "spo or ppo for this --head")
             require(not self.exact_gain, "exact_gain", self.exact_gain, "off for this --head, which has no closed form")
             require(self.readout != "implied", "readout", self.readout, "mean or mu for this --head")
+
+    @classmethod
+    def title_of(cls, settings: Mapping[str, Any]) -> str:
+        """Three algorithms go by the name RIC. Alone it is Algorithm 1: sampled, and a snapshot lasts several updates.
+
+        On-policy the network is its own snapshot, so SPO has nothing to hold it to. The closed form rewards a step
+        with E[log a_y] and samples only its effect on later steps. Expected has no policy gradient.
+        """
+        if settings.get("objective") == "expected":
+            return f"{cls.title}, expected"
+        if settings.get("exact_gain"):
+            return f"{cls.title}, closed form"
+        return f"{cls.title}, on-policy" if settings.get("updates_per_snapshot") == 1 else cls.title
 
     @classmethod
     def fast(cls, rows: int, classes: int) -> "RIC":

@@ -20,6 +20,10 @@ from ricnet.nets.backbone import Backbone
 @dataclass(frozen=True)
 class Supervised(Method[nn.Sequential]):
     name: ClassVar[str] = "supervised"
+    title: ClassVar[str] = "SL"
+    about: ClassVar[str] = "cross-entropy in one pass (SL)"
+    colour: ClassVar[str] = "#d55e00"
+    search_space: ClassVar[tuple[str, ...]] = ("label_smoothing=0,0.05,0.1",)
 
     objective: Literal["cross-entropy", "logitnorm", "evidential"] = "cross-entropy"
     """Loss: cross-entropy, the same on logits of fixed norm (Wei et al. 2022), or the squared error expected under a

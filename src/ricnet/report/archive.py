@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ricnet.errors import RicnetError
+from ricnet.io import read_json, write_atomically
 from ricnet.report.bands import thin
 from ricnet.report.dotted import to_columns
 from ricnet.report.forms import Maybe, is_number, misfit
@@ -20,7 +21,6 @@ from ricnet.report.pace import clock_of, images_per_second, training_seconds
 from ricnet.report.predictions import read_predictions
 from ricnet.report.runs import RunRecord, is_archive, read_run
 from ricnet.report.statistics import scores
-from ricnet.training.files import read_json, write_atomically
 
 UNIT = 1e-4
 """Nats; log-scores are whole numbers of them, which takes half the room that decimals would."""

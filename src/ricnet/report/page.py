@@ -10,6 +10,7 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
+from ricnet.io import writing
 from ricnet.report.figures import Picture, pictures, speakers
 from ricnet.report.gallery import gallery_html
 from ricnet.report.groups import RunGroup, group_seeds
@@ -25,7 +26,6 @@ from ricnet.report.tables import Cell
 from ricnet.report.thumbnails import BARS
 from ricnet.report.words import listing, number
 from ricnet.training.after_words import chosen_words
-from ricnet.training.files import writing
 
 SECTIONS = {
     "refinement": ("How it refines", ""),

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Integer
 
 from ricnet.errors import RicnetError
-from ricnet.untrusted import read_arrays
+from ricnet.io import read_arrays
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,11 @@ import numpy as np
 from jaxtyping import Float, Integer, Num
 
 from ricnet.errors import RicnetError
-from ricnet.paths import user_path
+from ricnet.io import parse_json, printable, read_arrays, read_json, read_text, user_path
 from ricnet.report.dotted import to_rows
 from ricnet.report.forms import EVALUATION, HEADER, METRICS, is_measure, is_setting, misfit
 from ricnet.report.titles import data_name, differences, system_name
-from ricnet.training.files import read_json
 from ricnet.training.pretrained import locate
-from ricnet.untrusted import parse_json, printable, read_arrays, read_text
 
 NEEDED = (
     *("accuracy", "ece", "ece_bins", "nll", "brier", "mean_confidence", "mean_steps", "n"),

@@ -6,7 +6,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from ricnet.paths import split_target
+from ricnet.io import split_target
 from ricnet.report.dotted import flatten
 from ricnet.report.words import FIGURE
 

@@ -95,7 +95,7 @@ def _premise_experiments(scale: Scale) -> list[Experiment]:
 
 def _claims(scale: Scale, runs: Runs, runner: Runner) -> dict[str, Callable[[], Finding]]:
     """All but the premise stand alone; that one is asked of trained networks, where there are any."""
-    claims: dict[str, Callable[[], Finding]] = dict(CLAIMS)
+    claims: dict[str, Callable[..., Finding]] = dict(CLAIMS)
     ric, sl = (runs.get(experiment, []) for experiment in _premise_experiments(scale))
     premise = partial(claims.pop(PREMISE), ric, sl, runner.data_dir, runner.device)
     return claims | ({PREMISE: premise} if ric and sl else {})

@@ -16,13 +16,13 @@ from rich.console import Console
 
 from ricnet.data import whole_path
 from ricnet.errors import RicnetError
+from ricnet.io import read_json
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.studies.systems import RAW, System, all_systems, find_system
 from ricnet.studies.workers import Job, execute, read_data, worker_count
 from ricnet.training.api import configure, pick_device
 from ricnet.training.conclusion import stripped
 from ricnet.training.config import DATA_SETTINGS, Config, from_json
-from ricnet.training.files import read_json
 from ricnet.training.run_folder import RunFolder, describe_data
 
 Changes = tuple[tuple[str, Any], ...]
@@ -127,7 +127,7 @@ class Runner:
             folder = index.find(one.config, one.data, source) or index.new(one.name)
             folders[one.config] = folder
             if not folder.finished:
-                jobs.append(Job(one.config, folder.path, self.device, self.data_dir, source and source.path))
+                jobs.append(Job(one.config, folder.path, self.device, self.data_dir, source.path if source else None))
         return jobs
 
 

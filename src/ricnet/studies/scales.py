@@ -12,7 +12,6 @@ from typing import Any
 from ricnet.errors import RicnetError, what_else
 from ricnet.studies.runner import Benchmark, Changes, Experiment
 
-
 GIVEN = "given runs"
 """The name of a scale whose runs are taken as they were found."""
 

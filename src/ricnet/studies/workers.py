@@ -50,9 +50,7 @@ def read_data(
     data: str, data_dir: Path | None, resolution: int | None, val_fraction: float, label_noise: float
 ) -> Dataset:
     """Many runs in a row use the same data, so the last few sets stay in memory."""
-    return load_data(
-        data, data_dir=data_dir, resolution=resolution, val_fraction=val_fraction, label_noise=label_noise
-    )
+    return load_data(data, data_dir=data_dir, resolution=resolution, val_fraction=val_fraction, label_noise=label_noise)
 
 
 def dataset_of(config: Config, data_dir: Path | None) -> Dataset:

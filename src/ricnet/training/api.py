@@ -20,12 +20,12 @@ from ricnet.data.memory import fitting_batch, free_bytes
 from ricnet.data.noise import flip_labels
 from ricnet.data.tables import labelled_frame, short_name
 from ricnet.errors import RicnetError, nearest
+from ricnet.io import Unwritable, read_json
 from ricnet.nets.encoders import build_encoder
 from ricnet.training.after_words import chosen_words
 from ricnet.training.classifier import Classifier, load, read_config
 from ricnet.training.config import DATA_SETTINGS, Config, from_json, given_settings
 from ricnet.training.distributed import first_on_each_machine, launched, own_gpu, together
-from ricnet.training.files import Unwritable, read_json
 from ricnet.training.interruption import Interrupted
 from ricnet.training.presets import Facts, preset
 from ricnet.training.remarks import advice, announcement, faster, in_python, preface, say, started

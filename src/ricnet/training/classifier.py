@@ -26,13 +26,13 @@ from ricnet.data.inputs import read_inputs
 from ricnet.data.tables import shown_name
 from ricnet.errors import RicnetError, whole_number
 from ricnet.evaluation.evaluate import pool_size
+from ricnet.io import read_json
 from ricnet.methods import Method
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.encoders import build_encoder, choose_encoder
 from ricnet.training.budget import OverBudget, budget
 from ricnet.training.config import Config, fits, from_json
 from ricnet.training.deadline import start_clock
-from ricnet.training.files import read_json
 from ricnet.training.inference import Recordings
 from ricnet.training.inputs import RAW, as_inputs, looks_raw
 from ricnet.training.pretrained import locate

@@ -14,11 +14,11 @@ from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import AS_TRAINED, Outcome, Reading, observe_each, report
 from ricnet.evaluation.examples import save_examples
 from ricnet.evaluation.predictions import save_predictions
+from ricnet.io import read_json, write_atomically
 from ricnet.methods import Method
 from ricnet.processes import ALONE, Processes
 from ricnet.training.classifier import load
 from ricnet.training.config import Config
-from ricnet.training.files import read_json, write_atomically
 from ricnet.training.fitting import fit
 from ricnet.training.run_folder import RunFolder
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ricnet.errors import RicnetError
-from ricnet.paths import user_path
+from ricnet.io import user_path
 from ricnet.training.hub import fetch, is_hub_id
 
 PREFIX = "pretrained:"

@@ -20,16 +20,14 @@ from sklearn.preprocessing import StandardScaler
 from ricnet.data import Dataset
 from ricnet.data.dataset import PHOTOGRAPH_SIDE
 from ricnet.data.registry import SOURCES
+from ricnet.io import printable, read_json, user_path
 from ricnet.methods import METHODS
 from ricnet.nets.encoders import EncoderOptions, choose_encoder
-from ricnet.paths import user_path
 from ricnet.training import presets
 from ricnet.training.classifier import Classifier, encoder_name
 from ricnet.training.config import Config, Optimization
-from ricnet.training.files import read_json
 from ricnet.training.presets import Facts, preset
 from ricnet.training.run_folder import RunFolder
-from ricnet.untrusted import printable
 
 STILL_FALLING = 0.05
 """By this share the validation NLL of the last tenth of the epochs is below that of the tenth before where training

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError
+from ricnet.io import draft_of, fsync_file, write_atomically, writing
 from ricnet.training.checkpoint import Damaged, read_checkpoint, write_checkpoint
 from ricnet.training.classifier import read_config
 from ricnet.training.config import Config, from_json, to_json
-from ricnet.training.files import draft_of, sync, write_atomically, writing
 from ricnet.training.lock import LOCK, locked, refuse_if_locked
 from ricnet.version import __version__
 
@@ -143,7 +143,7 @@ class RunFolder:
         """Keeps the state before it too, in case this one is damaged on the disk."""
         if self.metrics.is_file():
             with writing(self.metrics):
-                sync(self.metrics)  # first: a run that resumes from this state does not write those lines again
+                fsync_file(self.metrics)  # first: a run that resumes from this state does not write those lines again
         write_atomically(self.state, lambda draft: write_checkpoint(state, draft), self.previous_state)
 
     def read_state(self, tell: Callable[[str], object] = warnings.warn) -> dict[str, Any] | None:

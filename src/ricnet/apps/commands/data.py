@@ -14,7 +14,7 @@ from ricnet.apps.commands.parsing import parse
 from ricnet.data import check_dataset, get_dataset, list_datasets
 from ricnet.data.sources import data_folder, find_source
 from ricnet.errors import RicnetError
-from ricnet.untrusted import printable
+from ricnet.io import printable
 
 
 @dataclass(frozen=True)

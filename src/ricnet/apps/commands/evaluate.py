@@ -25,7 +25,7 @@ from ricnet.data.table_files import is_table
 from ricnet.data.words import listed
 from ricnet.errors import RicnetError, require
 from ricnet.evaluation.evaluate import Reading, observe, report
-from ricnet.paths import split_target, user_path
+from ricnet.io import split_target, user_path
 from ricnet.report.confusion import Confusion, class_rows, confusion, matrix_rows, pair_words
 from ricnet.report.tables import Cell
 from ricnet.training.api import pick_device

@@ -22,12 +22,12 @@ from ricnet.core.trajectory import Trajectory
 from ricnet.data.inputs import read_inputs
 from ricnet.errors import RicnetError, require
 from ricnet.evaluation.evaluate import pool_size
+from ricnet.io import printable
 from ricnet.report.trace import trace_lines
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load
 from ricnet.training.remarks import say, unfinished
 from ricnet.training.run_folder import RunFolder
-from ricnet.untrusted import printable
 
 SOME_UNREAD = 1
 """Exit status where some of the inputs that were named got no answer; where none did, it is that of any error."""

@@ -17,8 +17,8 @@ from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.registry import SOURCES
 from ricnet.errors import RicnetError
+from ricnet.io import read_json, split_target, user_path
 from ricnet.nets.encoders import build_encoder
-from ricnet.paths import split_target, user_path
 from ricnet.processes import Processes
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
@@ -28,7 +28,6 @@ from ricnet.training.api import default_folder, facts, fit_batch, pick_device, r
 from ricnet.training.classifier import read_config
 from ricnet.training.config import Config, from_json
 from ricnet.training.distributed import first_on_each_machine, launched, together
-from ricnet.training.files import read_json
 from ricnet.training.interruption import Interrupted
 from ricnet.training.presets import TYPICAL, preset
 from ricnet.training.remarks import advice, announcement, faster, preface, say, started

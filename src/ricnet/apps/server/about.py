@@ -14,12 +14,11 @@ from torch import Tensor
 from ricnet.apps.server.limits import Limits
 from ricnet.data.columns import Columns, Date, Number
 from ricnet.errors import RicnetError
+from ricnet.io import read_arrays, read_json
 from ricnet.report.runs import KINDS
 from ricnet.report.titles import system_name
 from ricnet.training.classifier import Classifier
 from ricnet.training.config import to_json
-from ricnet.training.files import read_json
-from ricnet.untrusted import read_arrays
 from ricnet.version import __version__
 
 MEASURES = ("n", "accuracy", "ece", "mean_steps")

@@ -47,8 +47,9 @@ def draw(table: pd.DataFrame) -> Figure:
     *left, right = figure.subplots(1, 3)
     for i, (ax, (quantity, title)) in enumerate(zip(left, PANELS.items(), strict=True)):
         shown = table[table.quantity == quantity]
-        for split, dash in DASHES.items():
-            draw_systems(ax, shown[shown.split == split], dash)
+        for _, own in shown.groupby("system", sort=False):
+            for split, dash in DASHES.items():
+                draw_systems(ax, own[own.split == split], dash)
         fit(ax, shown["mean"])
         note_missing(ax, table)
         letter(ax, i, title)

@@ -73,7 +73,7 @@ def _histogram_style(system: str, filled: bool) -> dict[str, Any]:
 
 
 def _draw_reliability(ax: Axes, table: pd.DataFrame) -> None:
-    of = {name: rows for name, rows in table.groupby("quantity")}
+    of = dict(list(table.groupby("quantity")))
     if "bin accuracy" in of:
         accuracy = of["bin accuracy"]
         left, width = accuracy["lower"].to_numpy(), (accuracy["upper"] - accuracy["lower"]).to_numpy()

@@ -145,9 +145,10 @@ def conditions(table: pd.DataFrame) -> str:
     }
     parts = []
     for name, (owner, form) in written.items():
-        owners = table.groupby(name, sort=False)[owner].unique() if name in table else {}
-        several = len(owners) > 1
-        parts += [listing([form(value) + f" ({listing(list(own))})" * several for value, own in owners.items()] or [""])]
+        values = list(table[name].dropna().unique()) if name in table else []
+        owners = [listing(distinct(table[table[name] == value], owner)) for value in values]
+        several = [f"{form(value)} ({own})" for value, own in zip(values, owners, strict=True)]
+        parts += [listing(several)] if len(values) > 1 else [form(value) for value in values]
     names, known = listing(distinct(table, "scale")), ", ".join(filter(None, parts))
     head = "As run" if names == GIVEN else f"Scale {names}"
     return f"{head}: {known}" if known else head
@@ -160,8 +161,8 @@ def distinct(table: pd.DataFrame, name: str) -> list[str]:
 
 def first(table: pd.DataFrame, name: str) -> float | None:
     """The first number of a column; None where there is none."""
-    found = table[name].dropna() if name in table else ()
-    return float(found.iloc[0]) if len(found) else None
+    found = list(table[name].dropna()) if name in table else []
+    return float(found[0]) if found else None
 
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:

@@ -6,6 +6,7 @@ from functools import partial
 
 import pandas as pd
 
+from ricnet.io import read_json
 from ricnet.methods import RIC
 from ricnet.report.runs import RunRecord
 from ricnet.report.tables import Cell
@@ -15,7 +16,6 @@ from ricnet.studies.paper.tables import SCORES, facts, gaps, markdown
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import Scale
 from ricnet.studies.systems import find_system
-from ricnet.training.files import read_json
 
 PEERS = (
     *("supervised", "supervised-temperature", "label-smoothing", "logitnorm", "evidential", "confidence-cap"),

@@ -30,8 +30,8 @@ from ricnet.report.runs import RunRecord
 from ricnet.report.statistics import Interval, mean_interval
 from ricnet.report.style import BLUE, ORANGE, SKY, VERMILLION, styled
 from ricnet.report.words import epochs
-from ricnet.studies.plans import dataset_of
 from ricnet.studies.theory.finding import Finding
+from ricnet.studies.workers import dataset_of
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import load
 

@@ -1,0 +1,215 @@
+"""Files: paths as users write them, JSON and arrays from strangers, and files that are written whole or not at all.
+
+Nothing in a stranger's file is executed, and what is wrong with it is a ValueError. A few bytes can claim to be
+gigabytes (brackets within brackets, the shape in an array's header, an archive of zeros), so sizes are compared with a
+limit before memory is taken for them.
+"""
+
+import json
+import math
+import os
+import re
+import zipfile
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ricnet.errors import RicnetError
+
+LARGEST_TEXT = 1 << 26
+"""Bytes of a JSON file; a run of a thousand epochs writes a fiftieth of it."""
+LARGEST_ARRAYS = 1 << 30
+"""Bytes of all arrays in a file that a run wrote."""
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # numpy writes no others, and those have no memory limit
+_WITH_TARGET = re.compile(r"(.*?\.(?:(?:csv|tsv|jsonl)(?:\.gz)?|parquet))#(.+)", re.IGNORECASE | re.DOTALL)
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+# Paths and names
+
+
+def user_path(text: str | Path) -> Path:
+    """The path that is meant, with ~ as the user's home; refused where no file can have such a name."""
+    if _ADDRESS.match(str(text)):
+        raise RicnetError(
+            f"{str(text)[:200]} is an address, and only data sets known by name are downloaded (ric data list); "
+            "download it first, for instance with curl -LO, and give the path of the file."
+        )
+    try:
+        if not str(text) or "\0" in str(text):
+            raise ValueError("it is empty" if not str(text) else "it has a zero byte")
+        path = Path(text).expanduser()
+        os.fsencode(path)
+        path.exists()
+    except UnicodeEncodeError as error:
+        raise RicnetError(f"{str(text)[:200]!a} cannot be a path (no file has such letters); check it.") from error
+    except (OSError, TypeError, ValueError, RuntimeError) as error:  # too long, no text, empty, the home of nobody
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise RicnetError(f"{str(text)[:200]!r} cannot be a path ({reason}); check its spelling.") from error
+    return path
+
+
+def split_target(spec: str) -> tuple[str, str | None]:
+    """my.csv#label is the table my.csv with the classes in its column `label`, whose name may have slashes."""
+    match = _WITH_TARGET.fullmatch(spec)
+    return (match[1], match[2]) if match else (spec, None)
+
+
+def printable(text: str) -> str:
+    """Names come from strangers' files, and a terminal obeys some characters instead of showing them."""
+    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
+
+
+# Files that are written whole or not at all
+
+
+class Unwritable(RicnetError):
+    """A full disk, a read-only one, a folder that is gone."""
+
+
+def write_atomically(path: Path, write: Callable[[Path], None], keep: Path | None = None) -> None:
+    """Write beside the target, flush to the disk, then rename: a crash leaves the old file or the new one.
+
+    `keep` is where the old file goes; a crash between the two renames leaves it there, and none at `path`.
+    """
+    draft = draft_of(path)
+    with writing(path):
+        try:
+            write(draft)
+            replace_file(draft, path, keep)
+        finally:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+
+
+def draft_of(path: Path) -> Path:
+    """Where a file is written before it takes its name; all that a killed process leaves."""
+    return path.with_name(f".{path.name}.draft")
+
+
+def replace_file(draft: Path, path: Path, keep: Path | None = None) -> None:
+    """Flush the draft to the disk and rename it, then flush the folder: neither a kill nor a power cut loses both."""
+    fsync_file(draft)
+    if keep is not None and path.exists():
+        path.replace(keep)
+    draft.replace(path)
+    fsync_folder(path.parent)
+
+
+def fsync_file(path: Path) -> None:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def fsync_folder(folder: Path) -> None:
+    """Wait until the disk knows the new names in a folder, where the system can say so (Windows cannot)."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the system says into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise Unwritable(f"{path} could not be written ({reason}); free space or choose another --out.") from error
+
+
+# JSON from strangers
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file of a run."""
+    try:
+        entry = parse_json(read_text(path))
+    except (ValueError, OSError) as error:
+        raise RicnetError(f"{path} cannot be read ({error}); restore it or train again.") from error
+    if not isinstance(entry, dict):
+        raise RicnetError(f"{path} is not a file of ricnet's: it holds no JSON object; restore it or train again.")
+    return entry
+
+
+def read_text(path: Path) -> str:
+    with path.open("rb") as file:
+        content = file.read(LARGEST_TEXT + 1)
+    if len(content) > LARGEST_TEXT:
+        raise ValueError(f"it is larger than {LARGEST_TEXT / 1e6:.0f} MB")
+    return content.decode("utf-8")
+
+
+def parse_json(text: str) -> Any:
+    """Without NaN and infinity, which Python reads though JSON has no such numbers."""
+    try:
+        return json.loads(text, parse_float=_finite, parse_constant=_finite)
+    except RecursionError:
+        raise ValueError("its brackets are nested too deeply") from None
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is no number that JSON has")
+    return number
+
+
+# Arrays from strangers
+
+
+def read_arrays(path: Path, limit: int = LARGEST_ARRAYS, names: Collection[str] | None = None) -> dict[str, Array]:
+    """All arrays of an .npz file or those named, which must be plain ones and take no more than `limit` bytes
+    together."""
+    with open_zip(path) as archive:
+        members = [m for m in archive.infolist() if names is None or m.filename.removesuffix(".npy") in names]
+        if sum(member.file_size for member in members) > limit:
+            raise ValueError(f"its arrays would take more than {limit / 1e9:.1f} GB of memory")
+        return {member.filename.removesuffix(".npy"): _read_array(archive, member) for member in members}
+
+
+@contextmanager
+def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
+    """A zip file; whatever is wrong with it is a ValueError, for zip, zlib, ast and numpy each have errors of their
+    own."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except (OSError, ValueError, RicnetError):
+        raise
+    except Exception as error:
+        raise ValueError(str(error) or type(error).__name__) from error
+
+
+def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
+    try:
+        if not member.filename.endswith(".npy") or member.compress_type not in _COMPRESSIONS:
+            raise ValueError("it is no array")
+        with archive.open(member) as file:
+            read_array_header(file, member.file_size)
+        with archive.open(member) as file:
+            array: Array = np.lib.format.read_array(file, allow_pickle=False)
+            return array
+    except Exception as error:
+        name = printable(member.filename.removesuffix(".npy"))
+        raise ValueError(f"the array {name}: {str(error) or type(error).__name__}") from error
+
+
+def read_array_header(file: Any, size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether columns come first, and dtype of an array, which must take exactly the bytes that follow."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(file)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    if not dtype.itemsize or math.prod(shape) * dtype.itemsize != size - file.tell():
+        raise ValueError(f"its header claims {dtype} of shape {shape}, which is not what follows")
+    return shape, fortran, dtype
