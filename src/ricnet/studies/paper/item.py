@@ -171,7 +171,4 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
 
 
 def read_csv(path: Path) -> pd.DataFrame:
-    try:
-        return pd.read_csv(path, keep_default_na=False, na_values=[""], float_precision="round_trip")
-    except (OSError, ValueError) as error:
-        raise RicnetError(f"{path} cannot be read ({error}): delete it and run the reproduction again.") from error
+    return pd.read_csv(path, keep_default_na=False, na_values=[""])

@@ -77,8 +77,6 @@ def _note(table: pd.DataFrame) -> str:
 
 
 def _gaps(table: pd.DataFrame) -> list[str]:
-    if table["missing"].notna().all():
-        return [f"Missing: {reason}." for reason in distinct(table, "missing")]
     found = []
     for (system, *setting), own in table.groupby(["system", *SETTINGS], sort=False):
         name = f"{system} with {', '.join(map(str, setting))}"

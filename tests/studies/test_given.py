@@ -9,11 +9,10 @@ from rich.console import Console
 
 from ricnet.errors import RicnetError
 from ricnet.report.runs import RunRecord
-from ricnet.studies.cells import Benchmark, Cell
-from ricnet.studies.gathering import as_given, gather, read_given
-from ricnet.studies.paper.conditions import GIVEN
-from ricnet.studies.paper.samples import tabulate_cells
-from ricnet.studies.scales import SCALES
+from ricnet.studies.given import as_given, read_given, take_given
+from ricnet.studies.paper.item import tabulate
+from ricnet.studies.runner import Benchmark, Experiment
+from ricnet.studies.scales import GIVEN, SCALES
 
 CIFAR, NOISY = Benchmark("CIFAR-10", "cifar10"), Benchmark("noisy", "cifar10", (("label_noise", 0.4),))
 SEEDS = (0, 1)
@@ -32,10 +31,10 @@ def run(name: str, seed: int = 0, data: str = "cifar10", method: str = "ric", **
     return RunRecord(Path(name), "", "0", config, {"input_shape": [3, 32, 32]}, {}, [], evaluation, None)
 
 
-def gathered(cell: Cell, *runs: RunRecord) -> list[str]:
-    found = gather([cell], runs, Console(quiet=True))
-    assert found.problems == []
-    return [str(record.path) for record in found.runs[cell]]
+def taken(one: Experiment, *runs: RunRecord) -> list[str]:
+    found, problems = take_given([one], runs, Console(quiet=True))
+    assert problems == []
+    return [str(record.path) for record in found[one]]
 
 
 @pytest.mark.parametrize(
@@ -43,8 +42,8 @@ def gathered(cell: Cell, *runs: RunRecord) -> list[str]:
 )
 def test_a_run_of_any_algorithm_is_one_of_ric(algorithm: dict[str, Any]) -> None:
     plain, ppo = run("a", **algorithm), run("ppo", objective="ppo", **algorithm)
-    assert gathered(Cell("ric", CIFAR, SEEDS), plain, ppo) == ["a"]
-    assert gathered(Cell("ric-ppo", CIFAR, SEEDS), plain, ppo) == ["ppo"]
+    assert taken(Experiment("ric", CIFAR, SEEDS), plain, ppo) == ["a"]
+    assert taken(Experiment("ric-ppo", CIFAR, SEEDS), plain, ppo) == ["ppo"]
 
 
 def test_a_run_belongs_where_its_system_and_its_data_do() -> None:
@@ -61,32 +60,30 @@ def test_a_run_belongs_where_its_system_and_its_data_do() -> None:
         run("cap", method="supervised", uniform_mix=0.01),
     ]
     expected = {
-        Cell("ric", CIFAR, SEEDS): ["b", "a"],
-        Cell("ric-mu", CIFAR, SEEDS): ["mu"],
-        Cell("ric-ppo", CIFAR, SEEDS): ["ppo"],
-        Cell("ric", NOISY, SEEDS): ["noisy"],
-        Cell("supervised", CIFAR, SEEDS): ["sl"],
-        Cell("supervised-temperature", CIFAR, SEEDS): ["sl t"],
-        Cell("confidence-cap", CIFAR, SEEDS): ["cap"],
-        Cell("act", CIFAR, SEEDS): [],
+        Experiment("ric", CIFAR, SEEDS): ["b", "a"],
+        Experiment("ric-mu", CIFAR, SEEDS): ["mu"],
+        Experiment("ric-ppo", CIFAR, SEEDS): ["ppo"],
+        Experiment("ric", NOISY, SEEDS): ["noisy"],
+        Experiment("supervised", CIFAR, SEEDS): ["sl"],
+        Experiment("supervised-temperature", CIFAR, SEEDS): ["sl t"],
+        Experiment("confidence-cap", CIFAR, SEEDS): ["cap"],
+        Experiment("act", CIFAR, SEEDS): [],
     }
-    for cell, names in expected.items():
-        assert gathered(cell, *runs) == names, cell
+    for one, names in expected.items():
+        assert taken(one, *runs) == names, one
 
 
-def test_settings_that_a_cell_names_must_agree() -> None:
+def test_settings_that_an_experiment_names_must_agree() -> None:
     adam, sgd = run("adam", optimizer="adam"), run("sgd", optimizer="sgd")
-    assert gathered(Cell("ric", CIFAR, SEEDS, (("optimizer", "sgd"),)), adam, sgd) == ["sgd"]
-    assert gathered(Cell("ric:gamma=0.9", CIFAR, SEEDS), run("g", gamma=0.9), run("h", 1)) == ["g"]
+    assert taken(Experiment("ric", CIFAR, SEEDS, (("optimizer", "sgd"),)), adam, sgd) == ["sgd"]
+    assert taken(Experiment("ric:gamma=0.9", CIFAR, SEEDS), run("g", gamma=0.9), run("h", 1)) == ["g"]
 
 
 def test_two_recipes_of_one_system_are_not_mixed(capsys: pytest.CaptureFixture[str]) -> None:
-    cell = Cell("ric", CIFAR, SEEDS)
-    found = gather([cell], [run("short", epochs=10), run("long", 1, epochs=90)], Console(soft_wrap=True))
-    assert found.runs[cell] == []
-    assert found.problems == [
-        "ric on CIFAR-10 was run with different settings (short and long): leave all but one out."
-    ]
+    one = Experiment("ric", CIFAR, SEEDS)
+    found, problems = take_given([one], [run("short", epochs=10), run("long", 1, epochs=90)], Console(soft_wrap=True))
+    assert found[one] == []
+    assert problems == ["ric on CIFAR-10 was run with different settings (short and long): leave all but one out."]
     assert "missing: ric on CIFAR-10" in capsys.readouterr().out
 
 
@@ -99,12 +96,12 @@ def test_the_scale_keeps_its_data_and_takes_the_seeds_that_are_there() -> None:
 def test_rows_say_what_was_run_and_what_is_missing() -> None:
     runs = [run("a", 0), run("b", 1), run("sl", method="supervised")]
     scale = as_given(replace(SCALES["paper"], benchmarks=(CIFAR, Benchmark("SVHN", "svhn"))), runs)
-    cells = scale.cells(["supervised", "ric"], scale.benchmarks)
-    found = gather(cells, runs, Console(quiet=True))
-    rows = tabulate_cells(scale, cells, found.runs, lambda own: [{"quantity": "x"}])
-    assert [(row["seeds"], row["asked"]) for row in rows[:2]] == [(1, 1), (2, 2)]
-    assert [row.get("missing") for row in rows] == [None, None, *["not among the given runs"] * 2]
-    assert rows[0]["epochs"] == 10
+    asked = scale.experiments(["supervised", "ric"], scale.benchmarks)
+    found, _ = take_given(asked, runs, Console(quiet=True))
+    table = tabulate(scale, asked, found, lambda own: [{"quantity": "x", "value": 1.0} for _ in own])
+    assert table[["seeds", "asked"]].to_numpy()[:2].tolist() == [[1, 1], [2, 2]]
+    assert table["missing"].fillna("").tolist() == ["", "", *["not among the given runs"] * 2]
+    assert table["epochs"][0] == 10
 
 
 def test_only_finished_runs_are_read(tmp_path: Path) -> None:

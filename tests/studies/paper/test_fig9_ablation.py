@@ -10,24 +10,23 @@ from torch import nn
 
 from ricnet.methods import RIC
 from ricnet.nets.backbone import Backbone
-from ricnet.studies.cells import Cell
-from ricnet.studies.paper import RECIPES
-from ricnet.studies.paper.rows import floats, pick
+from ricnet.studies.paper import ITEMS
+from ricnet.studies.runner import Experiment
 from ricnet.studies.scales import SCALES, Scale
 from ricnet.studies.systems import find_system
 from ricnet.training.presets import Facts, preset
 
-from .conftest import MakeRuns, draw, texts_of
+from .conftest import MakeRuns, draw, pick, texts_of
 
-FIG9 = RECIPES["fig9"]
+FIG9 = ITEMS["fig9"]
 
 
 def test_validation_curves_of_three_systems(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> None:
-    full, ppo, normal = FIG9.cells(scale)
+    full, ppo, normal = FIG9.experiments(scale)
     runs = make_runs([full, ppo]) | make_runs([normal], only=1)
     rows = FIG9.tabulate(scale, runs)
     expected = np.mean([[entry["val"]["ece"] for entry in run.metrics] for run in runs[ppo]], axis=0)
-    np.testing.assert_allclose(floats(pick(rows, system="RIC, PPO", quantity="ece"), "mean"), expected)
+    np.testing.assert_allclose(pick(rows, system="RIC, PPO", quantity="ece")["mean"], expected)
     figure = draw(FIG9, scale, runs, tmp_path)
     assert [ax.get_title(loc="left") for ax in figure.axes] == ["(a) normalised return", "(b) accuracy", "(c) ECE"]
     assert all(len(ax.lines) == 3 for ax in figure.axes)
@@ -35,9 +34,9 @@ def test_validation_curves_of_three_systems(scale: Scale, make_runs: MakeRuns, t
     assert "RIC, logistic-normal (1 of 3 seeds)" in texts_of(figure)
 
 
-def method_of(cell: Cell, rows: int) -> Any:
-    settings = {**find_system(cell.system).changes, **dict(cell.changes)}
-    method = preset(cell.preset, "ric", Facts(rows, 10, 32)).method
+def method_of(one: Experiment, rows: int) -> Any:
+    settings = {**find_system(one.system).changes, **dict(one.changes)}
+    method = preset(one.preset, "ric", Facts(rows, 10, 32)).method
     return replace(method, **{f.name: settings[f.name] for f in fields(method) if f.name in settings})
 
 
@@ -57,7 +56,7 @@ def gradient(method: RIC) -> torch.Tensor:
 
 @pytest.mark.parametrize(("name", "rows"), [("smoke", 1_213), ("small", 45_000), ("paper", 45_000)])
 def test_spo_and_ppo_are_compared_where_they_differ(name: str, rows: int) -> None:
-    spo, ppo, normal = (method_of(cell, rows) for cell in FIG9.cells(SCALES[name]))
+    spo, ppo, normal = (method_of(one, rows) for one in FIG9.experiments(SCALES[name]))
     assert replace(ppo, objective="spo") == spo
     assert replace(normal, head="dirichlet") == spo
     assert not torch.allclose(gradient(spo), gradient(ppo), rtol=0.01)
@@ -66,7 +65,7 @@ def test_spo_and_ppo_are_compared_where_they_differ(name: str, rows: int) -> Non
 
 
 def test_the_figure_says_how_long_a_snapshot_lasts(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> None:
-    runs = make_runs(FIG9.cells(scale))
+    runs = make_runs(FIG9.experiments(scale))
     for run in (run for found in runs.values() for run in found):
         run.config["method"]["updates_per_snapshot"] = 5
     assert "A snapshot every 5 updates" in texts_of(draw(FIG9, scale, runs, tmp_path))

@@ -1,34 +1,28 @@
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ricnet.report.runs import RunRecord
-from ricnet.studies.paper import RECIPES
-from ricnet.studies.paper.results import cells
-from ricnet.studies.paper.rows import pick
+from ricnet.studies.paper import ITEMS
+from ricnet.studies.paper.table1_results import experiments
 from ricnet.studies.scales import SCALES, Scale
 
-from .conftest import MakeRuns, through_csv
-
-
-def scored(run: RunRecord, accuracy: float, ece: float, train: float = 0.999) -> RunRecord:
-    test = {**run.test, "accuracy": accuracy, "ece": ece, "n": 10_000}
-    return replace(run, evaluation={"train": {**test, "accuracy": train}, "val": test, "test": test})
+from .conftest import MakeRuns, pick, scored, through_csv
 
 
 @pytest.fixture
 def tables(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> dict[str, dict[str, str]]:
     """SL over three seeds, RIC over two of three, the rest on the first benchmark alike, nothing on the third."""
-    runs = make_runs(cells(scale)[:8])
-    sl, act, ponder, ric = cells(scale)[:4]
-    runs[sl] = [scored(run, a, 0.059) for run, a in zip(runs[sl], (0.90, 0.92, 0.94), strict=True)]
-    runs[act] = [scored(run, 0.93001, 0.0591) for run in runs[act]]
-    runs[ponder] = [scored(run, 0.93, 0.0592) for run in runs[ponder]]
-    runs[ric] = [scored(run, 0.91, 0.035, train=1.0) for run in runs[ric][:2]]
-    rows = through_csv(RECIPES["table1"].tabulate(scale, runs), tmp_path)
-    assert pick(rows, system="SL", benchmark="digits", quantity="test accuracy")[0]["n"] == 3
-    return {name: write(rows) for name in ("table1", "table3") if (write := RECIPES[name].write)}
+    runs = make_runs(experiments(scale)[:8])
+    sl, act, ponder, ric = experiments(scale)[:4]
+    runs[sl] = [
+        scored(run, 0.999, accuracy=a, ece=0.059, n=10_000) for run, a in zip(runs[sl], (0.90, 0.92, 0.94), strict=True)
+    ]
+    runs[act] = [scored(run, accuracy=0.93001, ece=0.0591, n=10_000) for run in runs[act]]
+    runs[ponder] = [scored(run, accuracy=0.93, ece=0.0592, n=10_000) for run in runs[ponder]]
+    runs[ric] = [scored(run, 1.0, accuracy=0.91, ece=0.035, n=10_000) for run in runs[ric][:2]]
+    rows = through_csv(ITEMS["table1"].tabulate(scale, runs), tmp_path)
+    assert pick(rows, system="SL", benchmark="digits", quantity="test accuracy")["n"].tolist() == [3]
+    return {name: write(rows) for name in ("table1", "table3") if (write := ITEMS[name].write)}
 
 
 def cells_of(markdown: str, system: str) -> list[str]:
@@ -74,13 +68,5 @@ def test_latex_spans_the_benchmarks(tables: dict[str, dict[str, str]]) -> None:
 
 def test_both_tables_need_the_same_runs() -> None:
     for scale in SCALES.values():
-        assert RECIPES["table1"].cells(scale) == RECIPES["table3"].cells(scale)
-        assert len(RECIPES["table1"].cells(scale)) == 12
-
-
-def test_nothing_at_all(scale: Scale) -> None:
-    write = RECIPES["table1"].write
-    assert write is not None
-    text = write(RECIPES["table1"].tabulate(scale, {}))["md"]
-    assert cells_of(text, "ric") == ["–"] * 9
-    assert "digits is not here" in text
+        assert ITEMS["table1"].experiments(scale) == ITEMS["table3"].experiments(scale)
+        assert len(ITEMS["table1"].experiments(scale)) == 12

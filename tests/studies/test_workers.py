@@ -12,9 +12,8 @@ from rich.console import Console
 
 from ricnet.errors import RicnetError
 from ricnet.report.predictions import read_predictions
-from ricnet.studies import execution
-from ricnet.studies.cells import Benchmark, Cell
-from ricnet.studies.execution import Workplace, harvest
+from ricnet.studies import workers
+from ricnet.studies.runner import Benchmark, Experiment, Runner
 
 QUIET = Console(quiet=True)
 
@@ -23,45 +22,45 @@ def stamps(root: Path) -> dict[str, float]:
     return {path.parent.name: path.stat().st_mtime_ns for path in root.glob("*/evaluation.json")}
 
 
-def test_runs_are_made_once_and_then_taken_from_the_shelf(ask, tmp_path: Path) -> None:
-    place = Workplace(tmp_path / "runs", jobs=1)
-    cells = [ask("supervised", seeds=2), ask("supervised-temperature", seeds=2)]
-    first = harvest(cells, place, QUIET)
-    assert not first.problems
-    assert [len(first.runs[cell]) for cell in cells] == [2, 2]
-    before = stamps(place.root)
+def test_runs_are_made_once(ask, tmp_path: Path) -> None:
+    runner = Runner(tmp_path / "runs", jobs=1)
+    asked = [ask("supervised", seeds=2), ask("supervised-temperature", seeds=2)]
+    first, problems = runner.run(asked, QUIET)
+    assert not problems
+    assert [len(first[one]) for one in asked] == [2, 2]
+    before = stamps(runner.root)
     assert len(before) == 4
-    plain, scaled = (first.runs[cell] for cell in cells)
+    plain, scaled = (first[one] for one in asked)
     assert [run.config["seed"] for run in scaled] == [0, 1]
     assert (scaled[0].path / "model.safetensors").read_bytes() == (plain[0].path / "model.safetensors").read_bytes()
-    again = harvest([*cells, ask("label-smoothing")], place, QUIET)
-    assert len(again.runs[ask("label-smoothing")]) == 1
-    assert {name: stamp for name, stamp in stamps(place.root).items() if name in before} == before
+    again, _ = runner.run([*asked, ask("label-smoothing")], QUIET)
+    assert len(again[ask("label-smoothing")]) == 1
+    assert {name: stamp for name, stamp in stamps(runner.root).items() if name in before} == before
 
 
 def test_two_workers_give_the_same_numbers_as_one(ask, tmp_path: Path) -> None:
-    cell = ask("ric", seeds=2)
-    one = harvest([cell], Workplace(tmp_path / "one", jobs=1), QUIET).runs[cell]
-    two = harvest([cell], Workplace(tmp_path / "two", jobs=2), QUIET).runs[cell]
+    ric = ask("ric", seeds=2)
+    one, two = (Runner(tmp_path / str(jobs), jobs=jobs).run([ric], QUIET)[0][ric] for jobs in (1, 2))
     for left, right in zip(one, two, strict=True):
         np.testing.assert_array_equal(read_predictions(left.path).log_beliefs, read_predictions(right.path).log_beliefs)
 
 
 def test_data_that_is_not_here_and_runs_that_fail_stop_no_other(ask, tmp_path: Path) -> None:
-    absent = Cell("supervised", Benchmark("SVHN", "svhn"), (0,))
+    absent = Experiment("supervised", Benchmark("SVHN", "svhn"), (0,))
     wild = ask("supervised:lr=1e30,optimizer=sgd,clip=none")
     good = ask("supervised")
-    found = harvest([absent, wild, good], Workplace(tmp_path / "runs", tmp_path / "nothing", jobs=1), QUIET)
-    assert len(found.runs[good]) == 1
-    assert absent not in found.runs
-    assert found.runs[wild] == []
-    assert any("svhn is not here yet" in problem for problem in found.problems)
-    assert any("diverged" in problem for problem in found.problems)
+    runner = Runner(tmp_path / "runs", tmp_path / "nothing", jobs=1)
+    runs, problems = runner.run([absent, wild, good], QUIET)
+    assert len(runs[good]) == 1
+    assert absent not in runs
+    assert runs[wild] == []
+    assert any("svhn is not here yet" in problem for problem in problems)
+    assert any("diverged" in problem for problem in problems)
 
 
 def test_an_interrupted_run_goes_on(ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cell, place = ask("supervised", epochs=3), Workplace(tmp_path / "runs", jobs=1)
-    run = execution.run
+    one, runner = ask("supervised", epochs=3), Runner(tmp_path / "runs", jobs=1)
+    run = workers.run
 
     def stop_early(*args, **kwargs):
         def watch(line):
@@ -70,12 +69,12 @@ def test_an_interrupted_run_goes_on(ask, tmp_path: Path, monkeypatch: pytest.Mon
 
         return run(*args, **kwargs, watch=watch)
 
-    monkeypatch.setattr(execution, "run", stop_early)
+    monkeypatch.setattr(workers, "run", stop_early)
     with pytest.raises(RicnetError, match="same command goes on"):
-        harvest([cell], place, QUIET)
-    monkeypatch.setattr(execution, "run", run)
-    (finished,) = harvest([cell], place, QUIET).runs[cell]
-    whole = harvest([cell], Workplace(tmp_path / "whole", jobs=1), QUIET).runs[cell][0]
+        runner.run([one], QUIET)
+    monkeypatch.setattr(workers, "run", run)
+    (finished,) = runner.run([one], QUIET)[0][one]
+    (whole,) = Runner(tmp_path / "whole", jobs=1).run([one], QUIET)[0][one]
     assert [line["epoch"] for line in finished.metrics] == [1, 2, 3]
     assert (finished.path / "model.safetensors").read_bytes() == (whole.path / "model.safetensors").read_bytes()
 
@@ -125,12 +124,12 @@ def test_ctrl_c_stops_all_workers_politely_and_begins_nothing_more(data: Path, t
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="tells processes by /proc")
 def test_workers_whose_parent_was_killed_save_their_state_and_stop(data: Path, tmp_path: Path) -> None:
     process = start_long_comparison(data, tmp_path, seeds=2)
-    workers = workers_of(process)
-    assert len(workers) == 2
+    children = workers_of(process)
+    assert len(children) == 2
     process.kill()
     process.wait(timeout=60)
     until(lambda: len(list((tmp_path / "runs").glob("*/state.pt"))) == 2, seconds=30)  # before the regular checkpoint
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
     assert process.stderr is not None
     process.stderr.close()
 
@@ -138,15 +137,15 @@ def test_workers_whose_parent_was_killed_save_their_state_and_stop(data: Path, t
 def test_an_error_that_is_nobodys_mistake_stops_no_other_run(
     ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = execution.run
+    run = workers.run
 
     def fails_for_seed_0(config, *args, **kwargs):
         if config.seed == 0:
             raise RuntimeError("CUDA out of memory\nwith details")
         return run(config, *args, **kwargs)
 
-    monkeypatch.setattr(execution, "run", fails_for_seed_0)
-    cell = ask("supervised", seeds=2)
-    found = harvest([cell], Workplace(tmp_path / "runs", jobs=1), QUIET)
-    assert found.problems == ["blobs-supervised-seed0: CUDA out of memory"]
-    assert [record.config["seed"] for record in found.runs[cell]] == [1]
+    monkeypatch.setattr(workers, "run", fails_for_seed_0)
+    one = ask("supervised", seeds=2)
+    runs, problems = Runner(tmp_path / "runs", jobs=1).run([one], QUIET)
+    assert problems == ["blobs-supervised-seed0: CUDA out of memory"]
+    assert [record.config["seed"] for record in runs[one]] == [1]

@@ -1,6 +1,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from matplotlib.patches import FancyBboxPatch
@@ -10,18 +11,17 @@ from ricnet.data import load
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.encoders import EncoderOptions, build_encoder
 from ricnet.nets.refiner import RecurrentClassifier
-from ricnet.studies.paper import RECIPES
-from ricnet.studies.paper.architecture import INPUTS, measure
-from ricnet.studies.paper.rows import Rows, number, pick
+from ricnet.studies.paper import ITEMS
+from ricnet.studies.paper.fig1_architecture import INPUTS, measure
 from ricnet.studies.scales import SCALES
 
-from .conftest import draw, shown_texts
+from .conftest import draw, pick, shown_texts
 
-FIG1 = RECIPES["fig1"]
+FIG1 = ITEMS["fig1"]
 
 
-def shapes(rows: Rows, part: str = "stage") -> list[tuple]:
-    return [(row["name"], row["channels"], row["height"], row["width"]) for row in pick(rows, part=part)]
+def parameters(table: pd.DataFrame, part: str) -> int:
+    return pick(table, part=part)["parameters"].sum()
 
 
 def network(encoder: nn.Module, shape: Sequence[int]) -> RecurrentClassifier:
@@ -30,33 +30,29 @@ def network(encoder: nn.Module, shape: Sequence[int]) -> RecurrentClassifier:
 
 
 def test_the_network_of_the_paper() -> None:
-    rows = FIG1.tabulate(SCALES["paper"], {})
-    assert shapes(rows) == [
-        ("stem", 64, 32, 32),
-        ("3 blocks", 64, 32, 32),
-        ("4 blocks", 128, 16, 16),
-        ("6 blocks", 256, 8, 8),
-        ("3 blocks", 512, 4, 4),
+    table = FIG1.tabulate(SCALES["paper"], {})
+    assert pick(table, part="stage")[["name", "channels", "height", "width"]].to_numpy().tolist() == [
+        ["stem", 64, 32, 32],
+        ["3 blocks", 64, 32, 32],
+        ["4 blocks", 128, 16, 16],
+        ["6 blocks", 256, 8, 8],
+        ["3 blocks", 512, 4, 4],
     ]
     # He et al.: 21.8 M with 1000 classes and the 7 × 7 stem.
-    assert number(pick(rows, part="embedding"), "parameters") == sum(
-        float(row["parameters"] or 0) for row in pick(rows, part="stage")
-    )
-    assert number(pick(rows, part="embedding"), "parameters") == 21_284_672 - 7_680 == 21_276_992
+    assert parameters(table, "embedding") == parameters(table, "stage") == 21_284_672 - 7_680
     # A GRU cell: three gates over [e; a] and τ, with one bias each.
-    assert number(pick(rows, part="gru"), "parameters") == 3 * 512 * (512 + 10 + 512 + 2)
-    assert number(pick(rows, part="policy"), "parameters") == 513 * 10
+    assert parameters(table, "gru") == 3 * 512 * (512 + 10 + 512 + 2)
+    assert parameters(table, "policy") == 513 * 10
 
 
 @pytest.mark.parametrize("encoder", ["conv", "mlp"])
 def test_every_parameter_is_in_one_part(encoder: str) -> None:
     shape = (1, 8, 8)
     built = network(build_encoder(EncoderOptions(encoder), shape), shape)
-    rows = measure(built, shape)
-    stages = sum(float(row["parameters"] or 0) for row in pick(rows, part="stage"))
-    assert stages == number(pick(rows, part="embedding"), "parameters")
+    table = pd.DataFrame(measure(built, shape))
+    assert parameters(table, "stage") == parameters(table, "embedding")
     whole = sum(p.numel() for p in built.parameters())
-    assert whole == sum(float(row["parameters"] or 0) for row in rows) - stages
+    assert whole == table["parameters"].sum() - parameters(table, "stage")
 
 
 def test_measuring_leaves_the_network_as_it_was() -> None:
@@ -76,7 +72,7 @@ def test_digits_are_as_written_here() -> None:
 
 @pytest.mark.parametrize("name", ["smoke", "paper"])
 def test_words_stay_in_their_boxes(name: str, tmp_path: Path) -> None:
-    assert FIG1.cells(SCALES[name]) == []
+    assert FIG1.experiments(SCALES[name]) == []
     figure = draw(FIG1, SCALES[name], {}, tmp_path)
     boxes = [patch.get_window_extent() for patch in figure.axes[0].patches if isinstance(patch, FancyBboxPatch)]
     for text in shown_texts(figure):

@@ -7,13 +7,11 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from ricnet.studies import reproduction
-from ricnet.studies.cells import Benchmark
-from ricnet.studies.controls import CONTROLS
-from ricnet.studies.execution import Workplace
-from ricnet.studies.gathering import read_given
-from ricnet.studies.paper import RECIPES, architecture
-from ricnet.studies.reproduction import CATALOGUE, FAIL, reproduce
+from ricnet.studies import reproduce as reproducing
+from ricnet.studies.given import read_given
+from ricnet.studies.paper import ITEMS, fig1_architecture
+from ricnet.studies.reproduce import CATALOGUE, FAIL, reproduce
+from ricnet.studies.runner import Benchmark, Runner
 from ricnet.studies.scales import SCALES, Scale
 from ricnet.studies.theory.finding import Finding
 
@@ -36,18 +34,18 @@ def finding(passed: bool) -> Finding:
 def test_all_tables_and_figures_are_made_and_none_is_empty(
     scale: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reproduction, "EXPERIMENTS", {"lemma1": lambda: finding(True), "premise": premise})
-    monkeypatch.setitem(architecture.INPUTS, scale.benchmarks[0].data, architecture.INPUTS["digits"])
+    monkeypatch.setattr(reproducing, "CLAIMS", {"lemma1": lambda: finding(True), "premise": premise})
+    monkeypatch.setitem(fig1_architecture.INPUTS, scale.benchmarks[0].data, fig1_architecture.INPUTS["digits"])
     out = tmp_path / "out"
-    made, problems = reproduce(["all"], scale, out, Workplace(tmp_path / "runs", jobs=1), QUIET)
+    made, problems = reproduce(["all"], scale, out, Runner(tmp_path / "runs", jobs=1), QUIET)
     assert problems == []
-    assert [item.name for item in made] == [*RECIPES, *CONTROLS, "theory/lemma1", "theory/premise", "theory"]
+    assert [item.name for item in made] == [*ITEMS, "theory/lemma1", "theory/premise", "theory"]
     for item in made:
         endings = {path.suffix for path in item.files}
         assert ".csv" in endings or item.name == "theory"
         assert endings & {".md", ".png"}, item
         assert all(path.stat().st_size > 0 for path in item.files)
-    for name in [*RECIPES, *CONTROLS]:
+    for name in ITEMS:
         with (out / f"{name}.csv").open() as file:
             rows = list(csv.DictReader(file))
         assert rows, name
@@ -55,7 +53,7 @@ def test_all_tables_and_figures_are_made_and_none_is_empty(
     assert "lemma1: pass" in (out / "theory" / "theory.md").read_text()
     assert {item.name: item.verdict for item in made}["theory/premise"] == "no"
     runs = len(list((tmp_path / "runs").glob("*/evaluation.json")))
-    again, _ = reproduce(["fig2", "table1"], scale, out, Workplace(tmp_path / "runs", jobs=1), QUIET)
+    again, _ = reproduce(["fig2", "table1"], scale, out, Runner(tmp_path / "runs", jobs=1), QUIET)
     assert [item.name for item in again] == ["fig2", "table1"]
     assert len(list((tmp_path / "runs").glob("*/evaluation.json"))) == runs
 
@@ -69,8 +67,8 @@ def premise(ric, sl, data_dir, device) -> Finding:
 def test_data_that_is_missing_leaves_a_marked_panel_or_a_sentence(scale: Scale, tmp_path: Path) -> None:
     absent = Benchmark("SVHN", "svhn")
     partly = Scale(**{**vars(scale), "benchmarks": (scale.benchmarks[0], absent, scale.benchmarks[2])})
-    place = Workplace(tmp_path / "runs", tmp_path / "nothing", jobs=1)
-    made, problems = reproduce(["fig6", "fig7"], partly, tmp_path / "out", place, QUIET)
+    runner = Runner(tmp_path / "runs", tmp_path / "nothing", jobs=1)
+    made, problems = reproduce(["fig6", "fig7"], partly, tmp_path / "out", runner, QUIET)
     assert [item.name for item in made] == ["fig6"]
     assert any("svhn is not here yet" in problem for problem in problems)
     assert any(problem.startswith("fig7: nothing to show") for problem in problems)
@@ -78,27 +76,27 @@ def test_data_that_is_missing_leaves_a_marked_panel_or_a_sentence(scale: Scale, 
 
 
 def test_given_runs_are_shown_as_they_are_without_their_data(scale: Scale, data: Path, tmp_path: Path) -> None:
-    place, out = Workplace(tmp_path / "runs", jobs=1), tmp_path / "out"
-    reproduce(["fig4"], scale, out, place, QUIET)
-    made_before = sorted(place.root.iterdir())
+    runner, out = Runner(tmp_path / "runs", jobs=1), tmp_path / "out"
+    reproduce(["fig4"], scale, out, runner, QUIET)
+    made_before = sorted(runner.root.iterdir())
     data.unlink()
-    given = read_given([place.root])
-    made, problems = reproduce(["fig4", "fig6", "fig8"], SCALES["paper"], out, place, QUIET, given)
+    given = read_given([runner.root])
+    made, problems = reproduce(["fig4", "fig6", "fig8"], SCALES["paper"], out, runner, QUIET, given)
     assert ([item.name for item in made], len(problems)) == ([], 3)  # the paper knows no blobs
-    made, problems = reproduce(["fig4", "fig6", "fig8"], scale, out, place, QUIET, given)
+    made, problems = reproduce(["fig4", "fig6", "fig8"], scale, out, runner, QUIET, given)
     assert [item.name for item in made] == ["fig4", "fig6"]
     assert problems == ["fig8: nothing to show: not among the given runs."]
     rows = list(csv.DictReader((out / "fig6.csv").read_text().splitlines()))
     assert {row["benchmark"] for row in rows if row["missing"]} == {"blobs 10%", "blobs 40%"}
     assert {row["seeds"] for row in rows if not row["missing"]} == {"2"}
-    assert sorted(place.root.iterdir()) == made_before
+    assert sorted(runner.root.iterdir()) == made_before
 
 
 def test_a_claim_that_is_not_found_fails(scale: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reproduction, "EXPERIMENTS", {"lemma1": lambda: finding(False), "premise": premise})
-    monkeypatch.setattr(reproduction, "_premise_cells", lambda scale: scale.cells(["ric", "supervised"], []))
-    monkeypatch.setattr(reproduction, "_experiments", lambda *_: {"lemma1": lambda: finding(False)})
-    made, _ = reproduce(["theory"], scale, tmp_path / "out", Workplace(tmp_path / "runs", jobs=1), QUIET)
+    monkeypatch.setattr(reproducing, "CLAIMS", {"lemma1": lambda: finding(False), "premise": premise})
+    monkeypatch.setattr(reproducing, "_premise_experiments", lambda scale: [])
+    monkeypatch.setattr(reproducing, "_claims", lambda *_: {"lemma1": lambda: finding(False)})
+    made, _ = reproduce(["theory"], scale, tmp_path / "out", Runner(tmp_path / "runs", jobs=1), QUIET)
     assert [item.verdict for item in made] == [FAIL, ""]
 
 
