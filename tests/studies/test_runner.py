@@ -8,7 +8,7 @@ import torch
 from ricnet.errors import RicnetError
 from ricnet.studies.runner import RunIndex, plan
 from ricnet.studies.workers import dataset_of, read_data
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run import RunFolder
 
 CPU = torch.device("cpu")
 

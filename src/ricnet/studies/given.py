@@ -11,15 +11,14 @@ from pathlib import Path
 from rich.console import Console
 
 from ricnet.errors import RicnetError
-from ricnet.report.groups import group_seeds
-from ricnet.report.runs import RunRecord, read_runs
+from ricnet.report.runs import RunRecord, group_seeds, read_runs
 from ricnet.report.titles import ric_title, system_name, without_algorithm
 from ricnet.report.words import listing
 from ricnet.studies.runner import Experiment
 from ricnet.studies.scales import GIVEN, Scale
 from ricnet.studies.systems import RAW, System, find_system
 from ricnet.training.presets import TYPICAL, preset
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run import RunFolder
 
 
 def read_given(places: Sequence[Path]) -> list[RunRecord]:

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from ricnet.errors import RicnetError
+from ricnet.report.figures import house_style
 from ricnet.report.runs import RunRecord
-from ricnet.report.style import house_style
 from ricnet.studies.given import as_given, take_given
 from ricnet.studies.paper import ITEMS, Item
 from ricnet.studies.paper.item import distinct, read_csv, write_csv

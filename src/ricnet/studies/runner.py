@@ -21,9 +21,9 @@ from ricnet.report.runs import RunRecord, read_run
 from ricnet.studies.systems import RAW, System, all_systems, find_system
 from ricnet.studies.workers import Job, execute, read_data, worker_count
 from ricnet.training.api import configure, pick_device
-from ricnet.training.conclusion import stripped
 from ricnet.training.config import DATA_SETTINGS, Config, from_json
-from ricnet.training.run_folder import RunFolder, describe_data
+from ricnet.training.finalize import stripped
+from ricnet.training.run import RunFolder, describe_data
 
 Changes = tuple[tuple[str, Any], ...]
 """Settings that differ from the preset's, hashable."""

@@ -26,10 +26,10 @@ from ricnet.errors import RicnetError
 from ricnet.report.runs import read_run
 from ricnet.threads import usable_cores
 from ricnet.training.api import pick_device, run
-from ricnet.training.conclusion import derive
 from ricnet.training.config import DATA_SETTINGS, Config
-from ricnet.training.interruption import GO_ON, Interrupted, StopRequest
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.console import GO_ON, Interrupted, StopRequest
+from ricnet.training.finalize import derive
+from ricnet.training.run import RunFolder
 
 SECONDS_TO_SAVE = 20
 SECONDS_OF_SILENCE = 15

@@ -7,7 +7,7 @@ import torch
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
-from ricnet.report.style import house_style
+from ricnet.report.figures import house_style
 from ricnet.studies import theory
 from ricnet.studies.theory.finding import Finding, compare, compare_pairs, use_log_scale
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from ricnet.methods import RIC
 from ricnet.nets.resnet import ResNet
-from ricnet.report.style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, VERMILLION, styled
+from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, VERMILLION, styled
 from ricnet.studies.paper.item import Item, network_name
 from ricnet.studies.paper.kit import SMALL, WIDTH
 from ricnet.studies.runner import Runs

@@ -6,8 +6,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from ricnet.report.figures import INK, styled
 from ricnet.report.runs import RunRecord
-from ricnet.report.style import INK, styled
 from ricnet.studies.paper.fig6_generalization import draw_generalization, generalization, levels_note
 from ricnet.studies.paper.item import Item, conditions, curves, distinct, measured, tabulate
 from ricnet.studies.paper.kit import (

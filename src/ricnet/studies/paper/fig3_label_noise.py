@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from ricnet.report.figures import INK, styled
 from ricnet.report.runs import RunRecord
-from ricnet.report.style import INK, styled
 from ricnet.studies.paper.item import Item, conditions, curves, distinct, measured, tabulate
 from ricnet.studies.paper.kit import (
     SMALL,

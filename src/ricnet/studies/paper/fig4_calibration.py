@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from ricnet.report.figures import FAINT, INK, styled
 from ricnet.report.runs import RunRecord
-from ricnet.report.style import FAINT, INK, styled
 from ricnet.studies.paper.item import Item, conditions, distinct, first, tabulate
 from ricnet.studies.paper.kit import WIDTH, intervals, legend, letter, look_of, note_missing, seeds
 from ricnet.studies.paper.tables import write_interval

@@ -12,8 +12,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ricnet.report.figures import FAINT, styled
 from ricnet.report.runs import RunRecord
-from ricnet.report.style import FAINT, styled
 from ricnet.studies.paper.item import Item, conditions, curves, distinct, measured, tabulate
 from ricnet.studies.paper.kit import (
     WIDTH,

@@ -6,8 +6,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ricnet.report.figures import styled
 from ricnet.report.runs import RunRecord
-from ricnet.report.style import styled
 from ricnet.studies.paper.item import Item, conditions, curves, distinct, tabulate
 from ricnet.studies.paper.kit import WIDTH, draw_systems, fit, intervals, legend, letter, note_missing, system_handles
 from ricnet.studies.runner import Experiment, Runs

@@ -19,10 +19,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ricnet.errors import RicnetError
-from ricnet.evaluation.calibration import expected_calibration_error
-from ricnet.report.predictions import Predictions, read_predictions
+from ricnet.evaluation.metrics import expected_calibration_error
+from ricnet.evaluation.predictions import Predictions, read_predictions
+from ricnet.report.figures import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILLION, styled
 from ricnet.report.runs import RunRecord
-from ricnet.report.style import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILLION, styled
 from ricnet.report.tables import Cell
 from ricnet.studies.paper.item import Item, conditions, distinct, tabulate
 from ricnet.studies.paper.kit import WIDTH, draw_curve, fit, intervals, legend, letter, note_missing, seeds

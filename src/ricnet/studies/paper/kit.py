@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ricnet.methods import RIC, Supervised
-from ricnet.report.style import GREEN, PURPLE, SKY
+from ricnet.report.figures import GREEN, PURPLE, SKY
 from ricnet.report.titles import without_algorithm
 from ricnet.studies.paper.item import distinct
 

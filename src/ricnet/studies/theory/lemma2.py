@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ricnet.core import mdp
 from ricnet.core.simplex import Dirichlet
-from ricnet.report.style import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled
+from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled
 from ricnet.studies.theory.finding import BOUND, Agreement, Finding, compare, use_log_scale
 
 CLAIM = (

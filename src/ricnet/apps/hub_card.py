@@ -1,0 +1,114 @@
+"""The card of a model on the Hub, its README.md: a header that the Hub reads, and what a person should know.
+
+It is written from a run's files and nothing else. A model that is not what was measured says so instead of numbers.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ricnet.report.card import classes_text, data_text, numbers_table, recipe_text
+from ricnet.report.figures import house_style
+from ricnet.report.published import DATA
+from ricnet.report.reliability import reliability_figure
+from ricnet.report.runs import RunGroup, RunRecord
+from ricnet.report.step_words import refinement_words
+from ricnet.report.titles import system_name
+from ricnet.report.words import TABLE, markdown_safe, short
+
+DIAGRAM = "reliability.png"
+TAGS = ("ricnet", "calibration", "adaptive-computation", "reinforcement-learning")
+MEASURES = {
+    "accuracy": "accuracy",
+    "ece": "expected calibration error",
+    "nll": "negative log-likelihood",
+    "brier": "Brier score",
+    "mean_steps": "steps on average",
+}
+ITERATIVE = """\
+It starts from the uniform belief, changes it in up to {steps} steps, and answers with a probability for every class. It
+was made with ricnet, which implements [Reinforced Iterative Classification](https://arxiv.org/abs/2604.22110)
+and what it is compared with."""
+ONE_PASS = """\
+It answers in one pass with a probability for every class. It was made with ricnet, as a baseline for [Reinforced
+Iterative Classification](https://arxiv.org/abs/2604.22110)."""
+UNMEASURED = "Nothing was measured of this model: it is not, or no longer, what its training run evaluated."
+LIMITS = """\
+- It knows {count} kinds of things and nothing else. Whatever it is shown, it answers with one of them, and it can be
+  sure of it: a confidence says how the {count} compare, not whether any of them is there.
+- {inputs}
+- What was measured of its confidence holds for data like its training data. On anything else expect it to be wrong more
+  often than it says; measure it on data of your own before you decide anything by it."""
+IMAGES = "It sees {shape} pixels. Larger images are cut to that shape and shrunk to that size first."
+ROWS = "It reads rows of {columns} numbers, in the order and the units it was trained with."
+
+
+def hub_card(config: Mapping[str, Any], data: Mapping[str, Any], name: str, run: RunRecord | None) -> str:
+    """`config` and `data` are those of config.json, `run` what was measured of just this model."""
+    image, title = len(data["input_shape"]) == 3, _data_title(config)
+    parts = [
+        f"---\n{_header(name, title, image, run)}---",
+        f"# {name.rpartition('/')[2]}",
+        f"{system_name(config)} on {markdown_safe(title)}: {classes_text(data['class_names'])}.",
+        ONE_PASS if config["method"]["name"] == "supervised" else ITERATIVE.format(steps=_most_steps(config, run)),
+        f"## Use\n\n{_use(name, image, config['network']['encoder'] == 'custom')}",
+        f"## What it reaches\n\n{UNMEASURED if run is None else _measured(run)}",
+        *([] if run is None else [f"## Data\n\n{data_text(run)}", f"## Recipe\n\n{recipe_text(run)}"]),
+        f"## Limits\n\n{_limits(data, image)}",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _most_steps(config: Mapping[str, Any], run: RunRecord | None) -> int:
+    return run.max_steps if run is not None else int(config["method"].get("horizon", 1))
+
+
+def draw_diagram(run: RunRecord, folder: Path) -> None:
+    with house_style():
+        reliability_figure([RunGroup(run.label, (run,))]).savefig(folder / DIAGRAM, dpi=200)
+
+
+def _data_title(config: Mapping[str, Any]) -> str:
+    name = Path(config["data"]).name
+    return DATA.get(name, short(name, TABLE))
+
+
+def _header(name: str, title: str, image: bool, run: RunRecord | None) -> str:
+    """YAML, each value written as JSON, which is YAML too and quotes whatever a name may hold."""
+    task = "image-classification" if image else "tabular-classification"
+    entries: dict[str, Any] = {"library_name": "ricnet", "pipeline_tag": task, "tags": TAGS}
+    if run is not None:
+        metrics = [{"type": key, "name": text, "value": run.test[key]} for key, text in MEASURES.items()]
+        data = {"name": title, "type": Path(run.data_name).name, "split": "test"}
+        results = [{"task": {"type": task}, "dataset": data, "metrics": metrics}]
+        entries["model-index"] = [{"name": name.rpartition("/")[2], "results": results}]
+    return "".join(f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in entries.items())
+
+
+def _use(name: str, image: bool, custom: bool) -> str:
+    encoder = ", encoder=encoder" if custom else ""
+    own = "\n\nThe encoder is its author's own module; without it the weights mean nothing." if custom else ""
+    inputs = "images)  # uint8 (batch, channels, height, width)" if image else "rows)  # float32 (batch, columns)"
+    lines = [
+        "import ricnet",
+        "",
+        f'model = ricnet.load("{name}"{encoder})',
+        f"path = model.refine({inputs}",
+        "path.final.exp(), path.halt_step  # probabilities, and the steps each took",
+    ]
+    shell = f"\n\n    ric predict {name} photo.png --trace" if image and not custom else ""
+    return "    pip install 'ricnet[hub]'\n\n```python\n" + "\n".join(lines) + f"\n```{shell}{own}"
+
+
+def _measured(run: RunRecord) -> str:
+    alt = f"Reliability diagram and histogram of confidence; expected calibration error {run.test['ece']:.3f}"
+    reading = "*Test answers by confidence: a bar as high as the diagonal means right just as often as said.*"
+    steps = f"{refinement_words(RunGroup(run.label, (run,)))}\n\n" if run.iterative else ""
+    return f"{numbers_table(run)}\n\n{steps}![{alt}]({DIAGRAM})\n\n{reading}"
+
+
+def _limits(data: Mapping[str, Any], image: bool) -> str:
+    shape = " × ".join(str(side) for side in data["input_shape"])
+    inputs = IMAGES.format(shape=shape) if image else ROWS.format(columns=shape)
+    return LIMITS.format(count=len(data["class_names"]), inputs=inputs)

@@ -1,0 +1,486 @@
+"""What a person is told of a run: what it sets out to do, how far it is, and at its end what it chose and lacks."""
+
+import json
+import math
+import re
+import shlex
+import shutil
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType, TracebackType
+from typing import Any, Literal, get_args, get_type_hints
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from ricnet.data import Dataset
+from ricnet.data.dataset import PHOTOGRAPH_SIDE
+from ricnet.data.registry import DATASETS
+from ricnet.errors import RicnetError
+from ricnet.extras import require_extra
+from ricnet.io import printable, read_json, user_path
+from ricnet.methods import METHODS
+from ricnet.nets.encoders import EncoderOptions, choose_encoder
+from ricnet.training import presets
+from ricnet.training.classifier import Classifier, encoder_name
+from ricnet.training.config import Config, Optimization
+from ricnet.training.presets import Facts, preset
+from ricnet.training.run import RunFolder
+
+STILL_FALLING = 0.05
+"""By this share the validation NLL of the last tenth of the epochs is below that of the tenth before where training
+ended too soon. Finished runs on CIFAR-10 (results/) had 0.002 to 0.018."""
+UNSURE = 0.15
+"""So far below its accuracy a model's mean confidence may lie, on training and on validation data."""
+SURE, GAP = 0.05, 0.1
+"""How far its mean confidence may lie above its accuracy on validation data, and that below its training accuracy."""
+FEW_ROWS = 50
+"""With fewer, one row is two points of accuracy."""
+ANEW = "(with --overwrite, or another --out)"
+"""A finished run cannot go on."""
+
+FLAG = re.compile(
+    r"(?P<command>ric [a-z]+( --?[\w-]+| [\w./]+)*)"
+    r"|--(?P<flag>[a-z][a-z0-9-]*)( (?P<number>(-?\d+(\.\d+)?(e[+-]?\d+)?|nan|-?inf|None)\b)| (?P<word>[a-z][\w-]*))?"
+)
+"""In a sentence, perhaps with its value; those of a command to type belong to it."""
+
+
+def say(lines: Iterable[str], console: Console | None = None) -> None:
+    console = console or Console(stderr=True)
+    for line in lines:
+        console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
+
+
+def announcement(config: Config, dataset: Dataset, device: torch.device, processes: int = 1) -> str:
+    rows, numbers = f"{len(dataset.train):,} {dataset.unit}", "" if dataset.is_image else " numbers"
+    shape = " × ".join(str(side) for side in dataset.input_shape)
+    epochs = "1 epoch" if config.optimization.epochs == 1 else f"{config.optimization.epochs} epochs"
+    where = f"{device}" if processes == 1 else f"{processes} processes on {device.type}"
+    return (
+        f"training {config.method.name} on {rows} of {shape}{numbers}, {len(dataset.class_names)} classes, "
+        f"encoder {encoder_name(config, dataset.input_shape)}, {epochs}, on {where}"
+    )
+
+
+def preface(config: Config, dataset: Dataset, known: Facts) -> list[str]:
+    """What was decided by itself and may be decided otherwise: how images are augmented, what a CPU is spared."""
+    said = []
+    if config.optimization.augment and dataset.augmentation.crop_area < 1:
+        said.append(
+            f"note: images in colour above {PHOTOGRAPH_SIDE} pixels are taken for photographs: in training they are "
+            "mirrored, cropped and varied in colour; --no-augment leaves them as they are."
+        )
+    if config.preset == "fast" and getattr(config.method, "exact_gain", False):
+        said.append(
+            f"note: {known.classes} classes are too many to learn from sampled rewards: they are in closed form here, "
+            "which leaves little of reinforcement; --preset on-policy samples all the same."
+        )
+    spared = preset("fast", config.method.name, known)
+    larger = preset("fast", config.method.name, replace(known, device="cuda"))
+    if config.preset == "fast" and config.network == spared.network != larger.network:
+        network, paper = larger.network, preset("paper", config.method.name, known)
+        said.append(
+            "hint: the network was chosen for a CPU; for a GPU `fast` would have --encoder "
+            f"{choose_encoder(network.encoder, dataset.input_shape)} --width {network.width:g} "
+            f"--epochs {larger.optimization.epochs}, and --preset paper has a {paper.network.encoder} for "
+            f"{paper.optimization.epochs} epochs."
+        )
+    return said
+
+
+def faster(config: Config, dataset: Dataset, device: torch.device) -> str | None:
+    """What would make a run on a CPU shorter; None elsewhere."""
+    if device.type != "cpu":
+        return None
+    resizable = dataset.is_image and (config.data == "imagewoof" or _is_folder(config.data))
+    smaller = [f"--resolution (now {dataset.input_shape[-1]})"] * resizable
+    smaller += ["--width"] * (config.network.encoder != "custom")
+    fewer = f"fewer --epochs (now {config.optimization.epochs})"
+    sooner = "" if config.optimization.patience is None else ", and --patience may end it sooner"
+    return (f"a smaller {', '.join(smaller)} or {fewer} is faster" if smaller else f"{fewer} are faster") + sooner
+
+
+def _is_folder(data: str) -> bool:
+    return data not in DATASETS and user_path(data).is_dir()
+
+
+def started(folder: RunFolder) -> str:
+    """For who asked to resume where no run is: the first try of a command that is given again until the run is done."""
+    return f"{folder.path} holds no run yet, so that this one starts anew."
+
+
+def unfinished(classifier: Classifier) -> list[str]:
+    """A note if training did not come to its end. A model that others share may lack evaluation.json for other reasons,
+    so that it takes a checkpoint, or too few epochs, to tell."""
+    if classifier.folder is None or (folder := RunFolder(classifier.folder)).finished:
+        return []
+    made = folder.metrics.read_bytes().count(b"\n") if folder.metrics.is_file() else None
+    epochs = classifier.config.optimization.epochs
+    resumable = folder.state.is_file() or folder.previous_state.is_file()
+    if not resumable and (made is None or made >= epochs):
+        return []
+    return [
+        f"note: {folder.path} is not finished (epoch {made or 0} of {epochs}); this is the best so far. "
+        f"Go on with: ric train --out {shlex.quote(str(folder.path))} --resume"
+    ]
+
+
+def advice(folder: RunFolder, config: Config, dataset: Dataset) -> list[str]:
+    """One sentence for each thing that a finished run lacks, with what to do about it."""
+    evaluation = read_json(folder.evaluation)
+    course = [json.loads(line)["val"]["nll"] for line in folder.metrics.read_text(encoding="utf-8").splitlines()]
+    found = (
+        _nothing_learned(evaluation, config, dataset) or _too_short(course, config),
+        _too_unsure(evaluation, config),
+        _too_sure(evaluation, config),
+        _over_fitted(evaluation, config),
+        _simpler_will_do(evaluation, config, dataset),
+        _too_few_rows(evaluation, config),
+    )
+    return [f"hint: {sentence}" for sentence in found if sentence]
+
+
+def in_python(sentence: str, renamed: Mapping[str, str] | None = None) -> str:
+    """The same for who calls from Python, where --batch-size 8 is written batch_size=8, or has a name of its own."""
+    choices = _choices()
+
+    def spelled(found: re.Match[str]) -> str:
+        if found["command"]:
+            return found["command"]
+        setting, word = found["flag"].replace("-", "_"), found["word"]
+        name = (renamed or {}).get(setting, setting)
+        if found["number"] or word in choices.get(setting, ()):
+            return f"{name}={found['number'] or repr(word)}"
+        switch = "=True" if bool in choices.get(setting, ()) else ""
+        return f"{name}{switch}{f' {word}' if word else ''}"
+
+    return FLAG.sub(spelled, sentence)
+
+
+def _choices() -> dict[str, tuple[Any, ...]]:
+    """The words that a setting may be given, as against those of the sentence; a switch takes `bool`."""
+    found: dict[str, tuple[Any, ...]] = {"overwrite": (bool,), "resume": (bool,), "track": ("tensorboard",)}
+    for kind in (Config, EncoderOptions, Optimization, *METHODS.values()):
+        for name, hint in get_type_hints(kind).items():
+            found[name] = (*found.get(name, ()), *((bool,) if hint is bool else get_args(hint)))
+    return found | {"device": ("auto", "cpu", "cuda")}
+
+
+def _nothing_learned(evaluation: dict[str, Any], config: Config, dataset: Dataset) -> str | None:
+    counts = torch.bincount(dataset.train.labels, minlength=len(dataset.class_names))
+    blind, reached = float(counts.max() / counts.sum()), evaluation["train"]["accuracy"]
+    if reached > blind + 0.01:
+        return None
+    commonest = dataset.class_names[int(counts.argmax())]
+    return (
+        f"it has learned nothing yet: always answering {commonest!r} would be right for "
+        f"{blind:.1%} of the training data, it is for {reached:.1%}; train longer, for instance with --epochs "
+        f"{2 * config.optimization.epochs} {ANEW}, and see that the inputs tell the classes apart."
+    )
+
+
+def _too_short(course: Sequence[float], config: Config) -> str | None:
+    """None also where patience ended the run: then it was long enough."""
+    epochs, part = config.optimization.epochs, max(1, len(course) // 10)
+    if len(course) < max(2, epochs):
+        return None
+    before, after = (sum(course[-end * part :][:part]) / part for end in (2, 1))
+    if after > (1 - STILL_FALLING) * before:
+        return None
+    last = f"the last {part} epochs" if part > 1 else "the last epoch"
+    return (
+        f"validation NLL was still falling in {last} ({before:.3f} to {after:.3f}); "
+        f"train longer, for instance with --epochs {2 * epochs} {ANEW}."
+    )
+
+
+def _too_unsure(evaluation: dict[str, Any], config: Config) -> str | None:
+    if max(evaluation[split]["ece_signed"] for split in ("train", "val")) > -UNSURE:
+        return None
+    val, longer = evaluation["val"], 2 * config.optimization.epochs
+    fit = "" if config.calibration != "none" else ", or fit a temperature with --calibration temperature"
+    return (
+        f"it is right more often than it believes (validation accuracy {val['accuracy']:.1%}, mean confidence "
+        f"{val['mean_confidence']:.1%}); train longer, for instance with --epochs {longer}{fit} {ANEW}."
+    )
+
+
+def _too_sure(evaluation: dict[str, Any], config: Config) -> str | None:
+    """By more than chance explains."""
+    val = evaluation["val"]
+    error = math.sqrt(val["accuracy"] * (1 - val["accuracy"]) / val["n"])
+    if val["ece_signed"] < max(SURE, 2 * error):
+        return None
+    fit = "fit a temperature with --calibration temperature, or " if config.calibration == "none" else ""
+    return (
+        f"it is surer than it is right (validation accuracy {val['accuracy']:.1%}, mean confidence "
+        f"{val['mean_confidence']:.1%}); {fit}choose the epoch by its NLL with --select nll, or raise --weight-decay "
+        f"(now {config.optimization.weight_decay:g}) {ANEW}."
+    )
+
+
+def _over_fitted(evaluation: dict[str, Any], config: Config) -> str | None:
+    train, val = evaluation["train"], evaluation["val"]
+    if train["accuracy"] - val["accuracy"] < GAP or val["nll"] < 1.5 * train["nll"]:
+        return None
+    settings = config.optimization
+    return (
+        f"it over-fits: accuracy is {train['accuracy']:.1%} on training and {val['accuracy']:.1%} on validation data, "
+        f"NLL {train['nll']:.3f} and {val['nll']:.3f}; collect more, raise --weight-decay (now "
+        f"{settings.weight_decay:g}), lower --width (now {config.network.width:g}) or --epochs (now {settings.epochs}) "
+        f"{ANEW}."
+    )
+
+
+def _simpler_will_do(evaluation: dict[str, Any], config: Config, dataset: Dataset) -> str | None:
+    """Of small tables, for which it takes no time to know; the epoch was chosen on the rows that judge both."""
+    train, val = dataset.train, dataset.val
+    known = set(train.labels.tolist())
+    if len(dataset.input_shape) != 1 or len(train) >= presets.FEW_ROWS or len(known) < 2:
+        return None
+    if not set(val.labels.tolist()) <= known or not (train.inputs.isfinite().all() and val.inputs.isfinite().all()):
+        return None
+    linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1_000, class_weight=config.class_weight))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        linear.fit(train.inputs.numpy(), train.labels.numpy())
+    reached = log_loss(val.labels.numpy(), linear.predict_proba(val.inputs.numpy()), labels=linear.classes_)
+    own = evaluation["val"]["nll"]
+    if own < reached:
+        return None
+    return (
+        f"a simpler model would do: on the same validation rows, logistic regression has an NLL of {reached:.3f}, this "
+        f"network {own:.3f}; take that, or collect more rows."
+    )
+
+
+def _too_few_rows(evaluation: dict[str, Any], config: Config) -> str | None:
+    val, test = evaluation["val"]["n"], evaluation["test"]["n"]
+    if min(val, test) >= FEW_ROWS:
+        return None
+    doubts = [f"{val} validation rows chose the epoch"] * (val < FEW_ROWS)
+    doubts += [f"{test} test rows gave these numbers"] * (test < FEW_ROWS)
+    share = f", or raise --val-fraction (now {config.val_fraction:g})" if test >= FEW_ROWS else ""
+    return f"only {' and '.join(doubts)}, so chance decides much; collect more{share}."
+
+
+def chosen_words(evaluation: Mapping[str, Any]) -> list[str]:
+    """Of evaluation.json; none where nothing was to be chosen."""
+    fitted = evaluation.get("fitted") or {}
+    found = []
+    if fit := fitted.get("calibration"):
+        found.append(_temperature_words(fit))
+    if rule := fitted.get("halting"):
+        found.append(_halt_words(rule))
+    return found
+
+
+def rule_words(rule: Mapping[str, Any]) -> str:
+    """after 3 steps; or: once V < 0.01, after 12 steps at the latest."""
+    most = "1 step" if rule["max_steps"] == 1 else f"{rule['max_steps']} steps"
+    if rule["max_steps"] == 1 or not rule["reached"]:
+        return f"after {most}"
+    return f"once V < {rule['halt_threshold']:g}, after {most} at the latest"
+
+
+def _halt_words(rule: Mapping[str, Any]) -> str:
+    return (
+        f"stops {rule_words(rule)}, chosen on {rule['n']:,} validation examples: NLL {rule['nll']:.4f} there in "
+        f"{rule['mean_steps']:.1f} steps (V < 0: {rule['nll_before']:.4f} in {rule['steps_before']:.1f} steps; "
+        f"best single step, {rule['best_step']}: {rule['best_step_nll']:.4f})"
+    )
+
+
+def _temperature_words(fit: Mapping[str, Any]) -> str:
+    if not fit["found"]:
+        return (
+            f"temperature left at 1: on {fit['n']:,} validation examples no finite one is best (is none of them wrong?)"
+        )
+    if not fit["kept"]:
+        small = "" if fit["gain"] is None else f" (by {fit['gain']:.4f} ± {fit['gain_error']:.4f} of NLL)"
+        return f"temperature left at 1: on {fit['n']:,} validation examples another helps by no more than chance{small}"
+    change = f"validation NLL {fit['nll_before']:.4f} → {fit['nll_after']:.4f}"
+    return f"temperature {fit['temperature']:.3f}, fitted on {fit['n']:,} validation examples: {change}"
+
+
+SECONDS_BETWEEN_LINES = 15.0
+LONG = 600.0
+"""Seconds from which on a person would rather have been asked."""
+SECONDS_TO_JUDGE, UPDATES_TO_JUDGE = 10.0, 3
+"""After which the time a run takes is known well enough to speak of it."""
+
+
+class ProgressBar:
+    """Counts examples, be they images or rows; where training stands is written beside the bar."""
+
+    def __init__(
+        self,
+        title: str,
+        total: int,
+        done: int,
+        console: Console | None = None,
+        unit: str = "images",
+        faster: str | None = None,
+    ) -> None:
+        """`faster` is what a person who would wait long is told, once."""
+        self.console = console or Console(stderr=True)
+        self.title, self.total, self.start, self.unit, self.faster = title, total, done, unit, faster
+        self.done, self.updates = done, 0
+        self.began = self.last_line = time.monotonic()
+        self.last_drawn = 0.0
+        self.standing = ""
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=12),
+            TextColumn("{task.fields[text]}", markup=False),
+            TimeRemainingColumn(compact=True),
+        )
+        # An update may take longer than the half minute by which rich would judge the speed.
+        self.bar = Progress(*columns, console=self.console, transient=True, speed_estimate_period=LONG)
+        self.task = self.bar.add_task(title, total=total, completed=done, text="")
+
+    def __enter__(self) -> "ProgressBar":
+        if self.console.is_terminal:
+            self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    def advance(self, done: int) -> None:
+        """Called after each update; draws at most ten times a second."""
+        now = time.monotonic()
+        self.done, self.updates = done, self.updates + 1
+        self._judge(now)
+        if not self.console.is_terminal or (now - self.last_drawn < 0.1 and done < self.total):
+            return
+        self.last_drawn = now
+        rate = (done - self.start) / max(now - self.began, 1e-9)
+        self.bar.update(self.task, completed=done, text=f"{self.standing}{rate:,.0f} {self.unit}/s")
+
+    def epoch(self, line: dict[str, Any], epochs: int) -> None:
+        """Called with each line of metrics.jsonl."""
+        val, place = line["val"], f"epoch {line['epoch']}/{epochs}"
+        self.standing = f"{place}  val {val['accuracy']:.1%}  "
+        last = line["epoch"] == epochs
+        if not self.console.is_terminal and (last or time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES):
+            self.last_line = time.monotonic()
+            rate = f"{line['images_per_second']:,.0f} {self.unit}/s"
+            quality = f"val acc {val['accuracy']:.2%}  ECE {val['ece']:.3f}  {val['mean_steps']:.1f} steps"
+            left = "" if last else f"  {duration(self._left(self.last_line))} left"
+            self._print(f"{self.title}: {place}  {rate}  {quality}{left}")
+
+    def _left(self, now: float) -> float:
+        """Seconds, if it goes on as it has gone so far."""
+        return (self.total - self.done) * (now - self.began) / max(self.done - self.start, 1)
+
+    def _judge(self, now: float) -> None:
+        waited = now - self.began
+        if self.faster is None or waited < SECONDS_TO_JUDGE or self.updates < UPDATES_TO_JUDGE:
+            return
+        if (whole := waited + self._left(now)) > LONG:
+            self._print(f"hint: this will take about {duration(whole)} on this CPU; {self.faster}.")
+        self.faster = None
+
+    def _print(self, text: str) -> None:
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+
+
+GO_ON = "stopped; nothing is lost. The same command goes on where it stopped."
+
+
+class Interrupted(RicnetError):
+    """Training was asked to stop and has saved what it had."""
+
+    exit_code = 130  # as a shell reports Ctrl-C
+
+
+class StopRequest:
+    """While entered, the first SIGINT or SIGTERM sets `asked`; a second one ends the program at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "StopRequest":
+        if threading.current_thread() is threading.main_thread():  # signals reach no other
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._restore()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+
+Track = Literal["none", "tensorboard"]
+Watch = Callable[[dict[str, Any]], None]
+
+
+def require_tracker(track: Track) -> None:
+    if track == "tensorboard":
+        require_extra("--track tensorboard", "track", "tensorboard")
+
+
+@contextmanager
+def tracked(folder: RunFolder, track: Track) -> Iterator[Watch | None]:
+    """What is to be shown each further line; the lines that are there already are written first, in place of the curves
+    that were, so that a resumed run has each point once."""
+    if track == "none":
+        yield None
+        return
+    from torch.utils.tensorboard import SummaryWriter  # takes seconds
+
+    shutil.rmtree(folder.curves, ignore_errors=True)
+    writer = SummaryWriter(str(folder.curves))
+
+    def watch(line: dict[str, Any]) -> None:
+        for name, value in scalars(line):
+            writer.add_scalar(name, value, line["epoch"])
+        writer.flush()
+
+    try:
+        for text in folder.metrics.read_text(encoding="utf-8").splitlines() if folder.metrics.is_file() else ():
+            watch(json.loads(text))
+        yield watch
+    finally:
+        writer.close()
+
+
+def scalars(line: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    """val/accuracy and the like."""
+    for name, value in line.items():
+        if isinstance(value, dict):
+            yield from ((f"{name}/{part}", number) for part, number in scalars(value))
+        elif isinstance(value, int | float) and name != "epoch":
+            yield name, value

@@ -1,0 +1,382 @@
+"""The folder a run leaves behind: what is in it, who may write there, and how each file is written and read."""
+
+import hashlib
+import io
+import json
+import os
+import platform
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from ricnet.data import Dataset
+from ricnet.errors import RicnetError
+from ricnet.io import draft_of, fsync_file, read_json, write_atomically, writing
+from ricnet.training.config import Config, from_json, to_json
+from ricnet.version import __version__
+
+SEAL = "\nsha256 {}\n"
+SEAL_BYTES = len(SEAL.format("0" * 64))
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not folder.exists():
+        raise RicnetError(f"there is no run at {folder}; give the folder that ric train wrote.")
+    if folder.is_file():
+        beside = f" ({folder.parent})" if (folder.parent / "config.json").is_file() else ""
+        raise RicnetError(f"{folder} is a file and not a run; give the folder that ric train wrote{beside}.")
+    if not path.is_file():
+        raise RicnetError(f"{folder} is not a run folder: it has no config.json; give the folder that ric train wrote.")
+    return read_json(path)
+
+
+class Damaged(RicnetError):
+    """A file is not what was written there."""
+
+
+class SealedFile:
+    """Counts what is written into a checksum on its way, so that a large state is never in memory twice."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.digest = file, hashlib.sha256()
+
+    def write(self, data: bytes | memoryview) -> int:
+        self.digest.update(data)
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        self.file.flush()
+
+    def seal(self) -> None:
+        self.file.write(SEAL.format(self.digest.hexdigest()).encode())
+
+
+def write_checkpoint(state: dict[str, Any], path: Path) -> None:
+    with path.open("wb") as file:
+        sealed = SealedFile(file)
+        try:
+            torch.save(state, sealed)  # type: ignore[arg-type]  # torch asks for no more than these
+        except RuntimeError as error:
+            raise error.__context__ or error from None  # torch hides a full disk or Ctrl-C behind an error of its own
+        sealed.seal()
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Nothing in the file is executed: a checksum that fits says nothing about who wrote it."""
+    try:
+        with path.open("rb") as file:
+            payload, seal = file.read(max(0, path.stat().st_size - SEAL_BYTES)), file.read()
+    except OSError as error:
+        raise RicnetError(f"{path} cannot be read ({error.strerror}); make it readable and resume again.") from error
+    if seal != SEAL.format(hashlib.sha256(payload).hexdigest()).encode():
+        raise Damaged(f"{path} is damaged (its checksum does not fit); start anew with --overwrite.")
+    try:
+        state = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises a different kind for everything it refuses
+        raise Damaged(f"{path} holds no training state; start anew with --overwrite.") from error
+    if not isinstance(state, dict):
+        raise Damaged(f"{path} holds no training state; start anew with --overwrite.")
+    return state
+
+
+if sys.platform != "win32":
+    import fcntl
+
+LOCK = ".lock"
+
+
+@contextmanager
+def locked(folder: Path, tell: Callable[[str], object]) -> Iterator[None]:
+    """Hold the folder's lock, or raise with the name of who does.
+
+    Where there are no such locks nobody is stopped: on Windows silently, on a file system without them after `tell`.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    path = folder / LOCK
+    descriptor = _acquire(path, tell)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink()  # while it is still held, so that the name is never taken from the next holder
+        os.close(descriptor)
+
+
+def refuse_if_locked(folder: Path) -> None:
+    """The same sentence, for those who do not want the lock yet."""
+    if (folder / LOCK).exists():
+        with locked(folder, lambda _: None):
+            pass
+
+
+def _acquire(path: Path, tell: Callable[[str], object]) -> int:
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise RicnetError(
+                f"{path.parent} cannot be written to ({error.strerror}); make it writable or choose another --out."
+            ) from error
+        _lock(descriptor, path.parent, tell)
+        if _is_at(path, descriptor):
+            _sign(descriptor)
+            return descriptor
+        os.close(descriptor)  # whoever held it has just removed the file: this is a lock of nothing
+
+
+def _lock(descriptor: int, folder: Path, tell: Callable[[str], object]) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 300, 0).decode(errors="replace") or "another process"
+        os.close(descriptor)
+        raise RicnetError(f"{folder} is in use by {holder}; wait until it ends, or choose another --out.") from None
+    except OSError as error:
+        tell(f"{folder} cannot be locked ({error.strerror}); see to it that nothing else trains there.")
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _sign(descriptor: int) -> None:
+    """For the sentence that others get; a full disk has no room for it, which does no harm."""
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}".encode(), 0)
+
+
+class RunFolder:
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.model = self.path / "model.safetensors"
+        self.state = self.path / "state.pt"
+        self.previous_state = self.path / "state.previous.pt"
+        self.evaluation = self.path / "evaluation.json"
+        self.calibration = self.path / "calibration.json"
+        self.halting = self.path / "halting.json"
+        self.predictions = self.path / "predictions.npz"
+        self.examples = self.path / "examples.npz"
+        self.report = self.path / "report.html"
+
+    @property
+    def curves(self) -> Path:
+        """A folder, for TensorBoard."""
+        return self.path / "tensorboard"
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a run to go on with; one killed before it was set up leaves none."""
+        return self.config.is_file()
+
+    @property
+    def finished(self) -> bool:
+        return self.evaluation.is_file()
+
+    def weights_hash(self) -> str:
+        return hashlib.sha256(self.model.read_bytes()).hexdigest()[:16]
+
+    def begin(self, config: Config, dataset: Dataset, device: torch.device, source: "RunFolder | None" = None) -> None:
+        """Start a new run here, in place of any that was; ask `refuse_if_taken` first.
+
+        `source` is the run whose weights it takes, if it is not trained.
+        """
+        entry: dict[str, Any] = {
+            "ricnet": __version__,
+            "config": to_json(config),
+            "data": describe_data(dataset),
+            "hardware": describe_hardware(device),
+        }
+        if source is not None:
+            entry |= {"derived_from": source.path.name, "weights": source.weights_hash()}
+        self._make()
+        self._clear()
+        self.write_json(self.config, entry)
+
+    @contextmanager
+    def held(self, tell: Callable[[str], object] = warnings.warn) -> Iterator[None]:
+        """Keep all other processes out. A folder in which nothing is written meanwhile does not stay.
+
+        `tell` hears a sentence where the file system cannot do that.
+        """
+        new = not self.path.exists()
+        self._make()
+        try:
+            with locked(self.path, tell):
+                self._sweep()
+                yield
+        finally:
+            if new:
+                with suppress(OSError):
+                    self.path.rmdir()  # which only an empty one lets happen
+
+    def refuse_if_held(self) -> None:
+        refuse_if_locked(self.path)
+
+    def _make(self) -> None:
+        self._refuse_if_file()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RicnetError(f"--out {self.path} cannot be made ({error.strerror}); choose another folder.") from error
+
+    def _refuse_if_file(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise RicnetError(f"--out {self.path} is a file; choose a folder.")
+
+    def refuse_if_taken(self, overwrite: bool) -> None:
+        self._refuse_if_file()
+        if not self.path.exists() or not self._names() - self._passing():
+            return
+        if not self.config.is_file():
+            raise RicnetError(f"--out {self.path} holds files that are not a run; choose an empty or a new folder.")
+        if overwrite:
+            return
+        if self.finished:
+            raise RicnetError(
+                f"{self.path} holds a finished run; choose another --out, or replace it with --overwrite."
+            )
+        raise RicnetError(f"{self.path} holds an unfinished run; go on with --resume, or start anew with --overwrite.")
+
+    def check_resumable(self, config: Config, dataset: Dataset) -> None:
+        """A resumed run must see the data and the settings it began with."""
+        self.refuse_if_finished()
+        entry = read_config(self.path)
+        if entry.get("data") != describe_data(dataset):
+            raise RicnetError(f"the data is not what {self.path} began with; start anew with --overwrite.")
+        if from_json(entry.get("config"), str(self.config)) != config:
+            raise RicnetError(f"{self.path} began with other settings; leave them out, or start anew with --overwrite.")
+
+    def refuse_if_finished(self) -> None:
+        if self.finished:
+            raise RicnetError(f"{self.path} is finished; nothing is left to resume. Replace it with --overwrite.")
+
+    def write_json(self, path: Path, entry: object) -> None:
+        text = json.dumps(entry, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        write_atomically(path, lambda draft: void(draft.write_text(text, encoding="utf-8")))
+
+    def write_model(self, weights: Mapping[str, Tensor]) -> None:
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+        write_atomically(self.model, lambda draft: void(draft.write_bytes(save(tensors))))
+
+    def write_state(self, state: dict[str, Any]) -> None:
+        """Keeps the state before it too, in case this one is damaged on the disk."""
+        if self.metrics.is_file():
+            with writing(self.metrics):
+                fsync_file(self.metrics)  # first: a run that resumes from this state does not write those lines again
+        write_atomically(self.state, lambda draft: write_checkpoint(state, draft), self.previous_state)
+
+    def read_state(self, tell: Callable[[str], object] = warnings.warn) -> dict[str, Any] | None:
+        """The newest state that is whole; None where the run was stopped before its first checkpoint.
+
+        `tell` hears a sentence if that is not the newest.
+        """
+        if not self.state.is_file():  # killed between the two renames, perhaps
+            return read_checkpoint(self.previous_state) if self.previous_state.is_file() else None
+        try:
+            return read_checkpoint(self.state)
+        except Damaged:
+            if not self.previous_state.is_file():
+                raise
+        state = read_checkpoint(self.previous_state)
+        with writing(self.state):
+            self.previous_state.replace(self.state)  # or the next checkpoint would keep the damaged one instead of it
+        tell(f"{self.state} was damaged; the run goes on from the checkpoint before it, a little further back.")
+        return state
+
+    def drop_states(self) -> None:
+        """Of a finished run they are of no use; that they cannot be removed does it no harm."""
+        for path in (self.state, self.previous_state):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+    def append_metrics(self, line: dict[str, Any]) -> None:
+        with writing(self.metrics), self.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, allow_nan=False) + "\n")
+
+    def keep_metrics_until(self, epoch: int) -> None:
+        """Drop what was written after the checkpoint that a run resumes from: those epochs come again, and the last
+        line may be cut short."""
+        if not self.metrics.is_file():
+            return
+        lines = self.metrics.read_bytes().splitlines(keepends=True)[:epoch]
+        write_atomically(self.metrics, lambda draft: void(draft.write_bytes(b"".join(lines))))
+
+    def _files(self) -> list[Path]:
+        """All that a run writes and leaves."""
+        return [path for path in vars(self).values() if path != self.path]
+
+    def _passing(self) -> set[str]:
+        """Names of what it writes and removes, unless it is killed."""
+        return {LOCK, *(draft_of(path).name for path in self._files())}
+
+    def _names(self) -> set[str]:
+        return {path.name for path in self.path.iterdir()}
+
+    def _sweep(self) -> None:
+        """Remove drafts of a process that was killed."""
+        for path in self._files():
+            with suppress(OSError):
+                draft_of(path).unlink(missing_ok=True)
+
+    def _clear(self) -> None:
+        """Remove what a run left, and nothing else; first what says that it is finished. config.json stays until
+        another takes its place, so that a crash in between leaves a run, which may be overwritten."""
+        with writing(self.path):
+            for path in sorted(self._files(), key=lambda path: path != self.evaluation):
+                if path != self.config:
+                    path.unlink(missing_ok=True)
+        shutil.rmtree(self.curves, ignore_errors=True)
+
+
+def void(_: object) -> None:
+    """Drop a result that nobody needs."""
+
+
+def describe_data(dataset: Dataset) -> dict[str, Any]:
+    rows = {"train": len(dataset.train), "val": len(dataset.val), "test": len(dataset.test)}
+    described: dict[str, Any] = {
+        "input_shape": list(dataset.input_shape),
+        "class_names": list(dataset.class_names),
+        "rows": rows,
+        "fingerprint": fingerprint(dataset),
+    }
+    return described if dataset.columns is None else described | {"columns": dataset.columns.to_json()}
+
+
+def fingerprint(dataset: Dataset, sample: int = 1000) -> str:
+    """Tells data of the same size apart: a hash of all labels and weights, and of some evenly spread inputs."""
+    digest = hashlib.sha256()
+    for split in (dataset.train, dataset.val, dataset.test):
+        digest.update(split.labels.cpu().numpy().tobytes())
+        digest.update(split.inputs[:: max(1, len(split) // sample)].cpu().contiguous().numpy().tobytes())
+        if split.weights is not None:
+            digest.update(split.weights.cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def describe_hardware(device: torch.device) -> dict[str, Any]:
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    return {
+        "device": device.type,
+        "name": name,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
