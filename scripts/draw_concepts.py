@@ -16,7 +16,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ricnet.core.simplex import Dirichlet, Readout
+from ricnet.core.policies import Dirichlet, Readout
 from ricnet.errors import RicnetError
 from ricnet.methods import RIC
 from ricnet.report.filmstrip import filmstrip_figure

@@ -35,7 +35,7 @@ from ricnet.data import Columns, Dataset, Table
 from ricnet.data.columns import fit_columns
 from ricnet.data.frames import frame_table, is_frame, is_plain
 from ricnet.errors import RicnetError
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import Backbone
 from ricnet.training.api import configure, pick_device
 from ricnet.training.classifier import Classifier, autocast_dtype
 from ricnet.training.config import Config

@@ -26,7 +26,7 @@ from ricnet.extras import require_extra
 from ricnet.io import write_atomically
 from ricnet.methods import Method, Supervised
 from ricnet.methods.iterative import Iterative
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.classifier import Classifier
 from ricnet.training.conclusion import AFTER_TRAINING

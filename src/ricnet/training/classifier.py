@@ -28,8 +28,7 @@ from ricnet.errors import RicnetError, whole_number
 from ricnet.evaluation.evaluate import pool_size
 from ricnet.io import read_json
 from ricnet.methods import Method
-from ricnet.nets.backbone import Backbone
-from ricnet.nets.encoders import build_encoder, choose_encoder
+from ricnet.nets.encoders import Backbone, build_encoder, choose_encoder
 from ricnet.training.budget import OverBudget, budget
 from ricnet.training.config import Config, fits, from_json
 from ricnet.training.deadline import start_clock

@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from ricnet.data import Dataset, Split
+from ricnet.distributed import ALONE, Processes
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import AS_TRAINED, Outcome, Reading, observe_each, report
 from ricnet.evaluation.examples import save_examples
 from ricnet.evaluation.predictions import save_predictions
 from ricnet.io import read_json, write_atomically
 from ricnet.methods import Method
-from ricnet.processes import ALONE, Processes
 from ricnet.training.classifier import load
 from ricnet.training.config import Config
 from ricnet.training.fitting import fit
@@ -48,7 +48,7 @@ def conclude(
     if folder is not None:
         for name, outcome in outcomes.items():
             refuse_no_belief(outcome, name, dataset, folder)
-    evaluation: dict[str, Any] = processes.agree(
+    evaluation: dict[str, Any] = processes.broadcast(
         lambda: (
             _reports(outcomes)
             | ({"raw": _reports(raw)} if len(readings) > 1 else {})

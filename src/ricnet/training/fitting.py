@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from ricnet.data import Split
+from ricnet.distributed import ALONE, Processes
 from ricnet.evaluation.evaluate import AS_TRAINED, Reading, observe
 from ricnet.evaluation.stopping import HaltChoice, choose_halt
 from ricnet.evaluation.temperature import TemperatureFit, fit_if_it_helps, fit_temperature
-from ricnet.processes import ALONE, Processes
 from ricnet.training.config import Config
 
 
@@ -34,7 +34,7 @@ def fit(config: Config, model: nn.Module, val: Split, processes: Processes = ALO
     if config.fits_temperature:
         held_out = observe(config.method, model, val, reading=fitted.reading, processes=processes)
         find = fit_temperature if config.calibration == "temperature" else fit_if_it_helps
-        fitted = replace(fitted, calibration=processes.agree(lambda: find(held_out.log_beliefs, held_out.labels)))
+        fitted = replace(fitted, calibration=processes.broadcast(lambda: find(held_out.log_beliefs, held_out.labels)))
     temperature = fitted.reading.temperature
     if fitted.halting is not None and temperature != 1:
         fitted = replace(fitted, halting=_halt(config, model, val, Reading(temperature), processes))
@@ -44,4 +44,4 @@ def fit(config: Config, model: nn.Module, val: Split, processes: Processes = ALO
 def _halt(config: Config, model: nn.Module, val: Split, reading: Reading, processes: Processes) -> HaltChoice | None:
     """None where some answer is NaN: there is nothing to choose by, and whoever evaluates the network refuses it."""
     outcome = observe(config.method, model, val, reading=reading, processes=processes)
-    return processes.agree(lambda: choose_halt(outcome) if outcome.step_scores.isfinite().all() else None)
+    return processes.broadcast(lambda: choose_halt(outcome) if outcome.step_scores.isfinite().all() else None)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ricnet.methods import RIC
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import Backbone
 from ricnet.studies.cells import Cell
 from ricnet.studies.paper import RECIPES
 from ricnet.studies.paper.rows import floats, pick

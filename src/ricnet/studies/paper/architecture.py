@@ -16,7 +16,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Polygon
 from torch import nn
 
 from ricnet.methods import RIC
-from ricnet.nets.resnet import ResNet
+from ricnet.nets.encoders import ResNet
 from ricnet.report.style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, VERMILLION, styled
 from ricnet.studies.cells import Benchmark, Runs
 from ricnet.studies.paper.conditions import network_name

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from ricnet.core import mdp
-from ricnet.core.simplex import Dirichlet
+from ricnet.core.policies import Dirichlet
 from ricnet.report.style import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled
 from ricnet.studies.theory.finding import Finding
 from ricnet.studies.theory.log_axes import use_log_scale
