@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from common import Row, parse, publish
 from ricnet.core.policies import Dirichlet
-from ricnet.evaluation.calibration import BINS, bin_index
+from ricnet.evaluation.metrics import BINS, bin_index
 from ricnet.methods import RIC, Anytime, Method, Supervised
 from ricnet.nets.encoders import Backbone
 

@@ -32,7 +32,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import ricnet
-from ricnet.evaluation.calibration import expected_calibration_error
+from ricnet.evaluation.metrics import expected_calibration_error
 
 ROOT = Path(__file__).parents[1]
 RESULTS, TEXT = ROOT / "results" / "estimators.json", ROOT / "docs" / "estimators.md"

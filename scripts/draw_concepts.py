@@ -18,14 +18,14 @@ from matplotlib.figure import Figure
 
 from ricnet.core.policies import Dirichlet, Readout
 from ricnet.errors import RicnetError
+from ricnet.evaluation.examples import Examples
 from ricnet.methods import RIC
+from ricnet.report.figures import FAINT, house_style, styled
 from ricnet.report.filmstrip import filmstrip_figure
-from ricnet.report.groups import RunGroup
 from ricnet.report.refinement import refinement_figure, telling_rows
 from ricnet.report.reliability import reliability_figure
-from ricnet.report.runs import Examples, RunRecord, read_run
+from ricnet.report.runs import RunGroup, RunRecord, read_run
 from ricnet.report.steps import halting_figure
-from ricnet.report.style import FAINT, house_style, styled
 from ricnet.training.classifier import Classifier, load
 
 LABELS: dict[Readout, str] = {

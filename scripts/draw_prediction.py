@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from ricnet.errors import RicnetError
+from ricnet.evaluation.examples import Examples
+from ricnet.report.figures import house_style
 from ricnet.report.filmstrip import filmstrip_figure
 from ricnet.report.refinement import telling_rows
-from ricnet.report.runs import Examples, RunRecord, read_run
-from ricnet.report.style import house_style
+from ricnet.report.runs import RunRecord, read_run
 from ricnet.training.classifier import load
 
 

@@ -23,7 +23,7 @@ from ricnet.errors import RicnetError
 from ricnet.report.card import card
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.training.classifier import load
-from ricnet.training.pretrained import SHELF
+from ricnet.training.hub import PRETRAINED
 
 MOST_BYTES = 6_000_000
 COPIED = ("config.json", "evaluation.json", "examples.npz", "calibration.json", "halting.json")
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--name", required=True, help="what it is loaded by: pretrained:NAME")
     arguments = parser.parse_args()
     try:
-        target = make(arguments.run, SHELF, arguments.name)
+        target = make(arguments.run, PRETRAINED, arguments.name)
     except RicnetError as error:
         sys.exit(f"make_pretrained: {error}")
     print((target / "card.md").read_text(encoding="utf-8"))

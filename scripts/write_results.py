@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from ricnet.errors import RicnetError
+from ricnet.report.figures import house_style
 from ricnet.report.pace import pace_figure
 from ricnet.report.published import CURVES, archived, fill, read_groups
-from ricnet.report.style import house_style
 from ricnet.report.titles import ALGORITHMS
 
 ROOT = Path(__file__).parents[1]

@@ -41,11 +41,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ACTClassifier": "ricnet.apps.estimators",
-    "AnytimeClassifier": "ricnet.apps.estimators",
-    "PonderNetClassifier": "ricnet.apps.estimators",
-    "RICClassifier": "ricnet.apps.estimators",
-    "SupervisedClassifier": "ricnet.apps.estimators",
     "Classifier": "ricnet.training.classifier",
     "Dataset": "ricnet.data",
     "Method": "ricnet.methods",
@@ -61,9 +56,10 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Names are fetched when first used, so that `ric --help` and reports do not wait for torch."""
-    if name not in _HOMES:
+    home = _HOMES.get(name, "ricnet.apps.estimators" if name.endswith("Classifier") else None)
+    if home is None:
         raise AttributeError(f"module 'ricnet' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(home), name)
 
 
 def __dir__() -> list[str]:

@@ -18,10 +18,10 @@ import ricnet
 from ricnet.apps.cli import main
 from ricnet.apps.commands import export as command
 from ricnet.apps.commands.evaluate import adjust
-from ricnet.apps.onnx_agreement import Agreement, compare
+from ricnet.apps.onnx import Agreement, compare
 from ricnet.data import load as load_data
 from ricnet.data.columns import Category, Columns, Number
-from ricnet.training.pretrained import pretrained_names
+from ricnet.training.hub import pretrained_names
 
 from .test_cli import refused
 
@@ -230,7 +230,7 @@ def test_features_go_in_as_they_are(tmp_path: Path) -> None:
 
 UNTRACEABLE = """
 import sys, torch, ricnet
-from ricnet.apps.onnx_export import export_onnx
+from ricnet.apps.onnx import export_onnx
 
 class Wayward(torch.nn.Module):
     def __init__(self):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import ricnet
-from ricnet.apps.onnx_agreement import Agreement, compare
+from ricnet.apps.onnx import Agreement, compare
 from ricnet.data import load
 from ricnet.errors import RicnetError
 

@@ -7,7 +7,7 @@ import torch
 from scipy.special import polygamma
 from torch import Tensor, nn
 
-from ricnet.apps.onnx_graph import Halting, OnePass, Unrolled, trigamma
+from ricnet.apps.onnx import Halting, OnePass, Unrolled, trigamma
 from ricnet.methods import ACT, RIC, Anytime, PonderNet, Supervised
 from ricnet.methods.iterative import Iterative
 from ricnet.nets.encoders import Backbone

@@ -27,7 +27,7 @@ import pytest
 
 from ricnet.apps.cli import main
 from ricnet.apps.commands import train
-from ricnet.apps.server import running
+from ricnet.apps.server import application
 from ricnet.methods import METHODS
 from ricnet.nets import encoders
 from ricnet.training import presets
@@ -103,11 +103,11 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
     """`ric serve` up to the point where it would wait for clients, on any port that is free."""
     from starlette.testclient import TestClient
 
-    listen = running.listen
+    listen = application.listen
     found: Servers = []
     with contextlib.ExitStack() as stack:
-        monkeypatch.setattr(running, "listen", lambda host, port: listen(host, 0))
-        monkeypatch.setattr(running, "run", lambda app, *_: found.append(stack.enter_context(TestClient(app))))
+        monkeypatch.setattr(application, "listen", lambda host, port: listen(host, 0))
+        monkeypatch.setattr(application, "run", lambda app, *_: found.append(stack.enter_context(TestClient(app))))
         yield found
 
 

@@ -8,9 +8,8 @@ from torch import Tensor, nn
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Split
 from ricnet.evaluation.evaluate import Outcome, Reading
-from ricnet.evaluation.examples import KINDS, pick_rows, save_examples
+from ricnet.evaluation.examples import pick_rows, save_examples
 from ricnet.methods import Supervised
-from ricnet.report import runs
 
 
 def trajectory_of(*beliefs: list[float], halt: list[int]) -> Trajectory:
@@ -77,7 +76,6 @@ def test_kinds_are_stored_beside_the_examples(tmp_path: Path) -> None:
     assert stored["kind"].tolist() == [0, 0, 1, 1, 2, 2]
     assert stored["halt_step"].tolist() == [1, 1, 2, 2, 2, 2]
     np.testing.assert_allclose(np.exp(stored["log_beliefs"])[1, :, 0], [0.95, 0.9, 0.8, 0.7, 0.2, 0.4], rtol=1e-6)
-    assert runs.KINDS == KINDS
 
 
 def test_kinds_speak_of_the_beliefs_that_are_stored(tmp_path: Path) -> None:

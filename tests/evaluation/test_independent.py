@@ -16,9 +16,14 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_score
 
 from ricnet.core.trajectory import Trajectory
-from ricnet.evaluation.calibration import bin_index, classwise_calibration_error, expected_calibration_error
 from ricnet.evaluation.evaluate import Outcome, report
-from ricnet.evaluation.selection import area_under_risk_coverage, correctness_auroc
+from ricnet.evaluation.metrics import (
+    area_under_risk_coverage,
+    bin_index,
+    classwise_calibration_error,
+    correctness_auroc,
+    expected_calibration_error,
+)
 
 Real = np.float32 | np.float64
 

@@ -5,8 +5,7 @@ import torch
 
 from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.evaluation.evaluate import Outcome
-from ricnet.evaluation.predictions import save_predictions
-from ricnet.report.predictions import read_predictions
+from ricnet.evaluation.predictions import read_predictions, save_predictions
 
 
 def outcome(with_values: bool) -> Outcome:

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from ricnet.report.groups import RunGroup, group_seeds
 from ricnet.report.page import page_html
-from ricnet.report.runs import read_runs
+from ricnet.report.runs import RunGroup, group_seeds, read_runs
 
 MakeRun = Callable[..., Path]
 BINS = 15

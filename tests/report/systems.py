@@ -10,8 +10,7 @@ import torch
 from ricnet.core.trajectory import Trajectory
 from ricnet.evaluation.evaluate import Outcome, report
 from ricnet.evaluation.predictions import save_predictions
-from ricnet.report.groups import RunGroup, group_seeds
-from ricnet.report.runs import read_runs
+from ricnet.report.runs import RunGroup, group_seeds, read_runs
 
 CLASSES = 4
 STEPS = 3

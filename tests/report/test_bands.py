@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from ricnet.report.bands import POINTS, cuts_bands, draw_band, thin
+from ricnet.report.figures import POINTS, cuts_bands, draw_band, thin
 
 
 def test_the_line_is_the_mean_and_the_band_its_t_interval() -> None:

@@ -9,8 +9,7 @@ from scipy import stats
 
 from ricnet.report.archive import archive_run, log_scores
 from ricnet.report.claims import claims, sentences
-from ricnet.report.groups import RunGroup, group_seeds
-from ricnet.report.runs import read_runs
+from ricnet.report.runs import RunGroup, group_seeds, read_runs
 
 from .systems import write_system
 

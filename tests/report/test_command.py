@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ricnet.apps.commands.report import main
-from ricnet.report.groups import RunGroup
+from ricnet.report.runs import RunGroup
 
 
 def test_seeds_are_summed_up_in_the_terminal(

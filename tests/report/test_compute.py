@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ricnet.report.compute import compute_figure
-from ricnet.report.groups import RunGroup
+from ricnet.report.runs import RunGroup
 
 
 def mean(group: RunGroup, key: str) -> float:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from ricnet.report.curves import epoch_curves, trained, training_figure
-from ricnet.report.groups import RunGroup
-from ricnet.report.style import BLUE
+from ricnet.report.figures import BLUE
+from ricnet.report.runs import RunGroup
 
 
 def with_metrics(group: RunGroup, *metrics: list[dict[str, Any]]) -> RunGroup:

@@ -1,7 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ricnet.report.dotted import flatten, nest, to_columns, to_rows
+from ricnet.report.runs import nest, to_columns, to_rows
+from ricnet.report.titles import flatten
 
 names = st.text("abc", min_size=1, max_size=3)
 numbers = st.integers() | st.floats(allow_nan=False)

@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ricnet.evaluation.examples import Examples
+from ricnet.report.figures import BLUE, VERMILLION
 from ricnet.report.filmstrip import FRAMES, filmstrip_figure, frames
-from ricnet.report.groups import RunGroup
-from ricnet.report.runs import Examples
-from ricnet.report.style import BLUE, VERMILLION
+from ricnet.report.runs import RunGroup
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ricnet.evaluation.examples import Examples
 from ricnet.report.gallery import gallery_html, rows_by_kind
-from ricnet.report.groups import RunGroup, group_seeds
-from ricnet.report.runs import Examples, read_runs
+from ricnet.report.runs import RunGroup, group_seeds, read_runs
 
 from .conftest import MakeRun
 

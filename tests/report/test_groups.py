@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from ricnet.report.groups import repeats_note
+from ricnet.report.runs import repeats_note
 
 from .conftest import rewrite
 from .systems import groups_of, write_run, write_system

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from ricnet.report.hub_card import DIAGRAM, draw_diagram, hub_card
+from ricnet.apps.hub_card import DIAGRAM, draw_diagram, hub_card
 from ricnet.report.runs import RunRecord, read_run
 
 from .conftest import MakeRun

@@ -3,9 +3,8 @@ from dataclasses import replace
 import pytest
 from matplotlib.figure import Figure
 
-from ricnet.report.groups import RunGroup
-from ricnet.report.looks import PALETTE, legend_below, looks
-from ricnet.report.style import BLUE, GREEN, VERMILLION
+from ricnet.report.figures import BLUE, GREEN, PALETTE, VERMILLION, legend_below, looks
+from ricnet.report.runs import RunGroup
 
 
 def named(group: RunGroup, method: str, label: str | None = None, data: str = "digits", noise: float = 0) -> RunGroup:

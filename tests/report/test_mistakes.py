@@ -3,10 +3,9 @@ from html import escape
 
 import numpy as np
 
-from ricnet.report.groups import group_seeds
 from ricnet.report.mistakes import EXAMPLES, mistakes_html, run_confusion
 from ricnet.report.page import page_html
-from ricnet.report.runs import read_run, read_runs
+from ricnet.report.runs import group_seeds, read_run, read_runs
 
 from .conftest import MakeRun
 

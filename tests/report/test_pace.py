@@ -4,9 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ricnet.report.groups import RunGroup
 from ricnet.report.pace import clock_of, images_per_second, pace_figure, training_seconds
-from ricnet.report.runs import RunRecord
+from ricnet.report.runs import RunGroup, RunRecord
 
 
 @pytest.fixture

@@ -8,9 +8,8 @@ import pytest
 
 from ricnet.errors import RicnetError
 from ricnet.report import page
-from ricnet.report.groups import RunGroup
 from ricnet.report.page import page_html, page_title, write_page
-from ricnet.report.runs import read_run
+from ricnet.report.runs import RunGroup, read_run
 from ricnet.report.thumbnails import BARS
 
 from .conftest import MakeRun

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from ricnet.report.groups import RunGroup
-from ricnet.report.panels import by_task, label_rows, overlay_grid, panel_grid, task_title
+from ricnet.report.figures import by_task, label_rows, overlay_grid, panel_grid, task_title
+from ricnet.report.runs import RunGroup
 
 
 def on(group: RunGroup, **config: object) -> RunGroup:

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from ricnet.errors import RicnetError
-from ricnet.report.groups import RunGroup
 from ricnet.report.refinement import leading_rival, refinement_figure, telling_rows
-from ricnet.report.runs import RunRecord, read_run
+from ricnet.report.runs import RunGroup, RunRecord, read_run
 
 from .conftest import MakeRun
 

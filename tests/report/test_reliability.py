@@ -3,8 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ricnet.report.groups import RunGroup
 from ricnet.report.reliability import over_seeds, reliability_figure
+from ricnet.report.runs import RunGroup
 
 
 def test_bars_of_one_run_are_its_accuracies(systems: list[RunGroup]) -> None:

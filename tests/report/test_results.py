@@ -3,8 +3,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ricnet.report.groups import RunGroup
 from ricnet.report.results import compare_as_far_as_possible, has_seeds, results_html
+from ricnet.report.runs import RunGroup
 
 
 def test_systems_stand_with_their_intervals(systems: list[RunGroup]) -> None:

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ricnet.evaluation.selection import area_under_risk_coverage
-from ricnet.report.groups import RunGroup
+from ricnet.evaluation.metrics import area_under_risk_coverage
 from ricnet.report.risk import COVERAGE, risk_at, risk_figure, risk_of, with_predictions
+from ricnet.report.runs import RunGroup
 
 SURENESS = np.array([0.6, 0.9, 0.8, 0.7])
 CORRECT = np.array([False, True, False, True])

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from ricnet.errors import RicnetError
-from ricnet.report.groups import group_seeds
-from ricnet.report.runs import read_run, read_runs
+from ricnet.report.runs import group_seeds, read_run, read_runs
 from ricnet.report.titles import METHOD_NAMES
 
 from .conftest import MakeRun, rewrite

@@ -2,17 +2,13 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ricnet.evaluation import calibration
-from ricnet.report import statistics
-from ricnet.report.predictions import Predictions
+from ricnet.evaluation.predictions import Predictions
 from ricnet.report.statistics import (
     band,
-    bin_index,
     holm,
     mean_interval,
     paired_bootstrap,
@@ -191,10 +187,3 @@ def test_bootstrap_repeats_itself_and_refuses_other_examples() -> None:
     assert paired_bootstrap(a, b, 40) == paired_bootstrap(a, b, 40)
     with pytest.raises(ValueError, match="different test examples"):
         paired_bootstrap(a, [random_predictions(rng, 2 - labels)], 40)
-
-
-def test_bins_are_those_of_the_evaluation() -> None:
-    edges = np.arange(16) / 15
-    confidence = np.concatenate([edges, np.nextafter(edges, 0)[1:], np.nextafter(edges, 1)[:-1]])
-    assert statistics.BINS == calibration.BINS
-    assert bin_index(confidence).tolist() == calibration.bin_index(torch.tensor(confidence)).tolist()

@@ -3,11 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from ricnet.apps.hub_card import hub_card
 from ricnet.errors import RicnetError
-from ricnet.report.groups import group_seeds
-from ricnet.report.hub_card import hub_card
 from ricnet.report.page import page_html
-from ricnet.report.runs import read_run, read_runs
+from ricnet.report.runs import group_seeds, read_run, read_runs
 from ricnet.report.step_words import refinement_words
 
 from .conftest import MakeRun, rewrite

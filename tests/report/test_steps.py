@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ricnet.errors import RicnetError
-from ricnet.report.groups import RunGroup
+from ricnet.report.runs import RunGroup
 from ricnet.report.steps import halting_figure, mean_of, pooled_halts, steps_figure
 
 

@@ -2,8 +2,7 @@ import re
 
 from matplotlib.figure import Figure
 
-from ricnet.report.style import BLUE, FAINT, INDIGO, INK, styled
-from ricnet.report.svg import inline_svg
+from ricnet.report.figures import BLUE, FAINT, INDIGO, INK, inline_svg, styled
 
 
 @styled

@@ -2,8 +2,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from ricnet.report.groups import RunGroup
-from ricnet.report.runs import read_run
+from ricnet.report.runs import RunGroup, read_run
 from ricnet.report.systems import command, systems_html
 
 from .conftest import MakeRun

@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from ricnet.errors import RicnetError
+from ricnet.evaluation.predictions import read_predictions
 from ricnet.report.archive import archive_text
 from ricnet.report.gallery import gallery_html
-from ricnet.report.groups import group_seeds
 from ricnet.report.page import page_html
-from ricnet.report.predictions import read_predictions
-from ricnet.report.runs import RunRecord, read_run
+from ricnet.report.runs import RunRecord, group_seeds, read_run
 from ricnet.report.tables import comparison_markdown, comparison_table
 
 from .attack import altered, attack, briefly_and_long, mutated

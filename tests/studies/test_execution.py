@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from ricnet.errors import RicnetError
-from ricnet.report.predictions import read_predictions
+from ricnet.evaluation.predictions import read_predictions
 from ricnet.studies import execution
 from ricnet.studies.cells import Benchmark, Cell
 from ricnet.studies.execution import Workplace, harvest

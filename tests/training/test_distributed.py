@@ -25,8 +25,8 @@ from ricnet.distributed import ALONE, Processes, first_on_each_machine, launched
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS
 from ricnet.training.api import configure, pick_device, run
-from ricnet.training.interruption import Interrupted
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.console import Interrupted
+from ricnet.training.run import RunFolder
 from ricnet.training.trainer import Trainer
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")

@@ -11,20 +11,19 @@ import torch
 
 from ricnet.apps.commands.evaluate import adjust
 from ricnet.apps.hub import save_pretrained
-from ricnet.apps.onnx_export import _network
-from ricnet.apps.server.about import describe
+from ricnet.apps.onnx import network_to_trace
 from ricnet.apps.server.limits import Limits
+from ricnet.apps.server.responses import describe
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError
+from ricnet.evaluation.predictions import read_predictions
 from ricnet.methods import METHODS
-from ricnet.report.predictions import read_predictions
-from ricnet.training.after_words import chosen_words
-from ricnet.training.api import configure, run
+from ricnet.training.api import configure, run, train_in_memory
 from ricnet.training.classifier import Classifier, load
-from ricnet.training.conclusion import derive, stripped
-from ricnet.training.memory import train_in_memory
+from ricnet.training.console import chosen_words
+from ricnet.training.finalize import derive, stripped
 from ricnet.training.presets import TYPICAL, preset
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run import RunFolder
 
 CPU = torch.device("cpu")
 
@@ -119,7 +118,7 @@ def test_server_file_and_shared_folder_stop_as_was_chosen(limited: Path, tmp_pat
     assert (shared.config.method, shared.method, shared.temperature) == (model.config.method, model.method, 1.5)
     once_more = load(save_pretrained(replace(model, method=model.config.method), tmp_path / "raw"))
     assert once_more.method == model.config.method
-    network, _ = _network(model, None, None)
+    network, _ = network_to_trace(model, None, None)
     assert (network.steps, network.method.halt_threshold, network.temperature) == (3, -0.25, 1.5)
 
 

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from ricnet.core.mdp import log_scores, normalized_return
 from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.data import Split
-from ricnet.distributed import ALONE, Processes
-from ricnet.evaluation import calibration, selection
+from ricnet.evaluation import metrics
 from ricnet.methods import Method
 from ricnet.methods.iterative import Iterative
 
@@ -144,7 +143,7 @@ def summarize(outcome: Outcome) -> dict[str, float]:
     correct = answer == labels
     return {
         "accuracy": float(correct.double().mean()),
-        "ece": calibration.expected_calibration_error(confidence.exp(), correct),
+        "ece": metrics.expected_calibration_error(confidence.exp(), correct),
         "nll": -float(score.mean()),
         "mean_confidence": float(confidence.exp().mean()),
         "normalized_return": float(normalized_return(score, log_beliefs.shape[1]).mean()),
@@ -162,15 +161,15 @@ def report(outcome: Outcome) -> dict[str, Any]:
     truth = torch.nn.functional.one_hot(labels, beliefs.shape[1])
     summary = summarize(outcome)
     return summary | {
-        "ece_bins": calibration.BINS,
-        "ece_classwise": calibration.classwise_calibration_error(beliefs, labels),
+        "ece_bins": metrics.BINS,
+        "ece_classwise": metrics.classwise_calibration_error(beliefs, labels),
         "ece_signed": summary["mean_confidence"] - summary["accuracy"],
         "brier": float((beliefs - truth).square().sum(-1).mean()),
         "mean_steps_correct": _mean(steps[correct]),
         "mean_steps_wrong": _mean(steps[~correct]),
         "mean_cell_evaluations": float(outcome.cell_evaluations.double().mean()),
-        "aurc": selection.area_under_risk_coverage(confidence, correct),
-        "auroc": selection.correctness_auroc(confidence, correct),
+        "aurc": metrics.area_under_risk_coverage(confidence, correct),
+        "auroc": metrics.correctness_auroc(confidence, correct),
         "n": len(labels),
         "per_step": _per_step(outcome),
         "reliability": _reliability(confidence, correct),
@@ -192,7 +191,7 @@ def _per_step(outcome: Outcome) -> list[dict[str, float | int]]:
             {
                 "step": step,
                 "accuracy": float(correct.double().mean()),
-                "ece": calibration.expected_calibration_error(confidence, correct),
+                "ece": metrics.expected_calibration_error(confidence, correct),
                 "nll": -float(scores.mean()),
                 "mean_confidence": float(confidence.double().mean()),
             }
@@ -201,16 +200,16 @@ def _per_step(outcome: Outcome) -> list[dict[str, float | int]]:
 
 
 def _reliability(confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"]) -> list[dict[str, float | int | None]]:
-    bins = calibration.bin_by_confidence(confidence, correct)
+    bins = metrics.bin_by_confidence(confidence, correct)
     return [
         {
-            "lower": m / calibration.BINS,
-            "upper": (m + 1) / calibration.BINS,
+            "lower": m / metrics.BINS,
+            "upper": (m + 1) / metrics.BINS,
             "n": int(bins.size[m]),
             "accuracy": _finite(bins.accuracy[m]),
             "confidence": _finite(bins.confidence[m]),
         }
-        for m in range(calibration.BINS)
+        for m in range(metrics.BINS)
     ]
 
 

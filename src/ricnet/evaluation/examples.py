@@ -1,17 +1,21 @@
 """A few examples worth looking at: easy, hard, wrong, and taken for what they are taken for most."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float, Int64, Integer, Num
 from torch import Tensor, nn
 
 from ricnet.core.mdp import log_scores
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Split
+from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import AS_TRAINED, Outcome, Reading
+from ricnet.io import read_arrays
 from ricnet.methods import Method
 
 KINDS = ("easy", "hard", "wrong", "confused")
@@ -94,3 +98,62 @@ def _arrays(chosen: Split, trajectory: Trajectory) -> dict[str, Any]:
 
 def _flat(kinds: dict[str, list[int]]) -> Int64[Tensor, "m"]:
     return torch.tensor([row for kind in KINDS for row in kinds[kind]], dtype=torch.int64)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A few test examples with everything the classifier believed about them on its way to an answer."""
+
+    inputs: Num[np.ndarray, "m ..."]
+    labels: Integer[np.ndarray, "m"]
+    log_beliefs: Float[np.ndarray, "steps m classes"]
+    values: Float[np.ndarray, "steps m"] | None
+    """values[n] is asked after n steps; the first from n = 1 on below the threshold ends the refinement there."""
+    halt_step: Integer[np.ndarray, "m"]
+    kind: Integer[np.ndarray, "m"] | None = None
+    """A place in KINDS; None in files of older versions, which did not say."""
+
+    @property
+    def are_rows(self) -> bool:
+        """Rows of numbers, rather than images."""
+        return self.inputs.ndim == 2
+
+    @property
+    def answers(self) -> Integer[np.ndarray, "m"]:
+        final = self.log_beliefs[self.halt_step - 1, np.arange(len(self.labels))]
+        return np.asarray(final.argmax(axis=-1))
+
+
+def read_examples(path: Path, classes: int) -> Examples | None:
+    if not path.is_file():
+        return None
+    try:
+        return _checked_examples(read_arrays(path), classes)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RicnetError(f"{path} cannot be used ({error}): delete it for a report without examples.") from error
+
+
+def _checked_examples(arrays: Mapping[str, np.ndarray], classes: int) -> Examples:
+    beliefs, labels, halt = arrays["log_beliefs"], arrays["y"], arrays["halt_step"]
+    steps, rows, width = beliefs.shape
+    if beliefs.dtype.kind != "f" or not all(one.ndim == 1 and one.dtype.kind in "iu" for one in (labels, halt)):
+        raise ValueError("its arrays are of strange types")
+    values, kind = arrays.get("values"), arrays.get("kind")
+    if width != classes or not len(arrays["x"]) == len(labels) == len(halt) == rows:
+        raise ValueError("its arrays do not fit together")
+    if values is not None and (values.shape != (steps, rows) or not np.isfinite(values).all()):
+        raise ValueError("its values do not fit its beliefs")
+    if rows and (labels.min() < 0 or labels.max() >= classes or halt.min() < 1 or halt.max() > steps):
+        raise ValueError("a label or a halting step is out of range")
+    if not _can_be_shown(arrays["x"]) or not np.isfinite(np.exp(beliefs)).all():
+        raise ValueError("its inputs or beliefs are no numbers that can be shown")
+    if kind is not None and (kind.shape != labels.shape or not np.isin(kind, range(len(KINDS))).all()):
+        raise ValueError("its kinds do not fit its examples")
+    return Examples(arrays["x"], labels, beliefs, values, halt, kind)
+
+
+def _can_be_shown(inputs: np.ndarray) -> bool:
+    """Rows of features, or images of bytes in grey or colour."""
+    if inputs.ndim == 2:
+        return inputs.dtype.kind in "biuf"
+    return inputs.ndim == 4 and inputs.dtype == np.uint8 and inputs.shape[1] in (1, 3) and inputs.size > 0

@@ -13,13 +13,12 @@ import numpy as np
 from jaxtyping import Float
 
 from ricnet.errors import RicnetError
+from ricnet.evaluation.predictions import read_predictions
 from ricnet.io import read_json, write_atomically
-from ricnet.report.bands import thin
-from ricnet.report.dotted import to_columns
+from ricnet.report.figures import thin
 from ricnet.report.forms import Maybe, is_number, misfit
 from ricnet.report.pace import clock_of, images_per_second, training_seconds
-from ricnet.report.predictions import read_predictions
-from ricnet.report.runs import RunRecord, is_archive, read_run
+from ricnet.report.runs import RunRecord, is_archive, read_run, to_columns
 from ricnet.report.statistics import scores
 
 UNIT = 1e-4

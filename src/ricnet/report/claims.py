@@ -13,8 +13,7 @@ import numpy as np
 from ricnet.report.archive import log_scores
 from ricnet.report.comparison import ACCURACY, ALPHA, ECE, ENOUGH_SEEDS, NLL, Metric
 from ricnet.report.formats import half_text, signed_text
-from ricnet.report.groups import RunGroup
-from ricnet.report.runs import RunRecord
+from ricnet.report.runs import RunGroup, RunRecord
 from ricnet.report.statistics import Difference, Interval, holm, mean_interval, paired_difference
 from ricnet.report.titles import ALGORITHMS
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ricnet.errors import RicnetError
-from ricnet.report.groups import RunGroup
-from ricnet.report.predictions import Predictions, read_predictions
-from ricnet.report.runs import RunRecord, Task
+from ricnet.evaluation.predictions import Predictions, read_predictions
+from ricnet.report.runs import RunGroup, RunRecord, Task
 from ricnet.report.statistics import (
     Difference,
     Interval,

@@ -6,12 +6,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from ricnet.report.bands import draw_band
-from ricnet.report.groups import RunGroup
-from ricnet.report.looks import Look, legend_below, looks
-from ricnet.report.panels import by_task, overlay_grid, task_title
+from ricnet.report.figures import (
+    Look,
+    by_task,
+    draw_band,
+    legend_below,
+    looks,
+    overlay_grid,
+    percent_ticks,
+    styled,
+    task_title,
+)
+from ricnet.report.runs import RunGroup
 from ricnet.report.steps import mean_of, step_curves, steps_computed
-from ricnet.report.style import percent_ticks, styled
 
 TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 

@@ -9,13 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ricnet.report.bands import draw_band
+from ricnet.report.figures import Look, by_task, draw_band, legend_below, looks, styled, task_title
 from ricnet.report.forms import LARGEST
-from ricnet.report.groups import RunGroup
-from ricnet.report.looks import Look, legend_below, looks
-from ricnet.report.panels import by_task, task_title
-from ricnet.report.runs import RunRecord
-from ricnet.report.style import styled
+from ricnet.report.runs import RunGroup, RunRecord
 
 CURVES = {"accuracy": "validation accuracy", "ece": "validation ECE", "nll": "validation NLL"}
 

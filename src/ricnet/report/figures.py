@@ -1,192 +1,416 @@
-"""All the figures of a report, each with its words: one list that the page shows and `save_figures` writes."""
+"""The figure kit that every figure of ricnet is drawn with: one style, one look a system, curves with intervals,
+panels, reliability diagrams, halting bars, and figures as SVG inside a page."""
 
+import functools
+import io
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
+from html import escape
+from typing import Any, Literal, ParamSpec
 
+import matplotlib
+import numpy as np
+from cycler import cycler
+from jaxtyping import Float, Num
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.collections import Collection, LineCollection, PolyCollection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from ricnet.report.bands import cuts_bands
-from ricnet.report.compute import compute_figure
-from ricnet.report.curves import trained, training_figure
-from ricnet.report.groups import RunGroup, group_seeds
-from ricnet.report.refinement import refinement_figure
-from ricnet.report.reliability import reliability_figure
-from ricnet.report.risk import risk_figure, with_predictions
-from ricnet.report.runs import RunRecord
-from ricnet.report.steps import halting_figure, looks_ahead, mean_of, steps_figure
-from ricnet.report.style import house_style
-from ricnet.report.thumbnails import BARS
-from ricnet.report.words import listing
-from ricnet.training.after_words import rule_words
+from ricnet.report.runs import RunGroup
+from ricnet.report.statistics import band
+from ricnet.report.titles import ALGORITHMS, without_algorithm
+from ricnet.report.words import FIGURE, short
+
+P = ParamSpec("P")
+
+# Okabe & Ito's palette, which colour-blind readers can tell apart, without its yellow, too pale for a line on white.
+BLUE, VERMILLION, GREEN, ORANGE, SKY, PURPLE = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7"
+# Four more for larger comparisons, dark where the six are bright.
+INDIGO, OLIVE, WINE, BROWN = "#332288", "#8a8a1f", "#882255", "#6b4c2a"
+INK = "#24292f"
+FAINT = "#8b949e"
+
+STYLE: Any = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so a figure looks the same everywhere
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "text.color": INK,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "axes.prop_cycle": cycler(color=[BLUE, VERMILLION, GREEN, ORANGE, SKY, PURPLE]),
+    "lines.linewidth": 1.4,
+    "hatch.linewidth": 0.5,
+    "text.parse_math": False,  # a class called "$5" is a name, not a formula
+    "text.usetex": False,
+    "pdf.fonttype": 42,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "ricnet",
+}
+
+
+def house_style() -> AbstractContextManager[None]:
+    """Our style inside a `with`; matplotlib's own settings are restored after it."""
+    return matplotlib.rc_context(STYLE)
+
+
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Draw a figure in our style, which it keeps whoever saves it later."""
+
+    @functools.wraps(draw)
+    def draw_styled(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with house_style():
+            figure = draw(*args, **kwargs)
+            figure.draw_without_rendering()  # ticks are made late; made here, they keep the style
+        return figure
+
+    return draw_styled
+
+
+def percent_ticks() -> FuncFormatter:
+    """Of a share, in per cent: as many digits as a tick has, none to fill up."""
+    return FuncFormatter(lambda share, _: f"{100 * share:.6g} %")
+
+
+# Looks: colour, dash and marker of a system
 
 
 @dataclass(frozen=True)
-class Picture:
+class Look:
     name: str
-    """The name of its file, without the ending."""
-    section: str
-    figure: Figure
-    alt: str
-    caption: str
+    """In legends: without the data where panels already say them."""
+    colour: str
+    dash: Any = "-"
+    """As matplotlib calls it."""
+    marker: str = "x"
 
 
-def save_figures(runs: Sequence[RunRecord], folder: Path) -> list[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
-    return [path for picture in pictures(group_seeds(runs)) for path in _save(picture, folder)]
+METHOD_COLOURS = {"SL": VERMILLION, "ACT": GREEN, "PonderNet": PURPLE, "Anytime": ORANGE} | dict.fromkeys(
+    ALGORITHMS, BLUE
+)
+PALETTE = (SKY, INDIGO, OLIVE, WINE, BROWN, GREEN, PURPLE, ORANGE, BLUE, VERMILLION)
+DASHES = ("-", "--", ":", "-.")
+MARKERS = "osD^vPX*"
+FIXED = {
+    "SL": (VERMILLION, "s"),
+    "ACT": (GREEN, "^"),
+    "PonderNet": (PURPLE, "v"),
+    "Anytime": (ORANGE, "P"),
+    "RIC": (BLUE, "o"),
+    "RIC, PPO": (GREEN, "^"),
+    "RIC, logistic-normal": (PURPLE, "D"),
+}
+"""Colours and markers where a figure is known to show few systems; by title, whichever algorithm of RIC it is."""
 
 
-def pictures(groups: Sequence[RunGroup]) -> list[Picture]:
-    """Every figure these systems have the data for."""
-    found = [_refinement(group) for group in speakers(groups)[:1]]
-    found += [_calibration(groups), *_selective(groups)]
-    if any(group.first.iterative for group in groups):
-        found += [_compute(groups), _steps(groups), _halting(groups)]
-    if trained(groups):
-        found.append(_training(groups))
-    return found
+def look_of(title: str) -> Look:
+    """The look of a system alone, by its title: the same in all figures of the paper."""
+    colour, marker = FIXED.get(without_algorithm(title), (SKY, "x"))
+    return Look(title, colour, marker=marker)
 
 
-def speakers(groups: Sequence[RunGroup]) -> list[RunGroup]:
-    """Systems that can show how a belief is refined, those that know what they still expect to gain first."""
-    shown = {
-        group.label: run.examples
-        for group in groups
-        if (run := group.first).iterative and run.examples is not None and len(run.examples.labels)
-    }
-    speakers = [group for group in groups if group.label in shown]
-    return sorted(speakers, key=lambda group: shown[group.label].values is None)
+def looks(groups: Sequence[RunGroup]) -> dict[str, Look]:
+    """The look of each group, by its label.
 
-
-def _refinement(group: RunGroup) -> Picture:
-    run = group.first
-    threshold = f"{run.halt_threshold:g}" if run.halt_threshold else "zero"
-    stops = f"it stops {rule_words(run.rule)}" if run.rule else f"once it is less than {threshold}, it stops"
-    below = f" Below the belief is the value V, the gain still expected: {stops}."
-    has_value = run.examples is not None and run.examples.values is not None
-    in_bars = f" {BARS}" if run.examples is not None and run.examples.are_rows else ""
-    return Picture(
-        name="refinement-" + re.sub(r"[^a-z0-9]+", "-", group.label.lower()).strip("-"),
-        section="refinement",
-        figure=refinement_figure(run),
-        alt=f"The belief of {group.label} about a few test examples, step by step, and where it stops.",
-        caption=f"{group.label}: the belief starts evenly spread over all classes (grey) and moves to the true class "
-        "(blue) or to its strongest rival (orange); the vertical line is where the classifier stops, and the pale "
-        "part is what it would have gone on to believe. The first steps are drawn wider."
-        f"{below if has_value else ''}{in_bars} Chosen from the run's stored "
-        "test examples: right answers from the fewest steps to the most, and a wrong one where there is any.",
-    )
-
-
-def _calibration(groups: Sequence[RunGroup]) -> Picture:
-    errors = listing([f"{group.label} {mean_of(group, 'ece'):.3f}" for group in groups])
-    return Picture(
-        name="reliability",
-        section="calibration",
-        figure=reliability_figure(groups),
-        alt=f"Reliability diagram and histogram of confidence. Expected calibration error: {errors}.",
-        caption="Test answers sorted into bins by confidence: a bar as high as the diagonal means that answers given "
-        "with that confidence are right just as often; below it the classifier is too sure, above it too modest. "
-        "The small bars show how many answers each bin holds."
-        f"{_seeds_words(groups, ' Each bin is the mean over the seeds that have answers in it.')}",
-    )
-
-
-def _selective(groups: Sequence[RunGroup]) -> list[Picture]:
-    """None where no run kept its answers."""
-    kept, missing = with_predictions(groups)
-    if not kept:
-        return []
-    names = listing([run.label for run in missing]) if missing else ""
-    left_out = f" Left out for want of a predictions.npz: {names}; train again to include them." if missing else ""
-    figure = risk_figure(groups)
-    picture = Picture(
-        name="risk",
-        section="selection",
-        figure=figure,
-        alt=f"Share of errors among the answered by share answered: {listing([group.label for group in kept])}.",
-        caption="If only the surest answers are given and the rest are left to somebody else: how many of those given "
-        "are wrong. At 100 % it answers everything; the lower a curve stays, the better its confidence tells right "
-        f"from wrong.{_bands(kept, figure)}{left_out}",
-    )
-    return [picture]
-
-
-def _compute(groups: Sequence[RunGroup]) -> Picture:
-    points = [
-        f"{group.label} {100 * mean_of(group, 'accuracy'):.1f} % after {mean_of(group, 'mean_steps'):.1f}"
-        for group in groups
+    A method keeps its colour on all data and in all reports; further systems take the colours that are left. Dashes
+    and markers differ as well, for eyes and printers that see no colour.
+    """
+    places = [(group.first.method, group.first.task) for group in groups]
+    names = [  # the method alone where it tells the systems of each data set apart
+        group.first.method if places.count(place) == 1 else group.label
+        for group, place in zip(groups, places, strict=True)
     ]
-    one_pass = " A system of one pass is a point, its level drawn on for comparison."
-    ahead = [group.label for group in groups if looks_ahead(group)]
-    one_more = f" For {listing(ahead)}, the step whose value says stop is computed too, and counted." if ahead else ""
-    figure = compute_figure(groups)
-    return Picture(
-        name="compute",
-        section="steps",
-        figure=figure,
-        alt=f"Test accuracy by steps computed. They stop at: {listing(points)} steps.",
-        caption="What accuracy costs. A curve is the whole test set made to answer after 1, 2, 3 … steps; the marker "
-        f"is where the system stops, example by example: the mean number of steps it computes.{one_more}"
-        f"{one_pass if not all(group.first.iterative for group in groups) else ''}{_bands(groups, figure)}",
-    )
+    wanted = {name: METHOD_COLOURS.get(group.first.method) for name, group in zip(names, groups, strict=True)}
+    colours, order = _assign_colours(wanted), list(wanted)
+    return {
+        group.label: Look(name, colours[name], _nth(DASHES, order.index(name)), _nth(MARKERS, order.index(name)))
+        for group, name in zip(groups, names, strict=True)
+    }
 
 
-def _steps(groups: Sequence[RunGroup]) -> Picture:
-    at_once = "" if all(group.first.iterative for group in groups) else "; grey lines are systems that answer at once"
-    halts = [f"{group.label} {mean_of(group, 'mean_steps'):.1f}" for group in groups if group.first.iterative]
-    figure = steps_figure(groups)
-    return Picture(
-        name="steps",
-        section="steps",
-        figure=figure,
-        alt=f"Accuracy, confidence and calibration error by refinement step. Mean halting step: {listing(halts)}.",
-        caption="The whole test set, made to answer after each step: what one more step adds in accuracy and "
-        "confidence, and what it does to the calibration error. The dotted line is the mean step at which the "
-        f"classifier stops{at_once}.{_bands(groups, figure)}",
-    )
+def _assign_colours(wanted: Mapping[str, str | None]) -> dict[str, str]:
+    """The first to want a colour gets it; the rest take what is left, in turn."""
+    given: dict[str, str] = {}
+    for name, shade in wanted.items():
+        if shade is not None and shade not in given.values():
+            given[name] = shade
+    free = [shade for shade in PALETTE if shade not in given.values()] or list(PALETTE)
+    others = [name for name in wanted if name not in given]
+    return given | {name: _nth(free, place) for place, name in enumerate(others)}
 
 
-def _halting(groups: Sequence[RunGroup]) -> Picture:
-    return Picture(
-        name="halting",
-        section="steps",
-        figure=halting_figure(groups),
-        alt="How many steps were taken before answers that proved right and before answers that proved wrong.",
-        caption="How many steps the classifier took, for answers that proved right (upwards) and wrong (downwards), "
-        "each in per cent of its own number; triangles mark the means."
-        f"{_seeds_words(groups, ' The answers of all seeds are counted together.')}",
-    )
+def _nth(choices: Sequence[str], place: int) -> str:
+    return choices[place % len(choices)]
 
 
-def _training(groups: Sequence[RunGroup]) -> Picture:
-    one, many = "a dot marks the epoch whose weights were kept", "dots mark the epochs whose weights each seed kept"
-    shown, figure = trained(groups), training_figure(groups)
-    borrowers = [group.label for group in groups if group.first.derived_from]
-    left_out = f" Not trained, but read out of the weights of another: {listing(borrowers)}." if borrowers else ""
-    return Picture(
-        name="training",
-        section="training",
-        figure=figure,
-        alt=f"Validation accuracy, ECE and NLL by epoch: {listing([group.label for group in shown])}.",
-        caption=f"The validation set after every epoch; {_seeds_words(shown, many) or one}.{_bands(shown, figure)}"
-        f"{left_out}",
-    )
+# Panels and legends
 
 
-def _bands(groups: Sequence[RunGroup], figure: Figure) -> str:
-    cut = " A band that reaches the edge of its panel goes on beyond it." if cuts_bands(figure) else ""
-    return _seeds_words(groups, f" Curves are means over seeds, bands their 95 % Student-t intervals.{cut}")
+def by_task(groups: Sequence[RunGroup]) -> list[list[RunGroup]]:
+    """Systems of the same task, together: only those belong in one panel."""
+    found: dict[Any, list[RunGroup]] = {}
+    for group in groups:
+        found.setdefault(group.first.task, []).append(group)
+    return list(found.values())
 
 
-def _seeds_words(groups: Sequence[RunGroup], words: str) -> str:
-    return words if any(len(group.runs) > 1 for group in groups) else ""
+def task_title(group: RunGroup) -> str:
+    return short(group.first.data_label, FIGURE)
 
 
-def _save(picture: Picture, folder: Path) -> list[Path]:
-    png, pdf = folder / f"{picture.name}.png", folder / f"{picture.name}.pdf"
-    with house_style():
-        picture.figure.savefig(png, dpi=200)
-        picture.figure.savefig(pdf, metadata={"CreationDate": None})  # the same run gives the same bytes
-    return [png, pdf]
+def panel_grid(count: int, heights: tuple[float, ...], *, same_scale: bool = True) -> tuple[Figure, list[list[Axes]]]:
+    """A figure of `count` panels, at most four abreast; each panel is a stack of axes of these heights (inches)."""
+    rows = math.ceil(count / 4)
+    columns = math.ceil(count / rows)
+    figure = Figure(figsize=(max(3.6, 2.3 * columns), rows * (sum(heights) + 0.55)))
+    figure.set_layout_engine("constrained", h_pad=0.07)  # inches, so that a title is nearer to its own panel
+    ratios = list(heights) * rows
+    sharey: Literal["row", "none"] = "row" if same_scale else "none"
+    axes = figure.subplots(len(ratios), columns, squeeze=False, sharex=True, sharey=sharey, height_ratios=ratios)
+    depth = len(heights)
+    panels = [[axes[depth * (i // columns) + k, i % columns] for k in range(depth)] for i in range(rows * columns)]
+    for ax in (ax for spare in panels[count:] for ax in spare):
+        ax.remove()
+    for panel in panels[:count]:
+        panel[-1].tick_params(labelbottom=True)
+    return figure, panels[:count]
+
+
+def overlay_grid(count: int) -> tuple[Figure, list[Axes]]:
+    """Panels in which all systems meet, at most three abreast; one alone is as wide as a phone."""
+    rows = math.ceil(count / 3)
+    columns = math.ceil(count / rows)
+    figure = Figure(figsize=(3.9 if count == 1 else 3.1 * columns, 2.5 * rows + 0.3), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for spare in axes[count:]:
+        spare.remove()
+    return figure, axes[:count]
+
+
+def label_rows(panels: Sequence[Sequence[Axes]], *labels: str) -> None:
+    """Scales are named once a row, at its left end."""
+    for panel in panels:
+        for ax, label in zip(panel, labels, strict=True):
+            place = ax.get_subplotspec()
+            if place is not None and place.is_first_col():
+                ax.set_ylabel(label)
+
+
+def letter(ax: Axes, index: int, title: str, **settings: Any) -> None:
+    """(a) before the first panel's title, and so on."""
+    ax.set_title(f"({'abcdefghi'[index]}) {title}", loc="left", **settings)
+
+
+def legend_below(figure: Figure, shown: Iterable[Look], *, markers: bool = False) -> None:
+    """One legend for all panels, an entry for each system, as many abreast as the figure is wide."""
+    lines = {
+        look.name: Line2D(
+            *([], []),
+            color=look.colour,
+            linestyle=look.dash,
+            marker=look.marker if markers else "",
+            markersize=5,
+            label=short(look.name, FIGURE),
+        )
+        for look in shown
+    }
+    entry = 0.5 + 0.065 * max(len(short(name, FIGURE)) for name in lines)  # inches
+    columns = max(1, int(figure.get_figwidth() / entry))
+    figure.set_figheight(figure.get_figheight() + 0.16 * ((len(lines) - 1) // columns))
+    figure.legend(handles=list(lines.values()), loc="outside lower center", ncols=columns)
+
+
+def integer_ticks(ax: Axes, most: int = 6) -> None:
+    """For steps and epochs."""
+    ax.xaxis.set_major_locator(MaxNLocator(most, integer=True, min_n_ticks=1))
+
+
+# Curves with intervals
+
+POINTS = 200
+"""More are not seen, and a page of long runs would grow with them."""
+BAND = "_band"
+"""The label of intervals: matplotlib keeps labels with an underscore out of legends."""
+
+
+def draw_band(
+    ax: Axes,
+    x: Num[np.ndarray, "x"],
+    curves: Float[np.ndarray, "seeds x"],
+    shade: str,
+    dash: Any = "-",
+    ceiling: float = np.inf,
+    **line: Any,
+) -> None:
+    """The mean over seeds and its 95 % interval.
+
+    The axes make room for the interval as far as the seeds reach once more: of two seeds it may be ten times that.
+    """
+    kept = thin(len(x))
+    x, curves = x[kept], curves[:, kept]
+    low, high = float(np.nanmin(curves)), float(np.nanmax(curves))
+    draw_curve(ax, x, *band(curves), shade, dash, ceiling, reach=(2 * low - high, 2 * high - low), **line)
+
+
+def draw_curve(
+    ax: Axes,
+    x: Num[np.ndarray, "x"],
+    mean: Float[np.ndarray, "x"],
+    half: Float[np.ndarray, "x"],
+    shade: str,
+    dash: Any = "-",
+    ceiling: float = np.inf,
+    reach: tuple[float, float] = (-np.inf, np.inf),
+    floor: float = 0.0,
+    **line: Any,
+) -> None:
+    """Means and the half-widths of their intervals; NaN where there is no interval.
+
+    `floor` and `ceiling` are the least and the most that the quantity can be; the axes need show the interval no
+    further than `reach`.
+    """
+    known = ~np.isnan(half)
+    if known.any():
+        low, high = np.clip(mean - half, floor, ceiling)[known], np.clip(mean + half, floor, ceiling)[known]
+        across = x[known]
+        outline = np.concatenate([np.column_stack([across, low]), np.column_stack([across, high])[::-1]])
+        area = PolyCollection([outline], facecolor=shade, alpha=0.15, linewidth=0, label=BAND)
+        ax.add_collection(area, autolim=False)
+        ax.update_datalim(np.column_stack([np.tile(across, 2), np.clip([low, high], *reach).ravel()]))
+    ax.plot(x, mean, linestyle=dash, color=shade, **line)
+
+
+def cuts_bands(figure: Figure) -> bool:
+    """Whether an interval goes on beyond the edge of its panel."""
+    return any(_is_cut(ax, area) for ax in figure.axes for area in ax.collections if area.get_label() == BAND)
+
+
+def _is_cut(ax: Axes, area: Collection) -> bool:
+    corners = np.concatenate([np.asarray(path.vertices) for path in area.get_paths()])
+    panel = np.transpose([sorted(ax.get_xlim()), sorted(ax.get_ylim())])
+    return bool(((corners < panel[0]) | (corners > panel[1])).any())
+
+
+def thin(count: int, most: int = POINTS) -> Num[np.ndarray, "kept"]:
+    """Places of at most so many, evenly spread, the first and the last always among them."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
+
+
+def draw_intervals(
+    ax: Axes, x: Num[np.ndarray, "x"], low: Float[np.ndarray, "x"], high: Float[np.ndarray, "x"], width: float = 0.8
+) -> None:
+    """Upright lines in ink, for bars and points."""
+    lines = [[(place, a), (place, b)] for place, a, b in zip(x, low, high, strict=True) if np.isfinite([a, b]).all()]
+    ax.add_collection(LineCollection(lines, colors=INK, linewidths=width, zorder=3, label=BAND))
+
+
+# Reliability diagrams and halting steps
+
+DIAGONAL: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (4, 3))}
+GAP: dict[str, Any] = {"facecolor": "none", "edgecolor": INK, "linewidth": 0.5, "hatch": "//////"}
+
+
+def draw_reliability(
+    ax: Axes,
+    lower: Float[np.ndarray, "bins"],
+    upper: Float[np.ndarray, "bins"],
+    accuracy: Float[np.ndarray, "bins"],
+    confidence: Float[np.ndarray, "bins"],
+    shade: str,
+    alpha: float | Float[np.ndarray, "bins"] = 0.8,
+) -> None:
+    """A bar for the accuracy of each bin of confidence, hatched as far as it is from its confidence; NaN is no bar."""
+    ax.plot([0, 1], [0, 1], zorder=0, **DIAGONAL)
+    shown = ~np.isnan(accuracy)
+    left, width, height = lower[shown], (upper - lower)[shown], accuracy[shown]
+    bars = ax.bar(left, height, width, align="edge", color=shade, edgecolor="none")
+    for bar, strength in zip(bars, np.broadcast_to(alpha, accuracy.shape)[shown], strict=True):
+        bar.set_alpha(float(strength))
+    ax.bar(left, confidence[shown] - height, width, height, align="edge", **GAP)
+    ax.set(xlim=(0, 1), yticks=[0, 0.25, 0.5, 0.75, 1])
+
+
+def reliability_handles() -> list[Artist]:
+    return [Patch(**GAP, label="gap to confidence"), Line2D([], [], **DIAGONAL, label="perfectly calibrated")]
+
+
+def draw_halting(
+    ax: Axes, steps: Num[np.ndarray, "steps"], right: Num[np.ndarray, "steps"], wrong: Num[np.ndarray, "steps"]
+) -> None:
+    """How many steps were taken: right answers rise, wrong ones hang, each in per cent of its own number, for the
+    wrong are few. `right` and `wrong` are counts or shares; a triangle marks the mean of each."""
+    for counts, shade, sign in ((right, BLUE, 1), (wrong, VERMILLION, -1)):
+        total = counts.sum()
+        ax.bar(steps, sign * 100 * counts / (total or 1), 0.82, color=shade, alpha=0.85)
+        if total:
+            mark = "^" if sign > 0 else "v"
+            ax.plot([(steps * counts).sum() / total], [0], mark, color=INK, markersize=4, clip_on=False, zorder=4)
+    ax.axhline(0, color=FAINT, linewidth=0.6)
+    integer_ticks(ax)
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{abs(share):.0f}"))
+
+
+def halting_handles(right: int, wrong: int) -> list[Artist]:
+    """With the number of answers of either kind."""
+    counts = {f"right (n = {right:,})": BLUE, f"wrong (n = {wrong:,})": VERMILLION}
+    return [Patch(facecolor=shade, alpha=0.85, label=label) for label, shade in counts.items()]
+
+
+# SVG inside an HTML page
+
+PAGE_COLOURS = {
+    INK: "currentColor",
+    FAINT: "color-mix(in srgb, currentColor 50%, transparent)",
+    BLUE: "var(--accent)",
+    INDIGO: "var(--indigo)",
+    WINE: "var(--wine)",
+    BROWN: "var(--brown)",
+}
+"""Colours that would not be seen on a dark page; the page's style sheet knows both shades of each."""
+
+
+def inline_svg(figure: Figure, name: str, alt: str) -> str:
+    """`name` keeps the ids of several figures on one page apart; `alt` is what a screen reader says."""
+    with io.StringIO() as text, house_style():
+        figure.savefig(text, format="svg", transparent=True)
+        drawing = text.getvalue()
+    drawing = drawing[drawing.index("<svg") :]
+    drawing = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", drawing, flags=re.DOTALL)
+    drawing = re.sub(r'\bid="', f'id="{name}-', drawing)
+    drawing = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", drawing)
+    drawing = re.sub(r' d="[^"]*"', _rounded, drawing)
+    for colour, page_colour in PAGE_COLOURS.items():
+        drawing = drawing.replace(colour, page_colour)
+    # Up to a third larger than drawn where there is room, never so small that its letters cannot be read.
+    width, height = (72 * inches for inches in figure.get_size_inches())
+    size = f"min-width: {0.85 * width:.0f}pt; max-width: {1.35 * width:.0f}pt"
+    opening = f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(alt)}" style="{size}">'
+    return opening + drawing[drawing.index(">") + 1 :]
+
+
+def _rounded(path: re.Match[str]) -> str:
+    """A hundredth of a point is less than any screen shows, and a third of the page's bytes lie beyond it."""
+    return re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", path[0]).replace("\n", "")

@@ -11,9 +11,9 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ricnet.evaluation.examples import Examples
+from ricnet.report.figures import BLUE, FAINT, INK, ORANGE, VERMILLION, styled
 from ricnet.report.refinement import with_start
-from ricnet.report.runs import Examples
-from ricnet.report.style import BLUE, FAINT, INK, ORANGE, VERMILLION, styled
 from ricnet.report.thumbnails import small_image
 from ricnet.report.words import belief, short
 

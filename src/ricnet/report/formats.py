@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ricnet.evaluation.metrics import BINS
 from ricnet.report.comparison import (
     ALPHA,
     ENOUGH_SEEDS,
@@ -24,8 +25,8 @@ from ricnet.report.comparison import (
     ranking,
     tasks,
 )
-from ricnet.report.groups import repeats_note
-from ricnet.report.statistics import BINS, RESAMPLES, Interval
+from ricnet.report.runs import repeats_note
+from ricnet.report.statistics import RESAMPLES, Interval
 from ricnet.report.tables import Cell
 from ricnet.report.words import listing, markdown_safe, number
 

@@ -10,10 +10,10 @@ from html import escape
 import numpy as np
 from jaxtyping import Float
 
-from ricnet.report.groups import RunGroup
+from ricnet.evaluation.examples import KINDS, Examples
 from ricnet.report.markup import details
 from ricnet.report.refinement import leading_rival, with_start
-from ricnet.report.runs import KINDS, Examples, RunRecord
+from ricnet.report.runs import RunGroup, RunRecord
 from ricnet.report.thumbnails import bars, data_uri
 from ricnet.report.words import percent, short, steps
 

@@ -8,12 +8,11 @@ from html import escape
 
 import numpy as np
 
+from ricnet.evaluation.predictions import read_predictions
 from ricnet.report.confusion import MOST_CLASSES, Confusion, class_rows, confusion, matrix_rows, pair_words
 from ricnet.report.gallery import card_html
-from ricnet.report.groups import RunGroup
 from ricnet.report.markup import details, paragraph, table
-from ricnet.report.predictions import read_predictions
-from ricnet.report.runs import RunRecord, is_archive
+from ricnet.report.runs import RunGroup, RunRecord, is_archive
 
 EXAMPLES = 3
 """Of a pair."""

@@ -15,13 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ricnet.report.bands import draw_band
 from ricnet.report.curves import epoch_curves, epoch_scores, trained
-from ricnet.report.groups import RunGroup
-from ricnet.report.looks import Look, looks
-from ricnet.report.panels import by_task, task_title
-from ricnet.report.runs import RunRecord
-from ricnet.report.style import INK, styled
+from ricnet.report.figures import INK, Look, by_task, draw_band, looks, styled, task_title
+from ricnet.report.runs import RunGroup, RunRecord
 from ricnet.report.words import FIGURE, short
 
 CURVES = {"accuracy": "accuracy", "ece": "ECE", "nll": "NLL"}

@@ -11,21 +11,20 @@ from pathlib import Path
 from string import Template
 
 from ricnet.io import writing
-from ricnet.report.figures import Picture, pictures, speakers
+from ricnet.report.figures import inline_svg
 from ricnet.report.gallery import gallery_html
-from ricnet.report.groups import RunGroup, group_seeds
 from ricnet.report.markup import paragraph, scrolling, table
 from ricnet.report.mistakes import mistakes_html
+from ricnet.report.pictures import Picture, pictures, speakers
 from ricnet.report.results import results_html
-from ricnet.report.runs import RunRecord
+from ricnet.report.runs import RunGroup, RunRecord, group_seeds
 from ricnet.report.step_words import halting_rule, refinement_words
 from ricnet.report.steps import looks_ahead
-from ricnet.report.svg import inline_svg
 from ricnet.report.systems import systems_html
 from ricnet.report.tables import Cell
 from ricnet.report.thumbnails import BARS
 from ricnet.report.words import listing, number
-from ricnet.training.after_words import chosen_words
+from ricnet.training.console import chosen_words
 
 SECTIONS = {
     "refinement": ("How it refines", ""),

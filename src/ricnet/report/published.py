@@ -13,11 +13,10 @@ from pathlib import Path
 from ricnet.errors import RicnetError
 from ricnet.report.claims import sentences
 from ricnet.report.comparison import ACCURACY, BRIER, ECE, NLL, STEPS, TRAIN_ACCURACY, Metric, interval_of
+from ricnet.report.figures import by_task
 from ricnet.report.formats import Grid, interval_text, markdown_table, metric_title
-from ricnet.report.groups import RunGroup, group_seeds, repeats_note
 from ricnet.report.pace import images_per_second, training_seconds
-from ricnet.report.panels import by_task
-from ricnet.report.runs import RunRecord, read_runs
+from ricnet.report.runs import RunGroup, RunRecord, group_seeds, read_runs, repeats_note
 from ricnet.report.tables import Cell
 from ricnet.report.titles import ALGORITHMS
 from ricnet.report.words import TABLE, listing, markdown_safe, short

@@ -16,8 +16,9 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from ricnet.errors import RicnetError
-from ricnet.report.runs import Examples, RunRecord
-from ricnet.report.style import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled
+from ricnet.evaluation.examples import Examples
+from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled
+from ricnet.report.runs import RunRecord
 from ricnet.report.thumbnails import small_image
 from ricnet.report.words import short, steps
 

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from ricnet.errors import RicnetError
 from ricnet.report import formats, tables
 from ricnet.report.comparison import Comparison, compare, ranking, summarize
-from ricnet.report.groups import RunGroup, repeats_note
 from ricnet.report.markup import details, paragraph, table, terms
-from ricnet.report.runs import RunRecord
+from ricnet.report.runs import RunGroup, RunRecord, repeats_note
 from ricnet.report.words import listing, number, percent
 
 

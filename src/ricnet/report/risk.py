@@ -4,16 +4,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float
 from matplotlib.figure import Figure
 
-from ricnet.report.bands import draw_band
-from ricnet.report.groups import RunGroup
-from ricnet.report.looks import legend_below, looks
-from ricnet.report.panels import by_task, overlay_grid, task_title
-from ricnet.report.predictions import read_predictions
-from ricnet.report.runs import RunRecord
-from ricnet.report.style import percent_ticks, styled
+from ricnet.evaluation.metrics import risk_coverage
+from ricnet.evaluation.predictions import read_predictions
+from ricnet.report.figures import (
+    by_task,
+    draw_band,
+    legend_below,
+    looks,
+    overlay_grid,
+    percent_ticks,
+    styled,
+    task_title,
+)
+from ricnet.report.runs import RunGroup, RunRecord
 
 COVERAGE = np.arange(1, 201) / 200
 
@@ -55,12 +62,7 @@ def risk_of(run: RunRecord) -> Float[np.ndarray, "coverage"]:
 def risk_at(
     coverage: Float[np.ndarray, "coverage"], sureness: Float[np.ndarray, "n"], correct: Bool[np.ndarray, "n"]
 ) -> Float[np.ndarray, "coverage"]:
-    """The share of errors among the surest ⌈coverage · n⌉ answers.
-
-    Equally sure answers are told apart by nothing, so each counts with the mean error of its equals.
-    """
-    _, equals, size = np.unique(-sureness.astype(np.float64), return_inverse=True, return_counts=True)
-    errors = np.repeat(np.bincount(equals, ~correct) / size, size)
-    risk = errors.cumsum() / np.arange(1, len(errors) + 1)
-    answered = np.ceil(coverage * len(errors) - 1e-9).astype(int).clip(1)  # 0.07 · 100 is a little more than 7
+    """The share of errors among the surest ⌈coverage · n⌉ answers."""
+    risk = risk_coverage(torch.from_numpy(sureness), torch.from_numpy(correct)).numpy()
+    answered = np.ceil(coverage * len(risk) - 1e-9).astype(int).clip(1)  # 0.07 · 100 is a little more than 7
     return np.asarray(risk[answered - 1])

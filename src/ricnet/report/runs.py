@@ -4,53 +4,24 @@ A run is a folder that `ric train` wrote, a model that comes with ricnet (pretra
 `archive` keeps what is worth publishing.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-from jaxtyping import Float, Integer, Num
-
 from ricnet.errors import RicnetError
-from ricnet.io import parse_json, printable, read_arrays, read_json, read_text, user_path
-from ricnet.report.dotted import to_rows
+from ricnet.evaluation.examples import Examples, read_examples
+from ricnet.io import parse_json, printable, read_json, read_text, user_path
 from ricnet.report.forms import EVALUATION, HEADER, METRICS, is_measure, is_setting, misfit
-from ricnet.report.titles import data_name, differences, system_name
-from ricnet.training.pretrained import locate
+from ricnet.report.titles import LATER, WITHOUT_EFFECT, data_name, differences, flatten, system_name
+from ricnet.report.words import TABLE, listing, short
+from ricnet.training.hub import locate
 
 NEEDED = (
     *("accuracy", "ece", "ece_bins", "nll", "brier", "mean_confidence", "mean_steps", "n"),
     *("per_step", "reliability", "halting"),
 )
-
-
-KINDS = ("easy", "hard", "wrong", "confused")
-"""As in `evaluation.examples`, which this room cannot ask: it would bring torch."""
-
-
-@dataclass(frozen=True)
-class Examples:
-    """A few test examples with everything the classifier believed about them on its way to an answer."""
-
-    inputs: Num[np.ndarray, "m ..."]
-    labels: Integer[np.ndarray, "m"]
-    log_beliefs: Float[np.ndarray, "steps m classes"]
-    values: Float[np.ndarray, "steps m"] | None
-    """values[n] is asked after n steps; the first from n = 1 on below the threshold ends the refinement there."""
-    halt_step: Integer[np.ndarray, "m"]
-    kind: Integer[np.ndarray, "m"] | None = None
-    """A place in KINDS; None in files of older versions, which did not say."""
-
-    @property
-    def are_rows(self) -> bool:
-        """Rows of numbers, rather than images."""
-        return self.inputs.ndim == 2
-
-    @property
-    def answers(self) -> Integer[np.ndarray, "m"]:
-        final = self.log_beliefs[self.halt_step - 1, np.arange(len(self.labels))]
-        return np.asarray(final.argmax(axis=-1))
 
 
 class Task(NamedTuple):
@@ -164,7 +135,7 @@ def _read_folder(folder: Path) -> RunRecord:
     if not (folder / "evaluation.json").is_file():
         raise RicnetError(f"The run {folder} is not finished: `ric train --out {folder} --resume` goes on with it.")
     evaluation = _checked_evaluation(read_json(folder / "evaluation.json"), folder / "evaluation.json")
-    examples = _read_examples(folder / "examples.npz", len(header["data"]["class_names"]))
+    examples = read_examples(folder / "examples.npz", len(header["data"]["class_names"]))
     return _record(folder, header, _read_metrics(folder / "metrics.jsonl"), evaluation, examples)
 
 
@@ -280,36 +251,79 @@ def _checked_evaluation(evaluation: Any, path: Path) -> dict[str, Any]:
     return splits
 
 
-def _read_examples(path: Path, classes: int) -> Examples | None:
-    if not path.is_file():
-        return None
-    try:
-        return _checked_examples(read_arrays(path), classes)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RicnetError(f"{path} cannot be used ({error}): delete it for a report without examples.") from error
+def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """What `flatten` made flat, as it was."""
+    nested: dict[str, Any] = {}
+    for name, value in flat.items():
+        *path, last = name.split(".")
+        place = nested
+        for key in path:
+            place = place.setdefault(key, {})
+        place[last] = value
+    return nested
 
 
-def _checked_examples(arrays: Mapping[str, np.ndarray], classes: int) -> Examples:
-    beliefs, labels, halt = arrays["log_beliefs"], arrays["y"], arrays["halt_step"]
-    steps, rows, width = beliefs.shape
-    if beliefs.dtype.kind != "f" or not all(one.ndim == 1 and one.dtype.kind in "iu" for one in (labels, halt)):
-        raise ValueError("its arrays are of strange types")
-    values, kind = arrays.get("values"), arrays.get("kind")
-    if width != classes or not len(arrays["x"]) == len(labels) == len(halt) == rows:
-        raise ValueError("its arrays do not fit together")
-    if values is not None and (values.shape != (steps, rows) or not np.isfinite(values).all()):
-        raise ValueError("its values do not fit its beliefs")
-    if rows and (labels.min() < 0 or labels.max() >= classes or halt.min() < 1 or halt.max() > steps):
-        raise ValueError("a label or a halting step is out of range")
-    if not _can_be_shown(arrays["x"]) or not np.isfinite(np.exp(beliefs)).all():
-        raise ValueError("its inputs or beliefs are no numbers that can be shown")
-    if kind is not None and (kind.shape != labels.shape or not np.isin(kind, range(len(KINDS))).all()):
-        raise ValueError("its kinds do not fit its examples")
-    return Examples(arrays["x"], labels, beliefs, values, halt, kind)
+def to_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """A column for each name that any row has; None where a row does not have it."""
+    flat = [flatten(row) for row in rows]
+    return {name: [row.get(name) for row in flat] for name in dict.fromkeys(name for row in flat for name in row)}
 
 
-def _can_be_shown(inputs: np.ndarray) -> bool:
-    """Rows of features, or images of bytes in grey or colour."""
-    if inputs.ndim == 2:
-        return inputs.dtype.kind in "biuf"
-    return inputs.ndim == 4 and inputs.dtype == np.uint8 and inputs.shape[1] in (1, 3) and inputs.size > 0
+def to_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """The rows of columns of equal length, without what they do not have."""
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    return [nest({name: value for name, value in row.items() if value is not None}) for row in rows]
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    label: str
+    """What tables and legends call the system; unique among the groups of one report."""
+    runs: tuple[RunRecord, ...]
+    """In the order of their seeds, one of each."""
+    repeats: tuple[RunRecord, ...] = ()
+    """Further runs with the seed of one of these. They would count as seeds without being any, and are left out."""
+
+    @property
+    def first(self) -> RunRecord:
+        return self.runs[0]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(_seed(run) for run in self.runs)
+
+
+def group_seeds(runs: Sequence[RunRecord]) -> list[RunGroup]:
+    """Groups in the order in which their first run was given. Of runs with the same seed the first is taken."""
+    groups: dict[str, list[RunRecord]] = {}
+    for run in runs:
+        groups.setdefault(_system(run), []).append(run)
+    ordered = [sorted(group, key=_seed) for group in groups.values()]
+    labels = [speaker.label for speaker in distinguish([group[0] for group in ordered])]
+    return [_group(label, group) for label, group in zip(labels, ordered, strict=True)]
+
+
+def repeats_note(groups: Sequence[RunGroup]) -> str:
+    """Which runs do not count, if any."""
+    names = [short(run.path.name, TABLE) for group in groups for run in group.repeats]
+    return f"Left out, for the settings and the seed are those of another run: {listing(names)}." if names else ""
+
+
+def _group(label: str, runs: Sequence[RunRecord]) -> RunGroup:
+    kept: dict[int, RunRecord] = {}
+    for run in runs:
+        kept.setdefault(_seed(run), run)
+    return RunGroup(label, tuple(kept.values()), tuple(run for run in runs if kept[_seed(run)] is not run))
+
+
+def _system(run: RunRecord) -> str:
+    """A derived run is not what training with its settings gives: its epoch was chosen by another readout."""
+    alike = {key: value for key, value in run.config.items() if key != "seed" and LATER.get(key) != value}
+    course = {key: value for key, value in alike.get("optimization", {}).items() if key not in WITHOUT_EFFECT}
+    alike |= {"optimization": {key: value for key, value in course.items() if LATER.get(key) != value}}
+    numbers = json.loads(json.dumps(alike), parse_int=float)  # 2 and 2.0 are the same setting
+    return json.dumps([numbers, run.derived_from is not None], sort_keys=True)
+
+
+def _seed(run: RunRecord) -> int:
+    return int(run.config.get("seed", 0))

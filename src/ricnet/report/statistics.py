@@ -8,17 +8,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Integer
+import torch
+from jaxtyping import Float
 from scipy.special import stdtr, stdtrit
 
-from ricnet.report.predictions import Predictions
+from ricnet.evaluation.metrics import BINS, bin_index
+from ricnet.evaluation.predictions import Predictions
 
 LEVEL = 0.95
 LOWER, UPPER = (1 - LEVEL) / 2, (1 + LEVEL) / 2
 ROUNDING = 1e-12
 """A spread below this share of the numbers is made by floats: 0.98 − 0.97 and 0.96 − 0.95 differ by 1e-17."""
-BINS = 15
-"""Of the ECE, as in `evaluation.calibration`, which this room cannot ask: it would bring torch."""
 RESAMPLES = 2000
 CHUNK = 100
 """Resamples drawn at once: 100 × 10,000 examples are 8 MB."""
@@ -148,11 +148,7 @@ def _binned_gaps(run: Predictions) -> Float[np.ndarray, "n bins"]:
     """[right] − confidence in the column of the example's bin: n·ECE is the sum of the columns' absolute sums."""
     log_beliefs = run.log_beliefs.astype(np.float64)
     confidence = np.exp(log_beliefs.max(axis=1))
+    right, place = log_beliefs.argmax(axis=1) == run.labels, bin_index(torch.from_numpy(confidence)).numpy()
     gaps = np.zeros((len(confidence), BINS))
-    gaps[np.arange(len(confidence)), bin_index(confidence)] = (log_beliefs.argmax(axis=1) == run.labels) - confidence
+    gaps[np.arange(len(confidence)), place] = right - confidence
     return gaps
-
-
-def bin_index(confidence: Float[np.ndarray, "n"]) -> Integer[np.ndarray, "n"]:
-    """Bin m, from 0, holds (m/M, (m + 1)/M]; 0 itself falls into the first."""
-    return np.searchsorted(np.arange(1, BINS) / BINS, confidence, side="left")

@@ -1,9 +1,9 @@
 """What the steps of a system did, in sentences that are computed from its runs: nothing is promised that they lack."""
 
-from ricnet.report.groups import RunGroup
+from ricnet.report.runs import RunGroup
 from ricnet.report.steps import mean_of, step_curves
 from ricnet.report.words import number, steps
-from ricnet.training.after_words import rule_words
+from ricnet.training.console import rule_words
 
 
 def refinement_words(group: RunGroup) -> str:

@@ -8,14 +8,21 @@ from jaxtyping import Float, Integer
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ricnet.errors import RicnetError
-from ricnet.report.bands import draw_band
-from ricnet.report.groups import RunGroup
-from ricnet.report.looks import looks
-from ricnet.report.panels import label_rows, panel_grid
-from ricnet.report.style import BLUE, FAINT, INK, VERMILLION, styled
+from ricnet.report.figures import (
+    FAINT,
+    INK,
+    draw_band,
+    draw_halting,
+    halting_handles,
+    integer_ticks,
+    label_rows,
+    looks,
+    panel_grid,
+    styled,
+)
+from ricnet.report.runs import RunGroup
 from ricnet.report.words import FIGURE, listing, short
 
 LINES: dict[str, Any] = {"accuracy, ECE": "-", "confidence": "--"}
@@ -52,7 +59,10 @@ def halting_figure(groups: Sequence[RunGroup]) -> Figure:
     shown = iterative(groups)
     figure, panels = panel_grid(len(shown), heights=(1.9,), same_scale=False)
     for group, (ax,) in zip(shown, panels, strict=True):
-        _draw_halting(ax, group)
+        step, right = pooled_halts(group, "correct")
+        _, wrong = pooled_halts(group, "wrong")
+        draw_halting(ax, step, right, wrong)
+        ax.legend(handles=halting_handles(int(right.sum()), int(wrong.sum())), loc="best")
         ax.set(title=short(group.label, FIGURE), xlabel="steps taken")
     label_rows(panels, "← wrong, %    right, % →")
     return figure
@@ -91,7 +101,7 @@ def _draw_curves(ax: Axes, group: RunGroup, keys: Sequence[str], shade: str) -> 
         dash = "--" if key == "mean_confidence" else "-"
         draw_band(ax, *step_curves(group, key), shade, dash, ceiling=1.0, label=key)
     ax.axvline(mean_of(group, "mean_steps"), **MEAN_HALT)
-    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
+    integer_ticks(ax)
 
 
 def _legend(groups: Sequence[RunGroup]) -> list[Line2D]:
@@ -101,21 +111,6 @@ def _legend(groups: Sequence[RunGroup]) -> list[Line2D]:
     single = [group.label for group in groups if not group.first.iterative]
     name = f"{listing(single)} (one step)" if 0 < len(single) < 3 else "systems of one step"
     return [*lines, Line2D([], [], **AT_ONCE, label=name)] if single else lines
-
-
-def _draw_halting(ax: Axes, group: RunGroup) -> None:
-    """Right answers rise, wrong ones hang: each side is in per cent of its own number, for the wrong are few."""
-    for key, shade, sign in (("correct", BLUE, 1), ("wrong", VERMILLION, -1)):
-        step, counts = pooled_halts(group, key)
-        name = f"{'right' if sign > 0 else 'wrong'} (n = {counts.sum():,})"
-        ax.bar(step, sign * 100 * counts / max(counts.sum(), 1), 0.82, color=shade, alpha=0.85, label=name)
-        if counts.sum():
-            mean = (step * counts).sum() / counts.sum()
-            ax.plot([mean], [0], marker="^v"[sign < 0], color=INK, markersize=4, clip_on=False, zorder=3)
-    ax.axhline(0, color=FAINT, linewidth=0.6)
-    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{abs(share):.0f}"))
-    ax.legend(loc="best")
 
 
 def pooled_halts(group: RunGroup, key: str) -> tuple[Integer[np.ndarray, "steps"], Integer[np.ndarray, "steps"]]:

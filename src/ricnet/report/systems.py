@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from ricnet.report.dotted import flatten
-from ricnet.report.groups import RunGroup
 from ricnet.report.markup import details, paragraph, table, terms
-from ricnet.report.runs import RunRecord, is_archive
+from ricnet.report.runs import RunGroup, RunRecord, is_archive
 from ricnet.report.tables import Cell
+from ricnet.report.titles import flatten
 from ricnet.report.words import TABLE, listing, number, percent, short
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from ricnet.io import split_target
-from ricnet.report.dotted import flatten
 from ricnet.report.words import FIGURE
 
 RIC, ON_POLICY, CLOSED_FORM = "RIC", "RIC, on-policy", "RIC, closed form"
@@ -45,6 +44,14 @@ WORDS: dict[str, Callable[[Any], str]] = {
     "calibration": lambda kind: {"auto": "temperature if it helps", "none": "raw"}.get(kind, str(kind)),
 }
 """How a setting is said where its name and its value are not what a person would say."""
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"method": {"gamma": 0.8}} as {"method.gamma": 0.8}, the way the command line spells it."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return flat
 
 
 def data_name(data: str) -> str:

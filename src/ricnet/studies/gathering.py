@@ -12,8 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from ricnet.errors import RicnetError
-from ricnet.report.groups import group_seeds
-from ricnet.report.runs import RunRecord, read_runs
+from ricnet.report.runs import RunRecord, group_seeds, read_runs
 from ricnet.report.titles import ric_title, system_name, without_algorithm
 from ricnet.report.words import listing
 from ricnet.studies.cells import Cell
@@ -22,7 +21,7 @@ from ricnet.studies.paper.conditions import GIVEN
 from ricnet.studies.scales import Scale
 from ricnet.studies.systems import RAW, System, find_system
 from ricnet.training.presets import TYPICAL, preset
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run import RunFolder
 
 
 def read_given(places: Sequence[Path]) -> list[RunRecord]:

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from ricnet.errors import RicnetError
+from ricnet.report.figures import house_style
 from ricnet.report.runs import RunRecord
-from ricnet.report.style import house_style
 from ricnet.studies.cells import Cell, Runs
 from ricnet.studies.controls import CONTROLS
 from ricnet.studies.execution import Workplace, harvest

@@ -1,6 +1,7 @@
-"""Models on the Hub: `user/name`, or `user/name@revision`, stands wherever a run folder does.
+"""Models by name: `pretrained:NAME`, which come with ricnet, and `user/name` or `user/name@revision`, on the Hub. Both
+stand wherever a run folder does. (Sharing a model is `apps.hub`.)
 
-Only files of known names are fetched: JSON, and weights as safetensors. Reading them executes nothing that is in them.
+Of the Hub only files of known names are fetched: JSON, and weights as safetensors. Reading them executes nothing.
 """
 
 import re
@@ -10,26 +11,46 @@ from typing import Any
 
 from ricnet.errors import RicnetError
 from ricnet.extras import require_extra
+from ricnet.io import user_path
 from ricnet.version import __version__
 
+PREFIX = "pretrained:"
+PRETRAINED = Path(__file__).parents[1] / "pretrained"
 FETCHED = ("config.json", "model.safetensors", "calibration.json", "halting.json", "evaluation.json", "metrics.jsonl")
-OURS = "runs"
+RUNS = "runs"
 """The folder that `ric train` writes to: what is missing there was never meant to be on the Hub."""
-_ID = re.compile(r"(?P<user>\w[\w.-]*)/(?P<name>\w[\w.-]*)(?:@(?P<revision>[\w./-]+))?")
+HUB_ID = re.compile(r"(?P<user>\w[\w.-]*)/(?P<name>\w[\w.-]*)(?:@(?P<revision>[\w./-]+))?")
+
+
+def locate(run: str | Path) -> Path:
+    """The folder of a run: the one given, or where the model of that name is, fetched from the Hub if need be."""
+    if not str(run).startswith(PREFIX):
+        return fetch(str(run)) if is_hub_id(run) else user_path(run)
+    name = str(run).removeprefix(PREFIX)
+    if name not in pretrained_names():
+        known = ", ".join(PREFIX + each for each in pretrained_names()) or "no pretrained models"
+        raise RicnetError(
+            f"{run} does not come with this ricnet, which has {known}; give a folder that ric train wrote."
+        )
+    return PRETRAINED / name
+
+
+def pretrained_names() -> list[str]:
+    return sorted(path.parent.name for path in PRETRAINED.glob("*/config.json"))
 
 
 def is_hub_id(run: str | Path) -> bool:
     """A path is meant where one is there, or where only its last part is missing: more likely a slip than a model."""
-    found = _ID.fullmatch(str(run))
+    found = HUB_ID.fullmatch(str(run))
     if found is None or Path(run).suffix == ".json" or Path(run).exists():
         return False
-    return found["user"] != OURS and not Path(found["user"]).is_dir()
+    return found["user"] != RUNS and not Path(found["user"]).is_dir()
 
 
 def fetch(run: str) -> Path:
-    """The folder a model of the Hub was put in, in the Hub's own cache. What is there already is not fetched again, and
-    serves when the Hub cannot be reached. A private model needs the token of `hf auth login` or of $HF_TOKEN."""
-    found = _ID.fullmatch(run)
+    """The folder of a model on the Hub, in the Hub's own cache. What is there already is not fetched again, and serves
+    when the Hub cannot be reached. A private model needs the token of `hf auth login` or of $HF_TOKEN."""
+    found = HUB_ID.fullmatch(run)
     assert found is not None
     hub = require_hub(f"there is no run at {run}; if it is a model on the Hub, looking there")
     repo, revision = f"{found['user']}/{found['name']}", found["revision"]

@@ -28,9 +28,9 @@ from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import Outcome, observe, summarize
 from ricnet.nets.encoders import TINY_IMAGE, Backbone
 from ricnet.training.classifier import autocast_dtype, build_model, learned
-from ricnet.training.conclusion import conclude
 from ricnet.training.config import Config
-from ricnet.training.interruption import Interrupted, StopRequest
+from ricnet.training.console import Interrupted, ProgressBar, StopRequest
+from ricnet.training.finalize import finalize
 from ricnet.training.optimization import (
     Gradient,
     make_optimizer,
@@ -39,8 +39,7 @@ from ricnet.training.optimization import (
     set_rate,
     tensor_cores,
 )
-from ricnet.training.progress import ProgressBar
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run import RunFolder
 from ricnet.training.speed import Feed, GraphedStep, compile_encoder, compile_method
 
 COLLAPSED_EPOCHS = 5
@@ -415,7 +414,7 @@ class Trainer:
         if self.folder is not None:
             self.folder.write_model(self.best["weights"])
         course = {"selected_epoch": self.best["epoch"], "seconds": round(self.seconds, 1)}
-        evaluation = conclude(self.config, self.model, self.dataset, self.folder, course, self.processes)
+        evaluation = finalize(self.config, self.model, self.dataset, self.folder, course, self.processes)
         if self.folder is not None:
             self.folder.drop_states()
         return evaluation

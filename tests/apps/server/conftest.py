@@ -13,9 +13,8 @@ import torch
 import uvicorn
 
 import ricnet
-from ricnet.apps.server.application import build
+from ricnet.apps.server.application import address_of, build, listen
 from ricnet.apps.server.limits import Limits
-from ricnet.apps.server.running import address_of, listen
 from ricnet.training.classifier import Classifier
 
 

@@ -20,9 +20,9 @@ import torch
 from PIL import Image
 
 from ricnet.apps.cli import main
-from ricnet.apps.server import application, guard
-from ricnet.apps.server.about import describe
+from ricnet.apps.server import guard, responses
 from ricnet.apps.server.limits import Limits
+from ricnet.apps.server.responses import describe
 from ricnet.data.delimited import Table
 from ricnet.errors import RicnetError
 from ricnet.report.titles import ALGORITHMS
@@ -386,7 +386,7 @@ def test_our_own_failures_go_to_the_log(
     def fail(*_: object) -> None:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr(application, "answers", fail)
+    monkeypatch.setattr(responses, "answers", fail)
     with caplog.at_level(logging.INFO, "ricnet.server"), serving(features) as client:
         response = client.post("/v1/predict", json={"features": [1, 2, 3, 4]})
     sentence = refused(response, 500)

@@ -3,7 +3,7 @@ import socket
 
 import pytest
 
-from ricnet.apps.server.running import address_of, listen
+from ricnet.apps.server.application import address_of, listen
 from ricnet.errors import RicnetError
 
 

@@ -3,7 +3,7 @@ import tracemalloc
 import pytest
 
 from ricnet.apps.server.limits import Refusal
-from ricnet.apps.server.schema import parse_form, parse_json
+from ricnet.apps.server.requests import Ask, Options, parse
 
 
 @pytest.mark.parametrize(
@@ -25,15 +25,15 @@ from ricnet.apps.server.schema import parse_form, parse_json
 )
 def test_what_is_wrong_is_named_as_the_client_wrote_it(body: str, sentence: str) -> None:
     with pytest.raises(Refusal) as refusal:
-        parse_json(body.encode())
+        parse(Ask, body.encode())
     assert (refusal.value.status, str(refusal.value)) == (422, sentence)
 
 
 def test_a_form_takes_options_alone() -> None:
-    found = parse_form({"max_steps": "3", "max_ms": "2.5", "top": "2", "trace": "true"})
+    found = parse(Options, {"max_steps": "3", "max_ms": "2.5", "top": "2", "trace": "true"})
     assert (found.max_steps, found.max_ms, found.top, found.trace) == (3, 2.5, 2, True)
     with pytest.raises(Refusal, match="images is a text here; send files"):
-        parse_form({"images": "photo.jpg"})
+        parse(Options, {"images": "photo.jpg"})
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_hundred_thousand_mistakes_take_no_more_memory_than_one(body: bytes) -
     tracemalloc.start()
     try:
         with pytest.raises(Refusal):
-            parse_json(body)
+            parse(Ask, body)
         assert tracemalloc.get_traced_memory()[1] < 40 * len(body)
     finally:
         tracemalloc.stop()

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ricnet.errors import RicnetError
-from ricnet.report.predictions import Predictions
+from ricnet.evaluation.predictions import Predictions
 from ricnet.studies.controls.rules import COUNT, RULES, VALUE, by_count, by_value, cost, judge, threshold_for
 
 

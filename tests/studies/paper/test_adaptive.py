@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ricnet.errors import RicnetError
-from ricnet.report.predictions import Predictions, read_predictions
+from ricnet.evaluation.predictions import Predictions, read_predictions
 from ricnet.studies.paper import RECIPES
 from ricnet.studies.paper.adaptive import split_by_difficulty
 from ricnet.studies.paper.rows import floats, pick

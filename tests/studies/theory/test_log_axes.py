@@ -1,6 +1,6 @@
 from matplotlib.figure import Figure
 
-from ricnet.report.style import house_style
+from ricnet.report.figures import house_style
 from ricnet.studies.theory.log_axes import use_log_scale
 
 

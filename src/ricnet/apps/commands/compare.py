@@ -17,16 +17,15 @@ from ricnet.errors import RicnetError, require
 from ricnet.io import read_json
 from ricnet.report.comparison import Comparison
 from ricnet.report.formats import csv_text, latex, markdown, terminal_table
-from ricnet.report.groups import group_seeds
 from ricnet.report.page import write_page
 from ricnet.report.results import compare_as_far_as_possible
-from ricnet.report.runs import RunRecord
+from ricnet.report.runs import RunRecord, group_seeds
 from ricnet.studies.cells import Benchmark, Cell, Runs
 from ricnet.studies.execution import Workplace, harvest
 from ricnet.studies.systems import SYSTEMS, find_system, parse_settings, settings_of
 from ricnet.training.api import pick_device
+from ricnet.training.console import say
 from ricnet.training.presets import TYPICAL, preset
-from ricnet.training.remarks import say
 
 PAPER = ("supervised", "anytime", "act", "pondernet", "ric")
 

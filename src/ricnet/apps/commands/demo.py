@@ -31,7 +31,7 @@ class Demo:
 def main(arguments: Sequence[str]) -> None:
     options: Demo = parse(Demo, arguments, "demo")
     require_extra("ric demo", *NEEDED)
-    from ricnet.apps.server.running import listen
+    from ricnet.apps.server.application import listen
     from ricnet.training.api import pick_device
     from ricnet.training.classifier import load
 
@@ -43,8 +43,8 @@ def main(arguments: Sequence[str]) -> None:
 def prepare(device: str) -> str:
     """The run to show; digits are learned only once."""
     from ricnet.training.api import train
-    from ricnet.training.pretrained import PREFIX, pretrained_names
-    from ricnet.training.run_folder import RunFolder
+    from ricnet.training.hub import PREFIX, pretrained_names
+    from ricnet.training.run import RunFolder
 
     if PRETRAINED in pretrained_names():
         return PREFIX + PRETRAINED

@@ -29,9 +29,9 @@ from ricnet.io import split_target, user_path
 from ricnet.report.confusion import Confusion, class_rows, confusion, matrix_rows, pair_words
 from ricnet.report.tables import Cell
 from ricnet.training.api import pick_device
-from ricnet.training.classifier import Classifier, load, read_config
-from ricnet.training.remarks import say, unfinished
-from ricnet.training.run_folder import fingerprint
+from ricnet.training.classifier import Classifier, load
+from ricnet.training.console import say, unfinished
+from ricnet.training.run import fingerprint, read_config
 
 MOST_STEPS = 10_000
 """Every belief on the way is kept."""

@@ -10,10 +10,10 @@ from rich.console import Console
 
 from ricnet.apps.commands.evaluate import adjust
 from ricnet.apps.commands.parsing import make_folder, parse
-from ricnet.apps.onnx_export import export_onnx
+from ricnet.apps.onnx import export_onnx
 from ricnet.errors import RicnetError
 from ricnet.training.classifier import load
-from ricnet.training.remarks import say, unfinished
+from ricnet.training.console import say, unfinished
 
 
 @dataclass(frozen=True)

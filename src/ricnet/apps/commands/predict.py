@@ -15,19 +15,19 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from ricnet.apps.commands.abstention import UNSURE, validation_sentence
 from ricnet.apps.commands.evaluate import adjust, check_steps
 from ricnet.apps.commands.parsing import parse
 from ricnet.core.trajectory import Trajectory
 from ricnet.data.inputs import read_inputs
 from ricnet.errors import RicnetError, require
+from ricnet.evaluation.abstention import UNSURE, validation_sentence
 from ricnet.evaluation.evaluate import pool_size
 from ricnet.io import printable
 from ricnet.report.trace import trace_lines
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load
-from ricnet.training.remarks import say, unfinished
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.console import say, unfinished
+from ricnet.training.run import RunFolder
 
 SOME_UNREAD = 1
 """Exit status where some of the inputs that were named got no answer; where none did, it is that of any error."""

@@ -10,12 +10,11 @@ from rich.console import Console, Group
 
 from ricnet.apps.commands.parsing import parse
 from ricnet.errors import RicnetError
-from ricnet.report.figures import save_figures
 from ricnet.report.formats import markdown, terminal_table
-from ricnet.report.groups import group_seeds
 from ricnet.report.page import write_page
+from ricnet.report.pictures import save_figures
 from ricnet.report.results import compare_as_far_as_possible, has_seeds
-from ricnet.report.runs import RunRecord, read_runs
+from ricnet.report.runs import RunRecord, group_seeds, read_runs
 from ricnet.report.tables import comparison_markdown, comparison_table
 
 

@@ -42,10 +42,10 @@ class Serve:
 def main(arguments: Sequence[str]) -> None:
     options: Serve = parse(Serve, arguments, "serve")
     require_extra("ric serve", *NEEDED)
-    from ricnet.apps.server.running import listen
+    from ricnet.apps.server.application import listen
     from ricnet.training.api import pick_device
     from ricnet.training.classifier import load
-    from ricnet.training.remarks import say, unfinished
+    from ricnet.training.console import say, unfinished
 
     listening = listen(options.host, options.port)  # before the model is loaded, which takes longer
     with listening:
@@ -57,14 +57,12 @@ def main(arguments: Sequence[str]) -> None:
 def serve(
     classifier: "Classifier", run: str, listening: "socket.socket", open_browser: bool, limits: Limits | None = None
 ) -> None:
-    from ricnet.apps.server.application import build
-    from ricnet.apps.server.running import address_of
-    from ricnet.apps.server.running import run as run_server
-    from ricnet.training.pretrained import PREFIX
+    from ricnet.apps.server import application
+    from ricnet.training.hub import PREFIX
 
     name = run.removeprefix(PREFIX).rstrip("/\\").replace("\\", "/").rpartition("/")[2] or run
-    app = build(classifier, name, limits)
-    address = address_of(listening)
+    app = application.build(classifier, name, limits)
+    address = application.address_of(listening)
     words = f"page     {address}\nAPI      {address}/docs\nCtrl-C stops it."
     Console(stderr=True).print(words, highlight=False, markup=False, soft_wrap=True)
-    run_server(app, listening, open_browser)
+    application.run(app, listening, open_browser)

@@ -23,15 +23,22 @@ from ricnet.nets.encoders import build_encoder
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
 from ricnet.report.tables import comparison_table
-from ricnet.training.after_words import chosen_words
 from ricnet.training.api import default_folder, facts, fit_batch, pick_device, run
-from ricnet.training.classifier import read_config
 from ricnet.training.config import Config, from_json
-from ricnet.training.interruption import Interrupted
+from ricnet.training.console import (
+    Interrupted,
+    Track,
+    advice,
+    announcement,
+    chosen_words,
+    faster,
+    preface,
+    require_tracker,
+    say,
+    started,
+)
 from ricnet.training.presets import TYPICAL, preset
-from ricnet.training.remarks import advice, announcement, faster, preface, say, started
-from ricnet.training.run_folder import RunFolder
-from ricnet.training.tracking import Track, require_tracker
+from ricnet.training.run import RunFolder, read_config
 
 TOO_SOON = "stopped before the first update, with nothing new to save; the same command begins again."
 

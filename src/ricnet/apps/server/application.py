@@ -1,8 +1,14 @@
-"""The routes: what can be asked of a served model, over HTTP and on its page."""
+"""A served model: the routes that programs and the page ask, and the process that answers them until it is stopped."""
 
 import asyncio
+import contextlib
+import logging
 import os
+import socket
+import sys
+import threading
 import time
+import webbrowser
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -12,54 +18,46 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
-from ricnet.apps.server import schema
-from ricnet.apps.server.about import describe, horizon, samples
-from ricnet.apps.server.answers import answers
+from ricnet.apps.server import responses
 from ricnet.apps.server.batching import Batcher, Question
 from ricnet.apps.server.guard import Guard, problem
 from ricnet.apps.server.limits import Limits, Refusal
-from ricnet.apps.server.reading import Asked, File, read_files, read_json
+from ricnet.apps.server.requests import Ask, Asked, File, Options, parse, read_files, read_json
 from ricnet.core.trajectory import Trajectory
+from ricnet.errors import RicnetError, require
 from ricnet.training.classifier import Classifier
 from ricnet.version import __version__
 
 PAGE = Path(__file__).parent / "page"
-FIELDS = 8
-"""Most fields of a form beside its files; there are four to fill in."""
+MAX_FIELDS = 8
+"""Of a form, beside its files; there are four to fill in."""
 DECODERS = min(2, os.cpu_count() or 1)
 """Images decoded at a time: each may need some hundred megabytes."""
-FILES = "Image files, one field for each: PNG, JPEG, WebP, GIF, BMP, TIFF or PPM."
-BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "description": "One or many image files, and how to refine them.",
-                    "properties": {
-                        "images": {
-                            "type": "array",
-                            "items": {"type": "string", "format": "binary"},
-                            "description": FILES,
-                        },
-                        **schema.Options.model_json_schema()["properties"],
-                    },
-                    "required": ["images"],
-                }
-            },
-            "application/json": {"schema": schema.Ask.model_json_schema()},
+GRACE_SECONDS = 30
+"""How long requests that are under way may take after the server was told to stop."""
+FORM = {
+    "type": "object",
+    "description": "One or many image files, and how to refine them.",
+    "properties": {
+        "images": {
+            "type": "array",
+            "items": {"type": "string", "format": "binary"},
+            "description": "Image files, one field for each: PNG, JPEG, WebP, GIF, BMP, TIFF or PPM.",
         },
-    }
+        **Options.model_json_schema()["properties"],
+    },
+    "required": ["images"],
 }
+BODY = {"multipart/form-data": {"schema": FORM}, "application/json": {"schema": Ask.model_json_schema()}}
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    code: {"model": schema.Problem, "description": words}
+    code: {"model": responses.Problem, "description": words}
     for code, words in {
         413: "Too much at once: the body, the pixels of its images, or their number.",
         415: "Neither a form nor JSON.",
@@ -71,10 +69,11 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 
 
 def build(classifier: Classifier, name: str, limits: Limits | None = None) -> FastAPI:
-    """The application for one model, which is run once before the first request: it may take long to get going."""
+    """The application for one model. The model is run once before the first request, since its first run is slow."""
     limits = limits or Limits()
     classifier = classifier.recorded()
-    classifier.refine(torch.zeros(1, *classifier.input_shape, dtype=_dtype(classifier)))
+    dtype = torch.uint8 if len(classifier.input_shape) == 3 else torch.float32
+    classifier.refine(torch.zeros(1, *classifier.input_shape, dtype=dtype))
     batcher = Batcher(classifier, limits.max_batch)
     decoders = ThreadPoolExecutor(DECODERS, "decoder")
 
@@ -94,25 +93,23 @@ def build(classifier: Classifier, name: str, limits: Limits | None = None) -> Fa
     )
     app.add_middleware(Guard, limits=limits)
     app.add_exception_handler(HTTPException, _explain)
-    _add_answers(app, classifier, batcher, decoders, limits)
-    _add_facts(app, classifier, batcher, describe(classifier, name, limits))
+    _add_predict(app, classifier, batcher, decoders, limits)
+    _add_facts(app, classifier, batcher, responses.describe(classifier, name, limits))
     _add_pages(app)
     return app
 
 
-def _dtype(classifier: Classifier) -> torch.dtype:
-    return torch.uint8 if len(classifier.input_shape) == 3 else torch.float32
-
-
-def _add_answers(
+def _add_predict(
     app: FastAPI, classifier: Classifier, batcher: Batcher, decoders: ThreadPoolExecutor, limits: Limits
 ) -> None:
-    most = horizon(classifier)
-
-    @app.post("/v1/predict", responses={200: {"model": schema.Answers}, **REFUSALS}, openapi_extra=BODY)
+    @app.post(
+        "/v1/predict",
+        responses={200: {"model": responses.Answers}, **REFUSALS},
+        openapi_extra={"requestBody": {"required": True, "content": BODY}},
+    )
     async def predict(request: Request) -> Response:
         """Classify images or rows; each is refined until the model expects nothing more to gain."""
-        body = await _read(request, limits)
+        body = await _read_body(request, limits)
         arrived = time.perf_counter()
         loop = asyncio.get_running_loop()
         if isinstance(body, bytes):
@@ -121,21 +118,16 @@ def _add_answers(
             files, options = body
             asked = await loop.run_in_executor(decoders, read_files, files, classifier, limits)
         deadline = None if options.max_ms is None else arrived + options.max_ms / 1000
-        # A limit at the horizon is none, and those who have none can be answered together.
-        max_steps = None if options.max_steps is None or options.max_steps >= most else options.max_steps
-        question = Question(asked.inputs, max_steps, options.trace, deadline)
+        # A limit at the horizon or above limits nothing; without it, more requests can be answered together.
+        limited = options.max_steps is not None and options.max_steps < responses.horizon(classifier)
+        question = Question(asked.inputs, options.max_steps if limited else None, options.trace, deadline)
         path = await asyncio.wrap_future(batcher.ask(question))
         if options.trace:  # of many inputs, steps and classes this takes long enough to keep others waiting
             return await asyncio.to_thread(_respond, path, asked, classifier, options)
         return _respond(path, asked, classifier, options)
 
 
-def _respond(path: Trajectory, asked: Asked, classifier: Classifier, options: schema.Options) -> Response:
-    said = answers(path, asked.names, classifier.class_names, options.top, options.trace)
-    return JSONResponse({"predictions": said, "notes": asked.notes})
-
-
-async def _read(request: Request, limits: Limits) -> bytes | tuple[list[File], schema.Options]:
+async def _read_body(request: Request, limits: Limits) -> bytes | tuple[list[File], Options]:
     """A body of JSON as it is; a form as its files and its other fields."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json":
@@ -143,30 +135,34 @@ async def _read(request: Request, limits: Limits) -> bytes | tuple[list[File], s
     if kind != "multipart/form-data":
         raise Refusal(415, "send images as multipart/form-data, or JSON as application/json.")
     try:
-        async with request.form(max_files=limits.max_batch, max_fields=FIELDS) as form:
+        async with request.form(max_files=limits.max_batch, max_fields=MAX_FIELDS) as form:
             parts = form.multi_items()
             files = [File(x.filename or "", await x.read()) for _, x in parts if isinstance(x, UploadFile)]
-            return files, schema.parse_form({key: x for key, x in parts if isinstance(x, str)})
+            return files, parse(Options, {key: x for key, x in parts if isinstance(x, str)})
     except HTTPException as error:
         if "Too many files" in error.detail:
             raise Refusal(413, f"send at most {limits.max_batch} images at once.") from None
         raise Refusal(422, f"the form cannot be read: {error.detail}") from None
 
 
-def _add_facts(app: FastAPI, classifier: Classifier, batcher: Batcher, model: dict[str, Any]) -> None:
-    examples = samples(classifier)
+def _respond(path: Trajectory, asked: Asked, classifier: Classifier, options: Options) -> Response:
+    said = responses.answers(path, asked.names, classifier.class_names, options.top, options.trace)
+    return JSONResponse({"predictions": said, "notes": asked.notes})
 
-    @app.get("/v1/model", responses={200: {"model": schema.Model}})
+
+def _add_facts(app: FastAPI, classifier: Classifier, batcher: Batcher, model: dict[str, Any]) -> None:
+    examples = responses.samples(classifier)
+    pictures = {str(place): sample.png for place, sample in enumerate(examples)}
+
+    @app.get("/v1/model", responses={200: {"model": responses.Model}})
     async def about() -> Response:
         """What the model reads, knows and is worth, and the limits of this server."""
         return JSONResponse(model)
 
-    @app.get("/v1/examples", responses={200: {"model": list[schema.Example]}})
+    @app.get("/v1/examples", responses={200: {"model": list[responses.Example]}})
     async def list_examples() -> Response:
         """A few test examples that came with the model."""
         return JSONResponse([sample.entry for sample in examples])
-
-    pictures = {str(place): sample.png for place, sample in enumerate(examples)}
 
     @app.get("/v1/examples/{place}.png", include_in_schema=False)
     async def show_example(place: str) -> Response:
@@ -175,7 +171,7 @@ def _add_facts(app: FastAPI, classifier: Classifier, batcher: Batcher, model: di
             raise Refusal(404, f"there is no example {place[:20]} in pixels.")
         return Response(png, media_type="image/png", headers={"cache-control": "max-age=3600"})
 
-    @app.get("/healthz", responses={200: {"model": schema.Health}})
+    @app.get("/healthz", responses={200: {"model": responses.Health}})
     async def health() -> Response:
         """Whether it can answer, and what it has done so far."""
         status = "ok" if batcher.alive else "the model has stopped"
@@ -205,3 +201,55 @@ async def _explain(request: Request, error: Exception) -> Response:
     sentence = words.get(error.status_code, str(error.detail))
     body = problem(sentence, request.state.request_id)
     return Response(body, error.status_code, error.headers, media_type="application/json")
+
+
+# Listening.
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """From here on clients can connect; they are answered once the server runs."""
+    require(0 <= port <= 65535, "port", port, "from 0 to 65535")
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.create_server(address[:2], family=family, backlog=512)
+    except (OSError, UnicodeError) as error:  # the latter of names that cannot be one, such as a..b
+        raise RicnetError(
+            f"--host {host} --port {port} cannot be listened on ({getattr(error, 'strerror', None) or error}); "
+            "choose another --port, or 0 for any that is free."
+        ) from error
+    # The same socket, marked as TCP: asyncio turns off Nagle's algorithm only where that is said. Otherwise the second
+    # half of an answer waits for the client to acknowledge the first, which takes 40 ms on Linux.
+    return socket.socket(listening.family, listening.type, socket.IPPROTO_TCP, listening.detach())
+
+
+def address_of(listening: socket.socket) -> str:
+    """What to type into a browser on this machine."""
+    host, port = listening.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def run(app: FastAPI, listening: socket.socket, open_browser: bool = False) -> None:
+    """Until Ctrl-C or SIGTERM; then no one new is let in, and those who are in are answered."""
+    _log_to_stderr()
+    if open_browser:
+        threading.Thread(target=webbrowser.open, args=[address_of(listening)], daemon=True).start()
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    with contextlib.suppress(KeyboardInterrupt):  # the usual way to end a server is no failure
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def _log_to_stderr() -> None:
+    log = logging.getLogger("ricnet.server")
+    if not log.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False

@@ -13,9 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ricnet.report.predictions import Predictions, read_predictions
+from ricnet.evaluation.predictions import Predictions, read_predictions
+from ricnet.report.figures import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILLION, styled
 from ricnet.report.runs import RunRecord
-from ricnet.report.style import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILLION, styled
 from ricnet.report.tables import Cell
 from ricnet.studies import cells as asked
 from ricnet.studies.cells import Runs

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Bool, Float, Integer
 
 from ricnet.errors import RicnetError
-from ricnet.evaluation.calibration import expected_calibration_error
-from ricnet.report.predictions import Predictions
+from ricnet.evaluation.metrics import expected_calibration_error
+from ricnet.evaluation.predictions import Predictions
 
 HaltStep = Integer[np.ndarray, "n"]
 

@@ -17,9 +17,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ricnet.errors import RicnetError
-from ricnet.report.predictions import Predictions, read_predictions
+from ricnet.evaluation.predictions import Predictions, read_predictions
+from ricnet.report.figures import BLUE, FAINT, GREEN, INK, VERMILLION, styled
 from ricnet.report.runs import RunRecord
-from ricnet.report.style import BLUE, FAINT, GREEN, INK, VERMILLION, styled
 from ricnet.studies.cells import Cell, Runs
 from ricnet.studies.paper.conditions import conditions
 from ricnet.studies.paper.panels import WIDTH, draw_curve, fit, intervals, legend, letter, note_missing, seeds

@@ -17,7 +17,7 @@ from torch import nn
 
 from ricnet.methods import RIC
 from ricnet.nets.encoders import ResNet
-from ricnet.report.style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, VERMILLION, styled
+from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, VERMILLION, styled
 from ricnet.studies.cells import Benchmark, Runs
 from ricnet.studies.paper.conditions import network_name
 from ricnet.studies.paper.panels import SMALL, WIDTH

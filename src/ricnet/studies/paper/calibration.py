@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from ricnet.report.figures import FAINT, INK, styled
 from ricnet.report.runs import RunRecord
-from ricnet.report.style import FAINT, INK, styled
 from ricnet.studies.cells import Cell, Runs
 from ricnet.studies.paper.conditions import conditions
 from ricnet.studies.paper.looks import look_of

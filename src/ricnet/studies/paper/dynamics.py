@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ricnet.report.figures import styled
 from ricnet.report.runs import RunRecord
-from ricnet.report.style import styled
 from ricnet.studies.cells import Cell, Runs
 from ricnet.studies.paper.conditions import conditions
 from ricnet.studies.paper.curves import curve_rows, measured

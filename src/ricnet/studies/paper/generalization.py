@@ -13,8 +13,8 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ricnet.report.figures import FAINT, styled
 from ricnet.report.runs import RunRecord
-from ricnet.report.style import FAINT, styled
 from ricnet.studies.cells import Cell, Runs
 from ricnet.studies.paper.conditions import conditions
 from ricnet.studies.paper.curves import curves, measured

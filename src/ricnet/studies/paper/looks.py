@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ricnet.report.style import BLUE, GREEN, PURPLE, SKY, VERMILLION
+from ricnet.report.figures import BLUE, GREEN, PURPLE, SKY, VERMILLION
 from ricnet.report.titles import without_algorithm
 
 

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from ricnet.report.figures import INK, styled
 from ricnet.report.runs import RunRecord
-from ricnet.report.style import INK, styled
 from ricnet.studies.cells import Cell, Runs
 from ricnet.studies.paper.conditions import conditions
 from ricnet.studies.paper.curves import curve_rows, measured

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ricnet.report.style import INK
+from ricnet.report.figures import INK
 from ricnet.studies.paper.looks import look_of
 from ricnet.studies.paper.rows import Rows, distinct, floats
 

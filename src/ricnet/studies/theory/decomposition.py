@@ -12,7 +12,7 @@ from torch import Tensor
 from ricnet.core import mdp
 from ricnet.methods.ric import RIC
 from ricnet.nets.refiner import RecurrentClassifier
-from ricnet.report.style import BLUE, INK, ORANGE, SKY, styled
+from ricnet.report.figures import BLUE, INK, ORANGE, SKY, styled
 from ricnet.studies.theory import known_truth, lemma2
 from ricnet.studies.theory.finding import Finding
 from ricnet.studies.theory.known_truth import CONDITIONALS, METHOD, Conditionals

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from ricnet.core import mdp
-from ricnet.report.style import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled
+from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled
 from ricnet.studies.theory.finding import Finding
 from ricnet.studies.theory.sampling import BOUND, Agreement, compare
 

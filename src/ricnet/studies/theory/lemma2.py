@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ricnet.core import mdp
 from ricnet.core.policies import Dirichlet
-from ricnet.report.style import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled
+from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled
 from ricnet.studies.theory.finding import Finding
 from ricnet.studies.theory.log_axes import use_log_scale
 from ricnet.studies.theory.sampling import BOUND, Agreement, compare

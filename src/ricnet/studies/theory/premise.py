@@ -25,10 +25,9 @@ from ricnet.data import Split
 from ricnet.errors import RicnetError
 from ricnet.methods.ric import RIC
 from ricnet.nets.refiner import RecurrentClassifier
-from ricnet.report.bands import draw_band
+from ricnet.report.figures import BLUE, ORANGE, SKY, VERMILLION, draw_band, styled
 from ricnet.report.runs import RunRecord
 from ricnet.report.statistics import Interval, mean_interval
-from ricnet.report.style import BLUE, ORANGE, SKY, VERMILLION, styled
 from ricnet.report.words import epochs
 from ricnet.studies.plans import dataset_of
 from ricnet.studies.theory.finding import Finding

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from scipy.optimize import linprog, minimize
 
 from ricnet.core import mdp
-from ricnet.report.style import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILLION, styled
+from ricnet.report.figures import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILLION, styled
 from ricnet.studies.theory.finding import Finding
 from ricnet.studies.theory.log_axes import use_log_scale
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ricnet.report.predictions import Predictions, read_predictions
+from ricnet.evaluation.predictions import Predictions, read_predictions
 
 UNSURE = "unsure"
 

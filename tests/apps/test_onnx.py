@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import ricnet
-from ricnet.apps import onnx_export
-from ricnet.apps.onnx_export import describe, export_onnx
+from ricnet.apps import onnx
+from ricnet.apps.onnx import export_onnx, metadata
 from ricnet.data.columns import Category, Columns, Number, columns_from_json
 from ricnet.errors import RicnetError
 from ricnet.methods import RIC, Anytime, Method, PonderNet, Supervised
@@ -27,7 +27,7 @@ def untrained(method: Method[Any], encoder: nn.Module | None = None) -> Classifi
 
 
 def test_what_the_metadata_says() -> None:
-    about = describe(untrained(RIC(halt_threshold=0.25, readout="mu")), 7)
+    about = metadata(untrained(RIC(halt_threshold=0.25, readout="mu")), 7)
     assert about["ricnet"] == ricnet.__version__
     assert (about["method"], about["readout"]) == ("ric", "mu")
     numbers = {name: json.loads(about[name]) for name in ("halt_threshold", "max_steps", "temperature")}
@@ -36,13 +36,13 @@ def test_what_the_metadata_says() -> None:
     assert json.loads(about["input_shape"]) == [3]
     assert json.loads(about["mean"]) == [2.0, 30.0, -3.0]
     assert json.loads(about["std"]) == [1.0, 10.0, 1.0]
-    assert json.loads(describe(untrained(Anytime(confidence_threshold=0.9)), 20)["confidence_threshold"]) == 0.9
-    assert "readout" not in describe(untrained(Supervised()), 1)
+    assert json.loads(metadata(untrained(Anytime(confidence_threshold=0.9)), 20)["confidence_threshold"]) == 0.9
+    assert "readout" not in metadata(untrained(Supervised()), 1)
 
 
 def test_the_metadata_of_a_table_says_how_its_columns_are_read() -> None:
     table = Columns("label", (Number("age", 40.0, 12.0, True), Category("sex", ("f", "m"), False)))
-    about = describe(replace(untrained(RIC()), columns=table), 20)
+    about = metadata(replace(untrained(RIC()), columns=table), 20)
     assert columns_from_json(json.loads(about["columns"]), "model.onnx") == table
 
 
@@ -75,20 +75,20 @@ def test_a_network_that_cannot_be_traced_is_one_sentence(tmp_path: Path, monkeyp
 
 def test_a_file_is_tried_on_the_examples_of_its_run_or_on_noise_of_its_scale(tmp_path: Path) -> None:
     classifier = untrained(RIC())
-    drawn = onnx_export._inputs_to_try(classifier)
+    drawn = onnx.inputs_to_compare(classifier)
     assert drawn.shape == (16, 3)
     torch.testing.assert_close(drawn.mean(0), torch.tensor([2.0, 30.0, -3.0]), rtol=0, atol=8)
     assert drawn[:, 1].std() > 3 * drawn[:, 0].std()
     np.savez(tmp_path / "examples.npz", x=np.ones((5, 3), dtype=np.float32), y=np.zeros(5, dtype=np.int64))
-    assert torch.equal(onnx_export._inputs_to_try(replace(classifier, folder=tmp_path)), torch.ones(5, 3))
+    assert torch.equal(onnx.inputs_to_compare(replace(classifier, folder=tmp_path)), torch.ones(5, 3))
 
 
 def test_it_is_made_of_a_float32_copy_on_the_cpu() -> None:
     classifier = untrained(Supervised())
-    backbone = onnx_export._backbone(classifier.model)
+    backbone = onnx.backbone_of(classifier.model)
     backbone.autocast = torch.bfloat16
-    copy = onnx_export._plain(classifier)
-    assert onnx_export._backbone(copy.model).autocast is None
+    copy = onnx.float32_on_cpu(classifier)
+    assert onnx.backbone_of(copy.model).autocast is None
     assert backbone.autocast is torch.bfloat16
 
 

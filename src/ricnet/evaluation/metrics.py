@@ -1,9 +1,11 @@
-"""Do the probabilities mean what they say? Everything here works on plain vectors, in float64."""
+"""Do the probabilities mean what they say (calibration), and do they tell right answers from wrong ones (selective
+prediction)? Everything here works on plain vectors, in float64."""
 
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int64
+from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 BINS = 15
@@ -50,3 +52,27 @@ def classwise_calibration_error(
     """The same asked of each class's probability against how often that class is true, averaged over the classes."""
     errors = [expected_calibration_error(beliefs[:, k], labels == k, bins) for k in range(beliefs.shape[1])]
     return sum(errors) / len(errors)
+
+
+def risk_coverage(confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"]) -> Float[Tensor, "n"]:
+    """The error rate among the k most confident answers, for k = 1 … n.
+
+    Equal confidences are told apart by nothing, so each counts with its group's mean error.
+    """
+    levels, group = torch.unique(-confidence.double(), return_inverse=True)
+    size = torch.bincount(group, minlength=len(levels)).double()
+    error = torch.bincount(group, (~correct).double(), len(levels)) / size
+    errors = error.repeat_interleave(size.long())
+    return errors.cumsum(0) / torch.arange(1, len(errors) + 1, dtype=torch.float64, device=errors.device)
+
+
+def area_under_risk_coverage(confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"]) -> float:
+    """AURC: the mean of the risk–coverage curve."""
+    return float(risk_coverage(confidence, correct).mean())
+
+
+def correctness_auroc(confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"]) -> float | None:
+    """How often a right answer is more confident than a wrong one; None where all are right or all wrong."""
+    if correct.all() or not correct.any():
+        return None
+    return float(roc_auc_score(correct.cpu().numpy(), confidence.cpu().numpy()))

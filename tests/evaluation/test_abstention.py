@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ricnet.apps.commands.abstention import Selection, select, select_validation, validation_sentence
-from ricnet.report.predictions import Predictions
+from ricnet.evaluation.abstention import Selection, select, select_validation, validation_sentence
+from ricnet.evaluation.predictions import Predictions
 
 CONFIDENCE = np.array([[0.4, 0.6, 0.5, 0.9], [0.7, 0.8, 0.95, 0.95]])
 CORRECT = np.array([[True, False, False, True], [True, True, False, True]])

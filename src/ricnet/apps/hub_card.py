@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ricnet.report.card import classes_text, data_text, numbers_table, recipe_text
-from ricnet.report.groups import RunGroup
+from ricnet.report.figures import house_style
 from ricnet.report.published import DATA
 from ricnet.report.reliability import reliability_figure
-from ricnet.report.runs import RunRecord
+from ricnet.report.runs import RunGroup, RunRecord
 from ricnet.report.step_words import refinement_words
-from ricnet.report.style import house_style
 from ricnet.report.titles import system_name
 from ricnet.report.words import TABLE, markdown_safe, short
 

@@ -6,9 +6,8 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
-from ricnet.report import figures
-from ricnet.report.figures import Picture, pictures, save_figures
-from ricnet.report.groups import RunGroup
+from ricnet.report.pictures import Picture, _refinement, pictures, save_figures
+from ricnet.report.runs import RunGroup
 from ricnet.report.thumbnails import BARS
 
 
@@ -83,7 +82,7 @@ def test_rows_are_explained_where_there_are_any(drawn: list[Picture], systems: l
     run = systems[0].first
     assert run.examples is not None
     flat = replace(run.examples, inputs=run.examples.inputs.reshape(len(run.examples.labels), -1))
-    assert BARS in figures._refinement(RunGroup("RIC", (replace(run, examples=flat),))).caption
+    assert BARS in _refinement(RunGroup("RIC", (replace(run, examples=flat),))).caption
     assert BARS not in drawn[0].caption
 
 

@@ -1,0 +1,271 @@
+"""What clients may ask: the fields of a request, and from its bytes to a tensor. Strangers send them, so nothing in
+them is trusted.
+
+An image's size is read from its header and held against the limit before any pixel is decoded: a file of a few
+kilobytes can claim to be gigabytes of them.
+"""
+
+import base64
+import binascii
+import io
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import torch
+from jaxtyping import Float32, Num, UInt8
+from PIL import Image
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, WithJsonSchema
+from pydantic_core import PydanticCustomError
+from torch import Tensor
+
+from ricnet.apps.server.limits import Limits, Refusal
+from ricnet.data.columns import Columns
+from ricnet.data.delimited import Table
+from ricnet.data.images import FORMATS, decode_image
+from ricnet.data.words import listed
+from ricnet.errors import RicnetError
+from ricnet.report.words import short
+from ricnet.training.classifier import Classifier
+
+SOURCE = "the request"
+"""What messages call the table that rows are read from."""
+
+
+def refuse_not_finite(record: dict[str, Any]) -> dict[str, Any]:
+    """The first of them alone, for the reason below; JSON has no such numbers, but its parser reads them."""
+    for name, cell in record.items():
+        if isinstance(cell, float) and not math.isfinite(cell):
+            raise PydanticCustomError("finite_number", "{name} should be a finite number", {"name": repr(name[:100])})
+    return record
+
+
+# After the first mistake the rest is not checked: explaining millions of them would take gigabytes.
+Row = Annotated[list[FiniteFloat], Field(max_length=1_000_000, fail_fast=True)]
+Rows = Annotated[list[Row], Field(fail_fast=True)]
+Texts = Annotated[list[str], Field(fail_fast=True)]
+Cell = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "null"}]})]
+"""Cells of columns that the model reads are checked in `_as_cell`; others may be anything."""
+Record = Annotated[dict[str, Cell], AfterValidator(refuse_not_finite)]
+Records = Annotated[list[Record], Field(fail_fast=True)]
+
+
+class Options(BaseModel):
+    # Unknown fields are refused by us: pydantic has an explanation for each of a million of them.
+    model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": False})
+
+    max_steps: Annotated[int | None, Field(ge=1, description="Stop after this many steps at the latest.")] = None
+    max_ms: Annotated[
+        FiniteFloat | None,
+        Field(
+            gt=0,
+            description="Refine for as long as an answer can be had within this many milliseconds of the request's "
+            "arrival; one step is always made. The request is then not batched with others.",
+        ),
+    ] = None
+    top: Annotated[int, Field(ge=1, description="How many classes to name for each input, likeliest first.")] = 1
+    trace: Annotated[bool, Field(description="Also return the belief after every step, past the halt, too.")] = False
+
+
+class Ask(Options):
+    """One of features, rows and images."""
+
+    features: Annotated[
+        Rows | Row | None, Field(description="For a model of numbers: one row of them, or several.")
+    ] = None
+    rows: Annotated[
+        Records | Record | None,
+        Field(description="For a model of a table: one row by the names of its columns, or several; null is unknown."),
+    ] = None
+    images: Annotated[
+        Texts | str | None,
+        Field(description="For a model of images: one file in base64, or several; a data: URL will do, too."),
+    ] = None
+
+
+class File(NamedTuple):
+    name: str
+    content: bytes
+
+
+class Asked(NamedTuple):
+    names: list[str]
+    """What each input is called in the answer."""
+    inputs: Num[Tensor, "n ..."]
+    notes: tuple[str, ...] = ()
+    """What the client should know of them."""
+
+
+def read_json(body: bytes, classifier: Classifier, limits: Limits) -> tuple[Asked, Options]:
+    """In one go, so that of a request that waits for the model only a tensor is kept, not all that was parsed."""
+    ask = parse(Ask, body)
+    return _read_ask(ask, classifier, limits), Options(**ask.model_dump(include=set(Options.model_fields)))
+
+
+def read_files(files: Sequence[File], classifier: Classifier, limits: Limits) -> Asked:
+    if len(classifier.input_shape) != 3:
+        raise Refusal(422, f"this model reads no images; send {_wanted(classifier)} as JSON.")
+    _check_count(len(files), "image", limits)
+    _check_pixels(files, limits)
+    inputs = torch.stack([_decode(file, classifier.input_shape) for file in files])
+    return Asked([file.name for file in files], inputs)
+
+
+Form = TypeVar("Form", bound=Options)
+
+
+def parse(form: type[Form], given: bytes | Mapping[str, Any]) -> Form:
+    """JSON, or the fields of a form. pydantic's own parser gives up on a depth that would exhaust the stack."""
+    try:
+        found = form.model_validate_json(given) if isinstance(given, bytes) else form.model_validate(given)
+    except ValidationError as error:
+        raise Refusal(422, _sentence(error)) from None
+    for name in found.model_extra or ():
+        if name == "images":
+            raise Refusal(422, "images is a text here; send files.")
+        raise Refusal(422, f"there is no field {name[:100]!r} to fill in; see /docs for those there are.")
+    return found
+
+
+def _sentence(error: ValidationError) -> str:
+    """A field may be of several types, each with complaints; the deepest one is about the type that was meant."""
+    complaints = error.errors(include_url=False, include_input=False, include_context=False)
+    worst = max(reversed(complaints), key=lambda complaint: len(complaint["loc"]))
+    words = worst["msg"][:200]
+    if not worst["loc"]:
+        said = f"is no JSON that can be read ({words.removeprefix('Invalid JSON: ')})"
+        return f"the body {said if worst['type'] == 'json_invalid' else words.removeprefix('Input ')}."
+    name, *inner = worst["loc"]
+    place = str(name)[:100] + "".join(f"[{part}]" for part in inner if isinstance(part, int))
+    return f"{place} {words.removeprefix('Input ')}." if words.startswith("Input ") else f"{place}: {words}."
+
+
+def _read_ask(ask: Ask, classifier: Classifier, limits: Limits) -> Asked:
+    if sum(given is not None for given in (ask.features, ask.rows, ask.images)) != 1:
+        raise Refusal(422, "give one of features, rows and images.")
+    if ask.images is not None:
+        texts = [ask.images] if isinstance(ask.images, str) else ask.images
+        return read_files([_from_base64(text, i) for i, text in enumerate(texts)], classifier, limits)
+    if len(classifier.input_shape) == 3:
+        raise Refusal(422, "this model reads images; send them as files of a form, or in base64 as images.")
+    if ask.rows is not None:
+        return _read_rows([ask.rows] if isinstance(ask.rows, dict) else ask.rows, classifier, limits)
+    if classifier.columns is not None:  # cells are standardised and one-hot encoded first, which bare numbers are not
+        raise Refusal(422, f"this model reads cells by the names of their columns; send {_wanted(classifier)}.")
+    features: list[Any] = list(ask.features or [])
+    rows = features if features and isinstance(features[0], list) else [features]
+    return Asked(_places("features", rows), _read_features(rows, classifier.input_shape[0], limits))
+
+
+def _places(field: str, inputs: Sequence[object]) -> list[str]:
+    return [f"{field}[{place}]" for place in range(len(inputs))]
+
+
+def _wanted(classifier: Classifier) -> str:
+    """What to send to a model that reads no images."""
+    if classifier.columns is None:
+        return f'"features" with its {math.prod(classifier.input_shape)} numbers'
+    return f'"rows" with {listed([_quoted(column.name) for column in classifier.columns.inputs])}'
+
+
+def _quoted(column: str) -> str:
+    return repr(short(column, 60))
+
+
+def _check_count(count: int, what: str, limits: Limits) -> None:
+    if count == 0:
+        raise Refusal(422, f"the request holds no {what}; send one or more.")
+    if count > limits.max_batch:
+        raise Refusal(413, f"the request holds {count} inputs; send at most {limits.max_batch} at once.")
+
+
+# Images.
+
+
+def _from_base64(text: str, place: int) -> File:
+    encoded = text.partition(",")[2] if text.startswith("data:") else text
+    try:
+        return File(f"images[{place}]", base64.b64decode(encoded, validate=True))
+    except (binascii.Error, ValueError):
+        raise Refusal(422, f"images[{place}] is not in base64.") from None
+
+
+def _check_pixels(files: Sequence[File], limits: Limits) -> None:
+    pixels = 0
+    for file in files:
+        try:
+            with Image.open(io.BytesIO(file.content), formats=FORMATS) as image:
+                pixels += image.width * image.height
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+            pixels = limits.pixels + 1
+        except Exception:  # decoders fail in many ways
+            raise _no_image(file) from None
+        if pixels > limits.pixels:
+            together = "is" if len(files) == 1 else "and those before it are"
+            raise Refusal(
+                413, f"{_shown(file)} {together} larger than {limits.max_megapixels:g} megapixels; make it smaller."
+            )
+
+
+def _decode(file: File, input_shape: tuple[int, ...]) -> UInt8[Tensor, "c h w"]:
+    try:
+        return decode_image(io.BytesIO(file.content), file.name, input_shape)
+    except RicnetError:
+        raise _no_image(file) from None
+
+
+def _no_image(file: File) -> Refusal:
+    return Refusal(422, f"{_shown(file)} is no image that can be read; send a whole PNG, JPEG, WebP, GIF, BMP or TIFF.")
+
+
+def _shown(file: File) -> str:
+    return short(file.name.strip(), 60) or "the file"
+
+
+# Numbers, and rows of a table.
+
+
+def _read_features(rows: Sequence[Sequence[float]], width: int, limits: Limits) -> Float32[Tensor, "n width"]:
+    _check_count(len(rows), "row", limits)
+    for place, row in enumerate(rows):
+        if len(row) != width:
+            raise Refusal(422, f"features[{place}] has {len(row)} numbers; the model reads {width}.")
+    inputs = torch.tensor(rows, dtype=torch.float64).float()
+    if not torch.isfinite(inputs).all():
+        raise Refusal(422, "a feature is too large; send numbers below 3e38.")
+    return inputs
+
+
+def _read_rows(rows: Sequence[Mapping[str, Any]], classifier: Classifier, limits: Limits) -> Asked:
+    columns = classifier.columns
+    if columns is None:
+        raise Refusal(422, f"this model knows no names of columns; send {_wanted(classifier)}.")
+    _check_count(len(rows), "row", limits)
+    table = _as_table(rows, columns)
+    try:
+        return Asked(_places("rows", rows), columns.encode(table), columns.surprises(table))
+    except RicnetError as problem:  # speaks of lines, as of a file
+        raise Refusal(422, re.sub(rf"^{SOURCE}, line (\d+):", r"rows[\1]:", str(problem))) from None
+
+
+def _as_table(rows: Sequence[Mapping[str, Any]], columns: Columns) -> Table:
+    """Of the columns the model knows; its lines are the places of the rows."""
+    names = [column.name for column in columns.inputs]
+    for place, row in enumerate(rows):
+        absent = [_quoted(name) for name in names if name not in row]
+        if absent:
+            raise Refusal(422, f"rows[{place}] lacks {listed(absent)}; send null for what is unknown.")
+    cells = {name: [_as_cell(row[name], name, place) for place, row in enumerate(rows)] for name in names}
+    return Table(SOURCE, cells, list(range(len(rows))))
+
+
+def _as_cell(value: Any, column: str, place: int) -> str:
+    """As the text of a table: JSON's 3.0 is the 3 of a column of whole numbers."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float | None):
+        raise Refusal(422, f"rows[{place}]: {_quoted(column)} should be a text, a number or null.")
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer() and math.fabs(value) < 1e15:
+        return str(int(value))
+    return str(value).strip()

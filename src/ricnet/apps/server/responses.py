@@ -1,0 +1,248 @@
+"""What clients get, as JSON. The classes say what is in it, for /docs and /openapi.json; the functions make it."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Num
+from PIL import Image
+from pydantic import BaseModel, Field
+from torch import Tensor
+
+from ricnet.apps.server.limits import Limits, Refusal
+from ricnet.apps.server.requests import Cell
+from ricnet.core.trajectory import Trajectory
+from ricnet.data.columns import Columns, Date, Number
+from ricnet.errors import RicnetError
+from ricnet.evaluation.examples import KINDS
+from ricnet.io import read_arrays, read_json
+from ricnet.report.titles import system_name
+from ricnet.training.classifier import Classifier
+from ricnet.training.config import to_json
+from ricnet.version import __version__
+
+# Answers.
+
+
+class Ranked(BaseModel):
+    name: Annotated[str, Field(alias="class", description="What it is called.")]
+    probability: Annotated[float, Field(description="The belief in it at the halt.")]
+
+
+class Answer(BaseModel):
+    """As `ric predict --json` gives it."""
+
+    input: Annotated[str, Field(description="The file's name, or the place in the request, such as rows[0].")]
+    answer: Annotated[str, Field(description="The class believed in most at the halt.")]
+    confidence: Annotated[float, Field(description="The belief in it.")]
+    steps: Annotated[int, Field(description="How many steps it took before it stopped.")]
+    top: Annotated[list[Ranked], Field(description="As many classes as were asked for, likeliest first.")]
+    beliefs: Annotated[
+        list[list[float]] | None, Field(description="With trace: after every step, in the order of the classes.")
+    ] = None
+    values: Annotated[
+        list[float] | None,
+        Field(
+            description="With trace, of methods that have one: entry n is the gain expected of going on after n steps; "
+            "the first from n = 1 on that falls below halt_threshold is where the model stops."
+        ),
+    ] = None
+    halt_probability: Annotated[
+        list[float] | None, Field(description="With trace, of methods that have one: the chance of stopping at a step.")
+    ] = None
+
+
+class Answers(BaseModel):
+    predictions: Annotated[list[Answer], Field(description="One for each input, in their order.")]
+    notes: Annotated[
+        list[str], Field(description="What to know of the answers, such as cells whose value training had not.")
+    ]
+
+
+class Problem(BaseModel):
+    error: Annotated[str, Field(description="One sentence.")]
+    request_id: Annotated[str, Field(description="To be found in the server's log.")]
+
+
+def answers(
+    path: Trajectory, names: Sequence[str], class_names: Sequence[str], top: int, trace: bool
+) -> list[dict[str, Any]]:
+    final = path.final
+    if not torch.isfinite(final).all():
+        raise Refusal(422, "the model has no answer to numbers this far from those it was trained on.")
+    best = final.exp().topk(min(top, len(class_names)))
+    entries: list[dict[str, Any]] = []
+    for name, beliefs, classes, steps in zip(
+        names, best.values.tolist(), best.indices.tolist(), path.halt_step.tolist(), strict=True
+    ):
+        ranked = [{"class": class_names[k], "probability": p} for p, k in zip(beliefs, classes, strict=True)]
+        said = {"answer": class_names[classes[0]], "confidence": beliefs[0], "steps": steps, "top": ranked}
+        entries.append({"input": name, **said})
+    if trace:
+        for row, entry in enumerate(entries):
+            entry["beliefs"] = path.log_beliefs[:, row].exp().tolist()
+            entry["values"] = None if path.values is None else path.values[:, row].tolist()
+            entry["halt_probability"] = (
+                None if path.halt_probability is None else path.halt_probability[:, row].tolist()
+            )
+    return entries
+
+
+# The model.
+
+
+class Column(BaseModel):
+    name: Annotated[str, Field(description="As the table had it.")]
+    values: Annotated[list[str] | None, Field(description="What training knew; none of a column of numbers.")] = None
+    date: Annotated[str | None, Field(description="Of a column of dates, one as they are written.")] = None
+
+
+class Inputs(BaseModel):
+    kind: Annotated[str, Field(description="image, features or table.")]
+    shape: Annotated[list[int], Field(description="Channels, height and width that images are brought to, or columns.")]
+    columns: Annotated[list[Column] | None, Field(description="Of a table.")] = None
+
+
+class Measured(BaseModel):
+    n: Annotated[int, Field(description="How many test examples there were.")]
+    accuracy: Annotated[float, Field(description="The share of right answers.")]
+    ece: Annotated[float, Field(description="Expected calibration error.")]
+    mean_steps: Annotated[float, Field(description="How many steps it took on average.")]
+
+
+class Model(BaseModel):
+    name: Annotated[str, Field(description="Of the run.")]
+    method: Annotated[str, Field(description="How it was trained.")]
+    data: Annotated[str, Field(description="What it was trained on.")]
+    ricnet: Annotated[str, Field(description="Version of the software that answers.")]
+    classes: Annotated[list[str], Field(description="In the order in which beliefs are given.")]
+    input: Annotated[Inputs, Field(description="What it reads.")]
+    horizon: Annotated[int, Field(description="The most steps it takes.")]
+    halt_threshold: Annotated[float | None, Field(description="It stops once its value falls below this.")]
+    test: Annotated[Measured | None, Field(description="Measured on test data after training.")]
+    limits: Annotated[dict[str, float], Field(description="What a request may ask of this server.")]
+
+
+class Health(BaseModel):
+    status: Annotated[str, Field(description="ok, or what is wrong.")]
+    requests: Annotated[int, Field(description="Answered so far.")]
+    inputs: Annotated[int, Field(description="How many images or rows there were in them.")]
+    batches: Annotated[int, Field(description="How often the model was run for them.")]
+    model_seconds: Annotated[float, Field(description="How long that took.")]
+
+
+def describe(classifier: Classifier, name: str, limits: Limits) -> dict[str, Any]:
+    """No path of this machine is in it: of the data, only what it is called."""
+    method, config = classifier.method, to_json(classifier.config)
+    return {
+        "name": name,
+        "method": system_name(config | {"method": config["method"] | {"readout": getattr(method, "readout", None)}}),
+        "data": Path(classifier.config.data).name,
+        "ricnet": __version__,
+        "classes": list(classifier.class_names),
+        "input": _inputs(classifier),
+        "horizon": horizon(classifier),
+        "halt_threshold": getattr(method, "halt_threshold", None),
+        "test": _measured(classifier.folder),
+        "limits": asdict(limits),
+    }
+
+
+def horizon(classifier: Classifier) -> int:
+    return int(getattr(classifier.method, "horizon", 1))
+
+
+def _inputs(classifier: Classifier) -> dict[str, Any]:
+    columns, shape = classifier.columns, list(classifier.input_shape)
+    if columns is None:
+        return {"kind": "image" if len(shape) == 3 else "features", "shape": shape, "columns": None}
+    described = [
+        {
+            "name": column.name,
+            "values": None if isinstance(column, Number) else list(column.values),
+            "date": column.show(column.mean) if isinstance(column, Date) else None,
+        }
+        for column in columns.inputs
+    ]
+    return {"kind": "table", "shape": shape, "columns": described}
+
+
+def _measured(folder: Path | None) -> dict[str, Any] | None:
+    """A model may come without what was measured of it, or with a file that somebody has changed."""
+    if folder is None or not (folder / "evaluation.json").is_file():
+        return None
+    test = read_json(folder / "evaluation.json").get("test")
+    found = {key: test.get(key) for key in Measured.model_fields} if isinstance(test, dict) else {}
+    return found if found and all(isinstance(value, int | float) for value in found.values()) else None
+
+
+# Examples that came with the model, to try it on.
+
+
+class Example(BaseModel):
+    label: Annotated[str, Field(description="Its true class.")]
+    kind: Annotated[str | None, Field(description="easy, hard, wrong or confused, as the model found it.")]
+    image: Annotated[str | None, Field(description="Where to get it.")] = None
+    features: Annotated[list[float] | None, Field(description="Or its numbers, to be sent as features.")] = None
+    row: Annotated[dict[str, Cell] | None, Field(description="Or its cells, to be sent as rows.")] = None
+
+
+class Sample(NamedTuple):
+    entry: dict[str, Any]
+    """As it is listed."""
+    png: bytes | None
+
+
+def samples(classifier: Classifier) -> list[Sample]:
+    """Those of examples.npz, which `ric train` leaves with every run; none where there is no such file."""
+    path = None if classifier.folder is None else classifier.folder / "examples.npz"
+    if path is None or not path.is_file():
+        return []
+    try:
+        stored = read_arrays(path)
+        inputs, labels, kinds = stored["x"], stored["y"], stored.get("kind")
+        return [
+            _sample(classifier, place, torch.from_numpy(inputs[place]), int(labels[place]), kind)
+            for place, kind in enumerate([None] * len(labels) if kinds is None else kinds.tolist())
+        ]
+    except Exception as error:  # zip, numpy and Pillow each complain in their own way
+        raise RicnetError(f"{path} cannot be used ({error}); delete it to serve without examples.") from error
+
+
+def _sample(classifier: Classifier, place: int, x: Num[Tensor, "..."], label: int, kind: int | None) -> Sample:
+    entry: dict[str, Any] = {
+        "label": classifier.class_names[label],
+        "kind": None if kind is None else KINDS[kind],
+    }
+    if x.ndim == 3:
+        return Sample(entry | {"image": f"/v1/examples/{place}.png"}, _png(x))
+    columns = classifier.columns
+    content = {"features": x.tolist()} if columns is None else {"row": _row(columns, x.tolist())}
+    return Sample(entry | content, None)
+
+
+def _png(x: Num[Tensor, "c h w"]) -> bytes:
+    pixels = x.permute(1, 2, 0).numpy()
+    with io.BytesIO() as file:
+        Image.fromarray(pixels if len(x) == 3 else pixels[..., 0]).save(file, "png")
+        return file.getvalue()
+
+
+def _row(columns: Columns, numbers: list[float]) -> dict[str, str | float | None]:
+    """The cells that `Columns.encode` made these numbers of; a rare value, whose name is not kept, becomes null."""
+    cells: dict[str, str | float | None] = {}
+    for column in columns.inputs:
+        part, numbers = numbers[: column.width], numbers[column.width :]
+        if isinstance(column, Number):
+            missing = column.flagged and part[1] > 0.5
+            value = part[0] * column.std + column.mean
+            shown = column.show(value) if isinstance(column, Date) else float(f"{value:.6g}")
+            cells[column.name] = None if missing else shown
+        else:
+            best = int(np.argmax(part))
+            cells[column.name] = column.values[best] if part[best] > 0.5 and best < len(column.values) else None
+    return cells
