@@ -13,7 +13,7 @@ from ricnet.data import Dataset
 from ricnet.methods import Supervised
 from ricnet.training import speed
 from ricnet.training.api import configure, run
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run import RunFolder
 from ricnet.training.speed import Feed, Messages, Part, Recorder, compile_method
 
 DEVICES = [

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ricnet.core.mdp import log_scores, normalized_return
 from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.data import Split
+from ricnet.distributed import ALONE, Processes
 from ricnet.evaluation import metrics
 from ricnet.methods import Method
 from ricnet.methods.iterative import Iterative
