@@ -20,7 +20,7 @@ from rich.table import Table
 
 from ricnet.data import Augmentation, Dataset, Split
 from ricnet.training.api import configure, pick_device
-from ricnet.training.run_folder import RunFolder, describe_hardware
+from ricnet.training.run import RunFolder, describe_hardware
 from ricnet.training.trainer import Trainer
 
 ROWS = 6_144

@@ -17,9 +17,8 @@ from ricnet.apps.cli import main
 from ricnet.data import columns_from_json
 from ricnet.data.inputs import read_inputs
 from ricnet.errors import RicnetError
-from ricnet.training.classifier import read_config
 from ricnet.training.config import Config
-from ricnet.training.run_folder import RunFolder, describe_data
+from ricnet.training.run import RunFolder, describe_data, read_config
 
 from .conftest import TINY
 from .test_cli import refused

@@ -206,8 +206,8 @@ def test_a_run_can_be_resumed_from_another_folder_and_with_a_trailing_slash(
     run = tmp_path / "run"
     begin = ["train", f"{image_folder.name}/", "--out", str(run), *TINY, "--checkpoint-seconds", "0"]
     with monkeypatch.context() as patch:
-        patch.setattr("ricnet.training.interruption.StopRequest.asked", True, raising=False)
-        patch.setattr("ricnet.training.interruption.StopRequest.__init__", lambda self: setattr(self, "_before", {}))
+        patch.setattr("ricnet.training.console.StopRequest.asked", True, raising=False)
+        patch.setattr("ricnet.training.console.StopRequest.__init__", lambda self: setattr(self, "_before", {}))
         with pytest.raises(SystemExit) as end:
             main(begin)
     assert end.value.code == 130

@@ -10,8 +10,7 @@ import pytest
 from ricnet.apps.cli import main
 from ricnet.apps.commands import train
 from ricnet.training import api
-from ricnet.training.lock import LOCK
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run import LOCK, RunFolder
 
 QUICK = ["--epochs", "1", "--width", "0.1", "--method", "supervised", "--device", "cpu"]
 

@@ -16,7 +16,7 @@ import ricnet
 from ricnet import io
 from ricnet.errors import RicnetError
 from ricnet.training.config import from_json
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run import RunFolder
 
 from .attack import VALUES, altered, attack, briefly_and_long, mutated
 

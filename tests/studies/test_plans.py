@@ -8,7 +8,7 @@ import torch
 from ricnet.errors import RicnetError
 from ricnet.studies import plans
 from ricnet.studies.plans import Shelf, dataset_of, plan_cell
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run import RunFolder
 
 CPU = torch.device("cpu")
 

@@ -13,7 +13,7 @@ from ricnet.methods import METHODS
 from ricnet.studies import sweep as sweeping
 from ricnet.studies.sweep import Choice, Range, Sweep, default_space, finished, open_study, parse_space, search
 from ricnet.training.api import configure
-from ricnet.training.interruption import Interrupted
+from ricnet.training.console import Interrupted
 
 QUIET = Console(quiet=True)
 

@@ -4,7 +4,7 @@ import pytest
 
 from ricnet.errors import RicnetError
 from ricnet.studies.systems import SYSTEMS, find_system, settings_of, uniform_share
-from ricnet.training.conclusion import AFTER_TRAINING
+from ricnet.training.finalize import AFTER_TRAINING
 from ricnet.training.presets import Facts, preset
 
 

@@ -20,8 +20,7 @@ from safetensors.torch import load_file
 
 from ricnet.data import Augmentation, Dataset, Split
 from ricnet.training.api import configure, run
-from ricnet.training.checkpoint import SealedFile
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run import RunFolder, SealedFile
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "ric": {"updates_per_snapshot": 4},

@@ -12,7 +12,7 @@ from ricnet.data import Dataset
 from ricnet.errors import RicnetError
 from ricnet.training import api
 from ricnet.training.api import configure, default_folder, fit_batch, run
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run import RunFolder
 
 CPU = torch.device("cpu")
 SHORT: dict[str, Any] = {"method": "supervised", "epochs": 2, "width": 0.1, "device": "cpu"}

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from ricnet.training.budget import OverBudget, budget
+from ricnet.training.classifier import OverBudget, budget
 
 
 def test_what_is_within_is_made_and_what_is_beyond_is_not() -> None:

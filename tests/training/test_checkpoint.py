@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ricnet.errors import RicnetError
-from ricnet.training.checkpoint import SEAL_BYTES, Damaged, SealedFile, read_checkpoint, write_checkpoint
+from ricnet.training.run import SEAL_BYTES, Damaged, SealedFile, read_checkpoint, write_checkpoint
 
 STATE = {"update": 3, "model": {"w": torch.arange(1000.0)}, "best": {"score": [0.5, -1.0]}, "cuda_rng": None}
 

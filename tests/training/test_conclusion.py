@@ -11,8 +11,8 @@ from ricnet.errors import RicnetError
 from ricnet.evaluation.predictions import read_predictions
 from ricnet.training.api import configure, run
 from ricnet.training.classifier import load
-from ricnet.training.conclusion import derive, stripped
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.finalize import derive, stripped
+from ricnet.training.run import RunFolder
 
 CPU = torch.device("cpu")
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ricnet.training.deadline import start_clock
+from ricnet.training.classifier import start_clock
 
 CPU = torch.device("cpu")
 

@@ -25,9 +25,9 @@ from ricnet.errors import RicnetError
 from ricnet.methods import METHODS
 from ricnet.processes import Processes
 from ricnet.training.api import configure, pick_device, run
+from ricnet.training.console import Interrupted
 from ricnet.training.distributed import first_on_each_machine, launched, together
-from ricnet.training.interruption import Interrupted
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run import RunFolder
 from ricnet.training.trainer import Trainer
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")

@@ -8,7 +8,7 @@ from ricnet.data import Dataset
 from ricnet.training import feed
 from ricnet.training.api import configure, run
 from ricnet.training.feed import Feed
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run import RunFolder
 
 CPU = torch.device("cpu")
 INPUTS = torch.arange(60.0).view(20, 3)

@@ -18,13 +18,12 @@ from ricnet.data import Dataset
 from ricnet.errors import RicnetError
 from ricnet.evaluation.predictions import read_predictions
 from ricnet.methods import METHODS
-from ricnet.training.after_words import chosen_words
-from ricnet.training.api import configure, run
+from ricnet.training.api import configure, run, train_in_memory
 from ricnet.training.classifier import Classifier, load
-from ricnet.training.conclusion import derive, stripped
-from ricnet.training.memory import train_in_memory
+from ricnet.training.console import chosen_words
+from ricnet.training.finalize import derive, stripped
 from ricnet.training.presets import TYPICAL, preset
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run import RunFolder
 
 CPU = torch.device("cpu")
 

@@ -14,7 +14,7 @@ from ricnet.methods import METHODS
 from ricnet.methods.ric import RIC
 from ricnet.training.api import configure, run
 from ricnet.training.graph import tensor_cores
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run import RunFolder
 from ricnet.training.trainer import Trainer
 
 pytestmark = [

@@ -8,7 +8,7 @@ from PIL import Image
 
 from ricnet.data.columns import Category, Columns, Number
 from ricnet.errors import RicnetError
-from ricnet.training.inputs import as_inputs, looks_raw
+from ricnet.training.classifier import as_inputs, looks_raw
 
 IMAGE = (1, 8, 8)
 

@@ -15,7 +15,7 @@ from ricnet.data import Dataset
 from ricnet.errors import RicnetError
 from ricnet.training.api import configure, run
 from ricnet.training.config import Config
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run import RunFolder
 
 CPU = torch.device("cpu")
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

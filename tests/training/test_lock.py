@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from ricnet.errors import RicnetError
-from ricnet.training.lock import LOCK, locked, refuse_if_locked
+from ricnet.training.run import LOCK, locked, refuse_if_locked
 
 HOLD = """
 import sys, pathlib, warnings
-from ricnet.training.lock import locked
+from ricnet.training.run import locked
 with locked(pathlib.Path(sys.argv[1]), warnings.warn):
     print("held", flush=True)
     sys.stdin.read()

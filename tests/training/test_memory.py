@@ -7,10 +7,9 @@ import torch
 
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError
-from ricnet.training.api import configure, run
+from ricnet.training.api import configure, run, train_in_memory
 from ricnet.training.classifier import load
-from ricnet.training.memory import train_in_memory
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run import RunFolder
 from ricnet.training.trainer import Trainer
 
 CPU = torch.device("cpu")

@@ -14,7 +14,7 @@ from ricnet.data import Dataset, Split
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS
 from ricnet.training.api import configure, run
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run import RunFolder
 from ricnet.training.trainer import Trainer, has_fallen
 
 CPU = torch.device("cpu")

@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from ricnet.training.progress import ProgressBar, duration
+from ricnet.training.console import ProgressBar, duration
 
 VAL = {"accuracy": 0.5, "ece": 0.1, "mean_steps": 2.0}
 
@@ -13,7 +13,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr("ricnet.training.progress.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("ricnet.training.console.time.monotonic", lambda: self.now)
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from ricnet.data import Dataset
 from ricnet.data.dataset import PHOTOGRAPHS
 from ricnet.training.classifier import Classifier
 from ricnet.training.config import Config, Optimization
+from ricnet.training.console import advice, announcement, faster, in_python, preface, unfinished
 from ricnet.training.presets import Facts, preset
-from ricnet.training.remarks import advice, announcement, faster, in_python, preface, unfinished
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run import RunFolder
 
 GOOD = {"accuracy": 0.9, "mean_confidence": 0.88, "ece_signed": -0.02, "n": 1000, "nll": 0.05}
 SHY = {"accuracy": 0.9, "mean_confidence": 0.6, "ece_signed": -0.3, "n": 1000, "nll": 0.05}

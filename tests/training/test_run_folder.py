@@ -11,9 +11,8 @@ from ricnet.errors import RicnetError
 from ricnet.io import Unwritable, draft_of
 from ricnet.training.api import configure, run
 from ricnet.training.config import Config
-from ricnet.training.interruption import Interrupted
-from ricnet.training.lock import LOCK
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.console import Interrupted
+from ricnet.training.run import LOCK, RunFolder
 
 CPU = torch.device("cpu")
 

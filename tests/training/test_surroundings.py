@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from ricnet.errors import RicnetError
+from ricnet.training.api import isolated_rng
 from ricnet.training.config import Config
-from ricnet.training.surroundings import apart
 
 CPU = torch.device("cpu")
 
@@ -12,7 +12,7 @@ def test_the_program_around_is_as_before(monkeypatch: pytest.MonkeyPatch) -> Non
     for before in (False, True):
         monkeypatch.setattr(torch.backends.cudnn, "benchmark", before)
         state = torch.get_rng_state()
-        with apart(Config(), CPU):
+        with isolated_rng(Config(), CPU):
             torch.backends.cudnn.benchmark = not before
             torch.rand(3)
         assert torch.backends.cudnn.benchmark is before
@@ -22,6 +22,6 @@ def test_the_program_around_is_as_before(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_too_little_memory_is_a_sentence() -> None:
     with (
         pytest.raises(RicnetError, match="cpu has too little memory for batches of 512; lower --batch-size"),
-        apart(Config(), CPU),
+        isolated_rng(Config(), CPU),
     ):
         raise torch.OutOfMemoryError

@@ -8,10 +8,10 @@ import torch
 
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError
-from ricnet.training import tracking
+from ricnet.training import console as tracking
 from ricnet.training.api import configure, run, train
-from ricnet.training.run_folder import RunFolder
-from ricnet.training.tracking import scalars
+from ricnet.training.console import scalars
+from ricnet.training.run import RunFolder
 
 CPU = torch.device("cpu")
 

@@ -20,8 +20,8 @@ from ricnet.errors import RicnetError
 from ricnet.methods import METHODS, Supervised
 from ricnet.training.api import configure, run
 from ricnet.training.classifier import autocast_dtype
-from ricnet.training.interruption import Interrupted, StopRequest
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.console import Interrupted, StopRequest
+from ricnet.training.run import RunFolder
 from ricnet.training.trainer import Trainer
 
 CPU = torch.device("cpu")

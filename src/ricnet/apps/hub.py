@@ -17,10 +17,10 @@ from ricnet.apps.hub_card import DIAGRAM, draw_diagram, hub_card
 from ricnet.errors import RicnetError
 from ricnet.io import read_json, write_atomically
 from ricnet.report.runs import read_run
-from ricnet.training.classifier import Classifier, read_config, stopping_by
+from ricnet.training.classifier import Classifier, stopping_by
 from ricnet.training.config import Config, from_json, to_json
 from ricnet.training.hub import first_line, require_hub
-from ricnet.training.run_folder import RunFolder, void
+from ricnet.training.run import RunFolder, read_config, void
 from ricnet.version import __version__
 
 MEASURED = ("evaluation.json", "metrics.jsonl")

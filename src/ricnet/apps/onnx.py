@@ -33,9 +33,9 @@ from ricnet.methods.iterative import Iterative, Step, Steps
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.classifier import Classifier
-from ricnet.training.conclusion import AFTER_TRAINING
+from ricnet.training.finalize import AFTER_TRAINING
 from ricnet.training.hub import first_line
-from ricnet.training.run_folder import void
+from ricnet.training.run import void
 from ricnet.version import __version__
 
 if TYPE_CHECKING:

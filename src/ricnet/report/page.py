@@ -24,7 +24,7 @@ from ricnet.report.systems import systems_html
 from ricnet.report.tables import Cell
 from ricnet.report.thumbnails import BARS
 from ricnet.report.words import listing, number
-from ricnet.training.after_words import chosen_words
+from ricnet.training.console import chosen_words
 
 SECTIONS = {
     "refinement": ("How it refines", ""),

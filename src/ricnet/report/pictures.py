@@ -17,7 +17,7 @@ from ricnet.report.runs import RunGroup, RunRecord, group_seeds
 from ricnet.report.steps import halting_figure, looks_ahead, mean_of, steps_figure
 from ricnet.report.thumbnails import BARS
 from ricnet.report.words import listing
-from ricnet.training.after_words import rule_words
+from ricnet.training.console import rule_words
 
 
 @dataclass(frozen=True)

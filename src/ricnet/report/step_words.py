@@ -3,7 +3,7 @@
 from ricnet.report.runs import RunGroup
 from ricnet.report.steps import mean_of, step_curves
 from ricnet.report.words import number, steps
-from ricnet.training.after_words import rule_words
+from ricnet.training.console import rule_words
 
 
 def refinement_words(group: RunGroup) -> str:

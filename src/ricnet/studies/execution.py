@@ -25,10 +25,10 @@ from ricnet.studies.cells import Cell
 from ricnet.studies.plans import Plan, Shelf, dataset_of, plan_cell
 from ricnet.threads import usable_cores
 from ricnet.training.api import pick_device, run
-from ricnet.training.conclusion import derive
 from ricnet.training.config import Config
-from ricnet.training.interruption import GO_ON, Interrupted, StopRequest
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.console import GO_ON, Interrupted, StopRequest
+from ricnet.training.finalize import derive
+from ricnet.training.run import RunFolder
 
 SECONDS_TO_SAVE = 20
 SECONDS_OF_SILENCE = 15

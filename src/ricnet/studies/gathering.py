@@ -21,7 +21,7 @@ from ricnet.studies.paper.conditions import GIVEN
 from ricnet.studies.scales import Scale
 from ricnet.studies.systems import RAW, System, find_system
 from ricnet.training.presets import TYPICAL, preset
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run import RunFolder
 
 
 def read_given(places: Sequence[Path]) -> list[RunRecord]:

@@ -17,9 +17,9 @@ from ricnet.io import read_json
 from ricnet.studies.cells import Cell
 from ricnet.studies.systems import RAW, SYSTEMS, System, find_system
 from ricnet.training.api import GPU, configure
-from ricnet.training.conclusion import stripped
 from ricnet.training.config import DATA_SETTINGS, Config, from_json
-from ricnet.training.run_folder import RunFolder, describe_data
+from ricnet.training.finalize import stripped
+from ricnet.training.run import RunFolder, describe_data
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from ricnet.studies.plans import Shelf
 from ricnet.studies.systems import parse_settings, read_setting, settings_of
 from ricnet.training.api import pick_device, run
 from ricnet.training.config import Config, to_json
-from ricnet.training.interruption import Interrupted
-from ricnet.training.run_folder import RunFolder, describe_data
+from ricnet.training.console import Interrupted
+from ricnet.training.run import RunFolder, describe_data
 
 DIRECTIONS: dict[str, Literal["minimize", "maximize"]] = {"nll": "minimize", "ece": "minimize", "accuracy": "maximize"}
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)

@@ -15,23 +15,33 @@ from torch import nn
 
 from ricnet.data import Dataset
 from ricnet.data import load as load_data
-from ricnet.data.frames import is_frame
+from ricnet.data.dataset import flip_labels
+from ricnet.data.labels import labelled_frame
 from ricnet.data.memory import fitting_batch, free_bytes
-from ricnet.data.noise import flip_labels
-from ricnet.data.tables import labelled_frame, short_name
+from ricnet.data.tables import is_frame, short_name
 from ricnet.errors import RicnetError, nearest
 from ricnet.io import Unwritable, read_json
 from ricnet.nets.encoders import build_encoder
-from ricnet.training.after_words import chosen_words
-from ricnet.training.classifier import Classifier, load, read_config
+from ricnet.training.classifier import Classifier, autocast_dtype, build_model, load, stopping_by
 from ricnet.training.config import DATA_SETTINGS, Config, from_json, given_settings
+from ricnet.training.console import (
+    Interrupted,
+    Track,
+    advice,
+    announcement,
+    chosen_words,
+    faster,
+    in_python,
+    preface,
+    require_tracker,
+    say,
+    started,
+    tracked,
+)
 from ricnet.training.distributed import first_on_each_machine, launched, own_gpu, together
-from ricnet.training.interruption import Interrupted
+from ricnet.training.finalize import fit
 from ricnet.training.presets import Facts, preset
-from ricnet.training.remarks import advice, announcement, faster, in_python, preface, say, started
-from ricnet.training.run_folder import RunFolder
-from ricnet.training.surroundings import apart
-from ricnet.training.tracking import Track, require_tracker, tracked
+from ricnet.training.run import RunFolder, read_config
 from ricnet.training.trainer import Trainer
 
 GPU = torch.device("cuda")
@@ -203,7 +213,7 @@ def run(
     """
     tell = partial(_tell, console or Console(stderr=True))
     with (
-        apart(config, device),
+        isolated_rng(config, device),
         together(device) as processes,
         folder.held(tell) if processes.first else nullcontext(),
     ):
@@ -280,3 +290,47 @@ def pick_device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise RicnetError(f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices; use another.")
     return device
+
+
+def train_in_memory(
+    config: Config,
+    dataset: Dataset,
+    device: torch.device,
+    *,
+    encoder: nn.Module | None = None,
+    console: Console | None = None,
+) -> tuple[Classifier, int]:
+    """The classifier, and how many epochs it took. Stopped by Ctrl-C, nothing is left. The caller's random state is
+    kept."""
+    with isolated_rng(config, device):
+        trainer = Trainer(config, dataset, None, device, encoder, console=console)
+        trainer.train()
+        # A new network: the trained one may hold compiled code, which cannot be copied or pickled.
+        model, backbone = build_model(config, dataset.input_shape, len(dataset.class_names), encoder)
+        model.load_state_dict(trainer.best["weights"])
+        backbone.autocast = autocast_dtype(config.optimization.precision, device)
+        model = model.to(device).eval()
+        fitted = fit(config, model, dataset.val)
+    rule = fitted.halting
+    method = stopping_by(config.method, rule.halt_threshold, rule.max_steps) if rule else config.method
+    shape, names = dataset.input_shape, dataset.class_names
+    classifier = Classifier(config, method, model, shape, names, fitted.reading.temperature)
+    return classifier, trainer.update // trainer.updates_per_epoch
+
+
+@contextmanager
+def isolated_rng(config: Config, device: torch.device) -> Iterator[None]:
+    """The caller's random state, current device and choice of kernels are as before; too little memory is a
+    sentence."""
+    on_gpu = device.type == "cuda"
+    with torch.random.fork_rng([device] if on_gpu else []), torch.cuda.device(device if on_gpu else -1):
+        before = torch.backends.cudnn.benchmark
+        try:
+            yield
+        except torch.OutOfMemoryError:
+            raise RicnetError(
+                f"{device} has too little memory for batches of {config.optimization.batch_size}; "
+                "lower --batch-size, --resolution or --width."
+            ) from None
+        finally:
+            torch.backends.cudnn.benchmark = before

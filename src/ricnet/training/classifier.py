@@ -3,9 +3,10 @@
 import copy
 import math
 import os
+import time
 import warnings
-from collections.abc import Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,24 +17,24 @@ import torch
 from jaxtyping import Float64, Num
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Columns, columns_from_json
-from ricnet.data.frames import frame_table, is_frame
+from ricnet.data.columns import Number
 from ricnet.data.inputs import read_inputs
-from ricnet.data.tables import shown_name
+from ricnet.data.tables import frame_table, is_frame, shown_name
 from ricnet.errors import RicnetError, whole_number
 from ricnet.evaluation.evaluate import pool_size
 from ricnet.io import read_json
 from ricnet.methods import Method
+from ricnet.methods.method import TimeLeft
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.encoders import build_encoder, choose_encoder
-from ricnet.training.budget import OverBudget, budget
 from ricnet.training.config import Config, fits, from_json
-from ricnet.training.deadline import start_clock
 from ricnet.training.hub import locate
 from ricnet.training.inference import Recordings
-from ricnet.training.inputs import RAW, as_inputs, looks_raw
+from ricnet.training.run import read_config
 
 LARGEST_INPUT = 1 << 24
 """Numbers in one input of a model that comes from a file; a colour image of 2,300 pixels a side has as many."""
@@ -224,18 +225,6 @@ def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None)
     return Classifier(config, method, model, input_shape, class_names, temperature, folder=folder, columns=columns)
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    if not folder.exists():
-        raise RicnetError(f"there is no run at {folder}; give the folder that ric train wrote.")
-    if folder.is_file():
-        beside = f" ({folder.parent})" if (folder.parent / "config.json").is_file() else ""
-        raise RicnetError(f"{folder} is a file and not a run; give the folder that ric train wrote{beside}.")
-    if not path.is_file():
-        raise RicnetError(f"{folder} is not a run folder: it has no config.json; give the folder that ric train wrote.")
-    return read_json(path)
-
-
 def _read_kind(data: object, path: Path) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """What goes in and what comes out. It comes from a file, so nothing in it is trusted."""
     entry: dict[str, Any] = data if isinstance(data, dict) else {}
@@ -334,3 +323,133 @@ def learned(model: nn.Module) -> list[Tensor]:
     norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     averages = [mean for norm in norms for mean in (norm.running_mean, norm.running_var) if mean is not None]
     return [*model.parameters(), *averages]
+
+
+READ = "model.refine(model.read({!r}))"
+"""How files become inputs, for the end of a sentence."""
+RAW = f"these look like cells of a table, but the model reads them standardised: {READ.format('rows.csv')}."
+NEAR, FAR = 5, 30
+"""Standard deviations from the mean within which cells usually lie, and beyond which hardly any does."""
+
+
+def as_inputs(given: Any, input_shape: tuple[int, ...], is_table: bool) -> Num[Tensor, "batch ..."]:
+    """`is_table` tells a model whose inputs are made of the columns of a table from one that reads plain numbers."""
+    inputs = _as_tensor(given, input_shape, is_table)
+    if tuple(inputs.shape[1:]) != input_shape:
+        raise RicnetError(
+            f"the model reads inputs of shape {input_shape}, not {tuple(inputs.shape[1:])}"
+            f"{_other_shape(inputs, input_shape, is_table)}."
+        )
+    if len(input_shape) == 3 and inputs.dtype != torch.uint8:
+        raise RicnetError(f"the model reads images as uint8 from 0 to 255, not {inputs.dtype}; convert them.")
+    if inputs.dtype.is_complex:
+        raise RicnetError(f"the model reads real numbers, not {inputs.dtype}; convert them.")
+    if inputs.dtype.is_floating_point:
+        _require_finite(inputs, is_table)
+    return inputs
+
+
+def looks_raw(inputs: Num[Tensor, "batch width"], columns: Columns) -> bool:
+    """Whether these seem to be the cells of a table, which pass for inputs where each column is one number.
+
+    They do if each column lies, on average, where its training cells did, and some column in all rows so far from 0
+    that standardised cells would be outliers: a batch may have some of these, but hardly in each row.
+    """
+    cells = inputs.float()
+    if not len(cells) or not (cells.abs() > FAR).all(0).any():
+        return False
+    numbers = [column for column in columns.inputs if isinstance(column, Number)]
+    if len(numbers) < columns.width:
+        return False
+    mean, std = torch.tensor([(column.mean, column.std) for column in numbers], device=cells.device).T
+    return bool(((cells - mean).abs().mean(0) <= NEAR * std).all())
+
+
+def _as_tensor(given: Any, input_shape: tuple[int, ...], is_table: bool) -> Tensor:
+    try:
+        inputs = torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        numbers = f"an array of shape (n, {', '.join(map(str, input_shape))})"
+        how = _from_files(input_shape, is_table)
+        raise RicnetError(f"the model reads {numbers}, not {_kind(given)}{how}.") from error
+    return inputs
+
+
+def _kind(given: Any) -> str:
+    several = isinstance(given, list | tuple) and len(given) > 0
+    name = f"{type(given).__name__} of {type(given[0]).__name__}" if several else type(given).__name__
+    return f"something of type {name}"
+
+
+def _from_files(input_shape: tuple[int, ...], is_table: bool) -> str:
+    if len(input_shape) == 3:
+        return f"; for image files: {READ.format('photo.png')}"
+    return f"; for rows of a table: {READ.format('rows.csv')}" if is_table else ""
+
+
+def _other_shape(inputs: Tensor, input_shape: tuple[int, ...], is_table: bool) -> str:
+    if tuple(inputs.shape) == input_shape:
+        return "; one input alone is a batch of one: x[None]"
+    if is_table:
+        return f", for columns become one number or more each: {READ.format('rows.csv')}"
+    return _from_files(input_shape, is_table)
+
+
+def _require_finite(inputs: Num[Tensor, "batch ..."], is_table: bool) -> None:
+    """In single precision, which the network has: a larger number is infinite there."""
+    finite = inputs.float().isfinite()
+    if finite.all():
+        return
+    row = int(finite.flatten(1).all(1).logical_not().nonzero()[0])
+    gaps = f"; the gaps of a table are filled by {READ.format('rows.csv')}" if is_table else "; fill it or drop the row"
+    raise RicnetError(f"row {row} of the inputs has a number that is missing (NaN), infinite or too large{gaps}.")
+
+
+_MAKERS = (torch.empty, torch.zeros, torch.ones)
+
+
+class OverBudget(Exception):
+    pass
+
+
+@contextmanager
+def budget(numbers: int) -> Iterator[None]:
+    """Raise `OverBudget` before the tensors made within have more than so many numbers together."""
+    with _Counting(numbers):
+        yield
+
+
+class _Counting(TorchFunctionMode):
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self.left = left
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        if function in _MAKERS:
+            size = args[0] if args and isinstance(args[0], Sequence) else args
+            self.left -= math.prod(size)
+            if self.left < 0:
+                raise OverBudget
+        return function(*args, **(kwargs or {}))
+
+
+def start_clock(milliseconds: float, device: torch.device) -> TimeLeft:
+    """From now on: is there time for another step, one as long as the last?
+
+    A GPU works behind the host's back, so each answer waits for what has been asked of it so far.
+    """
+    end = time.perf_counter() + milliseconds / 1000
+    asked: float | None = None
+
+    def time_left() -> bool:
+        nonlocal asked
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        now = time.perf_counter()
+        step = 0.0 if asked is None else now - asked
+        asked = now
+        return now + step < end
+
+    return time_left

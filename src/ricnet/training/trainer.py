@@ -30,14 +30,13 @@ from ricnet.nets.encoders import TINY_IMAGE
 from ricnet.processes import ALONE, Processes
 from ricnet.training.classifier import autocast_dtype, build_model, learned
 from ricnet.training.compilation import compile_encoder, compile_method
-from ricnet.training.conclusion import conclude
 from ricnet.training.config import Config
+from ricnet.training.console import Interrupted, ProgressBar, StopRequest
 from ricnet.training.feed import Feed
+from ricnet.training.finalize import finalize
 from ricnet.training.gradient import Gradient, shared_method
 from ricnet.training.graph import GraphedStep, tensor_cores
-from ricnet.training.interruption import Interrupted, StopRequest
-from ricnet.training.progress import ProgressBar
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run import RunFolder
 from ricnet.training.schedule import make_optimizer, rate_factor, restore_optimizer, set_rate
 
 COLLAPSED_EPOCHS = 5
@@ -414,7 +413,7 @@ class Trainer:
         if self.folder is not None:
             self.folder.write_model(self.best["weights"])
         course = {"selected_epoch": self.best["epoch"], "seconds": round(self.seconds, 1)}
-        evaluation = conclude(self.config, self.model, self.dataset, self.folder, course, self.processes)
+        evaluation = finalize(self.config, self.model, self.dataset, self.folder, course, self.processes)
         if self.folder is not None:
             self.folder.drop_states()
         return evaluation

@@ -24,8 +24,8 @@ from ricnet.studies.cells import Benchmark, Cell, Runs
 from ricnet.studies.execution import Workplace, harvest
 from ricnet.studies.systems import SYSTEMS, find_system, parse_settings, settings_of
 from ricnet.training.api import pick_device
+from ricnet.training.console import say
 from ricnet.training.presets import TYPICAL, preset
-from ricnet.training.remarks import say
 
 PAPER = ("supervised", "anytime", "act", "pondernet", "ric")
 

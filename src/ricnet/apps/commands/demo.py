@@ -44,7 +44,7 @@ def prepare(device: str) -> str:
     """The run to show; digits are learned only once."""
     from ricnet.training.api import train
     from ricnet.training.hub import PREFIX, pretrained_names
-    from ricnet.training.run_folder import RunFolder
+    from ricnet.training.run import RunFolder
 
     if PRETRAINED in pretrained_names():
         return PREFIX + PRETRAINED

@@ -13,7 +13,7 @@ from ricnet.apps.commands.parsing import make_folder, parse
 from ricnet.apps.onnx import export_onnx
 from ricnet.errors import RicnetError
 from ricnet.training.classifier import load
-from ricnet.training.remarks import say, unfinished
+from ricnet.training.console import say, unfinished
 
 
 @dataclass(frozen=True)

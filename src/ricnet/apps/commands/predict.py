@@ -26,8 +26,8 @@ from ricnet.io import printable
 from ricnet.report.trace import trace_lines
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load
-from ricnet.training.remarks import say, unfinished
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.console import say, unfinished
+from ricnet.training.run import RunFolder
 
 SOME_UNREAD = 1
 """Exit status where some of the inputs that were named got no answer; where none did, it is that of any error."""

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> None:
     from ricnet.apps.server.application import listen
     from ricnet.training.api import pick_device
     from ricnet.training.classifier import load
-    from ricnet.training.remarks import say, unfinished
+    from ricnet.training.console import say, unfinished
 
     listening = listen(options.host, options.port)  # before the model is loaded, which takes longer
     with listening:

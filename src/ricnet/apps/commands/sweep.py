@@ -18,7 +18,7 @@ from ricnet.extras import require_extra
 from ricnet.studies.systems import parse_settings
 from ricnet.training.api import configure, pick_device
 from ricnet.training.config import DATA_SETTINGS
-from ricnet.training.interruption import GO_ON, Interrupted
+from ricnet.training.console import GO_ON, Interrupted
 from ricnet.training.presets import TYPICAL, preset
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from rich.console import Console
 from ricnet.apps.commands.settings import Hyper, MethodSettings, look_for, over, read
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
-from ricnet.data.registry import SOURCES
+from ricnet.data.registry import DATASETS
 from ricnet.errors import RicnetError
 from ricnet.io import read_json, split_target, user_path
 from ricnet.nets.encoders import build_encoder
@@ -23,16 +23,23 @@ from ricnet.processes import Processes
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
 from ricnet.report.tables import comparison_table
-from ricnet.training.after_words import chosen_words
 from ricnet.training.api import default_folder, facts, fit_batch, pick_device, run
-from ricnet.training.classifier import read_config
 from ricnet.training.config import Config, from_json
+from ricnet.training.console import (
+    Interrupted,
+    Track,
+    advice,
+    announcement,
+    chosen_words,
+    faster,
+    preface,
+    require_tracker,
+    say,
+    started,
+)
 from ricnet.training.distributed import first_on_each_machine, launched, together
-from ricnet.training.interruption import Interrupted
 from ricnet.training.presets import TYPICAL, preset
-from ricnet.training.remarks import advice, announcement, faster, preface, say, started
-from ricnet.training.run_folder import RunFolder
-from ricnet.training.tracking import Track, require_tracker
+from ricnet.training.run import RunFolder, read_config
 
 TOO_SOON = "stopped before the first update, with nothing new to save; the same command begins again."
 
@@ -184,7 +191,7 @@ def _changed(stored: Any, wanted: Any) -> list[str]:
 
 def _refuse_missing_data(stored: Config, folder: RunFolder) -> None:
     path = split_target(stored.data)[0]
-    if path not in SOURCES and not user_path(path).exists():
+    if path not in DATASETS and not user_path(path).exists():
         raise RicnetError(
             f"{path}, the data that {folder.path} began with, is not there any more; put it back to go on."
         )

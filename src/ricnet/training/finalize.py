@@ -1,7 +1,7 @@
 """The end of a run: fit what is fitted on validation data, evaluate on all splits, write what the run leaves."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,22 +11,59 @@ from torch import nn
 
 from ricnet.data import Dataset, Split
 from ricnet.errors import RicnetError
-from ricnet.evaluation.evaluate import AS_TRAINED, Outcome, Reading, observe_each, report
+from ricnet.evaluation.evaluate import AS_TRAINED, Outcome, Reading, observe, observe_each, report
 from ricnet.evaluation.examples import save_examples
 from ricnet.evaluation.predictions import save_predictions
+from ricnet.evaluation.stopping import HaltChoice, choose_halt
+from ricnet.evaluation.temperature import TemperatureFit, fit_if_it_helps, fit_temperature
 from ricnet.io import read_json, write_atomically
 from ricnet.methods import Method
 from ricnet.processes import ALONE, Processes
 from ricnet.training.classifier import load
 from ricnet.training.config import Config
-from ricnet.training.fitting import fit
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run import RunFolder
+
+
+@dataclass(frozen=True)
+class Fitted:
+    halting: HaltChoice | None = None
+    """None where the method's own rule stays."""
+    calibration: TemperatureFit | None = None
+    """None where nobody asked for a temperature."""
+
+    @property
+    def reading(self) -> Reading:
+        temperature = self.calibration.temperature if self.calibration else 1.0
+        rule = self.halting
+        return Reading(temperature, *((rule.halt_threshold, rule.max_steps) if rule else (None, None)))
+
+
+def fit(config: Config, model: nn.Module, val: Split, processes: Processes = ALONE) -> Fitted:
+    """First the halt, then a temperature for the beliefs at it, and under that temperature the halt again."""
+    fitted = Fitted()
+    if config.chooses_halt:
+        fitted = replace(fitted, halting=_halt(config, model, val, AS_TRAINED, processes))
+    if config.fits_temperature:
+        held_out = observe(config.method, model, val, reading=fitted.reading, processes=processes)
+        find = fit_temperature if config.calibration == "temperature" else fit_if_it_helps
+        fitted = replace(fitted, calibration=processes.agree(lambda: find(held_out.log_beliefs, held_out.labels)))
+    temperature = fitted.reading.temperature
+    if fitted.halting is not None and temperature != 1:
+        fitted = replace(fitted, halting=_halt(config, model, val, Reading(temperature), processes))
+    return fitted
+
+
+def _halt(config: Config, model: nn.Module, val: Split, reading: Reading, processes: Processes) -> HaltChoice | None:
+    """None where some answer is NaN: there is nothing to choose by, and whoever evaluates the network refuses it."""
+    outcome = observe(config.method, model, val, reading=reading, processes=processes)
+    return processes.agree(lambda: choose_halt(outcome) if outcome.step_scores.isfinite().all() else None)
+
 
 AFTER_TRAINING = ("readout", "feedback", "halt_threshold", "confidence_threshold", "calibration", "halt_rule")
 """Settings that change what trained weights answer. A derived run keeps the epoch that was selected without them."""
 
 
-def conclude(
+def finalize(
     config: Config,
     model: nn.Module,
     dataset: Dataset,
@@ -111,7 +148,7 @@ def derive(source: RunFolder, config: Config, dataset: Dataset, folder: RunFolde
         for old, new in ((source.model, folder.model), (source.metrics, folder.metrics)):
             write_atomically(new, partial(_copy, old))
         torch.manual_seed(config.seed)
-        conclude(config, trained.model, dataset, folder, course)
+        finalize(config, trained.model, dataset, folder, course)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -1,14 +1,17 @@
-"""The folder a run leaves behind: what is in it, who may write there, and how each file is written."""
+"""The folder a run leaves behind: what is in it, who may write there, and how each file is written and read."""
 
 import hashlib
+import io
 import json
+import os
 import platform
 import shutil
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from safetensors.torch import save
@@ -16,12 +19,145 @@ from torch import Tensor
 
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError
-from ricnet.io import draft_of, fsync_file, write_atomically, writing
-from ricnet.training.checkpoint import Damaged, read_checkpoint, write_checkpoint
-from ricnet.training.classifier import read_config
+from ricnet.io import draft_of, fsync_file, read_json, write_atomically, writing
 from ricnet.training.config import Config, from_json, to_json
-from ricnet.training.lock import LOCK, locked, refuse_if_locked
 from ricnet.version import __version__
+
+SEAL = "\nsha256 {}\n"
+SEAL_BYTES = len(SEAL.format("0" * 64))
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not folder.exists():
+        raise RicnetError(f"there is no run at {folder}; give the folder that ric train wrote.")
+    if folder.is_file():
+        beside = f" ({folder.parent})" if (folder.parent / "config.json").is_file() else ""
+        raise RicnetError(f"{folder} is a file and not a run; give the folder that ric train wrote{beside}.")
+    if not path.is_file():
+        raise RicnetError(f"{folder} is not a run folder: it has no config.json; give the folder that ric train wrote.")
+    return read_json(path)
+
+
+class Damaged(RicnetError):
+    """A file is not what was written there."""
+
+
+class SealedFile:
+    """Counts what is written into a checksum on its way, so that a large state is never in memory twice."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.digest = file, hashlib.sha256()
+
+    def write(self, data: bytes | memoryview) -> int:
+        self.digest.update(data)
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        self.file.flush()
+
+    def seal(self) -> None:
+        self.file.write(SEAL.format(self.digest.hexdigest()).encode())
+
+
+def write_checkpoint(state: dict[str, Any], path: Path) -> None:
+    with path.open("wb") as file:
+        sealed = SealedFile(file)
+        try:
+            torch.save(state, sealed)  # type: ignore[arg-type]  # torch asks for no more than these
+        except RuntimeError as error:
+            raise error.__context__ or error from None  # torch hides a full disk or Ctrl-C behind an error of its own
+        sealed.seal()
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Nothing in the file is executed: a checksum that fits says nothing about who wrote it."""
+    try:
+        with path.open("rb") as file:
+            payload, seal = file.read(max(0, path.stat().st_size - SEAL_BYTES)), file.read()
+    except OSError as error:
+        raise RicnetError(f"{path} cannot be read ({error.strerror}); make it readable and resume again.") from error
+    if seal != SEAL.format(hashlib.sha256(payload).hexdigest()).encode():
+        raise Damaged(f"{path} is damaged (its checksum does not fit); start anew with --overwrite.")
+    try:
+        state = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises a different kind for everything it refuses
+        raise Damaged(f"{path} holds no training state; start anew with --overwrite.") from error
+    if not isinstance(state, dict):
+        raise Damaged(f"{path} holds no training state; start anew with --overwrite.")
+    return state
+
+
+if sys.platform != "win32":
+    import fcntl
+
+LOCK = ".lock"
+
+
+@contextmanager
+def locked(folder: Path, tell: Callable[[str], object]) -> Iterator[None]:
+    """Hold the folder's lock, or raise with the name of who does.
+
+    Where there are no such locks nobody is stopped: on Windows silently, on a file system without them after `tell`.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    path = folder / LOCK
+    descriptor = _acquire(path, tell)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink()  # while it is still held, so that the name is never taken from the next holder
+        os.close(descriptor)
+
+
+def refuse_if_locked(folder: Path) -> None:
+    """The same sentence, for those who do not want the lock yet."""
+    if (folder / LOCK).exists():
+        with locked(folder, lambda _: None):
+            pass
+
+
+def _acquire(path: Path, tell: Callable[[str], object]) -> int:
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise RicnetError(
+                f"{path.parent} cannot be written to ({error.strerror}); make it writable or choose another --out."
+            ) from error
+        _lock(descriptor, path.parent, tell)
+        if _is_at(path, descriptor):
+            _sign(descriptor)
+            return descriptor
+        os.close(descriptor)  # whoever held it has just removed the file: this is a lock of nothing
+
+
+def _lock(descriptor: int, folder: Path, tell: Callable[[str], object]) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 300, 0).decode(errors="replace") or "another process"
+        os.close(descriptor)
+        raise RicnetError(f"{folder} is in use by {holder}; wait until it ends, or choose another --out.") from None
+    except OSError as error:
+        tell(f"{folder} cannot be locked ({error.strerror}); see to it that nothing else trains there.")
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _sign(descriptor: int) -> None:
+    """For the sentence that others get; a full disk has no room for it, which does no harm."""
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}".encode(), 0)
 
 
 class RunFolder:

@@ -1,16 +1,23 @@
-"""What a person is told of a run beside its progress: what it sets out to do, and at its end what it still lacks."""
+"""What a person is told of a run: what it sets out to do, how far it is, and at its end what it chose and lacks."""
 
 import json
 import math
 import re
 import shlex
+import shutil
+import signal
+import threading
+import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, get_args, get_type_hints
+from types import FrameType, TracebackType
+from typing import Any, Literal, get_args, get_type_hints
 
 import torch
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -19,7 +26,9 @@ from sklearn.preprocessing import StandardScaler
 
 from ricnet.data import Dataset
 from ricnet.data.dataset import PHOTOGRAPH_SIDE
-from ricnet.data.registry import SOURCES
+from ricnet.data.registry import DATASETS
+from ricnet.errors import RicnetError
+from ricnet.extras import require_extra
 from ricnet.io import printable, read_json, user_path
 from ricnet.methods import METHODS
 from ricnet.nets.encoders import EncoderOptions, choose_encoder
@@ -27,7 +36,7 @@ from ricnet.training import presets
 from ricnet.training.classifier import Classifier, encoder_name
 from ricnet.training.config import Config, Optimization
 from ricnet.training.presets import Facts, preset
-from ricnet.training.run_folder import RunFolder
+from ricnet.training.run import RunFolder
 
 STILL_FALLING = 0.05
 """By this share the validation NLL of the last tenth of the epochs is below that of the tenth before where training
@@ -104,7 +113,7 @@ def faster(config: Config, dataset: Dataset, device: torch.device) -> str | None
 
 
 def _is_folder(data: str) -> bool:
-    return data not in SOURCES and user_path(data).is_dir()
+    return data not in DATASETS and user_path(data).is_dir()
 
 
 def started(folder: RunFolder) -> str:
@@ -265,3 +274,213 @@ def _too_few_rows(evaluation: dict[str, Any], config: Config) -> str | None:
     doubts += [f"{test} test rows gave these numbers"] * (test < FEW_ROWS)
     share = f", or raise --val-fraction (now {config.val_fraction:g})" if test >= FEW_ROWS else ""
     return f"only {' and '.join(doubts)}, so chance decides much; collect more{share}."
+
+
+def chosen_words(evaluation: Mapping[str, Any]) -> list[str]:
+    """Of evaluation.json; none where nothing was to be chosen."""
+    fitted = evaluation.get("fitted") or {}
+    found = []
+    if fit := fitted.get("calibration"):
+        found.append(_temperature_words(fit))
+    if rule := fitted.get("halting"):
+        found.append(_halt_words(rule))
+    return found
+
+
+def rule_words(rule: Mapping[str, Any]) -> str:
+    """after 3 steps; or: once V < 0.01, after 12 steps at the latest."""
+    most = "1 step" if rule["max_steps"] == 1 else f"{rule['max_steps']} steps"
+    if rule["max_steps"] == 1 or not rule["reached"]:
+        return f"after {most}"
+    return f"once V < {rule['halt_threshold']:g}, after {most} at the latest"
+
+
+def _halt_words(rule: Mapping[str, Any]) -> str:
+    return (
+        f"stops {rule_words(rule)}, chosen on {rule['n']:,} validation examples: NLL {rule['nll']:.4f} there in "
+        f"{rule['mean_steps']:.1f} steps (V < 0: {rule['nll_before']:.4f} in {rule['steps_before']:.1f} steps; "
+        f"best single step, {rule['best_step']}: {rule['best_step_nll']:.4f})"
+    )
+
+
+def _temperature_words(fit: Mapping[str, Any]) -> str:
+    if not fit["found"]:
+        return (
+            f"temperature left at 1: on {fit['n']:,} validation examples no finite one is best (is none of them wrong?)"
+        )
+    if not fit["kept"]:
+        small = "" if fit["gain"] is None else f" (by {fit['gain']:.4f} ± {fit['gain_error']:.4f} of NLL)"
+        return f"temperature left at 1: on {fit['n']:,} validation examples another helps by no more than chance{small}"
+    change = f"validation NLL {fit['nll_before']:.4f} → {fit['nll_after']:.4f}"
+    return f"temperature {fit['temperature']:.3f}, fitted on {fit['n']:,} validation examples: {change}"
+
+
+SECONDS_BETWEEN_LINES = 15.0
+LONG = 600.0
+"""Seconds from which on a person would rather have been asked."""
+SECONDS_TO_JUDGE, UPDATES_TO_JUDGE = 10.0, 3
+"""After which the time a run takes is known well enough to speak of it."""
+
+
+class ProgressBar:
+    """Counts examples, be they images or rows; where training stands is written beside the bar."""
+
+    def __init__(
+        self,
+        title: str,
+        total: int,
+        done: int,
+        console: Console | None = None,
+        unit: str = "images",
+        faster: str | None = None,
+    ) -> None:
+        """`faster` is what a person who would wait long is told, once."""
+        self.console = console or Console(stderr=True)
+        self.title, self.total, self.start, self.unit, self.faster = title, total, done, unit, faster
+        self.done, self.updates = done, 0
+        self.began = self.last_line = time.monotonic()
+        self.last_drawn = 0.0
+        self.standing = ""
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=12),
+            TextColumn("{task.fields[text]}", markup=False),
+            TimeRemainingColumn(compact=True),
+        )
+        # An update may take longer than the half minute by which rich would judge the speed.
+        self.bar = Progress(*columns, console=self.console, transient=True, speed_estimate_period=LONG)
+        self.task = self.bar.add_task(title, total=total, completed=done, text="")
+
+    def __enter__(self) -> "ProgressBar":
+        if self.console.is_terminal:
+            self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    def advance(self, done: int) -> None:
+        """Called after each update; draws at most ten times a second."""
+        now = time.monotonic()
+        self.done, self.updates = done, self.updates + 1
+        self._judge(now)
+        if not self.console.is_terminal or (now - self.last_drawn < 0.1 and done < self.total):
+            return
+        self.last_drawn = now
+        rate = (done - self.start) / max(now - self.began, 1e-9)
+        self.bar.update(self.task, completed=done, text=f"{self.standing}{rate:,.0f} {self.unit}/s")
+
+    def epoch(self, line: dict[str, Any], epochs: int) -> None:
+        """Called with each line of metrics.jsonl."""
+        val, place = line["val"], f"epoch {line['epoch']}/{epochs}"
+        self.standing = f"{place}  val {val['accuracy']:.1%}  "
+        last = line["epoch"] == epochs
+        if not self.console.is_terminal and (last or time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES):
+            self.last_line = time.monotonic()
+            rate = f"{line['images_per_second']:,.0f} {self.unit}/s"
+            quality = f"val acc {val['accuracy']:.2%}  ECE {val['ece']:.3f}  {val['mean_steps']:.1f} steps"
+            left = "" if last else f"  {duration(self._left(self.last_line))} left"
+            self._print(f"{self.title}: {place}  {rate}  {quality}{left}")
+
+    def _left(self, now: float) -> float:
+        """Seconds, if it goes on as it has gone so far."""
+        return (self.total - self.done) * (now - self.began) / max(self.done - self.start, 1)
+
+    def _judge(self, now: float) -> None:
+        waited = now - self.began
+        if self.faster is None or waited < SECONDS_TO_JUDGE or self.updates < UPDATES_TO_JUDGE:
+            return
+        if (whole := waited + self._left(now)) > LONG:
+            self._print(f"hint: this will take about {duration(whole)} on this CPU; {self.faster}.")
+        self.faster = None
+
+    def _print(self, text: str) -> None:
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+
+
+GO_ON = "stopped; nothing is lost. The same command goes on where it stopped."
+
+
+class Interrupted(RicnetError):
+    """Training was asked to stop and has saved what it had."""
+
+    exit_code = 130  # as a shell reports Ctrl-C
+
+
+class StopRequest:
+    """While entered, the first SIGINT or SIGTERM sets `asked`; a second one ends the program at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "StopRequest":
+        if threading.current_thread() is threading.main_thread():  # signals reach no other
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._restore()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+
+Track = Literal["none", "tensorboard"]
+Watch = Callable[[dict[str, Any]], None]
+
+
+def require_tracker(track: Track) -> None:
+    if track == "tensorboard":
+        require_extra("--track tensorboard", "track", "tensorboard")
+
+
+@contextmanager
+def tracked(folder: RunFolder, track: Track) -> Iterator[Watch | None]:
+    """What is to be shown each further line; the lines that are there already are written first, in place of the curves
+    that were, so that a resumed run has each point once."""
+    if track == "none":
+        yield None
+        return
+    from torch.utils.tensorboard import SummaryWriter  # takes seconds
+
+    shutil.rmtree(folder.curves, ignore_errors=True)
+    writer = SummaryWriter(str(folder.curves))
+
+    def watch(line: dict[str, Any]) -> None:
+        for name, value in scalars(line):
+            writer.add_scalar(name, value, line["epoch"])
+        writer.flush()
+
+    try:
+        for text in folder.metrics.read_text(encoding="utf-8").splitlines() if folder.metrics.is_file() else ():
+            watch(json.loads(text))
+        yield watch
+    finally:
+        writer.close()
+
+
+def scalars(line: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    """val/accuracy and the like."""
+    for name, value in line.items():
+        if isinstance(value, dict):
+            yield from ((f"{name}/{part}", number) for part, number in scalars(value))
+        elif isinstance(value, int | float) and name != "epoch":
+            yield name, value

@@ -1,0 +1,122 @@
+"""How many files of the package a reader crosses to follow one thing that it does.
+
+    python scripts/count_walks.py [train] [update] [reproduce] [--list]
+
+Counts the distinct files of src/ricnet in which a function is called; what happens while modules are imported is left
+out. Each walk is a process of its own: `ric train` on a small folder of generated images, one update of RIC, and
+`ric reproduce fig5` at its smallest scale (minutes), with its runs in the same process.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+PACKAGE = Path(__file__).parents[1] / "src" / "ricnet"
+OUTPUT = "RICNET_WALK"
+"""Names the file into which a walk writes its list."""
+
+
+@contextmanager
+def watched() -> Iterator[set[str]]:
+    """The files of the package in which a function is called meanwhile, in any thread."""
+    files: set[str] = set()
+    state = threading.local()
+
+    def watch(frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        if code.co_name == "<module>":
+            state.imports = getattr(state, "imports", 0) + {"call": 1, "return": -1}.get(event, 0)
+        elif event == "call" and not getattr(state, "imports", 0):
+            files.add(code.co_filename)
+
+    threading.setprofile(watch)
+    sys.setprofile(watch)
+    try:
+        yield files
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def train() -> set[str]:
+    import numpy as np
+    from PIL import Image
+
+    from ricnet.apps.cli import main
+
+    shades = np.random.default_rng(0)
+    for kind, level in (("dark", 60), ("light", 190)):
+        for number in range(20):
+            path = Path("photos") / kind / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(shades.integers(level - 40, level + 40, (40, 40, 3), dtype=np.uint8)).save(path)
+    with watched() as files:
+        main(["train", "photos/", "--epochs", "1", "--device", "cpu"])
+    return files
+
+
+def update() -> set[str]:
+    import torch
+
+    from ricnet.data import load
+    from ricnet.training.api import configure
+    from ricnet.training.trainer import Trainer
+
+    dataset = load("digits")
+    trainer = Trainer(configure(dataset, "ric", "fast"), dataset, None, torch.device("cpu"))
+    trainer._step()
+    with watched() as files:
+        trainer._step()
+    return files
+
+
+def reproduce() -> set[str]:
+    from ricnet.apps.cli import main
+
+    with watched() as files:
+        main(["reproduce", "fig5", "--scale", "smoke", "--jobs", "1", "--device", "cpu"])
+    return files
+
+
+WALKS: dict[str, Callable[[], set[str]]] = {"train": train, "update": update, "reproduce": reproduce}
+
+
+def walk(name: str) -> list[str]:
+    """The files of one walk, made by this script in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "files"
+        paths = os.pathsep.join([str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")])
+        environment = os.environ | {OUTPUT: str(output), "PYTHONPATH": paths}
+        command = [sys.executable, str(Path(__file__).resolve()), name]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        if not output.is_file():
+            sys.exit(f"the walk {name} failed:\n{done.stdout}{done.stderr}")
+        return output.read_text().splitlines()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("walks", nargs="*", choices=[*WALKS, []], help="which ones; by default all")
+    parser.add_argument("--list", action="store_true", help="show the files too")
+    options = parser.parse_args()
+    if OUTPUT in os.environ:
+        ours = {Path(file) for file in WALKS[options.walks[0]]() if file.startswith(str(PACKAGE))}
+        Path(os.environ[OUTPUT]).write_text("".join(f"{file.relative_to(PACKAGE)}\n" for file in sorted(ours)))
+        return
+    for name in options.walks or WALKS:
+        files = walk(name)
+        print(f"{name}: {len(files)} files")
+        if options.list:
+            print("".join(f"  {file}\n" for file in files), end="")
+
+
+if __name__ == "__main__":
+    main()
