@@ -24,6 +24,14 @@ VARIANTS = {
     "feedback": {"sample": "sampled feedback"},
 }
 """Settings that make another system of a method, and what it is then called."""
+DATA_TITLES = {
+    "cifar10": "CIFAR-10",
+    "cifar10n-aggregate": "CIFAR-10N, aggregate labels",
+    "cifar10n-worst": "CIFAR-10N, worst labels",
+    "imagewoof": "ImageWoof",
+    "fashion-mnist": "Fashion-MNIST",
+    "svhn": "SVHN",
+}
 WITHOUT_EFFECT = ("measure_all", "measure_every", "compile", "cuda_graph")
 """Settings of what is looked at and how fast; what is learned does not depend on them."""
 LATER = {"accumulate": 1, "halt_rule": "value"}
