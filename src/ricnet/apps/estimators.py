@@ -38,7 +38,7 @@ from ricnet.apps.estimator_inputs import (
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Columns, Dataset, Table
 from ricnet.data.columns import fit_columns
-from ricnet.data.frames import frame_table, is_frame, is_plain
+from ricnet.data.tables import frame_table, is_frame, is_plain
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS, Method
 from ricnet.nets.backbone import Backbone

@@ -15,10 +15,10 @@ from torch import nn
 
 from ricnet.data import Dataset
 from ricnet.data import load as load_data
-from ricnet.data.frames import is_frame
+from ricnet.data.dataset import flip_labels
+from ricnet.data.labels import labelled_frame
 from ricnet.data.memory import fitting_batch, free_bytes
-from ricnet.data.noise import flip_labels
-from ricnet.data.tables import labelled_frame, short_name
+from ricnet.data.tables import is_frame, short_name
 from ricnet.errors import RicnetError, nearest
 from ricnet.io import Unwritable, read_json
 from ricnet.nets.encoders import build_encoder

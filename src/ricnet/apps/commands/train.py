@@ -15,7 +15,7 @@ from rich.console import Console
 from ricnet.apps.commands.settings import Hyper, MethodSettings, look_for, over, read
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
-from ricnet.data.registry import SOURCES
+from ricnet.data.registry import DATASETS
 from ricnet.errors import RicnetError
 from ricnet.io import read_json, split_target, user_path
 from ricnet.nets.encoders import build_encoder
@@ -191,7 +191,7 @@ def _changed(stored: Any, wanted: Any) -> list[str]:
 
 def _refuse_missing_data(stored: Config, folder: RunFolder) -> None:
     path = split_target(stored.data)[0]
-    if path not in SOURCES and not user_path(path).exists():
+    if path not in DATASETS and not user_path(path).exists():
         raise RicnetError(
             f"{path}, the data that {folder.path} began with, is not there any more; put it back to go on."
         )
