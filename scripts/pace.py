@@ -1,12 +1,6 @@
-"""How soon the systems learned: seconds of training, images a second, and the scores of every epoch against the clock.
+"""How soon the systems learned: the scores of every epoch against seconds of training."""
 
-Seconds are of the updates, by the run's own log of images a second. A run also measures itself after each epoch, on
-validation data to choose one and, for the curves, on test data; how often says nothing about how fast a method learns.
-"""
-
-import statistics
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -17,7 +11,7 @@ from matplotlib.lines import Line2D
 
 from ricnet.report.curves import epoch_curves, epoch_scores, trained
 from ricnet.report.figures import INK, Look, by_task, draw_band, looks, styled, task_title
-from ricnet.report.runs import RunGroup, RunRecord
+from ricnet.report.runs import RunGroup
 from ricnet.report.words import FIGURE, short
 
 CURVES = {"accuracy": "accuracy", "ece": "ECE", "nll": "NLL"}
@@ -25,42 +19,10 @@ SPLITS: dict[str, Any] = {"test": "-", "val": ":"}
 NAMES = {"test": "test (selects nothing)", "val": "validation"}
 
 
-def images_per_second(run: RunRecord) -> float | None:
-    """Of the epoch in the middle: the first waits for kernels to be chosen, and any may share the device."""
-    rates = [entry["images_per_second"] for entry in run.metrics if entry.get("images_per_second")]
-    return float(statistics.median(rates)) if rates and run.derived_from is None else None
-
-
-def training_seconds(run: RunRecord) -> float | None:
-    """Of all updates; None for a run that only took another's weights."""
-    clock = clock_of(run)
-    return clock[max(clock)] if clock and run.derived_from is None else run.seconds
-
-
-def clock_of(run: RunRecord) -> dict[int, float]:
-    """Seconds spent in updates until the end of each epoch; empty where the run did not say."""
-    epochs = [entry["epoch"] for entry in run.metrics]
-    if all("training_seconds" in entry for entry in run.metrics):
-        return {entry["epoch"]: float(entry["training_seconds"]) for entry in run.metrics}
-    batch = _batch_size(run)
-    if batch is None or not all(entry.get("images_per_second") and "update" in entry for entry in run.metrics):
-        return {}
-    updates = [after - before for before, after in pairwise([0, *(entry["update"] for entry in run.metrics)])]
-    rates = [entry["images_per_second"] for entry in run.metrics]
-    spent = [batch * count / rate for count, rate in zip(updates, rates, strict=True)]
-    return dict(zip(epochs, accumulate(spent), strict=True))
-
-
-def _batch_size(run: RunRecord) -> int | None:
-    """None where the run does not say, which one of ours does."""
-    asked, rows = run.config.get("optimization", {}).get("batch_size"), run.data.get("rows", {}).get("train")
-    return None if asked is None or rows is None else min(asked, rows)
-
-
 @styled
 def pace_figure(groups: Sequence[RunGroup]) -> Figure:
     """A row of panels for each data set; the dot is the epoch that validation data chose."""
-    shown = [group for group in trained(groups) if all(clock_of(run) for run in group.runs)]
+    shown = [group for group in trained(groups) if all(run.clock for run in group.runs)]
     look, rows = looks(shown), by_task(shown)
     figure = Figure(figsize=(7.2, 2.1 * len(rows) + 0.4), layout="constrained")
     panels = figure.subplots(len(rows), len(CURVES), squeeze=False)
@@ -83,14 +45,14 @@ def _draw_group(ax: Axes, group: RunGroup, key: str, look: Look) -> None:
             draw_band(ax, _seconds(group, epochs.tolist()), curves, look.colour, dash, ceiling=most, linewidth=1.1)
     for run in group.runs:
         scores = epoch_scores(run, key, "test") or epoch_scores(run, key)
-        clock, selected = clock_of(run), run.evaluation.get("selected_epoch")
+        clock, selected = run.clock, run.evaluation.get("selected_epoch")
         if selected in clock and selected in scores:
             dot: dict[str, Any] = {"color": look.colour, "markersize": 4.5, "markeredgecolor": "white", "zorder": 3}
             ax.plot(clock[selected], scores[selected], look.marker, **dot)
 
 
 def _seconds(group: RunGroup, epochs: Sequence[int]) -> Float[np.ndarray, "epochs"]:
-    clocks = [clock_of(run) for run in group.runs]
+    clocks = [run.clock for run in group.runs]
     return np.array([np.mean([clock[epoch] for clock in clocks]) for epoch in epochs])
 
 

@@ -1,8 +1,8 @@
 """What published runs show of RIC, in sentences: it is called better only where its NLL beats that of SL + temperature.
 
 One temperature, fitted on validation data, costs nothing and mends most of what is wrong with the confidence of
-supervised learning. Who asks for twenty steps must do better than that. As in `comparison`, better and worse are said
-from five seeds on, where both other seeds and other test examples would agree.
+supervised learning, so RIC must do better than that. As in `comparison`, better and worse are said from five seeds on,
+where both other seeds and other test examples would agree.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ricnet.report.archive import log_scores
+from archive_results import log_scores
 from ricnet.report.comparison import ACCURACY, ALPHA, ECE, ENOUGH_SEEDS, NLL, Metric
 from ricnet.report.formats import half_text, signed_text
 from ricnet.report.runs import RunGroup, RunRecord

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from ricnet.report.card import card
+from make_pretrained import card
 from ricnet.report.runs import RunRecord, read_run
 
 from .conftest import MakeRun, rewrite

@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from archive_results import archive_run, archive_text, log_scores
 from ricnet.errors import RicnetError
-from ricnet.report.archive import archive_run, archive_text, log_scores
 from ricnet.report.runs import read_run
 from ricnet.report.systems import command
 

@@ -1,4 +1,3 @@
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -6,9 +5,10 @@ from typing import Any
 
 import pytest
 
+import write_results
+from archive_results import archive_run
 from ricnet.errors import RicnetError
-from ricnet.report.archive import archive_run
-from ricnet.report.published import IN_SHORT, archived, block, fill, read_groups
+from write_results import IN_SHORT, archived, block, fill, read_groups
 
 from .conftest import MakeRun, rewrite
 
@@ -83,7 +83,7 @@ def test_runs_that_are_not_there_are_named(results: Path) -> None:
 
 
 def test_the_texts_of_this_repository_are_what_its_runs_give() -> None:
-    refresh = runpy.run_path(str(ROOT / "scripts" / "write_results.py"))["refresh"]
+    refresh = write_results.refresh
     for name in ("README.md", "docs/results.md"):
         assert not refresh(ROOT / name, ROOT / "results", write=False), f"{name}: run scripts/write_results.py"
 
