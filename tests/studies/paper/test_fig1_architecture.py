@@ -8,8 +8,7 @@ from matplotlib.patches import FancyBboxPatch
 from torch import nn
 
 from ricnet.data import load
-from ricnet.nets.backbone import Backbone
-from ricnet.nets.encoders import EncoderOptions, build_encoder
+from ricnet.nets.encoders import Backbone, EncoderOptions, build_encoder
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.studies.paper import ITEMS
 from ricnet.studies.paper.fig1_architecture import INPUTS, measure

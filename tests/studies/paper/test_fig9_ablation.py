@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ricnet.methods import RIC
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import Backbone
 from ricnet.studies.paper import ITEMS
 from ricnet.studies.runner import Experiment
 from ricnet.studies.scales import SCALES, Scale

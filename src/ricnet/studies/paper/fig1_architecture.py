@@ -14,7 +14,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Polygon
 from torch import nn
 
 from ricnet.methods import RIC
-from ricnet.nets.resnet import ResNet
+from ricnet.nets.encoders import ResNet
 from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, VERMILLION, styled
 from ricnet.studies.paper.item import Item, network_name
 from ricnet.studies.paper.kit import SMALL, WIDTH

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from ricnet.core import mdp
-from ricnet.core.simplex import Dirichlet
+from ricnet.core.policies import Dirichlet
 from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled
 from ricnet.studies.theory.finding import BOUND, Agreement, Finding, compare, use_log_scale
 
