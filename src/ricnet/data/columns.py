@@ -246,7 +246,8 @@ _FORMS: dict[str, Any] = {
 def columns_from_json(entry: Any, source: str) -> Columns:
     """It comes from a file, so nothing in it is trusted."""
     form = {"target": is_text, "inputs": [{"kind": lambda kind: is_text(kind) and kind in _FORMS}]}
-    if misfit(entry, form) is not None or any(misfit(each, _FORMS[each["kind"]]) for each in entry["inputs"]):
+    fits = misfit(entry, form) is None and all(misfit(each, _FORMS[each["kind"]]) is None for each in entry["inputs"])
+    if not fits:
         raise RicnetError(f"{source}: its columns are damaged; restore the file or train again.")
     return Columns(entry["target"], tuple(map(_column_from_json, entry["inputs"])))
 
