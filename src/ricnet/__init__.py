@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         SupervisedClassifier,
     )
     from ricnet.core.trajectory import Trajectory
-    from ricnet.data import Dataset, Split
+    from ricnet.data import Dataset, Split, register_dataset
     from ricnet.errors import RicnetError
     from ricnet.methods import Method, register_method
     from ricnet.nets.encoders import register_encoder
@@ -35,6 +35,7 @@ __all__ = [
     "Trajectory",
     "__version__",
     "load",
+    "register_dataset",
     "register_encoder",
     "register_method",
     "train",
@@ -48,6 +49,7 @@ _HOMES = {
     "Split": "ricnet.data",
     "Trajectory": "ricnet.core.trajectory",
     "load": "ricnet.training.classifier",
+    "register_dataset": "ricnet.data",
     "register_encoder": "ricnet.nets.encoders",
     "register_method": "ricnet.methods",
     "train": "ricnet.training.api",

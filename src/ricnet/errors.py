@@ -7,7 +7,7 @@ Python callers can catch it. Anything else that escapes is a bug of ours.
 import difflib
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 FEW_NAMES = 7
@@ -57,3 +57,9 @@ def what_else(word: str, known: Iterable[str]) -> str:
     if meant is None:
         return f"choose one of: {', '.join(names)}."
     return f"did you mean {meant}?" + (f" There are: {', '.join(names)}." if len(names) <= FEW_NAMES else "")
+
+
+def listed(items: Sequence[str], most: int = 5) -> str:
+    """The first few of some names, and how many more there are."""
+    rest = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + rest

@@ -22,16 +22,14 @@ from torch.overrides import TorchFunctionMode
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Columns, columns_from_json
 from ricnet.data.columns import Number
-from ricnet.data.frames import frame_table, is_frame
 from ricnet.data.inputs import read_inputs
-from ricnet.data.tables import shown_name
+from ricnet.data.tables import frame_table, is_frame, shown_name
 from ricnet.errors import RicnetError, whole_number
 from ricnet.evaluation.evaluate import pool_size
 from ricnet.io import read_json
 from ricnet.methods import Method
 from ricnet.methods.method import TimeLeft
-from ricnet.nets.backbone import Backbone
-from ricnet.nets.encoders import build_encoder, choose_encoder
+from ricnet.nets.encoders import Backbone, build_encoder, choose_encoder
 from ricnet.training.config import Config, fits, from_json
 from ricnet.training.hub import locate
 from ricnet.training.inference import Recordings

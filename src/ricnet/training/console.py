@@ -26,7 +26,7 @@ from sklearn.preprocessing import StandardScaler
 
 from ricnet.data import Dataset
 from ricnet.data.dataset import PHOTOGRAPH_SIDE
-from ricnet.data.registry import SOURCES
+from ricnet.data.registry import DATASETS
 from ricnet.errors import RicnetError
 from ricnet.extras import require_extra
 from ricnet.io import printable, read_json, user_path
@@ -113,7 +113,7 @@ def faster(config: Config, dataset: Dataset, device: torch.device) -> str | None
 
 
 def _is_folder(data: str) -> bool:
-    return data not in SOURCES and user_path(data).is_dir()
+    return data not in DATASETS and user_path(data).is_dir()
 
 
 def started(folder: RunFolder) -> str:
