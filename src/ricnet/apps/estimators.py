@@ -37,11 +37,11 @@ from ricnet.apps.estimator_inputs import (
 )
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Columns, Dataset, Table
-from ricnet.data.columns import fit_columns
-from ricnet.data.tables import frame_table, is_frame, is_plain
+from ricnet.data.columns import fit_columns, is_plain
+from ricnet.data.tables import frame_table, is_frame
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS, Method
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import Backbone
 from ricnet.training.api import configure, pick_device, train_in_memory
 from ricnet.training.classifier import Classifier, autocast_dtype
 from ricnet.training.config import Config
