@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pooch
 
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, setting
 
 Progress = Callable[[str, int, int | None], None]
 """Called with the file's name, the bytes so far and the bytes in all (None where the host does not say)."""
@@ -41,7 +41,7 @@ def fetch(file: PublishedFile, folder: Path, progress: Progress | None = None) -
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RicnetError(
-            f"{folder} cannot be made ({error}); choose another with --data-dir or RICNET_DATA."
+            f"{folder} cannot be made ({error}); choose another with {setting('data_dir')} or RICNET_DATA."
         ) from error
     reasons = []
     for url in file.urls:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ricnet.data.dataset import Dataset, Split
 from ricnet.data.memory import SHARE, free_bytes
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, setting
 from ricnet.io import replace_file
 
 CHUNK = 1024
@@ -92,7 +92,7 @@ def _write(path: Path, damaged: Path, order: Int64[Tensor, "n"], read: Chunk, ro
     except OSError as error:
         raise RicnetError(
             f"{path.parent} cannot take the data, which does not fit into memory ({error.strerror or error}); "
-            "name another folder with --data-dir."
+            f"name another folder with {setting('data_dir')}."
         ) from error
     finally:
         with suppress(OSError):
@@ -104,7 +104,8 @@ def _require_space(folder: Path, needed: int) -> None:
     if needed > free:
         raise RicnetError(
             f"the data does not fit into memory and needs {needed / 1e9:.1f} GB on the disk, but {folder} has "
-            f"{free / 1e9:.1f} GB left; name another folder with --data-dir, or lower --resolution."
+            f"{free / 1e9:.1f} GB left; name another folder with {setting('data_dir')}, or lower "
+            f"{setting('resolution')}."
         )
 
 

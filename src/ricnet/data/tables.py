@@ -20,7 +20,7 @@ from ricnet.data.frames import FRAME, frame_table
 from ricnet.data.splits import Parts
 from ricnet.data.table_files import SUFFIXES, UNREAD, is_table, table_suffix
 from ricnet.data.words import listed
-from ricnet.errors import RicnetError, nearest
+from ricnet.errors import RicnetError, nearest, setting
 from ricnet.io import split_target, user_path
 
 _UNFIT = re.compile(r"[^\w.-]+")
@@ -44,7 +44,8 @@ def _not_a_table(path: str, target: str) -> str:
     suffix = Path(path).suffix.lower()
     if suffix in UNREAD or (suffix != ".npz" and user_path(path).is_file()):
         return f"{path} cannot be read; save the table as CSV, in a file that ends in .csv."
-    return f"--target {target} is for tables ({', '.join(SUFFIXES)}); {path} says by itself what its classes are."
+    tables = f"tables ({', '.join(SUFFIXES)})"
+    return f"{setting('target', target)} is for {tables}; {path} says by itself what its classes are."
 
 
 def short_name(spec: str) -> str:
@@ -108,7 +109,9 @@ def _check_target(table: Table, target: str | None) -> str:
     names = listed([repr(name) for name in table.columns], 10)
     if target is None:
         short = f", or {shown_name(table.name)}#COLUMN" if table.unit == "line" else ""
-        raise RicnetError(f"{table.name}: which column is the class? Say --target COLUMN{short}; it has {names}.")
+        raise RicnetError(
+            f"{table.name}: which column is the class? Say {setting('target')} COLUMN{short}; it has {names}."
+        )
     if target not in table.columns:
         close = nearest(target, table.columns)
         meant = f" (did you mean {close!r}?)" if close else ""
@@ -162,7 +165,7 @@ def _refuse_measurement(table: Table, target: str) -> None:
     if len(counts) > MANY_CLASSES and 2 * rare > len(counts) and None not in map(parse_number, counts):
         raise RicnetError(
             f"{table.name}: {target!r} looks like a measurement ({len(counts)} different numbers), not a class; "
-            "choose another --target."
+            f"choose another {setting('target')}."
         )
 
 

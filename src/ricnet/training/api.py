@@ -19,7 +19,7 @@ from ricnet.data.frames import is_frame
 from ricnet.data.memory import fitting_batch, free_bytes
 from ricnet.data.noise import flip_labels
 from ricnet.data.tables import labelled_frame, short_name
-from ricnet.errors import RicnetError, nearest
+from ricnet.errors import RicnetError, nearest, setting
 from ricnet.io import Unwritable, read_json
 from ricnet.nets.encoders import build_encoder
 from ricnet.training.classifier import Classifier, autocast_dtype, build_model, load, stopping_by
@@ -129,7 +129,9 @@ def _dataset(data: Any, target: str | None, data_dir: str | Path | None, changes
         return flip_labels(dataset, settings.get("label_noise", 0.0))
     if isinstance(data, Dataset):
         if target is not None:
-            raise RicnetError(f"--target {target} is for tables; {data.name} says by itself what its classes are.")
+            raise RicnetError(
+                f"{setting('target', target)} is for tables; {data.name} says by itself what its classes are."
+            )
         if not (len(data.train) and len(data.val)):
             lacking = "validation" if len(data.train) else "training"
             raise RicnetError(

@@ -8,7 +8,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from ricnet.errors import RicnetError, require, require_finite
+from ricnet.errors import RicnetError, require, require_finite, setting
 from ricnet.methods import METHODS, RIC, Method
 from ricnet.nets.encoders import EncoderOptions
 
@@ -183,7 +183,7 @@ def given_settings(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
     for name, value in plain.items():
         if not fits(value, hints[name]):
-            raise RicnetError(f"--{name.replace('_', '-')} cannot be {_shown(value)}; give {_wanted(hints[name])}.")
+            raise RicnetError(f"{setting(name)} cannot be {_shown(value)}; give {_wanted(hints[name])}.")
     return {name: _typed(value, hints[name]) for name, value in plain.items()}
 
 

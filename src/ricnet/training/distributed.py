@@ -8,7 +8,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, setting
 from ricnet.processes import ALONE, Processes
 
 PATIENCE = timedelta(hours=6)
@@ -52,7 +52,7 @@ def together(device: torch.device) -> Iterator[Processes]:
             raise
         raise RicnetError(
             f"process {processes.rank} of {processes.count} lost the others, so one of them has ended (what it said "
-            "stands above, if it could); mend that and go on with --resume."
+            f"stands above, if it could); mend that and go on with {setting('resume', True)}."
         ) from error
     else:  # after an error the others may wait for ever, and this one for them; it ends without a farewell
         dist.destroy_process_group()

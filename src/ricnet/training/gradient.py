@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, setting
 from ricnet.methods import Method
 from ricnet.methods.method import Batch, Metrics
 from ricnet.processes import Share
@@ -84,7 +84,8 @@ def refuse_thin_parts(share: Share, parts: int) -> None:
     if pieces > 1 and share.rows < 2 * pieces:
         raise RicnetError(
             f"a minibatch of {share.rows} cannot be shared by {share.processes.count} processes in {parts} parts each: "
-            "every part needs two rows; raise --batch-size, or lower --accumulate or the number of processes."
+            f"every part needs two rows; raise {setting('batch_size')}, or lower {setting('accumulate')} or the "
+            "number of processes."
         )
 
 
