@@ -2,7 +2,6 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-DEMO   := runs/demo
 BENCH  := runs/bench
 
 FUZZ_SECONDS ?= 600
@@ -14,13 +13,9 @@ test slow-test fuzz: export OMP_NUM_THREADS ?= 1
 .PHONY: demo test slow-test fuzz audit lint bench soak docs clean
 
 demo: $(VENV)/ready
-	$(BIN)/ric train digits --method supervised --out $(DEMO)/supervised --overwrite
-	$(BIN)/ric train digits --method ric --out $(DEMO)/ric --overwrite
+	$(BIN)/python examples/wrong_labels.py
 	@echo
-	$(BIN)/ric report $(DEMO)/ric $(DEMO)/supervised --out $(DEMO)/report.html --figures $(DEMO)/figures
-	@echo
-	$(BIN)/ric predict $(DEMO)/ric $(DEMO)/ric/examples.npz
-	@echo "Watch it think: $(BIN)/ric predict $(DEMO)/ric $(DEMO)/ric/examples.npz --trace"
+	@echo "Watch it think, step by step: $(BIN)/ric predict pretrained:cifar10 --trace, or in a browser: $(BIN)/ric demo"
 
 test: $(VENV)/ready lint
 	$(BIN)/pytest -q -n auto --dist loadfile
@@ -58,7 +53,7 @@ docs: $(VENV)/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis $(DEMO) $(BENCH)
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis $(BENCH)
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

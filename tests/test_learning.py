@@ -21,7 +21,7 @@ def evaluation(folder: Path) -> dict:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_digits_with_the_fast_preset(seed: int, tmp_path: Path) -> None:
-    """What `make demo` promises, for any seed."""
+    """For any seed."""
     ricnet.train("digits", seed=seed, out=tmp_path, device="cpu")
     test = evaluation(tmp_path)["test"]
     assert test["accuracy"] >= 0.975

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -51,6 +52,28 @@ def test_own_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     ] * 6
     truth = [row.split(",")[-1] for row in (tmp_path / "wines.csv").read_text().splitlines()[1:]]
     assert sum(answer["answer"] == label for answer, label in zip(answers, truth, strict=True)) > 0.6 * len(truth)
+
+
+def test_wrong_labels_are_judged_by_their_scores(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(monkeypatch, "wrong_labels.py", "--tables", 1, "--rows", 100, "--epochs", 1)
+    said = capsys.readouterr().out
+    rows = [line.split() for line in said.splitlines() if line.startswith("1  ")]
+    assert len(rows) == 4
+    log_loss = {row[1]: float(row[-4]) for row in rows}  # by the first word of the system's name
+    wins = int(log_loss["RIC,"] < log_loss["gradient"])
+    assert f"a lower log-loss than gradient boosting on {wins} of 1 tables" in said
+    assert "stops" in said
+    assert "the last step" in said
+
+
+def test_calibration_error_of_the_example_by_hand() -> None:
+    example = runpy.run_path(str(EXAMPLES / "wrong_labels.py"))
+    beliefs = np.array([[0.9, 0.1, 0.0], [0.9, 0.1, 0.0], [0.2, 0.5, 0.3]])
+    score = example["judge"](beliefs, np.array([0, 1, 1]), np.array([0, 0, 0]))
+    assert score["ECE"] == pytest.approx((abs(1 - 1.8) + abs(1 - 0.5)) / 3)
+    assert score["truth"] == pytest.approx(2 / 3)
 
 
 def test_own_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

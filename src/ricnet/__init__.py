@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         SupervisedClassifier,
     )
     from ricnet.core.trajectory import Trajectory
-    from ricnet.data import Dataset, Split
+    from ricnet.data import Dataset, Split, register_dataset
     from ricnet.errors import RicnetError
     from ricnet.methods import Method, register_method
     from ricnet.nets.encoders import register_encoder
@@ -35,17 +35,13 @@ __all__ = [
     "Trajectory",
     "__version__",
     "load",
+    "register_dataset",
     "register_encoder",
     "register_method",
     "train",
 ]
 
 _HOMES = {
-    "ACTClassifier": "ricnet.apps.estimators",
-    "AnytimeClassifier": "ricnet.apps.estimators",
-    "PonderNetClassifier": "ricnet.apps.estimators",
-    "RICClassifier": "ricnet.apps.estimators",
-    "SupervisedClassifier": "ricnet.apps.estimators",
     "Classifier": "ricnet.training.classifier",
     "Dataset": "ricnet.data",
     "Method": "ricnet.methods",
@@ -53,6 +49,7 @@ _HOMES = {
     "Split": "ricnet.data",
     "Trajectory": "ricnet.core.trajectory",
     "load": "ricnet.training.classifier",
+    "register_dataset": "ricnet.data",
     "register_encoder": "ricnet.nets.encoders",
     "register_method": "ricnet.methods",
     "train": "ricnet.training.api",
@@ -61,9 +58,10 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Names are fetched when first used, so that `ric --help` and reports do not wait for torch."""
-    if name not in _HOMES:
+    home = _HOMES.get(name, "ricnet.apps.estimators" if name.endswith("Classifier") else None)
+    if home is None:
         raise AttributeError(f"module 'ricnet' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(home), name)
 
 
 def __dir__() -> list[str]:

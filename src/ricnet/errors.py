@@ -11,7 +11,7 @@ import difflib
 import math
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -124,3 +124,9 @@ def what_else(word: str, known: Iterable[str]) -> str:
     if meant is None:
         return f"choose one of: {', '.join(names)}."
     return f"did you mean {meant}?" + (f" There are: {', '.join(names)}." if len(names) <= FEW_NAMES else "")
+
+
+def listed(items: Sequence[str], most: int = 5) -> str:
+    """The first few of some names, and how many more there are."""
+    rest = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + rest

@@ -3,8 +3,9 @@
 import copy
 import pickle
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -22,8 +23,9 @@ from torch import nn
 
 import ricnet
 from ricnet.apps.estimator_inputs import InputError, as_dataset
-from ricnet.apps.estimators import RICClassifier, _Estimator, _on_cpu
+from ricnet.apps.estimators import Estimator, _on_cpu
 from ricnet.errors import RicnetError
+from ricnet.methods import METHODS, Supervised
 
 TINY: dict[str, Any] = {"epochs": 5, "batch_size": 64, "lr": 0.05, "weight_decay": 0.0, "width": 0.1, "device": "cpu"}
 ESTIMATORS = [
@@ -44,12 +46,12 @@ X, Y = load_wine(return_X_y=True)
 
 
 @parametrize_with_checks(ESTIMATORS, expected_failed_checks=lambda _: EXPECTED_FAILURES)
-def test_scikit_learns_checks(estimator: _Estimator, check: Callable[[_Estimator], None]) -> None:
+def test_scikit_learns_checks(estimator: Estimator, check: Callable[[Estimator], None]) -> None:
     check(estimator)
 
 
 @by_name
-def test_the_list_of_expected_failures_is_short(estimator: _Estimator, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_of_expected_failures_is_short(estimator: Estimator, capsys: pytest.CaptureFixture[str]) -> None:
     checks = [getattr(check, "func", check).__name__ for _, check in estimator_checks_generator(estimator)]
     failing = [name for name in checks if name in EXPECTED_FAILURES]
     with capsys.disabled():
@@ -58,12 +60,12 @@ def test_the_list_of_expected_failures_is_short(estimator: _Estimator, capsys: p
     assert len(failing) == len(EXPECTED_FAILURES) == 1
 
 
-def small(kind: type[_Estimator] = ricnet.SupervisedClassifier, **changes: Any) -> _Estimator:
+def small(kind: type[Estimator] = ricnet.SupervisedClassifier, **changes: Any) -> Estimator:
     return kind(**TINY | {"epochs": 15, "batch_size": 32, "lr": 0.02, "random_state": 0} | changes)
 
 
 @by_name
-def test_fitted_twice_copied_and_pickled_it_answers_the_same(estimator: _Estimator) -> None:
+def test_fitted_twice_copied_and_pickled_it_answers_the_same(estimator: Estimator) -> None:
     fitted = clone(estimator).set_params(random_state=3).fit(X, Y)
     expected = fitted.predict_proba(X)
     np.testing.assert_array_equal(clone(fitted).fit(X, Y).predict_proba(X), expected)
@@ -133,7 +135,7 @@ def test_a_class_of_more_weight_is_answered_more_often() -> None:
 
 
 @by_name
-def test_rows_of_weight_zero_are_as_if_they_were_not_there(estimator: _Estimator) -> None:
+def test_rows_of_weight_zero_are_as_if_they_were_not_there(estimator: Estimator) -> None:
     weights = (np.arange(len(X)) % 3 > 0).astype(float)
     with_zeros = clone(estimator).set_params(random_state=0).fit(X, Y, sample_weight=weights)
     kept = weights > 0
@@ -185,6 +187,21 @@ def test_the_default_encoder_is_the_presets_and_settings_reach_the_run() -> None
     assert (cost.ponder_cost, prior.prior) == (0.5, 0.4)
     unwatched = small(epochs=1, validation_fraction=0.0).fit(X, Y).classifier_.config.optimization
     assert (unwatched.select, unwatched.patience) == ("last", None)
+
+
+def test_a_registered_method_has_an_estimator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its own hyper-parameters, and found again by pickle."""
+
+    @dataclass(frozen=True)
+    class Gentle(Supervised):
+        name: ClassVar[str] = "gentle"
+        patience_with_errors: float = 0.5
+
+    assert not hasattr(ricnet, "GentleClassifier")
+    monkeypatch.setitem(METHODS, "gentle", Gentle)
+    fitted = small(ricnet.GentleClassifier, epochs=1, patience_with_errors=0.25).fit(X, Y)
+    assert fitted.classifier_.config.method == Gentle(patience_with_errors=0.25)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict(X), fitted.predict(X))
 
 
 def test_what_the_user_sets_goes_before_what_small_tables_get() -> None:
@@ -270,5 +287,5 @@ def test_nothing_is_fitted_without_rows_kept_aside(fraction: float, fitted: tupl
     """Rows that were learned from say nothing of when to stop, or how sure to be."""
     rows, labels = torch.randn(20, 3), torch.arange(20) % 2
     dataset = as_dataset(rows, labels, None, ("a", "b"), fraction, 0)
-    config = RICClassifier(validation_fraction=fraction)._config(dataset, fraction, 0)
+    config = ricnet.RICClassifier(validation_fraction=fraction)._config(dataset, fraction, 0)
     assert (config.calibration, config.halt_rule) == fitted

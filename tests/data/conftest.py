@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ricnet.data.imagewoof import BREEDS
+from ricnet.data.formats import BREEDS
 
 from .samples import ROWS, Host, balanced, idx_bytes, save_image
 

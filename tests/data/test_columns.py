@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from ricnet.data.columns import Category, Columns, Number, columns_from_json, fit_columns, parse_number
-from ricnet.data.delimited import Table
+from ricnet.data.tables import Table
 from ricnet.errors import RicnetError
 
 

@@ -2,9 +2,17 @@ from datetime import date
 
 import pytest
 
-from ricnet.data.columns import Category, Columns, Date, columns_from_json, fit_columns
-from ricnet.data.dates import common_formats, parse_date, show_date
-from ricnet.data.delimited import Table
+from ricnet.data.columns import (
+    Category,
+    Columns,
+    Date,
+    columns_from_json,
+    common_formats,
+    fit_columns,
+    parse_date,
+    show_date,
+)
+from ricnet.data.tables import Table
 from ricnet.errors import RicnetError
 
 DAY = float((date(2024, 2, 29) - date(1970, 1, 1)).days)

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ricnet.data.delimited import parse_table
-from ricnet.data.table_files import read_table
+from ricnet.data.tables import parse_table, read_table
 from ricnet.errors import RicnetError
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ricnet.data import Augmentation, load
-from ricnet.data.idx import read_idx
+from ricnet.data.formats import read_idx
 from ricnet.errors import RicnetError
 
 from .samples import idx_bytes
@@ -52,7 +52,7 @@ def test_labels_of_other_images_are_refused(fashion_dir: Path) -> None:
 
 def test_what_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.gz").write_bytes(gzip.compress(idx_bytes(np.zeros((100, 100, 100)))))
-    monkeypatch.setattr("ricnet.data.idx.LARGEST", 500_000)
+    monkeypatch.setattr("ricnet.data.formats.LARGEST_IDX", 500_000)
     with pytest.raises(RicnetError, match=r"a\.gz is no whole idx file \(it has more than 0 MB\)"):
         read_idx(tmp_path / "a.gz", axes=3)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ricnet.data import check_dataset, get_dataset, list_datasets
-from ricnet.data.registry import SOURCES
+from ricnet.data.registry import DATASETS
 from ricnet.errors import RicnetError
 
 from .samples import CONTENT, REFUSED, human_labels, published
@@ -27,15 +27,15 @@ def test_the_list_says_what_is_here(tmp_path: Path, write_cifar: Callable[..., n
 def test_what_is_missing_is_fetched_into_the_set_s_folder(
     tmp_path: Path, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = replace(SOURCES["svhn"], files=(published(f"{host}/good"),))
-    monkeypatch.setitem(SOURCES, "svhn", source)
+    source = replace(DATASETS["svhn"], files=(published(f"{host}/good"),))
+    monkeypatch.setitem(DATASETS, "svhn", source)
     for _ in range(2):  # the second time there is nothing to do
         assert get_dataset("svhn", tmp_path).present
     assert (tmp_path / "svhn" / "set.bin").read_bytes() == CONTENT
 
 
 def test_hosts_that_do_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SOURCES, "svhn", replace(SOURCES["svhn"], files=(published(REFUSED),)))
+    monkeypatch.setitem(DATASETS, "svhn", replace(DATASETS["svhn"], files=(published(REFUSED),)))
     with pytest.raises(RicnetError, match=r"set\.bin .* put it into .*svhn"):
         get_dataset("svhn", tmp_path)
 
@@ -58,10 +58,10 @@ def test_a_check_reads_everything(tmp_path: Path, write_cifar: Callable[..., np.
 
 def test_a_check_compares_checksums(fashion_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {file.checksum for file in check_dataset("fashion-mnist", fashion_dir).files} == {"differs"}
-    source = SOURCES["fashion-mnist"]
+    source = DATASETS["fashion-mnist"]
     md5s = [hashlib.md5((fashion_dir / source.folder / file.name).read_bytes()).hexdigest() for file in source.files]
     files = tuple(replace(file, md5=md5) for file, md5 in zip(source.files, md5s, strict=True))
-    monkeypatch.setitem(SOURCES, "fashion-mnist", replace(source, files=files))
+    monkeypatch.setitem(DATASETS, "fashion-mnist", replace(source, files=files))
     assert {file.checksum for file in check_dataset("fashion-mnist", fashion_dir).files} == {"ok"}
 
 

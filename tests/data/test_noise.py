@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from ricnet.data import load
-from ricnet.data.noise import flip_labels
+from ricnet.data.dataset import flip_labels
 from ricnet.errors import RicnetError
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ricnet.data import Dataset, load, packing
+from ricnet.data import Dataset, load, memory
 from ricnet.errors import RicnetError
 
 Writer = Callable[..., Path]
@@ -14,8 +14,8 @@ Writer = Callable[..., Path]
 
 @pytest.fixture
 def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "free_bytes", lambda _: 100)
-    monkeypatch.setattr(packing, "CHUNK", 7)
+    monkeypatch.setattr(memory, "free_bytes", lambda _: 100)
+    monkeypatch.setattr(memory, "CHUNK", 7)
 
 
 def assert_same(made: Dataset, expected: Dataset) -> None:
@@ -189,17 +189,17 @@ def test_a_full_disk_is_one_sentence(
 
 
 def test_processes_on_one_machine_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "free_bytes", lambda _: 1000)
-    assert packing.fits_memory(500)
-    assert not packing.fits_memory(501)
+    monkeypatch.setattr(memory, "free_bytes", lambda _: 1000)
+    assert memory.fits_memory(500)
+    assert not memory.fits_memory(501)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "5")
-    assert packing.fits_memory(100)
-    assert not packing.fits_memory(101)
+    assert memory.fits_memory(100)
+    assert not memory.fits_memory(101)
 
 
 def test_the_file_is_mapped_not_read(tmp_path: Path) -> None:
     rows = torch.arange(24, dtype=torch.float32).view(4, 3, 2)
     (tmp_path / "some.rows").write_bytes(rows.numpy().tobytes())
-    mapped = packing.map_rows(tmp_path / "some.rows", (3, 2), torch.float32)
+    mapped = memory.map_rows(tmp_path / "some.rows", (3, 2), torch.float32)
     assert torch.equal(mapped, rows)
     assert str(tmp_path / "some.rows") in Path("/proc/self/maps").read_text() or not Path("/proc").exists()

@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from ricnet.data.registry import SOURCES
+from ricnet.data.registry import DATASETS
 
-FILES = {file.name: file for source in SOURCES.values() for file in source.files}
+FILES = {file.name: file for source in DATASETS.values() for file in source.files}
 
 
 def test_the_names_are_those_of_the_command_line() -> None:
     expected = ["digits", "fashion-mnist", "cifar10", "cifar10n-aggregate", "cifar10n-worst", "svhn", "imagewoof"]
-    assert list(SOURCES) == expected
+    assert list(DATASETS) == expected
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -23,7 +23,7 @@ def test_every_file_can_be_fetched_and_recognised(name: str) -> None:
 
 
 def test_the_unpacked_form_and_the_set_s_own_folder_come_first(tmp_path: Path) -> None:
-    source = SOURCES["cifar10"]
+    source = DATASETS["cifar10"]
     assert source.find(tmp_path) == [None]
     (tmp_path / "cifar-10-python.tar.gz").touch()
     assert source.find(tmp_path) == [tmp_path / "cifar-10-python.tar.gz"]

@@ -6,7 +6,7 @@ import pooch
 import pytest
 
 from ricnet.data import load
-from ricnet.data.sources import data_folder
+from ricnet.data.registry import data_folder
 from ricnet.errors import RicnetError
 
 

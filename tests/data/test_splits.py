@@ -5,8 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ricnet.data.dataset import Split
-from ricnet.data.splits import Parts, divisible, split_off, uneven_note
+from ricnet.data.dataset import Parts, Split, divisible, split_off, uneven_note
 from ricnet.errors import RicnetError
 
 

@@ -6,10 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ricnet.data import load, table_files
-from ricnet.data.frames import frame_table, is_frame
-from ricnet.data.table_files import read_table
-from ricnet.data.tables import short_name, with_target
+from ricnet.data import load, tables
+from ricnet.data.tables import frame_table, is_frame, read_table, short_name, with_target
 from ricnet.errors import RicnetError
 from ricnet.io import split_target
 
@@ -87,7 +85,7 @@ def test_what_cannot_be_read_is_said(name: str, content: bytes, message: str, tm
 
 
 def test_a_small_file_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_files, "LARGEST", 1_000)
+    monkeypatch.setattr(tables, "LARGEST", 1_000)
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"0,0\n" * 1_000))
     with pytest.raises(RicnetError, match="once it is unpacked"):
         read_table(tmp_path / "a.csv.gz")

@@ -11,7 +11,7 @@ import scipy.io
 from PIL import Image
 
 from ricnet.data import load
-from ricnet.data.inventory import check_dataset
+from ricnet.data.registry import check_dataset
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "unpack_development_data.py"
 

@@ -18,9 +18,8 @@ from PIL import Image
 
 from ricnet.data import load, read_image, read_table
 from ricnet.data.archives import unpack
-from ricnet.data.idx import read_idx
+from ricnet.data.formats import read_idx, read_svhn
 from ricnet.data.pickles import read_npy_object, read_pickle, read_pt
-from ricnet.data.svhn import read_svhn
 from ricnet.errors import RicnetError
 
 from .attack import attack, briefly_and_long, mutated
@@ -53,7 +52,7 @@ def image(kind: str) -> bytes:
 
 
 def pair(path: Path) -> object:
-    return read_svhn([path, path], None)
+    return read_svhn(path, path)
 
 
 LABELS = {"clean_label": ROWS.astype(np.int64) % 10, "aggre_label": ROWS.astype(np.int64) % 10}

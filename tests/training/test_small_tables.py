@@ -17,7 +17,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import ricnet
 from ricnet.apps.cli import main
-from ricnet.data.splits import SEED, TEST_FRACTION, split_off
+from ricnet.data.dataset import SEED, TEST_FRACTION, split_off
 from ricnet.errors import RicnetError
 from ricnet.training.config import to_json
 

@@ -11,11 +11,9 @@ from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor
 
 from ricnet.data import Dataset, Split
-from ricnet.data.dataset import small_crops
+from ricnet.data.dataset import small_crops, split_off
 from ricnet.data.images import as_bytes
-from ricnet.data.splits import split_off
-from ricnet.data.words import listed
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, listed
 from ricnet.training.presets import FEW_ROWS
 
 MOST_CHANNELS = 4

@@ -1,15 +1,19 @@
-"""The five methods as scikit-learn classifiers: fit, predict, predict_proba, score, and `refine` for the beliefs on the
-way. They differ in their name and in the few settings that one has and another has not.
+"""Every method as a scikit-learn classifier: fit, predict, predict_proba, score, and `refine` for the beliefs on the
+way.
 
-Constructors only store what they are given, as scikit-learn asks; `fit` looks at it. That is why types are not checked
+`RICClassifier`, `SupervisedClassifier` and so on are made from `METHODS`, one for each method: its parameters are those
+of `Estimator` and the method's own hyper-parameters. A method `Mine` of your own has its `MineClassifier` as soon as it
+is registered.
+
+Constructors only store what they are given, as scikit-learn asks; `fit` checks it. That is why types are not checked
 here, neither by the constructor nor in the tests.
 """
 
 import copy
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, fields, make_dataclass, replace
+from functools import cache
 from typing import Any, ClassVar, Literal, Self, no_type_check
 
 import numpy as np
@@ -33,19 +37,18 @@ from ricnet.apps.estimator_inputs import (
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Columns, Dataset, Table
 from ricnet.data.columns import fit_columns
-from ricnet.data.frames import frame_table, is_frame, is_plain
-from ricnet.errors import RicnetError
+from ricnet.data.tables import frame_table, is_frame, is_plain
+from ricnet.errors import spelled_in_python
+from ricnet.methods import METHODS, Method
 from ricnet.nets.backbone import Backbone
 from ricnet.training.api import configure, pick_device, train_in_memory
 from ricnet.training.classifier import Classifier, autocast_dtype
 from ricnet.training.config import Config
-from ricnet.training.console import in_python, say
+from ricnet.training.console import say
 from ricnet.training.presets import Preset, unwatched_table
 
-PASSED_ON = (
-    *("epochs", "batch_size", "lr", "weight_decay", "width", "patience", "horizon", "gamma", "ponder_cost", "prior"),
-)
-"""Settings of a run that have the same name here. None leaves them to the preset."""
+RUN_SETTINGS = ("epochs", "batch_size", "lr", "weight_decay", "width", "patience")
+"""Settings of a run that have the same name here. None leaves them to the preset, as it does a method's own."""
 
 OWN_NAMES = {"seed": "random_state", "val_fraction": "validation_fraction"}
 """Settings of a run that have another name here."""
@@ -53,10 +56,10 @@ OWN_NAMES = {"seed": "random_state", "val_fraction": "validation_fraction"}
 
 @no_type_check
 @dataclass(eq=False, repr=False, kw_only=True)
-class _Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """What all five share."""
+class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """What the estimators of all methods share."""
 
-    method: ClassVar[str]
+    method: ClassVar[type[Method[Any]]]
 
     preset: Preset = "fast"
     """Where settings come from that are None: ours, which look at what there is to learn, or the paper's."""
@@ -197,87 +200,54 @@ class _Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _config(self, dataset: Dataset, fraction: float, seed: int) -> Config:
         """The preset for this data, with what the user set."""
-        settings = {name: value for name in PASSED_ON if (value := getattr(self, name, None)) is not None}
+        names = (*RUN_SETTINGS, *(setting.name for setting in fields(self.method)))
+        settings = {name: value for name in names if (value := getattr(self, name)) is not None}
         if self.encoder != "auto":
             settings["encoder"] = "custom" if isinstance(self.encoder, nn.Module) else self.encoder
         device = pick_device(self.device)
         if fraction > 0:
-            return configure(dataset, self.method, self.preset, device, seed=seed, **settings)
+            return configure(dataset, self.method.name, self.preset, device, seed=seed, **settings)
         if self.patience is not None:
             raise InputError("patience needs rows kept aside to judge by; set validation_fraction, to 0.1 for example.")
         unwatched: dict[str, Any] = {"select": "last", "patience": None, "calibration": "none", "halt_rule": "value"}
         if self.preset != "paper" and not dataset.is_image:
             unwatched |= unwatched_table(len(dataset.train))
-        return configure(dataset, self.method, self.preset, device, seed=seed, **unwatched | settings)
+        return configure(dataset, self.method.name, self.preset, device, seed=seed, **unwatched | settings)
 
 
-@no_type_check
-@dataclass(eq=False, repr=False, kw_only=True)
-class RICClassifier(_Estimator):
-    """Reinforced Iterative Classification: refines a belief step by step and stops when it expects no more gain."""
+@cache
+def estimator_of(method: type[Method[Any]]) -> type[Any]:
+    """A class named after the method's, which pickle finds in this module by that name."""
+    about = f"""{method.about[:1].upper()}{method.about[1:]}.
 
-    method: ClassVar[str] = "ric"
-
-    horizon: int | None = None
-    """Steps in training, and the most that an answer takes. Raise it for more refinement, at proportional cost."""
-    gamma: float | None = None
-    """Discount. Lower it and early beliefs matter more; raise it and the agent may take its time."""
-
-
-@no_type_check
-@dataclass(eq=False, repr=False, kw_only=True)
-class SupervisedClassifier(_Estimator):
-    """The same encoder with one linear layer, trained by cross-entropy: one step, which is also the last."""
-
-    method: ClassVar[str] = "supervised"
+    Its parameters are those of `Estimator` and the hyper-parameters of the method, which `ric train --method
+    {method.name} --help-all` explains. None leaves one to the preset.
+    """
+    return make_dataclass(
+        f"{method.__name__}Classifier",
+        [(setting.name, Any, field(default=None)) for setting in fields(method)],
+        bases=(Estimator,),
+        namespace={"__doc__": about, "__module__": __name__, "method": method},
+        eq=False,
+        repr=False,
+        kw_only=True,
+    )
 
 
-@no_type_check
-@dataclass(eq=False, repr=False, kw_only=True)
-class AnytimeClassifier(_Estimator):
-    """RIC's network, trained at every step by cross-entropy instead of reinforcement; it makes all its steps."""
-
-    method: ClassVar[str] = "anytime"
-
-    horizon: int | None = None
-    """Steps it takes. Raise it for more refinement, at proportional cost."""
-    gamma: float | None = None
-    """γ in the weight (1 − γ)γ^{t−1} of step t. Lower it and early beliefs matter more."""
+def __getattr__(name: str) -> type[Any]:
+    for method in METHODS.values():
+        if name == f"{method.__name__}Classifier":
+            return estimator_of(method)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-@no_type_check
-@dataclass(eq=False, repr=False, kw_only=True)
-class ACTClassifier(_Estimator):
-    """Adaptive Computation Time (Graves 2016): an answer averaged over steps, at a price a step."""
-
-    method: ClassVar[str] = "act"
-
-    horizon: int | None = None
-    """The most steps it may take. Raise it for more refinement, at proportional cost of training."""
-    ponder_cost: float | None = None
-    """Price of a step. Raise it for fewer steps."""
+def __dir__() -> list[str]:
+    return [*globals(), *(f"{method.__name__}Classifier" for method in METHODS.values())]
 
 
-@no_type_check
-@dataclass(eq=False, repr=False, kw_only=True)
-class PonderNetClassifier(_Estimator):
-    """PonderNet (Banino et al. 2021): a learned distribution over when to stop, held near a geometric one."""
-
-    method: ClassVar[str] = "pondernet"
-
-    horizon: int | None = None
-    """The most steps it may take. Raise it for more refinement, at proportional cost of training."""
-    prior: float | None = None
-    """λ_p of the geometric prior: about 1/λ_p steps. Raise it for fewer."""
-
-
-@contextmanager
-def _own_words() -> Iterator[None]:
-    """Messages name flags of the command line; here they are parameters."""
-    try:
-        yield
-    except RicnetError as error:
-        raise InputError(in_python(str(error), OWN_NAMES)) from error
+def _own_words() -> AbstractContextManager[None]:
+    """Settings are parameters here, some by other names, and scikit-learn expects a ValueError."""
+    return spelled_in_python(OWN_NAMES, InputError)
 
 
 def _seed(random_state: int | np.random.RandomState | None) -> int:

@@ -1,17 +1,24 @@
 """Data: names, folders, arrays and tables in, tensors out."""
 
+import ricnet.data.formats  # noqa: F401 — registers the data sets known by name
 from ricnet.data.arrays import read_npz_inputs
 from ricnet.data.batches import augment, epoch_order
 from ricnet.data.columns import Columns, columns_from_json
-from ricnet.data.dataset import Augmentation, Dataset, Split
-from ricnet.data.delimited import Table, parse_table
+from ricnet.data.dataset import Augmentation, Dataset, Split, split_off
 from ricnet.data.images import decode_image, find_images, read_image, read_images
-from ricnet.data.inventory import check_dataset, get_dataset, list_datasets
-from ricnet.data.sources import load, whole_path
-from ricnet.data.splits import split_off
-from ricnet.data.table_files import read_table
+from ricnet.data.registry import (
+    DATASETS,
+    check_dataset,
+    get_dataset,
+    list_datasets,
+    load,
+    register_dataset,
+    whole_path,
+)
+from ricnet.data.tables import Table, parse_table, read_table
 
 __all__ = [
+    "DATASETS",
     "Augmentation",
     "Columns",
     "Dataset",
@@ -31,6 +38,7 @@ __all__ = [
     "read_images",
     "read_npz_inputs",
     "read_table",
+    "register_dataset",
     "split_off",
     "whole_path",
 ]

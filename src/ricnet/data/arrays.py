@@ -13,15 +13,11 @@ import torch
 from jaxtyping import Int64, Num
 from torch import Tensor
 
-from ricnet.data.dataset import Dataset, Split, small_crops
+from ricnet.data.dataset import Dataset, Parts, Split, small_crops
 from ricnet.data.images import as_bytes
-from ricnet.data.mapped import map_array, stored_bytes
-from ricnet.data.memory import SHARE, free_bytes
-from ricnet.data.packing import fill, fits_memory
-from ricnet.data.splits import Parts
-from ricnet.data.words import listed
-from ricnet.errors import RicnetError
-from ricnet.io import printable, read_arrays
+from ricnet.data.memory import SHARE, fits_memory, free_bytes, map_array, pack_rows
+from ricnet.errors import RicnetError, listed
+from ricnet.io import open_zip, printable, read_arrays
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _NUMBERS = "biuf"
@@ -82,7 +78,7 @@ def _fill(arrays: dict[str, Array], path: Path, cache: Path, numbered: Dataset) 
     first, _ = read([0])
     about = path.stat()
     what = [str(path.resolve()), about.st_size, about.st_mtime_ns]
-    return fill(numbered, read, tuple(first.shape[1:]), first.dtype, what, cache)
+    return pack_rows(numbered, read, tuple(first.shape[1:]), first.dtype, what, cache)
 
 
 def read_npz_inputs(
@@ -108,8 +104,8 @@ def _sizes(path: Path) -> dict[str, int]:
     """The bytes of every array by its name."""
     if not path.is_file():
         raise RicnetError(f"{path} does not exist; give the path of an .npz file.")
-    with _in_words(path):
-        return stored_bytes(path)
+    with _in_words(path), open_zip(path) as archive:
+        return {info.filename.removesuffix(".npy"): info.file_size for info in archive.infolist()}
 
 
 def _read_arrays(path: Path, names: Collection[str], map_large: bool = False) -> dict[str, Array]:

@@ -1,13 +1,24 @@
-"""The one form every source of data takes: three splits of tensors, the names of the classes, how to augment."""
+"""The one form every source of data takes: three splits of tensors, the names of the classes, how to augment; how rows
+are divided into splits, and wrong labels on purpose."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
+import numpy as np
+import torch
 from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
 from ricnet.data.columns import Columns
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, listed, require
+
+SEED = 0
+"""Of every split the package makes, so that all runs on a data set share their test and validation rows."""
+TEST_FRACTION = 0.25
+UNEVEN = 3
+"""How many times the smallest class the largest one may be before the user is told."""
+PHOTOGRAPH_SIDE = 48
+"""Images in colour of more pixels a side are taken for photographs."""
 
 
 @dataclass(frozen=True)
@@ -52,22 +63,11 @@ class Augmentation:
 
 
 PHOTOGRAPHS = Augmentation(flip=True, crop_area=0.35, colour=0.4)
-PHOTOGRAPH_SIDE = 48
-"""Images in colour of more pixels a side are taken for photographs."""
 
 
 def small_crops(shape: Sequence[int]) -> Augmentation:
     """For arrays of this shape, of which nothing else is known: as is usual for CIFAR-10, less for smaller images."""
     return Augmentation(crop_padding=min(4, min(shape[2:]) // 8) if len(shape) == 4 else 0)
-
-
-def _refuse_unwritable(class_names: tuple[str, ...], where: str) -> None:
-    """The bytes of a folder's name need not be text, but a run has to write it down."""
-    for name in class_names:
-        try:
-            name.encode("utf-8")
-        except UnicodeEncodeError:
-            raise RicnetError(f"{where}: the class {name!r} is no text in UTF-8; rename it.") from None
 
 
 @dataclass(frozen=True)
@@ -86,15 +86,19 @@ class Dataset:
     """How the columns of a table became these numbers; None for other data."""
 
     def __post_init__(self) -> None:
-        _refuse_unwritable(self.class_names, self.name)
-        for name, split in (("train", self.train), ("val", self.val), ("test", self.test)):
-            if len(split) != len(split.inputs) or (name == "test" and not len(split)):
+        for name in self.class_names:
+            try:
+                name.encode("utf-8")
+            except UnicodeEncodeError:  # the bytes of a folder's name need not be text, but a run writes it down
+                raise RicnetError(f"{self.name}: the class {name!r} is no text in UTF-8; rename it.") from None
+        for part, split in (("train", self.train), ("val", self.val), ("test", self.test)):
+            if len(split) != len(split.inputs) or (part == "test" and not len(split)):
                 raise RicnetError(
-                    f"{self.name}: its {name} split has {len(split.inputs)} inputs and {len(split)} labels."
+                    f"{self.name}: its {part} split has {len(split.inputs)} inputs and {len(split)} labels."
                 )
             if len(split) and (split.labels.min() < 0 or split.labels.max() >= len(self.class_names)):
                 raise RicnetError(
-                    f"{self.name}: a label of its {name} split is not in 0 … {len(self.class_names) - 1}."
+                    f"{self.name}: a label of its {part} split is not in 0 … {len(self.class_names) - 1}."
                 )
 
     @property
@@ -109,3 +113,126 @@ class Dataset:
     def unit(self) -> str:
         """What its examples are called."""
         return "images" if self.is_image else "rows"
+
+
+# Splits: stratified, deterministic, every class on both sides
+
+
+def split_off(
+    labels: Int64[Tensor, "n"], fraction: float, seed: int
+) -> tuple[Int64[Tensor, "rest"], Int64[Tensor, "taken"]]:
+    """Rows that stay and rows that are taken, each in rising order.
+
+    scikit-learn's train_test_split does not fit: it may leave a small class without a row on one side.
+    """
+    if not 0 < fraction < 1:
+        raise RicnetError(f"The fraction to split off is {fraction}; it must lie between 0 and 1.")
+    rng = np.random.RandomState(seed)  # the one stream numpy promises never to change
+    classes, counts = labels.unique(return_counts=True)
+    # Rounding the running sum keeps the total exact, whatever the sizes of the classes.
+    shares = np.diff(np.rint(fraction * counts.cumsum(0).double().numpy()), prepend=0)
+    taken = []
+    for label, count, share in zip(classes.tolist(), counts.tolist(), shares, strict=True):
+        if count < 2:
+            raise RicnetError(f"Class {label} has one example only; a split needs at least 2 of every class.")
+        rows = np.flatnonzero((labels == label).numpy())
+        taken.append(rng.permutation(rows)[: min(max(int(share), 1), count - 1)])
+    is_taken = torch.zeros(len(labels), dtype=torch.bool)
+    is_taken[torch.from_numpy(np.concatenate(taken))] = True
+    return torch.nonzero(~is_taken).flatten(), torch.nonzero(is_taken).flatten()
+
+
+def cut(rows: Split, fraction: float) -> tuple[Split, Split]:
+    rest, taken = split_off(rows.labels, fraction, SEED)
+    return rows.take(rest), rows.take(taken)
+
+
+def class_counts(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> dict[str, int]:
+    return dict(zip(class_names, torch.bincount(labels, minlength=len(class_names)).tolist(), strict=True))
+
+
+def divisible(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> bool:
+    """Whether there are classes to tell apart, each with a row for all three splits."""
+    return len(class_names) > 1 and min(class_counts(labels, class_names).values()) >= 3
+
+
+def uneven_note(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> tuple[str, ...]:
+    """One sentence where classes differ so much in size that accuracy alone misleads."""
+    counts = class_counts(labels, class_names)
+    most, least = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
+    if counts[most] < UNEVEN * counts[least]:
+        return ()
+    return (
+        f"Classes are uneven: {counts[most]:,} examples of {most!r} but {counts[least]:,} of {least!r}; always "
+        f"answering {most!r} would be right for {counts[most] / len(labels):.0%}, so do not go by accuracy alone.",
+    )
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a source holds; the splits it lacks are cut from `train`."""
+
+    train: Split
+    class_names: tuple[str, ...]
+    test: Split | None = None
+    val: Split | None = None
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    notes: tuple[str, ...] = ()
+    fill: Callable[[Dataset], "Dataset | Parts"] | None = None
+    """Where the rows do not fit into memory, `inputs` are only their numbers, and this puts the rows in their place; or
+    it gives the parts without rows that it found damaged, to be split as if those had never been there."""
+
+    def dataset(self, name: str, val_fraction: float, undivided: bool = False) -> Dataset:
+        """Where `undivided`, parts stay as they are, and what has no test part is test data as a whole."""
+        train, val, test = self._undivided() if undivided else self._divided(name, val_fraction)
+        notes = (*self.notes, *uneven_note(self.train.labels, self.class_names))
+        dataset = Dataset(name, train, val, test, self.class_names, self.augmentation, notes)
+        filled = dataset if self.fill is None else self.fill(dataset)
+        return filled.dataset(name, val_fraction, undivided) if isinstance(filled, Parts) else filled
+
+    def _undivided(self) -> tuple[Split, Split, Split]:
+        none = self.train.take(torch.empty(0, dtype=torch.int64))
+        if self.test is None:
+            return none, none, self.train
+        return self.train, none if self.val is None else self.val, self.test
+
+    def _divided(self, name: str, val_fraction: float) -> tuple[Split, Split, Split]:
+        if len(self.class_names) < 2:
+            raise RicnetError(f"{name} has one class only, {self.class_names[0]!r}; a classifier needs at least two.")
+        needed = 1 + (self.test is None) + (self.val is None)
+        counts = class_counts(self.train.labels, self.class_names)
+        small = [f"{each!r} ({count})" for each, count in counts.items() if count < needed]
+        if small:  # the notes may tell of files that cannot be read, perhaps the very ones that the class lacks
+            refusal = (
+                f"{name}: every class needs at least {needed} examples to be split, "
+                f"but too few are in {listed(small)}; add examples or remove the class."
+            )
+            raise RicnetError(" ".join([refusal, *self.notes]))
+        train, test = (self.train, self.test) if self.test is not None else cut(self.train, TEST_FRACTION)
+        train, val = (train, self.val) if self.val is not None else cut(train, val_fraction)
+        return train, val, test
+
+
+# Wrong labels on purpose
+
+
+def flip_labels(dataset: Dataset, share: float) -> Dataset:
+    """Give this share of the training and of the validation rows another class, each other class alike often.
+
+    The same rows are flipped in every run, and the test labels stay clean, as in CIFAR-10N.
+    """
+    require(0 <= share < 1, "label_noise", share, "from 0 to below 1")
+    if share == 0:
+        return dataset
+    rng = np.random.RandomState(SEED)
+    classes = len(dataset.class_names)
+
+    def flip(split: Split) -> Split:
+        count = round(share * len(split))
+        rows = torch.from_numpy(rng.permutation(len(split))[:count])
+        shift = torch.from_numpy(rng.randint(1, classes, size=count))
+        labels = split.labels.clone()
+        labels[rows] = (labels[rows] + shift) % classes
+        return replace(split, labels=labels)
+
+    return replace(dataset, train=flip(dataset.train), val=flip(dataset.val))

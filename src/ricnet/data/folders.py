@@ -12,12 +12,10 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from ricnet.data.dataset import PHOTOGRAPH_SIDE, PHOTOGRAPHS, Augmentation, Dataset, Split
+from ricnet.data.dataset import PHOTOGRAPH_SIDE, PHOTOGRAPHS, Augmentation, Dataset, Parts, Split
 from ricnet.data.images import find_images, image_form, in_threads, is_image, read_images, refuse_haystack
-from ricnet.data.packing import Damaged, fill, fits_memory
-from ricnet.data.splits import Parts
-from ricnet.data.words import listed
-from ricnet.errors import RicnetError
+from ricnet.data.memory import Damaged, fits_memory, pack_rows
+from ricnet.errors import RicnetError, listed
 
 LARGEST, SMALLEST = 128, 8
 """Bounds of the resolution that is chosen from the data."""
@@ -111,7 +109,7 @@ def _fill(
 
     what = [(str(path), (about := path.stat()).st_size, about.st_mtime_ns) for path in files]
     try:
-        return fill(numbered, read, shape, torch.uint8, what, cache)
+        return pack_rows(numbered, read, shape, torch.uint8, what, cache)
     except Damaged as damaged:  # a header tells nothing of the body; in memory, too, such files are in no split
         unread = {files[row]: text for row, text in damaged.rows.items()}
         return _read_to_disk(tree, folder, shape, broken | unread, cache)

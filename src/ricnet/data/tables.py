@@ -1,33 +1,240 @@
-"""A table as data: a row an example, a column its class."""
+"""Tables as cells: delimited text, a JSON object a line, Parquet, data frames of pandas; and how a table is named."""
 
-import math
+import csv
+import gzip
+import io
 import re
+import sys
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeGuard
 
-import torch
+from ricnet.errors import RicnetError, setting
+from ricnet.extras import require_extra
+from ricnet.io import parse_json, split_target, user_path
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
-from ricnet.data.columns import MISSING, RARE_ROWS, Columns, fit_columns, parse_number
-from ricnet.data.dataset import Dataset, Split
-from ricnet.data.delimited import Table
-from ricnet.data.frames import FRAME, frame_table
-from ricnet.data.splits import Parts
-from ricnet.data.table_files import SUFFIXES, UNREAD, is_table, table_suffix
-from ricnet.data.words import listed
-from ricnet.errors import RicnetError, nearest, setting
-from ricnet.io import split_target, user_path
-
-_UNFIT = re.compile(r"[^\w.-]+")
+DELIMITERS = ",;\t|"
+UNREAD = (".xlsx", ".xls", ".ods", ".numbers", ".feather")
+"""Tables all the same."""
+LARGEST = 1 << 32
+"""Bytes of a text once it is unpacked: a few can claim to be all there are."""
+FRAME = "the data frame"
+"""What messages call it."""
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+UNFIT = re.compile(r"[^\w.-]+")
 """For the name of a folder."""
-MANY_CLASSES = 50
-"""With more numbers than that, most of them rare, a column measures something."""
-_WHOLE = re.compile(r"[+-]?\d{1,100}")  # Python refuses to count beyond some thousand digits
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    """What messages call it."""
+    columns: dict[str, list[str]]
+    """The cells of each, without the spaces around them; an empty text where there is none."""
+    lines: list[int]
+    """Where each row ends in the file, counted from 1."""
+    unit: str = "line"
+    """What those are called; the rows of a data frame are no lines."""
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def take(self, rows: Sequence[int]) -> "Table":
+        columns = {name: [cells[row] for row in rows] for name, cells in self.columns.items()}
+        return Table(self.name, columns, [self.lines[row] for row in rows], self.unit)
+
+    def place(self, row: int) -> str:
+        """Where a row is found, for the beginning of a sentence."""
+        return f"{self.name}, {self.unit} {self.lines[row]}"
+
+
+def parse_table(text: str, name: str) -> Table:
+    """The first line names the columns; one without a name (an index, as pandas writes it) is passed over.
+
+    The delimiter is the one the first line has most of. Where it is a semicolon, decimals may have a comma: so it is
+    in the countries whose spreadsheets write semicolons.
+    """
+    first = text.partition("\n")[0]
+    delimiter = max(DELIMITERS, key=first.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    rows: list[list[str]] = []
+    lines = []
+    try:
+        for row in reader:
+            if _is_row(row, names=len(rows[0]) if rows else 0):
+                rows.append([_clean(cell, delimiter) for cell in row])
+                lines.append(reader.line_num)
+    except csv.Error as error:
+        raise RicnetError(f"{name}, line {reader.line_num}: {error}; is a quotation mark missing?") from error
+    if len(rows) < 2:
+        raise RicnetError(f"{name} has no rows; its first line must name the columns, each further one is an example.")
+    header = _check_header(rows[0], name)
+    for row, line in zip(rows, lines, strict=True):
+        if len(row) != len(header):
+            cells, named = _counted(len(row), "cell"), _counted(len(header), "column")
+            raise RicnetError(f"{name}, line {line}: {cells} where the first line names {named}.")
+    columns = {column: [row[i] for row in rows[1:]] for i, column in enumerate(header) if column}
+    return Table(name, columns, lines[1:])
+
+
+def _is_row(cells: list[str], names: int) -> bool:
+    """Blank lines are none, nor is a single empty cell ("") below several names. A row of empty cells is one, for who
+    asks about rows counts on an answer to each; above the names, where spreadsheets leave such lines too, it is none.
+    """
+    if any(cell.strip() for cell in cells):
+        return True
+    return names > 0 and (len(cells) > 1 or (names == 1 and cells == [""]))
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _clean(cell: str, delimiter: str) -> str:
+    cell = cell.strip()
+    return cell.replace(",", ".") if delimiter == ";" and _DECIMAL_COMMA.fullmatch(cell) else cell
+
+
+def _check_header(header: list[str], name: str) -> list[str]:
+    twice = [column for column, count in Counter(filter(None, header)).items() if count > 1]
+    if twice:
+        raise RicnetError(f"{name} has two columns called {twice[0]!r}; give each its own name.")
+    if all(cell.replace(".", "", 1).lstrip("+-").isdigit() for cell in header):
+        raise RicnetError(f"{name} begins with numbers, {header[0]} first; its first line must name the columns.")
+    return header
+
+
+# JSON lines
+
+
+def parse_json_lines(text: str, name: str) -> Table:
+    """Columns are all names that occur, in the order in which they first do; a row that lacks one has a gap there."""
+    rows, lines = [], []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            rows.append(_row(line, f"{name}, line {number}"))
+            lines.append(number)
+    if not rows:
+        raise RicnetError(f"{name} has no rows; each line must be a JSON object, one example.")
+    names = dict.fromkeys(key for row in rows for key in row if key)
+    return Table(name, {key: [row.get(key, "") for row in rows] for key in names}, lines)
+
+
+def _row(line: str, place: str) -> dict[str, str]:
+    try:
+        entry = parse_json(line)
+    except ValueError as error:
+        raise RicnetError(f"{place}: no JSON ({error}); correct the line.") from error
+    if not isinstance(entry, dict):
+        raise RicnetError(f'{place}: no JSON object but a {type(entry).__name__}; write {{"column": value, …}}.')
+    cells = {key.strip(): _cell(value, key, place) for key, value in entry.items()}
+    try:
+        "".join([*cells, *cells.values()]).encode("utf-8")
+    except UnicodeEncodeError:  # JSON may write half of a character, which no file can hold
+        raise RicnetError(f"{place}: a text in it is none in UTF-8; correct it.") from None
+    return cells
+
+
+def _cell(value: Any, key: str, place: str) -> str:
+    if isinstance(value, dict | list):
+        raise RicnetError(f"{place}: {key!r} holds a {type(value).__name__}, which is no single value; spread it out.")
+    return "" if value is None else str(value).strip()
+
+
+# Data frames and Parquet
+
+
+def is_frame(given: Any) -> "TypeGuard[DataFrame]":
+    """Where pandas has not been imported, nobody has made one; `ric` shall not wait for the import."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(given, pandas.DataFrame)
+
+
+def is_plain(frame: "DataFrame") -> bool:
+    """Whether it holds nothing but numbers, without gaps."""
+    return all(dtype.kind in "biuf" for dtype in frame.dtypes) and not frame.isna().any(axis=None)
+
+
+def frame_table(frame: "DataFrame", name: str = FRAME) -> Table:
+    """Cells as a CSV file would have them, so that a model reads both alike; rows are counted from 0."""
+    names = [str(column).strip() for column in frame.columns]
+    twice = [column for place, column in enumerate(names) if column in names[:place]]
+    if twice:
+        raise RicnetError(f"{name} has two columns called {twice[0]!r}; give each its own name.")
+    if frame.empty:
+        raise RicnetError(f"{name} has no rows or no columns; each row is an example.")
+    columns = {column: _cells(frame.iloc[:, place]) for place, column in enumerate(names) if column}
+    return Table(name, columns, list(range(len(frame))), "row")
+
+
+def _cells(column: "Series[Any]") -> list[str]:
+    missing = column.isna()
+    return ["" if gap else str(value).strip() for value, gap in zip(column, missing, strict=True)]
+
+
+def parquet_table(path: Path) -> Table:
+    require_extra(f"{path}: reading Parquet", "parquet", "pyarrow")
+    import pandas
+
+    try:
+        frame = pandas.read_parquet(path, engine="pyarrow")
+    except Exception as error:  # arrow, thrift and the codecs each complain in their own way
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RicnetError(f"{path} is no Parquet file that can be read ({reason}); save the table again.") from error
+    return frame_table(frame, str(path))
+
+
+# Files
+
+READERS: dict[str, Callable[[str, str], Table]] = {
+    ".csv": parse_table,
+    ".tsv": parse_table,
+    ".jsonl": parse_json_lines,
+}
+"""What makes a table of a text, by the ending of its file."""
+SUFFIXES = (*READERS, *(f"{suffix}.gz" for suffix in READERS), ".parquet")
+
+
+def table_suffix(path: str | Path) -> str | None:
+    """The ending that says which kind of table a file is; None for other files."""
+    name = Path(path).name.lower()
+    return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), None)
+
+
+def is_table(path: str | Path) -> bool:
+    return table_suffix(path) is not None
+
+
+def read_table(path: Path) -> Table:
+    suffix = table_suffix(path) or ".csv"
+    if not path.exists():
+        raise RicnetError(f"{path} does not exist; give the path of a table ({', '.join(SUFFIXES)}).")
+    if suffix == ".parquet":
+        return parquet_table(path)
+    return READERS[suffix.removesuffix(".gz")](_text(path, suffix.endswith(".gz")), str(path))
+
+
+def _text(path: Path, packed: bool) -> str:
+    try:
+        if not packed:
+            return path.read_text(encoding="utf-8-sig")
+        with gzip.open(path) as file:
+            content = file.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise RicnetError(f"{path} has more than {LARGEST / 1e9:.1f} GB once it is unpacked; give a part of it.")
+        return content.decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        kind = "no whole gzip of a text in UTF-8" if packed else "no text in UTF-8"
+        raise RicnetError(f"{path} is {kind} ({error}); save the table as CSV in UTF-8.") from error
+
+
+# How a table is named
 
 
 def with_target(spec: str, target: str | None) -> str:
@@ -54,122 +261,10 @@ def short_name(spec: str) -> str:
     path = Path(name)
     suffix = ".npz" if path.suffix.lower() == ".npz" else table_suffix(path) or ""
     short = path.name[: len(path.name) - len(suffix)]
-    return short if target is None else f"{short}-{_UNFIT.sub('-', target).strip('-.')}"
+    return short if target is None else f"{short}-{UNFIT.sub('-', target).strip('-.')}"
 
 
 def shown_name(spec: str) -> str:
     """Without the folders it lies in; a target may have slashes of its own."""
     name, target = split_target(spec)
     return with_target(Path(name).name, target)
-
-
-def labelled_table(
-    table: Table,
-    target: str | None,
-    val_fraction: float,
-    columns: Columns | None = None,
-    undivided: bool = False,
-    known: Sequence[str] = (),
-) -> Dataset:
-    """`columns` and `known`, its classes, are those of a model to be tried on this table; else they are learned from
-    its rows."""
-    target = _check_target(table, target or (columns.target if columns else None))
-    gaps = _gaps(table.columns[target], known)
-    labelled = [row for row, cell in enumerate(table.columns[target]) if cell not in gaps]
-    notes = (*_unlabelled_note(len(table) - len(labelled), target, gaps), *_header_note(table, target))
-    if not labelled:
-        raise RicnetError(f"{table.name}: no row has a class in {target!r}{_meant(gaps)}; fill in that column.")
-    table = table.take(labelled)
-    if columns is None:
-        _refuse_measurement(table, target)
-    class_names = _classes(table.columns[target])
-    number = {name: i for i, name in enumerate(class_names)}
-    labels = torch.tensor([number[cell] for cell in table.columns[target]])
-    # The rows are divided before anything is learned from them: for now their numbers stand for them.
-    numbered = Parts(Split(torch.arange(len(table)), labels), class_names, notes=notes)
-    dataset = numbered.dataset(f"{table.name}#{target}", val_fraction, undivided)
-    if columns is None:
-        columns, said = fit_columns(table.take(dataset.train.inputs.tolist()), target)
-        dataset = replace(dataset, notes=(*dataset.notes, *said))
-    inputs = columns.encode(table)
-    train, val, test = (
-        replace(part, inputs=inputs[part.inputs]) for part in (dataset.train, dataset.val, dataset.test)
-    )
-    return replace(dataset, train=train, val=val, test=test, columns=columns)
-
-
-def labelled_frame(frame: "DataFrame", target: str | None, val_fraction: float) -> Dataset:
-    """A data frame has no name, so that its column of classes tells one run from another."""
-    dataset = labelled_table(frame_table(frame), target, val_fraction)
-    column = dataset.name.removeprefix(f"{FRAME}#")
-    return replace(dataset, name=f"data-frame-{_UNFIT.sub('-', column).strip('-.')}")
-
-
-def _check_target(table: Table, target: str | None) -> str:
-    names = listed([repr(name) for name in table.columns], 10)
-    if target is None:
-        short = f", or {shown_name(table.name)}#COLUMN" if table.unit == "line" else ""
-        raise RicnetError(
-            f"{table.name}: which column is the class? Say {setting('target')} COLUMN{short}; it has {names}."
-        )
-    if target not in table.columns:
-        close = nearest(target, table.columns)
-        meant = f" (did you mean {close!r}?)" if close else ""
-        raise RicnetError(f"{table.name} has no column {target!r}{meant}; it has {names}.")
-    return target
-
-
-def _header_note(table: Table, target: str) -> tuple[str, ...]:
-    """Numbers for names: columns may be years or wavelengths, or the first row stands where the names should. It does
-    where the column of classes is called like one of them. Columns that are counted, as pandas does, are fine."""
-    numbers = [name for name in table.columns if _is_number(name)]
-    counted = [[str(n) for n in range(first, first + len(numbers))] for first in (0, 1)]
-    if not numbers or (len(numbers) > 1 and numbers in counted):
-        return ()
-    named = listed([repr(name) for name in numbers])
-    if target in table.columns[target]:
-        raise RicnetError(
-            f"{table.name}: its first line looks like a row, with {named} and the class {target!r} where the names of "
-            "columns should be; put a line of names above it; if these are names, call the column of classes something "
-            "else."
-        )
-    return (f"There are columns called {named}; if that is a row of data, put a line of names above it.",)
-
-
-def _is_number(text: str) -> bool:
-    value = parse_number(text)
-    return value is not None and not math.isnan(value)
-
-
-def _gaps(cells: Sequence[str], known: Sequence[str]) -> set[str]:
-    """What stands for no class, as it is written. Among words `none` is a class, such as no damage beside two kinds of
-    it; among numbers it is a gap. Where the classes are `known`, a cell means the same whatever the other rows are."""
-    missing = {cell for cell in cells if cell.lower() in MISSING} - set(known)
-    words = any(parse_number(cell) is None for cell in known or cells)
-    return {cell for cell in missing if not (words and cell.lower() == "none")}
-
-
-def _unlabelled_note(count: int, target: str, gaps: Iterable[str]) -> tuple[str, ...]:
-    rows = "1 row has no" if count == 1 else f"{count} rows have no"
-    return (f"{rows} {target!r}{_meant(gaps)}; left out.",) if count else ()
-
-
-def _meant(gaps: Iterable[str]) -> str:
-    texts = listed([repr(text) for text in sorted(gaps) if text])
-    return f" (read as gaps: {texts}; rename what is a class)" if texts else ""
-
-
-def _refuse_measurement(table: Table, target: str) -> None:
-    counts = Counter(table.columns[target])
-    rare = sum(count < RARE_ROWS for count in counts.values())
-    if len(counts) > MANY_CLASSES and 2 * rare > len(counts) and None not in map(parse_number, counts):
-        raise RicnetError(
-            f"{table.name}: {target!r} looks like a measurement ({len(counts)} different numbers), not a class; "
-            f"choose another {setting('target')}."
-        )
-
-
-def _classes(cells: Sequence[str]) -> tuple[str, ...]:
-    """Whole numbers in their order, anything else by the alphabet."""
-    found = set(cells)
-    return tuple(sorted(found, key=int) if all(map(_WHOLE.fullmatch, found)) else sorted(found))

@@ -29,7 +29,6 @@ class ACT(Iterative):
     about: ClassVar[str] = "Adaptive Computation Time"
     colour: ClassVar[str] = "#009e73"
     search_space: ClassVar[tuple[str, ...]] = ("ponder_cost=1e-3..0.5:log",)
-    estimator_settings: ClassVar[tuple[str, ...]] = ("horizon", "ponder_cost")
 
     horizon: int = 20
     """The most steps it may take, unless --max-steps says otherwise in inference. Raise it for more refinement, at

@@ -31,7 +31,6 @@ class Anytime(Iterative):
     about: ClassVar[str] = "cross-entropy at every step: RIC's network without reinforcement"
     colour: ClassVar[str] = "#e69f00"
     search_space: ClassVar[tuple[str, ...]] = ("gamma=0.5..0.95",)
-    estimator_settings: ClassVar[tuple[str, ...]] = ("horizon", "gamma")
 
     horizon: int = 20
     """Steps T of training, and the most that inference takes unless --max-steps says otherwise. Raise it for more

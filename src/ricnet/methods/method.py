@@ -37,8 +37,6 @@ class Method(ABC, Generic[Network]):
     """Its colour in every figure, #rrggbb; None takes one that is left."""
     search_space: ClassVar[tuple[str, ...]] = ()
     """What `ric sweep` searches besides learning rate and decay, as --space takes it."""
-    estimator_settings: ClassVar[tuple[str, ...]] = ()
-    """Its fields that are parameters of its scikit-learn estimator."""
     paper_epochs: ClassVar[int] = 300
     """How long the paper trains it."""
     share: ClassVar[Share] = Share(0)

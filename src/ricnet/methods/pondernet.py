@@ -27,7 +27,6 @@ class PonderNet(Iterative):
     about: ClassVar[str] = "PonderNet"
     colour: ClassVar[str] = "#cc79a7"
     search_space: ClassVar[tuple[str, ...]] = ("beta=1e-3..0.1:log",)
-    estimator_settings: ClassVar[tuple[str, ...]] = ("horizon", "prior")
 
     horizon: int = 20
     """The most steps it may take, unless --max-steps says otherwise in inference; the last one takes what probability

@@ -64,7 +64,6 @@ class RIC(Iterative):
     search_space: ClassVar[tuple[str, ...]] = (
         *("epsilon=0.05..0.5:log", "gae_lambda=0.5..1", "updates_per_snapshot=1..20:log", "rollouts=1,2,4"),
     )
-    estimator_settings: ClassVar[tuple[str, ...]] = ("horizon", "gamma")
     paper_epochs: ClassVar[int] = 2000
 
     horizon: int = 20

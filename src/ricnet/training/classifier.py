@@ -22,9 +22,8 @@ from torch.overrides import TorchFunctionMode
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Columns, columns_from_json
 from ricnet.data.columns import Number
-from ricnet.data.frames import frame_table, is_frame
 from ricnet.data.inputs import read_inputs
-from ricnet.data.tables import shown_name
+from ricnet.data.tables import frame_table, is_frame, shown_name
 from ricnet.errors import RicnetError, setting, whole_number
 from ricnet.evaluation.evaluate import pool_size
 from ricnet.io import read_json

@@ -25,7 +25,7 @@ from sklearn.preprocessing import StandardScaler
 
 from ricnet.data import Dataset
 from ricnet.data.dataset import PHOTOGRAPH_SIDE
-from ricnet.data.registry import SOURCES
+from ricnet.data.registry import DATASETS
 from ricnet.errors import Interrupted as Interrupted
 from ricnet.errors import in_flags, setting
 from ricnet.extras import require_extra
@@ -106,12 +106,7 @@ def faster(config: Config, dataset: Dataset, device: torch.device) -> str | None
 
 
 def _is_folder(data: str) -> bool:
-    return data not in SOURCES and user_path(data).is_dir()
-
-
-def started(folder: RunFolder) -> str:
-    """For who asked to resume where no run is: the first try of a command that is given again until the run is done."""
-    return f"{folder.path} holds no run yet, so that this one starts anew."
+    return data not in DATASETS and user_path(data).is_dir()
 
 
 def unfinished(classifier: Classifier) -> list[str]:

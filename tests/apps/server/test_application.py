@@ -23,7 +23,7 @@ from ricnet.apps.cli import main
 from ricnet.apps.server import guard, responses
 from ricnet.apps.server.limits import Limits
 from ricnet.apps.server.responses import describe
-from ricnet.data.delimited import Table
+from ricnet.data.tables import Table
 from ricnet.errors import RicnetError
 from ricnet.report.titles import ALGORITHMS
 from ricnet.training.classifier import Classifier

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ricnet.apps.commands.parsing import parse
 from ricnet.data import check_dataset, get_dataset, list_datasets
-from ricnet.data.sources import data_folder, find_source
+from ricnet.data.registry import data_folder, find_source
 from ricnet.errors import RicnetError
 from ricnet.io import printable
 

@@ -17,13 +17,11 @@ from rich.text import Text
 from ricnet.apps.commands.parsing import parse
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
+from ricnet.data.dataset import divisible, flip_labels
 from ricnet.data.inputs import wanted
-from ricnet.data.noise import flip_labels
-from ricnet.data.registry import SOURCES
-from ricnet.data.splits import divisible
-from ricnet.data.table_files import is_table
-from ricnet.data.words import listed
-from ricnet.errors import RicnetError, require
+from ricnet.data.registry import DATASETS
+from ricnet.data.tables import is_table
+from ricnet.errors import RicnetError, listed, require
 from ricnet.evaluation.evaluate import Reading, observe, report
 from ricnet.io import split_target, user_path
 from ricnet.report.confusion import Confusion, class_rows, confusion, matrix_rows, pair_words
@@ -156,7 +154,7 @@ def _data_for(classifier: Classifier, options: Evaluate) -> Dataset:
 def _refuse_other_kind(data: str, classifier: Classifier) -> None:
     """Before it is read, which may take long, as far as a name tells."""
     path = split_target(data)[0]
-    images = path in SOURCES or user_path(path).is_dir()
+    images = path in DATASETS or user_path(path).is_dir()
     if (images and len(classifier.input_shape) != 3) or (is_table(path) and classifier.columns is None):
         kind = "holds images" if images else "is a table"
         raise RicnetError(f"{data} {kind}, but the model reads {wanted(classifier.input_shape, classifier.columns)}.")
@@ -227,7 +225,7 @@ def _with_classes(ours: tuple[str, ...], dataset: Dataset) -> Dataset:
 
 def _resolution(classifier: Classifier, data: str) -> int | None:
     """Photographs of other sizes are shown to the model as those it was trained on."""
-    is_folder = data not in SOURCES and user_path(data).is_dir()
+    is_folder = data not in DATASETS and user_path(data).is_dir()
     return (
         classifier.input_shape[-1] if is_folder and len(classifier.input_shape) == 3 else classifier.config.resolution
     )

@@ -22,10 +22,9 @@ from torch import Tensor
 
 from ricnet.apps.server.limits import Limits, Refusal
 from ricnet.data.columns import Columns
-from ricnet.data.delimited import Table
 from ricnet.data.images import FORMATS, decode_image
-from ricnet.data.words import listed
-from ricnet.errors import RicnetError
+from ricnet.data.tables import Table
+from ricnet.errors import RicnetError, listed
 from ricnet.report.words import short
 from ricnet.training.classifier import Classifier
 
