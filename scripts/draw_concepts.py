@@ -16,12 +16,12 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ricnet.core.simplex import Dirichlet, Readout
+from filmstrip import filmstrip_figure
+from ricnet.core.policies import Dirichlet, Readout
 from ricnet.errors import RicnetError
 from ricnet.evaluation.examples import Examples
 from ricnet.methods import RIC
 from ricnet.report.figures import FAINT, house_style, styled
-from ricnet.report.filmstrip import filmstrip_figure
 from ricnet.report.refinement import refinement_figure, telling_rows
 from ricnet.report.reliability import reliability_figure
 from ricnet.report.runs import RunGroup, RunRecord, read_run

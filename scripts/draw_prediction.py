@@ -10,10 +10,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from filmstrip import filmstrip_figure
 from ricnet.errors import RicnetError
 from ricnet.evaluation.examples import Examples
 from ricnet.report.figures import house_style
-from ricnet.report.filmstrip import filmstrip_figure
 from ricnet.report.refinement import telling_rows
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.training.classifier import load

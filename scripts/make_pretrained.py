@@ -19,8 +19,8 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from ricnet.apps.hub_card import classes_text, data_text, numbers_table, recipe_text
 from ricnet.errors import RicnetError
-from ricnet.report.card import card
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.training.classifier import load
 from ricnet.training.hub import PRETRAINED
@@ -29,6 +29,19 @@ MOST_BYTES = 6_000_000
 COPIED = ("config.json", "evaluation.json", "examples.npz", "calibration.json", "halting.json")
 KEPT = ("epoch", "update", "seconds", "images_per_second", "val")
 """Of a line of metrics.jsonl: what the report draws."""
+LIMITS = """\
+- It knows {count} kinds of things and nothing else. Whatever it is shown, it answers with one of them, and it can be
+  sure of it: a confidence says how the {count} compare, not whether any of them is there.
+- It sees {shape} pixels. Larger images are cut to that shape and shrunk to that size first.
+- Its confidence was measured on test images drawn like its training images. On anything else (drawings, other cameras,
+  blur, noise, images made to mislead it) expect it to be wrong more often than it says.
+- It is a demonstration and a baseline. Decide nothing about people by it, and nothing that can do harm when it is
+  wrong."""
+DATA_LIMITS = {
+    "cifar10": """\
+- Of CIFAR-10's test images about 3 % have a near-duplicate among the training images (Barz and Denzler, 2020), so every
+  accuracy on it is a little too high, this one included."""
+}
 
 
 def main() -> None:
@@ -99,6 +112,27 @@ def check_answers(run: Path, made: Path, record: RunRecord) -> None:
     steps = int((before.halt_step != after.halt_step).sum())
     largest = float((before.final.exp() - after.final.exp()).abs().max())
     print(f"{len(changed)} examples: no answer differs, {steps} numbers of steps do, beliefs by {largest:.1e} at most")
+
+
+def card(run: RunRecord, name: str) -> str:
+    """In Markdown, from the folder's own files and nothing else."""
+    shape = " × ".join(str(side) for side in run.data["input_shape"])
+    limits = LIMITS.format(count=len(run.class_names), shape=shape)
+    parts = [
+        f"# pretrained:{name}",
+        f"{run.method} on {run.data_title}: {classes_text(run.class_names)}.",
+        f"    ric predict pretrained:{name} photo.png --trace",
+        f"## Data\n\n{data_text(run)}",
+        f"## Recipe\n\n{recipe_text(run)} {_storage(run)}",
+        f"## What it reaches\n\n{numbers_table(run)}",
+        "\n".join(filter(None, [f"## Limits\n\n{limits}", DATA_LIMITS.get(run.data_name, "")])),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _storage(run: RunRecord) -> str:
+    size = (run.path / "model.safetensors").stat().st_size / 1e6
+    return f"Matrices are stored in half precision, {size:.1f} MB in all."
 
 
 if __name__ == "__main__":

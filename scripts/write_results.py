@@ -2,18 +2,46 @@
 
 python scripts/write_results.py            # write
 python scripts/write_results.py --check    # write nothing; fail if a text is not what the runs give
+
+Tables are written between the marks that ask for them:
+
+<!-- results:NAME -->      the runs of results/NAME, in short
+<!-- results:all -->       those of every folder of results/, each under its own heading, with all columns
+<!-- /results -->          where what was written ends
 """
 
 import argparse
+import re
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
+from claims import sentences
+from pace import pace_figure
 from ricnet.errors import RicnetError
-from ricnet.report.figures import house_style
-from ricnet.report.pace import pace_figure
-from ricnet.report.published import CURVES, archived, fill, read_groups
+from ricnet.report.comparison import ACCURACY, BRIER, ECE, NLL, STEPS, TRAIN_ACCURACY, Metric, interval_of
+from ricnet.report.figures import by_task, house_style
+from ricnet.report.formats import Grid, interval_text, markdown_table, metric_title
+from ricnet.report.runs import RunGroup, RunRecord, group_seeds, read_runs, repeats_note
+from ricnet.report.tables import Cell
 from ricnet.report.titles import ALGORITHMS
+from ricnet.report.words import TABLE, listing, markdown_safe, short
 
+MARKED = re.compile(r"(<!-- results:(\S+) -->\n).*?(<!-- /results -->)", re.DOTALL)
+ALL = "all"
+CURVES = "curves.png"
+"""Beside the runs, where there is anything to draw."""
+ORDER = (
+    *(algorithm + readout for algorithm in ALGORITHMS for readout in ("", ", readout mu", ", readout implied")),
+    *("SL", "SL, confidence cap", "Anytime", "ACT", "PonderNet"),
+)
+"""In which systems stand in a table, each before itself with a temperature; others follow by name."""
+CELLS = Metric("cells", "Cell evaluations", lambda run: run.test.get("mean_cell_evaluations"), 1)
+SECONDS = Metric("seconds", "Training seconds", lambda run: run.training_seconds, 0)
+RATE = Metric("rate", "Images/s", lambda run: run.images_per_second, 0)
+IN_SHORT = (ACCURACY, ECE, NLL, STEPS)
+COLUMNS = (*IN_SHORT, CELLS, BRIER, TRAIN_ACCURACY)
 ROOT = Path(__file__).parents[1]
 TEXTS = ("README.md", "docs/results.md")
 COMPARED = (*ALGORITHMS, "SL")
@@ -51,6 +79,125 @@ def draw_curves(results: Path) -> None:
             with house_style():
                 pace_figure(shown).savefig(results / name / CURVES, dpi=200)
             print(f"results/{name}/{CURVES}: drawn")
+
+
+def fill(text: str, results: Path, source: str) -> str:
+    """A text with everything between its marks written anew; `source` is its own name, for messages."""
+    return MARKED.sub(partial(_filled, results=results, source=source), text)
+
+
+def _filled(mark: re.Match[str], results: Path, source: str) -> str:
+    opening, name, closing = mark.groups()
+    names = archived(results) if name == ALL else [name]
+    if name != ALL and name not in archived(results):
+        raise RicnetError(f"{source} asks for results:{name}, but {results / name} holds no archived runs.")
+    blocks = [_section(results / each) if name == ALL else block(results / each, IN_SHORT) for each in names]
+    return opening + "\n\n".join(blocks) + "\n" + closing
+
+
+def archived(results: Path) -> list[str]:
+    return sorted({path.parent.name for path in results.glob("*/*.json")})
+
+
+def read_groups(folder: Path) -> list[RunGroup]:
+    """The systems of a folder of archived runs, in the order of the tables."""
+    return _ordered(group_seeds(read_runs(sorted(folder.glob("*.json")))))
+
+
+def _ordered(groups: Sequence[RunGroup]) -> list[RunGroup]:
+    return sorted(groups, key=lambda group: (_place(group.first.method), group.label))
+
+
+def _place(name: str) -> int:
+    plain = name.removesuffix(" + temperature")
+    return ORDER.index(plain) if plain in ORDER else len(ORDER)
+
+
+def _section(folder: Path) -> str:
+    """With its heading and, where they were drawn, its curves; for docs/, from which results/ is next door."""
+    image = f"![Scores over seconds of training, {folder.name}](../results/{folder.name}/{CURVES})"
+    reading = "*Bands are 95 % Student-t intervals over seeds; marks are the epochs that validation data chose.*"
+    return "\n\n".join([f"## {folder.name}", block(folder), *([image, reading] if (folder / CURVES).is_file() else [])])
+
+
+def block(folder: Path, columns: Sequence[Metric] = COLUMNS) -> str:
+    """A table for each data set with what it shows, and once what one must know to read them."""
+    groups = read_groups(folder)
+    parts = [part for alike in by_task(groups) for part in _data_set(_labelled_alone(alike), columns)]
+    return "\n\n".join([*parts, caption(groups, f"results/{folder.name}")])
+
+
+def _labelled_alone(alike: Sequence[RunGroup]) -> list[RunGroup]:
+    """A table of one data set need not say in every row which it is."""
+    return _ordered(group_seeds([run for group in alike for run in group.runs]))
+
+
+def _data_set(groups: Sequence[RunGroup], columns: Sequence[Metric]) -> list[str]:
+    run = groups[0].first
+    shape = " × ".join(str(side) for side in run.data.get("input_shape", []))
+    inputs = f", {shape}" if shape else ""
+    title = f"**{run.data_title}**{inputs}, {listing(_distinct(groups, _network))}; {_sizes(run)}."
+    return [title, markdown_table(grid(groups, columns)), *(markdown_safe(line) for line in sentences(groups))]
+
+
+def _sizes(run: RunRecord) -> str:
+    purposes = {"train": "to train on", "val": "to choose the epoch", "test": "to test"}
+    rows = {"test": run.test["n"], **run.data.get("rows", {})}
+    return listing([f"{rows[split]:,} {purpose}" for split, purpose in purposes.items() if split in rows])
+
+
+def grid(groups: Sequence[RunGroup], columns: Sequence[Metric]) -> Grid:
+    """A row a system. Times of weights that another row trained are left empty, not counted twice."""
+    times = (SECONDS, RATE)
+    titles = ["System", "Seeds", "Epochs", *(metric_title(metric) for metric in (*columns, *times))]
+    rows = [[Cell(text) for text in _texts(group, columns, times)] for group in groups]
+    return Grid(titles, [False, *[True] * (len(titles) - 1)], rows)
+
+
+def _texts(group: RunGroup, columns: Sequence[Metric], times: Sequence[Metric]) -> list[str]:
+    run = group.first
+    epochs = str(run.config.get("optimization", {}).get("epochs", "–"))
+    numbers = [interval_text(metric, interval_of(group, metric)) for metric in columns]
+    means = [interval_text(SECONDS, interval_of(group, metric)).partition(" ±")[0] for metric in times]
+    taken = means if not run.derived_from else ["–"] * len(times)
+    return [short(group.label, TABLE), str(len(group.runs)), epochs, *numbers, *taken]
+
+
+def caption(groups: Sequence[RunGroup], place: str) -> str:
+    several = any(len(group.runs) > 1 for group in groups)
+    seeds = "Mean ± half-width of the 95 % Student-t interval over seeds." if several else "One seed each."
+    derived = "Rows without seconds are the weights of a trained row, read out or calibrated differently."
+    example = next((group.first.path.name for group in groups if not group.first.derived_from), "RUN.json")
+    again = (
+        f"`ric report {place}/*.json` shows them all, `ric train --config {place}/{example} --out again` repeats one"
+    )
+    lines = [
+        f"{seeds} ECE with {listing(_distinct(groups, _bins))} bins; the epoch is chosen on validation data.",
+        "Training seconds are of the updates alone, by the run's own log of images/s.",
+        derived if any(group.first.derived_from for group in groups) else "",
+        f"{'; '.join(_distinct(groups, _machine))}. {again}.",
+        repeats_note(groups),
+    ]
+    return " ".join(filter(None, lines))
+
+
+def _distinct(groups: Sequence[RunGroup], describe: Callable[[RunRecord], str]) -> list[str]:
+    return list(dict.fromkeys(describe(run) for group in groups for run in group.runs))
+
+
+def _network(run: RunRecord) -> str:
+    network = run.config.get("network", {})
+    width = network.get("width", 1)
+    return f"{network.get('encoder', 'unknown')}" + (f" of width {width:g}" if width != 1 else "")
+
+
+def _bins(run: RunRecord) -> str:
+    return str(run.test["ece_bins"])
+
+
+def _machine(run: RunRecord) -> str:
+    name, torch, python = (run.hardware.get(key, "unknown") for key in ("name", "torch", "python"))
+    return f"{name}, PyTorch {torch}, Python {python}, ricnet {run.version}"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 import os
 import shutil
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +13,9 @@ from ricnet.threads import usable_cores
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+# Scripts find each other as scripts do.
+sys.path.append(str(Path(__file__).parents[1] / "scripts"))
 
 # Shared machines are too noisy for deadlines, and a red build should be red again when it is repeated.
 settings.register_profile("ricnet", deadline=None, derandomize=True, max_examples=50)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ricnet.report.archive import archive_run, log_scores
-from ricnet.report.claims import claims, sentences
+from archive_results import archive_run, log_scores
+from claims import claims, sentences
 from ricnet.report.runs import RunGroup, group_seeds, read_runs
 
 from .systems import write_system

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from filmstrip import FRAMES, filmstrip_figure, frames
 from ricnet.evaluation.examples import Examples
 from ricnet.report.figures import BLUE, VERMILLION
-from ricnet.report.filmstrip import FRAMES, filmstrip_figure, frames
 from ricnet.report.runs import RunGroup
 
 

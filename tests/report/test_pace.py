@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ricnet.report.pace import clock_of, images_per_second, pace_figure, training_seconds
+from pace import pace_figure
 from ricnet.report.runs import RunGroup, RunRecord
 
 
@@ -22,33 +22,33 @@ def timed(systems: list[RunGroup]) -> RunRecord:
 
 
 def test_the_clock_counts_updates_alone(timed: RunRecord) -> None:
-    assert clock_of(timed) == {1: 2.0, 2: 3.0}
-    assert training_seconds(timed) == 3.0
-    assert images_per_second(timed) == 750.0
+    assert timed.clock == {1: 2.0, 2: 3.0}
+    assert timed.training_seconds == 3.0
+    assert timed.images_per_second == 750.0
 
 
 def test_a_batch_is_no_larger_than_the_data(timed: RunRecord) -> None:
     rows = timed.data | {"rows": {"train": 50}}
-    assert clock_of(replace(timed, data=rows)) == {1: 1.0, 2: 1.5}
+    assert replace(timed, data=rows).clock == {1: 1.0, 2: 1.5}
 
 
 def test_a_run_that_does_not_say_its_rows_has_no_clock(timed: RunRecord) -> None:
     """Found by fuzzing."""
     without = {name: entry for name, entry in timed.data.items() if name != "rows"}
-    assert clock_of(replace(timed, data=without)) == {}
+    assert replace(timed, data=without).clock == {}
 
 
 def test_weights_of_another_run_took_no_time(timed: RunRecord) -> None:
     derived = replace(timed, derived_from="ric-seed0")
-    assert training_seconds(derived) is None
-    assert images_per_second(derived) is None
+    assert derived.training_seconds is None
+    assert derived.images_per_second is None
 
 
 def test_without_rates_the_whole_run_is_what_is_known(systems: list[RunGroup]) -> None:
     run = systems[0].first
-    assert clock_of(run) == {}
-    assert training_seconds(run) == 61.0
-    assert images_per_second(run) is None
+    assert run.clock == {}
+    assert run.training_seconds == 61.0
+    assert run.images_per_second is None
 
 
 def test_scores_stand_at_their_seconds(timed: RunRecord) -> None:

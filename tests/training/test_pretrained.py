@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import ricnet
+from make_pretrained import card
 from ricnet.errors import RicnetError
-from ricnet.report.card import card
 from ricnet.report.runs import read_run
 from ricnet.training import hub
 from ricnet.training.hub import locate, pretrained_names

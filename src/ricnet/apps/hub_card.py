@@ -4,18 +4,16 @@ It is written from a run's files and nothing else. A model that is not what was 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ricnet.report.card import classes_text, data_text, numbers_table, recipe_text
 from ricnet.report.figures import house_style
-from ricnet.report.published import DATA
 from ricnet.report.reliability import reliability_figure
 from ricnet.report.runs import RunGroup, RunRecord
 from ricnet.report.step_words import refinement_words
-from ricnet.report.titles import system_name
-from ricnet.report.words import TABLE, markdown_safe, short
+from ricnet.report.titles import DATA_TITLES, system_name
+from ricnet.report.words import TABLE, epochs, listing, markdown_safe, number, percent, short
 
 DIAGRAM = "reliability.png"
 TAGS = ("ricnet", "calibration", "adaptive-computation", "reinforcement-learning")
@@ -25,6 +23,17 @@ MEASURES = {
     "nll": "negative log-likelihood",
     "brier": "Brier score",
     "mean_steps": "steps on average",
+}
+MOST_CLASSES = 20
+"""That are named; of more, the rest are counted."""
+CARD_METRICS = {
+    "accuracy": "accuracy",
+    "ece": "calibration error (ECE, {bins} bins)",
+    "ece_signed": "confidence less accuracy",
+    "nll": "NLL",
+    "brier": "Brier score",
+    "mean_steps": "steps on average",
+    "mean_cell_evaluations": "evaluations of the cell on average",
 }
 ITERATIVE = """\
 It starts from the uniform belief, changes it in up to {steps} steps, and answers with a probability for every class. It
@@ -71,7 +80,7 @@ def draw_diagram(run: RunRecord, folder: Path) -> None:
 
 def _data_title(config: Mapping[str, Any]) -> str:
     name = Path(config["data"]).name
-    return DATA.get(name, short(name, TABLE))
+    return DATA_TITLES.get(name, short(name, TABLE))
 
 
 def _header(name: str, title: str, image: bool, run: RunRecord | None) -> str:
@@ -112,3 +121,44 @@ def _limits(data: Mapping[str, Any], image: bool) -> str:
     shape = " × ".join(str(side) for side in data["input_shape"])
     inputs = IMAGES.format(shape=shape) if image else ROWS.format(columns=shape)
     return LIMITS.format(count=len(data["class_names"]), inputs=inputs)
+
+
+def classes_text(names: Sequence[str]) -> str:
+    """A thousand names tell a reader no more than twenty."""
+    shown = [markdown_safe(short(name, TABLE)) for name in names[:MOST_CLASSES]]
+    return listing(shown if len(names) <= MOST_CLASSES else [*shown, f"{len(names) - MOST_CLASSES} more"])
+
+
+def data_text(run: RunRecord) -> str:
+    rows = run.data["rows"]
+    noise = f" {percent(run.label_noise, 0)} of the training labels were flipped." if run.label_noise else ""
+    counts = f"{rows['train']:,} to train on, {rows['val']:,} to choose the epoch, {rows['test']:,} to test"
+    return f"{markdown_safe(run.data_title)}: {counts}.{noise}"
+
+
+def recipe_text(run: RunRecord) -> str:
+    network, course = run.config["network"], run.config["optimization"]
+    width = f" of width {network['width']:g}" if network["width"] != 1 else ""
+    encoder = "The usual encoder for inputs of this size" if network["encoder"] == "auto" else network["encoder"]
+    selected, seconds = run.evaluation.get("selected_epoch"), run.training_seconds
+    spent = "Trained" if seconds is None else f"{number(seconds, 0)} seconds of training"
+    return (
+        f"{encoder}{width}, {epochs(course['epochs'])} of batches of {course['batch_size']}, "
+        f"{course['optimizer']} at {course['lr']:g}, seed {run.config['seed']}; the weights are those of epoch "
+        f"{selected}, chosen on validation data. {spent} on "
+        f"{run.hardware.get('name', 'unknown')}, PyTorch {run.hardware.get('torch', 'unknown')}, ricnet {run.version}. "
+        "Every setting is in config.json."
+    )
+
+
+def numbers_table(run: RunRecord) -> str:
+    test = run.test
+    names = {key: text.format(bins=test["ece_bins"]) for key, text in CARD_METRICS.items() if key in test}
+    rows = [f"| {text} | {_text(key, test[key])} |" for key, text in names.items()]
+    return "\n".join([f"| on {test['n']:,} test examples | |", "| :--- | ---: |", *rows])
+
+
+def _text(key: str, value: float) -> str:
+    if key == "accuracy":
+        return percent(value)
+    return number(value, 1 if key.startswith("mean_") else 3)

@@ -7,14 +7,16 @@ A run is a folder that `ric train` wrote, a model that comes with ricnet (pretra
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 from ricnet.errors import RicnetError
 from ricnet.evaluation.examples import Examples, read_examples
 from ricnet.io import parse_json, printable, read_json, read_text, user_path
 from ricnet.report.forms import EVALUATION, HEADER, METRICS, is_measure, is_setting, misfit
-from ricnet.report.titles import LATER, WITHOUT_EFFECT, data_name, differences, flatten, system_name
+from ricnet.report.titles import DATA_TITLES, LATER, WITHOUT_EFFECT, data_name, differences, flatten, system_name
 from ricnet.report.words import TABLE, listing, short
 from ricnet.training.hub import locate
 
@@ -64,6 +66,11 @@ class RunRecord:
         return data_name(self.data_name) + flipped
 
     @property
+    def data_title(self) -> str:
+        """As its authors write it, where the data is a known set."""
+        return DATA_TITLES.get(self.data_label, short(self.data_label, TABLE))
+
+    @property
     def label_noise(self) -> float:
         """The share of training labels that were flipped."""
         return float(self.config.get("label_noise") or 0)
@@ -77,6 +84,35 @@ class RunRecord:
         """Of the whole course, measuring each epoch included, if this run was trained."""
         spent = self.evaluation.get("seconds")
         return None if self.derived_from or spent is None else float(spent)
+
+    @property
+    def clock(self) -> dict[int, float]:
+        """Seconds spent in updates until the end of each epoch, by the run's own log of images a second; empty where
+        it has none. Measuring the model after each epoch is not counted: how often that is done says nothing about
+        how fast a method learns."""
+        if all("training_seconds" in entry for entry in self.metrics):
+            return {entry["epoch"]: float(entry["training_seconds"]) for entry in self.metrics}
+        asked = self.config.get("optimization", {}).get("batch_size")
+        rows = self.data.get("rows", {}).get("train")
+        timed = all(entry.get("images_per_second") and "update" in entry for entry in self.metrics)
+        if asked is None or rows is None or not timed:
+            return {}
+        updates = [after - before for before, after in pairwise([0, *(entry["update"] for entry in self.metrics)])]
+        rates = [entry["images_per_second"] for entry in self.metrics]
+        spent = [min(asked, rows) * count / rate for count, rate in zip(updates, rates, strict=True)]
+        return dict(zip((entry["epoch"] for entry in self.metrics), accumulate(spent), strict=True))
+
+    @property
+    def training_seconds(self) -> float | None:
+        """Of all updates; None for a run that only took another's weights."""
+        clock = self.clock
+        return clock[max(clock)] if clock and self.derived_from is None else self.seconds
+
+    @property
+    def images_per_second(self) -> float | None:
+        """The median over epochs: the first waits for kernels to be chosen, and any may share the device."""
+        rates = [entry["images_per_second"] for entry in self.metrics if entry.get("images_per_second")]
+        return float(median(rates)) if rates and self.derived_from is None else None
 
     @property
     def halt_threshold(self) -> float:

@@ -24,7 +24,15 @@ VARIANTS = {
     "feedback": {"sample": "sampled feedback"},
 }
 """Settings that make another system of a method, and what it is then called."""
-WITHOUT_EFFECT = ("measure_all", "compile", "cuda_graph")
+DATA_TITLES = {
+    "cifar10": "CIFAR-10",
+    "cifar10n-aggregate": "CIFAR-10N, aggregate labels",
+    "cifar10n-worst": "CIFAR-10N, worst labels",
+    "imagewoof": "ImageWoof",
+    "fashion-mnist": "Fashion-MNIST",
+    "svhn": "SVHN",
+}
+WITHOUT_EFFECT = ("measure_all", "measure_every", "compile", "cuda_graph")
 """Settings of what is looked at and how fast; what is learned does not depend on them."""
 LATER = {"accumulate": 1, "halt_rule": "value"}
 """Settings that have come since runs were archived, with what those runs did."""

@@ -23,10 +23,10 @@ from ricnet.data.dataset import flip_labels
 from ricnet.data.labels import labelled_frame
 from ricnet.data.memory import fitting_batch, free_bytes
 from ricnet.data.tables import is_frame, short_name, with_target
+from ricnet.distributed import Processes, first_on_each_machine, launched, own_gpu, together
 from ricnet.errors import Interrupted, RicnetError, in_python, nearest, setting, spelled_in_python
 from ricnet.io import Unwritable, read_json, split_target, user_path
 from ricnet.nets.encoders import build_encoder
-from ricnet.processes import Processes
 from ricnet.training.classifier import Classifier, autocast_dtype, build_model, load, stopping_by
 from ricnet.training.config import DATA_SETTINGS, PARTS, Config, from_json, given_settings
 from ricnet.training.console import (
@@ -40,7 +40,6 @@ from ricnet.training.console import (
     say,
     tracked,
 )
-from ricnet.training.distributed import first_on_each_machine, launched, own_gpu, together
 from ricnet.training.finalize import fit
 from ricnet.training.presets import Facts, preset
 from ricnet.training.run import RunFolder, read_config
@@ -126,10 +125,10 @@ def train_in_folder(
         folder = RunFolder(out or default_folder(*_naming(data, target, method, start, changes)))
         if processes.first:
             folder.refuse_if_held()
-        stored = processes.agree(partial(_stored, folder)) if resume else None
+        stored = processes.broadcast(partial(_stored, folder)) if resume else None
         if stored is not None:
             _refuse_changes(stored, data, target, dict(changes, method=method, preset=preset))
-            if processes.agree(lambda: folder.finished):
+            if processes.broadcast(lambda: folder.finished):
                 say([f"{folder.path} is finished; nothing is left to resume."], console)
                 return folder
             data, start = _data_of(stored, folder) if data is None else data, stored
@@ -146,7 +145,9 @@ def train_in_folder(
         else:
             config = configure(dataset, method or "ric", preset or "fast", place, **changes)
             if "batch_size" not in changes:
-                config = processes.agree(partial(fit_batch, config, dataset, place, notes, encoder, processes.count))
+                config = processes.broadcast(
+                    partial(fit_batch, config, dataset, place, notes, encoder, processes.count)
+                )
         if isinstance(data, str | Path) and stored is None:
             config = dataclasses.replace(config, data=whole_path(with_target(str(data), target)))
         if stored is None and processes.first:
@@ -375,7 +376,7 @@ def _saved_so_far(folder: RunFolder) -> Iterator[None]:
 
 
 def _restore(trainer: Trainer, folder: RunFolder, processes: Processes, tell: Callable[[str], None]) -> None:
-    state = processes.agree(partial(folder.read_state, tell))
+    state = processes.broadcast(partial(folder.read_state, tell))
     if state is None:
         if processes.first:
             tell(f"{folder.path} was stopped before its first checkpoint, so that it starts from the beginning.")

@@ -1,0 +1,105 @@
+"""What published runs show of RIC, in sentences: it is called better only where its NLL beats that of SL + temperature.
+
+One temperature, fitted on validation data, costs nothing and mends most of what is wrong with the confidence of
+supervised learning, so RIC must do better than that. As in `comparison`, better and worse are said from five seeds on,
+where both other seeds and other test examples would agree.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from archive_results import log_scores
+from ricnet.report.comparison import ACCURACY, ALPHA, ECE, ENOUGH_SEEDS, NLL, Metric
+from ricnet.report.formats import half_text, signed_text
+from ricnet.report.runs import RunGroup, RunRecord
+from ricnet.report.statistics import Difference, Interval, holm, mean_interval, paired_difference
+from ricnet.report.titles import ALGORITHMS
+
+CLAIMANTS = tuple(
+    algorithm + readout for algorithm in ALGORITHMS for readout in ("", " + temperature", ", readout mu + temperature")
+)
+RIVAL = "SL + temperature"
+Pairs = Sequence[tuple[RunRecord, RunRecord]]
+"""Of a system and its rival, with the same seed."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    system: RunGroup
+    rival: RunGroup
+    pairs: Pairs
+    seeds: Difference
+    """Of the NLL, seed by seed."""
+    examples: Interval | None
+    """The same, example by example; None where the runs did not keep their log-scores."""
+    p_corrected: float | None = None
+
+
+def claims(groups: Sequence[RunGroup]) -> list[Claim]:
+    """For the systems of one data set, tested together."""
+    groups = [group for group in groups if not group.first.chose]
+    rivals = [group for group in groups if group.first.method == RIVAL]
+    found = [_claim(group, rival) for group in groups for rival in rivals if group.first.method in CLAIMANTS]
+    possible = [claim for claim in found if claim is not None]
+    corrected = iter(holm([claim.seeds.p_value for claim in possible if claim.seeds.p_value is not None]))
+    return [c if c.seeds.p_value is None else replace(c, p_corrected=next(corrected)) for c in possible]
+
+
+def sentences(groups: Sequence[RunGroup]) -> list[str]:
+    """What is shown on one data set, and what is not."""
+    found = claims(groups)
+    if any(group.first.method in CLAIMANTS for group in groups) and not found:
+        return [f"Nothing is claimed of RIC here: there are no runs of {RIVAL} with the same seeds to hold it against."]
+    return [f"{_measured(claim)} {_verdict(claim)} {_others(claim)}" for claim in found]
+
+
+def _claim(system: RunGroup, rival: RunGroup) -> Claim | None:
+    theirs = dict(zip(rival.seeds, rival.runs, strict=True))
+    pairs = [(run, theirs[seed]) for seed, run in zip(system.seeds, system.runs, strict=True) if seed in theirs]
+    return Claim(system, rival, pairs, _over_seeds(pairs, NLL), _over_examples(pairs)) if pairs else None
+
+
+def _over_seeds(pairs: Pairs, metric: Metric) -> Difference:
+    ours, theirs = zip(*((metric.measure(run), metric.measure(other)) for run, other in pairs), strict=True)
+    return paired_difference(ours, theirs)
+
+
+def _over_examples(pairs: Pairs) -> Interval | None:
+    """−log a_y of the one less that of the other on each example, averaged over seeds."""
+    kept = [(log_scores(run), log_scores(other)) for run, other in pairs]
+    gaps = [theirs - ours for ours, theirs in kept if ours is not None and theirs is not None]
+    alike = len({(str(run.data.get("fingerprint")), run.test["n"]) for pair in pairs for run in pair}) == 1
+    return mean_interval(np.mean(gaps, axis=0)) if alike and len(gaps) == len(pairs) else None
+
+
+def _measured(claim: Claim) -> str:
+    seeds = f" over {claim.seeds.n} seeds" if claim.seeds.n > 1 else " with one seed"
+    over = f"{signed_text(NLL, claim.seeds.mean)}{half_text(NLL, claim.seeds.half_width)}{seeds}"
+    if claim.examples is not None:
+        over += f",{half_text(NLL, claim.examples.half_width)} over the {claim.examples.n:,} test examples"
+    return f"NLL of {claim.system.label} less that of {claim.rival.label}: {over}."
+
+
+def _verdict(claim: Claim) -> str:
+    side = "lower" if claim.seeds.mean < 0 else "higher"
+    by_seeds = claim.p_corrected is not None and claim.p_corrected < ALPHA
+    width = claim.examples.half_width if claim.examples is not None else None
+    by_examples = width is not None and abs(claim.seeds.mean) > width
+    if claim.seeds.n == 1:
+        return "One seed says nothing about other seeds, so nothing is shown."
+    if not (by_seeds and by_examples):
+        return "No difference is shown."
+    if claim.seeds.n < ENOUGH_SEEDS:
+        few = f"but {claim.seeds.n} seeds are fewer than the {ENOUGH_SEEDS} from which we call a system better or worse"
+        return f"It is {side} by more than either interval, {few}."
+    return f"{claim.system.label} is {'better' if side == 'lower' else 'worse'} than {claim.rival.label}."
+
+
+def _others(claim: Claim) -> str:
+    """Beside it, for the reader: neither decides."""
+    accuracy, ece = (_over_seeds(claim.pairs, metric) for metric in (ACCURACY, ECE))
+    points = signed_text(ACCURACY, accuracy.mean) + half_text(ACCURACY, accuracy.half_width)
+    error = signed_text(ECE, ece.mean) + half_text(ECE, ece.half_width)
+    return f"Accuracy differs by {points} points, ECE by {error}."
