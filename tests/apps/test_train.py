@@ -5,14 +5,28 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import ricnet
 from ricnet.apps.cli import main
 from ricnet.training import api
 from ricnet.training.run import LOCK, RunFolder
 
 TOO_SOON = "ric: stopped before it was done; start it with the same command."
 QUICK = ["--epochs", "1", "--width", "0.1", "--method", "supervised", "--device", "cpu"]
+
+
+@pytest.mark.parametrize(("flags", "width"), [([], 1.0), (["--width", "0.1"], 0.1)])
+def test_a_network_that_is_named_comes_at_its_own_width_unless_a_flag_says_another(
+    flags: list[str], width: float, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "x.npz", x=np.zeros((40, 24, 24), np.uint8), y=np.arange(40) % 2)
+    out = tmp_path / "run"
+    short = ["--epochs", "1", "--method", "supervised", "--device", "cpu", "--out", str(out)]
+    main(["train", str(tmp_path / "x.npz"), "--encoder", "resnet10", *flags, *short])
+    network = ricnet.load(out).config.network
+    assert (network.encoder, network.width, network.stem) == ("resnet10", width, "auto")
 
 
 def interrupt(*_: object, **__: object) -> Any:

@@ -36,8 +36,8 @@ from ricnet.apps.estimator_inputs import (
 )
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Columns, Dataset, Table
-from ricnet.data.columns import fit_columns
-from ricnet.data.tables import frame_table, is_frame, is_plain
+from ricnet.data.columns import fit_columns, is_plain
+from ricnet.data.tables import frame_table, is_frame
 from ricnet.errors import spelled_in_python
 from ricnet.methods import METHODS, Method
 from ricnet.nets.encoders import Backbone

@@ -285,7 +285,8 @@ def fit_batch(
 def configure(dataset: Dataset, method: str, preset_name: str, device: torch.device = GPU, /, **changes: Any) -> Config:
     """A preset for this data on this device, with the given settings changed, wherever in the configuration they
     stand."""
-    config = preset(preset_name, method, facts(dataset, device))
+    known = dataclasses.replace(facts(dataset, device), encoder=changes.get("encoder"))
+    config = preset(preset_name, method, known)
     return _changed(dataclasses.replace(config, data=dataset.name), changes)
 
 

@@ -28,6 +28,8 @@ class Facts:
     """Of an image, in pixels; 0 for tables."""
     device: str = "cuda"
     """cpu or cuda. On a CPU `fast` takes networks and epochs for images that it can train in minutes."""
+    encoder: str | None = None
+    """That the user names, if any: width and stem of another one do not suit it."""
 
 
 TYPICAL = Facts(rows=50_000, classes=10, side=32)
@@ -88,11 +90,17 @@ def _fast(name: str, method: str, facts: Facts) -> Config:
 
 
 def _fast_network(facts: Facts) -> EncoderOptions:
-    """For few images a small one, on a CPU one that soon halves its images: time is better spent on updates."""
+    """For few images a small one, on a CPU one that soon halves its images: time is better spent on updates. One that
+    the user names instead comes at its own width."""
     if _is_small_table(facts):
         return EncoderOptions(width=0.5)
     if facts.side <= TINY_IMAGE:
         return EncoderOptions()
+    chosen = _small_network(facts)
+    return chosen if facts.encoder in (None, "auto", chosen.encoder) else EncoderOptions(facts.encoder)
+
+
+def _small_network(facts: Facts) -> EncoderOptions:
     if facts.device == "cpu" and facts.side <= 32:
         return EncoderOptions("conv", width=0.5)
     if facts.device == "cpu":
