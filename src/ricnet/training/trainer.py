@@ -24,7 +24,7 @@ from ricnet.data import Augmentation, Dataset, Split, augment, epoch_order
 from ricnet.data.dataset import balanced
 from ricnet.data.tables import shown_name
 from ricnet.distributed import ALONE, Processes
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, setting
 from ricnet.evaluation.evaluate import Outcome, observe, summarize
 from ricnet.nets.encoders import TINY_IMAGE, Backbone
 from ricnet.training.classifier import autocast_dtype, build_model, learned
@@ -358,10 +358,14 @@ class Trainer:
         if self.best and self.folder is not None:
             self.folder.write_model(self.best["weights"])
             kept = f"the best weights so far, of epoch {self.best['epoch']}, are in {self.folder.model}"
-        clip = "with --clip 0.5" if self.settings.clip is None else f"a lower --clip (now {self.settings.clip:g})"
+        clip = (
+            f"with {setting('clip', 0.5)}"
+            if self.settings.clip is None
+            else f"a lower {setting('clip')} (now {self.settings.clip:g})"
+        )
         raise RicnetError(
             f"training diverged in epoch {-(-self.update // self.updates_per_epoch)}: {what}; {kept}. "
-            f"Start anew with a lower --lr (now {self.settings.lr:g}) or {clip}."
+            f"Start anew with a lower {setting('lr')} (now {self.settings.lr:g}) or {clip}."
         )
 
     def checkpoint(self) -> None:
