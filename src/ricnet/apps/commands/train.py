@@ -22,7 +22,7 @@ from ricnet.nets.encoders import build_encoder
 from ricnet.processes import Processes
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
-from ricnet.report.tables import comparison_table
+from ricnet.report.tables import runs_table
 from ricnet.training.api import default_folder, facts, fit_batch, pick_device, run
 from ricnet.training.config import Config, from_json
 from ricnet.training.console import (
@@ -202,7 +202,7 @@ def _present(folder: RunFolder) -> None:
     record = read_run(folder.path)
     write_page([record], folder.report)
     console = Console()
-    console.print(comparison_table([record]))
+    console.print(runs_table([record]))
     for sentence in chosen_words(record.evaluation):
         console.print(f"\n{sentence}", highlight=False, markup=False)
     look = shlex.join(["ric", "predict", str(folder.path), str(folder.examples), "--trace"])

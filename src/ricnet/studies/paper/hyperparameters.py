@@ -9,9 +9,9 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from ricnet.report.formats import escape_latex
 from ricnet.report.runs import RunRecord
 from ricnet.report.tables import Cell as TableCell
+from ricnet.report.tables import escape_latex
 from ricnet.studies.cells import Cell, Runs
 from ricnet.studies.paper.conditions import conditions
 from ricnet.studies.paper.panels import seeds

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from functools import partial
 
-from ricnet.report.formats import escape_latex
 from ricnet.report.runs import RunRecord
 from ricnet.report.tables import Cell as TableCell
+from ricnet.report.tables import escape_latex
 from ricnet.report.words import listing
 from ricnet.studies.cells import Cell, Runs
 from ricnet.studies.paper.conditions import conditions

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from ricnet.report.formats import escape_latex
-from ricnet.report.tables import Cell
+from ricnet.report.tables import Cell, escape_latex
 
 Lines = Sequence[Sequence[Cell]]
 NEEDS = r"% needs \usepackage{booktabs}, \usepackage{graphicx} and \usepackage[T1]{fontenc}"
