@@ -28,11 +28,11 @@ from ricnet.core.trajectory import Trajectory
 from ricnet.data import load as load_data
 from ricnet.methods import Supervised
 from ricnet.methods.ric import RIC
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.api import pick_device
-from ricnet.training.graph import tensor_cores
 from ricnet.training.inference import Recordings
+from ricnet.training.optimization import tensor_cores
 
 BATCHES = (1, 32, 1024)
 GPU_BATCH = 65_536

@@ -19,10 +19,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from common import Row, parse, publish
-from ricnet.core.simplex import Dirichlet
+from ricnet.core.policies import Dirichlet
 from ricnet.evaluation.metrics import BINS, bin_index
 from ricnet.methods import RIC, Anytime, Method, Supervised
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import Backbone
 
 CLASSES = (10, 100, 1000)
 FEATURES, SHARPNESS, SIZE = 4, 3.0, 64

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from filmstrip import filmstrip_figure
-from ricnet.core.simplex import Dirichlet, Readout
+from ricnet.core.policies import Dirichlet, Readout
 from ricnet.errors import RicnetError
 from ricnet.evaluation.examples import Examples
 from ricnet.methods import RIC

@@ -189,14 +189,14 @@ def test_the_default_encoder_is_the_presets_and_settings_reach_the_run() -> None
     assert (unwatched.select, unwatched.patience) == ("last", None)
 
 
+@dataclass(frozen=True)
+class Gentle(Supervised):
+    name: ClassVar[str] = "gentle"
+    patience_with_errors: float = 0.5
+
+
 def test_a_registered_method_has_an_estimator(monkeypatch: pytest.MonkeyPatch) -> None:
     """With its own hyper-parameters, and found again by pickle."""
-
-    @dataclass(frozen=True)
-    class Gentle(Supervised):
-        name: ClassVar[str] = "gentle"
-        patience_with_errors: float = 0.5
-
     assert not hasattr(ricnet, "GentleClassifier")
     monkeypatch.setitem(METHODS, "gentle", Gentle)
     fitted = small(ricnet.GentleClassifier, epochs=1, patience_with_errors=0.25).fit(X, Y)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ricnet.apps.onnx import Halting, OnePass, Unrolled, trigamma
 from ricnet.methods import ACT, RIC, Anytime, PonderNet, Supervised
 from ricnet.methods.iterative import Iterative
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
 
 METHODS: list[Iterative] = [

@@ -14,7 +14,7 @@ from common import random_images
 from ricnet.core import mdp
 from ricnet.data import Augmentation
 from ricnet.methods.ric import RIC, Rollout
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.api import configure
 

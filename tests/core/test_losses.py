@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import dirichlet
 
 from ricnet.core import losses
-from ricnet.core.simplex import Dirichlet
+from ricnet.core.policies import Dirichlet
 
 logits = st.lists(st.floats(-20, 20), min_size=3, max_size=3).map(lambda z: torch.tensor([z], dtype=torch.float64))
 

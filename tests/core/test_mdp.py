@@ -69,40 +69,38 @@ def test_advantages_at_lambda_zero_are_one_step_errors(steps: int, seed: int) ->
     torch.testing.assert_close(mdp.advantages(rewards, values, 0.8, lam=0.0), expected)
 
 
-def test_spread_is_joint_over_all_axes() -> None:
+def test_std_is_joint_over_all_axes() -> None:
     estimates = torch.tensor([[[1.0, 3.0]], [[5.0, 7.0]]])
-    assert mdp.spread(estimates).item() == pytest.approx((20 / 3) ** 0.5)
+    assert mdp.std(estimates).item() == pytest.approx((20 / 3) ** 0.5)
 
 
-def test_middle_and_spread_count_examples_by_their_weight() -> None:
+def test_mean_and_std_count_examples_by_their_weight() -> None:
     """1 and 5 of weight 1.5, 3 and 7 of weight 0.5: mean (1.5·6 + 0.5·10)/4 = 3.5, squares 1.5·(6.25 + 2.25) +
     0.5·(0.25 + 12.25) = 19 over 3, which is one less than there are."""
     estimates, weights = torch.tensor([[[1.0, 3.0]], [[5.0, 7.0]]]), torch.tensor([1.5, 0.5])
     for scale in (1.0, 10.0):
-        assert mdp.middle(estimates, scale * weights).item() == pytest.approx(3.5)
-        assert mdp.spread(estimates, scale * weights).item() == pytest.approx((19 / 3) ** 0.5)
+        assert mdp.mean(estimates, scale * weights).item() == pytest.approx(3.5)
+        assert mdp.std(estimates, scale * weights).item() == pytest.approx((19 / 3) ** 0.5)
     alike = torch.ones(2)
-    assert mdp.middle(estimates, alike).item() == pytest.approx(mdp.middle(estimates).item())
-    assert mdp.spread(estimates, alike).item() == pytest.approx(mdp.spread(estimates).item())
-    assert mdp.spread(estimates, torch.zeros(2)).isfinite()
+    assert mdp.mean(estimates, alike).item() == pytest.approx(mdp.mean(estimates).item())
+    assert mdp.std(estimates, alike).item() == pytest.approx(mdp.std(estimates).item())
+    assert mdp.std(estimates, torch.zeros(2)).isfinite()
 
 
-def test_advantages_against_the_others_by_hand() -> None:
+def test_leave_one_out_by_hand() -> None:
     """Outcomes 1, 2, 6 against the others' means 4, 3.5, 1.5."""
     outcomes = torch.tensor([1.0, 2.0, 6.0]).view(1, 3, 1)
-    assert mdp.against_the_others(outcomes).flatten().tolist() == pytest.approx([-3, -1.5, 4.5])
+    assert mdp.leave_one_out(outcomes).flatten().tolist() == pytest.approx([-3, -1.5, 4.5])
 
 
 @given(st.integers(2, 5), st.integers(0, 1000))
-def test_advantages_against_the_others_forget_the_start_of_a_step_and_the_luck_of_an_input(
-    rollouts: int, seed: int
-) -> None:
+def test_leave_one_out_forgets_the_start_of_a_step_and_how_easy_an_input_is(rollouts: int, seed: int) -> None:
     """A telescoped return, Σ_u γ^{u−t} r_u, holds −log a_{t−1,y}; the advantage does not change with it."""
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(4, rollouts, 5, generator=generator, dtype=torch.float64)
 
     def at_last_step(scores: torch.Tensor) -> torch.Tensor:
-        return mdp.against_the_others(mdp.rewards(scores, 10) + mdp.previous_scores(scores, 10))[-1]
+        return mdp.leave_one_out(mdp.rewards(scores, 10) + mdp.previous_scores(scores, -math.log(10)))[-1]
 
     elsewhere = scores.clone()
     elsewhere[-2] += torch.randn(rollouts, 5, generator=generator, dtype=torch.float64)  # another start

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ricnet.data import Augmentation, augment, batches, epoch_order
 from ricnet.data.dataset import PHOTOGRAPHS
-from ricnet.processes import Processes, Share
+from ricnet.distributed import Processes, Shard
 
 IMAGE = torch.arange(1, 2 * 5 * 6 + 1, dtype=torch.uint8).reshape(2, 5, 6)  # every pixel differs, none is black
 
@@ -58,8 +58,8 @@ def test_cutout_greys_one_square_that_may_lie_anywhere() -> None:
 def boxed(monkeypatch: pytest.MonkeyPatch, box: tuple[float, float, float, float]) -> None:
     """Let every crop be of this height, width, top and left."""
 
-    def boxes(least: float, share: Share, device: torch.device) -> Float[Tensor, "4 n"]:
-        return torch.tensor(box, dtype=torch.float32, device=device)[:, None].expand(4, share.rows)
+    def boxes(least: float, shard: Shard, device: torch.device) -> Float[Tensor, "4 n"]:
+        return torch.tensor(box, dtype=torch.float32, device=device)[:, None].expand(4, shard.rows)
 
     monkeypatch.setattr(batches, "crop_boxes", boxes)
 
@@ -95,7 +95,7 @@ def test_a_crop_is_what_bilinear_interpolation_of_torch_makes_of_it(monkeypatch:
 
 def test_areas_are_uniform_and_sides_in_a_ratio_that_fits() -> None:
     torch.manual_seed(0)
-    height, width, top, left = batches.crop_boxes(0.35, Share(20_000), torch.device("cpu"))
+    height, width, top, left = batches.crop_boxes(0.35, Shard(20_000), torch.device("cpu"))
     area, ratio = height * width, (width / height).log()
     assert area.min() >= 0.35 - 1e-6
     levels = torch.linspace(0.35, 1, 5)[1:-1]
@@ -218,11 +218,11 @@ def test_what_happens_to_an_image_does_not_depend_on_how_many_processes_share_th
     batch = torch.randint(0, 256, (7, 3, 6, 6), dtype=torch.uint8)
     made = []
     for count in (1, 3):
-        shares = [Share(7, Processes(rank, count)) for rank in range(count)]
+        shards = [Processes(rank, count).shard(7) for rank in range(count)]
         pieces = []
-        for share in shares:
+        for shard in shards:
             torch.manual_seed(1)
-            pieces.append(augment(share.mine(batch, 0), augmentation, share))
+            pieces.append(augment(batch[shard.own], augmentation, shard))
         made.append(torch.cat(pieces))
     assert torch.equal(*made)
     assert not torch.equal(made[0], batch)

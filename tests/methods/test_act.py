@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from ricnet.errors import RicnetError
 from ricnet.methods import act
 from ricnet.methods.act import ACT
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
 CLASSES, BATCH = 4, 30

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ricnet.errors import RicnetError
 from ricnet.methods.anytime import Anytime
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
 
 CLASSES, BATCH = 4, 30

@@ -1,16 +1,17 @@
-"""What weights mean, for all methods: a row of weight 2 counts as two rows do."""
-
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from ricnet.methods import ACT, RIC, Anytime, Method, PonderNet, Supervised
+from ricnet.methods import ACT, METHODS, RIC, Anytime, Method, PonderNet, Supervised, register_method
 from ricnet.methods.method import weighted_mean
 from ricnet.methods.ric import Rollout
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads
+from ricnet.training.config import from_json, to_json
+from ricnet.training.presets import TYPICAL, preset
 
 CLASSES, BATCH = 3, 6
 COUNTS = torch.tensor([1, 2, 5, 1, 3, 1])
@@ -61,29 +62,30 @@ def taken(parts: Heads, rows: Tensor) -> Heads:
 
 @pytest.mark.parametrize("method", VARIANTS)
 @pytest.mark.parametrize("normalize", [False, True])
-def test_rics_judgement_weighs_surrogate_and_value_by_example(method: RIC, normalize: bool) -> None:
+def test_rics_loss_weighs_surrogate_and_value_by_example(method: RIC, normalize: bool) -> None:
     """The same roll-out, weighted or repeated. The spread of normalised advantages divides by one less than there are
     of them, which repeating changes; the surrogate is in proportion to that."""
     method = replace(method, normalize_advantages=normalize, entropy_coef=0.0 if normalize else method.entropy_coef)
     new, old, labels = heads(), heads(), torch.randint(CLASSES, (BATCH,))
     log_actions, values = method.policy(old).sample().detach(), torch.randn(5, 3, BATCH).double()
 
-    def judge(rows: Tensor, weights: Tensor | None) -> tuple[float, float]:
+    def losses(rows: Tensor, weights: Tensor | None) -> tuple[float, float]:
         rollout = Rollout(log_actions[:, :, rows], method.policy(taken(old, rows)), values[:, :, rows])
-        loss, metrics = method.judge(taken(new, rows), rollout, labels[rows], weights)
+        estimates = method.estimate_advantages(rollout, labels[rows], weights)
+        loss, metrics = method.actor_critic_loss(taken(new, rows), rollout, estimates, labels[rows], weights)
         value_loss = metrics["value_loss"].item()
         return value_loss, method.value_coef * value_loss - loss.item()
 
     (value_loss, surrogate), (repeated_value, repeated_surrogate) = (
-        judge(torch.arange(BATCH), WEIGHTS),
-        judge(REPEATED, None),
+        losses(torch.arange(BATCH), WEIGHTS),
+        losses(REPEATED, None),
     )
     assert value_loss == pytest.approx(repeated_value)
     terms, more = (12 * count for count in (BATCH, len(REPEATED)))
     correction = ((terms / (terms - 1)) / (more / (more - 1))) ** 0.5 if normalize else 1.0
     assert surrogate * correction == pytest.approx(repeated_surrogate, rel=1e-6)
-    assert judge(torch.arange(BATCH), torch.ones(BATCH).double()) == pytest.approx(judge(torch.arange(BATCH), None))
-    assert abs(surrogate - judge(torch.arange(BATCH), None)[1]) > 1e-3
+    assert losses(torch.arange(BATCH), torch.ones(BATCH).double()) == pytest.approx(losses(torch.arange(BATCH), None))
+    assert abs(surrogate - losses(torch.arange(BATCH), None)[1]) > 1e-3
 
 
 def test_rics_loss_hands_the_weights_on() -> None:
@@ -99,3 +101,16 @@ def test_weighted_mean_by_hand() -> None:
     terms = torch.tensor([[1.0, 2.0], [3.0, 6.0]])
     assert weighted_mean(terms, None) == 3
     assert weighted_mean(terms, torch.tensor([0.5, 1.5])) == (0.5 + 3 + 1.5 + 9) / 4
+
+
+def test_a_method_from_outside_is_found_by_its_name_and_survives_its_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True)
+    class Mine(Supervised):
+        name: ClassVar[str] = "mine"
+        depth: int = 3
+
+    monkeypatch.setitem(METHODS, "mine", METHODS["ric"])  # so that it is forgotten afterwards
+    assert register_method(Mine) is Mine
+    config = preset("fast", "mine", TYPICAL)
+    assert config.method == Mine(depth=3)
+    assert from_json(to_json(config), "config.json") == config

@@ -8,7 +8,7 @@ from ricnet.core import halting
 from ricnet.errors import RicnetError
 from ricnet.methods import pondernet
 from ricnet.methods.pondernet import PonderNet
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
 CLASSES, BATCH = 4, 30

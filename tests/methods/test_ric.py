@@ -11,7 +11,7 @@ from torch.distributions import Dirichlet as TorchDirichlet
 from ricnet.core import mdp, objectives
 from ricnet.errors import RicnetError
 from ricnet.methods.ric import RIC, Rollout
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
 CLASSES, BATCH = 4, 6
@@ -383,3 +383,27 @@ def test_sampled_feedback_asks_the_value_where_it_was_learned() -> None:
 def test_heads_and_objectives_that_do_not_go_together_are_refused(changes: dict[str, object], flag: str) -> None:
     with pytest.raises(RicnetError, match=flag):
         replace(SMALL, **changes)
+
+
+FAST = RIC.fast(50_000, 10)
+
+
+def noise(method: RIC) -> float:
+    """How far the policy's gradient is from its mean over draws, relative to that mean."""
+    torch.manual_seed(0)
+    model = method.build(Backbone(nn.Sequential(nn.Linear(7, 16), nn.Tanh()), (7,)), 10)
+    inputs, labels = torch.randn(64, 7), torch.randint(10, (64,))
+
+    def gradient() -> Tensor:
+        loss, _ = method.loss(model, model, inputs, labels)
+        return torch.autograd.grad(loss, model.refiner.policy.weight)[0]
+
+    draws = torch.stack([gradient() for _ in range(20)])
+    return float((draws - draws.mean(0)).square().sum((1, 2)).mean().sqrt() / draws.mean(0).norm())
+
+
+def test_the_gradient_of_fast_depends_on_what_was_drawn() -> None:
+    method = replace(FAST, horizon=5, value_coef=0.0)
+    assert not method.exact_gain
+    assert method.objective in ("spo", "ppo")
+    assert noise(method) > 3 * noise(replace(method, exact_gain=True))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributions import Dirichlet
 
 from ricnet.methods.ric import RIC, Rollout
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
 
 CLASSES, BATCH = 3, 4

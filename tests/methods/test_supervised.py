@@ -7,7 +7,7 @@ from torch import nn
 from ricnet.core import losses
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS, Supervised
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import Backbone
 
 VARIANTS: list[dict[str, Any]] = [
     {},

@@ -222,8 +222,8 @@ def test_a_derived_run_is_not_the_trained_one_of_the_same_settings(tmp_path: Pat
 
 
 def test_what_is_looked_at_and_how_fast_makes_no_other_system(tmp_path: Path) -> None:
-    a = write_run(tmp_path / "a", seed=0, optimization={"lr": 0.1, "measure_all": True, "compile": "on"})
-    b = write_run(tmp_path / "b", seed=1, optimization={"lr": 0.1, "measure_all": False, "compile": "off"})
+    a = write_run(tmp_path / "a", seed=0, optimization={"lr": 0.1, "measure_all": True, "measure_every": 5})
+    b = write_run(tmp_path / "b", seed=1, optimization={"lr": 0.1, "compile": "off"})
     c = write_run(tmp_path / "c", seed=2, optimization={"lr": 0.2, "measure_all": False, "compile": "off"})
     assert [len(group.runs) for group in groups_of(a, b, c)] == [2, 1]
 

@@ -21,12 +21,11 @@ from safetensors.torch import load_file
 from torch import multiprocessing as torch_multiprocessing
 
 from ricnet.data import Augmentation, Dataset, Split, epoch_order
+from ricnet.distributed import ALONE, Processes, first_on_each_machine, launched, together
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS
-from ricnet.processes import Processes
 from ricnet.training.api import configure, pick_device, run
 from ricnet.training.console import Interrupted
-from ricnet.training.distributed import first_on_each_machine, launched, together
 from ricnet.training.run import RunFolder
 from ricnet.training.trainer import Trainer
 
@@ -113,23 +112,23 @@ def all_together(processes: Processes, folder: Path) -> None:
     """All that two processes are asked to do, in one go: starting them takes longer than what they do."""
     save_updates(processes, folder)
     evaluation = run_anew(folder / "two")
-    assert evaluation == processes.agree(lambda: evaluation)
+    assert evaluation == processes.broadcast(lambda: evaluation)
     stop_after(5, folder / "two, then one", rank=1)
     run_anew(folder / "one, then two", resume=True)
     (folder / f"spoken {processes.rank}").write_text(json.dumps(speak(processes)))
 
 
 def speak(processes: Processes) -> dict[str, Any]:
-    share = processes.share(3)
-    mine = share.mine(torch.arange(6.0).view(2, 3), 1)
+    shard = processes.shard(3)
+    own = torch.arange(6.0).view(2, 3)[:, shard.own]
     return {
-        "mine": mine.tolist(),
-        "whole": share.whole(mine, 1).tolist(),
-        "contiguous": share.whole(mine, 1).is_contiguous(),
-        "agreed": processes.agree(lambda: processes.rank),
-        "collected": processes.collect(processes.rank),
+        "own": own.tolist(),
+        "all": shard.all_gather(own, 1).tolist(),
+        "contiguous": shard.all_gather(own, 1).is_contiguous(),
+        "agreed": processes.broadcast(lambda: processes.rank),
+        "collected": processes.gather(processes.rank),
         "any": [processes.any(processes.rank == 1), processes.any(False)],
-        "sum": processes.add(torch.tensor([processes.rank, 1])).tolist(),
+        "sum": processes.all_reduce(torch.tensor([processes.rank, 1])).tolist(),
     }
 
 
@@ -234,10 +233,10 @@ def test_evaluation_is_gathered_exactly(together_and_alone: Path) -> None:
 
 def test_what_they_say_to_each_other(together_and_alone: Path) -> None:
     first, second = (json.loads((together_and_alone / f"spoken {rank}").read_text()) for rank in range(2))
-    assert (first["mine"], second["mine"]) == ([[0], [3]], [[1, 2], [4, 5]])
+    assert (first["own"], second["own"]) == ([[0], [3]], [[1, 2], [4, 5]])
     assert (first["collected"], second["collected"]) == ([0, 1], [1])
     for said in (first, second):
-        assert said["whole"] == [[0, 1, 2], [3, 4, 5]]
+        assert said["all"] == [[0, 1, 2], [3, 4, 5]]
         assert said["contiguous"]
         assert (said["agreed"], said["any"], said["sum"]) == (0, [True, False], [1, 2])
 
@@ -253,6 +252,26 @@ def flat(entry: Any, name: str = "") -> dict[str, float]:
         return {key: number for label, value in items for key, number in flat(value, f"{name}/{label}").items()}
     skipped = ("seconds", "images_per_second", "explained_variance")
     return {} if entry is None or name.endswith(skipped) else {name: float(entry)}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("rows", [0, 1, 2, 15, 16])
+def test_every_row_belongs_to_one_process(count: int, rows: int) -> None:
+    slices = [Processes(rank, count).slice(rows) for rank in range(count)]
+    assert [row for own in slices for row in range(rows)[own]] == list(range(rows))
+    sizes = [own.stop - own.start for own in slices]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_alone_nothing_is_sent_or_copied() -> None:
+    rows, shard = torch.rand(4, 3), ALONE.shard(3)
+    assert torch.equal(rows[:, shard.own], rows)
+    assert shard.all_gather(rows, 1) is ALONE.all_reduce(rows) is rows
+    assert ALONE.broadcast(lambda: 5) == 5
+    assert ALONE.gather("own") == ["own"]
+    assert ALONE.any(True)
+    assert not ALONE.any(False)
+    assert ALONE.first
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from ricnet.data import Dataset, load
 from ricnet.methods import METHODS
 from ricnet.methods.ric import RIC
 from ricnet.training.api import configure, run
-from ricnet.training.graph import tensor_cores
+from ricnet.training.optimization import tensor_cores
 from ricnet.training.run import RunFolder
 from ricnet.training.trainer import Trainer
 
@@ -60,7 +60,7 @@ def test_a_gpu_that_is_fed_from_the_host_learns_the_same(
     digits: Dataset, cuda_graph: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resident = final_losses(digits, tmp_path / "resident", "ric", lr=1e-3, cuda_graph=cuda_graph)
-    monkeypatch.setattr("ricnet.training.feed.fits", lambda *_: False)
+    monkeypatch.setattr("ricnet.training.speed.fits", lambda *_: False)
     fed = final_losses(digits, tmp_path / "fed", "ric", lr=1e-3, cuda_graph=cuda_graph)
     assert fed == pytest.approx(resident, rel=0.05)
     assert fed[0] == pytest.approx(resident[0], rel=5e-3)

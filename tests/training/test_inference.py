@@ -14,15 +14,13 @@ from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.methods import METHODS, Method
-from ricnet.methods.encoding import GPU_BATCH
-from ricnet.methods.iterative import Iterative, Pool, Step, Steps, first_stop
+from ricnet.methods.iterative import Iterative, Pool, Step, Steps, first_stop, step_towards
 from ricnet.methods.ric import RIC
-from ricnet.methods.unroll import step_towards
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import GPU_BATCH, Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 from ricnet.training import inference
 from ricnet.training.inference import LADDER, RecordedPool, Recordings, rung
-from ricnet.training.recording import Part
+from ricnet.training.speed import Part
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 CLASSES, STEPS = 4, 8

@@ -424,7 +424,7 @@ def test_compiled_training_is_the_same_and_leaves_evaluation_alone(
     fast = run(settings(dataset, "ric", compile="on"), dataset, RunFolder(tmp_path / "fast"), CPU)
     assert plain["test"] == fast["test"]
     updates = 4 * (96 // 16)
-    assert len(calls) == updates * (1 + FEW_STEPS["horizon"] + 1)  # encoder, steps, judgement; none of the evaluations
+    assert len(calls) == updates * (1 + FEW_STEPS["horizon"] + 2)  # encoder, steps, advantages, loss; no evaluation
 
 
 def test_patience_ends_a_run_that_no_longer_gets_better_and_survives_a_stop(

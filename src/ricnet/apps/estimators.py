@@ -41,7 +41,7 @@ from ricnet.data.columns import fit_columns
 from ricnet.data.tables import frame_table, is_frame, is_plain
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS, Method
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import Backbone
 from ricnet.training.api import configure, pick_device, train_in_memory
 from ricnet.training.classifier import Classifier, autocast_dtype
 from ricnet.training.config import Config

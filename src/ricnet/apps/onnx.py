@@ -30,7 +30,7 @@ from ricnet.extras import require_extra
 from ricnet.io import write_atomically
 from ricnet.methods import Method, Supervised
 from ricnet.methods.iterative import Iterative, Step, Steps
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.classifier import Classifier
 from ricnet.training.finalize import AFTER_TRAINING

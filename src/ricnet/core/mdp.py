@@ -1,4 +1,4 @@
-"""The decision process of Section 3.1: what a step of refinement earns, and what a state is worth.
+"""The decision process of Section 3.1: rewards, returns and advantages.
 
 Time comes first in every tensor, so that `rewards[0]` is the paper's r_1; any number of batch axes may follow.
 """
@@ -19,14 +19,15 @@ def log_scores(
 
 
 def rewards(scores: Float[Tensor, "steps *batch"], classes: int) -> Float[Tensor, "steps *batch"]:
-    """Eq. 1, r_t = log a_{t,y} − log a_{t−1,y}."""
-    return scores - previous_scores(scores, classes)
+    """Eq. 1, r_t = log a_{t,y} − log a_{t−1,y}, where a_0 is uniform."""
+    return scores - previous_scores(scores, -math.log(classes))
 
 
-def previous_scores(scores: Float[Tensor, "steps *batch"], classes: int) -> Float[Tensor, "steps *batch"]:
-    """log a_{t−1,y}, which begins with the uniform prior a_0."""
-    prior = torch.full_like(scores[:1], -math.log(classes))
-    return torch.cat([prior, scores[:-1]])
+def previous_scores(
+    scores: Float[Tensor, "steps *batch"], initial: float | Float[Tensor, "batch"]
+) -> Float[Tensor, "steps *batch"]:
+    """The score before each step, which begins with that of a_0."""
+    return torch.cat([torch.zeros_like(scores[:1]) + initial, scores[:-1]])
 
 
 def discounted_return(rewards: Float[Tensor, "steps *batch"], gamma: float) -> Float[Tensor, "*batch"]:
@@ -69,13 +70,13 @@ def advantages(
     return estimates
 
 
-def against_the_others(outcomes: Float[Tensor, "steps rollouts batch"]) -> Float[Tensor, "steps rollouts batch"]:
-    """Advantages whose baseline knows the label: outcomes R̂_t + log a_{t−1,y}, each roll-out against the others of its
-    input.
+def leave_one_out(outcomes: Float[Tensor, "steps rollouts batch"]) -> Float[Tensor, "steps rollouts batch"]:
+    """Advantages whose baseline knows the label: outcomes R̂_t + log a_{t−1,y}, each roll-out against the mean of the
+    other roll-outs of its input.
 
-    The value cannot know y, so two pieces of luck are left in every ordinary advantage: where the step started,
-    −log a_{t−1,y}, and how easy the input is, which its other roll-outs share. Neither depends on the action at t, so
-    taking them out changes the noise of the policy gradient (at ρ = 1), not its mean. Ours, not the paper's.
+    The value cannot know y, so every ordinary advantage holds two terms that no action at t can change: where the step
+    started, −log a_{t−1,y}, and how easy the input is, which its other roll-outs share. Taking them out changes the
+    noise of the policy gradient (at ρ = 1), not its mean. Ours, not the paper's.
     """
     rollouts = outcomes.shape[1]
     if rollouts == 1:
@@ -83,16 +84,16 @@ def against_the_others(outcomes: Float[Tensor, "steps rollouts batch"]) -> Float
     return (outcomes - outcomes.mean(1, keepdim=True)) * rollouts / (rollouts - 1)
 
 
-def middle(estimates: Float[Tensor, "*any batch"], weights: Float[Tensor, "batch"] | None = None) -> Float[Tensor, ""]:
-    """Mean over everything at once, each example counted by its weight."""
+def mean(estimates: Float[Tensor, "*any batch"], weights: Float[Tensor, "batch"] | None = None) -> Float[Tensor, ""]:
+    """Over everything at once, each example counted by its weight."""
     if weights is None:
         return estimates.mean()
     return (estimates * weights).mean() / weights.mean().clamp(min=1e-12)
 
 
-def spread(estimates: Float[Tensor, "*any batch"], weights: Float[Tensor, "batch"] | None = None) -> Float[Tensor, ""]:
-    """Deviation over everything at once; divided by it, the step size does not depend on the reward's scale."""
+def std(estimates: Float[Tensor, "*any batch"], weights: Float[Tensor, "batch"] | None = None) -> Float[Tensor, ""]:
+    """Over everything at once; divided by it, the step size does not depend on the reward's scale."""
     if weights is None:
         return estimates.std(correction=min(1, estimates.numel() - 1)) + 1e-8
-    variance = middle((estimates - middle(estimates, weights)).square(), weights)
+    variance = mean((estimates - mean(estimates, weights)).square(), weights)
     return (variance * estimates.numel() / max(1, estimates.numel() - 1)).sqrt() + 1e-8

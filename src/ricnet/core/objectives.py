@@ -1,9 +1,10 @@
-"""What the update maximises: a surrogate of the return that keeps the new policy near the old, and the value's error.
+"""What an update maximises: a surrogate of the return that keeps the new policy near the old, and the value's error.
 
-All functions work element by element; the caller averages, so that it can weigh steps as it likes.
+The objectives work element by element; the caller weighs the steps and averages.
 """
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 
@@ -28,3 +29,17 @@ def value_loss(values: Float[Tensor, "*any"], targets: Float[Tensor, "*any"]) ->
 def explained_variance(values: Float[Tensor, "*any"], targets: Float[Tensor, "*any"]) -> Float[Tensor, ""]:
     """1 − Var(R̂ − V) / Var(R̂): 1 when the value foresees every return, 0 when it knows only their mean."""
     return 1 - (targets - values).var() / targets.var().clamp(min=1e-12)
+
+
+def weighted_mean(terms: Float[Tensor, "*any"], weights: Float[Tensor, "batch"] | None) -> Float[Tensor, ""]:
+    """The mean of terms whose last axis is the batch, each counted by its example's weight.
+
+    Divided by the number of terms and not by the sum of their weights: that is 1 a term over the whole data, and a
+    minibatch of important examples shall count for more than one of unimportant ones.
+    """
+    return terms.mean() if weights is None else (terms * weights).mean()
+
+
+@torch.no_grad()
+def accuracy(log_beliefs: Float[Tensor, "*steps batch classes"], labels: Int64[Tensor, "batch"]) -> Float[Tensor, ""]:
+    return (log_beliefs.argmax(-1) == labels).float().mean()

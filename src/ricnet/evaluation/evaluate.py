@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from ricnet.core.mdp import log_scores, normalized_return
 from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.data import Split
+from ricnet.distributed import ALONE, Processes
 from ricnet.evaluation import metrics
 from ricnet.methods import Method
 from ricnet.methods.iterative import Iterative
-from ricnet.processes import ALONE, Processes
 
 MIN_POOL, MAX_POOL = 512, 8192
 POOL_NUMBERS = 2**20
@@ -128,7 +128,7 @@ def observe_each(
             part.append(Outcome.of(reading.read(path), labels, reading.max_steps))
     model.train(was_training)
     outcomes = [Outcome.join(part) for part in parts]
-    return [Outcome.join(processes.collect(outcome)) for outcome in outcomes] if shared else outcomes
+    return [Outcome.join(processes.gather(outcome)) for outcome in outcomes] if shared else outcomes
 
 
 def pool_size(classes: int) -> int:

@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from ricnet.core import halting
 from ricnet.core.trajectory import Trajectory
 from ricnet.errors import require, require_finite
-from ricnet.methods.iterative import Iterative, Pool, Step, Steps, first_stop
+from ricnet.methods.iterative import Iterative, Pool, Step, Steps, first_stop, norms, step_towards, unroll
 from ricnet.methods.method import Metrics, accuracy, weighted_mean
-from ricnet.methods.unroll import norms, step_towards, unroll
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
 

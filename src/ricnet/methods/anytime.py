@@ -17,10 +17,9 @@ from torch import Tensor
 from ricnet.core import losses, mdp, objectives
 from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.errors import require, require_finite
-from ricnet.methods.iterative import Iterative, Pool, Step, Steps, first_stop
+from ricnet.methods.iterative import Iterative, Pool, Step, Steps, first_stop, norms, step_towards, unroll
 from ricnet.methods.method import Metrics, accuracy, weighted_mean
-from ricnet.methods.unroll import norms, step_towards, unroll
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
 

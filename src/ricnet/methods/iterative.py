@@ -1,4 +1,5 @@
-"""Inference of the methods that refine step by step: one pool of examples, in which those that have stopped make room.
+"""What methods that refine step by step share: the steps with gradient, for training, and inference in one pool, which
+examples leave when they stop.
 
 Encoding and refining are apart. Inputs are encoded in batches that suit the encoder; their contexts then form one pool,
 as large as the caller likes, that is refined together. A step costs what the examples still in the pool cost, so that
@@ -6,6 +7,7 @@ the time of a halted batch goes with the mean number of steps and not with the l
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -13,9 +15,9 @@ from jaxtyping import Bool, Float, Int64, Num
 from torch import Tensor
 
 from ricnet.core.trajectory import Trajectory
-from ricnet.methods.encoding import encode
-from ricnet.methods.method import Method, TimeLeft
-from ricnet.nets.refiner import HeadWeights, RecurrentClassifier
+from ricnet.methods.method import Method, Metrics, TimeLeft
+from ricnet.nets.encoders import encode
+from ricnet.nets.refiner import Heads, HeadWeights, RecurrentClassifier
 
 
 class Pool(NamedTuple):
@@ -136,3 +138,36 @@ def outset(
 def first_stop(going: Bool[Tensor, "steps batch"]) -> Int64[Tensor, "batch"]:
     """The first step at which an example does not go on, counted from 1, else the last there is."""
     return torch.cat([~going[:-1], torch.ones_like(going[:1])]).int().argmax(0) + 1
+
+
+Advance = Callable[[Float[Tensor, "batch"], Heads], Float[Tensor, "batch"]]
+"""From how near an example is to stopping, and the heads of the next step, to how near it is then; never less."""
+
+
+def unroll(model: RecurrentClassifier, inputs: Num[Tensor, "batch ..."], steps: int, uniform_mix: float = 0.0) -> Heads:
+    """The heads of all steps, with gradient, through the beliefs that were fed back too."""
+    refiner, context = model.refiner, model.context(inputs)
+    thought, belief = outset(model, context)
+    heads = []
+    for _ in range(steps):
+        thought = refiner.think(context, thought, belief)
+        heads.append(refiner.heads(thought))
+        belief = (1 - uniform_mix) * heads[-1].logits.softmax(-1) + uniform_mix / model.classes
+    return Heads(*(torch.stack(part) for part in zip(*heads, strict=True)))
+
+
+def step_towards(model: RecurrentClassifier, pool: Pool, advance: Advance, uniform_mix: float = 0.0) -> Step:
+    """One step of the same at inference. An example goes on until a step brings its progress to its level."""
+    progress, level = pool.memory
+    thought = model.refiner.think(pool.context, pool.thought, pool.belief)
+    heads = model.refiner.heads(thought, pool.heads)
+    progress = advance(progress, heads)
+    belief = (1 - uniform_mix) * heads.logits.softmax(-1) + uniform_mix / model.classes
+    pool = pool._replace(thought=thought, belief=belief, memory=(progress, level))
+    return Step(pool, heads.logits, heads.value, progress < level)
+
+
+@torch.no_grad()
+def norms(model: RecurrentClassifier, logits: Float[Tensor, "batch classes"]) -> Metrics:
+    """How large the logits are, and the weights that make them (Proposition 2 speaks of both)."""
+    return {"logit_norm": logits.norm(dim=-1).mean(), "classifier_norm": model.refiner.policy.weight.norm()}

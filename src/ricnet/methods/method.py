@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-import torch
 from jaxtyping import Float, Int64, Num
 from torch import Tensor, nn
 
+from ricnet.core.objectives import accuracy as accuracy
+from ricnet.core.objectives import weighted_mean as weighted_mean
 from ricnet.core.trajectory import Trajectory
-from ricnet.nets.backbone import Backbone
-from ricnet.processes import Share
+from ricnet.distributed import Shard
+from ricnet.nets.encoders import Backbone
 
 Metrics = dict[str, Float[Tensor, ""]]
 Network = TypeVar("Network", bound=nn.Module)
@@ -39,8 +40,10 @@ class Method(ABC, Generic[Network]):
     """What `ric sweep` searches besides learning rate and decay, as --space takes it."""
     paper_epochs: ClassVar[int] = 300
     """How long the paper trains it."""
-    share: ClassVar[Share] = Share(0)
-    """Which rows of the minibatch are given to `losses`; set by the trainer where several processes share it."""
+    one_pass: ClassVar[bool] = False
+    """Whether its trajectory has one step, made by the network alone."""
+    compiled: ClassVar[tuple[str, ...]] = ()
+    """Its functions that are many small kernels, which training on a GPU compiles into few."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """A method with a name of its own takes no title, description or colour over from the one that it extends."""
@@ -86,12 +89,13 @@ class Method(ABC, Generic[Network]):
         """
 
     def losses(
-        self, model: Network, snapshot: Network, parts: Sequence[Batch]
+        self, model: Network, snapshot: Network, parts: Sequence[Batch], shard: Shard | None = None
     ) -> Iterator[tuple[Float[Tensor, ""], Metrics]]:
         """The loss of a minibatch that is learned from in parts, one part after the other.
 
         A part's gradient may be taken, and its memory freed, before the next is asked for. Weighed by their rows they
-        make up the loss of the whole. To be overridden where a part's loss depends on the other parts.
+        make up the loss of the whole. To be overridden where a part's loss depends on the other parts, or on the rows
+        of other processes; `shard` gathers those, None where there are none.
         """
         for part in parts:
             yield self.loss(model, snapshot, *part)
@@ -115,17 +119,3 @@ class Method(ABC, Generic[Network]):
     def snapshot_period(self, updates_per_pass: int) -> int | None:
         """How many updates a snapshot lasts, given how many make a pass through the data; None for no snapshots."""
         return None
-
-
-def weighted_mean(terms: Float[Tensor, "*any"], weights: Float[Tensor, "batch"] | None) -> Float[Tensor, ""]:
-    """The mean of terms whose last axis is the batch, each counted by its example's weight.
-
-    Divided by the number of terms and not by the sum of their weights: that is 1 a term over the whole data, and a
-    minibatch of important examples shall count for more than one of unimportant ones.
-    """
-    return terms.mean() if weights is None else (terms * weights).mean()
-
-
-@torch.no_grad()
-def accuracy(log_beliefs: Float[Tensor, "*steps batch classes"], labels: Int64[Tensor, "batch"]) -> Float[Tensor, ""]:
-    return (log_beliefs.argmax(-1) == labels).float().mean()

@@ -16,13 +16,13 @@ from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
 from ricnet.core import mdp, objectives
-from ricnet.core.logistic_normal import LogisticNormal
-from ricnet.core.simplex import Dirichlet, Readout, SimplexPolicy
+from ricnet.core.policies import Dirichlet, LogisticNormal, Readout, SimplexPolicy
 from ricnet.core.trajectory import Trajectory, halting_step
+from ricnet.distributed import Shard
 from ricnet.errors import require, require_finite
 from ricnet.methods.iterative import Iterative, Pool, Step, Steps
 from ricnet.methods.method import Batch, Metrics, accuracy, weighted_mean
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, HeadWeights, RecurrentClassifier, Refiner
 
 
@@ -37,22 +37,24 @@ class Rollout(NamedTuple):
         return Rollout(self.log_actions[:, :, rows], self.policy.take(rows), self.values[:, :, rows])
 
 
-class Worth(NamedTuple):
-    """What a roll-out was worth, before advantages are standardised."""
+class Estimates(NamedTuple):
+    """What a roll-out says about its actions."""
 
-    made: Float[Tensor, "steps rollouts batch"]
+    log_scores: Float[Tensor, "steps rollouts batch"]
     """log a_{t,y} of the sampled beliefs."""
     advantages: Float[Tensor, "steps rollouts batch"]
-    luck: Float[Tensor, "steps rollouts batch"]
-    """What a sampled gain would add to the advantage; 0 where the gain is the sampled one."""
     targets: Float[Tensor, "steps rollouts batch"]
+    """R̂_t, which the value learns."""
+    reward_coefficient: Float[Tensor, "steps 1 1"]
+    """How much of log a_{t,y} there is in the advantage of step t."""
+
+    def take(self, rows: slice) -> "Estimates":
+        log_scores, advantages, targets = (tensor[:, :, rows] for tensor in self[:3])
+        return Estimates(log_scores, advantages, targets, self.reward_coefficient)
 
 
 MOST_SAMPLED = 20
 """Classes up to which sampled rewards are the default: 10 were measured to learn well, 100 not."""
-
-Moments = tuple[Float[Tensor, ""], Float[Tensor, ""]]
-"""Mean and deviation of the advantages of a whole minibatch."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class RIC(Iterative):
         *("epsilon=0.05..0.5:log", "gae_lambda=0.5..1", "updates_per_snapshot=1..20:log", "rollouts=1,2,4"),
     )
     paper_epochs: ClassVar[int] = 2000
+    compiled: ClassVar[tuple[str, ...]] = ("explore", "estimate_advantages", "actor_critic_loss")
 
     horizon: int = 20
     """Steps T of a roll-out, and the most that inference takes unless --max-steps says otherwise. Raise it for more
@@ -220,152 +223,68 @@ class RIC(Iterative):
         inputs: Num[Tensor, "batch ..."],
         labels: Int64[Tensor, "batch"],
         weights: Float[Tensor, "batch"] | None = None,
+        shard: Shard | None = None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
-        """Algorithm 1, lines 6 to 8."""
+        """Algorithm 1, lines 6 to 8: roll out, estimate advantages, replay, policy loss and value loss."""
         context = model.context(inputs)
         with torch.no_grad():
-            rollout = self.roll_out(snapshot, context if snapshot is model else snapshot.context(inputs))
+            rollout = self.roll_out(snapshot, context if snapshot is model else snapshot.context(inputs), shard)
+            estimates = self.estimate_advantages(rollout, labels, weights, shard)
         heads = self.replay(model, context, rollout.log_actions)
-        loss, metrics = self.judge(heads, rollout, labels, weights)
+        loss, metrics = self.actor_critic_loss(heads, rollout, estimates, labels, weights)
         return loss, metrics | {"classifier_norm": model.refiner.policy.weight.detach().norm()}
 
-    def losses(
-        self, model: RecurrentClassifier, snapshot: RecurrentClassifier, parts: Sequence[Batch]
-    ) -> Iterator[tuple[Float[Tensor, ""], Metrics]]:
-        """The whole minibatch is rolled out, without gradient, before the first part of it is learned from: noise and
-        advantages are those of one pass. Where the network is its own snapshot, the encoder runs once more for that."""
-        if len(parts) == 1:
-            yield self.loss(model, snapshot, *parts[0])
-            return
-        _, every_label, *every_weight = map(torch.cat, zip(*parts, strict=True))
-        with torch.no_grad():
-            rollout = self.roll_out(snapshot, torch.cat([snapshot.context(part[0]) for part in parts]))
-            moments = self.moments(self.worth(rollout, every_label), *every_weight)
-        start = 0
-        for inputs, labels, *weights in parts:
-            own = rollout.take(slice(start, start := start + len(labels)))
-            heads = self.replay(model, model.context(inputs), own.log_actions)
-            loss, metrics = self.judge(heads, own, labels, weights[0] if weights else None, moments)
-            yield loss, metrics | {"classifier_norm": model.refiner.policy.weight.detach().norm()}
-
-    def judge(
-        self,
-        heads: Heads,
-        rollout: Rollout,
-        labels: Int64[Tensor, "batch"],
-        weights: Float[Tensor, "batch"] | None = None,
-        moments: Moments | None = None,
-    ) -> tuple[Float[Tensor, ""], Metrics]:
-        """What the roll-out was worth, and what to make of it: rewards, advantages, surrogate and value loss.
-
-        Rewards and advantages do not know the weights; the scale of the advantages does, as if an example of weight 2
-        stood in the batch twice. `moments` are given where the roll-out is a part of a minibatch.
-        """
-        made, advantages, _, targets = worth = self.worth(rollout, labels)
-        scale: Tensor | float = 1.0
-        if self.normalize_advantages:
-            middle, scale = moments or self.moments(worth, weights)
-            advantages = (advantages - middle) / scale
-
-        policy = self.policy(heads)
-        log_ratio = policy.log_ratio(rollout.policy, rollout.log_actions)
-        if self.log_ratio_clamp is not None:
-            log_ratio = log_ratio.clamp(-self.log_ratio_clamp, self.log_ratio_clamp)
-        surrogate = self._surrogate(policy, log_ratio.exp(), advantages, self._own_share(made) / scale, labels)
-        value_loss = weighted_mean(objectives.value_loss(heads.value, targets), weights)
-        loss = self.value_coef * value_loss - weighted_mean(surrogate, weights)
-        with torch.no_grad():
-            metrics = self._metrics(heads, policy, log_ratio, targets, labels)
-            gained = mdp.normalized_return(made[-1], heads.logits.shape[-1])
-            metrics |= {"return": gained.mean(), "value_loss": value_loss.detach()}
-        return loss, metrics
-
-    def worth(self, rollout: Rollout, labels: Int64[Tensor, "batch"]) -> Worth:
-        classes = rollout.log_actions.shape[-1]
-        made = self._floored(mdp.log_scores(rollout.log_actions, labels))
-        scores = self._floored(rollout.policy.expected_log_score(labels)) if self.exact_gain else made
-        advantages = mdp.advantages(mdp.rewards(scores, classes), rollout.values, self.gamma, self.gae_lambda)
-        outcomes = advantages + rollout.values[:-1] + mdp.previous_scores(scores, classes)
-        targets = outcomes - mdp.previous_scores(made, classes)
-        if self.label_baseline:
-            advantages = mdp.against_the_others(outcomes)
-        return Worth(made, advantages, self._own_share(scores) * (made - scores), targets)
-
-    def moments(self, worth: Worth, weights: Float[Tensor, "batch"] | None = None) -> Moments:
-        """Over the whole minibatch, whichever processes hold its rows."""
-        every = None if weights is None else self.share.whole(weights, -1)
-        middle = mdp.middle(self.share.whole(worth.advantages, -1), every)
-        return middle, mdp.spread(self.share.whole(worth.advantages + worth.luck, -1), every)
-
-    def _floored(self, scores: Float[Tensor, "steps rollouts batch"]) -> Float[Tensor, "steps rollouts batch"]:
-        return scores if self.reward_floor is None else scores.clamp(min=math.log(self.reward_floor))
-
-    def _own_share(self, scores: Float[Tensor, "steps rollouts batch"]) -> Float[Tensor, "steps 1 1"]:
-        """How often log a_{t,y} stands in R̂_t: once as the gain of step t, less γλ as the start of the next, which the
-        last step has none of."""
-        last = torch.arange(len(scores), device=scores.device) == len(scores) - 1
-        return (1 - self.gamma * self.gae_lambda * (~last).to(scores.dtype))[:, None, None]
-
-    def _surrogate(
-        self,
-        policy: SimplexPolicy,
-        ratio: Float[Tensor, "steps rollouts batch"],
-        advantages: Float[Tensor, "steps rollouts batch"],
-        share: Float[Tensor, "steps 1 1"],
-        labels: Int64[Tensor, "batch"],
-    ) -> Float[Tensor, "steps rollouts batch"]:
-        """What stands for the return, step by step.
-
-        `expected` takes the policy's own E[log a_{t,y}] in the sampled states, with the weights of Eq. 2: what the
-        policy gradient estimates, less the effect of a_t on later states.
-        """
-        if self.objective == "expected":
-            weights = self.horizon * mdp.geometric_weights(self.horizon, self.gamma, ratio.device)
-            return policy.expected_log_score(labels) * weights.to(ratio.dtype)[:, None, None]
-        surrogate: Tensor = getattr(objectives, self.objective)(ratio, advantages, self.epsilon)
-        if self.exact_gain:
-            surrogate = surrogate + share * policy.expected_log_score(labels)
-        if self.entropy_coef:
-            surrogate = surrogate + self.entropy_coef * policy.entropy()
-        if self.step_weight == "discounted":
-            weights = mdp.discounts(self.horizon, self.gamma, surrogate.device)
-            surrogate = surrogate * weights.to(surrogate.dtype)[:, None, None]
-        return surrogate
-
     @torch.no_grad()
-    def roll_out(self, model: RecurrentClassifier, context: Float[Tensor, "batch gates"]) -> Rollout:
+    def roll_out(
+        self, model: RecurrentClassifier, context: Float[Tensor, "batch gates"], shard: Shard | None = None
+    ) -> Rollout:
         """Sample T actions for each input and roll-out. V(s_{T+1}) takes one cell evaluation more than T."""
         refiner, weights = model.refiner, model.refiner.head_weights()
         thought = context.new_zeros(self.rollouts, len(context), refiner.size)
         belief = context.new_full((self.rollouts, len(context), model.classes), 1 / model.classes)
         log_actions, heads = [], []
         for _ in range(self.horizon):
-            thought, belief, log_action, *seen = self.explore(refiner, weights, context, thought, belief)
+            thought, belief, log_action, *seen = self.explore(refiner, weights, context, thought, belief, shard)
             log_actions.append(log_action)
             heads.append(seen)
         last = refiner.heads(refiner.think(context, thought, belief), weights)
         every = Heads(*(torch.stack(head) for head in zip(*heads, strict=True)))
         return Rollout(torch.stack(log_actions), self.policy(every), torch.cat([every.value, last.value[None]]))
 
-    def explore(
+    def estimate_advantages(
         self,
-        refiner: Refiner,
-        weights: HeadWeights,
-        context: Float[Tensor, "batch gates"],
-        thought: Float[Tensor, "rollouts batch size"],
-        belief: Float[Tensor, "rollouts batch classes"],
-    ) -> tuple[Tensor, ...]:
-        """One step of a roll-out: the next thought, the belief sampled from it, its logarithm, and the heads."""
-        thought = refiner.think(context, thought, belief)
-        heads = refiner.heads(thought, weights)
-        log_action = self.draw(heads)
-        return thought, log_action.exp(), log_action, *heads
+        rollout: Rollout,
+        labels: Int64[Tensor, "batch"],
+        weights: Float[Tensor, "batch"] | None = None,
+        shard: Shard | None = None,
+    ) -> Estimates:
+        """Rewards (Eq. 1), generalised advantage estimates of them, and the value's targets R̂.
 
-    def draw(self, heads: Heads) -> Float[Tensor, "rollouts batch classes"]:
-        """Sampled log-beliefs. Every process draws for the whole minibatch and keeps its own rows, so that the noise of
-        an example does not depend on how many processes there are."""
-        logits, concentration = self.share.whole(heads.logits, -2), self.share.whole(heads.concentration, -1)
-        return self.share.mine(self.policy(heads._replace(logits=logits, concentration=concentration)).sample(), -2)
+        Advantages are standardised over the whole minibatch, whichever processes hold its rows, with an example of
+        weight 2 counted twice. With `exact_gain`, the scale is that of sampled rewards.
+        """
+        classes, gae = rollout.log_actions.shape[-1], self.gamma * self.gae_lambda
+        log_scores = self._floored(self.score(rollout.log_actions, labels))
+        scores = self._floored(rollout.policy.expected_log_score(labels)) if self.exact_gain else log_scores
+        initial = self.score(torch.full_like(rollout.log_actions[0, 0], -math.log(classes)), labels)
+        rewards = scores - mdp.previous_scores(scores, initial)
+        advantages = mdp.advantages(rewards, rollout.values, self.gamma, self.gae_lambda)
+        outcomes = advantages + rollout.values[:-1] + mdp.previous_scores(scores, initial)
+        targets = outcomes - mdp.previous_scores(log_scores, initial)
+        if self.label_baseline:
+            advantages = mdp.leave_one_out(outcomes)
+        # log a_{t,y} stands in R̂_t once as the gain of step t, and −γλ times as the start of the next, if there is one
+        last = torch.arange(len(scores), device=scores.device) == len(scores) - 1
+        coefficient = (1 - gae * (~last).to(scores.dtype))[:, None, None]
+        if self.normalize_advantages:
+            sampling_residual = coefficient * (log_scores - scores)
+            centred, scaled = advantages, advantages + sampling_residual
+            if shard is not None:
+                centred, scaled = shard.all_gather(centred, -1), shard.all_gather(scaled, -1)
+                weights = None if weights is None else shard.all_gather(weights, -1)
+            std = mdp.std(scaled, weights)
+            advantages, coefficient = (advantages - mdp.mean(centred, weights)) / std, coefficient / std
+        return Estimates(log_scores, advantages, targets, coefficient)
 
     def replay(
         self,
@@ -377,6 +296,109 @@ class RIC(Iterative):
         prior = torch.full_like(log_actions[:1], -math.log(model.classes))
         beliefs = torch.cat([prior, log_actions[:-1]]).exp()
         return model.refiner.heads(model.refiner.replay(context, beliefs))
+
+    def actor_critic_loss(
+        self,
+        heads: Heads,
+        rollout: Rollout,
+        estimates: Estimates,
+        labels: Int64[Tensor, "batch"],
+        weights: Float[Tensor, "batch"] | None = None,
+    ) -> tuple[Float[Tensor, ""], Metrics]:
+        """Policy loss and value loss of what the current network says along a roll-out."""
+        policy = self.policy(heads)
+        log_ratio = policy.log_ratio(rollout.policy, rollout.log_actions)
+        if self.log_ratio_clamp is not None:
+            log_ratio = log_ratio.clamp(-self.log_ratio_clamp, self.log_ratio_clamp)
+        policy_loss = -weighted_mean(self.surrogate(policy, log_ratio.exp(), estimates, labels), weights)
+        value_loss = weighted_mean(objectives.value_loss(heads.value, estimates.targets), weights)
+        with torch.no_grad():
+            metrics = self._metrics(heads, policy, log_ratio, estimates, labels)
+        return policy_loss + self.value_coef * value_loss, metrics | {"value_loss": value_loss.detach()}
+
+    def surrogate(
+        self,
+        policy: SimplexPolicy,
+        ratio: Float[Tensor, "steps rollouts batch"],
+        estimates: Estimates,
+        labels: Int64[Tensor, "batch"],
+    ) -> Float[Tensor, "steps rollouts batch"]:
+        """What stands for the return, step by step.
+
+        `expected` takes the policy's own E[log a_{t,y}] in the sampled states, with the weights of Eq. 2: what the
+        policy gradient estimates, less the effect of a_t on later states.
+        """
+        if self.objective == "expected":
+            weights = self.horizon * mdp.geometric_weights(self.horizon, self.gamma, ratio.device)
+            return policy.expected_log_score(labels) * weights.to(ratio.dtype)[:, None, None]
+        surrogate: Tensor = getattr(objectives, self.objective)(ratio, estimates.advantages, self.epsilon)
+        if self.exact_gain:
+            surrogate = surrogate + estimates.reward_coefficient * policy.expected_log_score(labels)
+        if self.entropy_coef:
+            surrogate = surrogate + self.entropy_coef * policy.entropy()
+        if self.step_weight == "discounted":
+            weights = mdp.discounts(self.horizon, self.gamma, surrogate.device)
+            surrogate = surrogate * weights.to(surrogate.dtype)[:, None, None]
+        return surrogate
+
+    def losses(
+        self,
+        model: RecurrentClassifier,
+        snapshot: RecurrentClassifier,
+        parts: Sequence[Batch],
+        shard: Shard | None = None,
+    ) -> Iterator[tuple[Float[Tensor, ""], Metrics]]:
+        """`loss` in parts. The whole minibatch is rolled out, without gradient, before the first part is learned from:
+        noise and advantages are those of one pass. Where the network is its own snapshot, the encoder runs once more
+        for that."""
+        if len(parts) == 1:
+            inputs, labels, *weights = parts[0]
+            yield self.loss(model, snapshot, inputs, labels, weights[0] if weights else None, shard)
+            return
+        _, every_label, *every_weight = map(torch.cat, zip(*parts, strict=True))
+        with torch.no_grad():
+            rollout = self.roll_out(snapshot, torch.cat([snapshot.context(part[0]) for part in parts]), shard)
+            estimates = self.estimate_advantages(rollout, every_label, every_weight[0] if every_weight else None, shard)
+        start = 0
+        for inputs, labels, *weights in parts:
+            rows = slice(start, start := start + len(labels))
+            heads = self.replay(model, model.context(inputs), rollout.log_actions[:, :, rows])
+            part = heads, rollout.take(rows), estimates.take(rows), labels
+            loss, metrics = self.actor_critic_loss(*part, weights[0] if weights else None)
+            yield loss, metrics | {"classifier_norm": model.refiner.policy.weight.detach().norm()}
+
+    def score(
+        self, log_beliefs: Float[Tensor, "*steps batch classes"], labels: Int64[Tensor, "batch"]
+    ) -> Float[Tensor, "*steps batch"]:
+        """What the gain of a step is counted in: log a_y. Override it for another reward, without `exact_gain`."""
+        return mdp.log_scores(log_beliefs, labels)
+
+    def _floored(self, scores: Float[Tensor, "steps rollouts batch"]) -> Float[Tensor, "steps rollouts batch"]:
+        return scores if self.reward_floor is None else scores.clamp(min=math.log(self.reward_floor))
+
+    def explore(
+        self,
+        refiner: Refiner,
+        weights: HeadWeights,
+        context: Float[Tensor, "batch gates"],
+        thought: Float[Tensor, "rollouts batch size"],
+        belief: Float[Tensor, "rollouts batch classes"],
+        shard: Shard | None = None,
+    ) -> tuple[Tensor, ...]:
+        """One step of a roll-out: the next thought, the belief sampled from it, its logarithm, and the heads.
+
+        Every process samples for the whole minibatch and keeps its own rows, so that the noise of an example does not
+        depend on how many processes there are.
+        """
+        thought = refiner.think(context, thought, belief)
+        heads = refiner.heads(thought, weights)
+        if shard is None:
+            log_action = self.policy(heads).sample()
+        else:
+            logits, concentration = shard.all_gather(heads.logits, -2), shard.all_gather(heads.concentration, -1)
+            whole = heads._replace(logits=logits, concentration=concentration)
+            log_action = self.policy(whole).sample()[:, shard.own]
+        return thought, log_action.exp(), log_action, *heads
 
     def policy(self, heads: Heads) -> SimplexPolicy:
         """The paper's Dirichlet, α = μ·c + ε, or the logistic-normal of its ablation."""
@@ -418,7 +440,7 @@ class RIC(Iterative):
         heads: Heads,
         policy: SimplexPolicy,
         log_ratio: Float[Tensor, "steps rollouts batch"],
-        targets: Float[Tensor, "steps rollouts batch"],
+        estimates: Estimates,
         labels: Int64[Tensor, "batch"],
     ) -> Metrics:
         """What people who train agents look at first."""
@@ -427,9 +449,10 @@ class RIC(Iterative):
             "accuracy": accuracy(heads.logits[-1], labels),
             "approx_kl": (ratio - 1 - log_ratio).mean(),
             "ratio_deviation": (ratio - 1).abs().mean(),
-            "explained_variance": objectives.explained_variance(heads.value, targets),
+            "explained_variance": objectives.explained_variance(heads.value, estimates.targets),
             "mean_c": self._concentration(heads).mean(),
             "entropy": policy.entropy().mean(),
             "variance_penalty": policy.variance_penalty(labels).mean(),
             "logit_norm": heads.logits.norm(dim=-1).mean(),
+            "return": mdp.normalized_return(estimates.log_scores[-1], heads.logits.shape[-1]).mean(),
         }

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from ricnet.core import losses
 from ricnet.core.trajectory import Trajectory
 from ricnet.errors import require, require_finite
-from ricnet.methods.encoding import encode
 from ricnet.methods.method import Method, Metrics, TimeLeft, accuracy, weighted_mean
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import Backbone, encode
 
 
 @dataclass(frozen=True)
@@ -23,6 +22,7 @@ class Supervised(Method[nn.Sequential]):
     title: ClassVar[str] = "SL"
     about: ClassVar[str] = "cross-entropy in one pass (SL)"
     colour: ClassVar[str] = "#d55e00"
+    one_pass: ClassVar[bool] = True
     search_space: ClassVar[tuple[str, ...]] = ("label_smoothing=0,0.05,0.1",)
 
     objective: Literal["cross-entropy", "logitnorm", "evidential"] = "cross-entropy"

@@ -1,27 +1,32 @@
-"""Encoders by name, and the one door to them: `build_encoder`.
+"""From raw input to embedding: encoders by name, and the backbone that normalises and encodes.
 
-An encoder is any module from a batch of inputs to a batch of embeddings, or to something in which `embedding` finds
+An encoder is any module from a batch of inputs to a batch of embeddings, or to something in which `as_embedding` finds
 them. To add one from outside the package:
 
     @register_encoder("mine")
     def mine(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module: ...
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from torch import nn
+from jaxtyping import Float, Num
+from torch import Tensor, nn
 
 from ricnet.errors import RicnetError, require, require_finite, what_else
-from ricnet.nets.embedding import as_embedding
-from ricnet.nets.resnet import BLOCKS_PER_STAGE, ResNet
 
 SMALL_IMAGE = 64
 """Images up to this many pixels a side keep their resolution through the stem."""
 TINY_IMAGE = 16
 """Images up to this many pixels a side have nothing left for a ResNet's four stages to halve."""
+BLOCKS_PER_STAGE = {"resnet10": (1, 1, 1, 1), "resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3)}
+CPU_BATCH = 64
+"""A narrow ResNet-18 took 1.3 to 2 times as long for each image in batches of 512."""
+GPU_BATCH = 512
+POOLED, TOKENS = "pooler_output", "last_hidden_state"
+"""What the transformers library calls the vector of an input, and those of its tokens or places."""
 
 
 @dataclass(frozen=True)
@@ -139,3 +144,145 @@ def _mlp(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:
     size, inputs = _scaled(128, options), int(torch.Size(input_shape).numel())
     activation = _activation(options)
     return nn.Sequential(nn.Flatten(), nn.Linear(inputs, size), activation(), nn.Linear(size, size), activation())
+
+
+class BasicBlock(nn.Module):
+    """Two 3×3 convolutions and a shortcut, which is a 1×1 convolution where the shape changes."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, activation: type[nn.Module]) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(outputs)
+        self.activation = activation()
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x: Float[Tensor, "batch inputs h w"]) -> Float[Tensor, "batch outputs h2 w2"]:
+        inner = self.activation(self.norm1(self.conv1(x)))
+        return self.activation(self.norm2(self.conv2(inner)) + self.shortcut(x))  # type: ignore[no-any-return]
+
+
+class ResNet(nn.Module):
+    """(batch, channels, h, w) → (batch, 8·width): four stages, then the mean over all places."""
+
+    def __init__(
+        self, channels: int, blocks: tuple[int, ...], width: int, activation: type[nn.Module], small_stem: bool
+    ) -> None:
+        super().__init__()
+        self.stem = _stem(channels, width, activation, small_stem)
+        stages, inputs = [], width
+        for stage, count in enumerate(blocks):
+            outputs = width * 2**stage
+            for block in range(count):
+                stride = 2 if stage > 0 and block == 0 else 1
+                stages.append(BasicBlock(inputs, outputs, stride, activation))
+                inputs = outputs
+        self.blocks = nn.Sequential(*stages)
+        self.apply(_initialize)
+
+    def forward(self, x: Float[Tensor, "batch channels h w"]) -> Float[Tensor, "batch embedding"]:
+        return self.blocks(self.stem(x)).mean((2, 3))  # type: ignore[no-any-return]
+
+
+def _stem(channels: int, width: int, activation: type[nn.Module], small: bool) -> nn.Sequential:
+    """3×3 at stride 1 keeps small images whole; the original 7×7 at stride 2 with max-pool quarters each side."""
+    if small:
+        return nn.Sequential(nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), activation())
+    wide = nn.Conv2d(channels, width, 7, stride=2, padding=3, bias=False)
+    return nn.Sequential(wide, nn.BatchNorm2d(width), activation(), nn.MaxPool2d(3, stride=2, padding=1))
+
+
+@torch.no_grad()
+def _initialize(module: nn.Module) -> None:
+    if isinstance(module, nn.Conv2d):
+        nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+
+class Backbone(nn.Module):
+    """Takes inputs as the data set holds them (uint8 images, float features), so a saved model needs nothing else."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, encoder: nn.Module, input_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.input_shape = input_shape
+        self.embedding_size = embedding_size(encoder, input_shape)
+        self.register_buffer("mean", torch.zeros(input_shape[0]))
+        self.register_buffer("std", torch.ones(input_shape[0]))
+        self.autocast: torch.dtype | None = None
+        """Lower precision for the encoder alone; what follows it stays in float32."""
+
+    def fit_normalization(self, inputs: Num[Tensor, "n ..."]) -> None:
+        """Take mean and deviation of each channel (or column) from training inputs; a constant one is left unscaled."""
+        others = [dim for dim in range(inputs.ndim) if dim != 1]
+        parts = [part.double() for part in inputs[:: max(1, len(inputs) // 10_000)].split(500)]  # never all at once
+        mean = torch.stack([len(part) * part.mean(others) for part in parts]).sum(0) / sum(map(len, parts))
+        shape = (1, -1) + (1,) * (inputs.ndim - 2)
+        squares = [len(part) * (part - mean.view(shape)).square().mean(others) for part in parts]
+        std = (torch.stack(squares).sum(0) / sum(map(len, parts))).sqrt()
+        self.mean.copy_(mean)
+        self.std.copy_(torch.where(std > 1e-9 * mean.abs(), std, torch.ones_like(std)))
+
+    def forward(self, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "batch embedding"]:
+        shape = (1, -1) + (1,) * (inputs.ndim - 2)
+        normal = (inputs.to(self.mean.dtype) - self.mean.view(shape)) / self.std.view(shape)
+        with torch.autocast(inputs.device.type, dtype=self.autocast, enabled=self.autocast is not None):
+            embedding = as_embedding(self.encoder(normal))
+        return embedding.to(self.mean.dtype)
+
+
+def encode(
+    network: Callable[[Num[Tensor, "batch ..."]], Float[Tensor, "batch size"]], inputs: Num[Tensor, "n ..."]
+) -> Float[Tensor, "n size"]:
+    """The same as `network(inputs)`, for a network in eval mode."""
+    rows = CPU_BATCH if inputs.device.type == "cpu" else GPU_BATCH
+    return torch.cat([network(batch) for batch in inputs.split(rows)])
+
+
+def as_embedding(output: Any) -> Float[Tensor, "batch embedding"]:
+    """The output if it is a tensor; else what it has pooled, else its only matrix, else the mean over tokens."""
+    embedding = output if isinstance(output, Tensor) else _chosen(_named(output))
+    if embedding is None or embedding.ndim != 2:
+        raise RicnetError(
+            f"the encoder must return one vector an input, shape (batch, size); it returned {_described(output)}; "
+            "wrap it in a module that returns such a tensor."
+        )
+    return embedding
+
+
+def _named(output: Any) -> dict[str, Tensor]:
+    """The numbers in it by name; masks and the like are none of them."""
+    if isinstance(output, Mapping):
+        found = {str(name): part for name, part in output.items()}
+    elif hasattr(output, "_asdict"):
+        found = output._asdict()
+    elif isinstance(output, tuple | list):
+        found = {str(place): part for place, part in enumerate(output)}
+    else:
+        found = getattr(output, "__dict__", {})
+    return {name: part for name, part in found.items() if isinstance(part, Tensor) and part.dtype.is_floating_point}
+
+
+def _chosen(parts: Mapping[str, Tensor]) -> Tensor | None:
+    """None where it would be a guess."""
+    if POOLED in parts:
+        return parts[POOLED].flatten(1)  # convolutional ones leave it (batch, size, 1, 1)
+    matrices = [part for part in parts.values() if part.ndim == 2]
+    if matrices:
+        return matrices[0] if len(matrices) == 1 else None
+    tokens = parts.get(TOKENS)
+    if tokens is None or tokens.ndim not in (3, 4):
+        return None
+    return tokens.mean(1) if tokens.ndim == 3 else tokens.mean((2, 3))  # (batch, tokens, size) or (batch, size, h, w)
+
+
+def _described(output: Any) -> str:
+    if isinstance(output, Tensor):
+        return str(tuple(output.shape))
+    parts = ", ".join(f"{name} {tuple(part.shape)}" for name, part in _named(output).items())
+    return f"something of type {type(output).__name__} with {parts or 'no tensor of numbers'}"

@@ -32,7 +32,7 @@ DATA_TITLES = {
     "fashion-mnist": "Fashion-MNIST",
     "svhn": "SVHN",
 }
-WITHOUT_EFFECT = ("measure_all", "compile", "cuda_graph")
+WITHOUT_EFFECT = ("measure_all", "measure_every", "compile", "cuda_graph")
 """Settings of what is looked at and how fast; what is learned does not depend on them."""
 LATER = {"accumulate": 1, "halt_rule": "value"}
 """Settings that have come since runs were archived, with what those runs did."""

@@ -19,6 +19,7 @@ from ricnet.data.dataset import flip_labels
 from ricnet.data.labels import labelled_frame
 from ricnet.data.memory import fitting_batch, free_bytes
 from ricnet.data.tables import is_frame, short_name
+from ricnet.distributed import first_on_each_machine, launched, own_gpu, together
 from ricnet.errors import RicnetError, nearest
 from ricnet.io import Unwritable, read_json
 from ricnet.nets.encoders import build_encoder
@@ -38,7 +39,6 @@ from ricnet.training.console import (
     started,
     tracked,
 )
-from ricnet.training.distributed import first_on_each_machine, launched, own_gpu, together
 from ricnet.training.finalize import fit
 from ricnet.training.presets import Facts, preset
 from ricnet.training.run import RunFolder, read_config
@@ -81,12 +81,12 @@ def train(
         config = configure(dataset, method, preset, place, **changes)
         folder = RunFolder(out or default_folder(config))
         notes = list(dataset.notes)
-        if resume and not processes.agree(lambda: folder.begun):
+        if resume and not processes.broadcast(lambda: folder.begun):
             resume = False
             notes.append(started(folder))
         if "batch_size" not in changes:
             fit = partial(fit_batch, config, dataset, place, notes, module, processes.count)
-            config = processes.agree(partial(_stored_batch, config, folder) if resume else fit)
+            config = processes.broadcast(partial(_stored_batch, config, folder) if resume else fit)
         if not resume and processes.first:
             folder.refuse_if_taken(overwrite)
         console = Console(stderr=True, quiet=not processes.first)
@@ -227,7 +227,7 @@ def run(
         if first and not resume:
             folder.begin(config, dataset, device)  # only now: a configuration that cannot be built leaves no trace
         with _saved_so_far(folder):
-            if resume and (state := processes.agree(partial(folder.read_state, tell))) is not None:
+            if resume and (state := processes.broadcast(partial(folder.read_state, tell))) is not None:
                 _restore(trainer, state, folder)
             elif resume and first:
                 tell(f"{folder.path} was stopped before its first checkpoint, so that it starts from the beginning.")

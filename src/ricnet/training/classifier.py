@@ -29,8 +29,7 @@ from ricnet.evaluation.evaluate import pool_size
 from ricnet.io import read_json
 from ricnet.methods import Method
 from ricnet.methods.method import TimeLeft
-from ricnet.nets.backbone import Backbone
-from ricnet.nets.encoders import build_encoder, choose_encoder
+from ricnet.nets.encoders import Backbone, build_encoder, choose_encoder
 from ricnet.training.config import Config, fits, from_json
 from ricnet.training.hub import locate
 from ricnet.training.inference import Recordings

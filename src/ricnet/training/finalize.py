@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from ricnet.data import Dataset, Split
+from ricnet.distributed import ALONE, Processes
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import AS_TRAINED, Outcome, Reading, observe, observe_each, report
 from ricnet.evaluation.examples import save_examples
@@ -18,7 +19,6 @@ from ricnet.evaluation.stopping import HaltChoice, choose_halt
 from ricnet.evaluation.temperature import TemperatureFit, fit_if_it_helps, fit_temperature
 from ricnet.io import read_json, write_atomically
 from ricnet.methods import Method
-from ricnet.processes import ALONE, Processes
 from ricnet.training.classifier import load
 from ricnet.training.config import Config
 from ricnet.training.run import RunFolder
@@ -46,7 +46,7 @@ def fit(config: Config, model: nn.Module, val: Split, processes: Processes = ALO
     if config.fits_temperature:
         held_out = observe(config.method, model, val, reading=fitted.reading, processes=processes)
         find = fit_temperature if config.calibration == "temperature" else fit_if_it_helps
-        fitted = replace(fitted, calibration=processes.agree(lambda: find(held_out.log_beliefs, held_out.labels)))
+        fitted = replace(fitted, calibration=processes.broadcast(lambda: find(held_out.log_beliefs, held_out.labels)))
     temperature = fitted.reading.temperature
     if fitted.halting is not None and temperature != 1:
         fitted = replace(fitted, halting=_halt(config, model, val, Reading(temperature), processes))
@@ -56,7 +56,7 @@ def fit(config: Config, model: nn.Module, val: Split, processes: Processes = ALO
 def _halt(config: Config, model: nn.Module, val: Split, reading: Reading, processes: Processes) -> HaltChoice | None:
     """None where some answer is NaN: there is nothing to choose by, and whoever evaluates the network refuses it."""
     outcome = observe(config.method, model, val, reading=reading, processes=processes)
-    return processes.agree(lambda: choose_halt(outcome) if outcome.step_scores.isfinite().all() else None)
+    return processes.broadcast(lambda: choose_halt(outcome) if outcome.step_scores.isfinite().all() else None)
 
 
 AFTER_TRAINING = ("readout", "feedback", "halt_threshold", "confidence_threshold", "calibration", "halt_rule")
@@ -85,7 +85,7 @@ def finalize(
     if folder is not None:
         for name, outcome in outcomes.items():
             refuse_no_belief(outcome, name, dataset, folder)
-    evaluation: dict[str, Any] = processes.agree(
+    evaluation: dict[str, Any] = processes.broadcast(
         lambda: (
             _reports(outcomes)
             | ({"raw": _reports(raw)} if len(readings) > 1 else {})

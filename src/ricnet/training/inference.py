@@ -18,12 +18,11 @@ from jaxtyping import Float, Num
 from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory
-from ricnet.methods.encoding import GPU_BATCH, encode
 from ricnet.methods.iterative import Iterative, Pool, Step, Steps
 from ricnet.methods.method import Method, TimeLeft
-from ricnet.methods.supervised import Supervised
+from ricnet.nets.encoders import GPU_BATCH, encode
 from ricnet.nets.refiner import RecurrentClassifier
-from ricnet.training.recording import Messages, Part, Recorder
+from ricnet.training.speed import Messages, Part, Recorder
 
 LADDER = (1, 8, 32, 128, 256, 512, 768, 1024, 1280, 1536, 2048, 2560, 3072, 4096, 5120, 6144, 8192, 10240, 12288, 16384)
 """Sizes of pool. A batch is filled up to the next of them; one larger than the last is refined in parts."""
@@ -123,7 +122,7 @@ def recordable(method: Method[Any], model: nn.Module) -> bool:
     """What draws at random is left to `Method.refine`: its draws are to be those of the seed."""
     if isinstance(method, Iterative):
         return isinstance(model, RecurrentClassifier) and not method.draws
-    return isinstance(method, Supervised)
+    return method.one_pass
 
 
 class RecordedNetwork:

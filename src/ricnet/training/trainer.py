@@ -23,21 +23,24 @@ from ricnet.core.mdp import log_scores
 from ricnet.data import Augmentation, Dataset, Split, augment, epoch_order
 from ricnet.data.dataset import balanced
 from ricnet.data.tables import shown_name
+from ricnet.distributed import ALONE, Processes
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import Outcome, observe, summarize
-from ricnet.nets.backbone import Backbone
-from ricnet.nets.encoders import TINY_IMAGE
-from ricnet.processes import ALONE, Processes
+from ricnet.nets.encoders import TINY_IMAGE, Backbone
 from ricnet.training.classifier import autocast_dtype, build_model, learned
-from ricnet.training.compilation import compile_encoder, compile_method
 from ricnet.training.config import Config
 from ricnet.training.console import Interrupted, ProgressBar, StopRequest
-from ricnet.training.feed import Feed
 from ricnet.training.finalize import finalize
-from ricnet.training.gradient import Gradient, shared_method
-from ricnet.training.graph import GraphedStep, tensor_cores
+from ricnet.training.optimization import (
+    Gradient,
+    make_optimizer,
+    rate_factor,
+    restore_optimizer,
+    set_rate,
+    tensor_cores,
+)
 from ricnet.training.run import RunFolder
-from ricnet.training.schedule import make_optimizer, rate_factor, restore_optimizer, set_rate
+from ricnet.training.speed import Feed, GraphedStep, compile_encoder, compile_method
 
 COLLAPSED_EPOCHS = 5
 """Epochs in a row below half the best validation accuracy after which a run counts as diverged."""
@@ -83,8 +86,8 @@ class Trainer:
         self.batch_size = min(self.settings.batch_size, len(dataset.train))
         self.updates_per_epoch = len(dataset.train) // self.batch_size
         self.total_updates = self.updates_per_epoch * self.settings.epochs
-        self.processes, self.share = processes, processes.share(self.batch_size)
-        self.feed = Feed(dataset.train.inputs, device, len(self.share.mine(self.labels[: self.batch_size], 0)))
+        self.processes, self.shard = processes, processes.shard(self.batch_size)
+        self.feed = Feed(dataset.train.inputs, device, len(self.labels[: self.batch_size][self.shard.own]))
         self._build_networks(encoder)
         self.optimizer = make_optimizer(self.model, self.settings, device)
 
@@ -105,7 +108,7 @@ class Trainer:
         backbone.fit_normalization(data.train.inputs)
         backbone.autocast = autocast_dtype(self.settings.precision, self.device)
         self.model = model.to(self.device).train()
-        self.processes.make_alike(self.model.state_dict().values())
+        self.processes.broadcast_tensors(self.model.state_dict().values())
         if data.is_image and (self.device.type == "cuda" or max(data.input_shape[1:]) > TINY_IMAGE):
             # the layout and kernels with which convolutions are fastest; on a CPU they have to be worth the conversion
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -117,16 +120,14 @@ class Trainer:
         self.average = copy.deepcopy(self.model).requires_grad_(False) if self.settings.average else self.model
 
     def _make_fast(self) -> None:
-        """Share, compile and record the update, as far as the device and the settings allow."""
+        """Compile and record the update, as far as the device and the settings allow."""
         alone = self.processes.count == 1
-        if not alone:
-            self.method = shared_method(self.method, self.share)
         records = self.device.type == "cuda" and self.settings.cuda_graph and alone
         if self._compiles(records):
             self.method = compile_method(self.method) if alone else self.method
             for network in {self.model, self.snapshot}:
                 compile_encoder(next(m for m in network.modules() if isinstance(m, Backbone)).encoder)
-        self.gradient = Gradient(self.method, self.model, self.snapshot, self.share, self.settings.accumulate)
+        self.gradient = Gradient(self.method, self.model, self.snapshot, self.shard, self.settings.accumulate)
         self.learn = self._record() if records else self._learn
 
     def run(self) -> dict[str, Any]:
@@ -235,7 +236,7 @@ class Trainer:
         return step
 
     def _next_rows(self) -> Int64[Tensor, "batch"]:
-        """This process's share of the next batch. The rows that do not fill one are left out, other ones each epoch."""
+        """This process's part of the next batch. The rows that do not fill one are left out, other ones each epoch."""
         epoch, position = divmod(self.update, self.updates_per_epoch)
         if epoch != self.ordered_epoch:
             self.order = _order(len(self.labels), self.config.seed, epoch).to(self.device)
@@ -248,12 +249,12 @@ class Trainer:
         return self._own(_order(len(self.labels), self.config.seed, epoch), position)
 
     def _own(self, order: Int64[Tensor, "n"], position: int) -> Int64[Tensor, "batch"]:
-        return self.share.mine(order[position * self.batch_size : (position + 1) * self.batch_size], 0)
+        return order[position * self.batch_size : (position + 1) * self.batch_size][self.shard.own]
 
     def _batch(self, rows: Int64[Tensor, "batch"]) -> tuple[Num[Tensor, "batch ..."], ...]:
         """Inputs and labels, and weights where there are any."""
         inputs = self.feed.take(rows)
-        inputs = augment(inputs, self.augmentation, self.share) if self.dataset.is_image else inputs
+        inputs = augment(inputs, self.augmentation, self.shard) if self.dataset.is_image else inputs
         return (inputs, self.labels[rows]) if self.weights is None else (inputs, self.labels[rows], self.weights[rows])
 
     def _compiles(self, recorded: bool) -> bool:
@@ -289,8 +290,8 @@ class Trainer:
         self._refuse_nonfinite(means)
         self._refuse_nonfinite_weights()
         outcome = observe(self.method, self.average, self.dataset.val, processes=self.processes)
-        val = self.processes.agree(lambda: summarize(outcome))
-        worth = self.processes.agree(lambda: self._worth(outcome, val))
+        val = self.processes.broadcast(lambda: summarize(outcome))
+        score = self.processes.broadcast(lambda: self._weighted_score(outcome, val))
         epoch = self.update // self.updates_per_epoch
         line = {
             "epoch": epoch,
@@ -304,7 +305,7 @@ class Trainer:
         if self.settings.measure_all and (epoch % self.settings.measure_every == 0 or self.over):
             line |= {"train_eval": self._measure(self._sample_of_train()), "test": self._measure(self.dataset.test)}
         self._refuse_nonfinite(val)
-        self._select(epoch, *worth)
+        self._select(epoch, *score)
         if self.folder is not None:
             self.folder.append_metrics(line)
         self._clear_sums()
@@ -313,14 +314,14 @@ class Trainer:
 
     def _measure(self, split: Split) -> dict[str, float]:
         outcome = observe(self.method, self.average, split, processes=self.processes)
-        return self.processes.agree(lambda: summarize(outcome))
+        return self.processes.broadcast(lambda: summarize(outcome))
 
     def _sample_of_train(self) -> Split:
         """As many training rows as there are validation rows, evenly spread."""
         count = min(len(self.dataset.val), len(self.dataset.train))
         return self.dataset.train.take(torch.linspace(0, len(self.dataset.train) - 1, count).long())
 
-    def _worth(self, outcome: Outcome, val: dict[str, Any]) -> tuple[float, float]:
+    def _weighted_score(self, outcome: Outcome, val: dict[str, Any]) -> tuple[float, float]:
         """Accuracy and NLL on validation data, where its rows differ in weight by that."""
         weights = self.dataset.val.weights
         if weights is None:

@@ -1,5 +1,6 @@
 """Servers as clients meet them: uvicorn on a port of this machine, in a thread of its own."""
 
+import faulthandler
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +32,10 @@ def serving(classifier: Classifier, **limits: float) -> Iterator[httpx.Client]:
                 yield client
         finally:
             server.should_exit = True
-            thread.join(timeout=20)  # one that cannot end shall not keep all tests from ending
+            thread.join(timeout=60)
+            if thread.is_alive():
+                faulthandler.dump_traceback()  # of all threads: what it waits for
+                raise RuntimeError("the server did not end")
 
 
 @pytest.fixture(scope="session")

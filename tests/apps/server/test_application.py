@@ -1,9 +1,12 @@
 """What clients may ask, and what strangers may try: each gets its answer, and the server lives on."""
 
 import base64
+import html
 import io
 import json
 import logging
+import re
+import shlex
 import socket
 import struct
 import zipfile
@@ -21,6 +24,7 @@ from PIL import Image
 
 from ricnet.apps.cli import main
 from ricnet.apps.server import guard, responses
+from ricnet.apps.server.docs import docs_html
 from ricnet.apps.server.limits import Limits
 from ricnet.apps.server.responses import describe
 from ricnet.data.tables import Table
@@ -453,6 +457,36 @@ def test_openapi_tells_what_there_is(client: httpx.Client) -> None:
     route = spec["paths"]["/v1/predict"]["post"]
     assert set(route["requestBody"]["content"]) == {"multipart/form-data", "application/json"}
     assert {"200", "413", "415", "422", "429"} <= set(route["responses"])
+
+
+def test_the_api_has_a_page_that_needs_nothing_from_elsewhere(table_client: httpx.Client) -> None:
+    spec, page = table_client.get("/openapi.json").json(), table_client.get("/docs").text
+    assert set(re.findall(r'(?:href|src)="([^"]+)"', page)) == {
+        *("/", "/openapi.json", "/page/icon.svg", "/page/house.css", "/page/docs.css"),
+    }
+    assert "<script" not in page
+    for link in ("/page/icon.svg", "/page/house.css", "/page/docs.css"):
+        assert table_client.get(link).status_code == 200
+    words = html.unescape(page)
+    for path in spec["paths"]:
+        assert path in words
+    for name, schema in spec["components"]["schemas"].items():
+        assert f"<code>{name}</code>" in words
+        assert all(field["description"] in words for field in schema["properties"].values())
+    [example] = re.findall(r"curl --json '(.+)' http://", words)
+    assert (
+        table_client.post("/v1/predict", content=example, headers={"content-type": "application/json"}).status_code
+        == 200
+    )
+
+
+def test_what_the_page_of_the_api_quotes_is_text() -> None:
+    column = {"name": "</pre><script>'", "values": None, "date": None}
+    model = {"input": {"kind": "table", "shape": [1], "columns": [column]}}
+    page = docs_html({"paths": {}, "components": {"schemas": {}}}, model, "http://x><script>")
+    assert "<script" not in page
+    [command] = re.findall("<pre>(.+)</pre>", page)
+    assert json.loads(shlex.split(html.unescape(command))[2])["rows"] == [{column["name"]: 0}]
 
 
 def test_requests_that_arrive_together_are_counted(numbers_client: httpx.Client) -> None:

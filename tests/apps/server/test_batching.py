@@ -100,6 +100,17 @@ def test_a_failure_is_told_and_survived(digits: Classifier, inputs: torch.Tensor
         batcher.ask(Question(inputs[:1]))
 
 
+def test_a_model_that_does_not_end_keeps_nobody_from_ending(watched: Watched, inputs: torch.Tensor) -> None:
+    batcher = Batcher(watched, max_batch=4)
+    start(batcher, watched, Question(inputs[:1]))
+    batcher.close(timeout=0.05)
+    assert batcher.alive
+    with pytest.raises(Refusal):
+        batcher.ask(Question(inputs[:1]))
+    watched.gate.set()
+    batcher.close()
+
+
 def test_company_is_waited_for_only_right_after_a_batch(
     watched: Watched, inputs: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

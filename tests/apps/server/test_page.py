@@ -291,7 +291,7 @@ def test_who_wants_no_motion_gets_none(visit: Any, client: httpx.Client) -> None
 def test_nothing_hangs_over_the_edge(visit: Any, client: httpx.Client, width: int) -> None:
     for path in ("/", "/docs"):
         page = visit(client, path, viewport={"width": width, "height": 844})
-        answered(page) if path == "/" else page.locator("#paths section").nth(3).wait_for()
+        answered(page) if path == "/" else page.locator("main section").nth(3).wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(TOO_WIDE) == []
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from ricnet.core.mdp import log_scores
-from ricnet.core.simplex import Dirichlet
+from ricnet.core.policies import Dirichlet
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.studies.theory import decomposition, known_truth
 from ricnet.studies.theory.finding import Finding

@@ -4,7 +4,7 @@ from scipy import special
 from torch import Tensor
 
 from ricnet.core.mdp import log_scores
-from ricnet.core.simplex import Dirichlet
+from ricnet.core.policies import Dirichlet
 from ricnet.studies.theory import lemma2
 
 pytestmark = pytest.mark.usefixtures("_undrawn")

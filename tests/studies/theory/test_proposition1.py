@@ -8,7 +8,7 @@ from scipy import optimize, special
 from torch import Tensor
 
 from ricnet.core import mdp
-from ricnet.core.simplex import Dirichlet
+from ricnet.core.policies import Dirichlet
 from ricnet.methods.ric import RIC
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.studies.theory import known_truth, proposition1

@@ -16,10 +16,10 @@ from ricnet.apps.commands.settings import Hyper, MethodSettings, look_for, over,
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.registry import DATASETS
+from ricnet.distributed import Processes, first_on_each_machine, launched, together
 from ricnet.errors import RicnetError
 from ricnet.io import read_json, split_target, user_path
 from ricnet.nets.encoders import build_encoder
-from ricnet.processes import Processes
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
 from ricnet.report.tables import runs_table
@@ -37,7 +37,6 @@ from ricnet.training.console import (
     say,
     started,
 )
-from ricnet.training.distributed import first_on_each_machine, launched, together
 from ricnet.training.presets import TYPICAL, preset
 from ricnet.training.run import RunFolder, read_config
 
@@ -84,7 +83,7 @@ def _train(arguments: Sequence[str], options: Train[Any], device: torch.device, 
     folder = RunFolder(options.out or default_folder(_config(options)))
     if processes.first:
         folder.refuse_if_held()
-    stored = processes.agree(partial(_stored, folder)) if options.resume else None
+    stored = processes.broadcast(partial(_stored, folder)) if options.resume else None
     if stored is not None:
         options = _parse(arguments, stored)
         _refuse_changes(stored, _config(options))
@@ -101,7 +100,7 @@ def _train(arguments: Sequence[str], options: Train[Any], device: torch.device, 
     console = Console(stderr=True, quiet=not processes.first)
     notes = [started(folder)] * (options.resume and stored is None) + list(dataset.notes)
     if stored is None:
-        config = processes.agree(lambda: _settle(arguments, dataset, device, notes, processes.count))
+        config = processes.broadcast(lambda: _settle(arguments, dataset, device, notes, processes.count))
         if processes.first:
             folder.refuse_if_taken(options.overwrite)  # last, so that it hides nothing else that is wrong
     say([*(f"note: {note}" for note in notes), announcement(config, dataset, device, processes.count)], console)

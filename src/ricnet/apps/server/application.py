@@ -20,13 +20,14 @@ from typing import Any
 import torch
 import uvicorn
 from fastapi import FastAPI, Request
-from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
 from ricnet.apps.server import responses
 from ricnet.apps.server.batching import Batcher, Question
+from ricnet.apps.server.docs import docs_html
 from ricnet.apps.server.guard import Guard, problem
 from ricnet.apps.server.limits import Limits, Refusal
 from ricnet.apps.server.requests import Ask, Asked, File, Options, parse, read_files, read_json
@@ -80,8 +81,8 @@ def build(classifier: Classifier, name: str, limits: Limits | None = None) -> Fa
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        await asyncio.to_thread(batcher.close)
-        decoders.shutdown()
+        await asyncio.to_thread(batcher.close, float(GRACE_SECONDS))
+        decoders.shutdown(wait=False)
 
     app = FastAPI(
         title=f"ricnet: {name}",
@@ -94,8 +95,9 @@ def build(classifier: Classifier, name: str, limits: Limits | None = None) -> Fa
     app.add_middleware(Guard, limits=limits)
     app.add_exception_handler(HTTPException, _explain)
     _add_predict(app, classifier, batcher, decoders, limits)
-    _add_facts(app, classifier, batcher, responses.describe(classifier, name, limits))
-    _add_pages(app)
+    model = responses.describe(classifier, name, limits)
+    _add_facts(app, classifier, batcher, model)
+    _add_pages(app, model)
     return app
 
 
@@ -178,18 +180,22 @@ def _add_facts(app: FastAPI, classifier: Classifier, batcher: Batcher, model: di
         return JSONResponse({"status": status, **asdict(batcher.tally)}, 200 if batcher.alive else 503)
 
 
-def _add_pages(app: FastAPI) -> None:
-    house = Path(str(resources.files("ricnet.report") / "page.css"))
-    for address, file in {"/": PAGE / "index.html", "/docs": PAGE / "docs.html", "/page/house.css": house}.items():
-        app.add_api_route(address, _sends(file), include_in_schema=False)
+def _add_pages(app: FastAPI, model: dict[str, Any]) -> None:
+    fresh = {"cache-control": "no-cache"}
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return FileResponse(PAGE / "index.html", headers=fresh)
+
+    @app.get("/page/house.css", include_in_schema=False)
+    async def house_style() -> Response:
+        return FileResponse(str(resources.files("ricnet.report") / "page.css"), headers=fresh)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs(request: Request) -> Response:
+        return HTMLResponse(docs_html(app.openapi(), model, str(request.base_url).rstrip("/")), headers=fresh)
+
     app.mount("/page", StaticFiles(directory=PAGE))
-
-
-def _sends(file: Path) -> Any:
-    async def send() -> Response:
-        return FileResponse(file, headers={"cache-control": "no-cache"})
-
-    return send
 
 
 async def _explain(request: Request, error: Exception) -> Response:

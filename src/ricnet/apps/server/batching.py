@@ -80,12 +80,13 @@ class Batcher:
             self._change.notify()
         return question.answer
 
-    def close(self) -> None:
-        """Answer what is waiting, and nothing more."""
+    def close(self, timeout: float | None = None) -> None:
+        """Answer what is waiting, and nothing more. A model that takes longer than `timeout` seconds is left behind:
+        its thread ends with the process, which it must not keep from ending."""
         with self._change:
             self._closed = True
             self._change.notify()
-        self._thread.join()
+        self._thread.join(timeout)
 
     def _work(self) -> None:
         while batch := self._next():

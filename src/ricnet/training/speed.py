@@ -1,0 +1,228 @@
+"""What makes training and inference fast, and changes no result: CUDA graphs, compiled parts, inputs that are on the
+device when they are needed.
+
+A CUDA graph is a piece of work that a GPU does again without being told kernel by kernel; a small network's step is
+hundreds of kernels, and launching them costs more than running them. On a CPU a recording is the function itself and a
+message is there at once, so that all that is built on them can be tested without a GPU.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any, TypeVar
+
+import torch
+from jaxtyping import Int64, Num
+from torch import Tensor, nn
+
+from ricnet.data.memory import SHARE, free_bytes
+from ricnet.methods import Method
+from ricnet.nets.encoders import ResNet
+
+WARM_UP = 3
+"""Runs before a recording, in which libraries choose their kernels."""
+SPECIAL_CASES = 64
+"""Variants of one function (shapes, strides, with gradient or without) that torch may compile before it gives up."""
+THREADS = 8
+"""Rows of a mapped file may have to come from the disk, which serves several readers better than one."""
+
+AnyMethod = TypeVar("AnyMethod", bound=Method[Any])
+Part = Callable[[], None]
+"""Work on tensors that stay in place, with nothing the host would have to wait for."""
+
+
+@contextmanager
+def capture(graph: torch.cuda.CUDAGraph, **options: Any) -> Iterator[None]:
+    """`torch.cuda.graph`, after whose failure random numbers can be drawn again."""
+    try:
+        with torch.cuda.graph(graph, **options):
+            yield
+    except BaseException:
+        _renew_generator(torch.cuda.default_generators[torch.cuda.current_device()])
+        raise
+
+
+def _renew_generator(generator: torch.Generator) -> None:
+    """A failed recording leaves the generator waiting for its end, and any later draw an error. So a state that knows
+    nothing of the recording takes over, at the same place of the same sequence."""
+    fresh = torch.Generator(generator.device)
+    fresh.set_state(generator.get_state())
+    generator.graphsafe_set_state(fresh.graphsafe_get_state())
+
+
+class Recorder:
+    """Makes recordings to be replayed one at a time, in any order.
+
+    They share the memory of what they compute in between: a result that is no tensor of the caller's own holds until
+    the next replay. They have a stream of their own, for some versions of torch free what all graphs of a stream need
+    when one of them goes.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.memory = None if self.stream is None else torch.cuda.graph_pool_handle()
+
+    def __call__(self, part: Part, before: Part | None = None) -> Part:
+        """`before` makes ready for each run that comes before the recording; nothing of it is recorded."""
+        if self.stream is None:
+            return part
+        graph = torch.cuda.CUDAGraph()
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):  # left even if the recording fails
+            for _ in range(WARM_UP):
+                if before is not None:
+                    before()
+                part()
+            with capture(graph, pool=self.memory, stream=self.stream):
+                part()
+        torch.cuda.current_stream().wait_stream(self.stream)
+        return graph.replay
+
+
+class Messages:
+    """A number from each step of a GPU's work, sent without stopping it and read when it is there."""
+
+    def __init__(self, steps: int, device: torch.device) -> None:
+        on_gpu = device.type == "cuda"
+        kept = torch.zeros(steps, dtype=torch.int64, pin_memory=on_gpu)
+        self.numbers = kept.numpy()
+        self.places = [kept[step] for step in range(steps)]
+        self.sent = [torch.cuda.Event() for _ in range(steps)] if on_gpu else None
+
+    def send(self, step: int, number: Int64[Tensor, ""]) -> None:
+        """Once all is done that the GPU has been asked for so far."""
+        self.places[step].copy_(number, non_blocking=True)
+        if self.sent is not None:
+            self.sent[step].record()
+
+    def read(self, step: int) -> int:
+        """Waits for that message, not for what the GPU was asked for after it."""
+        if self.sent is not None:
+            self.sent[step].synchronize()
+        return int(self.numbers[step])
+
+
+class GraphedStep:
+    """Records `step(rows)` once and replays it on other rows; all else it touches must stay in place."""
+
+    def __init__(self, step: Callable[[Int64[Tensor, "batch"]], None], rows: Int64[Tensor, "batch"]) -> None:
+        self.rows = rows.clone()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                step(self.rows)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        with capture(self.graph):
+            step(self.rows)
+
+    def __call__(self, rows: Int64[Tensor, "batch"]) -> None:
+        self.rows.copy_(rows)
+        self.graph.replay()
+
+
+def compile_encoder(encoder: nn.Module) -> None:
+    """From now on `encoder` trains with compiled code; evaluation, whose batches vary in size, stays as it was.
+
+    A ResNet is compiled block by block: convolutions are library calls, across which nothing can be fused anyway, and
+    blocks of the same shape share their code, so that compiling takes seconds instead of minutes.
+    Call it after all copies of the network have been made: a copy would run the original's code.
+    """
+    parts = [encoder.stem, *encoder.blocks] if isinstance(encoder, ResNet) else [encoder]
+    for part in parts:
+        part.forward = _in_training(part, part.forward)
+
+
+def compile_method(method: AnyMethod) -> AnyMethod:
+    """The same method, for one size of batch, with the functions compiled that it names in `compiled`.
+
+    What is left of a method are library calls and kernels that are fused already (see nets/gru.py).
+    """
+    kind = type(method)
+    if not kind.compiled:
+        return method
+    faster = type(kind.__name__, (kind,), {name: _compiled(getattr(kind, name)) for name in kind.compiled})
+    settings = {field.name: getattr(method, field.name) for field in fields(method)}
+    return faster(**settings)  # type: ignore[no-any-return]
+
+
+def _in_training(module: nn.Module, plain: Callable[..., Any]) -> Callable[..., Any]:
+    compiled = _compiled(plain)
+    return lambda *inputs: (compiled if module.training else plain)(*inputs)
+
+
+def _compiled(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """What cannot be compiled (no compiler on this machine, say) runs as it is; torch logs why."""
+    compiled = torch.compile(plain, dynamic=False)
+
+    def run(*inputs: Any) -> Any:
+        with torch._dynamo.config.patch(recompile_limit=SPECIAL_CASES, suppress_errors=True):
+            return compiled(*inputs)
+
+    return run
+
+
+def fits(inputs: Num[Tensor, "n ..."], device: torch.device) -> bool:
+    """On a CPU they are where they are needed already, even in a mapped file."""
+    return device.type == "cpu" or is_same(inputs.device, device) or inputs.nbytes <= SHARE * free_bytes(device)
+
+
+def is_same(place: torch.device, device: torch.device) -> bool:
+    """Whether a tensor's place is what `device` stands for: "cuda" is the GPU in use, and a tensor says which it is."""
+    if place.type != device.type:
+        return False
+    index = torch.cuda.current_device() if device.type == "cuda" and device.index is None else device.index
+    return index in (None, place.index)
+
+
+class Feed:
+    """While an update is computed from one batch, threads gather the next.
+
+    A batch that comes from the host is put into the same place on the device every time, where a recorded update
+    expects it.
+    """
+
+    def __init__(self, inputs: Num[Tensor, "n ..."], device: torch.device, batch: int) -> None:
+        self.streams = not fits(inputs, device)
+        self.inputs = inputs if self.streams else inputs.to(device)
+        if not self.streams:
+            return
+        on_gpu = device.type == "cuda"
+        shape, dtype = (batch, *inputs.shape[1:]), inputs.dtype
+        self.staged = torch.zeros(shape, dtype=dtype, device=device)
+        self.buffers = [torch.zeros(shape, dtype=dtype, pin_memory=on_gpu) for _ in range(2)]
+        self.copied = [torch.cuda.Event() if on_gpu else None for _ in range(2)]
+        self.pool = ThreadPoolExecutor(THREADS)
+        self.coming: tuple[Tensor, list[Future[None]]] | None = None
+        self.turn = 0
+
+    def take(self, rows: Int64[Tensor, "batch"]) -> Num[Tensor, "batch ..."]:
+        """The inputs of these rows; where they come from the host, those that were staged last."""
+        return self.staged if self.streams else self.inputs[rows]
+
+    def stage(self, rows: Int64[Tensor, "batch"], following: Int64[Tensor, "batch"]) -> None:
+        """Bring rows to the device, and begin to gather those that will be asked for next."""
+        if self.coming is None or not torch.equal(self.coming[0], rows):
+            self._gather(rows)
+        assert self.coming is not None
+        for done in self.coming[1]:
+            done.result()
+        self.staged.copy_(self.buffers[self.turn], non_blocking=True)
+        if (copied := self.copied[self.turn]) is not None:
+            copied.record()
+        self.turn = 1 - self.turn
+        self._gather(following)
+
+    def _gather(self, rows: Int64[Tensor, "batch"]) -> None:
+        if self.coming is not None:
+            for done in self.coming[1]:
+                done.result()
+        if (copied := self.copied[self.turn]) is not None:
+            copied.synchronize()  # else it would be overwritten while it is still being sent
+        pieces = zip(rows.tensor_split(THREADS), self.buffers[self.turn].tensor_split(THREADS), strict=True)
+        self.coming = rows, [self.pool.submit(self._read, own, place) for own, place in pieces]
+
+    def _read(self, rows: Int64[Tensor, "some"], place: Num[Tensor, "some ..."]) -> None:
+        torch.index_select(self.inputs, 0, rows, out=place)

@@ -1,0 +1,271 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, optimize, special, stats
+
+from ricnet.core.policies import Dirichlet, LogisticNormal
+
+
+def dirichlet(alpha: torch.Tensor, epsilon: float = 0.0) -> Dirichlet:
+    direction = alpha - epsilon
+    return Dirichlet((direction / direction.sum(-1, keepdim=True)).log(), alpha)
+
+
+def random_policy(classes: int, seed: int, rows: int = 4, concentration: float = 10.0) -> Dirichlet:
+    generator = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(rows, classes, generator=generator)
+    return Dirichlet.around(logits.log_softmax(-1), torch.full((rows,), concentration), 0.01)
+
+
+def test_alpha_is_mu_times_c_plus_epsilon() -> None:
+    policy = Dirichlet.around(torch.tensor([0.9, 0.1]).log(), torch.tensor(10.0), 0.01)
+    assert policy.alpha.tolist() == pytest.approx([9.01, 1.01])
+
+
+@given(st.sampled_from([2, 3, 10]), st.integers(0, 1000))
+def test_log_prob_and_entropy_agree_with_scipy(classes: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    alpha = rng.uniform(0.3, 8, classes)
+    action = rng.dirichlet(np.ones(classes))
+    policy = dirichlet(torch.tensor(alpha))
+    reference = stats.dirichlet(alpha)
+    log_prob = policy.log_prob(torch.tensor(np.log(action)))
+    assert log_prob.item() == pytest.approx(reference.logpdf(action), rel=1e-9, abs=1e-9)
+    assert policy.entropy().item() == pytest.approx(reference.entropy(), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("alpha", [[0.01, 10.01], [0.01, 0.01, 0.5], [1.01] * 10, [0.5, 3.0, 9.0]])
+def test_samples_have_beta_marginals_also_in_the_far_tail(alpha: list[float]) -> None:
+    """Kolmogorov–Smirnov on log a_k: a clamped or underflowed sampler fails at α = 0.01."""
+    draws = dirichlet(torch.tensor(alpha).expand(4000, -1)).sample()
+    rest = sum(alpha[1:])
+    # −log a_1 is far beyond float range in a; betainc takes the probability, so compare where it is positive.
+    representable = draws[:, 0] > -80
+    below = special.betainc(alpha[0], rest, math.exp(-80))
+    assert (~representable).double().mean().item() == pytest.approx(below, abs=0.03)
+    conditional = (special.betainc(alpha[0], rest, draws[representable, 0].double().exp().numpy()) - below) / (
+        1 - below
+    )
+    assert stats.kstest(conditional, "uniform").pvalue > 1e-3
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.sampled_from([2, 10, 100, 1000]), st.integers(0, 100))
+def test_samples_lie_on_the_simplex_and_stay_finite(classes: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    policy = random_policy(classes, seed, rows=64)
+    draws = policy.sample()
+    assert draws.isfinite().all()
+    assert draws.dtype == torch.float32
+    torch.testing.assert_close(draws.exp().sum(-1), torch.ones(64))
+    assert policy.log_prob(draws).isfinite().all()
+
+
+def test_an_infinite_draw_leaves_a_finite_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiled exponential is −log of a uniform number that may be exactly 0."""
+    monkeypatch.setattr(
+        torch.Tensor, "exponential_", lambda self: self.fill_(1.0).index_fill_(-1, torch.tensor(0), torch.inf)
+    )
+    policy = dirichlet(torch.tensor([[0.1, 2.0, 5.0]]))
+    log_action = policy.sample()
+    assert log_action.isfinite().all()
+    assert policy.log_ratio(policy, log_action).item() == 0
+
+
+def test_expected_log_score_agrees_with_samples_and_known_values() -> None:
+    """Known values at K = 10, ε = 0.01, c = 10: uniform −2.82, confidently wrong −102.8, μ_y = 0.9 −0.120."""
+    uniform = dirichlet(torch.full((1, 10), 1.01).double())
+    wrong = dirichlet(torch.tensor([[0.01] * 9 + [10.01]]).double())
+    assert uniform.expected_log_score(torch.tensor([0])).item() == pytest.approx(-2.82, abs=0.005)
+    assert wrong.expected_log_score(torch.tensor([0])).item() == pytest.approx(-102.8, abs=0.1)
+    likely = Dirichlet.around(torch.tensor([[0.9] + [0.1 / 9] * 9]).double().log(), torch.tensor([10.0]).double(), 0.01)
+    assert likely.expected_log_score(torch.tensor([0])).item() == pytest.approx(-0.120, abs=0.001)
+    draws = dirichlet(torch.tensor([0.3, 2.0, 5.0]).expand(200_000, -1)).sample()[:, 0]
+    assert draws.mean().item() == pytest.approx(special.digamma(0.3) - special.digamma(7.3), abs=0.03)
+
+
+@given(st.integers(2, 20), st.integers(0, 1000), st.floats(1, 1000))
+def test_variance_penalty_is_positive_and_vanishes_as_c_grows(classes: int, seed: int, c: float) -> None:
+    labels = torch.zeros(4, dtype=torch.int64)
+    log_mu = random_policy(classes, seed).log_mu.double()
+    loose, tight = (Dirichlet.around(log_mu, torch.full((4,), k * c).double(), epsilon=0.0) for k in (1, 100))
+    assert (loose.variance_penalty(labels) > 0).all()
+    assert (tight.variance_penalty(labels) < loose.variance_penalty(labels)).all()
+
+
+def test_variance_penalty_is_the_expected_bregman_divergence() -> None:
+    """Lemma 2 by numerical integration over the Beta marginal, and its ½Var/m² approximation at large α."""
+    a, b = 3.0, 4.0
+    mean = a / (a + b)
+    density = stats.beta(a, b).pdf
+    divergence, _ = integrate.quad(lambda x: (x / mean - math.log(x / mean) - 1) * density(x), 0, 1)
+    exact = dirichlet(torch.tensor([[a, b]]).double()).variance_penalty(torch.tensor([0])).item()
+    assert exact == pytest.approx(divergence, rel=1e-7)
+    large = dirichlet(torch.tensor([[3000.0, 4000.0]]).double())
+    approximate = (1 - mean) / mean / (2 * 7001)
+    assert large.variance_penalty(torch.tensor([0])).item() == pytest.approx(approximate, rel=1e-3)
+
+
+def test_readouts_by_hand() -> None:
+    policy = Dirichlet.around(torch.tensor([0.8, 0.2]).double().log(), torch.tensor(4.0).double(), epsilon=0.5)
+    assert policy.read("mean").exp().tolist() == pytest.approx([3.7 / 5, 1.3 / 5])
+    assert policy.read("mu").exp().tolist() == pytest.approx([0.8, 0.2])
+    weights = 1 / special.polygamma(1, [3.7, 1.3])
+    assert policy.read("implied").exp().tolist() == pytest.approx((weights / weights.sum()).tolist())
+
+
+@pytest.mark.parametrize("q", [0.6, 0.9, 0.99])
+def test_implied_readout_returns_q_at_the_optimum_and_the_mean_falls_short(q: float) -> None:
+    """Maximise E_q[ψ(α_y)] − ψ(Σα) at c = 10, K = 10 with an independent optimiser."""
+    classes, c, epsilon = 10, 10.0, 0.01
+    target = np.array([q] + [(1 - q) / (classes - 1)] * (classes - 1))
+
+    def alpha_of(logit: float) -> np.ndarray:
+        mu = np.exp(np.array([logit] + [0.0] * (classes - 1)))
+        return mu / mu.sum() * c + epsilon
+
+    def loss(logit: float) -> float:
+        alpha = alpha_of(logit)
+        return float(-(target @ special.digamma(alpha)) + special.digamma(alpha.sum()))
+
+    alpha = alpha_of(optimize.minimize_scalar(loss, bounds=(0, 15), method="bounded", options={"xatol": 1e-10}).x)
+    policy = dirichlet(torch.tensor(alpha), epsilon)
+    assert policy.read("implied").exp()[0].item() == pytest.approx(q, abs=1e-4)
+    assert policy.read("mean").exp()[0].item() < q - 0.05
+    if q == 0.9:
+        assert policy.read("mean").exp()[0].item() == pytest.approx(0.727, abs=0.001)
+
+
+@given(st.sampled_from([2, 10, 1000]), st.integers(0, 100))
+def test_log_ratio_is_the_difference_of_log_probs_and_exactly_zero_for_the_same_policy(classes: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    old = random_policy(classes, seed)
+    draws = old.sample()
+    assert old.log_ratio(random_policy(classes, seed), draws).abs().max().item() == 0
+    new = Dirichlet(old.log_mu, old.alpha * (1 + 0.01 * torch.randn_like(old.alpha)))
+    double = [Dirichlet(p.log_mu.double(), p.alpha.double()) for p in (new, old)]
+    expected = double[0].log_prob(draws.double()) - double[1].log_prob(draws.double())
+    torch.testing.assert_close(new.log_ratio(old, draws).double(), expected, rtol=1e-3, atol=2e-2)
+
+
+def test_no_gradient_flows_through_samples_and_gradients_are_finite_at_the_edge() -> None:
+    logits = torch.tensor([[30.0, 0.0, 0.0]], requires_grad=True)
+    policy = Dirichlet.around(logits.log_softmax(-1), torch.tensor([10.0]), 0.01)
+    draws = policy.sample()
+    assert not draws.requires_grad
+    policy.log_prob(draws).sum().backward()
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(("c_max", "epsilon"), [(10.0, 0.01), (1000.0, 1e-4), (10_000.0, 0.1)])
+def test_a_thousand_classes_keep_their_digits_in_float32(c_max: float, epsilon: float) -> None:
+    """In the paper's range of α and in both of `fast`: against float64 on the same parameters and actions."""
+    logits = 3 * torch.randn(64, 1000)
+    moved = logits + 0.01 * torch.randn_like(logits)
+    labels = torch.randint(1000, (64,))
+
+    def policy(of: torch.Tensor) -> Dirichlet:
+        return Dirichlet.around(of.log_softmax(-1), torch.full((64,), c_max / 2, dtype=of.dtype), epsilon)
+
+    old, new, exact = policy(logits), policy(moved), policy(moved.double())
+    actions = old.sample()
+    assert actions.isfinite().all()
+    assert (old.log_ratio(old, actions) == 0).all()
+    expected = exact.log_ratio(policy(logits.double()), actions.double())
+    torch.testing.assert_close(new.log_ratio(old, actions).double(), expected, atol=0.03, rtol=0)
+    for readout in ("mean", "mu", "implied"):
+        torch.testing.assert_close(new.read(readout).double(), exact.read(readout), atol=1e-4, rtol=0)
+    score = exact.expected_log_score(labels)
+    torch.testing.assert_close(new.expected_log_score(labels).double(), score, atol=1e-3, rtol=1e-5)
+    torch.testing.assert_close(new.entropy().double(), exact.entropy(), atol=0.1, rtol=1e-5)
+
+
+def logistic_normal(classes: int, variance: float, seed: int = 0, rows: int = 1) -> LogisticNormal:
+    logits = torch.randn(classes, generator=torch.Generator().manual_seed(seed)).double()
+    return LogisticNormal(logits.log_softmax(-1).expand(rows, -1), torch.full((rows,), variance, dtype=torch.float64))
+
+
+@given(st.integers(2, 8), st.floats(0.1, 5), st.integers(0, 100))
+def test_density_agrees_with_a_normal_on_additive_log_ratios(classes: int, variance: float, seed: int) -> None:
+    """The textbook route: log(a_k/a_K) is normal with covariance σ²(I + 11ᵀ), and the Jacobian is 1/Π a_k."""
+    ours = logistic_normal(classes, variance, seed)
+    log_action = torch.tensor(np.log(np.random.default_rng(seed).dirichlet(np.ones(classes)))).unsqueeze(0)
+    covariance = variance * (np.eye(classes - 1) + 1)
+    ratios = (log_action[0, :-1] - log_action[0, -1]).numpy()
+    centre = (ours.log_mu[0, :-1] - ours.log_mu[0, -1]).numpy()
+    reference = stats.multivariate_normal(centre, covariance).logpdf(ratios) - log_action.sum().item()
+    assert ours.log_prob(log_action).item() == pytest.approx(reference, rel=1e-9, abs=1e-9)
+
+
+def test_density_integrates_to_one_over_two_classes() -> None:
+    grid = torch.linspace(1e-4, 1 - 1e-4, 20_001).double()
+    log_actions = torch.stack([grid.log(), (1 - grid).log()], -1)
+    density = logistic_normal(2, 0.5, rows=1).log_prob(log_actions).exp()
+    assert torch.trapezoid(density, grid).item() == pytest.approx(1, abs=1e-3)
+
+
+def test_the_ratio_is_the_difference_of_the_densities() -> None:
+    new, old = logistic_normal(5, 0.7, 1, rows=9), logistic_normal(5, 1.3, 2, rows=9)
+    log_action = old.sample()
+    torch.testing.assert_close(new.log_ratio(old, log_action), new.log_prob(log_action) - old.log_prob(log_action))
+
+
+def test_samples_have_the_density_they_claim() -> None:
+    """E[π_new/π_old] = 1 under π_old, and the log-ratios of the classes have variance 2σ²."""
+    torch.manual_seed(0)
+    old, new = logistic_normal(4, 1.0, 1, rows=200_000), logistic_normal(4, 0.8, 1, rows=200_000)
+    draws = old.sample()
+    assert new.log_ratio(old, draws).exp().mean().item() == pytest.approx(1, abs=0.02)
+    assert (draws[:, 0] - draws[:, 1]).var().item() == pytest.approx(2.0, rel=0.02)
+    assert draws.logsumexp(-1).abs().max().item() < 1e-12
+
+
+@pytest.mark.parametrize("variance", [0.01, 0.1, 0.3])
+def test_expected_score_penalty_and_entropy_are_right_to_second_order(variance: float) -> None:
+    torch.manual_seed(1)
+    ours = logistic_normal(5, variance, 3, rows=200_000)
+    labels = torch.full((200_000,), 2)
+    draws = ours.sample()
+    tolerance = 0.25 * variance**2 + 4 * math.sqrt(variance / 200_000)
+    assert ours.expected_log_score(labels)[0].item() == pytest.approx(draws[:, 2].mean().item(), abs=tolerance)
+    penalty = (ours.log_mu[:, 2] - draws[:, 2]).mean().item()
+    assert ours.variance_penalty(labels)[0].item() == pytest.approx(penalty, abs=tolerance)
+    assert ours.entropy()[0].item() == pytest.approx(-ours.log_prob(draws).mean().item(), abs=5 * tolerance + 0.02)
+
+
+def test_its_spread_is_the_dirichlets_at_the_uniform_belief() -> None:
+    """σ² = K/c is the leading term of Var(log a_i − log a_j)/2 = ψ'(c/K)."""
+    uniform, concentration = torch.full((4,), 0.25).double().log(), torch.tensor(400.0).double()
+    ours = LogisticNormal.around(uniform, concentration)
+    theirs = Dirichlet.around(uniform, concentration, 0.0)
+    assert ours.variance.item() == pytest.approx(torch.polygamma(1, theirs.alpha[0]).item(), rel=0.01)
+
+
+def test_gradient_reaches_mean_and_variance() -> None:
+    logits, concentration = torch.randn(3, 4, requires_grad=True), torch.full((3,), 5.0, requires_grad=True)
+    ours = LogisticNormal.around(logits.log_softmax(-1), concentration)
+    ours.log_prob(ours.sample()).sum().backward()
+    assert logits.grad is not None
+    assert concentration.grad is not None
+    assert logits.grad.abs().min() > 0
+    assert concentration.grad.abs().min() > 0
+
+
+def test_a_thousand_classes_keep_the_digits_of_the_logistic_normal() -> None:
+    logits = 3 * torch.randn(64, 1000)
+    moved = logits + 0.01 * torch.randn_like(logits)
+
+    def around(of: torch.Tensor) -> LogisticNormal:
+        return LogisticNormal.around(of.log_softmax(-1), torch.full((64,), 5000.0, dtype=of.dtype))
+
+    old = around(logits)
+    actions = old.sample()
+    expected = around(moved.double()).log_ratio(around(logits.double()), actions.double())
+    torch.testing.assert_close(around(moved).log_ratio(old, actions).double(), expected, atol=2e-3, rtol=0)
+    assert (old.log_ratio(old, actions) == 0).all()
+    torch.testing.assert_close(around(moved).entropy().double(), around(moved.double()).entropy(), atol=0.05, rtol=1e-5)

@@ -1,0 +1,135 @@
+"""Gradients of a minibatch in parts (over processes: test_distributed.py), optimizers and learning rates."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from ricnet.data import Dataset
+from ricnet.distributed import Processes, Shard
+from ricnet.errors import RicnetError
+from ricnet.methods import METHODS
+from ricnet.training.api import configure
+from ricnet.training.config import Optimization
+from ricnet.training.optimization import make_optimizer, rate_factor, refuse_thin_parts, restore_optimizer, set_rate
+from ricnet.training.trainer import Trainer
+
+SYSTEMS: dict[str, dict[str, Any]] = {
+    **{method: {} for method in sorted(METHODS)},
+    "ric, with snapshots": {"updates_per_snapshot": 2, "exact_gain": True, "reward_floor": None},
+    "ric, logistic-normal": {"head": "logistic-normal"},
+}
+
+
+def updated(system: str, dataset: Dataset, parts: int) -> Trainer:
+    method = system.split(",")[0]
+    own = {} if method == "supervised" else {"horizon": 3}
+    settings = {"batch_size": 15, "width": 0.1, "accumulate": parts} | own | SYSTEMS[system]
+    trainer = Trainer(configure(dataset, method, "fast", **settings), dataset, None, torch.device("cpu"))
+    for _ in range(2):
+        trainer._step()
+    return trainer
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_batch_in_parts_gives_the_update_of_the_whole(system: str, dataset: Dataset) -> None:
+    """15 rows in 4 parts, which are not equally large. Explained variance alone is a mean over the parts."""
+    if system in ("ric", "supervised"):
+        object.__setattr__(dataset.train, "weights", torch.linspace(0.1, 2, len(dataset.train)))
+    torch.set_default_dtype(torch.float64)
+    try:
+        whole, parts = (updated(system, dataset, parts) for parts in (1, 4))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for name, tensor in whole.model.state_dict().items():
+        torch.testing.assert_close(parts.model.state_dict()[name], tensor, atol=1e-10, rtol=1e-10)
+    for name in whole.sums.keys() - {"explained_variance"}:
+        assert float(parts.sums[name]) == pytest.approx(float(whole.sums[name]), rel=1e-5, abs=1e-6), name
+
+
+def test_parts_that_are_too_thin_are_refused() -> None:
+    refuse_thin_parts(Shard(1), 1)
+    refuse_thin_parts(Processes(0, 2).shard(16), 4)
+    with pytest.raises(RicnetError, match=r"15 cannot be shared by 2 processes in 4 parts.*raise --batch-size"):
+        refuse_thin_parts(Processes(0, 2).shard(15), 4)
+    with pytest.raises(RicnetError, match="lower --accumulate"):
+        refuse_thin_parts(Shard(5), 3)
+
+
+CPU = torch.device("cpu")
+
+
+def test_cosine_goes_from_one_to_zero_after_the_warm_up() -> None:
+    factors = [rate_factor(u, total=12, warmup=2, schedule="cosine") for u in range(12)]
+    assert factors[:3] == pytest.approx([0.5, 1.0, 1.0])
+    assert factors[7] == pytest.approx(0.5)
+    assert 0 < factors[-1] < 0.03
+    assert factors[2:] == sorted(factors[2:], reverse=True)
+
+
+def test_cosine_ends_where_it_is_told() -> None:
+    short = [rate_factor(u, total=4, warmup=100, schedule="cosine") for u in range(4)]
+    assert short == pytest.approx([0.5, 1.0, 1.0, 0.5])
+    assert rate_factor(0, total=1, warmup=100, schedule="cosine") == 1.0
+    factors = [rate_factor(u, total=1000, warmup=0, schedule="cosine", end=0.2) for u in (0, 500, 999)]
+    assert factors == pytest.approx([1.0, 0.6, 0.2], abs=1e-3)
+
+
+def test_constant_stays() -> None:
+    assert {rate_factor(u, 10, 0, "constant") for u in range(10)} == {1.0}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("adam", "Adam"), ("adamw", "AdamW"), ("sgd", "SGD")])
+def test_optimizers_by_name(name: str, kind: str) -> None:
+    optimizer = make_optimizer(nn.Linear(2, 2), Optimization(optimizer=name), CPU)  # type: ignore[arg-type]
+    assert type(optimizer).__name__ == kind
+
+
+def test_adamw_spares_vectors() -> None:
+    groups = make_optimizer(nn.Linear(2, 3), Optimization(weight_decay=0.1), CPU).param_groups
+    assert [(group["weight_decay"], [p.ndim for p in group["params"]]) for group in groups] == [(0.1, [2]), (0.0, [1])]
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_restored_optimizer_takes_the_same_step(name: str, begun: bool) -> None:
+    """Into a fresh optimizer, and into one that has made its state already, as after recording a CUDA graph."""
+    settings = Optimization(optimizer=name, lr=0.1)  # type: ignore[arg-type]
+    model = nn.Linear(3, 2)
+    optimizer = make_optimizer(model, settings, CPU)
+
+    def step(network: nn.Linear, optimizer: torch.optim.Optimizer, seed: int) -> None:
+        optimizer.zero_grad()
+        network(torch.randn(5, 3, generator=torch.Generator().manual_seed(seed))).square().sum().backward()
+        optimizer.step()
+
+    for seed in range(3):
+        step(model, optimizer, seed)
+    twin = copy.deepcopy(model)
+    other = make_optimizer(twin, settings, CPU)
+    if begun:
+        step(twin, other, 99)
+    twin.load_state_dict(model.state_dict())
+    restore_optimizer(other, copy.deepcopy(optimizer.state_dict()))
+    set_rate(optimizer, 0.01)
+    set_rate(other, 0.01)
+    step(model, optimizer, 7)
+    step(twin, other, 7)
+    assert torch.equal(model.weight, twin.weight)
+
+
+def test_a_state_saved_on_a_gpu_is_restored_with_the_settings_of_a_cpu() -> None:
+    model = nn.Linear(3, 2)
+    optimizer = make_optimizer(model, Optimization(), CPU)
+    model(torch.ones(5, 3)).sum().backward()
+    optimizer.step()
+    saved = copy.deepcopy(optimizer.state_dict())
+    for group in saved["param_groups"]:
+        group.update(capturable=True, fused=True, lr=torch.tensor(3.0))
+    other = make_optimizer(model, Optimization(), CPU)
+    restore_optimizer(other, saved)
+    other.step()
+    assert not any(group["capturable"] or group["fused"] for group in other.param_groups)
+    assert {group["lr"] for group in other.param_groups} == {Optimization().lr}
