@@ -13,7 +13,7 @@ from sklearn.metrics import accuracy_score, log_loss
 from ricnet.apps.cli import main
 from ricnet.apps.commands.compare import _notes
 from ricnet.report.runs import RunRecord
-from ricnet.studies.cells import Benchmark, Cell
+from ricnet.studies.runner import Benchmark, Experiment
 
 QUICK = ["--set", "epochs=2", "batch_size=32", "width=0.1"]
 
@@ -125,7 +125,7 @@ def test_systems_that_learn_by_the_same_gradients_are_named() -> None:
         runs = {}
         for system, objective in (("ric", "spo"), ("ric-ppo", "ppo")):
             method = {"name": "ric", "objective": objective, "updates_per_snapshot": updates}
-            runs[Cell(system, digits, (0,))] = [_record(system, method)]
+            runs[Experiment(system, digits, (0,))] = [_record(system, method)]
         return _notes(list(runs), runs)
 
     (note,) = notes(updates=1)

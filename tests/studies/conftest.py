@@ -1,11 +1,11 @@
-"""A data file that trains in a moment, and cells that ask for it."""
+"""A data file that trains in a moment, and experiments that ask for it."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ricnet.studies.cells import Benchmark, Cell
+from ricnet.studies.runner import Benchmark, Experiment
 
 QUICK = (("batch_size", 32), ("epochs", 2), ("width", 0.1))
 
@@ -21,7 +21,9 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ask(data: Path):
-    def cell(system: str, seeds: int = 1, **changes: object) -> Cell:
-        return Cell(system, Benchmark("blobs", str(data)), tuple(range(seeds)), (*QUICK, *sorted(changes.items())))
+    def experiment(system: str, seeds: int = 1, **changes: object) -> Experiment:
+        return Experiment(
+            system, Benchmark("blobs", str(data)), tuple(range(seeds)), (*QUICK, *sorted(changes.items()))
+        )
 
-    return cell
+    return experiment

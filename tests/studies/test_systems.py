@@ -3,14 +3,14 @@ from dataclasses import replace
 import pytest
 
 from ricnet.errors import RicnetError
-from ricnet.studies.systems import SYSTEMS, find_system, settings_of, uniform_share
+from ricnet.studies.systems import VARIANTS, all_systems, find_system, settings_of, uniform_share
 from ricnet.training.finalize import AFTER_TRAINING
 from ricnet.training.presets import Facts, preset
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_every_system_changes_settings_that_its_method_has(name: str) -> None:
-    system, hints = SYSTEMS[name], settings_of(SYSTEMS[name].method)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_changes_settings_that_its_method_has(name: str) -> None:
+    system, hints = VARIANTS[name], settings_of(VARIANTS[name].method)
     assert {*system.changes, *system.after} <= hints.keys()
     assert set(system.after) <= set(AFTER_TRAINING)
     assert not set(system.changes) & set(AFTER_TRAINING)
@@ -60,7 +60,7 @@ def test_the_cap_is_that_of_rics_dirichlet_mean() -> None:
 @pytest.mark.parametrize("rows", [1_000, 50_000])
 def test_every_system_can_be_configured_for_few_rows_and_for_many(rows: int) -> None:
     facts = Facts(rows=rows, classes=10, side=32)
-    for name, system in SYSTEMS.items():
+    for name, system in all_systems().items():
         config = preset("fast", system.method, facts)
         for changes in (system.changes_for(10), {k: v for k, v in system.after.items() if k != "calibration"}):
             assert replace(config.method, **changes).name == config.method.name, name

@@ -63,7 +63,7 @@ class Anytime(Iterative):
         require(0 <= self.gae_lambda <= 1, "gae_lambda", self.gae_lambda, "from 0 to 1")
         if self.value_coef == 0:
             halt = self.halt_threshold
-            require(halt == 0, "halt_threshold", halt, "0 without a value: it learns one with --value-coef above 0")
+            require(halt == 0, "halt_threshold", halt, "0 without a value: it learns one with a value_coef above 0")
 
     @property
     def halts_by_value(self) -> bool:

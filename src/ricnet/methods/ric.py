@@ -149,13 +149,13 @@ class RIC(Iterative):
         require(floor is None or 0 < floor < 1, "reward_floor", floor, "between 0 and 1, or None")
         clamp = self.log_ratio_clamp
         require(clamp is None or clamp > 0, "log_ratio_clamp", clamp, "above 0, or None")
-        require(self.gamma < 1 or self.objective != "expected", "gamma", self.gamma, "below 1 for this --objective")
+        require(self.gamma < 1 or self.objective != "expected", "gamma", self.gamma, "below 1 for this objective")
         if self.exact_gain:
-            require(self.objective != "expected", "objective", self.objective, "spo or ppo with --exact-gain")
+            require(self.objective != "expected", "objective", self.objective, "spo or ppo with exact_gain")
         if self.head == "logistic-normal":
-            require(self.objective != "expected", "objective", self.objective, "spo or ppo for this --head")
-            require(not self.exact_gain, "exact_gain", self.exact_gain, "off for this --head, which has no closed form")
-            require(self.readout != "implied", "readout", self.readout, "mean or mu for this --head")
+            require(self.objective != "expected", "objective", self.objective, "spo or ppo for this head")
+            require(not self.exact_gain, "exact_gain", self.exact_gain, "off for this head, which has no closed form")
+            require(self.readout != "implied", "readout", self.readout, "mean or mu for this head")
 
     @classmethod
     def title_of(cls, settings: Mapping[str, Any]) -> str:

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ricnet.errors import RicnetError, what_else
-from ricnet.studies.cells import Benchmark, Cell, Changes
+from ricnet.studies.runner import Benchmark, Changes, Experiment
+
+GIVEN = "given runs"
+"""The name of a scale whose runs are taken as they were found."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,10 @@ class Scale:
     """What the runs of Figure 9 alone have: SPO and PPO differ only where a snapshot lasts for several updates, which
     in `fast` it does not."""
 
-    def cells(self, systems: Sequence[str], benchmarks: Sequence[Benchmark], **changes: Any) -> list[Cell]:
-        """One cell a system and benchmark, benchmark by benchmark."""
+    def experiments(self, systems: Sequence[str], benchmarks: Sequence[Benchmark], **changes: Any) -> list[Experiment]:
+        """One of each system and benchmark, benchmark by benchmark."""
         own = tuple(sorted((dict(self.changes) | changes).items()))
-        return [Cell(system, bench, self.seeds, own, self.preset) for bench in benchmarks for system in systems]
+        return [Experiment(system, bench, self.seeds, own, self.preset) for bench in benchmarks for system in systems]
 
 
 def find_scale(name: str) -> Scale:

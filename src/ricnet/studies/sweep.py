@@ -20,7 +20,8 @@ from sqlalchemy.exc import DBAPIError
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError
 from ricnet.io import read_json
-from ricnet.studies.plans import Shelf
+from ricnet.methods import METHODS
+from ricnet.studies.runner import RunIndex
 from ricnet.studies.systems import parse_settings, read_setting, settings_of
 from ricnet.training.api import pick_device, run
 from ricnet.training.config import Config, to_json
@@ -62,13 +63,6 @@ class Choice:
 
 Space = Mapping[str, Range | Choice]
 EVERY_METHOD = ("lr=1e-4..1e-2:log", "weight_decay=1e-3..0.2:log")
-OWN = {
-    "ric": ("epsilon=0.05..0.5:log", "gae_lambda=0.5..1", "updates_per_snapshot=1..20:log", "rollouts=1,2,4"),
-    "supervised": ("label_smoothing=0,0.05,0.1",),
-    "anytime": ("gamma=0.5..0.95",),
-    "act": ("ponder_cost=1e-3..0.5:log",),
-    "pondernet": ("beta=1e-3..0.1:log",),
-}
 
 
 _OF_THE_RUN = {field.name for field in fields(Config)}
@@ -76,7 +70,7 @@ _OF_THE_RUN = {field.name for field in fields(Config)}
 
 
 def default_space(method: str) -> tuple[str, ...]:
-    return (*EVERY_METHOD, *OWN.get(method, ()))
+    return (*EVERY_METHOD, *METHODS[method].search_space)
 
 
 def parse_space(texts: Sequence[str], method: str) -> dict[str, Range | Choice]:
@@ -130,8 +124,8 @@ class Sweep:
             config = self.config(settings)
         except RicnetError as problem:  # settings that do not go together
             self._fail(trial, problem)
-        shelf = Shelf(self.root)
-        folder = shelf.find(config, describe_data(self.dataset)) or shelf.place(f"trial-{trial.number:04d}")
+        index = RunIndex(self.root)
+        folder = index.find(config, describe_data(self.dataset)) or index.new(f"trial-{trial.number:04d}")
         trial.set_user_attr("folder", folder.path.name)
         if not folder.finished:
             self._train(trial, config, folder, console)

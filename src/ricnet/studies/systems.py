@@ -1,4 +1,4 @@
-"""Every system that can be compared, by name: the paper's, its ablations and controls, and the peers a reader asks for.
+"""Every system that can be compared, by name: each method, and variants of them (ablations, controls, peers).
 
 A system is a method with some of its settings changed. Settings that act after training (a readout, a temperature)
 are kept apart, so that systems which share their weights are trained once.
@@ -24,7 +24,7 @@ class System:
     after: Mapping[str, Any] = field(default_factory=dict)
     """What is done with the trained weights."""
     preset: str | None = None
-    """Where its settings come from, whatever the preset of the study; None for that."""
+    """Where its settings come from, whatever the preset of the study; None for the study's."""
     capped: bool = False
     """Mix in as much of the uniform as RIC's Dirichlet mean has; how much that is depends on the classes."""
     about: str = field(default="", compare=False)
@@ -43,20 +43,15 @@ RAW = {"calibration": "none", "halt_rule": "value"}
 """What is compared is what was trained, whatever the preset fits on validation data afterwards; a system that fits
 something says so in its name."""
 
-SYSTEMS: dict[str, System] = {
-    # The paper's own, and the control that tells what reinforcement adds.
-    "supervised": System("supervised", about="cross-entropy in one pass (SL)"),
-    "act": System("act", about="Adaptive Computation Time"),
-    "pondernet": System("pondernet", about="PonderNet"),
-    "ric": System("ric", about="Reinforced Iterative Classification; with the preset fast on-policy"),
+VARIANTS: dict[str, System] = {
+    # Algorithms of RIC, and the control that tells what reinforcement adds.
     "ric-snapshots": System("ric", preset="snapshots", about="RIC by Algorithm 1, with short rounds"),
     "ric-closed-form": System("ric", preset="closed-form", about="RIC with rewards in closed form"),
-    "anytime": System("anytime", about="cross-entropy at every step: RIC's network without reinforcement"),
     "anytime-matched": System(
         "anytime",
         {"step_weight": "uniform", "value_coef": 0.5},
         capped=True,
-        about="the same with RIC's step weights, cap and halting by a value",
+        about="Anytime with RIC's step weights, cap and halting by a value",
     ),
     # Ablations of RIC.
     "ric-ppo": System("ric", {"objective": "ppo"}, about="PPO instead of SPO"),
@@ -77,12 +72,19 @@ SYSTEMS: dict[str, System] = {
 }
 
 
+def all_systems() -> dict[str, System]:
+    """Every system by name: each method as it is, registered ones included, then the variants."""
+    methods = {name: System(name, about=method.about) for name, method in METHODS.items()}
+    return {**methods, **VARIANTS, **methods}
+
+
 def find_system(name: str) -> System:
     """A name, perhaps followed by settings of its own: `ric`, `ric:gamma=0.9,rollouts=2`."""
     base, _, settings = name.partition(":")
-    if base not in SYSTEMS:
-        raise RicnetError(f"--methods {base}: there is no such system; {what_else(base, SYSTEMS)}")
-    system = SYSTEMS[base]
+    systems = all_systems()
+    if base not in systems:
+        raise RicnetError(f"--methods {base}: there is no such system; {what_else(base, systems)}")
+    system = systems[base]
     given = parse_settings(settings.split(",") if settings else [], system.method, f"--methods {name}")
     after = {key: value for key, value in given.items() if key in AFTER_TRAINING}
     changes = {key: value for key, value in given.items() if key not in AFTER_TRAINING}

@@ -6,19 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from ricnet.report.runs import RunRecord
-from ricnet.studies.cells import Cell, Runs
-from ricnet.studies.paper import Recipe, Rows, read_csv, write_csv
+from ricnet.studies.paper import Item
+from ricnet.studies.paper.item import read_csv, write_csv
+from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import SCALES, Scale
 from ricnet.studies.systems import find_system
 
 BINS, CLASSES, STEPS, TEST = 15, 10, 20, 90
-MakeRuns = Callable[..., dict[Cell, list[RunRecord]]]
+MakeRuns = Callable[..., dict[Experiment, list[RunRecord]]]
 
 
 def record(path: Path, system: str = "ric", seed: int = 0, epochs: int = 12, **changes: Any) -> RunRecord:
@@ -142,28 +144,36 @@ def scale() -> Scale:
 
 @pytest.fixture
 def make_runs(tmp_path: Path) -> MakeRuns:
-    """Runs for cells: all seeds of each, unless `only` says how many of them finished."""
+    """Runs for experiments: all seeds of each, unless `only` says how many of them finished."""
 
-    def make(cells: Iterable[Cell], only: int | None = None, **changes: Any) -> dict[Cell, list[RunRecord]]:
+    def make(
+        experiments: Iterable[Experiment], only: int | None = None, **changes: Any
+    ) -> dict[Experiment, list[RunRecord]]:
         return {
-            cell: [record(tmp_path / f"{i}-{seed}", cell.system, seed, **changes) for seed in cell.seeds[:only]]
-            for i, cell in enumerate(cells)
+            one: [record(tmp_path / f"{i}-{seed}", one.system, seed, **changes) for seed in one.seeds[:only]]
+            for i, one in enumerate(experiments)
         }
 
     return make
 
 
-def through_csv(rows: Rows, folder: Path) -> Rows:
+def pick(table: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
+    """The rows that say all of this."""
+    for name, value in wanted.items():
+        table = table[table[name] == value]
+    return table
+
+
+def through_csv(table: pd.DataFrame, folder: Path) -> pd.DataFrame:
     """What a figure is drawn from."""
-    path = folder / "rows.csv"
-    write_csv(rows, path)
-    return read_csv(path)
+    write_csv(table, folder / "table.csv")
+    return read_csv(folder / "table.csv")
 
 
-def draw(recipe: Recipe, scale: Scale, runs: Runs, folder: Path) -> Figure:
+def draw(item: Item, scale: Scale, runs: Runs, folder: Path) -> Figure:
     """From runs to the figure, by way of the CSV file, with a look at how its words stand."""
-    assert recipe.draw is not None
-    figure = recipe.draw(through_csv(recipe.tabulate(scale, runs), folder))
+    assert item.draw is not None
+    figure = item.draw(through_csv(item.tabulate(scale, runs), folder))
     assert figure.get_size_inches()[0] <= 7
     check_words(figure)
     return figure
@@ -220,3 +230,9 @@ def with_curve(run: RunRecord, split: str, quantity: str, values: Sequence[float
         {**entry, split: {**entry[split], quantity: value}} for entry, value in zip(run.metrics, values, strict=True)
     ]
     return replace(run, metrics=metrics)
+
+
+def scored(run: RunRecord, train: float = 0.99, **test: float) -> RunRecord:
+    """The run with these scores on test data, and the same on validation data."""
+    split = {**run.test, **test}
+    return replace(run, evaluation={"train": {**split, "accuracy": train}, "val": split, "test": split})

@@ -20,9 +20,8 @@ from ricnet.report.formats import csv_text, latex, markdown, terminal_table
 from ricnet.report.page import write_page
 from ricnet.report.results import compare_as_far_as_possible
 from ricnet.report.runs import RunRecord, group_seeds
-from ricnet.studies.cells import Benchmark, Cell, Runs
-from ricnet.studies.execution import Workplace, harvest
-from ricnet.studies.systems import SYSTEMS, find_system, parse_settings, settings_of
+from ricnet.studies.runner import Benchmark, Experiment, Runner, Runs
+from ricnet.studies.systems import all_systems, find_system, parse_settings, settings_of
 from ricnet.training.api import pick_device
 from ricnet.training.console import say
 from ricnet.training.presets import TYPICAL, preset
@@ -57,27 +56,27 @@ class Compare(Settings[Hyper]):
 def main(arguments: Sequence[str]) -> None:
     options = _parse(arguments)
     if options.list:
-        print("\n".join(f"  {name:<24}{system.about}" for name, system in SYSTEMS.items()))
+        print("\n".join(f"  {name:<24}{system.about}" for name, system in all_systems().items()))
         return
     require(options.seeds >= 1, "seeds", options.seeds, "at least 1")
     require(options.jobs is None or options.jobs >= 1, "jobs", options.jobs, "at least 1")
     console = Console(stderr=True)
-    cells = _cells(options, typed(arguments, options), console)
+    experiments = _experiments(options, typed(arguments, options), console)
     pick_device(options.device)
-    out = make_folder(options.out or Path(f"comparison-{cells[0].benchmark.label}"))
-    place = Workplace(options.runs, options.data_dir, options.device, options.jobs)
-    found = harvest(cells, place, console)
-    runs = list({run.path: run for cell in cells for run in found.runs.get(cell, [])}.values())
+    out = make_folder(options.out or Path(f"comparison-{experiments[0].benchmark.label}"))
+    runner = Runner(options.runs, options.data_dir, options.device, options.jobs)
+    found, problems = runner.run(experiments, console)
+    runs = list({run.path: run for one in experiments for run in found.get(one, [])}.values())
     if not runs:
         with contextlib.suppress(OSError):
             out.rmdir()  # which only takes away an empty folder
-        raise RicnetError(" ".join(found.problems))
-    for problem in found.problems:
+        raise RicnetError(" ".join(problems))
+    for problem in problems:
         console.print(f"ric: {problem}", highlight=False, markup=False, soft_wrap=True)
-    for note in _notes(cells, found.runs):
+    for note in _notes(experiments, found):
         console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
-    chosen = next((cell for cell in cells if cell.system == options.reference), cells[0])
-    _present(runs, found.runs.get(chosen, []), out)
+    chosen = next((one for one in experiments if one.system == options.reference), experiments[0])
+    _present(runs, found.get(chosen, []), out)
 
 
 def _parse(arguments: Sequence[str]) -> Compare[Any]:
@@ -90,7 +89,7 @@ def _parse(arguments: Sequence[str]) -> Compare[Any]:
     return read(Compare[type(default.hyper)], arguments, "compare", default)  # type: ignore[misc]
 
 
-def _cells(options: Compare[Any], given: Mapping[str, Any], console: Console) -> list[Cell]:
+def _experiments(options: Compare[Any], given: Mapping[str, Any], console: Console) -> list[Experiment]:
     if not options.methods:
         raise RicnetError("--methods needs at least one system; ric compare --list shows their names.")
     if options.reference not in (None, *options.methods):
@@ -98,7 +97,7 @@ def _cells(options: Compare[Any], given: Mapping[str, Any], console: Console) ->
         raise RicnetError(f"--reference {options.reference} is not among the systems compared: {systems}.")
     data = options.source
     label = short_name(whole_path(data))
-    cells, without = [], dict[str, list[str]]()
+    experiments, without = [], dict[str, list[str]]()
     for name in dict.fromkeys(options.methods):
         system = find_system(name)
         own = fitting(given, settings_of(system.method))
@@ -108,35 +107,35 @@ def _cells(options: Compare[Any], given: Mapping[str, Any], console: Console) ->
         if "seed" in (*common, *system.changes):
             raise RicnetError("seeds are given by --seeds, which takes 0 to N − 1; leave seed out of the settings.")
         benchmark = Benchmark(label, data, tuple(sorted(common.items())))
-        cells.append(Cell(name, benchmark, tuple(range(options.seeds)), preset=options.preset))
+        experiments.append(Experiment(name, benchmark, tuple(range(options.seeds)), preset=options.preset))
     for setting, names in sorted(without.items()):
         flag = f"--{setting.replace('_', '-')} {given[setting]}"
         say([f"note: {flag} means nothing to {' and '.join(names)}, compared without it."], console)
-    return cells
+    return experiments
 
 
-def _notes(cells: Sequence[Cell], runs: Runs) -> list[str]:
+def _notes(experiments: Sequence[Experiment], runs: Runs) -> list[str]:
     """What a reader of the table would otherwise not see."""
     notes, known = [], dict[Path, str]()
-    for cell in cells:
-        found = runs.get(cell, [])
-        same = {known.setdefault(run.path, cell.system) for run in found} - {cell.system}
-        notes += [f"{cell.system} and {name} are the same system." for name in same]
+    for one in experiments:
+        found = runs.get(one, [])
+        same = {known.setdefault(run.path, one.system) for run in found} - {one.system}
+        notes += [f"{one.system} and {name} are the same system." for name in same]
         fits = [read_json(path) for run in found if (path := run.path / "calibration.json").is_file()]
         left = sum(not fit.get("found") for fit in fits)
         if left:
-            notes.append(f"{cell.system}: in {left} of {len(fits)} seeds no temperature is best, and it was left at 1.")
-    return notes + _same_gradients(cells, runs)
+            notes.append(f"{one.system}: in {left} of {len(fits)} seeds no temperature is best, and it was left at 1.")
+    return notes + _same_gradients(experiments, runs)
 
 
-def _same_gradients(cells: Sequence[Cell], runs: Runs) -> list[str]:
+def _same_gradients(experiments: Sequence[Experiment], runs: Runs) -> list[str]:
     """SPO and PPO differ only where an action's probability has moved since the snapshot."""
     alike: dict[str, dict[str, None]] = {}
-    for cell in cells:
-        for run in runs.get(cell, [])[:1]:
+    for one in experiments:
+        for run in runs.get(one, [])[:1]:
             settings = dict(run.config["method"])
             if settings.pop("objective", None) in ("spo", "ppo") and settings.get("updates_per_snapshot") == 1:
-                alike.setdefault(json.dumps(settings, sort_keys=True), {})[cell.system] = None
+                alike.setdefault(json.dumps(settings, sort_keys=True), {})[one.system] = None
     return [
         f"{' and '.join(names)} learn by the same gradients, for here every update has its own snapshot; "
         "tell them apart with --updates-per-snapshot 10 --clip 0.5."

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from ricnet.apps.commands.parsing import make_folder, parse
 from ricnet.errors import RicnetError, require, what_else
-from ricnet.studies.execution import Workplace
-from ricnet.studies.gathering import read_given
-from ricnet.studies.reproduction import CATALOGUE, FAIL, Made, reproduce
+from ricnet.studies.given import read_given
+from ricnet.studies.reproduce import CATALOGUE, FAIL, Made, reproduce
+from ricnet.studies.runner import Runner
 from ricnet.studies.scales import find_scale
 
 
@@ -52,9 +52,9 @@ def main(arguments: Sequence[str]) -> None:
     console = Console(stderr=True)
     given = read_given(options.from_runs) if options.from_runs else None
     out = make_folder(options.out or Path("reproduction") / ("given" if options.from_runs else options.scale))
-    place = Workplace(options.runs, options.data_dir, options.device, options.jobs)
+    runner = Runner(options.runs, options.data_dir, options.device, options.jobs)
     try:
-        made, problems = reproduce(options.items, find_scale(options.scale), out, place, console, given)
+        made, problems = reproduce(options.items, find_scale(options.scale), out, runner, console, given)
     except OSError as error:
         raise RicnetError(f"the results cannot be written ({error}); choose another --out.") from error
     _present(made)

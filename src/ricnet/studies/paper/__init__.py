@@ -1,35 +1,38 @@
-"""Every table and figure of the paper as a recipe: the runs it needs, the rows they become, the figure or table."""
+"""Every table and figure of the paper, a file each, and the tables its readers ask for next."""
 
 from ricnet.studies.paper import (
-    ablation,
-    adaptive,
-    architecture,
-    calibration,
-    dynamics,
-    generalization,
-    hyperparameters,
-    noise,
-    results,
+    fig1_architecture,
+    fig2_dynamics,
+    fig3_label_noise,
+    fig4_calibration,
+    fig5_adaptive,
+    fig6_generalization,
+    fig9_ablation,
+    halting,
+    peers,
+    table1_results,
+    table2_settings,
 )
-from ricnet.studies.paper.recipe import Recipe
-from ricnet.studies.paper.rows import Rows, read_csv, write_csv
+from ricnet.studies.paper.item import Item
 
-__all__ = ["RECIPES", "Recipe", "Rows", "read_csv", "write_csv"]
-
-RECIPES: dict[str, Recipe] = {
-    recipe.name: recipe
-    for recipe in (
-        results.TABLE1,
-        hyperparameters.RECIPE,
-        results.TABLE3,
-        architecture.RECIPE,
-        dynamics.RECIPE,
-        noise.RECIPE,
-        calibration.recipe("fig4", 0),
-        adaptive.RECIPE,
-        generalization.RECIPE,
-        calibration.recipe("fig7", 1),
-        calibration.recipe("fig8", 2),
-        ablation.RECIPE,
+ITEMS: dict[str, Item] = {
+    item.name: item
+    for item in (
+        table1_results.TABLE1,
+        table2_settings.ITEM,
+        table1_results.TABLE3,
+        fig1_architecture.ITEM,
+        fig2_dynamics.ITEM,
+        fig3_label_noise.ITEM,
+        fig4_calibration.FIG4,
+        fig5_adaptive.ITEM,
+        fig6_generalization.ITEM,
+        fig4_calibration.FIG7,
+        fig4_calibration.FIG8,
+        fig9_ablation.ITEM,
+        *peers.ITEMS,
+        halting.ITEM,
     )
 }
+
+__all__ = ["ITEMS", "Item"]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from ricnet.studies.theory import decomposition, lemma1, lemma2, premise, proposition1, proposition2
 from ricnet.studies.theory.finding import Finding
 
-EXPERIMENTS: dict[str, Callable[..., Finding]] = {
+CLAIMS: dict[str, Callable[..., Finding]] = {
     "lemma1": lemma1.examine,
     "lemma2": lemma2.examine,
     "decomposition": decomposition.examine,
@@ -15,4 +15,4 @@ EXPERIMENTS: dict[str, Callable[..., Finding]] = {
 }
 """All but `premise`, which is asked of finished runs, take no arguments."""
 
-__all__ = ["EXPERIMENTS", "Finding"]
+__all__ = ["CLAIMS", "Finding"]

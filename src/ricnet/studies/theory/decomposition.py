@@ -14,9 +14,8 @@ from ricnet.methods.ric import RIC
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.report.figures import BLUE, INK, ORANGE, SKY, styled
 from ricnet.studies.theory import known_truth, lemma2
-from ricnet.studies.theory.finding import Finding
+from ricnet.studies.theory.finding import BOUND, Agreement, Finding, compare_pairs
 from ricnet.studies.theory.known_truth import CONDITIONALS, METHOD, Conditionals
-from ricnet.studies.theory.sampling import BOUND, Agreement, compare_pairs
 
 CLAIM = (
     "At every step E[log a_{t,y}] is the ceiling −H(q), less the bias penalty KL(q ‖ μ_t), less the variance penalty "

@@ -1,9 +1,16 @@
-"""What an experiment on a claim of the paper found."""
+"""What an experiment on a claim of the paper found, and whether a sample agrees with a formula."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
+from jaxtyping import Float
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from torch import Tensor
+
+BOUND = 4.0
+"""Standard errors. A correct formula misses by more once in 16,000 comparisons, and seeds are fixed."""
 
 
 @dataclass(frozen=True)
@@ -18,3 +25,41 @@ class Finding:
     rows: list[dict[str, Any]]
     """The data of the figure: text and numbers, ready for a CSV file."""
     figure: Figure
+
+
+class Agreement(NamedTuple):
+    sampled: Float[Tensor, "*cells"]
+    expected: Float[Tensor, "*cells"]
+    standard_error: Float[Tensor, "*cells"]
+
+    @property
+    def deviation(self) -> Float[Tensor, "*cells"]:
+        """In standard errors."""
+        return (self.sampled - self.expected) / self.standard_error
+
+    @property
+    def largest(self) -> float:
+        return float(self.deviation.abs().max())
+
+    @property
+    def holds(self) -> bool:
+        return self.largest <= BOUND  # NaN does not hold
+
+
+def compare(samples: Float[Tensor, "n *cells"], expected: Float[Tensor, "*cells"]) -> Agreement:
+    return Agreement(samples.mean(0), expected, samples.std(0) / len(samples) ** 0.5)
+
+
+def compare_pairs(samples: Float[Tensor, "n *cells"], expected: Float[Tensor, "n *cells"]) -> Agreement:
+    """Where each sample has an expectation of its own, only what is left of it counts as noise."""
+    error = (samples - expected).std(0) / len(samples) ** 0.5
+    return Agreement(samples.mean(0), expected.mean(0), error)
+
+
+def use_log_scale(ax: Axes, which: Literal["x", "y"], ticks: int = 6) -> None:
+    """Plain numbers at powers of ten, few enough to be read; the house style reads no formulas such as 10^3."""
+    ax.set(**{f"{which}scale": "log"})
+    axis = ax.xaxis if which == "x" else ax.yaxis
+    axis.set_major_locator(LogLocator(numticks=ticks))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())

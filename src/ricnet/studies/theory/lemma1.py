@@ -11,8 +11,7 @@ from torch import Tensor
 
 from ricnet.core import mdp
 from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled
-from ricnet.studies.theory.finding import Finding
-from ricnet.studies.theory.sampling import BOUND, Agreement, compare
+from ricnet.studies.theory.finding import BOUND, Agreement, Finding, compare
 
 CLAIM = (
     "The discounted return is the undiscounted return up to a geometric random step (Lemma 1), which telescopes to the "

@@ -12,9 +12,7 @@ from torch import Tensor
 from ricnet.core import mdp
 from ricnet.core.policies import Dirichlet
 from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled
-from ricnet.studies.theory.finding import Finding
-from ricnet.studies.theory.log_axes import use_log_scale
-from ricnet.studies.theory.sampling import BOUND, Agreement, compare
+from ricnet.studies.theory.finding import BOUND, Agreement, Finding, compare, use_log_scale
 
 CLAIM = (
     "E[log a_y] = log μ_y − E[D_F(a_y ‖ μ_y)], and the penalty is about Var(a_y)/2μ_y², which falls like 1/c "

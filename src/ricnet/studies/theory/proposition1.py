@@ -23,9 +23,8 @@ from ricnet.methods.ric import RIC
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.report.figures import BLUE, FAINT, GREEN, INK, VERMILLION, styled
 from ricnet.studies.theory import known_truth
-from ricnet.studies.theory.finding import Finding
+from ricnet.studies.theory.finding import Finding, use_log_scale
 from ricnet.studies.theory.known_truth import CONDITIONALS, METHOD, Conditionals
-from ricnet.studies.theory.log_axes import use_log_scale
 
 CLAIM = (
     "The optimal policy answers q at every step and earns −H(q) + log K (Proposition 1); with c bounded its mean falls "

@@ -14,8 +14,7 @@ from scipy.optimize import linprog, minimize
 
 from ricnet.core import mdp
 from ricnet.report.figures import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILLION, styled
-from ricnet.studies.theory.finding import Finding
-from ricnet.studies.theory.log_axes import use_log_scale
+from ricnet.studies.theory.finding import Finding, use_log_scale
 
 CLAIM = (
     "With non-separable early thoughts the geometric mixture has a finite minimiser W, while cross-entropy on "

@@ -1,0 +1,56 @@
+"""Figure 9: RIC without its parts: PPO in the place of SPO, a logistic-normal policy in the place of the Dirichlet."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ricnet.report.figures import styled
+from ricnet.report.runs import RunRecord
+from ricnet.studies.paper.item import Item, conditions, curves, distinct, tabulate
+from ricnet.studies.paper.kit import WIDTH, draw_systems, fit, intervals, legend, letter, note_missing, system_handles
+from ricnet.studies.runner import Experiment, Runs
+from ricnet.studies.scales import Scale
+
+PANELS = {"normalized_return": "normalised return", "accuracy": "accuracy", "ece": "ECE"}
+
+
+def experiments(scale: Scale) -> list[Experiment]:
+    systems = ("ric", "ric-ppo", "ric-logistic-normal")
+    return scale.experiments(systems, scale.benchmarks[:1], **dict(scale.ablation))
+
+
+def table(scale: Scale, runs: Runs) -> pd.DataFrame:
+    return tabulate(scale, experiments(scale), runs, measure)
+
+
+def measure(runs: Sequence[RunRecord]) -> pd.DataFrame:
+    rows = [row for quantity in PANELS for row in curves(runs, "validation", quantity)]
+    return pd.DataFrame(rows).assign(snapshot=_snapshot(runs[0].config["method"]))
+
+
+def _snapshot(settings: Mapping[str, Any]) -> str | None:
+    """How long one lasts, which decides how far SPO and PPO can differ."""
+    updates, passes = (settings.get(f"{unit}_per_snapshot") for unit in ("updates", "passes"))
+    if updates == 1:
+        return "A snapshot every update, with which SPO and PPO are the same"
+    return f"A snapshot every {updates} updates" if updates else f"A snapshot every {passes} passes" if passes else None
+
+
+@styled
+def draw(table: pd.DataFrame) -> Figure:
+    figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
+    for i, (ax, (quantity, title)) in enumerate(zip(figure.subplots(1, 3), PANELS.items(), strict=True)):
+        shown = table[table.quantity == quantity]
+        draw_systems(ax, shown)
+        fit(ax, shown["mean"])
+        note_missing(ax, table)
+        letter(ax, i, title)
+    where = f"{distinct(table, 'benchmark')[0]}, validation data"
+    notes = [where, conditions(table), *distinct(table, "snapshot"), intervals(table)]
+    legend(figure, system_handles(table), notes)
+    return figure
+
+
+ITEM = Item("fig9", "Ablations of RIC", experiments, table, draw)

@@ -1,0 +1,80 @@
+"""Tables 1 and 3: accuracy and ECE of the four systems on the three benchmarks, without and with intervals."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import pandas as pd
+
+from ricnet.report.formats import escape_latex
+from ricnet.report.tables import Cell
+from ricnet.studies.paper.item import Item, conditions, distinct, first, tabulate
+from ricnet.studies.paper.tables import SCORES, gaps, latex, markdown, measure
+from ricnet.studies.runner import Experiment, Runs
+from ricnet.studies.scales import Scale
+
+COLUMNS = ("train accuracy", "test accuracy", "test ece")
+
+
+def experiments(scale: Scale) -> list[Experiment]:
+    return scale.experiments(("supervised", "act", "pondernet", "ric"), scale.benchmarks)
+
+
+def table(scale: Scale, runs: Runs) -> pd.DataFrame:
+    return tabulate(scale, experiments(scale), runs, partial(measure, names=COLUMNS))
+
+
+def write(table: pd.DataFrame, *, title: str, intervals: bool) -> dict[str, str]:
+    benchmarks = distinct(table, "benchmark")
+    places = [(benchmark, name) for benchmark in benchmarks for name in COLUMNS]
+    lines = [
+        [Cell(system), *(_cell(table, system, *place, intervals) for place in places)]
+        for system in distinct(table, "system")
+    ]
+    titles = ["System", *(f"{benchmark}: {SCORES[name].title}" for benchmark, name in places)]
+    columns, note = "l" + "r" * len(places), _note(table, intervals)
+    return {
+        "md": markdown(titles, columns, lines, note),
+        "tex": latex(_latex_head(benchmarks), columns, lines, title, note),
+    }
+
+
+def _cell(table: pd.DataFrame, system: str, benchmark: str, name: str, intervals: bool) -> Cell:
+    """Bold is the best mean; means that print alike win alike, for the digits not shown decide nothing."""
+    score = SCORES[name]
+    rivals = table[(table.benchmark == benchmark) & (table.quantity == name)].dropna(subset=["mean"])
+    own = rivals[rivals.system == system]
+    if own.empty or not score.merit or len(rivals) < 2:
+        return Cell(score.write(own, intervals))
+    best = rivals.loc[[(score.merit * rivals["mean"]).idxmax()]]
+    return Cell(score.write(own, intervals), score.write(own, False) == score.write(best, False))
+
+
+def _note(table: pd.DataFrame, intervals: bool) -> str:
+    asked, bins = table["asked"].iloc[0], first(table, "bins")
+    interval = " ± half-width of the 95 % Student-t interval over seeds" if intervals else ""
+    sizes = table.groupby("benchmark", sort=False)["examples"].max().dropna()
+    tests = "; ".join(f"{benchmark}, n = {size:,.0f}" for benchmark, size in sizes.items())
+    sentences = [
+        f"{conditions(table)}.",
+        f"Means over {asked:.0f} seeds{interval}." if asked > 1 else "One seed.",
+        f"ECE with {bins:.0f} bins. Test sets: {tests}." if bins else "",
+        "The epoch is chosen by validation accuracy.",
+        "Bold: the best mean of its column, which need not be a difference that other seeds would repeat.",
+    ]
+    return " ".join([*filter(None, sentences), *gaps(table)])
+
+
+def _latex_head(benchmarks: Sequence[str]) -> list[str]:
+    width = len(COLUMNS)
+    names = [rf"\multicolumn{{{width}}}{{c}}{{{escape_latex(benchmark)}}}" for benchmark in benchmarks]
+    rules = [rf"\cmidrule(lr){{{2 + width * i}-{1 + width * (i + 1)}}}" for i in range(len(benchmarks))]
+    titles = [escape_latex(SCORES[name].title) for name in COLUMNS] * len(benchmarks)
+    return [" & ".join(["", *names]) + r" \\", " ".join(rules), " & ".join(["System", *titles]) + r" \\"]
+
+
+def _item(name: str, title: str, intervals: bool) -> Item:
+    return Item(name, title, experiments, table, write=partial(write, title=title, intervals=intervals))
+
+
+TABLE1 = _item("table1", "Test accuracy and ECE on the three benchmarks", False)
+TABLE3 = _item("table3", "Test accuracy, train accuracy and ECE with 95 % intervals", True)

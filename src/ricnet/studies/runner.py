@@ -1,0 +1,217 @@
+"""From what a study asks for to finished runs: those that exist are taken, the others are made.
+
+Runs are found by what was run, a configuration on some data, not by the name of their folder. So studies share their
+runs, the finished are never repeated, and the same command goes on with what was interrupted.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from ricnet.data import whole_path
+from ricnet.errors import RicnetError
+from ricnet.io import read_json
+from ricnet.report.runs import RunRecord, read_run
+from ricnet.studies.systems import RAW, System, all_systems, find_system
+from ricnet.studies.workers import Job, execute, read_data, worker_count
+from ricnet.training.api import configure, pick_device
+from ricnet.training.config import DATA_SETTINGS, Config, from_json
+from ricnet.training.finalize import stripped
+from ricnet.training.run import RunFolder, describe_data
+
+Changes = tuple[tuple[str, Any], ...]
+"""Settings that differ from the preset's, hashable."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    label: str
+    """What a figure calls it."""
+    data: str
+    """A name, a folder or a file, as `ric train` takes it."""
+    changes: Changes = ()
+    """What the data asks of the training, for instance label noise or a resolution."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """All seeds of one system on one data set."""
+
+    system: str
+    """A name of `all_systems`, perhaps with settings: ric, supervised-temperature, ric:gamma=0.9."""
+    benchmark: Benchmark
+    seeds: tuple[int, ...]
+    changes: Changes = ()
+    """Settings of this experiment alone; they win over the system's and the benchmark's."""
+    preset: str = "fast"
+
+
+Runs = Mapping[Experiment, Sequence[RunRecord]]
+"""The finished runs of each experiment, in the order of its seeds. One whose data is not here has none."""
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Where runs are kept and made."""
+
+    root: Path
+    data_dir: Path | None = None
+    device: str = "auto"
+    jobs: int | None = None
+    """Runs at once; None for one a CPU core, or one on a GPU."""
+
+    def run(
+        self, experiments: Sequence[Experiment], console: Console
+    ) -> tuple[dict[Experiment, list[RunRecord]], list[str]]:
+        """The runs of all experiments, and a sentence for each data set that is not here and each run that failed."""
+        plans, problems = self._plan(experiments, console)
+        wanted = [plan for group in plans.values() for plan in group]
+        folders: dict[Config, RunFolder] = {}
+        for stage in ([plan.source or plan for plan in wanted], [plan for plan in wanted if plan.source]):
+            jobs = self._find(stage, folders)
+            if jobs:
+                workers = worker_count(self.jobs, len(jobs), pick_device(self.device))
+                count = f"{len(jobs)} run{'s' * (len(jobs) > 1)} to make, {workers} at once, in {self.root}"
+                console.print(count, highlight=False, markup=False, soft_wrap=True)
+                problems += execute(jobs, workers, console)
+        made = {config: folder.path for config, folder in folders.items() if folder.finished}
+        runs = {
+            experiment: [read_run(made[plan.config]) for plan in group if plan.config in made]
+            for experiment, group in plans.items()
+        }
+        return runs, problems
+
+    def _plan(
+        self, experiments: Sequence[Experiment], console: Console
+    ) -> tuple[dict[Experiment, list["Plan"]], list[str]]:
+        """The plans of each experiment whose data is here.
+
+        Presets depend on the device. If the runs of a data set were begun on another kind of device, the study goes on
+        with their settings, for those it would begin with here are other ones.
+        """
+        plans: dict[Experiment, list[Plan]] = {}
+        problems: dict[str, None] = {}
+        index, own = RunIndex(self.root), pick_device(self.device).type
+        for data in dict.fromkeys(experiment.benchmark.data for experiment in experiments):
+            here: dict[Experiment, list[Plan]] = {}
+            elsewhere: dict[Experiment, list[Plan]] = {}
+            for experiment in dict.fromkeys(e for e in experiments if e.benchmark.data == data):
+                try:
+                    here[experiment] = plan(experiment, self.data_dir, own)
+                    elsewhere[experiment] = plan(experiment, self.data_dir, "cpu" if own == "cuda" else "cuda")
+                except RicnetError as problem:
+                    problems[str(problem)] = None
+            moved = index.knows(elsewhere) and not index.knows(here)
+            plans |= elsewhere if moved else here
+            notes = {note: None for group in here.values() for one in group for note in one.notes}
+            if moved:
+                notes[f"{data}: runs begun on another kind of device are there; the study keeps their settings."] = None
+            for note in notes:
+                console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+        return {experiment: plans[experiment] for experiment in experiments if experiment in plans}, list(problems)
+
+    def _find(self, plans: Sequence["Plan"], folders: dict[Config, RunFolder]) -> list[Job]:
+        """Adds the folder of each plan to `folders`, one that is there or a new one; returns what is not finished."""
+        index = RunIndex(self.root)
+        jobs = []
+        for one in plans:
+            source = folders[one.source.config] if one.source else None
+            if one.config in folders or (source and not source.finished):
+                continue
+            folder = index.find(one.config, one.data, source) or index.new(one.name)
+            folders[one.config] = folder
+            if not folder.finished:
+                jobs.append(Job(one.config, folder.path, self.device, self.data_dir, source.path if source else None))
+        return jobs
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that is wanted."""
+
+    config: Config
+    name: str
+    """What its folder is called if it has to be made."""
+    data: Mapping[str, Any] = field(hash=False)
+    """Describes the data, as in config.json."""
+    source: "Plan | None" = None
+    """The training whose weights it takes, if it differs from that only after training."""
+    notes: tuple[str, ...] = ()
+    """What the user should know of the data."""
+
+
+def plan(experiment: Experiment, data_dir: Path | None, device: str = "cuda") -> list[Plan]:
+    """One plan a seed. Raises RicnetError where the data is not here."""
+    system, data = find_system(experiment.system), whole_path(experiment.benchmark.data)
+    given = {**dict(experiment.benchmark.changes), **system.changes, **system.after, **dict(experiment.changes)}
+    dataset = read_data(data, data_dir, *(given.get(name, getattr(Config, name)) for name in DATA_SETTINGS))
+    settings = {**RAW, **system.changes_for(len(dataset.class_names)), **given}
+    described, names = describe_data(dataset), (experiment.system, _base(experiment.system, system))
+    plans = []
+    for seed in experiment.seeds:
+        preset = system.preset or experiment.preset
+        config = configure(dataset, system.method, preset, torch.device(device), **{**settings, "seed": seed})
+        config = dataclasses.replace(config, data=data)
+        trained = stripped(config)
+        name, base = (_slug(f"{experiment.benchmark.label} {system_name} seed{seed}") for system_name in names)
+        source = Plan(trained, base, described) if trained != config else None
+        plans.append(Plan(config, name, described, source, tuple(dataset.notes)))
+    return plans
+
+
+def _base(name: str, system: System) -> str:
+    """The system that has the same training and nothing after it, if it has a name."""
+    alike = (base for base, other in all_systems().items() if other == dataclasses.replace(system, after={}))
+    return next(alike, name)
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-")
+
+
+class RunIndex:
+    """The run folders under one root, found by what was run."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        folders = sorted(path.parent for path in root.glob("*/config.json")) if root.is_dir() else []
+        self.known = [(RunFolder(folder), _identity(folder)) for folder in folders]
+        self.reserved: set[Path] = set()
+
+    def find(self, config: Config, data: Mapping[str, Any], source: RunFolder | None = None) -> RunFolder | None:
+        """A folder where this was run, on this data, finished or not; a finished one if there are several.
+
+        With `source`, a run derived from the very weights that are there now.
+        """
+        weights = source.weights_hash() if source is not None and source.model.is_file() else None
+        wanted = (config, data, source is not None, weights)
+        same = [folder for folder, entry in self.known if entry == wanted]
+        return min(same, key=lambda folder: not folder.finished, default=None)
+
+    def knows(self, plans: Mapping[Experiment, Sequence[Plan]]) -> bool:
+        """Whether any of these trainings was begun."""
+        trainings = [one.source or one for group in plans.values() for one in group]
+        return any(self.find(one.config, one.data) is not None for one in trainings)
+
+    def new(self, name: str) -> RunFolder:
+        """A folder of this name that is not there yet."""
+        paths = [self.root / (name if number == 1 else f"{name}-{number}") for number in range(1, 10_000)]
+        path = next(path for path in paths if not path.exists() and path not in self.reserved)
+        self.reserved.add(path)
+        return RunFolder(path)
+
+
+def _identity(folder: Path) -> tuple[Config, Any, bool, str | None] | None:
+    """What was run in a folder; None where it is of another version or damaged: it is left alone."""
+    try:
+        entry = read_json(folder / "config.json")
+        config = from_json(entry.get("config"), str(folder))
+        return config, entry.get("data"), "derived_from" in entry, entry.get("weights")
+    except RicnetError:
+        return None

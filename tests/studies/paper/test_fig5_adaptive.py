@@ -1,0 +1,124 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ricnet.errors import RicnetError
+from ricnet.evaluation.predictions import Predictions, read_predictions
+from ricnet.studies.paper import ITEMS
+from ricnet.studies.paper.fig5_adaptive import split_by_difficulty
+from ricnet.studies.scales import Scale
+
+from .conftest import MakeRuns, draw, pick, record, texts_of
+
+FIG5 = ITEMS["fig5"]
+
+
+def answers(scores: list[list[float]] | np.ndarray, halt: list[int]) -> Predictions:
+    grid = np.array(scores, dtype=np.float32)
+    n = grid.shape[1]
+    return Predictions(
+        labels=np.zeros(n, dtype=np.int64),
+        log_beliefs=np.full((n, 10), -np.log(10), dtype=np.float32),
+        halt_step=np.array(halt),
+        cell_evaluations=np.array(halt),
+        step_scores=grid,
+        step_confidence=np.exp(grid),
+        step_correct=grid > -1,
+        step_entropy=-grid,
+    )
+
+
+def test_difficulty_is_the_mean_score_at_the_halt_of_the_other_seeds() -> None:
+    first = answers([[-1, -2, -3], [-9, -9, -9]], [1, 1, 1])  # what comes after the halt does not count
+    second = answers([[-9, -9, -9], [-6, -2, -0.5]], [2, 2, 2])
+    third = answers([[-2, -5, -1], [-9, -9, -9]], [1, 1, 1])
+    parts = [{name: part.tolist() for name, part in own.items()} for own in split_by_difficulty([first, second, third])]
+    assert parts == [
+        {"easy": [2], "intermediate": [1], "hard": [0]},  # −4, −3.5, −0.75
+        {"easy": [0], "intermediate": [2], "hard": [1]},  # −1.5, −3.5, −2
+        {"easy": [2], "intermediate": [1], "hard": [0]},  # −3.5, −2, −1.75
+    ]
+
+
+def test_a_single_seed_is_split_by_its_own_scores() -> None:
+    (parts,) = split_by_difficulty([answers([[-1, -3, -2]], [1, 1, 1])])
+    assert {name: part.tolist() for name, part in parts.items()} == {"easy": [0], "intermediate": [2], "hard": [1]}
+
+
+def test_luck_does_not_bend_the_curves(scale: Scale, make_runs: MakeRuns) -> None:
+    """Scores in which seeds share nothing: no third is better than another, but for chance."""
+    runs = make_runs(FIG5.experiments(scale))
+    (found,) = runs.values()
+    rng, n = np.random.default_rng(0), 3000
+    for run in found:
+        lucky = answers(-rng.exponential(size=(20, n)), [20] * n)
+        np.savez(run.path / "predictions.npz", **{f"test_{k}": v for k, v in vars(lucky).items() if v is not None})
+    rows = FIG5.tabulate(scale, runs)
+    ends = [pick(rows, quantity="return", difficulty=name)["mean"].iloc[-1] for name in ("easy", "hard")]
+    assert abs(ends[0] - ends[1]) < 0.05  # split by the mean of all three: 0.5
+
+
+def test_returns_by_hand(scale: Scale, make_runs: MakeRuns) -> None:
+    runs = make_runs(FIG5.experiments(scale))
+    (one,) = FIG5.experiments(scale)
+    rows = FIG5.tabulate(scale, runs)
+    every = [read_predictions(run.path) for run in runs[one]]
+    final = [own.log_beliefs[np.arange(90), own.labels] for own in every]
+    hard = [np.argsort((final[i] + final[j]) / 2)[:30] for i, j in ((1, 2), (0, 2), (0, 1))]
+    split = list(zip(every, hard, strict=True))
+    expected = [np.mean([1 + own.step_scores[t, part].mean() / np.log(10) for own, part in split]) for t in range(20)]
+    curve = pick(rows, quantity="return", difficulty="hard")
+    np.testing.assert_allclose(curve["mean"], [0, *expected], rtol=1e-6)
+    assert curve["step"].tolist() == list(range(21))
+    (halt,) = pick(rows, quantity="halt of part", difficulty="hard")["mean"]
+    assert halt == pytest.approx(np.mean([own.halt_step[part].mean() for own, part in split]))
+    (mean_halt,) = pick(rows, quantity="halt")["mean"]
+    assert mean_halt == pytest.approx(np.mean([run.test["mean_steps"] for run in runs[one]]))
+
+
+def test_halting_in_shares_of_each_outcome(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> None:
+    runs = make_runs(FIG5.experiments(scale))
+    (one,) = FIG5.experiments(scale)
+    spotless = {**runs[one][0].test, "halting": [{"step": t, "correct": 1, "wrong": 0} for t in range(1, 21)]}
+    runs[one][0] = replace(runs[one][0], evaluation={"test": spotless})
+    rows = pick(FIG5.tabulate(scale, runs), quantity="halting")
+    for outcome, seeds in (("right", 3), ("wrong", 2)):
+        own = pick(rows, outcome=outcome)
+        assert own["mean"].sum() == pytest.approx(1)
+        assert set(own["n"]) == {seeds}
+    figure = draw(FIG5, scale, runs, tmp_path)
+    right, wrong = figure.axes[1].containers
+    assert sum(bar.get_height() for bar in right) == pytest.approx(100)
+    assert sum(bar.get_height() for bar in wrong) == pytest.approx(-100)
+    lines = [line.get_xdata()[0] for line in figure.axes[2].lines if line.get_linestyle() == ":"]
+    assert lines == [pytest.approx(np.mean([run.test["mean_steps"] for run in runs[one]]))]
+    assert "3 seeds, test n = 90" in texts_of(figure)
+
+
+def test_one_seed(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> None:
+    text = texts_of(draw(FIG5, scale, make_runs(FIG5.experiments(scale), only=1), tmp_path))
+    assert "A single seed has no interval" in text
+    assert "at the halt in this seed, for there is no other" in text
+
+
+def test_the_rule_is_told(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> None:
+    text = texts_of(draw(FIG5, scale, make_runs(FIG5.experiments(scale)), tmp_path))
+    assert "each seed's thirds of the test set by log-score at the halt in the other seeds" in text
+
+
+def test_other_test_examples_are_refused(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> None:
+    runs = make_runs(FIG5.experiments(scale))
+    (found,) = runs.values()
+    stored = dict(np.load(found[1].path / "predictions.npz"))
+    np.savez(found[1].path / "predictions.npz", **(stored | {"test_labels": stored["test_labels"][::-1]}))
+    with pytest.raises(RicnetError, match="other test examples"):
+        FIG5.tabulate(scale, runs)
+
+
+def test_a_run_without_predictions_is_named(scale: Scale, tmp_path: Path) -> None:
+    run = record(tmp_path / "old")
+    (run.path / "predictions.npz").unlink()
+    with pytest.raises(RicnetError, match=r"old has no predictions\.npz"):
+        FIG5.tabulate(scale, {FIG5.experiments(scale)[0]: [run]})
