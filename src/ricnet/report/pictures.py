@@ -23,6 +23,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from ricnet.errors import RicnetError
 from ricnet.evaluation.metrics import risk_at
 from ricnet.evaluation.predictions import read_predictions
+from ricnet.io import LARGEST_NUMBER
 from ricnet.report.figures import (
     FAINT,
     INK,
@@ -45,7 +46,6 @@ from ricnet.report.figures import (
     styled,
     task_title,
 )
-from ricnet.report.forms import LARGEST
 from ricnet.report.refinement import BARS, refinement_figure
 from ricnet.report.runs import RunGroup, RunRecord, group_seeds
 from ricnet.report.statistics import band, mean_interval
@@ -472,4 +472,4 @@ def epoch_scores(run: RunRecord, key: str, split: str = "val") -> dict[int, floa
     """A score of a split by epoch, where the run has measured it, and no larger than can be drawn."""
     scores = {entry["epoch"]: (entry.get(split) or {}).get(key) for entry in run.metrics}
     finite = {epoch: float(score) for epoch, score in scores.items() if score is not None and isfinite(score)}
-    return {epoch: min(max(score, -LARGEST), LARGEST) for epoch, score in finite.items()}
+    return {epoch: min(max(score, -LARGEST_NUMBER), LARGEST_NUMBER) for epoch, score in finite.items()}
