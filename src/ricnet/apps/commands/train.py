@@ -13,13 +13,8 @@ from ricnet.errors import RicnetError, in_flags
 from ricnet.io import read_json
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
-<<<<<<< HEAD
 from ricnet.report.tables import runs_table
-from ricnet.training.api import default_folder, facts, fit_batch, pick_device, run
-=======
-from ricnet.report.tables import comparison_table
 from ricnet.training.api import train_in_folder
->>>>>>> main
 from ricnet.training.config import Config, from_json
 from ricnet.training.console import Track, chosen_words
 from ricnet.training.presets import TYPICAL, preset
