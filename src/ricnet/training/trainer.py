@@ -254,8 +254,9 @@ class Trainer:
 
     def _batch(self, rows: Int64[Tensor, "batch"]) -> tuple[Num[Tensor, "batch ..."], ...]:
         """Inputs and labels, and weights where there are any."""
-        inputs = self.feed.take(rows)
-        inputs = augment(inputs, self.augmentation, self.shard) if self.dataset.is_image else inputs
+        inputs = self.feed.staged if self.feed.streams else self.feed.inputs[rows]
+        if self.augmentation is not None:
+            inputs = augment(inputs, self.augmentation, self.shard)
         return (inputs, self.labels[rows]) if self.weights is None else (inputs, self.labels[rows], self.weights[rows])
 
     def _compiles(self, recorded: bool) -> bool:
@@ -265,9 +266,10 @@ class Trainer:
             return self.settings.compile == "on"
         return recorded and self.total_updates >= WORTH_COMPILING
 
-    def _augmentation(self) -> Augmentation:
-        allowed = self.dataset.augmentation
-        return replace(allowed, cutout=self.settings.cutout) if self.settings.augment else Augmentation()
+    def _augmentation(self) -> Augmentation | None:
+        if not (self.dataset.is_image and self.settings.augment):
+            return None
+        return replace(self.dataset.augmentation, cutout=self.settings.cutout)
 
     def _rate(self) -> float:
         warmup = round(self.settings.warmup_epochs * self.updates_per_epoch)
