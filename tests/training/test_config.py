@@ -87,7 +87,8 @@ def test_fast_preset_is_what_the_docs_say() -> None:
         select="nll",
     )
     table = preset("fast", "ric", replace(CIFAR, side=0)).optimization
-    assert (table.epochs, table.lr, table.weight_decay, table.warmup_epochs, table.cutout) == (120, 2e-3, 0.05, 0, 0)
+    assert (table.epochs, table.batch_size, table.lr, table.weight_decay) == (20, 128, 4e-3, 0.2)
+    assert (table.average, table.select, table.patience) == (0.99, "nll", 15)
     assert config.optimization.schedule == "cosine"
     method = config.method
     assert (method.updates_per_snapshot, method.rollouts, method.gae_lambda) == (1, 4, 0)
