@@ -40,7 +40,7 @@ def test_systems_of_one_figure_have_looks_of_their_own(tmp_path: Path) -> None:
         names = [record(tmp_path, system).method for system in together]
         assert set(names) <= set(LOOKS)
         assert [len(set(part)) for part in zip(*map(look_of, names), strict=True)] == [len(names)] * 2
-    assert look_of("RIC, on-policy") == look_of("RIC")
+    assert look_of("RIC, on-policy").colour == look_of("RIC").colour
     assert look_of("ric:gamma=0.9") not in LOOKS.values()
 
 

@@ -6,21 +6,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ricnet.report.figures import INK, styled
+from ricnet.report.figures import INK, letter, styled
 from ricnet.report.runs import RunRecord
 from ricnet.studies.paper.fig6_generalization import draw_generalization, generalization, levels_note
 from ricnet.studies.paper.item import Item, conditions, curves, distinct, measured, tabulate
-from ricnet.studies.paper.kit import (
-    WIDTH,
-    Dash,
-    draw_systems,
-    fit,
-    intervals,
-    legend,
-    letter,
-    note_missing,
-    system_handles,
-)
+from ricnet.studies.paper.kit import WIDTH, Dash, draw_systems, fit, intervals, legend, note_missing, system_handles
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import Scale
 

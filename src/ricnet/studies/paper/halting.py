@@ -21,11 +21,11 @@ from matplotlib.lines import Line2D
 from ricnet.errors import RicnetError
 from ricnet.evaluation.metrics import expected_calibration_error
 from ricnet.evaluation.predictions import Predictions, read_predictions
-from ricnet.report.figures import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILLION, styled
+from ricnet.report.figures import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILLION, letter, styled
 from ricnet.report.runs import RunRecord
 from ricnet.report.tables import Cell
 from ricnet.studies.paper.item import Item, conditions, distinct, tabulate
-from ricnet.studies.paper.kit import WIDTH, draw_curve, fit, intervals, legend, letter, note_missing, seeds
+from ricnet.studies.paper.kit import WIDTH, draw_curve, fit, intervals, legend, note_missing, seeds
 from ricnet.studies.paper.tables import MEANS, Score, markdown
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import Scale

@@ -1,4 +1,7 @@
-"""What the paper's figures share: lettered panels, curves with bands, panels whose data is missing, the legend."""
+"""How a table becomes a figure of the paper: curves over epochs, panels whose data is missing, the legend and notes.
+
+What all figures of ricnet share is in `report.figures`.
+"""
 
 import textwrap
 from collections.abc import Sequence
@@ -9,14 +12,11 @@ import pandas as pd
 from jaxtyping import Float
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
-from ricnet.methods import RIC, Supervised
-from ricnet.report.figures import GREEN, PURPLE, SKY
-from ricnet.report.titles import without_algorithm
+from ricnet.report import figures
+from ricnet.report.figures import cuts_bands, integer_ticks, look_of
 from ricnet.studies.paper.item import distinct
 
 WIDTH = 7.0
@@ -27,49 +27,30 @@ LINE = 125
 """Letters of that size that fit the width."""
 MOST_POINTS = 250
 """A curve of 2000 epochs on two inches of paper shows no more than this."""
-LOOKS = {
-    Supervised.title: (Supervised.colour, "s"),
-    RIC.title: (RIC.colour, "o"),
-    f"{RIC.title}, PPO": (GREEN, "^"),
-    f"{RIC.title}, logistic-normal": (PURPLE, "D"),
-}
-"""Colour, and for print in grey a marker, by the name of a system less RIC's algorithm."""
 Dash = Literal["-"] | tuple[float, tuple[float, ...]]
 """A solid line, or lengths of ink and gap."""
 
 
-def look_of(system: str) -> tuple[str, str]:
-    return LOOKS.get(without_algorithm(system), (SKY, "x"))
-
-
-def letter(ax: Axes, index: int, title: str, **settings: Any) -> None:
-    ax.set_title(f"({'abcdefghi'[index]}) {title}", loc="left", **settings)
-
-
 def thin(table: pd.DataFrame) -> pd.DataFrame:
-    """Every k-th row and the last: what is drawn was measured, nothing is smoothed."""
-    stride = -(-len(table) // MOST_POINTS)
-    return table if stride <= 1 else pd.concat([table.iloc[:-1:stride], table.iloc[-1:]])
+    """At most so many rows, the first and the last among them: what is drawn was measured, nothing is smoothed."""
+    return table.iloc[figures.thin(len(table), MOST_POINTS)]
 
 
 def draw_curve(ax: Axes, table: pd.DataFrame, x: str, **line: Any) -> None:
     """Mean and band over `x`; nothing without rows."""
     if table.empty:
         return
-    shown = thin(table.sort_values(x))
-    at, mean, half = (shown[name].to_numpy(float) for name in (x, "mean", "half_width"))
-    if np.isfinite(half).any():
-        ax.fill_between(at, mean - half, mean + half, color=line["color"], alpha=0.18, linewidth=0)
-    ax.plot(at, mean, **({"linewidth": 1.1} | line))
+    at, mean, half = (thin(table.sort_values(x))[name].to_numpy(float) for name in (x, "mean", "half_width"))
+    shade, dash = line.pop("color"), line.pop("linestyle", "-")
+    figures.draw_curve(ax, at, mean, half, shade, dash, floor=-np.inf, **({"linewidth": 1.1} | line))
 
 
 def system_line(system: str, points: int, dash: Dash = "-") -> dict[str, Any]:
     """Half a dozen markers a curve, so that systems can be told apart in grey."""
-    colour, marker = look_of(system)
-    every = max(1, min(points, MOST_POINTS) // 6)
+    look, every = look_of(system), max(1, min(points, MOST_POINTS) // 6)
     # Markers of two systems that run together must not cover each other.
-    first = (every // 2) * (marker == "s") + (every // 4) * (marker == "^")
-    style = {"color": colour, "linestyle": dash, "marker": marker, "markevery": (first, every)}
+    first = (every // 2) * (look.marker == "s") + (every // 4) * (look.marker == "^")
+    style = {"color": look.colour, "linestyle": dash, "marker": look.marker, "markevery": (first, every)}
     return style | {"markersize": 3.2, "markerfacecolor": "white", "markeredgewidth": 0.8}
 
 
@@ -78,7 +59,7 @@ def draw_systems(ax: Axes, table: pd.DataFrame, dash: Dash = "-") -> None:
     for system, own in table.groupby("system", sort=False):
         draw_curve(ax, own, "epoch", **system_line(str(system), len(own), dash))
     ax.set_xlabel("epoch")
-    ax.xaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
+    integer_ticks(ax, 4)
 
 
 def fit(ax: Axes, values: Float[np.ndarray, "n"] | pd.Series) -> None:
@@ -140,18 +121,10 @@ def intervals(table: pd.DataFrame, shape: str = "Bands") -> str:
 
 def legend(figure: Figure, handles: Sequence[Artist], notes: Sequence[str], columns: int = 6) -> None:
     """Under the panels, with what one must know to read them. To be called last, for it looks at what is drawn."""
-    cut = "Intervals are cut at the panel's edge" if any(_cuts(ax) for ax in figure.axes) else ""
+    cut = "Intervals are cut at the panel's edge" if cuts_bands(figure) else ""
     where: dict[str, Any] = {"loc": "outside lower center", "ncols": min(columns, len(handles))}
     box = figure.legend(handles=list(handles), title=fill_lines([*notes, cut]), title_fontsize=SMALL, **where)
     box.get_title().set_multialignment("center")
-
-
-def _cuts(ax: Axes) -> bool:
-    """Whether a band or an interval's line goes on where the panel has ended."""
-    panel = np.transpose([sorted(ax.get_xlim()), sorted(ax.get_ylim())])
-    drawn = [shape for shape in ax.collections if isinstance(shape, PolyCollection | LineCollection)]
-    corners = np.concatenate([np.empty((0, 2)), *(path.vertices for shape in drawn for path in shape.get_paths())])
-    return bool(((corners < panel[0]) | (corners > panel[1])).any())
 
 
 def fill_lines(notes: Sequence[str]) -> str:
