@@ -14,8 +14,22 @@ from matplotlib.lines import Line2D
 
 from ricnet.report.figures import INK, letter, look_of, styled
 from ricnet.report.runs import RunRecord
-from ricnet.studies.paper.item import Item, conditions, curves, distinct, measured, tabulate
-from ricnet.studies.paper.kit import SMALL, WIDTH, draw_systems, fit, intervals, legend, note_missing, system_handles
+from ricnet.studies.paper.kit import (
+    SMALL,
+    WIDTH,
+    Item,
+    conditions,
+    curves,
+    distinct,
+    draw_systems,
+    fit,
+    intervals,
+    legend,
+    measured,
+    note_missing,
+    system_handles,
+    tabulate,
+)
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import Scale
 

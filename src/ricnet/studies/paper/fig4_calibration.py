@@ -12,8 +12,18 @@ from matplotlib.patches import Patch
 
 from ricnet.report.figures import draw_intervals, draw_reliability, letter, look_of, reliability_handles, styled
 from ricnet.report.runs import RunRecord
-from ricnet.studies.paper.item import Item, conditions, distinct, first, tabulate
-from ricnet.studies.paper.kit import WIDTH, intervals, legend, note_missing, seeds
+from ricnet.studies.paper.kit import (
+    WIDTH,
+    Item,
+    conditions,
+    distinct,
+    first,
+    intervals,
+    legend,
+    note_missing,
+    seeds,
+    tabulate,
+)
 from ricnet.studies.paper.tables import write_interval
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import Scale

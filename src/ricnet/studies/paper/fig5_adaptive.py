@@ -32,8 +32,20 @@ from ricnet.report.figures import (
     styled,
 )
 from ricnet.report.runs import RunRecord
-from ricnet.studies.paper.item import Item, conditions, distinct, first, tabulate
-from ricnet.studies.paper.kit import WIDTH, draw_curve, fit, intervals, legend, note_missing, seeds
+from ricnet.studies.paper.kit import (
+    WIDTH,
+    Item,
+    conditions,
+    distinct,
+    draw_curve,
+    first,
+    fit,
+    intervals,
+    legend,
+    note_missing,
+    seeds,
+    tabulate,
+)
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import Scale
 

@@ -14,16 +14,21 @@ from matplotlib.figure import Figure
 
 from ricnet.report.figures import FAINT, letter, look_of, styled
 from ricnet.report.runs import RunRecord
-from ricnet.studies.paper.item import Item, conditions, curves, distinct, measured, tabulate
 from ricnet.studies.paper.kit import (
     WIDTH,
+    Item,
+    conditions,
+    curves,
+    distinct,
     draw_curve,
     fit,
     intervals,
     legend,
+    measured,
     note_missing,
     system_handles,
     system_line,
+    tabulate,
     thin,
 )
 from ricnet.studies.runner import Experiment, Runs

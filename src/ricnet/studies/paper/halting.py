@@ -21,11 +21,22 @@ from matplotlib.lines import Line2D
 from ricnet.errors import RicnetError
 from ricnet.evaluation.metrics import expected_calibration_error
 from ricnet.evaluation.predictions import Predictions, read_predictions
-from ricnet.report.figures import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILLION, letter, styled
+from ricnet.report.figures import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILLION, draw_intervals, letter, styled
 from ricnet.report.runs import RunRecord
 from ricnet.report.tables import Cell
-from ricnet.studies.paper.item import Item, conditions, distinct, tabulate
-from ricnet.studies.paper.kit import WIDTH, draw_curve, fit, intervals, legend, note_missing, seeds
+from ricnet.studies.paper.kit import (
+    WIDTH,
+    Item,
+    conditions,
+    distinct,
+    draw_curve,
+    fit,
+    intervals,
+    legend,
+    note_missing,
+    seeds,
+    tabulate,
+)
 from ricnet.studies.paper.tables import MEANS, Score, markdown
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import Scale
@@ -203,9 +214,9 @@ def _draw_steps(ax: Axes, table: pd.DataFrame) -> None:
     for place, (_, own) in enumerate(table.groupby("system", sort=False)):
         for shift, answers, colour in ((-0.17, "right", BLUE), (0.17, "wrong", ORANGE)):
             for row in own[own.answers == answers].dropna(subset=["mean"]).itertuples():
-                error = None if np.isnan(row.half_width) else row.half_width
-                label = answers if place == 0 else None
-                ax.bar(place + shift, row.mean, 0.3, yerr=error, color=colour, label=label, error_kw={"linewidth": 0.8})
+                ax.bar(place + shift, row.mean, 0.3, color=colour, label=answers if place == 0 else None)
+                ends = np.array([[row.mean - row.half_width], [row.mean + row.half_width]])
+                draw_intervals(ax, np.array([place + shift]), *ends)
     ax.set_xticks([0, 1], ["V asked on means\n(the paper)", "V asked on\nsamples"])
     ax.set_ylabel("mean steps")
     if ax.has_data():

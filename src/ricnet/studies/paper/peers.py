@@ -11,7 +11,7 @@ from ricnet.methods import RIC
 from ricnet.report.runs import RunRecord
 from ricnet.report.tables import Cell
 from ricnet.studies.paper import tables
-from ricnet.studies.paper.item import Item, distinct, tabulate
+from ricnet.studies.paper.kit import Item, distinct, tabulate
 from ricnet.studies.paper.tables import SCORES, facts, gaps, markdown
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import Scale

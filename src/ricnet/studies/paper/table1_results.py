@@ -7,7 +7,7 @@ import pandas as pd
 
 from ricnet.report.formats import escape_latex
 from ricnet.report.tables import Cell
-from ricnet.studies.paper.item import Item, conditions, distinct, first, tabulate
+from ricnet.studies.paper.kit import Item, conditions, distinct, first, tabulate
 from ricnet.studies.paper.tables import SCORES, gaps, latex, markdown, measure
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import Scale

@@ -12,8 +12,7 @@ import pandas as pd
 
 from ricnet.report.formats import escape_latex
 from ricnet.report.tables import Cell
-from ricnet.studies.paper.item import Item, conditions, distinct, first, tabulate
-from ricnet.studies.paper.kit import seeds
+from ricnet.studies.paper.kit import Item, conditions, distinct, first, seeds, tabulate
 from ricnet.studies.paper.tables import SCORES, latex, markdown, measure
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import Scale

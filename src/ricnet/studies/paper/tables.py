@@ -9,8 +9,7 @@ from ricnet.report.formats import escape_latex
 from ricnet.report.runs import RunRecord
 from ricnet.report.tables import Cell
 from ricnet.report.words import listing
-from ricnet.studies.paper.item import conditions, distinct, first
-from ricnet.studies.paper.kit import seeds
+from ricnet.studies.paper.kit import conditions, distinct, first, seeds
 
 NEEDS = r"% needs \usepackage{booktabs}, \usepackage{graphicx} and \usepackage[T1]{fontenc}"
 SHRINK = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
