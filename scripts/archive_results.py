@@ -19,9 +19,8 @@ from jaxtyping import Float
 
 from ricnet.errors import RicnetError
 from ricnet.evaluation.predictions import read_predictions
-from ricnet.io import read_json, write_atomically
+from ricnet.io import Maybe, is_number, misfit, read_json, write_atomically
 from ricnet.report.figures import thin
-from ricnet.report.forms import Maybe, is_number, misfit
 from ricnet.report.runs import RunRecord, is_archive, read_run, to_columns
 from ricnet.report.statistics import scores
 

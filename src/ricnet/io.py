@@ -9,20 +9,23 @@ import json
 import math
 import os
 import re
+import sys
 import zipfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, setting
 
 LARGEST_TEXT = 1 << 26
 """Bytes of a JSON file; a run of a thousand epochs writes a fiftieth of it."""
 LARGEST_ARRAYS = 1 << 30
 """Bytes of all arrays in a file that a run wrote."""
+LARGEST_NUMBER = 1e15
+"""A number beyond it is no result, and drawing it fails in strange ways."""
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # numpy writes no others, and those have no memory limit
 _WITH_TARGET = re.compile(r"(.*?\.(?:(?:csv|tsv|jsonl)(?:\.gz)?|parquet))#(.+)", re.IGNORECASE | re.DOTALL)
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -123,7 +126,9 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or error
-        raise Unwritable(f"{path} could not be written ({reason}); free space or choose another --out.") from error
+        raise Unwritable(
+            f"{path} could not be written ({reason}); free space or choose another {setting('out')}."
+        ) from error
 
 
 # JSON from strangers
@@ -161,6 +166,64 @@ def _finite(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{text[:20]} is no number that JSON has")
     return number
+
+
+# The form of JSON from strangers: a test of a value, a list of one form, or a table of names with a form each
+
+Form = Any
+
+
+class Maybe(NamedTuple):
+    """Missing, null, or of this form."""
+
+    form: Form
+
+
+class Absent(NamedTuple):
+    """Missing or of this form, but not null."""
+
+    form: Form
+
+
+def misfit(entry: object, form: Form, place: str = "") -> str | None:
+    """The first place where an entry is not of a form; None where it is."""
+    if isinstance(form, Maybe | Absent):
+        return None if entry is None and isinstance(form, Maybe) else misfit(entry, form.form, place)
+    if isinstance(form, Mapping):
+        if not isinstance(entry, Mapping):
+            return place
+        wanted = {key: each for key, each in form.items() if key in entry or not isinstance(each, Absent)}
+        parts = [(entry.get(key), each, f"{place}.{key}" if place else key) for key, each in wanted.items()]
+    elif isinstance(form, list):
+        if not isinstance(entry, list) or not entry:
+            return place
+        parts = [(each, form[0], f"{place}[{i}]") for i, each in enumerate(entry)]
+    else:
+        return None if form(entry) else place
+    found = (misfit(*part) for part in parts)
+    return next((where for where in found if where is not None), None)
+
+
+def is_number(value: object, largest: float = LARGEST_NUMBER) -> bool:
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return plain and not (isinstance(value, float) and not math.isfinite(value)) and abs(value) <= largest  # type: ignore[arg-type]
+
+
+def is_finite(value: object) -> bool:
+    """Also one that is too large to draw."""
+    return is_number(value, sys.float_info.max)
+
+
+def is_count(value: object) -> bool:
+    return is_number(value) and isinstance(value, int) and value >= 0
+
+
+def is_switch(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 # Arrays from strangers

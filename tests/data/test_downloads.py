@@ -1,3 +1,4 @@
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,14 @@ def test_a_good_file_arrives_whole_and_tells_of_its_progress(tmp_path: Path, hos
     assert path == tmp_path / "new" / "set.bin"
     assert path.read_bytes() == CONTENT
     assert seen[-1] == ("set.bin", len(CONTENT), len(CONTENT))
-    assert [child.name for child in path.parent.iterdir()] == ["set.bin"]
+    assert [child.name for child in path.parent.iterdir() if child.suffix != ".lock"] == ["set.bin"]
+
+
+def test_who_comes_second_waits_and_takes_what_the_first_has_fetched(tmp_path: Path, host: str) -> None:
+    with ThreadPoolExecutor() as pool:
+        paths = list(pool.map(lambda _: fetch(published(f"{host}/good"), tmp_path), range(4)))
+    assert {path.read_bytes() for path in paths} == {CONTENT}
+    assert Host.ranges == [None]
 
 
 def test_the_next_mirror_is_tried(tmp_path: Path, host: str) -> None:
@@ -39,7 +47,7 @@ def test_a_partial_file_that_does_not_help_is_dropped(tmp_path: Path, host: str,
 def test_a_wrong_checksum_leaves_nothing(tmp_path: Path, host: str) -> None:
     with pytest.raises(RicnetError, match="wrong checksum"):
         fetch(published(f"{host}/wrong"), tmp_path)
-    assert not list(tmp_path.iterdir())
+    assert not [child for child in tmp_path.iterdir() if child.suffix != ".lock"]
 
 
 def test_when_nobody_answers_the_way_by_hand_is_said(tmp_path: Path) -> None:

@@ -2,19 +2,8 @@ import math
 
 import pytest
 
-from ricnet.report.forms import (
-    EVALUATION,
-    METRICS,
-    Absent,
-    Maybe,
-    are_counts,
-    is_count,
-    is_measure,
-    is_number,
-    is_setting,
-    is_share,
-    misfit,
-)
+from ricnet.io import Absent, Maybe, is_count, is_number, misfit
+from ricnet.report.forms import EVALUATION, METRICS, are_counts, is_measure, is_setting, is_share
 
 
 def test_numbers_are_finite_and_no_truths() -> None:

@@ -59,10 +59,11 @@ def test_what_was_not_measured_is_not_said(run: RunRecord) -> None:
 
 
 def test_each_kind_is_described_as_what_it_is(run: RunRecord) -> None:
-    rows = hub_card(run.config, run.data | {"input_shape": [7]}, "ada/wine", None)
+    stepping = run.config | {"method": {"name": "ric", "horizon": 4}}
+    rows = hub_card(stepping, run.data | {"input_shape": [7]}, "ada/wine", None)
     assert header_of(rows)["pipeline_tag"] == "tabular-classification"
     assert "rows of 7 numbers" in rows
-    assert "changes it in up to" in rows
+    assert "changes it in up to 4 steps" in rows
     one_pass = hub_card(run.config | {"method": {"name": "supervised"}}, run.data, "ada/sl", None)
     assert "in one pass" in one_pass
     own = hub_card(run.config | {"network": {"encoder": "custom", "width": 1}}, run.data, "ada/own", None)

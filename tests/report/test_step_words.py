@@ -48,7 +48,7 @@ def test_digits_that_are_not_shown_decide_nothing(make_run: MakeRun) -> None:
 
 def test_a_card_promises_nothing_that_was_not_measured(make_run: MakeRun) -> None:
     run = read_run(make_run(worse=True))
-    config = run.config | {"network": {"encoder": "conv"}}
+    config = run.config | {"network": {"encoder": "conv"}, "method": {"name": "ric", "horizon": 4}}
     card = hub_card(config, run.data, "ada/digits", None)
     assert "changes it in up to" in card
     assert "step by step" not in card

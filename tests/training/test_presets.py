@@ -80,6 +80,14 @@ def test_a_cpu_gets_a_network_and_epochs_that_it_trains_in_minutes() -> None:
         assert on_cpu.method == on_gpu.method
 
 
+def test_a_network_that_is_named_comes_at_its_own_width() -> None:
+    for facts in (PHOTOS, replace(PHOTOS, device="cpu"), Facts(9_000, 10, 28, "cpu")):
+        chosen = preset("fast", "ric", facts).network
+        assert preset("fast", "ric", replace(facts, encoder="resnet34")).network == EncoderOptions("resnet34")
+        for same in ("auto", chosen.encoder):
+            assert preset("fast", "ric", replace(facts, encoder=same)).network == chosen
+
+
 @pytest.mark.parametrize("side", [0, 8, 16])
 def test_tables_and_tiny_images_are_small_enough_for_any_device(side: int) -> None:
     for rows in (90, 1_213, 9_000):

@@ -17,16 +17,7 @@ from ricnet.report.words import TABLE, epochs, listing, markdown_safe, number, p
 
 DIAGRAM = "reliability.png"
 TAGS = ("ricnet", "calibration", "adaptive-computation", "reinforcement-learning")
-MEASURES = {
-    "accuracy": "accuracy",
-    "ece": "expected calibration error",
-    "nll": "negative log-likelihood",
-    "brier": "Brier score",
-    "mean_steps": "steps on average",
-}
-MOST_CLASSES = 20
-"""That are named; of more, the rest are counted."""
-CARD_METRICS = {
+METRICS = {
     "accuracy": "accuracy",
     "ece": "calibration error (ECE, {bins} bins)",
     "ece_signed": "confidence less accuracy",
@@ -35,6 +26,10 @@ CARD_METRICS = {
     "mean_steps": "steps on average",
     "mean_cell_evaluations": "evaluations of the cell on average",
 }
+HEADER_METRICS = ("accuracy", "ece", "nll", "brier", "mean_steps")
+"""Those that the Hub shows."""
+MAX_CLASSES = 20
+"""That are named; of more, the rest are counted."""
 ITERATIVE = """\
 It starts from the uniform belief, changes it in up to {steps} steps, and answers with a probability for every class. It
 was made with ricnet, which implements [Reinforced Iterative Classification](https://arxiv.org/abs/2604.22110)
@@ -60,7 +55,7 @@ def hub_card(config: Mapping[str, Any], data: Mapping[str, Any], name: str, run:
         f"---\n{_header(name, title, image, run)}---",
         f"# {name.rpartition('/')[2]}",
         f"{system_name(config)} on {markdown_safe(title)}: {classes_text(data['class_names'])}.",
-        ONE_PASS if config["method"]["name"] == "supervised" else ITERATIVE.format(steps=_most_steps(config, run)),
+        ITERATIVE.format(steps=_max_steps(config, run)) if "horizon" in config["method"] else ONE_PASS,
         f"## Use\n\n{_use(name, image, config['network']['encoder'] == 'custom')}",
         f"## What it reaches\n\n{UNMEASURED if run is None else _measured(run)}",
         *([] if run is None else [f"## Data\n\n{data_text(run)}", f"## Recipe\n\n{recipe_text(run)}"]),
@@ -69,8 +64,8 @@ def hub_card(config: Mapping[str, Any], data: Mapping[str, Any], name: str, run:
     return "\n\n".join(parts) + "\n"
 
 
-def _most_steps(config: Mapping[str, Any], run: RunRecord | None) -> int:
-    return run.max_steps if run is not None else int(config["method"].get("horizon", 1))
+def _max_steps(config: Mapping[str, Any], run: RunRecord | None) -> int:
+    return run.max_steps if run is not None else int(config["method"]["horizon"])
 
 
 def draw_diagram(run: RunRecord, folder: Path) -> None:
@@ -88,7 +83,8 @@ def _header(name: str, title: str, image: bool, run: RunRecord | None) -> str:
     task = "image-classification" if image else "tabular-classification"
     entries: dict[str, Any] = {"library_name": "ricnet", "pipeline_tag": task, "tags": TAGS}
     if run is not None:
-        metrics = [{"type": key, "name": text, "value": run.test[key]} for key, text in MEASURES.items()]
+        names = _metric_names(run)
+        metrics = [{"type": key, "name": names[key], "value": run.test[key]} for key in HEADER_METRICS]
         data = {"name": title, "type": Path(run.data_name).name, "split": "test"}
         results = [{"task": {"type": task}, "dataset": data, "metrics": metrics}]
         entries["model-index"] = [{"name": name.rpartition("/")[2], "results": results}]
@@ -125,8 +121,8 @@ def _limits(data: Mapping[str, Any], image: bool) -> str:
 
 def classes_text(names: Sequence[str]) -> str:
     """A thousand names tell a reader no more than twenty."""
-    shown = [markdown_safe(short(name, TABLE)) for name in names[:MOST_CLASSES]]
-    return listing(shown if len(names) <= MOST_CLASSES else [*shown, f"{len(names) - MOST_CLASSES} more"])
+    shown = [markdown_safe(short(name, TABLE)) for name in names[:MAX_CLASSES]]
+    return listing(shown if len(names) <= MAX_CLASSES else [*shown, f"{len(names) - MAX_CLASSES} more"])
 
 
 def data_text(run: RunRecord) -> str:
@@ -153,9 +149,12 @@ def recipe_text(run: RunRecord) -> str:
 
 def numbers_table(run: RunRecord) -> str:
     test = run.test
-    names = {key: text.format(bins=test["ece_bins"]) for key, text in CARD_METRICS.items() if key in test}
-    rows = [f"| {text} | {_text(key, test[key])} |" for key, text in names.items()]
+    rows = [f"| {text} | {_text(key, test[key])} |" for key, text in _metric_names(run).items()]
     return "\n".join([f"| on {test['n']:,} test examples | |", "| :--- | ---: |", *rows])
+
+
+def _metric_names(run: RunRecord) -> dict[str, str]:
+    return {key: text.format(bins=run.test["ece_bins"]) for key, text in METRICS.items() if key in run.test}
 
 
 def _text(key: str, value: float) -> str:

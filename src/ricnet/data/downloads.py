@@ -11,8 +11,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pooch
+from filelock import FileLock
 
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, setting
 
 Progress = Callable[[str, int, int | None], None]
 """Called with the file's name, the bytes so far and the bytes in all (None where the host does not say)."""
@@ -36,13 +37,19 @@ class PublishedFile:
 
 
 def fetch(file: PublishedFile, folder: Path, progress: Progress | None = None) -> Path:
-    """Try each mirror in turn; a broken transfer goes on where it stopped, be it in another process or mirror."""
+    """Try each mirror in turn; a broken transfer goes on where it stopped, be it in another process or mirror. A second
+    process that wants the same file waits for the first."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / f".{file.name}.lock"):
+            return _fetch(file, folder, progress)
     except OSError as error:
         raise RicnetError(
-            f"{folder} cannot be made ({error}); choose another with --data-dir or RICNET_DATA."
+            f"{folder} cannot be written ({error}); choose another with {setting('data_dir')} or RICNET_DATA."
         ) from error
+
+
+def _fetch(file: PublishedFile, folder: Path, progress: Progress | None) -> Path:
     reasons = []
     for url in file.urls:
         try:

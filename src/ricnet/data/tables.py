@@ -1,4 +1,8 @@
-"""Tables as cells: delimited text, a JSON object a line, Parquet, data frames of pandas; and how a table is named."""
+"""Tables as cells of text: CSV, a JSON object a line, Parquet, data frames of pandas; and how a table is named.
+
+Text is read by Python's `csv`, not by pandas, which fills short rows in silence and forgets on which line a row was.
+What the cells mean is for `columns` to say.
+"""
 
 import csv
 import gzip
@@ -12,23 +16,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, setting
 from ricnet.extras import require_extra
 from ricnet.io import parse_json, split_target, user_path
 
 if TYPE_CHECKING:
-    from pandas import DataFrame, Series
+    from pandas import DataFrame
 
 DELIMITERS = ",;\t|"
 UNREAD = (".xlsx", ".xls", ".ods", ".numbers", ".feather")
 """Tables all the same."""
 LARGEST = 1 << 32
-"""Bytes of a text once it is unpacked: a few can claim to be all there are."""
+"""Bytes of a table once it is unpacked: a few can claim to be all there are."""
 FRAME = "the data frame"
 """What messages call it."""
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 UNFIT = re.compile(r"[^\w.-]+")
 """For the name of a folder."""
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+
+
+class TableError(RicnetError, ValueError):
+    """A table or data frame that cannot be used; users of scikit-learn expect a ValueError."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +45,7 @@ class Table:
     """What messages call it."""
     columns: dict[str, list[str]]
     """The cells of each, without the spaces around them; an empty text where there is none."""
-    lines: list[int]
+    lines: Sequence[int]
     """Where each row ends in the file, counted from 1."""
     unit: str = "line"
     """What those are called; the rows of a data frame are no lines."""
@@ -55,99 +63,86 @@ class Table:
 
 
 def parse_table(text: str, name: str) -> Table:
-    """The first line names the columns; one without a name (an index, as pandas writes it) is passed over.
+    """Delimited text. The first line names the columns; one without a name (an index, as pandas writes it) is passed
+    over.
 
     The delimiter is the one the first line has most of. Where it is a semicolon, decimals may have a comma: so it is
     in the countries whose spreadsheets write semicolons.
     """
-    first = text.partition("\n")[0]
-    delimiter = max(DELIMITERS, key=first.count)
+    delimiter = max(DELIMITERS, key=text.partition("\n")[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     rows: list[list[str]] = []
-    lines = []
+    lines: list[int] = []
     try:
         for row in reader:
-            if _is_row(row, names=len(rows[0]) if rows else 0):
-                rows.append([_clean(cell, delimiter) for cell in row])
+            cells = [cell.strip() for cell in row]
+            if _is_row(row, cells, names=len(rows[0]) if rows else 0):
+                rows.append(cells if delimiter != ";" else [_with_decimal_point(cell) for cell in cells])
                 lines.append(reader.line_num)
     except csv.Error as error:
-        raise RicnetError(f"{name}, line {reader.line_num}: {error}; is a quotation mark missing?") from error
+        raise TableError(f"{name}, line {reader.line_num}: {error}; is a quotation mark missing?") from error
     if len(rows) < 2:
-        raise RicnetError(f"{name} has no rows; its first line must name the columns, each further one is an example.")
-    header = _check_header(rows[0], name)
+        raise TableError(f"{name} has no rows; its first line must name the columns, each further one is an example.")
+    header = rows[0]
+    _refuse_twins(header, name)
+    if all(cell.replace(".", "", 1).lstrip("+-").isdigit() for cell in header):
+        raise TableError(f"{name} begins with numbers, {header[0]} first; its first line must name the columns.")
     for row, line in zip(rows, lines, strict=True):
         if len(row) != len(header):
-            cells, named = _counted(len(row), "cell"), _counted(len(header), "column")
-            raise RicnetError(f"{name}, line {line}: {cells} where the first line names {named}.")
-    columns = {column: [row[i] for row in rows[1:]] for i, column in enumerate(header) if column}
+            cells_, named = _counted(len(row), "cell"), _counted(len(header), "column")
+            raise TableError(f"{name}, line {line}: {cells_} where the first line names {named}.")
+    columns = {column: list(cells) for column, *cells in zip(*rows, strict=True) if column}
     return Table(name, columns, lines[1:])
 
 
-def _is_row(cells: list[str], names: int) -> bool:
+def _is_row(row: list[str], cells: list[str], names: int) -> bool:
     """Blank lines are none, nor is a single empty cell ("") below several names. A row of empty cells is one, for who
     asks about rows counts on an answer to each; above the names, where spreadsheets leave such lines too, it is none.
     """
-    if any(cell.strip() for cell in cells):
-        return True
-    return names > 0 and (len(cells) > 1 or (names == 1 and cells == [""]))
+    return any(cells) or (names > 0 and (len(row) > 1 or (names == 1 and row == [""])))
+
+
+def _with_decimal_point(cell: str) -> str:
+    return cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell) else cell
 
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _clean(cell: str, delimiter: str) -> str:
-    cell = cell.strip()
-    return cell.replace(",", ".") if delimiter == ";" and _DECIMAL_COMMA.fullmatch(cell) else cell
-
-
-def _check_header(header: list[str], name: str) -> list[str]:
-    twice = [column for column, count in Counter(filter(None, header)).items() if count > 1]
+def _refuse_twins(names: Sequence[str], table: str) -> None:
+    twice = [column for column, count in Counter(filter(None, names)).items() if count > 1]
     if twice:
-        raise RicnetError(f"{name} has two columns called {twice[0]!r}; give each its own name.")
-    if all(cell.replace(".", "", 1).lstrip("+-").isdigit() for cell in header):
-        raise RicnetError(f"{name} begins with numbers, {header[0]} first; its first line must name the columns.")
-    return header
-
-
-# JSON lines
+        raise TableError(f"{table} has two columns called {twice[0]!r}; give each its own name.")
 
 
 def parse_json_lines(text: str, name: str) -> Table:
     """Columns are all names that occur, in the order in which they first do; a row that lacks one has a gap there."""
-    rows, lines = [], []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            rows.append(_row(line, f"{name}, line {number}"))
-            lines.append(number)
-    if not rows:
-        raise RicnetError(f"{name} has no rows; each line must be a JSON object, one example.")
+    found = {number: line for number, line in enumerate(text.split("\n"), start=1) if line.strip()}
+    if not found:
+        raise TableError(f"{name} has no rows; each line must be a JSON object, one example.")
+    rows = [_json_row(line, f"{name}, line {number}") for number, line in found.items()]
     names = dict.fromkeys(key for row in rows for key in row if key)
-    return Table(name, {key: [row.get(key, "") for row in rows] for key in names}, lines)
+    return Table(name, {key: [row.get(key, "") for row in rows] for key in names}, list(found))
 
 
-def _row(line: str, place: str) -> dict[str, str]:
+def _json_row(line: str, place: str) -> dict[str, str]:
     try:
         entry = parse_json(line)
     except ValueError as error:
-        raise RicnetError(f"{place}: no JSON ({error}); correct the line.") from error
+        raise TableError(f"{place}: no JSON ({error}); correct the line.") from error
     if not isinstance(entry, dict):
-        raise RicnetError(f'{place}: no JSON object but a {type(entry).__name__}; write {{"column": value, …}}.')
-    cells = {key.strip(): _cell(value, key, place) for key, value in entry.items()}
+        raise TableError(f'{place}: no JSON object but a {type(entry).__name__}; write {{"column": value, …}}.')
+    for key, value in entry.items():
+        if isinstance(value, dict | list):
+            kind = type(value).__name__
+            raise TableError(f"{place}: {key!r} holds a {kind}, which is no single value; spread it out.")
+    cells = {key.strip(): "" if value is None else str(value).strip() for key, value in entry.items()}
     try:
         "".join([*cells, *cells.values()]).encode("utf-8")
     except UnicodeEncodeError:  # JSON may write half of a character, which no file can hold
-        raise RicnetError(f"{place}: a text in it is none in UTF-8; correct it.") from None
+        raise TableError(f"{place}: a text in it is none in UTF-8; correct it.") from None
     return cells
-
-
-def _cell(value: Any, key: str, place: str) -> str:
-    if isinstance(value, dict | list):
-        raise RicnetError(f"{place}: {key!r} holds a {type(value).__name__}, which is no single value; spread it out.")
-    return "" if value is None else str(value).strip()
-
-
-# Data frames and Parquet
 
 
 def is_frame(given: Any) -> "TypeGuard[DataFrame]":
@@ -156,41 +151,47 @@ def is_frame(given: Any) -> "TypeGuard[DataFrame]":
     return pandas is not None and isinstance(given, pandas.DataFrame)
 
 
-def is_plain(frame: "DataFrame") -> bool:
-    """Whether it holds nothing but numbers, without gaps."""
-    return all(dtype.kind in "biuf" for dtype in frame.dtypes) and not frame.isna().any(axis=None)
-
-
 def frame_table(frame: "DataFrame", name: str = FRAME) -> Table:
     """Cells as a CSV file would have them, so that a model reads both alike; rows are counted from 0."""
     names = [str(column).strip() for column in frame.columns]
-    twice = [column for place, column in enumerate(names) if column in names[:place]]
-    if twice:
-        raise RicnetError(f"{name} has two columns called {twice[0]!r}; give each its own name.")
+    _refuse_twins(names, name)
     if frame.empty:
-        raise RicnetError(f"{name} has no rows or no columns; each row is an example.")
-    columns = {column: _cells(frame.iloc[:, place]) for place, column in enumerate(names) if column}
-    return Table(name, columns, list(range(len(frame))), "row")
+        raise TableError(f"{name} has no rows or no columns; each row is an example.")
+    columns = {}
+    for place, column in enumerate(names):
+        if column:
+            series = frame.iloc[:, place]
+            gaps = series.isna()
+            columns[column] = ["" if gap else str(value).strip() for value, gap in zip(series, gaps, strict=True)]
+    return Table(name, columns, range(len(frame)), "row")
 
 
-def _cells(column: "Series[Any]") -> list[str]:
-    missing = column.isna()
-    return ["" if gap else str(value).strip() for value, gap in zip(column, missing, strict=True)]
+def _too_large(path: Path) -> TableError:
+    return TableError(f"{path} has more than {LARGEST / 1e9:.1f} GB once it is unpacked; give a part of it.")
 
 
-def parquet_table(path: Path) -> Table:
+def read_parquet(path: Path) -> Table:
+    """In parts, so that a file which unpacks to more than memory holds is noticed in time."""
     require_extra(f"{path}: reading Parquet", "parquet", "pyarrow")
-    import pandas
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
 
+    batches, size = [], 0
     try:
-        frame = pandas.read_parquet(path, engine="pyarrow")
+        with ParquetFile(path) as file:
+            for batch in file.iter_batches():
+                batches.append(batch)
+                size += max(batch.nbytes, 8 * batch.num_rows * batch.num_columns)  # a list takes 8 bytes a cell
+                if size > LARGEST:
+                    raise _too_large(path)
+            frame = pyarrow.Table.from_batches(batches, file.schema_arrow).to_pandas()
+    except TableError:
+        raise
     except Exception as error:  # arrow, thrift and the codecs each complain in their own way
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise RicnetError(f"{path} is no Parquet file that can be read ({reason}); save the table again.") from error
+        raise TableError(f"{path} is no Parquet file that can be read ({reason}); save the table again.") from error
     return frame_table(frame, str(path))
 
-
-# Files
 
 READERS: dict[str, Callable[[str, str], Table]] = {
     ".csv": parse_table,
@@ -214,27 +215,21 @@ def is_table(path: str | Path) -> bool:
 def read_table(path: Path) -> Table:
     suffix = table_suffix(path) or ".csv"
     if not path.exists():
-        raise RicnetError(f"{path} does not exist; give the path of a table ({', '.join(SUFFIXES)}).")
+        raise TableError(f"{path} does not exist; give the path of a table ({', '.join(SUFFIXES)}).")
     if suffix == ".parquet":
-        return parquet_table(path)
-    return READERS[suffix.removesuffix(".gz")](_text(path, suffix.endswith(".gz")), str(path))
-
-
-def _text(path: Path, packed: bool) -> str:
+        return read_parquet(path)
+    packed = suffix.endswith(".gz")
     try:
-        if not packed:
-            return path.read_text(encoding="utf-8-sig")
-        with gzip.open(path) as file:
-            content = file.read(LARGEST + 1)
-        if len(content) > LARGEST:
-            raise RicnetError(f"{path} has more than {LARGEST / 1e9:.1f} GB once it is unpacked; give a part of it.")
-        return content.decode("utf-8-sig")
+        with gzip.open(path) if packed else path.open("rb") as file:
+            content = file.read(LARGEST + 1 if packed else -1)
+        if packed and len(content) > LARGEST:
+            raise _too_large(path)
+        text = content.decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         kind = "no whole gzip of a text in UTF-8" if packed else "no text in UTF-8"
-        raise RicnetError(f"{path} is {kind} ({error}); save the table as CSV in UTF-8.") from error
-
-
-# How a table is named
+        raise TableError(f"{path} is {kind} ({error}); save the table as CSV in UTF-8.") from error
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    return READERS[suffix.removesuffix(".gz")](lines, str(path))
 
 
 def with_target(spec: str, target: str | None) -> str:
@@ -242,16 +237,15 @@ def with_target(spec: str, target: str | None) -> str:
     if target is None:
         return spec
     path = split_target(spec)[0]
-    if not is_table(path):
-        raise RicnetError(_not_a_table(path, target))
-    return f"{path}#{target}"
-
-
-def _not_a_table(path: str, target: str) -> str:
+    if is_table(path):
+        return f"{path}#{target}"
     suffix = Path(path).suffix.lower()
     if suffix in UNREAD or (suffix != ".npz" and user_path(path).is_file()):
-        return f"{path} cannot be read; save the table as CSV, in a file that ends in .csv."
-    return f"--target {target} is for tables ({', '.join(SUFFIXES)}); {path} says by itself what its classes are."
+        raise RicnetError(f"{path} cannot be read; save the table as CSV, in a file that ends in .csv.")
+    raise RicnetError(
+        f"{setting('target', target)} is for tables ({', '.join(SUFFIXES)}); {path} says by itself what its "
+        "classes are."
+    )
 
 
 def short_name(spec: str) -> str:

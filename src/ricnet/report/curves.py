@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from ricnet.io import LARGEST_NUMBER
 from ricnet.report.figures import Look, by_task, draw_band, legend_below, looks, styled, task_title
-from ricnet.report.forms import LARGEST
 from ricnet.report.runs import RunGroup, RunRecord
 
 CURVES = {"accuracy": "validation accuracy", "ece": "validation ECE", "nll": "validation NLL"}
@@ -68,4 +68,4 @@ def epoch_scores(run: RunRecord, key: str, split: str = "val") -> dict[int, floa
     """A score of a split by epoch, where the run has measured it, and no larger than can be drawn."""
     scores = {entry["epoch"]: (entry.get(split) or {}).get(key) for entry in run.metrics}
     finite = {epoch: float(score) for epoch, score in scores.items() if score is not None and isfinite(score)}
-    return {epoch: min(max(score, -LARGEST), LARGEST) for epoch, score in finite.items()}
+    return {epoch: min(max(score, -LARGEST_NUMBER), LARGEST_NUMBER) for epoch, score in finite.items()}

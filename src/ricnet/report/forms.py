@@ -4,46 +4,16 @@ They are shared, so a stranger may have written them. A form is a kind of value,
 with a form each, or `Maybe` or `Absent` where it may be missing.
 """
 
-import math
-import sys
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
 
-Form = Any
-LARGEST = 1e15
-"""A number beyond it is no result, and drawing it fails in strange ways."""
+from ricnet.io import Absent, Maybe, is_count, is_finite, is_number, is_switch, is_text
+
 DEEPEST = 2
 """Tables within one another: a configuration, and its method."""
 
 
-class Maybe(NamedTuple):
-    """Missing, null, or of this form."""
-
-    form: Form
-
-
-class Absent(NamedTuple):
-    """Missing or of this form, but not null."""
-
-    form: Form
-
-
-def is_number(value: object, largest: float = LARGEST) -> bool:
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return plain and not (isinstance(value, float) and not math.isfinite(value)) and abs(value) <= largest  # type: ignore[arg-type]
-
-
-def is_finite(value: object) -> bool:
-    """Also one that is too large to draw."""
-    return is_number(value, sys.float_info.max)
-
-
 def is_share(value: object) -> bool:
     return is_number(value) and 0 <= value <= 1  # type: ignore[operator]
-
-
-def is_count(value: object) -> bool:
-    return is_number(value) and isinstance(value, int) and value >= 0
 
 
 def is_positive(value: object) -> bool:
@@ -52,14 +22,6 @@ def is_positive(value: object) -> bool:
 
 def are_counts(value: object) -> bool:
     return isinstance(value, Mapping) and all(map(is_count, value.values()))
-
-
-def is_switch(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def is_text(value: object) -> bool:
-    return isinstance(value, str)
 
 
 def is_setting(value: object, depth: int = DEEPEST) -> bool:
@@ -139,32 +101,3 @@ HEADER = {
     "hardware": Absent({}),
     "derived_from": Maybe(is_text),
 }
-
-
-def misfit(entry: object, form: Form, place: str = "") -> str | None:
-    """The first place where an entry is not of a form; None where it is."""
-    if isinstance(form, Maybe):
-        return None if entry is None else misfit(entry, form.form, place)
-    if isinstance(form, Absent):
-        return misfit(entry, form.form, place)
-    if isinstance(form, Mapping):
-        return _misfit_of_table(entry, form, place)
-    if isinstance(form, list):
-        return _misfit_of_list(entry, form[0], place)
-    holds: Callable[[object], bool] = form
-    return None if holds(entry) else place
-
-
-def _misfit_of_table(entry: object, form: Mapping[str, Form], place: str) -> str | None:
-    if not isinstance(entry, Mapping):
-        return place
-    wanted = {key: each for key, each in form.items() if key in entry or not isinstance(each, Absent)}
-    found = (misfit(entry.get(key), each, f"{place}.{key}" if place else key) for key, each in wanted.items())
-    return next((where for where in found if where is not None), None)
-
-
-def _misfit_of_list(entry: object, form: Form, place: str) -> str | None:
-    if not isinstance(entry, list) or not entry:
-        return place
-    found = (misfit(each, form, f"{place}[{i}]") for i, each in enumerate(entry))
-    return next((where for where in found if where is not None), None)

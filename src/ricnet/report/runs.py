@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from ricnet.errors import RicnetError
 from ricnet.evaluation.examples import Examples, read_examples
-from ricnet.io import parse_json, printable, read_json, read_text, user_path
-from ricnet.report.forms import EVALUATION, HEADER, METRICS, is_measure, is_setting, misfit
+from ricnet.io import misfit, parse_json, printable, read_json, read_text, user_path
+from ricnet.report.forms import EVALUATION, HEADER, METRICS, is_measure, is_setting
 from ricnet.report.titles import DATA_TITLES, LATER, WITHOUT_EFFECT, data_name, differences, flatten, system_name
 from ricnet.report.words import TABLE, listing, short
 from ricnet.training.hub import locate

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from ricnet.errors import RicnetError, what_else
+from ricnet.errors import RicnetError, setting, what_else
 from ricnet.methods import METHODS
 from ricnet.nets.encoders import TINY_IMAGE, EncoderOptions
 from ricnet.training.config import Config, Optimization
@@ -28,6 +28,8 @@ class Facts:
     """Of an image, in pixels; 0 for tables."""
     device: str = "cuda"
     """cpu or cuda. On a CPU `fast` takes networks and epochs for images that it can train in minutes."""
+    encoder: str | None = None
+    """That the user names, if any: width and stem of another one do not suit it."""
 
 
 TYPICAL = Facts(rows=50_000, classes=10, side=32)
@@ -36,14 +38,14 @@ TYPICAL = Facts(rows=50_000, classes=10, side=32)
 
 def preset(name: str, method: str, facts: Facts) -> Config:
     if method not in METHODS:
-        raise RicnetError(f"--method {method} is unknown; {what_else(method, sorted(METHODS))}")
+        raise RicnetError(f"{setting('method', method)} is unknown; {what_else(method, sorted(METHODS))}")
     if facts.rows < 2:
         raise RicnetError(f"there is {facts.rows} training row to learn from; training needs at least 2.")
     if name == "paper":
         return _paper(method, facts)
     if name in get_args(Preset):
         return _fast(name, method, facts)
-    raise RicnetError(f"--preset {name} is unknown; {what_else(name, get_args(Preset))}")
+    raise RicnetError(f"{setting('preset', name)} is unknown; {what_else(name, get_args(Preset))}")
 
 
 def _paper(method: str, facts: Facts) -> Config:
@@ -69,7 +71,8 @@ def _fast(name: str, method: str, facts: Facts) -> Config:
     choose = getattr(METHODS[method], name.replace("-", "_"), None)
     if choose is None:
         raise RicnetError(
-            f"--preset {name} is for --method ric, not for {method}; use --preset fast, in ric compare with ric-{name}."
+            f"{setting('preset', name)} is for {setting('method', 'ric')}, not for {method}; use "
+            f"{setting('preset', 'fast')}, in ric compare with ric-{name}."
         )
     settings, optimization = choose(facts.rows, facts.classes), _fast_optimization(facts)
     if _is_small_table(facts) and hasattr(settings, "horizon"):
@@ -87,11 +90,17 @@ def _fast(name: str, method: str, facts: Facts) -> Config:
 
 
 def _fast_network(facts: Facts) -> EncoderOptions:
-    """For few images a small one, on a CPU one that soon halves its images: time is better spent on updates."""
+    """For few images a small one, on a CPU one that soon halves its images: time is better spent on updates. One that
+    the user names instead comes at its own width."""
     if _is_small_table(facts):
         return EncoderOptions(width=0.5)
     if facts.side <= TINY_IMAGE:
         return EncoderOptions()
+    chosen = _small_network(facts)
+    return chosen if facts.encoder in (None, "auto", chosen.encoder) else EncoderOptions(facts.encoder)
+
+
+def _small_network(facts: Facts) -> EncoderOptions:
     if facts.device == "cpu" and facts.side <= 32:
         return EncoderOptions("conv", width=0.5)
     if facts.device == "cpu":
