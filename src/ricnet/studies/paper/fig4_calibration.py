@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ricnet.report.figures import draw_intervals, draw_reliability, letter, look_of, reliability_handles, styled
+from ricnet.report.metrics import ECE
 from ricnet.report.runs import RunRecord
 from ricnet.studies.paper.kit import (
     WIDTH,
@@ -24,7 +25,6 @@ from ricnet.studies.paper.kit import (
     seeds,
     tabulate,
 )
-from ricnet.studies.paper.tables import write_interval
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import Scale
 
@@ -91,7 +91,7 @@ def _draw_reliability(ax: Axes, table: pd.DataFrame) -> None:
         scores = [
             f"accuracy {100 * (first(of['accuracy'], 'mean') or 0):.1f} %",
             f"confidence {100 * (first(of['mean_confidence'], 'mean') or 0):.1f} %",
-            f"ECE {write_interval(first(of['ece'], 'mean'), first(of['ece'], 'half_width'), 3)}",
+            f"ECE {ECE.write(first(of['ece'], 'mean'), first(of['ece'], 'half_width'))}",
         ]
         ax.text(0.03, 0.99, "\n".join(scores), transform=ax.transAxes, va="top", fontsize=7, linespacing=1.35)
     ax.set(xlim=(0, 1), ylim=(0, 1.42), xlabel="confidence", ylabel="accuracy")

@@ -22,8 +22,9 @@ from ricnet.errors import RicnetError
 from ricnet.evaluation.metrics import expected_calibration_error
 from ricnet.evaluation.predictions import Predictions, read_predictions
 from ricnet.report.figures import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILLION, draw_intervals, letter, styled
+from ricnet.report.metrics import Metric
 from ricnet.report.runs import RunRecord
-from ricnet.report.tables import Cell
+from ricnet.report.tables import Cell, Grid
 from ricnet.studies.paper.kit import (
     WIDTH,
     Item,
@@ -37,19 +38,19 @@ from ricnet.studies.paper.kit import (
     seeds,
     tabulate,
 )
-from ricnet.studies.paper.tables import MEANS, Score, markdown
+from ricnet.studies.paper.tables import MEANS, write_cell, write_markdown
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import Scale
 
 HaltStep = Integer[np.ndarray, "n"]
 MEASURES = {
-    "accuracy": Score("accuracy, %", factor=100, digits=2),
-    "ece": Score("ECE"),
-    "nll": Score("NLL"),
-    "cost": Score("cell evaluations", digits=2),
-    "steps": Score("steps", digits=2),
-    "steps_right": Score("if right", digits=2),
-    "steps_wrong": Score("if wrong", digits=2),
+    "accuracy": Metric("accuracy", "accuracy, %", 2, scale=100),
+    "ece": Metric("ece", "ECE"),
+    "nll": Metric("nll", "NLL"),
+    "cost": Metric("cost", "cell evaluations", 2),
+    "steps": Metric("steps", "steps", 2),
+    "steps_right": Metric("steps_right", "if right", 2),
+    "steps_wrong": Metric("steps_wrong", "if wrong", 2),
 }
 """What is reported of a rule."""
 AS_TRAINED = 0.0
@@ -231,14 +232,15 @@ def write(table: pd.DataFrame) -> dict[str, str]:
     lines = []
     for rule in RULES:
         own = equal[equal.rule == rule.name]
-        lines.append([Cell(rule.name), *(Cell(s.write(own[own.measure == name])) for name, s in MEASURES.items())])
-    titles = ["Halting by", *(score.title for score in MEASURES.values())]
+        texts = [write_cell(metric, own[own.measure == name]) for name, metric in MEASURES.items()]
+        lines.append([Cell(text) for text in (rule.name, *texts)])
+    titles = ["Halting by", *(metric.title for metric in MEASURES.values())]
     note = (
         f"{distinct(table, 'benchmark')[0]}, {seeds(table)}. {conditions(table)}. {MEANS} "
         f"The value halts where V < 0, as trained; the others cost at most as much on validation data. {NOTE}. "
         "A stop by the value costs one evaluation of the cell more than its steps, for it is asked of the next thought."
     )
-    return {"md": markdown(titles, "l" + "r" * len(MEASURES), lines, note)}
+    return {"md": write_markdown(Grid(titles, lines), note)}
 
 
 ITEM = Item("halting", "When to stop: the value against simpler rules", experiments, table, draw, write)
