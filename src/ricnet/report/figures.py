@@ -23,6 +23,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from ricnet.methods import METHODS
 from ricnet.report.runs import RunGroup
 from ricnet.report.statistics import band
 from ricnet.report.titles import ALGORITHMS, without_algorithm
@@ -108,9 +109,6 @@ class Look:
     marker: str = "x"
 
 
-METHOD_COLOURS = {"SL": VERMILLION, "ACT": GREEN, "PonderNet": PURPLE, "Anytime": ORANGE} | dict.fromkeys(
-    ALGORITHMS, BLUE
-)
 PALETTE = (SKY, INDIGO, OLIVE, WINE, BROWN, GREEN, PURPLE, ORANGE, BLUE, VERMILLION)
 DASHES = ("-", "--", ":", "-.")
 MARKERS = "osD^vPX*"
@@ -143,7 +141,9 @@ def looks(groups: Sequence[RunGroup]) -> dict[str, Look]:
         group.first.method if places.count(place) == 1 else group.label
         for group, place in zip(groups, places, strict=True)
     ]
-    wanted = {name: METHOD_COLOURS.get(group.first.method) for name, group in zip(names, groups, strict=True)}
+    own = {method.title: method.colour for method in METHODS.values()}
+    own |= dict.fromkeys(ALGORITHMS, METHODS["ric"].colour)
+    wanted = {name: own.get(group.first.method) for name, group in zip(names, groups, strict=True)}
     colours, order = _assign_colours(wanted), list(wanted)
     return {
         group.label: Look(name, colours[name], _nth(DASHES, order.index(name)), _nth(MARKERS, order.index(name)))
