@@ -11,6 +11,7 @@ from ricnet.methods import METHODS
 from ricnet.report.words import FIGURE
 
 RIC, ON_POLICY, CLOSED_FORM = "RIC", "RIC, on-policy", "RIC, closed form"
+"""The algorithms that go by the name RIC (`methods.ric.RIC.title_of`); alone it is Algorithm 1."""
 ALGORITHMS = (RIC, ON_POLICY, CLOSED_FORM)
 VARIANTS = {
     "objective": {"ppo": "PPO", "logitnorm": "LogitNorm", "evidential": "evidential"},
@@ -63,11 +64,6 @@ def data_name(data: str) -> str:
     return Path(path).name + (f"#{target}" if target else "")
 
 
-def ric_title(settings: Mapping[str, Any]) -> str:
-    """Which of the algorithms that go by the name RIC."""
-    return METHODS["ric"].title_of(settings)
-
-
 def without_algorithm(title: str) -> str:
     """RIC, PPO for RIC, on-policy, PPO: one look and one place for all algorithms of a system."""
     return title.replace(ON_POLICY, RIC).replace(CLOSED_FORM, RIC)
@@ -75,8 +71,8 @@ def without_algorithm(title: str) -> str:
 
 def method_title(settings: Mapping[str, Any]) -> str:
     """What the configuration of a method is called (`method` in config.json): SL; RIC, on-policy, PPO."""
-    name = str(settings["name"])
-    parts = [METHODS[name].title_of(settings) if name in METHODS else name]
+    method = METHODS.get(str(settings["name"]))  # None where a method of somebody's own is not registered here
+    parts = [method.title_of(settings) if method else str(settings["name"])]
     parts += [words[value] for key, words in VARIANTS.items() if (value := settings.get(key)) in words]
     parts += ["label smoothing"] * bool(settings.get("label_smoothing"))
     parts += ["confidence cap"] * bool(settings.get("uniform_mix"))

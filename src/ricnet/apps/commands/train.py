@@ -13,7 +13,7 @@ from ricnet.errors import RicnetError, in_flags
 from ricnet.io import read_json
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
-from ricnet.report.tables import comparison_table
+from ricnet.report.tables import runs_table
 from ricnet.training.api import train_in_folder
 from ricnet.training.config import Config, from_json
 from ricnet.training.console import Track, chosen_words
@@ -86,7 +86,7 @@ def _present(folder: RunFolder) -> None:
     record = read_run(folder.path)
     write_page([record], folder.report)
     console = Console()
-    console.print(comparison_table([record]))
+    console.print(runs_table([record]))
     for sentence in chosen_words(record.evaluation):
         console.print(f"\n{sentence}", highlight=False, markup=False)
     look = shlex.join(["ric", "predict", str(folder.path), str(folder.examples), "--trace"])
