@@ -12,7 +12,7 @@ PHOTOS = Facts(rows=270, classes=5, side=128)
 
 
 @pytest.mark.parametrize("method", ["ric", "supervised", "anytime", "act", "pondernet"])
-@pytest.mark.parametrize("rows", [2, 5, 142, 1437, 4999])
+@pytest.mark.parametrize("rows", [2, 5, 142, 1437, 4999, 5000, 49_999])
 def test_small_tables_stop_by_validation_nll_whatever_the_method(rows: int, method: str) -> None:
     config = preset("fast", method, Facts(rows, 3, 0))
     settings = config.optimization
@@ -23,8 +23,8 @@ def test_small_tables_stop_by_validation_nll_whatever_the_method(rows: int, meth
     assert getattr(config.method, "horizon", 1) <= 5
 
 
-def test_above_5000_rows_and_for_images_nothing_changes() -> None:
-    assert preset("fast", "ric", Facts(5_000, 3, 0)).optimization == Optimization(epochs=120, lr=2e-3, clip=None)
+def test_the_recipe_is_for_tables_below_50000_rows_and_for_fast() -> None:
+    assert preset("fast", "ric", Facts(50_000, 3, 0)).optimization == Optimization(epochs=120, lr=2e-3, clip=None)
     assert preset("fast", "ric", Facts(1_000, 3, 8)).optimization.select == "accuracy"
     assert preset("paper", "ric", Facts(1_000, 3, 0)).optimization.select == "accuracy"
 
@@ -32,7 +32,7 @@ def test_above_5000_rows_and_for_images_nothing_changes() -> None:
 def test_a_table_without_rows_to_stop_by_ends_sooner() -> None:
     watched = preset("fast", "ric", Facts(700, 3, 0)).optimization
     assert unwatched_table(700)["epochs"] < watched.epochs / 3
-    assert unwatched_table(5_000) == {}
+    assert unwatched_table(50_000) == {}
 
 
 @pytest.mark.parametrize(

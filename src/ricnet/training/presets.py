@@ -16,6 +16,8 @@ from ricnet.training.config import Config, Optimization
 
 Preset = Literal["fast", "paper", "on-policy", "snapshots", "closed-form"]
 FEW_ROWS, VERY_FEW_ROWS = 5_000, 1_000
+TABLE_ROWS = 50_000
+"""Tables below have a recipe of their own, which keeps rows aside to stop by."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def _fast(name: str, method: str, facts: Facts) -> Config:
             f"{setting('preset', 'fast')}, in ric compare with ric-{name}."
         )
     settings, optimization = choose(facts.rows, facts.classes), _fast_optimization(facts)
-    if _is_small_table(facts) and hasattr(settings, "horizon"):
+    if _is_table(facts) and hasattr(settings, "horizon"):
         settings = replace(settings, horizon=5)
     if name == "snapshots":  # a ratio far from 1 makes a gradient like its square
         optimization = replace(optimization, clip=0.5)
@@ -92,8 +94,8 @@ def _fast(name: str, method: str, facts: Facts) -> Config:
 def _fast_network(facts: Facts) -> EncoderOptions:
     """For few images a small one, on a CPU one that soon halves its images: time is better spent on updates. One that
     the user names instead comes at its own width."""
-    if _is_small_table(facts):
-        return EncoderOptions(width=0.5)
+    if _is_table(facts):
+        return EncoderOptions(width=0.5 if facts.rows < FEW_ROWS else 1.0)
     if facts.side <= TINY_IMAGE:
         return EncoderOptions()
     chosen = _small_network(facts)
@@ -108,13 +110,13 @@ def _small_network(facts: Facts) -> EncoderOptions:
     return EncoderOptions("resnet10", width=0.5) if facts.rows < FEW_ROWS else EncoderOptions()
 
 
-def _is_small_table(facts: Facts) -> bool:
-    return not facts.side and facts.rows < FEW_ROWS
+def _is_table(facts: Facts) -> bool:
+    return not facts.side and facts.rows < TABLE_ROWS
 
 
 def _fast_optimization(facts: Facts) -> Optimization:
-    if _is_small_table(facts):
-        return _small_table(facts)
+    if _is_table(facts):
+        return _table(facts)
     if facts.side > TINY_IMAGE and facts.rows < FEW_ROWS:
         return _few_images(facts)
     if facts.side > TINY_IMAGE and facts.device == "cpu":
@@ -182,19 +184,21 @@ def _many_rows(facts: Facts) -> Optimization:
     )
 
 
-def _small_table(facts: Facts) -> Optimization:
-    """The one recipe for tables below 5,000 rows, whatever the door and the method; its network is small and its steps
-    are few. The epoch is the one with the lowest validation NLL, for what such a network over-fits is first of all its
+def _table(facts: Facts) -> Optimization:
+    """The one recipe for tables below 50,000 rows, whatever the door and the method; its steps are few, and so are its
+    updates. The epoch is the one with the lowest validation NLL, for what such a network over-fits is first of all its
     confidence. The average of the weights stands in for the end of the schedule, which a run that stops early never
-    sees. Chosen on eight tables (docs/estimators.md)."""
-    batch_size = min(64, facts.rows)
+    sees. Chosen on eight tables (docs/estimators.md); from 5,000 rows on, with a wider network and less decay, on three
+    others (docs/experiments.md)."""
+    small = facts.rows < FEW_ROWS
+    batch_size = min(64 if small else 128, facts.rows)
     updates = facts.rows // batch_size
     return Optimization(
-        epochs=min(100, max(20, math.ceil(1_000 / updates))),
+        epochs=min(100, max(20, math.ceil((1_000 if small else 2_600) / updates))),
         batch_size=batch_size,
         lr=4e-3,
-        weight_decay=1.0,
-        average=0.98,
+        weight_decay=1.0 if small else 0.2,
+        average=0.98 if small else 0.99,
         select="nll",
         patience=15,
     )
@@ -203,4 +207,4 @@ def _small_table(facts: Facts) -> Optimization:
 def unwatched_table(rows: int) -> dict[str, Any]:
     """What changes in it where no rows are kept aside to stop by: it ends before most tables are over-fitted."""
     updates = rows // min(64, rows)
-    return {"epochs": max(20, math.ceil(100 / updates))} if rows < FEW_ROWS else {}
+    return {"epochs": max(20, math.ceil(100 / updates))} if rows < TABLE_ROWS else {}
