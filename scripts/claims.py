@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from archive_results import log_scores
-from ricnet.report.comparison import ACCURACY, ALPHA, ECE, ENOUGH_SEEDS, NLL, Metric
-from ricnet.report.formats import half_text, signed_text
+from ricnet.report.comparison import ALPHA, ENOUGH_SEEDS
+from ricnet.report.metrics import ACCURACY, ECE, NLL, Metric
 from ricnet.report.runs import RunGroup, RunRecord
 from ricnet.report.statistics import Difference, Interval, holm, mean_interval, paired_difference
 from ricnet.report.titles import ALGORITHMS
@@ -62,7 +62,7 @@ def _claim(system: RunGroup, rival: RunGroup) -> Claim | None:
 
 
 def _over_seeds(pairs: Pairs, metric: Metric) -> Difference:
-    ours, theirs = zip(*((metric.measure(run), metric.measure(other)) for run, other in pairs), strict=True)
+    ours, theirs = zip(*((metric.of(run), metric.of(other)) for run, other in pairs), strict=True)
     return paired_difference(ours, theirs)
 
 
@@ -76,9 +76,9 @@ def _over_examples(pairs: Pairs) -> Interval | None:
 
 def _measured(claim: Claim) -> str:
     seeds = f" over {claim.seeds.n} seeds" if claim.seeds.n > 1 else " with one seed"
-    over = f"{signed_text(NLL, claim.seeds.mean)}{half_text(NLL, claim.seeds.half_width)}{seeds}"
+    over = NLL.write(claim.seeds.mean, claim.seeds.half_width, signed=True) + seeds
     if claim.examples is not None:
-        over += f",{half_text(NLL, claim.examples.half_width)} over the {claim.examples.n:,} test examples"
+        over += f",{NLL.write_half(claim.examples.half_width)} over the {claim.examples.n:,} test examples"
     return f"NLL of {claim.system.label} less that of {claim.rival.label}: {over}."
 
 
@@ -100,6 +100,6 @@ def _verdict(claim: Claim) -> str:
 def _others(claim: Claim) -> str:
     """Beside it, for the reader: neither decides."""
     accuracy, ece = (_over_seeds(claim.pairs, metric) for metric in (ACCURACY, ECE))
-    points = signed_text(ACCURACY, accuracy.mean) + half_text(ACCURACY, accuracy.half_width)
-    error = signed_text(ECE, ece.mean) + half_text(ECE, ece.half_width)
+    points = ACCURACY.write(accuracy.mean, accuracy.half_width, signed=True)
+    error = ECE.write(ece.mean, ece.half_width, signed=True)
     return f"Accuracy differs by {points} points, ECE by {error}."

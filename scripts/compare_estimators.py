@@ -41,7 +41,7 @@ FOLDS = 5
 CHOSEN_ON = ("german", "pima", "heart", "contraceptive", "vehicle", "crx", "bupa", "segment")
 JUDGED_ON = ("australian", "saheart", "ionosphere", "mammographic", "vowel", "tic-tac-toe", "wdbc", "phoneme")
 MEASURES = {"log_loss": "Log-loss", "accuracy": "Accuracy (%)", "ece": "ECE (15 bins)", "seconds": "Seconds a fit"}
-OURS = "RIC"
+OURS = "RIC, on-policy"
 
 
 def encoded(model: BaseEstimator) -> Pipeline:
@@ -56,7 +56,7 @@ ESTIMATORS: dict[str, Callable[[int], BaseEstimator]] = {
     "MLPClassifier": lambda seed: encoded(MLPClassifier(max_iter=1000, random_state=seed)),
     "gradient boosting": lambda seed: encoded(HistGradientBoostingClassifier(random_state=seed)),
     "SL": lambda seed: ricnet.SupervisedClassifier(random_state=seed, device="cpu"),
-    "RIC": lambda seed: ricnet.RICClassifier(random_state=seed, device="cpu"),
+    OURS: lambda seed: ricnet.RICClassifier(random_state=seed, device="cpu"),
 }
 
 Scores = dict[str, list[float]]

@@ -22,10 +22,9 @@ from ricnet.errors import RicnetError
 from ricnet.evaluation.examples import Examples
 from ricnet.methods import RIC
 from ricnet.report.figures import FAINT, house_style, styled
+from ricnet.report.pictures import halting_figure, reliability_figure
 from ricnet.report.refinement import refinement_figure, telling_rows
-from ricnet.report.reliability import reliability_figure
 from ricnet.report.runs import RunGroup, RunRecord, read_run
-from ricnet.report.steps import halting_figure
 from ricnet.training.classifier import Classifier, load
 
 LABELS: dict[Readout, str] = {

@@ -13,8 +13,7 @@ from matplotlib.figure import Figure
 
 from ricnet.evaluation.examples import Examples
 from ricnet.report.figures import BLUE, FAINT, INK, ORANGE, VERMILLION, styled
-from ricnet.report.refinement import with_start
-from ricnet.report.thumbnails import small_image
+from ricnet.report.refinement import small_image, with_start
 from ricnet.report.words import belief, short
 
 FRAMES = 6

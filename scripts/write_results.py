@@ -20,11 +20,22 @@ from pathlib import Path
 from claims import sentences
 from pace import pace_figure
 from ricnet.errors import RicnetError
-from ricnet.report.comparison import ACCURACY, BRIER, ECE, NLL, STEPS, TRAIN_ACCURACY, Metric, interval_of
+from ricnet.report.comparison import interval_of
 from ricnet.report.figures import by_task, house_style
-from ricnet.report.formats import Grid, interval_text, markdown_table, metric_title
+from ricnet.report.metrics import (
+    ACCURACY,
+    BRIER,
+    CELLS,
+    ECE,
+    NLL,
+    RATE,
+    STEPS,
+    TRAIN_ACCURACY,
+    TRAINING_SECONDS,
+    Metric,
+)
 from ricnet.report.runs import RunGroup, RunRecord, group_seeds, read_runs, repeats_note
-from ricnet.report.tables import Cell
+from ricnet.report.tables import Cell, Grid, markdown_table
 from ricnet.report.titles import ALGORITHMS
 from ricnet.report.words import TABLE, listing, markdown_safe, short
 
@@ -37,9 +48,6 @@ ORDER = (
     *("SL", "SL, confidence cap", "Anytime", "ACT", "PonderNet"),
 )
 """In which systems stand in a table, each before itself with a temperature; others follow by name."""
-CELLS = Metric("cells", "Cell evaluations", lambda run: run.test.get("mean_cell_evaluations"), 1)
-SECONDS = Metric("seconds", "Training seconds", lambda run: run.training_seconds, 0)
-RATE = Metric("rate", "Images/s", lambda run: run.images_per_second, 0)
 IN_SHORT = (ACCURACY, ECE, NLL, STEPS)
 COLUMNS = (*IN_SHORT, CELLS, BRIER, TRAIN_ACCURACY)
 ROOT = Path(__file__).parents[1]
@@ -148,17 +156,18 @@ def _sizes(run: RunRecord) -> str:
 
 def grid(groups: Sequence[RunGroup], columns: Sequence[Metric]) -> Grid:
     """A row a system. Times of weights that another row trained are left empty, not counted twice."""
-    times = (SECONDS, RATE)
-    titles = ["System", "Seeds", "Epochs", *(metric_title(metric) for metric in (*columns, *times))]
+    times = (TRAINING_SECONDS, RATE)
+    titles = ["System", "Seeds", "Epochs", *(metric.heading for metric in (*columns, *times))]
     rows = [[Cell(text) for text in _texts(group, columns, times)] for group in groups]
-    return Grid(titles, [False, *[True] * (len(titles) - 1)], rows)
+    return Grid(titles, rows)
 
 
 def _texts(group: RunGroup, columns: Sequence[Metric], times: Sequence[Metric]) -> list[str]:
     run = group.first
     epochs = str(run.config.get("optimization", {}).get("epochs", "–"))
-    numbers = [interval_text(metric, interval_of(group, metric)) for metric in columns]
-    means = [interval_text(SECONDS, interval_of(group, metric)).partition(" ±")[0] for metric in times]
+    found = [interval_of(group, metric) for metric in columns]
+    numbers = [metric.write(own.mean, own.half_width) for metric, own in zip(columns, found, strict=True)]
+    means = [metric.write(interval_of(group, metric).mean) for metric in times]
     taken = means if not run.derived_from else ["–"] * len(times)
     return [short(group.label, TABLE), str(len(group.runs)), epochs, *numbers, *taken]
 

@@ -1,8 +1,21 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
-from ricnet.errors import RicnetError, nearest, what_else, whole_number
+from ricnet.errors import (
+    Interrupted,
+    RicnetError,
+    in_flags,
+    in_python,
+    nearest,
+    require,
+    setting,
+    spelled_in_python,
+    what_else,
+    whole_number,
+)
 
 
 def test_the_name_that_was_meant_is_found_whatever_its_capitals() -> None:
@@ -23,3 +36,35 @@ def test_few_names_are_all_shown_and_of_many_the_nearest() -> None:
     assert what_else("fats", few) == "did you mean fast? There are: fast, paper."
     assert what_else("slow", few) == "choose one of: fast, paper."
     assert what_else("epoch", many) == "did you mean epochs?"
+
+
+@pytest.mark.parametrize(
+    ("said", "flag", "parameter"),
+    [
+        (setting("batch_size", 8), "--batch-size 8", "batch_size=8"),
+        (setting("select", "nll"), "--select nll", "select='nll'"),
+        (setting("out", Path("runs/a")), "--out runs/a", "out='runs/a'"),
+        (setting("overwrite", True), "--overwrite", "overwrite=True"),
+        (setting("augment", False), "--no-augment", "augment=False"),
+        (setting("seed"), "--seed", "random_state"),
+    ],
+)
+def test_each_door_spells_a_setting_its_own_way(said: str, flag: str, parameter: str) -> None:
+    sentence = f"see ric train --help, or lower {said}."
+    assert in_flags(sentence) == f"see ric train --help, or lower {flag}."
+    assert in_python(sentence, {"seed": "random_state"}) == f"see ric train --help, or lower {parameter}."
+
+
+def test_an_error_carries_the_settings_it_speaks_of() -> None:
+    with pytest.raises(RicnetError) as found, spelled_in_python():
+        raise Interrupted(f"{setting('lr', 3.0)} is too much; raise {setting('clip')}.")
+    assert isinstance(found.value, Interrupted)
+    assert str(found.value) == "lr=3.0 is too much; raise clip."
+    with pytest.raises(RicnetError) as found:
+        require(False, "batch_size", 1, f"above {setting('accumulate')}")
+    assert found.value.settings == ("batch_size", "accumulate")
+    assert str(found.value) == "--batch-size 1 is out of range: it must be above --accumulate."
+
+
+def test_letters_that_mark_settings_do_no_harm_elsewhere() -> None:
+    assert in_flags("a\x0eb\x0fc\x0ed") == "ab\x0fcd"

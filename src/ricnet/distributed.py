@@ -16,7 +16,7 @@ import torch.distributed as dist
 from jaxtyping import Num
 from torch import Tensor
 
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, setting
 
 T = TypeVar("T")
 
@@ -142,7 +142,7 @@ def together(device: torch.device) -> Iterator[Processes]:
             raise
         raise RicnetError(
             f"process {processes.rank} of {processes.count} lost the others, so one of them has ended (what it said "
-            "stands above, if it could); mend that and go on with --resume."
+            f"stands above, if it could); mend that and go on with {setting('resume', True)}."
         ) from error
     else:  # after an error the others may wait for ever, and this one for them; it ends without a farewell
         dist.destroy_process_group()

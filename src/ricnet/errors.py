@@ -1,17 +1,53 @@
 """What the user did that cannot work, said in one sentence.
 
-Every message names the file, flag or value and says what to do. The command line prints it and exits with 2;
-Python callers can catch it. Anything else that escapes is a bug of ours.
+Every message names the file, setting or value and says what to do. The command line prints it and exits with 2; Python
+callers can catch it. Anything else that escapes is a bug of ours.
+
+A setting is a flag at one door and a parameter at another. So a sentence holds `setting("batch_size", 8)`, and each
+door spells it: --batch-size 8 on the command line, batch_size=8 in Python.
 """
 
 import difflib
 import math
 import operator
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 FEW_NAMES = 7
 """So many can be shown beside the one that was probably meant."""
+_MARK, _COMMA = "\x0e", "\x0f"
+"""Around a setting in a sentence, and between its parts; no file has such letters."""
+
+
+def setting(name: str, value: Any = None) -> str:
+    """A setting in a sentence, perhaps with its value. True and False are those of a switch."""
+    dashed, value = name.replace("_", "-"), os.fspath(value) if isinstance(value, os.PathLike) else value
+    if isinstance(value, bool):
+        parts = (name, f"--{dashed}" if value else f"--no-{dashed}", f"={value}")
+    else:
+        parts = (name, f"--{dashed}", "") if value is None else (name, f"--{dashed} {value}", f"={value!r}")
+    return f"{_MARK}{_COMMA.join(parts)}{_MARK}"
+
+
+def in_flags(sentence: str) -> str:
+    """As the command line spells it."""
+    return "".join(text if found is None else found[1] for text, found in _parts(sentence))
+
+
+def in_python(sentence: str, renamed: Mapping[str, str] | None = None) -> str:
+    """As a caller from Python spells it, who may have other names for some settings."""
+    names = renamed or {}
+    return "".join(
+        text if found is None else names.get(found[0], found[0]) + found[2] for text, found in _parts(sentence)
+    )
+
+
+def _parts(sentence: str) -> Iterator[tuple[str, list[str] | None]]:
+    for place, text in enumerate(sentence.split(_MARK)):
+        found = text.split(_COMMA)
+        yield text, found if place % 2 and len(found) == 3 else None
 
 
 class RicnetError(Exception):
@@ -19,11 +55,42 @@ class RicnetError(Exception):
 
     exit_code = 2
 
+    @property
+    def sentence(self) -> str:
+        """With settings that are not spelled yet, for another sentence."""
+        return str(self.args[0]) if self.args else ""
 
-def require(holds: bool, flag: str, value: object, rule: str) -> None:
-    """Refuse a setting with a sentence that names its flag."""
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The names of those that the sentence speaks of, the one that is wrong first."""
+        return tuple(found[0] for _, found in _parts(self.sentence) if found is not None)
+
+    def __str__(self) -> str:
+        return in_flags(self.sentence)
+
+
+class Interrupted(RicnetError):
+    """Asked to stop; what there was is saved."""
+
+    exit_code = 130  # as a shell reports Ctrl-C
+
+
+@contextmanager
+def spelled_in_python(
+    renamed: Mapping[str, str] | None = None, kind: type[RicnetError] | None = None
+) -> Iterator[None]:
+    """For a door to Python: errors name parameters, not flags; those of `kind` where the caller expects it."""
+    try:
+        yield
+    except RicnetError as error:
+        raise (kind or type(error))(in_python(error.sentence, renamed)) from error
+
+
+def require(holds: bool, name: str, value: object, rule: str) -> None:
+    """Refuse the value of a setting."""
     if not holds:
-        raise RicnetError(f"--{flag.replace('_', '-')} {value} is out of range: it must be {rule}.")
+        shown = f"{setting(name)} {value}" if isinstance(value, bool) or value is None else setting(name, value)
+        raise RicnetError(f"{shown} is out of range: it must be {rule}.")
 
 
 def require_finite(settings: object) -> None:

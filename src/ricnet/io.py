@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, setting
 
 LARGEST_TEXT = 1 << 26
 """Bytes of a JSON file; a run of a thousand epochs writes a fiftieth of it."""
@@ -126,7 +126,9 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or error
-        raise Unwritable(f"{path} could not be written ({reason}); free space or choose another --out.") from error
+        raise Unwritable(
+            f"{path} could not be written ({reason}); free space or choose another {setting('out')}."
+        ) from error
 
 
 # JSON from strangers

@@ -52,7 +52,7 @@ def test_a_column_says_where_ric_wins_and_where_not(tool: dict[str, Any]) -> Non
     hard = np.array([0.3, 0.4, 0.5, 0.6, 0.7])
     small = np.array([0.001, -0.001, 0.002, 0, 0.001])
     by_name = {
-        "RIC": hard,
+        "RIC, on-policy": hard,
         "SL": hard + 0.1 + small,
         "MLPClassifier": hard - 0.1 + small,
         "logistic regression": hard + small * 10,
@@ -63,7 +63,7 @@ def test_a_column_says_where_ric_wins_and_where_not(tool: dict[str, Any]) -> Non
     row = "| australian | 1,000 × 7, 2 | 0.506 | 0.401 | 0.601 | 0.500 | SL | MLPClassifier |"
     assert lines[2] == row
     assert lines[0].startswith(
-        "| Log-loss | rows × columns, classes | logistic regression | MLPClassifier | SL | RIC |"
+        "| Log-loss | rows × columns, classes | logistic regression | MLPClassifier | SL | RIC, on-policy |"
     )
     assert len({line.count("|") for line in lines[:11]}) == 1
     assert lines[10] == "| **mean** |  | 0.506 | 0.401 | 0.601 | 0.500 |  |  |"

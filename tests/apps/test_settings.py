@@ -11,8 +11,8 @@ import pytest
 
 from ricnet.apps.cli import main
 from ricnet.apps.commands import compare, sweep, train
-from ricnet.apps.commands.settings import fitting, merged, typed
-from ricnet.methods import METHODS
+from ricnet.apps.commands.settings import fitting, merged, over, read, typed
+from ricnet.methods import METHODS, RIC
 from ricnet.nets.encoders import EncoderOptions
 from ricnet.studies.systems import settings_of
 from ricnet.training.config import Optimization
@@ -42,7 +42,7 @@ def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *
 
 def test_train_compare_and_sweep_read_the_same_flags() -> None:
     flags = ["t.csv", *SAME, "--target", "y", "--device", "cpu", "--data-dir", "there"]
-    trained = train._parse(flags, preset("fast", "ric", TYPICAL))
+    trained = read(train.Train[RIC], flags, "train", over(train.Train, preset("fast", "ric", TYPICAL)))
     for options in (trained, compare._parse(flags), sweep._parse(flags)):
         assert typed(flags, options) == MEANT
         assert (options.target, options.device, options.data_dir) == ("y", "cpu", Path("there"))
@@ -86,7 +86,7 @@ def test_compare_takes_the_flags_of_train(table: Path, capsys: pytest.CaptureFix
 def test_sweep_takes_the_flags_of_train(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     quick = ["--epochs", "2", "--batch-size", "32", "--width", "0.1", "--trials", "1", "--device", "cpu"]
     main(["sweep", "t.csv", "--target", "y", "--method", "supervised", *quick])
-    (path,) = Path("runs/sweep-t-supervised").glob("*/config.json")
+    (path,) = Path("runs/sweep-t-y-supervised").glob("*/config.json")
     config = json.loads(path.read_text())["config"]
     assert (config["data"], config["optimization"]["epochs"], config["network"]["width"]) == (f"{table}#y", 2, 0.1)
     again = capsys.readouterr().out.split("again")[1]

@@ -5,14 +5,28 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import ricnet
 from ricnet.apps.cli import main
-from ricnet.apps.commands import train
 from ricnet.training import api
 from ricnet.training.run import LOCK, RunFolder
 
+TOO_SOON = "ric: stopped before it was done; start it with the same command."
 QUICK = ["--epochs", "1", "--width", "0.1", "--method", "supervised", "--device", "cpu"]
+
+
+@pytest.mark.parametrize(("flags", "width"), [([], 1.0), (["--width", "0.1"], 0.1)])
+def test_a_network_that_is_named_comes_at_its_own_width_unless_a_flag_says_another(
+    flags: list[str], width: float, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "x.npz", x=np.zeros((40, 24, 24), np.uint8), y=np.arange(40) % 2)
+    out = tmp_path / "run"
+    short = ["--epochs", "1", "--method", "supervised", "--device", "cpu", "--out", str(out)]
+    main(["train", str(tmp_path / "x.npz"), "--encoder", "resnet10", *flags, *short])
+    network = ricnet.load(out).config.network
+    assert (network.encoder, network.width, network.stem) == ("resnet10", width, "auto")
 
 
 def interrupt(*_: object, **__: object) -> Any:
@@ -30,9 +44,9 @@ def stopped(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_ctrl_c_while_data_is_read_gets_a_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train, "load_data", interrupt)
+    monkeypatch.setattr(api, "load_data", interrupt)
     out = tmp_path / "run"
-    assert stopped(capsys, "--out", str(out), *QUICK) == train.TOO_SOON
+    assert stopped(capsys, "--out", str(out), *QUICK) == TOO_SOON
     assert not out.exists()
 
 
@@ -41,7 +55,7 @@ def test_ctrl_c_while_networks_are_made_leaves_no_folder(
 ) -> None:
     monkeypatch.setattr(api.Trainer, "_build_networks", interrupt)
     out = tmp_path / "run"
-    assert stopped(capsys, "--out", str(out), *QUICK) == train.TOO_SOON
+    assert stopped(capsys, "--out", str(out), *QUICK) == TOO_SOON
     assert not out.exists()
 
 
@@ -52,7 +66,7 @@ def test_ctrl_c_once_there_is_a_run_says_how_to_go_on(
     again = f"Go on with: ric train --out {out} --resume"
     with monkeypatch.context() as patched:
         patched.setattr(api.Trainer, "run", interrupt)
-        assert stopped(capsys, "--out", str(out), *QUICK) == f"stopped; what was saved before is whole. {again}"
+        assert stopped(capsys, "--out", str(out), *QUICK) == f"ric: stopped; what was saved before is whole. {again}"
     learn = api.Trainer._learn
 
     def interrupted(trainer: api.Trainer, rows: Any) -> None:  # within an update, as while code is compiled
@@ -62,7 +76,7 @@ def test_ctrl_c_once_there_is_a_run_says_how_to_go_on(
     with monkeypatch.context() as patched:
         patched.setattr(api.Trainer, "_learn", interrupted)
         said = stopped(capsys, "--out", str(out), "--resume")
-    assert said.startswith("stopped after 1 of ")
+    assert said.startswith("ric: stopped after 1 of ")
     assert said.endswith(again)
 
 

@@ -1,14 +1,28 @@
 import json
+from datetime import date
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from ricnet.data.columns import Category, Columns, Number, columns_from_json, fit_columns, parse_number
+from ricnet.data.columns import (
+    Category,
+    Columns,
+    Date,
+    Number,
+    columns_from_json,
+    common_formats,
+    fit_columns,
+    is_plain,
+    parse_date,
+    parse_number,
+    show_date,
+)
 from ricnet.data.tables import Table
 from ricnet.errors import RicnetError
 
@@ -164,3 +178,76 @@ def test_many_values_take_no_more_room_than_their_rows() -> None:
     assert numbers.shape == (2, 100_001)
     assert numbers.sum(axis=1).tolist() == [1, 1]
     assert (numbers[0, 7], numbers[1, -1]) == (1, 1)
+
+
+DAY = float((date(2024, 2, 29) - date(1970, 1, 1)).days)
+
+
+@pytest.mark.parametrize(
+    ("cell", "form", "days"),
+    [
+        ("2024-02-29", "iso", DAY),
+        ("2024-02-29T12:00:00", "iso", DAY + 0.5),
+        ("2024-02-29 18:00:00+06:00", "iso", DAY + 0.5),
+        ("2024/02/29", "%Y/%m/%d", DAY),
+        ("29.02.2024", "%d.%m.%Y", DAY),
+        ("2/29/2024", "%m/%d/%Y", DAY),
+        ("29/02/2024", "%d/%m/%Y", DAY),
+        ("2023-02-29", "iso", None),  # no leap year
+        ("20240229", "iso", None),  # a number
+        ("yesterday", "iso", None),
+        ("", "iso", None),
+    ],
+)
+def test_dates_are_days_since_1970(cell: str, form: str, days: float | None) -> None:
+    assert parse_date(cell, form) == days
+    if days == DAY:
+        assert parse_date(show_date(days, form), form) == days
+
+
+def test_all_cells_of_a_column_must_agree() -> None:
+    assert common_formats(["01/02/2024", "03/04/2024"]) == ["%m/%d/%Y", "%d/%m/%Y"]
+    assert common_formats(["01/02/2024", "31/04/2024"]) == []
+    assert common_formats(["01/02/2024", "30/04/2024"]) == ["%d/%m/%Y"]
+    assert common_formats([]) == []
+
+
+def test_a_column_of_dates_is_one_of_numbers() -> None:
+    """A date became a category for each day."""
+    columns, notes = fit_columns(table(joined=["2024-02-28", "", "2024-03-01"], y=["0"] * 3), "y")
+    assert columns.inputs == (Date("joined", DAY, 1.0, True, "iso"),)
+    assert notes == ("Columns read as dates, in days: 'joined'.",)
+    assert columns.encode(table(joined=["2024-03-02", "NA"])).tolist() == [[2, 0], [0, 1]]
+    assert columns_from_json(columns.to_json(), "config.json") == columns
+    with pytest.raises(RicnetError, match=r"my\.csv, line 2: 'joined' is 'soon', but .* dates such as 1999-12-31"):
+        columns.encode(table(joined=["soon"]))
+
+
+def test_a_draw_and_a_typing_error_are_said() -> None:
+    _, notes = fit_columns(table(a=["01/02/2024", "03/04/2024"], y=["0"] * 2), "y")
+    assert notes[1] == "'a' is read as dates such as 12/31/1999, month first; write 1999-12-31 if it is not."
+    columns, notes = fit_columns(table(a=["2024-01-01"] * 4 + ["2024-13-01"], y=["0"] * 5), "y")
+    assert isinstance(columns.inputs[0], Category)
+    assert notes == ("Column 'a' is read as text, for '2024-13-01' in line 6 is no date; correct it if it is.",)
+
+
+def test_a_format_nobody_knows_is_refused() -> None:
+    entry = Columns("y", (Date("a", 0.0, 1.0, False, "iso"),)).to_json()
+    entry["inputs"][0]["format"] = "%Q"
+    with pytest.raises(RicnetError, match="its columns are damaged"):
+        columns_from_json(entry, "config.json")
+
+
+def test_dates_in_several_forms_are_texts() -> None:
+    columns, notes = fit_columns(table(a=["2024-01-01", "01/02/2024"] * 4, y=["0"] * 8), "y")
+    assert columns.inputs == (Category("a", ("01/02/2024", "2024-01-01"), False),)
+    assert notes == ()
+
+
+def test_a_frame_of_numbers_is_plain_unless_one_names_the_row() -> None:
+    numbers = pd.DataFrame({"size": np.linspace(0, 1, 40), "count": [1, 2] * 20})
+    assert is_plain(numbers)
+    assert is_plain(numbers.assign(size=range(0, 4000, 100)))  # with wide gaps it measures something
+    assert not is_plain(numbers.assign(id=range(100, 140)))
+    assert not is_plain(numbers.assign(size=[None, *range(39)]))
+    assert not is_plain(numbers.assign(word="x"))

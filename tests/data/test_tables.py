@@ -1,167 +1,234 @@
+import contextlib
+import gzip
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
-import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ricnet.data import load, whole_path
-from ricnet.data.tables import short_name, shown_name, with_target
+from ricnet.data import load, tables
+from ricnet.data.tables import TableError, frame_table, is_frame, parse_table, read_table, short_name, with_target
 from ricnet.errors import RicnetError
+from ricnet.io import split_target
 
 
-def write(path: Path, labels: list[str]) -> Path:
-    """The number is the row's own; the text says whether it is even."""
-    rows = [f"{row},{'even' if row % 2 == 0 else 'odd'},{label}" for row, label in enumerate(labels)]
-    path.write_text("\n".join(["number,parity,kind", *rows]))
-    return path
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_cells_are_found_whatever_stands_between_them(delimiter: str) -> None:
+    table = parse_table("a,b\n1, x y \n\n,z\n".replace(",", delimiter), "it")
+    assert table.columns == {"a": ["1", ""], "b": ["x y", "z"]}
+    assert table.lines == [2, 4]
 
 
-def test_a_table_becomes_three_splits(tmp_path: Path) -> None:
-    data = load(write(tmp_path / "my.csv", ["b", "a"] * 20), target="kind")
-    assert (len(data.train), len(data.val), len(data.test)) == (27, 3, 10)
-    assert data.class_names == ("a", "b")
-    assert data.name == f"{tmp_path}/my.csv#kind"
+def test_quoted_cells_may_hold_anything() -> None:
+    table = parse_table('a,b\n"1,5","two\nlines"\n3,"say ""it"""\n', "it")
+    assert table.columns == {"a": ["1,5", "3"], "b": ["two\nlines", 'say "it"']}
+    assert table.lines == [3, 4]
+
+
+def test_with_semicolons_decimals_may_have_a_comma() -> None:
+    assert parse_table("a;b\n-1,25;x,y\n", "it").columns == {"a": ["-1.25"], "b": ["x,y"]}
+
+
+def test_a_column_without_a_name_is_passed_over() -> None:
+    """As in pandas' own CSV, whose first column counts the rows."""
+    assert parse_table(",a\n0,5\n1,6\n", "it").columns == {"a": ["5", "6"]}
+
+
+def test_a_row_of_empty_cells_is_a_row() -> None:
+    table = parse_table("a,b\n1,2\n,\n \n\n , \n3,4\n", "it")
+    assert table.columns == {"a": ["1", "", "", "3"], "b": ["2", "", "", "4"]}
+    assert table.lines == [2, 3, 6, 7]
+    assert parse_table('a\n1\n""\n\n2\n', "it").columns == {"a": ["1", "", "2"]}
+
+
+def test_a_single_empty_cell_below_several_names_is_a_blank_line() -> None:
+    table = parse_table('a,b,c\n1,2,3\n""\n" "\n4,5,6\n', "it")
+    assert (table.columns["a"], table.lines) == (["1", "4"], [2, 5])
+
+
+def test_above_the_names_of_the_columns_empty_cells_are_passed_over() -> None:
+    assert parse_table(",\n\na,b\n1,2\n", "it").columns == {"a": ["1"], "b": ["2"]}
+
+
+def test_rows_are_taken_with_their_lines() -> None:
+    table = parse_table("a\n5\n6\n7\n", "it").take([2, 0])
+    assert (table.columns, table.lines, len(table)) == ({"a": ["7", "5"]}, [4, 2], 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "it has no rows"),
+        ("a,b\n", "it has no rows"),
+        ("a,b\n1,2\n1,2,3\n", "it, line 3: 3 cells where the first line names 2 columns"),
+        ("a,b\n1,2\n1\n", "it, line 3: 1 cell where the first line names 2 columns"),
+        ("a\n1\n,\n", "it, line 3: 2 cells where the first line names 1 column\\."),
+        ("a,b,a\n1,2,3\n", "two columns called 'a'"),
+        ("1,2.5,-3\n1,2,3\n", "begins with numbers, 1 first"),
+        ('a,b\n1,"2\n', "it, line 2: .*quotation mark"),
+    ],
+)
+def test_what_is_no_table_is_said(text: str, message: str) -> None:
+    with pytest.raises(RicnetError, match=message):
+        parse_table(text, "it")
+
+
+def test_files(tmp_path: Path) -> None:
+    path = tmp_path / "my.csv"
+    path.write_bytes("\ufeffStraße,b\nKöln,2\n".encode())
+    assert read_table(path).columns == {"Straße": ["Köln"], "b": ["2"]}
+    path.write_bytes("Straße,b\nKöln,2\n".encode("latin-1"))
+    with pytest.raises(RicnetError, match=r"my\.csv is no text in UTF-8"):
+        read_table(path)
+    with pytest.raises(RicnetError, match=r"absent\.csv does not exist"):
+        read_table(tmp_path / "absent.csv")
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_a_table_or_a_sentence(text: str) -> None:
+    with contextlib.suppress(RicnetError):
+        table = parse_table(text, "it")
+        assert all(len(cells) == len(table) for cells in table.columns.values())
+
+
+FRAME = pd.DataFrame(
+    {
+        "size": [1.5, None, 3.0],
+        "count": [1, 2, 3],
+        "colour": ["red", None, " blue "],
+        "seen": pd.to_datetime(["2024-01-01", None, "2024-01-03"]),
+        "sure": [True, False, True],
+    }
+)
+CELLS = {
+    "size": ["1.5", "", "3.0"],
+    "count": ["1", "2", "3"],
+    "colour": ["red", "", "blue"],
+    "seen": ["2024-01-01 00:00:00", "", "2024-01-03 00:00:00"],
+    "sure": ["True", "False", "True"],
+}
+
+
+def test_a_data_frame_has_the_cells_of_its_csv_file(tmp_path: Path) -> None:
+    assert frame_table(FRAME).columns == CELLS
+    FRAME.to_csv(tmp_path / "a.csv", index=False, date_format="%Y-%m-%d %H:%M:%S")
+    assert read_table(tmp_path / "a.csv").columns == CELLS
+    assert frame_table(FRAME).take([2]).place(0) == "the data frame, row 2"
+
+
+def test_packed_and_json_tables_are_read_alike(tmp_path: Path) -> None:
+    FRAME.to_csv(tmp_path / "a.csv.gz", index=False, date_format="%Y-%m-%d %H:%M:%S")
+    assert read_table(tmp_path / "a.csv.gz").columns == CELLS
+    texts = FRAME.assign(seen=FRAME["seen"].astype(str).where(FRAME["seen"].notna()))
+    texts.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    read = read_table(tmp_path / "a.jsonl").columns
+    assert read | {"seen": []} == CELLS | {"seen": []}
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b'{"a": 1}\n\n{"b": "x\xe2\x80\xa8y", "a": null}\n'))
+    table = read_table(tmp_path / "b.jsonl.gz")
+    assert (table.columns, table.lines) == ({"a": ["1", ""], "b": ["", "x\u2028y"]}, [1, 3])
+
+
+def test_parquet_is_read_where_its_extra_is_installed(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    FRAME.to_parquet(tmp_path / "a.parquet")
+    assert read_table(tmp_path / "a.parquet").columns == CELLS
+    (tmp_path / "b.parquet").write_bytes(b"PAR1 and nothing else")
+    with pytest.raises(RicnetError, match=r"b\.parquet is no Parquet file that can be read"):
+        read_table(tmp_path / "b.parquet")
+
+
+def test_a_missing_extra_is_named_with_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.parquet").touch()
+    monkeypatch.setattr("ricnet.extras.find_spec", lambda name: None)
+    with pytest.raises(RicnetError, match=r"a\.parquet: reading Parquet needs pyarrow; .* 'ricnet\[parquet\]'"):
+        read_table(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv.gz", b"size,kind\n1,a\n", "no whole gzip of a text"),
+        ("a.csv.gz", gzip.compress(b"size,kind\n1,a\n" * 100, mtime=0)[:-20], "no whole gzip of a text"),
+        ("a.jsonl", b'{"a": 1}\n{"a": }\n', "line 2: no JSON"),
+        ("a.jsonl", b"[1, 2]\n", "line 1: no JSON object but a list"),
+        ("a.jsonl", b'{"a": {"b": 1}}\n', "line 1: 'a' holds a dict, which is no single value"),
+        ("a.jsonl", b'{"a": NaN}\n', "line 1: no JSON"),
+        ("a.jsonl", b"\n", "has no rows"),
+        ("a.jsonl", b'{"a": "\\ud800"}', "line 1: a text in it is none in UTF-8"),
+        ("a.jsonl", b"[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_what_cannot_be_read_is_said(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(RicnetError, match=message):
+        read_table(tmp_path / name)
+
+
+def test_a_small_file_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "LARGEST", 1_000)
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"0,0\n" * 1_000))
+    with pytest.raises(RicnetError, match="once it is unpacked"):
+        read_table(tmp_path / "a.csv.gz")
+
+
+@pytest.mark.parametrize("name", ["my.csv", "my.tsv", "my.csv.gz", "my.jsonl", "my.jsonl.gz", "My.PARQUET"])
+def test_all_of_them_can_name_their_target(name: str) -> None:
+    assert split_target(with_target(f"data/{name}", "kind")) == (f"data/{name}", "kind")
+    assert short_name(f"data/{name}#kind").lower() == "my-kind"
+
+
+def test_frames_are_known_without_importing_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert is_frame(FRAME)
+    assert not is_frame({"a": [1]})
+    monkeypatch.delitem(sys.modules, "pandas")
+    assert not is_frame(FRAME)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: pd.DataFrame([[1, 2]], columns=["a", "a"]), "two columns called 'a'"),
+        (lambda: pd.DataFrame({"a": []}), "no rows"),
+    ],
+)
+def test_frames_that_are_no_tables_are_refused(make: Callable[[], pd.DataFrame], message: str) -> None:
+    with pytest.raises(RicnetError, match=message):
+        frame_table(make())
+
+
+def test_identifiers_are_named_and_left_out(tmp_path: Path) -> None:
+    """PassengerId was learned in silence; a measurement that happens to differ in all rows is not one."""
+    rows = 60
+    frame = pd.DataFrame(
+        {
+            "PassengerId": range(1, rows + 1),
+            "Name": [f"{'abcdefghij'[row % 10]}{row}" for row in range(rows)],
+            "Weight": [50 + row * 0.37 for row in range(rows)],
+            "Distance": [row * row * 10 for row in range(rows)],
+            "kind": ["a", "b"] * (rows // 2),
+        }
+    )
+    frame.to_csv(tmp_path / "my.csv", index=False)
+    data = load(tmp_path / "my.csv", target="kind")
     assert data.columns is not None
-    assert data.columns.target == "kind"
-    for split in (data.train, data.val, data.test):
-        numbers = (split.inputs[:, 0] * data.columns.inputs[0].std + data.columns.inputs[0].mean).round()  # type: ignore[union-attr]
-        assert torch.equal((numbers % 2 == 0).long(), split.labels)  # row 0 is of class b
-        assert torch.equal(split.inputs[:, 1].long(), split.labels)  # 1 for even
+    assert [column.name for column in data.columns.inputs] == ["Weight", "Distance"]
+    assert "only name the row, different in each, were left out: 'PassengerId', 'Name'" in data.notes[0]
 
 
-def test_nothing_is_learned_from_rows_that_are_held_out(tmp_path: Path) -> None:
-    data = load(write(tmp_path / "my.csv", ["b", "a"] * 20), target="kind")
-    inputs = data.train.inputs[:, 0]
-    assert inputs.mean().item() == pytest.approx(0, abs=1e-5)
-    assert inputs.std(correction=0).item() == pytest.approx(1, abs=1e-5)
-    assert abs(data.test.inputs[:, 0].mean().item()) > 1e-3
+def test_parquet_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyarrow")
+    pd.DataFrame({"a": [0] * 100_000}).to_parquet(tmp_path / "a.parquet")
+    assert len(read_table(tmp_path / "a.parquet")) == 100_000
+    assert (tmp_path / "a.parquet").stat().st_size < 10_000
+    monkeypatch.setattr(tables, "LARGEST", 100_000)
+    with pytest.raises(TableError, match="once it is unpacked"):
+        read_table(tmp_path / "a.parquet")
 
 
-def test_columns_of_a_model_are_kept_on_another_table(tmp_path: Path) -> None:
-    columns = load(write(tmp_path / "my.csv", ["b", "a"] * 20), target="kind").columns
-    other = load(write(tmp_path / "other.csv", ["b", "a"] * 8), columns=columns)
-    assert other.columns == columns
-    assert other.test.inputs[:, 0].max() < 0  # 15 at most, where the mean was about 20
-
-
-def test_rows_without_a_class_are_left_out(tmp_path: Path) -> None:
-    data = load(write(tmp_path / "my.csv", ["b", "a", "", "a"] * 10), target="kind")
-    assert sum(map(len, (data.train, data.val, data.test))) == 30
-    assert data.notes[0] == "10 rows have no 'kind'; left out."
-
-
-def test_a_class_that_says_that_there_is_none_is_left_out_too(tmp_path: Path) -> None:
-    data = load(write(tmp_path / "my.csv", ["b", "a", "NA", "?", "", "null"] * 10), target="kind")
-    assert data.class_names == ("a", "b")
-    [note] = data.notes
-    assert note == "40 rows have no 'kind' (read as gaps: '?', 'NA', 'null'; rename what is a class); left out."
-
-
-def test_none_is_a_class_among_words_and_a_gap_among_numbers(tmp_path: Path) -> None:
-    words = load(write(tmp_path / "my.csv", ["scratch", "none", "dent"] * 10), target="kind")
-    assert (words.class_names, words.notes) == (("dent", "none", "scratch"), ())
-    numbers = load(write(tmp_path / "my.csv", ["0", "None", "1"] * 10), target="kind")
-    assert numbers.class_names == ("0", "1")
-    assert numbers.notes[0].startswith("10 rows have no 'kind' (read as gaps: 'None';")
-
-
-@pytest.mark.parametrize(
-    ("known", "labels", "found"),
-    [
-        (("major", "minor", "none"), ["none"] * 4, ("none",)),
-        (("1", "2", "3+", "none"), ["none", "1", "2", "1"], ("1", "2", "none")),
-        (("NA", "EU"), ["NA", "EU", ""], ("EU", "NA")),  # of a model that has learned it as a class
-        (("0", "1"), ["0", "None", "one"], ("0", "one")),
-        (("dent", "scratch"), ["none", "dent"], ("dent", "none")),
-    ],
-)
-def test_what_is_a_class_to_a_model_is_one_whatever_else_the_table_holds(
-    tmp_path: Path, known: tuple[str, ...], labels: list[str], found: tuple[str, ...]
-) -> None:
-    columns = load(write(tmp_path / "my.csv", ["b", "a"] * 20), target="kind").columns
-    other = write(tmp_path / "other.csv", labels)
-    assert load(other, columns=columns, class_names=known, undivided=True).class_names == found
-
-
-def test_a_row_in_the_place_of_names_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "my.csv").write_text("14.25,fine,malignant\n" + "15.73,coarse,benign\n9.1,fine,malignant\n" * 10)
-    with pytest.raises(RicnetError, match=r"my\.csv: its first line looks like a row.* '14\.25'.* 'malignant'"):
-        load(tmp_path / "my.csv", target="malignant")
-    (tmp_path / "my.csv").write_text("400,410,ripe\n" + "0.1,0.2,ripe\n0.3,0.1,unripe\n" * 10)  # wavelengths
-    with pytest.raises(RicnetError, match="if these are names, call the column of classes something else"):
-        load(tmp_path / "my.csv", target="ripe")
-
-
-@pytest.mark.parametrize(
-    ("names", "said"),
-    [("2020,more", ["'2020'"]), ("0.45,0.5", ["'0.45', '0.5'"]), ("0,1", []), ("1,2", []), ("a,b", [])],
-)
-def test_numbers_for_names_are_noted_unless_they_count(tmp_path: Path, names: str, said: list[str]) -> None:
-    rows = [f"{row},{row % 5},{'yn'[row % 2]}" for row in range(40)]
-    (tmp_path / "my.csv").write_text("\n".join([f"{names},kind", *rows]))
-    assert list(load(tmp_path / "my.csv", target="kind").notes) == [
-        f"There are columns called {found}; if that is a row of data, put a line of names above it." for found in said
-    ]
-
-
-def test_classes_that_are_numbers_come_in_their_order(tmp_path: Path) -> None:
-    assert load(write(tmp_path / "my.csv", ["10", "9", "-1"] * 10), target="kind").class_names == ("-1", "9", "10")
-    assert load(write(tmp_path / "my.csv", ["10", "9", "+-1"] * 10), target="kind").class_names == ("+-1", "10", "9")
-
-
-def test_the_target_is_part_of_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert with_target("my.csv", "label") == with_target("my.csv#other", "label") == "my.csv#label"
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "my.csv", ["b", "a"] * 20)
-    assert whole_path("my.csv#kind") == f"{tmp_path}/my.csv#kind"
-    assert load("my.csv#kind").name == "my.csv#kind"
-    assert len(load("my.csv#number", target="kind").class_names) == 2
-
-
-@pytest.mark.parametrize(
-    ("labels", "target", "message"),
-    [
-        (["a", "b"] * 5, None, "which column is the class.*'number', 'parity', 'kind'"),
-        (["a", "b"] * 5, "Kind", r"no column 'Kind' \(did you mean 'kind'\?\)"),
-        (["a"] * 10, "kind", "#kind has one class only, 'a'"),
-        ([""] * 10, "kind", "no row has a class in 'kind'; fill"),
-        (["NA", ""] * 5, "kind", r"no row has a class in 'kind' \(read as gaps: 'NA'; rename what is a class\)"),
-        (["a", "b"] * 5, "number", "every class needs at least 3 examples"),
-    ],
-)
-def test_what_cannot_work_is_said(tmp_path: Path, labels: list[str], target: str | None, message: str) -> None:
-    with pytest.raises(RicnetError, match=message) as caught:
-        load(write(tmp_path / "my.csv", labels), target=target)
-    assert "my.csv" in str(caught.value)
-
-
-def test_a_measurement_is_no_class(tmp_path: Path) -> None:
-    measured = [f"{row / 7:.3f}" for row in range(51)]
-    with pytest.raises(RicnetError, match=r"'kind' looks like a measurement \(51 different numbers\), not a class"):
-        load(write(tmp_path / "my.csv", measured), target="kind")
-    with pytest.raises(RicnetError, match="every class needs at least"):
-        load(write(tmp_path / "my.csv", [f"name {cell}" for cell in measured]), target="kind")
-    assert len(load(write(tmp_path / "my.csv", measured * 3), target="kind").class_names) == 51
-
-
-def test_a_target_is_for_tables() -> None:
-    with pytest.raises(RicnetError, match="--target label is for tables"):
-        load("digits", target="label")
-
-
-@pytest.mark.parametrize("name", ["my.xlsx", "my.dat"])
-def test_a_table_of_another_kind_is_to_be_saved_as_csv(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).touch()
-    with pytest.raises(RicnetError, match=f"{name} cannot be read; save the table as CSV"):
-        load(tmp_path / name, target="label")
-
-
-def test_folders_and_titles_say_the_target_whatever_is_in_it() -> None:
-    assert short_name("/data/my.csv#kind/type") == "my-kind-type"
-    assert shown_name("/data/my.csv#kind/type") == "my.csv#kind/type"
-    assert (short_name("/data/photos.v2"), shown_name("/data/photos.v2")) == ("photos.v2", "photos.v2")
-
-
-def test_classes_of_many_digits(tmp_path: Path) -> None:
-    many = "9" * 5000  # more than Python counts to
-    (tmp_path / "my.csv").write_text("size,kind\n" + f"1,{many}\n2,1\n" * 8)
-    assert set(load(tmp_path / "my.csv", target="kind").class_names) == {many, "1"}
+def test_what_is_wrong_with_a_frame_is_a_value_error() -> None:
+    for frame in (pd.DataFrame({"a": []}), pd.DataFrame([[1, 2]], columns=["a", "a "])):
+        with pytest.raises(ValueError, match="the data frame"):
+            frame_table(frame)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ricnet.evaluation import metrics
-from ricnet.evaluation.metrics import area_under_risk_coverage, correctness_auroc
+from ricnet.evaluation.metrics import area_under_risk_coverage, correctness_auroc, risk_at
 
 
 def test_ece_by_hand() -> None:
@@ -69,3 +69,32 @@ def test_auroc_by_hand_and_where_it_has_no_meaning() -> None:
     assert correctness_auroc(confidence, torch.tensor([True, False, True, False])) == pytest.approx(0.75)
     assert correctness_auroc(confidence, torch.ones(4, dtype=torch.bool)) is None
     assert correctness_auroc(confidence, torch.zeros(4, dtype=torch.bool)) is None
+
+
+SURENESS = torch.tensor([0.6, 0.9, 0.8, 0.7])
+CORRECT = torch.tensor([False, True, False, True])
+
+
+def test_risk_by_hand() -> None:
+    """The surest first: right, wrong, right, wrong."""
+    assert risk_at(torch.tensor([0.25, 0.5, 0.75, 1]), SURENESS, CORRECT).tolist() == [0, 1 / 2, 1 / 3, 1 / 2]
+    assert risk_at(torch.tensor([0.01, 0.26, 0.74]), SURENESS, CORRECT).tolist() == [0, 1 / 2, 1 / 3]
+
+
+def test_equally_sure_answers_share_their_error() -> None:
+    risk = risk_at(torch.tensor([0.33, 0.66, 1]), torch.ones(3), torch.tensor([True, False, True]))
+    assert risk.tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3])
+
+
+def test_a_share_that_floats_call_a_little_more_is_no_more() -> None:
+    sureness, correct = -torch.arange(100.0), torch.arange(100) != 7
+    assert 0.07 * 100 > 7
+    assert risk_at(torch.tensor([0.07], dtype=torch.float64), sureness, correct).tolist() == [0]
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.3, 0.5, 0.7, 0.9]), st.booleans()), min_size=1, max_size=40))
+def test_the_mean_risk_is_the_aurc(answers: list[tuple[float, bool]]) -> None:
+    sureness, correct = (torch.tensor(column) for column in zip(*answers, strict=True))
+    everywhere = risk_at(torch.arange(1, len(correct) + 1).double() / len(correct), sureness, correct)
+    assert float(everywhere.mean()) == pytest.approx(area_under_risk_coverage(sureness, correct))
+    assert float(everywhere[-1]) == pytest.approx(1 - float(correct.double().mean()))

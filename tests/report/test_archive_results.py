@@ -6,8 +6,8 @@ import pytest
 
 from archive_results import archive_run, archive_text, log_scores
 from ricnet.errors import RicnetError
+from ricnet.report.page import command
 from ricnet.report.runs import read_run
-from ricnet.report.systems import command
 
 from .conftest import MakeRun, rewrite
 

@@ -8,7 +8,8 @@ from sklearn.metrics import accuracy_score, log_loss
 
 from ricnet.errors import RicnetError
 from ricnet.evaluation.predictions import read_predictions
-from ricnet.report.comparison import ACCURACY, ECE, METRICS, Comparison, Contrast, compare, ranking, summarize
+from ricnet.report.comparison import Comparison, Contrast, compare, ranking, summarize
+from ricnet.report.metrics import ACCURACY, ECE, SYSTEM_METRICS
 from ricnet.report.statistics import (
     Difference,
     Interval,
@@ -75,7 +76,7 @@ def test_the_table_can_be_recomputed_from_the_predictions(root: Path, found: Com
             assert system.intervals[name].mean == pytest.approx(expected.mean, abs=1e-6), name
             assert system.intervals[name].half_width == pytest.approx(expected.half_width, abs=1e-6), name
             assert system.intervals[name].n == 5
-    assert set(found.systems[0].intervals) == {metric.name for metric in METRICS}
+    assert set(found.systems[0].intervals) == {metric.key for metric in SYSTEM_METRICS}
 
 
 def test_differences_are_paired_by_seed_and_by_example(root: Path, found: Comparison) -> None:

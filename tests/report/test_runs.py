@@ -3,12 +3,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ricnet.errors import RicnetError
-from ricnet.report.runs import group_seeds, read_run, read_runs
-from ricnet.report.titles import METHOD_NAMES
+from ricnet.report.runs import group_seeds, nest, read_run, read_runs, repeats_note, to_columns, to_rows
+from ricnet.report.titles import flatten
 
 from .conftest import MakeRun, rewrite
+from .systems import groups_of, write_run, write_system
 
 
 def test_a_run_is_read_back(make_run: MakeRun) -> None:
@@ -33,7 +36,7 @@ def test_one_step_methods_are_not_iterative(make_run: MakeRun) -> None:
     assert run.examples.values is None
 
 
-@pytest.mark.parametrize(("method", "name"), [*METHOD_NAMES.items(), ("mine", "mine")])
+@pytest.mark.parametrize(("method", "name"), [("ric", "RIC"), ("supervised", "SL"), ("act", "ACT"), ("mine", "mine")])
 def test_methods_have_their_usual_names(make_run: MakeRun, method: str, name: str) -> None:
     assert read_run(make_run(method=method)).label == name
 
@@ -175,3 +178,92 @@ def test_a_table_is_called_by_its_name_and_its_target(make_run: MakeRun) -> None
     run = read_run(make_run("table"))
     for data, label in (("/data/my.csv#kind/type", "my.csv#kind/type"), ("/data/photos", "photos")):
         assert replace(run, config={**run.config, "data": data}).data_label == label
+
+
+def test_runs_alike_in_all_but_the_seed_are_one_system(tmp_path: Path) -> None:
+    ric, sl = write_system(tmp_path, "ric"), write_system(tmp_path, "supervised", seeds=2)
+    first, second = groups_of(ric[2], sl[1], ric[0], ric[1], sl[0])
+    assert (first.label, first.seeds) == ("RIC", (0, 1, 2))
+    assert (second.label, second.seeds) == ("SL", (0, 1))
+    assert [run.path.name for run in first.runs] == ["ric-0", "ric-1", "ric-2"]
+    assert first.first is first.runs[0]
+
+
+def test_one_setting_more_is_another_system_and_the_label_says_which(tmp_path: Path) -> None:
+    plain = [write_run(tmp_path / f"a{seed}", seed=seed, lr=0.1) for seed in range(2)]
+    other = [write_run(tmp_path / f"b{seed}", seed=seed, lr=0.2) for seed in range(2)]
+    assert [group.label for group in groups_of(*plain, *other)] == ["RIC, lr 0.1", "RIC, lr 0.2"]
+    assert [len(group.runs) for group in groups_of(*plain, *other)] == [2, 2]
+
+
+def test_the_order_of_settings_in_the_file_makes_no_difference(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", seed=0, lr=0.1, epochs=3)
+    b = write_run(tmp_path / "b", seed=1, epochs=3, lr=0.1)
+    assert len(groups_of(a, b)) == 1
+
+
+def test_of_runs_with_the_same_seed_the_first_counts(tmp_path: Path) -> None:
+    a, b = write_system(tmp_path, "ric", seeds=2)
+    again, last = write_run(tmp_path / "again", seed=1), write_run(tmp_path / "last", seed=1)
+    (group,) = groups_of(again, a, b, last)
+    assert group.seeds == (0, 1)
+    assert [run.path.name for run in group.runs] == ["ric-0", "again"]
+    assert [run.path.name for run in group.repeats] == ["ric-1", "last"]
+    assert repeats_note([group]).endswith("those of another run: ric-1 and last.")
+    assert repeats_note(groups_of(a, b)) == ""
+
+
+def test_a_derived_run_is_not_the_trained_one_of_the_same_settings(tmp_path: Path) -> None:
+    trained, derived = write_run(tmp_path / "trained"), write_run(tmp_path / "derived")
+    rewrite(derived / "config.json", lambda header: header.update(derived_from="other"))
+    groups = groups_of(trained, derived)
+    assert [group.label for group in groups] == ["RIC, trained", "RIC, derived"]
+    assert not any(group.repeats for group in groups)
+
+
+def test_what_is_looked_at_and_how_fast_makes_no_other_system(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", seed=0, optimization={"lr": 0.1, "measure_all": True, "measure_every": 5})
+    b = write_run(tmp_path / "b", seed=1, optimization={"lr": 0.1, "compile": "off"})
+    c = write_run(tmp_path / "c", seed=2, optimization={"lr": 0.2, "measure_all": False, "compile": "off"})
+    assert [len(group.runs) for group in groups_of(a, b, c)] == [2, 1]
+
+
+def test_an_older_run_may_lack_a_setting_or_write_it_as_a_whole_number(tmp_path: Path) -> None:
+    old = write_run(tmp_path / "old", seed=0, optimization={"lr": 0.1})
+    new = write_run(tmp_path / "new", seed=1, optimization={"lr": 0.1, "accumulate": 1})
+    other = write_run(tmp_path / "other", seed=2, optimization={"lr": 0.1, "accumulate": 2})
+    whole = write_run(tmp_path / "whole", seed=3, optimization={"lr": 0.1, "accumulate": 2.0})
+    assert [len(group.runs) for group in groups_of(old, new, other, whole)] == [2, 2]
+
+
+names = st.text("abc", min_size=1, max_size=3)
+numbers = st.integers() | st.floats(allow_nan=False)
+entries = st.recursive(
+    st.dictionaries(names, numbers, min_size=1, max_size=3),
+    lambda inner: st.dictionaries(names, numbers | inner, min_size=1, max_size=3),
+    max_leaves=6,
+)
+
+
+def test_names_are_those_of_the_command_line() -> None:
+    assert flatten({"seed": 1, "method": {"name": "ric", "gamma": 0.8}}) == {
+        **{"seed": 1, "method.name": "ric", "method.gamma": 0.8}
+    }
+
+
+@given(entries)
+def test_nesting_undoes_flattening(entry: dict) -> None:
+    assert nest(flatten(entry)) == entry
+
+
+@given(st.lists(entries, min_size=1, max_size=4))
+def test_rows_come_back_from_their_columns(rows: list[dict]) -> None:
+    first = rows[0]
+    alike = [first | {"epoch": place} for place, _ in enumerate(rows)]
+    assert to_rows(to_columns(alike)) == alike
+
+
+def test_what_a_row_does_not_have_is_not_made_up() -> None:
+    rows = [{"epoch": 1, "val": {"nll": 2.0}}, {"epoch": 2}]
+    assert to_columns(rows) == {"epoch": [1, 2], "val.nll": [2.0, None]}
+    assert to_rows(to_columns(rows)) == rows

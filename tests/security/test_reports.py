@@ -20,7 +20,7 @@ from ricnet.evaluation.predictions import read_predictions
 from ricnet.report.gallery import gallery_html
 from ricnet.report.page import page_html
 from ricnet.report.runs import RunRecord, group_seeds, read_run
-from ricnet.report.tables import comparison_markdown, comparison_table
+from ricnet.report.tables import runs_markdown, runs_table
 
 from .attack import altered, attack, briefly_and_long, mutated
 
@@ -33,8 +33,8 @@ def copy(table_run: Path, tmp_path: Path) -> Path:
 
 def shown(run: RunRecord) -> str:
     with io.StringIO() as file:
-        Console(file=file, width=200).print(comparison_table([run]))
-        return file.getvalue() + comparison_markdown([run]) + archive_text(run)
+        Console(file=file, width=200).print(runs_table([run]))
+        return file.getvalue() + runs_markdown([run]) + archive_text(run)
 
 
 def drawn(run: RunRecord) -> str:

@@ -9,7 +9,7 @@ from torch import nn
 
 import ricnet
 from ricnet.data import Dataset
-from ricnet.errors import RicnetError
+from ricnet.errors import Interrupted, RicnetError
 from ricnet.training import api
 from ricnet.training.api import configure, default_folder, fit_batch, run
 from ricnet.training.run import RunFolder
@@ -63,19 +63,39 @@ def test_a_resumed_run_keeps_the_batch_it_began_with(
     assert (tmp_path / "evaluation.json").is_file()
 
 
+def test_a_run_goes_on_elsewhere_with_the_settings_it_began_with(
+    dataset: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Presets know the device, but what a run began with is stored with it: only what is said must be the same."""
+    config = configure(dataset, "supervised", "fast", api.GPU, epochs=3, width=0.1, batch_size=24)
+
+    def stop(line: dict[str, Any]) -> None:
+        if line["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        run(config, dataset, RunFolder(tmp_path), CPU, checkpoint_seconds=0.0, watch=stop)
+    with pytest.raises(RicnetError) as refused:
+        ricnet.train(dataset, out=tmp_path, resume=True, device="cpu", epochs=4, method="ric", width=0.1)
+    assert str(refused.value).startswith("resume=True goes on with the settings the run began with, but epochs and ")
+    assert ricnet.train(dataset, out=tmp_path, resume=True, device="cpu").config == config
+    assert ricnet.train(dataset, out=tmp_path, resume=True, device="cpu", epochs=3).config == config
+    assert "is finished; nothing is left to resume." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"batch_size": 1}, "^batch_size=1 is out of range"),
         ({"epoch": 3}, "^epoch: no such setting for the method supervised; did you mean epochs"),
         ({"rollouts": 3}, "^rollouts: no such setting .* see ric train --method supervised --help"),
-        ({"device": "abacus"}, "^device abacus is unknown"),
+        ({"device": "abacus"}, "^device='abacus' is unknown"),
         ({"epochs": "3"}, r"^epochs cannot be '3'; give a whole number\.$"),
         ({"patience": 2.5}, r"^patience cannot be 2\.5; give a whole number or None\.$"),
         ({"label_noise": "0.1"}, r"^label_noise cannot be '0\.1'; give a number\.$"),
         ({"optimizer": "adamx"}, "^optimizer cannot be 'adamx'; give one of 'adamw', 'adam', 'sgd'"),
         ({"optimization": None}, "^optimization: no such setting"),
-        ({"target": "kind"}, "^target kind is for tables; blobs says by itself what its classes are"),
+        ({"target": "kind"}, "^target='kind' is for tables; blobs says by itself what its classes are"),
     ],
 )
 def test_messages_name_parameters_not_flags(
@@ -129,8 +149,7 @@ def test_too_little_memory_is_said_in_a_sentence(
         ricnet.train(dataset, out=tmp_path / "run", batch_size=96, **SHORT)
 
 
-def test_folders_are_called_after_data_target_method_and_seed(dataset: Dataset) -> None:
-    config = configure(dataset, "ric", "fast", seed=3)
+def test_folders_are_called_after_data_target_method_and_seed() -> None:
     names = {
         "digits": "digits-ric-seed3",
         "/data/photos.v2": "photos.v2-ric-seed3",
@@ -139,7 +158,7 @@ def test_folders_are_called_after_data_target_method_and_seed(dataset: Dataset) 
         "/data/my.csv#label": "my-label-ric-seed3",
     }
     for data, name in names.items():
-        assert default_folder(replace(config, data=data)) == Path("runs") / name
+        assert default_folder(data, "ric", 3) == Path("runs") / name
 
 
 def test_numbers_of_numpy_are_numbers(dataset: Dataset) -> None:

@@ -5,7 +5,6 @@ import pytest
 
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS, RIC
-from ricnet.report.titles import ric_title
 from ricnet.training.config import Config, Optimization, from_json, to_json
 from ricnet.training.presets import Facts, preset
 
@@ -88,7 +87,8 @@ def test_fast_preset_is_what_the_docs_say() -> None:
         select="nll",
     )
     table = preset("fast", "ric", replace(CIFAR, side=0)).optimization
-    assert (table.epochs, table.lr, table.weight_decay, table.warmup_epochs, table.cutout) == (120, 2e-3, 0.05, 0, 0)
+    assert (table.epochs, table.batch_size, table.lr, table.weight_decay) == (20, 128, 4e-3, 0.2)
+    assert (table.average, table.select, table.patience) == (0.99, "nll", 15)
     assert config.optimization.schedule == "cosine"
     method = config.method
     assert (method.updates_per_snapshot, method.rollouts, method.gae_lambda) == (1, 4, 0)
@@ -128,7 +128,7 @@ def test_each_preset_of_ric_makes_the_algorithm_it_is_named_for() -> None:
     made = {
         name: preset(name, "ric", CIFAR).method for name in ("fast", "on-policy", "snapshots", "closed-form", "paper")
     }
-    assert {name: ric_title(asdict(method)) for name, method in made.items()} == {
+    assert {name: method.title_of(asdict(method)) for name, method in made.items()} == {
         "fast": "RIC, on-policy",
         "on-policy": "RIC, on-policy",
         "snapshots": "RIC",

@@ -64,7 +64,7 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_taken_again(
     monkeypatch.setattr(fcntl, "flock", remove_and_lock)
     with locked(tmp_path, never), pytest.raises(RicnetError, match="in use"):
         refuse_if_locked(tmp_path)
-    assert len(calls) == 3
+    assert len(calls) >= 3
 
 
 def test_a_file_system_without_locks_stops_nobody_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

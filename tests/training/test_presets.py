@@ -12,7 +12,7 @@ PHOTOS = Facts(rows=270, classes=5, side=128)
 
 
 @pytest.mark.parametrize("method", ["ric", "supervised", "anytime", "act", "pondernet"])
-@pytest.mark.parametrize("rows", [2, 5, 142, 1437, 4999])
+@pytest.mark.parametrize("rows", [2, 5, 142, 1437, 4999, 5000, 49_999])
 def test_small_tables_stop_by_validation_nll_whatever_the_method(rows: int, method: str) -> None:
     config = preset("fast", method, Facts(rows, 3, 0))
     settings = config.optimization
@@ -23,8 +23,8 @@ def test_small_tables_stop_by_validation_nll_whatever_the_method(rows: int, meth
     assert getattr(config.method, "horizon", 1) <= 5
 
 
-def test_above_5000_rows_and_for_images_nothing_changes() -> None:
-    assert preset("fast", "ric", Facts(5_000, 3, 0)).optimization == Optimization(epochs=120, lr=2e-3, clip=None)
+def test_the_recipe_is_for_tables_below_50000_rows_and_for_fast() -> None:
+    assert preset("fast", "ric", Facts(50_000, 3, 0)).optimization == Optimization(epochs=120, lr=2e-3, clip=None)
     assert preset("fast", "ric", Facts(1_000, 3, 8)).optimization.select == "accuracy"
     assert preset("paper", "ric", Facts(1_000, 3, 0)).optimization.select == "accuracy"
 
@@ -32,7 +32,7 @@ def test_above_5000_rows_and_for_images_nothing_changes() -> None:
 def test_a_table_without_rows_to_stop_by_ends_sooner() -> None:
     watched = preset("fast", "ric", Facts(700, 3, 0)).optimization
     assert unwatched_table(700)["epochs"] < watched.epochs / 3
-    assert unwatched_table(5_000) == {}
+    assert unwatched_table(50_000) == {}
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,14 @@ def test_a_cpu_gets_a_network_and_epochs_that_it_trains_in_minutes() -> None:
         assert on_cpu.network.width < on_gpu.network.width
         assert facts.rows * on_cpu.optimization.epochs <= most
         assert on_cpu.method == on_gpu.method
+
+
+def test_a_network_that_is_named_comes_at_its_own_width() -> None:
+    for facts in (PHOTOS, replace(PHOTOS, device="cpu"), Facts(9_000, 10, 28, "cpu")):
+        chosen = preset("fast", "ric", facts).network
+        assert preset("fast", "ric", replace(facts, encoder="resnet34")).network == EncoderOptions("resnet34")
+        for same in ("auto", chosen.encoder):
+            assert preset("fast", "ric", replace(facts, encoder=same)).network == chosen
 
 
 @pytest.mark.parametrize("side", [0, 8, 16])

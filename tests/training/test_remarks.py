@@ -8,14 +8,30 @@ import torch
 
 from ricnet.data import Dataset
 from ricnet.data.dataset import PHOTOGRAPHS
+from ricnet.errors import in_flags
+from ricnet.training import console
 from ricnet.training.classifier import Classifier
 from ricnet.training.config import Config, Optimization
-from ricnet.training.console import advice, announcement, faster, in_python, preface, unfinished
+from ricnet.training.console import announcement, unfinished
 from ricnet.training.presets import Facts, preset
 from ricnet.training.run import RunFolder
 
 GOOD = {"accuracy": 0.9, "mean_confidence": 0.88, "ece_signed": -0.02, "n": 1000, "nll": 0.05}
 SHY = {"accuracy": 0.9, "mean_confidence": 0.6, "ece_signed": -0.3, "n": 1000, "nll": 0.05}
+
+
+def advice(folder: RunFolder, config: Config, dataset: Dataset) -> list[str]:
+    """As the command line says it."""
+    return [in_flags(sentence) for sentence in console.advice(folder, config, dataset)]
+
+
+def preface(config: Config, dataset: Dataset, known: Facts) -> list[str]:
+    return [in_flags(sentence) for sentence in console.preface(config, dataset, known)]
+
+
+def faster(config: Config, dataset: Dataset, device: torch.device) -> str | None:
+    hint = console.faster(config, dataset, device)
+    return hint and in_flags(hint)
 
 
 def finished(path: Path, nll: list[float], **splits: dict[str, Any]) -> RunFolder:
@@ -175,33 +191,6 @@ def test_an_unfinished_run_is_told_from_a_model_without_evaluation(tmp_path: Pat
     folder.metrics.unlink()
     assert unfinished(of_run(tmp_path, 60)) == []  # as the Hub has them
     assert unfinished(of_run(None, 60)) == []
-
-
-def test_flags_are_parameters_in_python_and_commands_stay_commands() -> None:
-    assert in_python("--batch-size 1 is too small; see ric train --help.") == (
-        "batch_size=1 is too small; see ric train --help."
-    )
-    assert in_python("--seed -1 is out of range", {"seed": "random_state"}) == "random_state=-1 is out of range"
-
-
-@pytest.mark.parametrize(
-    ("flags", "parameters"),
-    [
-        (
-            "with --epochs 6 (with --overwrite, or another --out).",
-            "with epochs=6 (with overwrite=True, or another out).",
-        ),
-        ("lower --lr (now 0.1) or --clip 0.5.", "lower lr (now 0.1) or clip=0.5."),
-        ("fit with --calibration temperature again", "fit with calibration='temperature' again"),
-        ("a smaller --width or fewer --epochs is faster", "a smaller width or fewer epochs is faster"),
-        ("--encoder vgg is unknown", "encoder vgg is unknown"),
-        ("--lr 1e-05 and --patience None and --width nan", "lr=1e-05 and patience=None and width=nan"),
-        ("use --device cuda. Go on with --resume", "use device='cuda'. Go on with resume=True"),
-        ("--augment is on", "augment=True is on"),
-    ],
-)
-def test_a_flag_with_its_value_is_an_argument(flags: str, parameters: str) -> None:
-    assert in_python(flags) == parameters
 
 
 def test_a_run_no_better_than_one_answer_for_all_has_learned_nothing(dataset: Dataset, tmp_path: Path) -> None:

@@ -151,22 +151,20 @@ INPUTS = torch.arange(60.0).view(20, 3)
 
 
 def test_what_fits_is_indexed_where_it_is() -> None:
-    rows = torch.tensor([3, 1])
     resident = Feed(INPUTS, CPU, 2)
     assert not resident.streams
     assert resident.inputs is INPUTS
-    assert torch.equal(resident.take(rows), INPUTS[rows])
 
 
 def test_what_does_not_fit_comes_batch_after_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "fits", lambda *_: False)
     streaming = Feed(INPUTS, CPU, 5)
     order = torch.randperm(20).split(5)
-    place = streaming.take(order[0])
+    place = streaming.staged
     for rows, following in [(0, 1), (1, 2), (2, 0), (3, 1), (1, 1), (1, 3)]:  # twice it is not what was foretold
         streaming.stage(order[rows], order[following])
-        assert torch.equal(streaming.take(order[rows]), INPUTS[order[rows]])
-        assert streaming.take(order[rows]) is place
+        assert torch.equal(streaming.staged, INPUTS[order[rows]])
+        assert streaming.staged is place
 
 
 def test_a_gpu_holds_what_leaves_it_room(monkeypatch: pytest.MonkeyPatch) -> None:

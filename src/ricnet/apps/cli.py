@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.markup import escape
 
-from ricnet.errors import RicnetError, what_else
+from ricnet.errors import Interrupted, RicnetError, what_else
 from ricnet.io import printable
 from ricnet.threads import settle_threads
 from ricnet.version import __version__
@@ -49,13 +49,13 @@ def main(args: Sequence[str] | None = None) -> None:
     warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # class names in scripts that our font lacks
     try:
         _dispatch(arguments)
+    except (Interrupted, KeyboardInterrupt) as stop:
+        if os.environ.get("RANK", "0") == "0":
+            _complain(str(stop) or "stopped before it was done; start it with the same command.")
+        sys.exit(Interrupted.exit_code)
     except RicnetError as error:
         _complain(str(error))
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        if os.environ.get("RANK", "0") == "0":
-            _complain("stopped before it was done; start it with the same command.")
-        sys.exit(130)
     except BrokenPipeError:  # the reader of our output has seen enough, as with `| head`
         sys.stderr.close()
     except (OSError, MemoryError) as error:  # of the machine, not of ours

@@ -14,7 +14,7 @@ from ricnet.data import Dataset, Split
 from ricnet.data.dataset import small_crops, split_off
 from ricnet.data.images import as_bytes
 from ricnet.errors import RicnetError, listed
-from ricnet.training.presets import FEW_ROWS
+from ricnet.training.presets import TABLE_ROWS
 
 MOST_CHANNELS = 4
 FEWEST = 50
@@ -92,7 +92,7 @@ def example_weights(
 def usual_fraction(labels: Int64[np.ndarray, "n"], weights: Float64[np.ndarray, "n"] | None) -> float:
     """What is kept aside of a table if nobody says: so few rows are over-fitted, but very few are all needed."""
     counts = np.bincount(labels if weights is None else labels[weights > 0])
-    few = FEWEST <= counts.sum() < FEW_ROWS and counts[counts > 0].min() >= 2
+    few = FEWEST <= counts.sum() < TABLE_ROWS and counts[counts > 0].min() >= 2
     return 0.15 if few else 0.0
 
 

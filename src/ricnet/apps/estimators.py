@@ -11,8 +11,7 @@ here, neither by the constructor nor in the tests.
 
 import copy
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import cache
 from typing import Any, ClassVar, Literal, Self, no_type_check
@@ -39,13 +38,13 @@ from ricnet.core.trajectory import Trajectory
 from ricnet.data import Columns, Dataset, Table
 from ricnet.data.columns import fit_columns, is_plain
 from ricnet.data.tables import frame_table, is_frame
-from ricnet.errors import RicnetError
+from ricnet.errors import spelled_in_python
 from ricnet.methods import METHODS, Method
 from ricnet.nets.encoders import Backbone
 from ricnet.training.api import configure, pick_device, train_in_memory
 from ricnet.training.classifier import Classifier, autocast_dtype
 from ricnet.training.config import Config
-from ricnet.training.console import in_python, say
+from ricnet.training.console import say
 from ricnet.training.presets import Preset, unwatched_table
 
 RUN_SETTINGS = ("epochs", "batch_size", "lr", "weight_decay", "width", "patience")
@@ -82,7 +81,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     it is answered more often."""
     validation_fraction: float | None = None
     """Share of the rows kept aside to choose the best epoch, and in `fast` also when to stop and a temperature if one
-    helps. None takes 0.15 of tables from 50 to 5,000 rows, else 0. At 0 all rows are learned from, the last epoch is
+    helps. None takes 0.15 of tables from 50 to 50,000 rows, else 0. At 0 all rows are learned from, the last epoch is
     kept and nothing is fitted after it. Raise it for a surer choice."""
     patience: int | None = None
     """Stop after this many epochs that were no better on the rows kept aside; None leaves it to the preset. Lower it to
@@ -246,13 +245,9 @@ def __dir__() -> list[str]:
     return [*globals(), *(f"{method.__name__}Classifier" for method in METHODS.values())]
 
 
-@contextmanager
-def _own_words() -> Iterator[None]:
-    """Messages name flags of the command line; here they are parameters."""
-    try:
-        yield
-    except RicnetError as error:
-        raise InputError(in_python(str(error), OWN_NAMES)) from error
+def _own_words() -> AbstractContextManager[None]:
+    """Settings are parameters here, some by other names, and scikit-learn expects a ValueError."""
+    return spelled_in_python(OWN_NAMES, InputError)
 
 
 def _seed(random_state: int | np.random.RandomState | None) -> int:

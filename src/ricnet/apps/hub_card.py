@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ricnet.report.figures import house_style
-from ricnet.report.reliability import reliability_figure
+from ricnet.report.page import refinement_words
+from ricnet.report.pictures import reliability_figure
 from ricnet.report.runs import RunGroup, RunRecord
-from ricnet.report.step_words import refinement_words
 from ricnet.report.titles import DATA_TITLES, system_name
 from ricnet.report.words import TABLE, epochs, listing, markdown_safe, number, percent, short
 

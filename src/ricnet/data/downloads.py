@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pooch
 from filelock import FileLock
 
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, setting
 
 Progress = Callable[[str, int, int | None], None]
 """Called with the file's name, the bytes so far and the bytes in all (None where the host does not say)."""
@@ -45,7 +45,7 @@ def fetch(file: PublishedFile, folder: Path, progress: Progress | None = None) -
             return _fetch(file, folder, progress)
     except OSError as error:
         raise RicnetError(
-            f"{folder} cannot be written ({error}); choose another with --data-dir or RICNET_DATA."
+            f"{folder} cannot be written ({error}); choose another with {setting('data_dir')} or RICNET_DATA."
         ) from error
 
 

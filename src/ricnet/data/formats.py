@@ -16,7 +16,7 @@ from torch import Tensor
 from ricnet.data.archives import unpack
 from ricnet.data.dataset import PHOTOGRAPHS, TEST_FRACTION, Augmentation, Split, cut
 from ricnet.data.downloads import PublishedFile
-from ricnet.data.folders import class_folders, read_split
+from ricnet.data.folders import class_folders, read_labelled
 from ricnet.data.pickles import read_npy_object, read_pickle, read_pt
 from ricnet.data.registry import register_dataset
 from ricnet.errors import RicnetError
@@ -291,8 +291,7 @@ def _read_breeds(folder: Path, side: int) -> Split:
     missing = [wnid for wnid in BREEDS if not classes.get(wnid)]
     if missing:
         raise RicnetError(f"{folder / missing[0]} holds no images; unpack imagewoof2-160.tgz again.")
-    broken: dict[Path, str] = {}
-    split = read_split({wnid: classes[wnid] for wnid in BREEDS}, list(BREEDS), (3, side, side), broken)
+    split, broken = read_labelled({wnid: classes[wnid] for wnid in BREEDS}, list(BREEDS), (3, side, side))
     if broken:  # a published set is whole or it is not that set
         raise RicnetError(f"{min(broken)} cannot be read; unpack imagewoof2-160.tgz again.")
     return split

@@ -12,7 +12,7 @@ import torch
 from ricnet.data.columns import MISSING, RARE_ROWS, Columns, fit_columns, parse_number
 from ricnet.data.dataset import Dataset, Parts, Split
 from ricnet.data.tables import FRAME, UNFIT, Table, frame_table, shown_name
-from ricnet.errors import RicnetError, listed, nearest
+from ricnet.errors import RicnetError, listed, nearest, setting
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -68,7 +68,9 @@ def _check_target(table: Table, target: str | None) -> str:
     names = listed([repr(name) for name in table.columns], 10)
     if target is None:
         short = f", or {shown_name(table.name)}#COLUMN" if table.unit == "line" else ""
-        raise RicnetError(f"{table.name}: which column is the class? Say --target COLUMN{short}; it has {names}.")
+        raise RicnetError(
+            f"{table.name}: which column is the class? Say {setting('target')} COLUMN{short}; it has {names}."
+        )
     if target not in table.columns:
         close = nearest(target, table.columns)
         meant = f" (did you mean {close!r}?)" if close else ""
@@ -122,7 +124,7 @@ def _refuse_measurement(table: Table, target: str) -> None:
     if len(counts) > MANY_CLASSES and 2 * rare > len(counts) and None not in map(parse_number, counts):
         raise RicnetError(
             f"{table.name}: {target!r} looks like a measurement ({len(counts)} different numbers), not a class; "
-            "choose another --target."
+            f"choose another {setting('target')}."
         )
 
 

@@ -25,7 +25,7 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from ricnet.data.dataset import Dataset, Split
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, setting
 from ricnet.io import Array, open_zip, read_array_header, replace_file
 
 SHARE = 0.5
@@ -149,7 +149,7 @@ def _write(path: Path, damaged: Path, order: Int64[Tensor, "n"], read: Chunk, ro
     except OSError as error:
         raise RicnetError(
             f"{path.parent} cannot take the data, which does not fit into memory ({error.strerror or error}); "
-            "name another folder with --data-dir."
+            f"name another folder with {setting('data_dir')}."
         ) from error
     finally:
         with suppress(OSError):
@@ -161,7 +161,8 @@ def _require_space(folder: Path, needed: int) -> None:
     if needed > free:
         raise RicnetError(
             f"the data does not fit into memory and needs {needed / 1e9:.1f} GB on the disk, but {folder} has "
-            f"{free / 1e9:.1f} GB left; name another folder with --data-dir, or lower --resolution."
+            f"{free / 1e9:.1f} GB left; name another folder with {setting('data_dir')}, or lower "
+            f"{setting('resolution')}."
         )
 
 

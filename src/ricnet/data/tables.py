@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, setting
 from ricnet.extras import require_extra
 from ricnet.io import parse_json, split_target, user_path
 
@@ -243,7 +243,8 @@ def with_target(spec: str, target: str | None) -> str:
     if suffix in UNREAD or (suffix != ".npz" and user_path(path).is_file()):
         raise RicnetError(f"{path} cannot be read; save the table as CSV, in a file that ends in .csv.")
     raise RicnetError(
-        f"--target {target} is for tables ({', '.join(SUFFIXES)}); {path} says by itself what its classes are."
+        f"{setting('target', target)} is for tables ({', '.join(SUFFIXES)}); {path} says by itself what its "
+        "classes are."
     )
 
 

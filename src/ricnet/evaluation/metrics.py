@@ -66,6 +66,15 @@ def risk_coverage(confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"]) ->
     return errors.cumsum(0) / torch.arange(1, len(errors) + 1, dtype=torch.float64, device=errors.device)
 
 
+def risk_at(
+    coverage: Float[Tensor, "coverage"], confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"]
+) -> Float[Tensor, "coverage"]:
+    """The share of errors among the ⌈coverage · n⌉ most confident answers."""
+    risk = risk_coverage(confidence, correct)
+    answered = (coverage.double() * len(risk) - 1e-9).ceil().long().clamp(min=1)  # 0.07 · 100 is a little more than 7
+    return risk[answered - 1]
+
+
 def area_under_risk_coverage(confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"]) -> float:
     """AURC: the mean of the risk–coverage curve."""
     return float(risk_coverage(confidence, correct).mean())

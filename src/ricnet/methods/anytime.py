@@ -63,7 +63,7 @@ class Anytime(Iterative):
         require(0 <= self.gae_lambda <= 1, "gae_lambda", self.gae_lambda, "from 0 to 1")
         if self.value_coef == 0:
             halt = self.halt_threshold
-            require(halt == 0, "halt_threshold", halt, "0 without a value: it learns one with --value-coef above 0")
+            require(halt == 0, "halt_threshold", halt, "0 without a value: it learns one with a value_coef above 0")
 
     @property
     def halts_by_value(self) -> bool:
@@ -115,22 +115,18 @@ class Anytime(Iterative):
             return torch.full_like(scores[:, 0], 1 / self.horizon)
         return mdp.geometric_weights(self.horizon, self.gamma, scores.device).to(scores.dtype)
 
-    @property
-    def _halts_by_value(self) -> bool:
-        return self.value_coef > 0 and self.confidence_threshold is None
-
     def memory(self, zeros: Float[Tensor, "batch"]) -> tuple[Float[Tensor, "batch"], ...]:
         return zeros, zeros + (math.inf if self.confidence_threshold is None else self.confidence_threshold)
 
     def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
         step = step_towards(model, pool, self._surest, self.uniform_mix)
-        if first or not self._halts_by_value:
+        if first or not self.halts_by_value:
             return step
         return step._replace(going=step.value >= self.halt_threshold)
 
     def trajectory(self, steps: Steps) -> Trajectory:
         log_beliefs = self.log_beliefs(steps.output)
-        if self._halts_by_value:
+        if self.halts_by_value:
             return Trajectory(log_beliefs, halting_step(steps.value, self.halt_threshold), steps.value)
         return Trajectory(log_beliefs, first_stop(steps.going))
 

@@ -149,13 +149,13 @@ class RIC(Iterative):
         require(floor is None or 0 < floor < 1, "reward_floor", floor, "between 0 and 1, or None")
         clamp = self.log_ratio_clamp
         require(clamp is None or clamp > 0, "log_ratio_clamp", clamp, "above 0, or None")
-        require(self.gamma < 1 or self.objective != "expected", "gamma", self.gamma, "below 1 for this --objective")
+        require(self.gamma < 1 or self.objective != "expected", "gamma", self.gamma, "below 1 for this objective")
         if self.exact_gain:
-            require(self.objective != "expected", "objective", self.objective, "spo or ppo with --exact-gain")
+            require(self.objective != "expected", "objective", self.objective, "spo or ppo with exact_gain")
         if self.head == "logistic-normal":
-            require(self.objective != "expected", "objective", self.objective, "spo or ppo for this --head")
-            require(not self.exact_gain, "exact_gain", self.exact_gain, "off for this --head, which has no closed form")
-            require(self.readout != "implied", "readout", self.readout, "mean or mu for this --head")
+            require(self.objective != "expected", "objective", self.objective, "spo or ppo for this head")
+            require(not self.exact_gain, "exact_gain", self.exact_gain, "off for this head, which has no closed form")
+            require(self.readout != "implied", "readout", self.readout, "mean or mu for this head")
 
     @classmethod
     def title_of(cls, settings: Mapping[str, Any]) -> str:
@@ -223,13 +223,14 @@ class RIC(Iterative):
         inputs: Num[Tensor, "batch ..."],
         labels: Int64[Tensor, "batch"],
         weights: Float[Tensor, "batch"] | None = None,
+        *,
         shard: Shard | None = None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
         """Algorithm 1, lines 6 to 8: roll out, estimate advantages, replay, policy loss and value loss."""
         context = model.context(inputs)
         with torch.no_grad():
             rollout = self.roll_out(snapshot, context if snapshot is model else snapshot.context(inputs), shard)
-            estimates = self.estimate_advantages(rollout, labels, weights, shard)
+            estimates = self.estimate_advantages(rollout, labels, weights, shard=shard)
         heads = self.replay(model, context, rollout.log_actions)
         loss, metrics = self.actor_critic_loss(heads, rollout, estimates, labels, weights)
         return loss, metrics | {"classifier_norm": model.refiner.policy.weight.detach().norm()}
@@ -251,22 +252,47 @@ class RIC(Iterative):
         every = Heads(*(torch.stack(head) for head in zip(*heads, strict=True)))
         return Rollout(torch.stack(log_actions), self.policy(every), torch.cat([every.value, last.value[None]]))
 
+    def explore(
+        self,
+        refiner: Refiner,
+        weights: HeadWeights,
+        context: Float[Tensor, "batch gates"],
+        thought: Float[Tensor, "rollouts batch size"],
+        belief: Float[Tensor, "rollouts batch classes"],
+        shard: Shard | None = None,
+    ) -> tuple[Tensor, ...]:
+        """One step of a roll-out: the next thought, the belief sampled from it, its logarithm, and the heads.
+
+        Every process samples for the whole minibatch and keeps its own rows, so that the noise of an example does not
+        depend on how many processes there are.
+        """
+        thought = refiner.think(context, thought, belief)
+        heads = refiner.heads(thought, weights)
+        if shard is None:
+            log_action = self.policy(heads).sample()
+        else:
+            logits, concentration = shard.all_gather(heads.logits, -2), shard.all_gather(heads.concentration, -1)
+            whole = heads._replace(logits=logits, concentration=concentration)
+            log_action = self.policy(whole).sample()[:, shard.own]
+        return thought, log_action.exp(), log_action, *heads
+
     def estimate_advantages(
         self,
         rollout: Rollout,
         labels: Int64[Tensor, "batch"],
         weights: Float[Tensor, "batch"] | None = None,
+        *,
         shard: Shard | None = None,
     ) -> Estimates:
-        """Rewards (Eq. 1), generalised advantage estimates of them, and the value's targets R̂.
+        """Rewards (Eq. 1), generalised advantage estimates of them, and R̂, which the value learns.
 
-        Advantages are standardised over the whole minibatch, whichever processes hold its rows, with an example of
-        weight 2 counted twice. With `exact_gain`, the scale is that of sampled rewards.
+        With `exact_gain` a step's reward takes its E[log a_y], but the value, which is asked of what was fed back,
+        counts from the sampled belief.
         """
-        classes, gae = rollout.log_actions.shape[-1], self.gamma * self.gae_lambda
         log_scores = self._floored(self.score(rollout.log_actions, labels))
         scores = self._floored(rollout.policy.expected_log_score(labels)) if self.exact_gain else log_scores
-        initial = self.score(torch.full_like(rollout.log_actions[0, 0], -math.log(classes)), labels)
+        uniform = torch.full_like(rollout.log_actions[0, 0], -math.log(rollout.log_actions.shape[-1]))
+        initial = self.score(uniform, labels)
         rewards = scores - mdp.previous_scores(scores, initial)
         advantages = mdp.advantages(rewards, rollout.values, self.gamma, self.gae_lambda)
         outcomes = advantages + rollout.values[:-1] + mdp.previous_scores(scores, initial)
@@ -275,16 +301,30 @@ class RIC(Iterative):
             advantages = mdp.leave_one_out(outcomes)
         # log a_{t,y} stands in R̂_t once as the gain of step t, and −γλ times as the start of the next, if there is one
         last = torch.arange(len(scores), device=scores.device) == len(scores) - 1
-        coefficient = (1 - gae * (~last).to(scores.dtype))[:, None, None]
-        if self.normalize_advantages:
-            sampling_residual = coefficient * (log_scores - scores)
-            centred, scaled = advantages, advantages + sampling_residual
-            if shard is not None:
-                centred, scaled = shard.all_gather(centred, -1), shard.all_gather(scaled, -1)
-                weights = None if weights is None else shard.all_gather(weights, -1)
-            std = mdp.std(scaled, weights)
-            advantages, coefficient = (advantages - mdp.mean(centred, weights)) / std, coefficient / std
-        return Estimates(log_scores, advantages, targets, coefficient)
+        coefficient = (1 - self.gamma * self.gae_lambda * (~last).to(scores.dtype))[:, None, None]
+        estimates = Estimates(log_scores, advantages, targets, coefficient)
+        if not self.normalize_advantages:
+            return estimates
+        sampling_residual = coefficient * (log_scores - scores)
+        return self._standardized(estimates, sampling_residual, weights, shard)
+
+    def _standardized(
+        self,
+        estimates: Estimates,
+        sampling_residual: Float[Tensor, "steps rollouts batch"],
+        weights: Float[Tensor, "batch"] | None,
+        shard: Shard | None,
+    ) -> Estimates:
+        """Over the whole minibatch, whichever processes hold its rows, with an example of weight 2 counted twice. The
+        scale is that of sampled rewards, also where a step's reward is not its sample."""
+        advantages, sampled = estimates.advantages, estimates.advantages + sampling_residual
+        if shard is not None:
+            advantages, sampled = shard.all_gather(advantages, -1), shard.all_gather(sampled, -1)
+            weights = None if weights is None else shard.all_gather(weights, -1)
+        mean, std = mdp.mean(advantages, weights), mdp.std(sampled, weights)
+        return estimates._replace(
+            advantages=(estimates.advantages - mean) / std, reward_coefficient=estimates.reward_coefficient / std
+        )
 
     def replay(
         self,
@@ -352,19 +392,17 @@ class RIC(Iterative):
         noise and advantages are those of one pass. Where the network is its own snapshot, the encoder runs once more
         for that."""
         if len(parts) == 1:
-            inputs, labels, *weights = parts[0]
-            yield self.loss(model, snapshot, inputs, labels, weights[0] if weights else None, shard)
+            yield self.loss(model, snapshot, *parts[0], shard=shard)
             return
-        _, every_label, *every_weight = map(torch.cat, zip(*parts, strict=True))
+        _, *targets = map(torch.cat, zip(*parts, strict=True))  # labels, and weights where there are any
         with torch.no_grad():
             rollout = self.roll_out(snapshot, torch.cat([snapshot.context(part[0]) for part in parts]), shard)
-            estimates = self.estimate_advantages(rollout, every_label, every_weight[0] if every_weight else None, shard)
+            estimates = self.estimate_advantages(rollout, *targets, shard=shard)
         start = 0
-        for inputs, labels, *weights in parts:
-            rows = slice(start, start := start + len(labels))
+        for inputs, *targets in parts:
+            rows = slice(start, start := start + len(inputs))
             heads = self.replay(model, model.context(inputs), rollout.log_actions[:, :, rows])
-            part = heads, rollout.take(rows), estimates.take(rows), labels
-            loss, metrics = self.actor_critic_loss(*part, weights[0] if weights else None)
+            loss, metrics = self.actor_critic_loss(heads, rollout.take(rows), estimates.take(rows), *targets)
             yield loss, metrics | {"classifier_norm": model.refiner.policy.weight.detach().norm()}
 
     def score(
@@ -375,30 +413,6 @@ class RIC(Iterative):
 
     def _floored(self, scores: Float[Tensor, "steps rollouts batch"]) -> Float[Tensor, "steps rollouts batch"]:
         return scores if self.reward_floor is None else scores.clamp(min=math.log(self.reward_floor))
-
-    def explore(
-        self,
-        refiner: Refiner,
-        weights: HeadWeights,
-        context: Float[Tensor, "batch gates"],
-        thought: Float[Tensor, "rollouts batch size"],
-        belief: Float[Tensor, "rollouts batch classes"],
-        shard: Shard | None = None,
-    ) -> tuple[Tensor, ...]:
-        """One step of a roll-out: the next thought, the belief sampled from it, its logarithm, and the heads.
-
-        Every process samples for the whole minibatch and keeps its own rows, so that the noise of an example does not
-        depend on how many processes there are.
-        """
-        thought = refiner.think(context, thought, belief)
-        heads = refiner.heads(thought, weights)
-        if shard is None:
-            log_action = self.policy(heads).sample()
-        else:
-            logits, concentration = shard.all_gather(heads.logits, -2), shard.all_gather(heads.concentration, -1)
-            whole = heads._replace(logits=logits, concentration=concentration)
-            log_action = self.policy(whole).sample()[:, shard.own]
-        return thought, log_action.exp(), log_action, *heads
 
     def policy(self, heads: Heads) -> SimplexPolicy:
         """The paper's Dirichlet, α = μ·c + ε, or the logistic-normal of its ablation."""

@@ -48,9 +48,9 @@ class Supervised(Method[nn.Sequential]):
         require(temperature > 0, "logitnorm_temperature", temperature, "above 0")
         require(self.evidence_kl >= 0, "evidence_kl", self.evidence_kl, "0 or more")
         if self.objective == "evidential":
-            require(smoothing == 0, "label_smoothing", smoothing, "0 with --objective evidential")
+            require(smoothing == 0, "label_smoothing", smoothing, "0 with an evidential objective")
             require(
-                mix == 0, "uniform_mix", mix, "0 with --objective evidential, whose beliefs have a cap of their own"
+                mix == 0, "uniform_mix", mix, "0 with an evidential objective, whose beliefs have a cap of their own"
             )
 
     def build(self, backbone: Backbone, classes: int) -> nn.Sequential:

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Num
 from torch import Tensor, nn
 
-from ricnet.errors import RicnetError, require, require_finite, what_else
+from ricnet.errors import RicnetError, require, require_finite, setting, what_else
 
 SMALL_IMAGE = 64
 """Images up to this many pixels a side keep their resolution through the stem."""
@@ -70,7 +70,7 @@ def choose_encoder(name: str, input_shape: tuple[int, ...]) -> str:
     if name in _BUILDERS:
         return name
     if name != "auto":
-        raise RicnetError(f"--encoder {name} is unknown; {what_else(name, ['auto', *encoder_names()])}")
+        raise RicnetError(f"{setting('encoder', name)} is unknown; {what_else(name, ['auto', *encoder_names()])}")
     if len(input_shape) == 1:
         return "mlp"
     return "conv" if max(input_shape[1:]) <= TINY_IMAGE else "resnet18"
@@ -80,14 +80,15 @@ def build_encoder(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.M
     name = choose_encoder(options.encoder, input_shape)
     if len(input_shape) == 1 and name in (*BLOCKS_PER_STAGE, "conv"):
         raise RicnetError(
-            f"--encoder {name} reads images, but each input is a row of {input_shape[0]} features; use mlp."
+            f"{setting('encoder', name)} reads images, but each input is a row of {input_shape[0]} features; use mlp."
         )
     try:
         return _BUILDERS[name](replace(options, encoder=name), input_shape)
     except (RuntimeError, MemoryError) as error:  # torch's own kinds for a size that no memory holds, or no number
         raise RicnetError(
-            f"--encoder {name} of --width {options.width:g} cannot be built for inputs of shape {input_shape} "
-            f"({str(error).splitlines()[0][:200]}); lower --width."
+            f"{setting('encoder', name)} of {setting('width', options.width)} cannot be built for inputs of shape "
+            f"{input_shape} "
+            f"({str(error).splitlines()[0][:200]}); lower {setting('width')}."
         ) from error
 
 

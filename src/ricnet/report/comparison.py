@@ -1,17 +1,18 @@
 """Systems side by side: means over seeds, and how far each differs from a reference.
 
 "Better" and "worse" are said only where five seeds or more, the t test over seeds (corrected for the number of tests)
-and the bootstrap over test examples all support it. `formats` writes what is found here.
+and the bootstrap over test examples all support it. `tables` writes what is found here.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ricnet.errors import RicnetError
 from ricnet.evaluation.predictions import Predictions, read_predictions
+from ricnet.report.metrics import ACCURACY, ECE, SYSTEM_METRICS, Metric
 from ricnet.report.runs import RunGroup, RunRecord, Task
 from ricnet.report.statistics import (
     Difference,
@@ -32,30 +33,7 @@ TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
-class Metric:
-    name: str
-    title: str
-    measure: Callable[[RunRecord], float | None]
-    digits: int
-    merit: int = 0
-    """+1 where more is better, −1 where less is, 0 where there is nothing to win."""
-    scale: int = 1
-    """100 where it is shown in per cent."""
-
-
-ACCURACY = Metric("accuracy", "Test accuracy", lambda run: run.test["accuracy"], 2, merit=1, scale=100)
-ECE = Metric("ece", "ECE", lambda run: run.test["ece"], 3, merit=-1)
-NLL = Metric("nll", "NLL", lambda run: run.test["nll"], 3, merit=-1)
-TRAIN_ACCURACY = Metric(
-    "train_accuracy", "Train accuracy", lambda run: run.evaluation["train"]["accuracy"], 2, scale=100
-)
-BRIER = Metric("brier", "Brier", lambda run: run.test["brier"], 3, merit=-1)
-STEPS = Metric("mean_steps", "Mean steps", lambda run: run.test["mean_steps"], 1)
-METRICS = (TRAIN_ACCURACY, ACCURACY, ECE, NLL, BRIER, STEPS)
-
-
-@dataclass(frozen=True)
-class System:
+class Summary:
     group: RunGroup
     intervals: dict[str, Interval]
     """By the metric's name."""
@@ -77,8 +55,8 @@ class System:
 class Contrast:
     """A system less the reference, in one metric."""
 
-    system: System
-    reference: System
+    system: Summary
+    reference: Summary
     metric: Metric
     seeds: Difference
     examples: Percentiles
@@ -96,7 +74,7 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Comparison:
-    systems: tuple[System, ...]
+    systems: tuple[Summary, ...]
     """In the order given."""
     contrasts: tuple[Contrast, ...] = ()
 
@@ -104,14 +82,14 @@ class Comparison:
     def tests(self) -> int:
         return sum(contrast.p_corrected is not None for contrast in self.contrasts)
 
-    def is_better(self, system: System, metric: Metric) -> bool:
+    def is_better(self, system: Summary, metric: Metric) -> bool:
         """Than the reference, by the verdict."""
         return any(c.system is system and c.metric is metric and c.verdict == "better" for c in self.contrasts)
 
 
 def summarize(groups: Sequence[RunGroup]) -> Comparison:
     """Means and intervals alone: all that can be said of runs without predictions.npz, or with different seeds."""
-    return Comparison(tuple(System(group, _intervals(group)) for group in groups))
+    return Comparison(tuple(Summary(group, _intervals(group)) for group in groups))
 
 
 def compare(groups: Sequence[RunGroup], reference: str | None = None) -> Comparison:
@@ -121,9 +99,22 @@ def compare(groups: Sequence[RunGroup], reference: str | None = None) -> Compari
     return replace(summary, contrasts=_correct(contrasts))
 
 
-def tasks(comparison: Comparison) -> list[list[System]]:
+def compare_as_far_as_possible(groups: Sequence[RunGroup], reference: str | None = None) -> tuple[Comparison, str]:
+    """With differences where runs can be paired; otherwise the means alone, and why."""
+    try:
+        return compare(groups, reference), ""
+    except RicnetError as error:
+        return summarize(groups), f"Differences are not tested. {error}"
+
+
+def has_seeds(groups: Sequence[RunGroup]) -> bool:
+    """Whether there is anything to average: one run of each system is shown as it is."""
+    return any(len(group.runs) > 1 for group in groups)
+
+
+def tasks(comparison: Comparison) -> list[list[Summary]]:
     """The systems that may be compared with each other, data set by data set."""
-    found: dict[Task, list[System]] = {}
+    found: dict[Task, list[Summary]] = {}
     for system in comparison.systems:
         found.setdefault(system.task, []).append(system)
     return list(found.values())
@@ -140,7 +131,7 @@ def ranking(comparison: Comparison) -> list[str]:
 
 
 def _intervals(group: RunGroup) -> dict[str, Interval]:
-    return {metric.name: interval_of(group, metric) for metric in METRICS}
+    return {metric.key: interval_of(group, metric) for metric in SYSTEM_METRICS}
 
 
 def interval_of(group: RunGroup, metric: Metric) -> Interval:
@@ -148,11 +139,11 @@ def interval_of(group: RunGroup, metric: Metric) -> Interval:
 
 
 def _samples(group: RunGroup, metric: Metric) -> list[float]:
-    measured = [metric.measure(run) for run in group.runs]
+    measured = [metric.of(run) for run in group.runs]
     return [math.nan if value is None else float(value) for value in measured]
 
 
-def _contrasts(rivals: Sequence[System], name: str | None) -> list[Contrast]:
+def _contrasts(rivals: Sequence[Summary], name: str | None) -> list[Contrast]:
     reference = _find_reference(rivals, name)
     others = [system for system in rivals if system is not reference]
     for system in others:
@@ -163,7 +154,7 @@ def _contrasts(rivals: Sequence[System], name: str | None) -> list[Contrast]:
     return [contrast for system in others for contrast in _contrast(system, reference, base)]
 
 
-def _contrast(system: System, reference: System, base: Sequence[Predictions]) -> list[Contrast]:
+def _contrast(system: Summary, reference: Summary, base: Sequence[Predictions]) -> list[Contrast]:
     own = _read_all(system.group)
     _check_labels(system.group, own, reference.group, base)
     examples = paired_bootstrap(own, base)
@@ -175,7 +166,7 @@ def _contrast(system: System, reference: System, base: Sequence[Predictions]) ->
             paired_difference(_samples(system.group, metric), _samples(reference.group, metric)),
             examples[metric.name],
         )
-        for metric in METRICS
+        for metric in SYSTEM_METRICS
         if metric.merit
     ]
 
@@ -186,7 +177,7 @@ def _correct(contrasts: Sequence[Contrast]) -> tuple[Contrast, ...]:
     return tuple(c if c.seeds.p_value is None else replace(c, p_corrected=next(corrected)) for c in contrasts)
 
 
-def _find_reference(rivals: Sequence[System], name: str | None) -> System:
+def _find_reference(rivals: Sequence[Summary], name: str | None) -> Summary:
     if name is None:
         return rivals[0]
     for system in rivals:
@@ -236,9 +227,9 @@ def _read(run: RunRecord) -> Predictions:
     return predictions
 
 
-def _order(rivals: Sequence[System], metric: Metric) -> str:
+def _order(rivals: Sequence[Summary], metric: Metric) -> str:
     """1 RIC; 2 SL; 2 ACT; 4 PonderNet. Names may have commas of their own."""
-    merits = [metric.merit * round(metric.scale * s.intervals[metric.name].mean, metric.digits) for s in rivals]
+    merits = [metric.merit * round(metric.scale * s.intervals[metric.key].mean, metric.digits) for s in rivals]
     ranks = [1 + sum(other > merit for other in merits) for merit in merits]
     ordered = sorted(zip(ranks, rivals, strict=True), key=lambda ranked: ranked[0])
     return "; ".join(f"{rank} {system.label}" for rank, system in ordered)

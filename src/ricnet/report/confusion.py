@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Integer
 
-from ricnet.report.tables import Cell
+from ricnet.report.tables import Cell, Grid
 from ricnet.report.words import number, percent, short
 
 MOST_CLASSES = 20
@@ -53,8 +53,8 @@ def confusion(labels: Integer[np.ndarray, "n"], answers: Integer[np.ndarray, "n"
     return Confusion(counts, tuple(names))
 
 
-def class_rows(found: Confusion) -> tuple[list[str], list[list[Cell]]]:
-    """Titles, and a row a class."""
+def class_grid(found: Confusion) -> Grid:
+    """A row a class."""
     truly, answered = found.counts.sum(axis=1), found.counts.sum(axis=0)
     rows = [
         [
@@ -66,16 +66,16 @@ def class_rows(found: Confusion) -> tuple[list[str], list[list[Cell]]]:
         ]
         for k in found.rows()
     ]
-    return ["Class", "Precision", "Recall", "Examples", "Answers"], rows
+    return Grid(["Class", "Precision", "Recall", "Examples", "Answers"], rows)
 
 
-def matrix_rows(found: Confusion) -> tuple[list[str], list[list[Cell]]]:
-    """Titles, and a row a true class, its right answers in bold; a dot for none."""
+def matrix_grid(found: Confusion) -> Grid:
+    """A row a true class, its right answers in bold; a dot for none."""
     rows = [
         [Cell(short(name)), *(Cell(number(n, 0) if n else "·", best=k == j and n > 0) for j, n in enumerate(row))]
         for k, (name, row) in enumerate(zip(found.names, found.counts.tolist(), strict=True))
     ]
-    return ["true class ↓ answer →", *(short(name) for name in found.names)], rows
+    return Grid(["true class ↓ answer →", *(short(name) for name in found.names)], rows)
 
 
 def pair_words(found: Confusion, true: int, answer: int, times: int) -> str:

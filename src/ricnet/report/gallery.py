@@ -1,20 +1,23 @@
-"""A few test inputs of each system with the belief that grew over them: easy ones, hard ones, and mistakes.
+"""The page's test inputs with the belief that grew over them (easy ones, hard ones, mistakes), and what is confused.
 
-Drawn by hand rather than by matplotlib: a card is a hundredth of a figure's size, and cards find their own places on
-a phone.
+Cards are drawn by hand rather than by matplotlib: a card is a hundredth of a figure's size, and cards find their own
+places on a phone.
 """
 
+import base64
+import io
 from collections.abc import Sequence
 from html import escape
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Num
 
 from ricnet.evaluation.examples import KINDS, Examples
-from ricnet.report.markup import details
-from ricnet.report.refinement import leading_rival, with_start
+from ricnet.evaluation.predictions import read_predictions
+from ricnet.report.confusion import MOST_CLASSES, Confusion, class_grid, confusion, matrix_grid, pair_words
+from ricnet.report.markup import details, html_table, paragraph
+from ricnet.report.refinement import leading_rival, small_image, with_start
 from ricnet.report.runs import RunGroup, RunRecord
-from ricnet.report.thumbnails import bars, data_uri
 from ricnet.report.words import percent, short, steps
 
 IN_STEPS = {
@@ -27,6 +30,10 @@ SLOWLY = "right, after more than one step"
 """Of hard ones, where some lost by their later steps."""
 UNSORTED = {"right": "", "wrong": ""}
 WIDTH, HEIGHT = 100, 48
+LOSSLESS = 64 * 64
+"""Pixels of small images, each of which counts."""
+PAIR_EXAMPLES = 3
+"""Stored examples of a confusion."""
 
 
 def gallery_html(groups: Sequence[RunGroup]) -> str:
@@ -136,3 +143,77 @@ def _caption(run: RunRecord, row: int) -> str:
 
 def _name(run: RunRecord, label: int) -> str:
     return escape(short(run.class_names[label], 18))
+
+
+def data_uri(pixels: Num[np.ndarray, "channels height width"]) -> str:
+    """PNG for small images, JPEG for photographs: the page stays small whatever the size of the data's images."""
+    image = small_image(pixels)
+    kind, options = ("png", {"optimize": True}) if image.width * image.height <= LOSSLESS else ("jpeg", {"quality": 80})
+    with io.BytesIO() as file:
+        image.save(file, kind, **options)
+        return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def bars(features: Num[np.ndarray, "features"], width: float = 100, height: float = 100) -> str:
+    """A bar for each feature, up where it is positive: the path of an SVG of this size."""
+    finite = np.nan_to_num(features.astype(np.float64), posinf=0.0, neginf=0.0)
+    top, bottom = max(finite.max(initial=0.0), 0.0), min(finite.min(initial=0.0), 0.0)
+    unit = height / ((top - bottom) or 1.0)
+    zero, pitch = top * unit, width / max(len(finite), 1)
+    return "".join(
+        f"M{i * pitch:.4g} {zero:.4g}v{-value * unit:.4g}h{0.8 * pitch:.4g}V{zero:.4g}z"
+        for i, value in enumerate(finite)
+    )
+
+
+# What it confuses
+
+
+def mistakes_html(groups: Sequence[RunGroup]) -> str:
+    found = {group.label: made for group in groups if (made := run_confusion(group.first)) is not None}
+    shown = [group for group in groups if group.label in found]
+    if len(shown) == 1:
+        return _mistakes(shown[0].first, found[shown[0].label])
+    return "\n".join(
+        details(group.label, "", _mistakes(group.first, found[group.label]), is_open=group is shown[0])
+        for group in shown
+    )
+
+
+def run_confusion(run: RunRecord) -> Confusion | None:
+    """On the test set; None where the run did not keep its answers, or they are not of its classes."""
+    if not run.has_predictions:
+        return None
+    kept, classes = read_predictions(run.path), len(run.class_names)
+    fit = kept.log_beliefs.shape[1:] == (classes,) and kept.labels.dtype.kind in "iu" and len(kept.labels)
+    if not fit or kept.labels.min() < 0 or kept.labels.max() >= classes:
+        return None
+    return confusion(kept.labels, kept.log_beliefs.argmax(axis=1), run.class_names)
+
+
+def _mistakes(run: RunRecord, found: Confusion) -> str:
+    parts = [_pairs(run, found)]
+    if len(found.names) <= MOST_CLASSES:
+        parts.append(html_table("Confusion matrix", matrix_grid(found)))
+    classes = class_grid(found)
+    left = len(found.names) - len(classes.rows)
+    parts.append(html_table("Precision and recall by class", classes))
+    parts.append(paragraph(f"The {left:,} classes that are found more often are left out." if left else "", "note"))
+    return "\n".join(filter(None, parts))
+
+
+def _pairs(run: RunRecord, found: Confusion) -> str:
+    pairs = found.pairs()
+    if not pairs:
+        return paragraph("No test example is taken for another class.")
+    items = [f"<li>{escape(pair_words(found, *pair))}{_examples(run, *pair[:2])}</li>" for pair in pairs]
+    return f"<h4>Confused most</h4>\n<ol>{''.join(items)}</ol>"
+
+
+def _examples(run: RunRecord, true: int, answer: int) -> str:
+    """Stored ones, where there are any."""
+    if run.examples is None:
+        return ""
+    rows = np.flatnonzero((run.examples.labels == true) & (run.examples.answers == answer))[:PAIR_EXAMPLES]
+    cards = "\n".join(card_html(run, int(row)) for row in rows)
+    return f'<div class="gallery">{cards}</div>' if len(rows) else ""

@@ -1,33 +1,15 @@
 """The few pieces of HTML that every part of the page is made of. All text passes `escape` here, on its way in."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from ricnet.report.tables import Cell
+from ricnet.report.tables import Grid
 
 
 def paragraph(text: str, kind: str = "") -> str:
-    return f"<p{_class(kind)}>{escape(text)}</p>" if text else ""
-
-
-def scrolling(name: str, content: str) -> str:
-    """Wide things scroll inside their own box; the box takes the keyboard, so that keys can scroll it too."""
-    return f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(name)}">{content}</div>'
-
-
-def table(name: str, titles: Sequence[str], numeric: Sequence[bool], rows: Iterable[Sequence[Cell]]) -> str:
-    """The first cell of a row is its heading."""
-    kinds = [_class("" if is_number else "word") for is_number in numeric]
-    head = "".join(f'<th scope="col"{kind}>{escape(title)}</th>' for title, kind in zip(titles, kinds, strict=True))
-    body = "\n".join(_row(cells, kinds) for cells in rows)
-    return scrolling(name, f'<table class="numbers"><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>')
-
-
-def _row(cells: Sequence[Cell], kinds: Sequence[str]) -> str:
-    texts = [f"<strong>{escape(cell.text)}</strong>" if cell.best else escape(cell.text) for cell in cells]
-    rest = "".join(f"<td{kind}>{text}</td>" for kind, text in zip(kinds[1:], texts[1:], strict=True))
-    return f'<tr><th scope="row" class="word">{texts[0]}</th>{rest}</tr>'
+    opening = f'<p class="{kind}">' if kind else "<p>"
+    return f"{opening}{escape(text)}</p>" if text else ""
 
 
 def terms(pairs: Iterable[tuple[str, Any]]) -> str:
@@ -43,5 +25,19 @@ def details(title: str, aside: str, content: str, *, is_open: bool) -> str:
     return f'<details class="system"{" open" * is_open}><summary>{heading}</summary>\n{content}</details>'
 
 
-def _class(kind: str) -> str:
-    return f' class="{kind}"' if kind else ""
+def html_table(name: str, grid: Grid) -> str:
+    """The first cell of a row is its heading. Wide tables scroll inside their own box, also with the keyboard."""
+    kinds = ["" if grid.is_number(i) else ' class="word"' for i in range(len(grid.titles))]
+    head = "".join(f'<th scope="col"{kind}>{escape(t)}</th>' for t, kind in zip(grid.titles, kinds, strict=True))
+    lines = []
+    for row in grid.rows:
+        first, *texts = (f"<strong>{escape(cell.text)}</strong>" if cell.best else escape(cell.text) for cell in row)
+        rest = "".join(f"<td{kind}>{text}</td>" for kind, text in zip(kinds[1:], texts, strict=True))
+        lines.append(f'<tr><th scope="row" class="word">{first}</th>{rest}</tr>')
+    body = "\n".join(lines)
+    return scrolling(name, f'<table class="numbers"><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>')
+
+
+def scrolling(name: str, content: str) -> str:
+    """A box that takes the keyboard, so that keys can scroll it too; `content` is HTML already."""
+    return f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(name)}">{content}</div>'

@@ -1,30 +1,43 @@
 """One self-contained HTML page about a run or a comparison: no scripts, nothing loaded from elsewhere.
 
-Class names, labels and settings come from strangers' files, so every string passes `escape` on its way in.
+At its head what came out, in numbers; then the figures and examples; at its foot what was run, setting by setting, and
+the command that runs it again. Class names, labels and settings come from strangers' files, so every string passes
+`escape` on its way in.
 """
 
+import math
 import re
+import shlex
 from collections.abc import Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from ricnet.io import writing
+from ricnet.report.comparison import Comparison, compare_as_far_as_possible, has_seeds, ranking
 from ricnet.report.figures import inline_svg
-from ricnet.report.gallery import gallery_html
-from ricnet.report.markup import paragraph, scrolling, table
-from ricnet.report.mistakes import mistakes_html
-from ricnet.report.pictures import Picture, pictures, speakers
-from ricnet.report.results import results_html
-from ricnet.report.runs import RunGroup, RunRecord, group_seeds
-from ricnet.report.step_words import halting_rule, refinement_words
-from ricnet.report.steps import looks_ahead
-from ricnet.report.systems import systems_html
-from ricnet.report.tables import Cell
-from ricnet.report.thumbnails import BARS
-from ricnet.report.words import listing, number
-from ricnet.training.console import chosen_words
+from ricnet.report.gallery import gallery_html, mistakes_html
+from ricnet.report.markup import details, html_table, paragraph, scrolling, terms
+from ricnet.report.metrics import ACCURACY, ECE, NLL, SECONDS, STEPS
+from ricnet.report.pictures import Picture, looks_ahead, mean_of, pictures, speakers, step_curves
+from ricnet.report.refinement import BARS
+from ricnet.report.runs import RunGroup, RunRecord, group_seeds, is_archive, repeats_note
+from ricnet.report.tables import (
+    Cell,
+    Grid,
+    contrasts_caption,
+    contrasts_grid,
+    references,
+    runs_caption,
+    runs_grid,
+    systems_caption,
+    systems_grid,
+)
+from ricnet.report.titles import flatten
+from ricnet.report.words import TABLE, listing, number, percent, short, steps
+from ricnet.training.console import chosen_words, rule_words
 
 SECTIONS = {
     "refinement": ("How it refines", ""),
@@ -126,7 +139,7 @@ def _halting_words(groups: Sequence[RunGroup]) -> str:
     if len(steppers) == 1:
         return paragraph(_halting_sentence(steppers[0]))
     rows = [[Cell(group.label), *(Cell(_mean(group, key)) for key in HALTING)] for group in steppers]
-    return table("Steps taken", ["System", *HALTING.values()], [False] + [True] * len(HALTING), rows)
+    return html_table("Steps taken", Grid(["System", *HALTING.values()], rows))
 
 
 def _halting_sentence(group: RunGroup) -> str:
@@ -140,3 +153,174 @@ def _mean(group: RunGroup, key: str) -> str:
     """A seed without a mistake has no mean over its mistakes: it is left out."""
     found = [run.test[key] for run in group.runs if run.test.get(key) is not None]
     return number(sum(found) / len(found), 1) if found else "–"
+
+
+# What the steps did, computed from the runs
+
+
+def refinement_words(group: RunGroup) -> str:
+    """How far it goes, when it stops, and whether that is better than its first step."""
+    return f"{_course(group)} {_gain(group)}"
+
+
+def halting_rule(group: RunGroup) -> str:
+    """What made the first run stop where it does, if validation data chose that."""
+    rule = group.first.rule
+    return f"It stops {rule_words(rule)}; validation data chose that." if rule else ""
+
+
+def _course(group: RunGroup) -> str:
+    most, mean = max(run.max_steps for run in group.runs), mean_of(group, "mean_steps")
+    start = f"{group.label} begins with an even belief and changes it in up to {steps(most)}"
+    if mean == most:
+        return f"{start}, which it always makes."
+    return f"{start}; it stops after {number(mean, 1)} on average."
+
+
+def _gain(group: RunGroup) -> str:
+    """By the NLL on the test set, which every step is rewarded for; digits that are not shown decide nothing."""
+    every = step_curves(group, "nll")[1].mean(axis=0)
+    first, halt, best = float(every[0]), mean_of(group, "nll"), int(every.argmin())
+    lowest = f"lowest after {steps(best + 1)}, {number(float(every[best]), 3)}"
+    shown = f"NLL {number(first, 3)} after the first, {number(halt, 3)} where it stops, {lowest}"
+    if number(first, 3) == number(halt, 3):
+        return f"On the test set the steps after the first change little: {shown}."
+    better = "better than its first step" if halt < first else "worse than its first step"
+    return f"On the test set it ends {better}: {shown}."
+
+
+# The head: what came out
+
+
+def results_html(groups: Sequence[RunGroup]) -> str:
+    runs = [run for group in groups for run in group.runs]
+    lead = _lead_alone(runs[0]) if len(runs) == 1 else _lead(groups)
+    facts = _facts(runs[0]) if len(runs) == 1 else ""
+    numbers = _comparison(groups) if has_seeds(groups) else _runs_table(runs) + paragraph(repeats_note(groups), "note")
+    return "\n".join(filter(None, [paragraph(lead, "lead"), facts, numbers]))
+
+
+def _lead(groups: Sequence[RunGroup]) -> str:
+    counts = {len(group.runs) for group in groups}
+    total = sum(len(group.runs) for group in groups)
+    each = f"{min(counts)}" if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
+    seeds = f", {each} seeds each" if max(counts) > 1 else ""
+    what = f"{len(groups)} systems{seeds}" if len(groups) > 1 else f"One system, {total} seeds"
+    return f"{what}: {total} runs measured on test examples that none of them was trained on."
+
+
+def _lead_alone(run: RunRecord) -> str:
+    test = run.test
+    right = f"Of {test['n']:,} test examples it had never seen, this classifier gets {percent(test['accuracy'])} right"
+    return f"{right}, and it is {percent(test['mean_confidence'])} sure of its answers on average."
+
+
+def _facts(run: RunRecord) -> str:
+    facts = {
+        "test accuracy": percent(run.test["accuracy"]),
+        "calibration error (ECE)": number(run.test["ece"], 3),
+        "steps on average": number(run.test["mean_steps"], 1) if run.iterative else None,
+        "trained in": f"{number(run.seconds, 0)} s" if run.seconds is not None else None,
+    }
+    return f'<dl class="facts">{terms((name, fact) for name, fact in facts.items() if fact)}</dl>'
+
+
+def _runs_table(runs: Sequence[RunRecord]) -> str:
+    return html_table("The runs", runs_grid(runs)) + paragraph(runs_caption(runs), "note")
+
+
+def _comparison(groups: Sequence[RunGroup]) -> str:
+    found, excuse = compare_as_far_as_possible(groups)
+    parts = [html_table("The systems", systems_grid(found))]
+    parts += [paragraph(line, "note") for line in (systems_caption(found), *ranking(found), excuse)]
+    return "\n".join([*parts, _differences(found)])
+
+
+def _differences(found: Comparison) -> str:
+    """Behind a click: four rows for every system are too many to stand between a reader and the figures."""
+    if not found.contrasts:
+        return ""
+    content = html_table("The differences", contrasts_grid(found)) + paragraph(contrasts_caption(found), "note")
+    return details(f"Differences from {references(found)}", "with intervals and verdicts", content, is_open=False)
+
+
+# The foot: what was run
+
+
+def systems_html(groups: Sequence[RunGroup]) -> str:
+    alone = len(groups) == 1
+    systems = "\n".join(_system(group, is_open=alone) for group in groups)
+    return f'<section id="systems">\n<h2>What was run</h2>\n{systems}\n</section>'
+
+
+def _system(group: RunGroup, *, is_open: bool) -> str:
+    content = f'<dl class="settings">{terms(_settings(group).items())}</dl>\n'
+    content += _seeds_table(group) if len(group.runs) > 1 else ""
+    content += _weights_note(group) if group.first.derived_from else _command(group)
+    return details(group.label, _aside(group), content, is_open=is_open)
+
+
+def _settings(group: RunGroup) -> dict[str, Any]:
+    run = group.first
+    alone = len(group.runs) == 1
+    course = {
+        "selected epoch": run.evaluation.get("selected_epoch"),
+        "run seconds": number(run.seconds, 0),
+    }
+    return {
+        **{key: value for key, value in flatten(run.config).items() if alone or key != "seed"},
+        **{f"{split} examples": f"{count:,}" for split, count in run.data.get("rows", {}).items()},
+        **{"hardware" if key == "name" else key: value for key, value in run.hardware.items()},
+        "ricnet": run.version,
+        **(course if alone else {}),
+    }
+
+
+def _aside(group: RunGroup) -> str:
+    run = group.first
+    if run.derived_from:
+        seeds = f"{len(group.runs)} seeds, " if len(group.runs) > 1 else ""
+        return f"{run.data_label}, {seeds}not trained"
+    seconds = [math.nan if each.seconds is None else each.seconds for each in group.runs]
+    time = f"{number(sum(seconds) / len(seconds), 0)} s"
+    seeds = f"{len(group.runs)} seeds of about {time}" if len(group.runs) > 1 else time
+    return f"{run.data_label}, {seeds} on {run.hardware.get('name', 'unknown')}"
+
+
+def _seeds_table(group: RunGroup) -> str:
+    metrics = (ACCURACY, ECE, NLL, STEPS)
+    titles = ["Seed", *(metric.title for metric in metrics), "Selected epoch", SECONDS.title, "Folder"]
+    rows = [
+        [
+            str(run.config.get("seed")),
+            *(metric.write(metric.of(run), unit=True) for metric in metrics),
+            str(run.evaluation.get("selected_epoch", "–")),
+            SECONDS.write(run.seconds),
+            short(run.path.name, TABLE),
+        ]
+        for run in group.runs
+    ]
+    grid = Grid(titles, [[Cell(text) for text in row] for row in rows], frozenset({0, len(titles) - 1}))
+    return html_table(f"The seeds of {group.label}", grid)
+
+
+def _weights_note(group: RunGroup) -> str:
+    note = "Training with this config.json need not repeat it: the epoch is then chosen by what these settings answer."
+    sources = listing([short(str(run.derived_from), TABLE) for run in group.runs])
+    return paragraph(f"The weights of {sources}, read out differently. {note}", "note")
+
+
+def _command(group: RunGroup) -> str:
+    return f"<pre><code>{escape(command(group.first))}</code></pre>\n{paragraph(_command_note(group), 'note')}"
+
+
+def _command_note(group: RunGroup) -> str:
+    others = listing([str(seed) for seed in group.seeds[1:]]) if len(group.runs) > 1 else ""
+    note = "This command repeats the run: config.json holds every setting."
+    return f"{note} Add --seed for the others, {others}." if others else note
+
+
+def command(run: RunRecord) -> str:
+    """What to type to repeat the run."""
+    settings, name = (run.path, run.path.stem) if is_archive(run.path) else (run.path / "config.json", run.path.name)
+    return shlex.join(["ric", "train", "--config", str(settings), "--out", f"{name}-again"])

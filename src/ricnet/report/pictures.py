@@ -1,22 +1,55 @@
-"""All the figures of a report, each with its words: one list that the page shows and `save_figures` writes."""
+"""The figures of a report, each with its words: one list that the page shows and `save_figures` writes.
+
+A figure has a panel for each system, or a panel for each data set in which all its systems meet. Curves are means over
+seeds with their 95 % intervals.
+"""
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import torch
+from jaxtyping import Float, Integer
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FixedLocator, NullLocator
 
-from ricnet.report.compute import compute_figure
-from ricnet.report.curves import trained, training_figure
-from ricnet.report.figures import cuts_bands, house_style
-from ricnet.report.refinement import refinement_figure
-from ricnet.report.reliability import reliability_figure
-from ricnet.report.risk import risk_figure, with_predictions
+from ricnet.errors import RicnetError
+from ricnet.evaluation.metrics import risk_at
+from ricnet.evaluation.predictions import read_predictions
+from ricnet.io import LARGEST_NUMBER
+from ricnet.report.figures import (
+    FAINT,
+    INK,
+    Look,
+    by_task,
+    cuts_bands,
+    draw_band,
+    draw_halting,
+    draw_reliability,
+    halting_handles,
+    house_style,
+    integer_ticks,
+    label_rows,
+    legend_below,
+    looks,
+    overlay_grid,
+    panel_grid,
+    percent_ticks,
+    reliability_handles,
+    styled,
+    task_title,
+)
+from ricnet.report.refinement import BARS, refinement_figure
 from ricnet.report.runs import RunGroup, RunRecord, group_seeds
-from ricnet.report.steps import halting_figure, looks_ahead, mean_of, steps_figure
-from ricnet.report.thumbnails import BARS
-from ricnet.report.words import listing
+from ricnet.report.statistics import band, mean_interval
+from ricnet.report.words import FIGURE, listing, short
 from ricnet.training.console import rule_words
 
 
@@ -31,8 +64,16 @@ class Picture:
 
 
 def save_figures(runs: Sequence[RunRecord], folder: Path) -> list[Path]:
+    """Every figure as PNG and PDF."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [path for picture in pictures(group_seeds(runs)) for path in _save(picture, folder)]
+    written = []
+    for picture in pictures(group_seeds(runs)):
+        png, pdf = folder / f"{picture.name}.png", folder / f"{picture.name}.pdf"
+        with house_style():
+            picture.figure.savefig(png, dpi=200)
+            picture.figure.savefig(pdf, metadata={"CreationDate": None})  # the same run gives the same bytes
+        written += [png, pdf]
+    return written
 
 
 def pictures(groups: Sequence[RunGroup]) -> list[Picture]:
@@ -48,13 +89,48 @@ def pictures(groups: Sequence[RunGroup]) -> list[Picture]:
 
 def speakers(groups: Sequence[RunGroup]) -> list[RunGroup]:
     """Systems that can show how a belief is refined, those that know what they still expect to gain first."""
-    shown = {
-        group.label: run.examples
-        for group in groups
-        if (run := group.first).iterative and run.examples is not None and len(run.examples.labels)
-    }
-    speakers = [group for group in groups if group.label in shown]
-    return sorted(speakers, key=lambda group: shown[group.label].values is None)
+    able = [g for g in groups if g.first.iterative and g.first.examples is not None and len(g.first.examples.labels)]
+    return sorted(able, key=lambda group: group.first.examples is None or group.first.examples.values is None)
+
+
+def mean_of(group: RunGroup, key: str) -> float:
+    """A number of the test set, averaged over seeds; NaN where it was not measured."""
+    return float(np.mean(np.array([run.test[key] for run in group.runs], dtype=np.float64)))
+
+
+def step_curves(group: RunGroup, key: str) -> tuple[Integer[np.ndarray, "steps"], Float[np.ndarray, "seeds steps"]]:
+    """A measure of the whole test set, made to answer after each step."""
+    tables = [run.test["per_step"] for run in group.runs]
+    steps = np.array([entry["step"] for entry in tables[0]])
+    return steps, np.array([[entry[key] for entry in table] for table in tables], dtype=np.float64)
+
+
+def steps_computed(group: RunGroup) -> float:
+    """A value is asked of the next thought: who stops by it has computed one step more than it took."""
+    return mean_of(group, "mean_cell_evaluations" if "mean_cell_evaluations" in group.first.test else "mean_steps")
+
+
+def looks_ahead(group: RunGroup) -> bool:
+    return steps_computed(group) > mean_of(group, "mean_steps")
+
+
+def iterative(groups: Sequence[RunGroup]) -> list[RunGroup]:
+    found = [group for group in groups if group.first.iterative]
+    if not found:
+        raise RicnetError("None of these runs refines its answer in steps: add a run of `ric train --method ric`.")
+    return found
+
+
+def _band_words(groups: Sequence[RunGroup], figure: Figure) -> str:
+    cut = " A band that reaches the edge of its panel goes on beyond it." if cuts_bands(figure) else ""
+    return _seeds_words(groups, f" Curves are means over seeds, bands their 95 % Student-t intervals.{cut}")
+
+
+def _seeds_words(groups: Sequence[RunGroup], words: str) -> str:
+    return words if any(len(group.runs) > 1 for group in groups) else ""
+
+
+# How a belief is refined
 
 
 def _refinement(group: RunGroup) -> Picture:
@@ -77,6 +153,9 @@ def _refinement(group: RunGroup) -> Picture:
     )
 
 
+# Reliability: does 80 % sure mean right 80 times in 100?
+
+
 def _calibration(groups: Sequence[RunGroup]) -> Picture:
     errors = listing([f"{group.label} {mean_of(group, 'ece'):.3f}" for group in groups])
     return Picture(
@@ -89,6 +168,46 @@ def _calibration(groups: Sequence[RunGroup]) -> Picture:
         "The small bars show how many answers each bin holds."
         f"{_seeds_words(groups, ' Each bin is the mean over the seeds that have answers in it.')}",
     )
+
+
+@styled
+def reliability_figure(groups: Sequence[RunGroup]) -> Figure:
+    """A panel for each system, averaged over its seeds: the diagram, and the confidences behind it."""
+    look = looks(groups)
+    figure, panels = panel_grid(len(groups), heights=(2.1, 0.7))
+    for group, (diagram, histogram) in zip(groups, panels, strict=True):
+        shade, bins = look[group.label].colour, group.first.test["reliability"]
+        lower, upper = (np.array([entry[end] for entry in bins], dtype=np.float64) for end in ("lower", "upper"))
+        accuracy, confidence = (over_seeds(group, key) for key in ("accuracy", "confidence"))
+        draw_reliability(diagram, lower, upper, accuracy, confidence, shade)
+        diagram.set(ylim=(0, 1.2), title=short(group.label, FIGURE))
+        diagram.text(0.02, 0.99, _facts(group), transform=diagram.transAxes, va="top", fontsize=7)
+        counts = np.array([[entry["n"] for entry in run.test["reliability"]] for run in group.runs])
+        shares = 100 * (counts / counts.sum(axis=1, keepdims=True)).mean(axis=0)
+        histogram.bar(lower, shares, upper - lower, align="edge", color=shade, alpha=0.8)
+        histogram.set_xlabel("confidence")
+    label_rows(panels, "accuracy", "share, %")
+    handles = [Patch(facecolor=FAINT, label="accuracy"), *reliability_handles()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    return figure
+
+
+def over_seeds(group: RunGroup, key: str) -> Float[np.ndarray, "bins"]:
+    """The mean of each bin over the seeds that have answers in it; NaN where none has."""
+    bins = [[entry[key] if entry["n"] else np.nan for entry in run.test["reliability"]] for run in group.runs]
+    return band(np.array(bins, dtype=np.float64))[0]
+
+
+def _facts(group: RunGroup) -> str:
+    test, ece = group.first.test, mean_interval([run.test["ece"] for run in group.runs])
+    interval = "" if ece.half_width is None else f" ± {ece.half_width:.3f}"
+    seeds = "" if ece.n == 1 else f", {ece.n} seeds"
+    return f"ECE {ece.mean:.3f}{interval} ({test['ece_bins']} bins)\nn = {test['n']:,}{seeds}"
+
+
+# Risk and coverage: how much does it err where it dares to answer?
+
+COVERAGE = np.arange(1, 201) / 200
 
 
 def _selective(groups: Sequence[RunGroup]) -> list[Picture]:
@@ -106,9 +225,46 @@ def _selective(groups: Sequence[RunGroup]) -> list[Picture]:
         alt=f"Share of errors among the answered by share answered: {listing([group.label for group in kept])}.",
         caption="If only the surest answers are given and the rest are left to somebody else: how many of those given "
         "are wrong. At 100 % it answers everything; the lower a curve stays, the better its confidence tells right "
-        f"from wrong.{_bands(kept, figure)}{left_out}",
+        f"from wrong.{_band_words(kept, figure)}{left_out}",
     )
     return [picture]
+
+
+@styled
+def risk_figure(groups: Sequence[RunGroup]) -> Figure:
+    """A panel for each data set, of the runs that kept their answers."""
+    look, shown = looks(groups), with_predictions(groups)[0]
+    columns = by_task(shown)
+    figure, panels = overlay_grid(len(columns))
+    for ax, alike in zip(panels, columns, strict=True):
+        for group in alike:
+            risks = np.stack([risk_of(run) for run in group.runs])
+            draw_band(ax, COVERAGE, risks, look[group.label].colour, look[group.label].dash, ceiling=1.0)
+        ax.set(title=task_title(alike[0]), xlabel="answered, the surest first", xlim=(0, 1), ylim=(0, None))
+        ax.xaxis.set_major_formatter(percent_ticks())
+        ax.yaxis.set_major_formatter(percent_ticks())
+        ax.set_ylabel("errors among the answered")
+    legend_below(figure, [look[group.label] for group in shown])
+    return figure
+
+
+def with_predictions(groups: Sequence[RunGroup]) -> tuple[list[RunGroup], list[RunRecord]]:
+    """The groups as far as their runs kept their answers, and the runs that did not."""
+    missing = [run for group in groups for run in group.runs if not run.has_predictions]
+    kept = [replace(group, runs=tuple(run for run in group.runs if run.has_predictions)) for group in groups]
+    return [group for group in kept if group.runs], missing
+
+
+def risk_of(run: RunRecord) -> Float[np.ndarray, "coverage"]:
+    """The share of errors among the surest answers, at each of `COVERAGE`."""
+    found = read_predictions(run.path, "test")
+    sureness, answer = torch.from_numpy(found.log_beliefs).max(dim=1)
+    return np.asarray(risk_at(torch.from_numpy(COVERAGE), sureness, answer == torch.from_numpy(found.labels)))
+
+
+# What accuracy costs: answers forced after every step, and where each system stops by itself
+
+STEP_TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
 def _compute(groups: Sequence[RunGroup]) -> Picture:
@@ -127,8 +283,45 @@ def _compute(groups: Sequence[RunGroup]) -> Picture:
         alt=f"Test accuracy by steps computed. They stop at: {listing(points)} steps.",
         caption="What accuracy costs. A curve is the whole test set made to answer after 1, 2, 3 … steps; the marker "
         f"is where the system stops, example by example: the mean number of steps it computes.{one_more}"
-        f"{one_pass if not all(group.first.iterative for group in groups) else ''}{_bands(groups, figure)}",
+        f"{one_pass if not all(group.first.iterative for group in groups) else ''}{_band_words(groups, figure)}",
     )
+
+
+@styled
+def compute_figure(groups: Sequence[RunGroup]) -> Figure:
+    """A panel for each data set. Steps are halved and doubled, not added: a logarithmic axis.
+
+    One pass is a point, with a faint level to compare curves with; several steps are a curve with its halt. Made to
+    answer after t steps, every example costs t; one that stops by its value pays for one more.
+    """
+    look, columns = looks(groups), by_task(groups)
+    figure, panels = overlay_grid(len(columns))
+    for ax, alike in zip(panels, columns, strict=True):
+        for group in alike:
+            own = look[group.label]
+            if group.first.iterative:
+                draw_band(ax, *step_curves(group, "accuracy"), own.colour, own.dash, ceiling=1.0)
+            else:
+                ax.axhline(mean_of(group, "accuracy"), color=own.colour, linewidth=0.8, linestyle=own.dash, alpha=0.6)
+            dot: dict[str, Any] = {"color": own.colour, "markersize": 5.5, "markeredgecolor": "white", "zorder": 3}
+            ax.plot(steps_computed(group), mean_of(group, "accuracy"), own.marker, **dot)
+        last = max(len(group.first.test["per_step"]) for group in alike)
+        ax.set(title=task_title(alike[0]), xlabel="steps computed", xscale="log")
+        ax.xaxis.set_major_locator(FixedLocator([tick for tick in STEP_TICKS if tick < 0.8 * last] + [last]))
+        ax.xaxis.set_minor_locator(NullLocator())
+        ax.xaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_major_formatter(percent_ticks())
+        ax.set_ylabel("test accuracy")
+    legend_below(figure, look.values(), markers=True)
+    return figure
+
+
+# What a step of refinement buys, and where the classifier stops
+
+LINES: dict[str, Any] = {"accuracy, ECE": "-", "confidence": "--"}
+MEAN_HALT: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": ":"}
+AT_ONCE: dict[str, Any] = {"color": FAINT, "linewidth": 0.9, "zorder": 0}
+"""A classifier that answers at once is a level, not a curve."""
 
 
 def _steps(groups: Sequence[RunGroup]) -> Picture:
@@ -142,8 +335,39 @@ def _steps(groups: Sequence[RunGroup]) -> Picture:
         alt=f"Accuracy, confidence and calibration error by refinement step. Mean halting step: {listing(halts)}.",
         caption="The whole test set, made to answer after each step: what one more step adds in accuracy and "
         "confidence, and what it does to the calibration error. The dotted line is the mean step at which the "
-        f"classifier stops{at_once}.{_bands(groups, figure)}",
+        f"classifier stops{at_once}.{_band_words(groups, figure)}",
     )
+
+
+@styled
+def steps_figure(groups: Sequence[RunGroup]) -> Figure:
+    """A panel for each system that takes steps."""
+    look, shown = looks(groups), iterative(groups)
+    figure, panels = panel_grid(len(shown), heights=(1.5, 1.1))
+    for group, (scores, errors) in zip(shown, panels, strict=True):
+        for ax, keys in ((scores, ("accuracy", "mean_confidence")), (errors, ("ece",))):
+            for key in keys:
+                dash = LINES["confidence"] if key == "mean_confidence" else LINES["accuracy, ECE"]
+                draw_band(ax, *step_curves(group, key), look[group.label].colour, dash, ceiling=1.0, label=key)
+            ax.axvline(mean_of(group, "mean_steps"), **MEAN_HALT)
+            integer_ticks(ax)
+        for single in groups:
+            if not single.first.iterative and single.first.task == group.first.task:
+                scores.axhline(mean_of(single, "accuracy"), **AT_ONCE)
+                errors.axhline(mean_of(single, "ece"), **AT_ONCE)
+        scores.set_title(short(group.label, FIGURE))
+        errors.set_xlabel("step")
+    for _, errors in panels:
+        errors.set_ylim(bottom=0)  # after all are drawn: it fixes the top as well, and panels of a row share it
+    label_rows(panels, "share", "ECE")
+    # One legend for all panels, in ink: a panel's colour is its system, the dashes are the quantity.
+    handles = [Line2D([], [], color=INK, linestyle=dash, label=name) for name, dash in LINES.items()]
+    handles.append(Line2D([], [], **MEAN_HALT, label="mean halt"))
+    if single_labels := [group.label for group in groups if not group.first.iterative]:
+        name = f"{listing(single_labels)} (one step)" if len(single_labels) < 3 else "systems of one step"
+        handles.append(Line2D([], [], **AT_ONCE, label=name))
+    figure.legend(handles=handles, loc="outside lower center", ncols=2 if len(shown) == 1 else 4)
+    return figure
 
 
 def _halting(groups: Sequence[RunGroup]) -> Picture:
@@ -158,6 +382,29 @@ def _halting(groups: Sequence[RunGroup]) -> Picture:
     )
 
 
+@styled
+def halting_figure(groups: Sequence[RunGroup]) -> Figure:
+    """A panel for each system that takes steps, all its seeds pooled."""
+    shown = iterative(groups)
+    figure, panels = panel_grid(len(shown), heights=(1.9,), same_scale=False)
+    for group, (ax,) in zip(shown, panels, strict=True):
+        tables = [run.test["halting"] for run in group.runs]
+        steps = np.array([entry["step"] for entry in tables[0]])
+        right, wrong = (
+            np.array([[entry[key] for entry in table] for table in tables]).sum(axis=0) for key in ("correct", "wrong")
+        )
+        draw_halting(ax, steps, right, wrong)
+        ax.legend(handles=halting_handles(int(right.sum()), int(wrong.sum())), loc="best")
+        ax.set(title=short(group.label, FIGURE), xlabel="steps taken")
+    label_rows(panels, "← wrong, %    right, % →")
+    return figure
+
+
+# How the systems learned
+
+TRAINING = {"accuracy": "validation accuracy", "ece": "validation ECE", "nll": "validation NLL"}
+
+
 def _training(groups: Sequence[RunGroup]) -> Picture:
     one, many = "a dot marks the epoch whose weights were kept", "dots mark the epochs whose weights each seed kept"
     shown, figure = trained(groups), training_figure(groups)
@@ -168,23 +415,61 @@ def _training(groups: Sequence[RunGroup]) -> Picture:
         section="training",
         figure=figure,
         alt=f"Validation accuracy, ECE and NLL by epoch: {listing([group.label for group in shown])}.",
-        caption=f"The validation set after every epoch; {_seeds_words(shown, many) or one}.{_bands(shown, figure)}"
+        caption=f"The validation set after every epoch; {_seeds_words(shown, many) or one}.{_band_words(shown, figure)}"
         f"{left_out}",
     )
 
 
-def _bands(groups: Sequence[RunGroup], figure: Figure) -> str:
-    cut = " A band that reaches the edge of its panel goes on beyond it." if cuts_bands(figure) else ""
-    return _seeds_words(groups, f" Curves are means over seeds, bands their 95 % Student-t intervals.{cut}")
+def trained(groups: Sequence[RunGroup]) -> list[RunGroup]:
+    """Those that left a record of their training; derived runs only carry that of the run whose weights they took."""
+    return [group for group in groups if group.first.derived_from is None and any(run.metrics for run in group.runs)]
 
 
-def _seeds_words(groups: Sequence[RunGroup], words: str) -> str:
-    return words if any(len(group.runs) > 1 for group in groups) else ""
+@styled
+def training_figure(groups: Sequence[RunGroup]) -> Figure:
+    """A row of panels for each data set. Colours are those of all groups, curves of those that were trained."""
+    look, shown = looks(groups), trained(groups)
+    rows = by_task(shown)
+    figure = Figure(figsize=(7.2, 2.0 * len(rows) + 0.3), layout="constrained")
+    panels = figure.subplots(len(rows), len(TRAINING), squeeze=False)
+    for row, alike in zip(panels, rows, strict=True):
+        where = f", {task_title(alike[0])}" if len(rows) > 1 else ""
+        for ax, (key, title) in zip(row, TRAINING.items(), strict=True):
+            for group in alike:
+                _draw_training(ax, group, key, look[group.label])
+            ax.set_title(title + where)
+            integer_ticks(ax, 5)
+            if key != "accuracy":
+                ax.set_ylim(bottom=0)
+    for ax in panels[-1]:
+        ax.set_xlabel("epoch")
+    legend_below(figure, [look[group.label] for group in shown])
+    return figure
 
 
-def _save(picture: Picture, folder: Path) -> list[Path]:
-    png, pdf = folder / f"{picture.name}.png", folder / f"{picture.name}.pdf"
-    with house_style():
-        picture.figure.savefig(png, dpi=200)
-        picture.figure.savefig(pdf, metadata={"CreationDate": None})  # the same run gives the same bytes
-    return [png, pdf]
+def _draw_training(ax: Axes, group: RunGroup, key: str, look: Look) -> None:
+    epochs, curves = epoch_curves(group, key)
+    if len(epochs):
+        most = np.inf if key == "nll" else 1.0
+        draw_band(ax, epochs, curves, look.colour, look.dash, ceiling=most, linewidth=1.1, label=look.name)
+    for run in group.runs:
+        selected, points = run.evaluation.get("selected_epoch"), epoch_scores(run, key)
+        if isinstance(selected, int) and selected in points:
+            ax.plot([selected], [points[selected]], "o", color=look.colour, markersize=3.5, markeredgecolor="white")
+
+
+def epoch_curves(
+    group: RunGroup, key: str, split: str = "val"
+) -> tuple[Integer[np.ndarray, "epochs"], Float[np.ndarray, "seeds epochs"]]:
+    """A score at every epoch that all seeds have it for, so that a mean is always over the same seeds."""
+    found = [points for run in group.runs if (points := epoch_scores(run, key, split))]
+    epochs = sorted(set.intersection(*map(set, found))) if found else []
+    curves = np.array([[points[epoch] for epoch in epochs] for points in found], dtype=np.float64)
+    return np.array(epochs, dtype=int), curves.reshape(len(found), len(epochs))
+
+
+def epoch_scores(run: RunRecord, key: str, split: str = "val") -> dict[int, float]:
+    """A score of a split by epoch, where the run has measured it, and no larger than can be drawn."""
+    scores = {entry["epoch"]: (entry.get(split) or {}).get(key) for entry in run.metrics}
+    finite = {epoch: float(score) for epoch, score in scores.items() if score is not None and isfinite(score)}
+    return {epoch: min(max(score, -LARGEST_NUMBER), LARGEST_NUMBER) for epoch, score in finite.items()}

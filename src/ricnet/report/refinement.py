@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Num, UInt8
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, NullLocator
+from PIL import Image
 
 from ricnet.errors import RicnetError
 from ricnet.evaluation.examples import Examples
 from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled
 from ricnet.report.runs import RunRecord
-from ricnet.report.thumbnails import small_image
 from ricnet.report.words import short, steps
 
 TRUE_INK, RIVAL_INK = "#004a75", "#7a5300"  # the stripes' blue and orange, dark enough for letters on their tint
@@ -28,6 +28,8 @@ GREYS = ("#d5dae0", "#e3e7eb")
 FAR = 1e3  # beyond any value
 TICKS = (1, 2, 5, 10, 20, 50, 100, 200)
 STRIPES = 20  # with more classes than this, stripes would be hair: the rest becomes one area
+SIDE = 96  # pixels; more are not seen at the size of a thumbnail
+BARS = "A row of numbers is drawn as grey bars, one for each number that the model reads, up where it is positive."
 
 
 @styled
@@ -171,3 +173,15 @@ def with_start(belief: Float[np.ndarray, "steps classes"]) -> Float[np.ndarray, 
 def leading_rival(belief: Float[np.ndarray, "classes"], label: int) -> int:
     """The class most believed after the true one."""
     return int(np.argsort(np.where(np.arange(len(belief)) == label, -1.0, belief))[-1])
+
+
+def small_image(pixels: Num[np.ndarray, "channels height width"]) -> Image.Image:
+    """Grey or colour, no side longer than `SIDE`; a grey image from its darkest value to its brightest."""
+    image = Image.fromarray(pixels.transpose(1, 2, 0) if len(pixels) == 3 else _stretched(pixels[0]))
+    image.thumbnail((SIDE, SIDE))
+    return image
+
+
+def _stretched(plane: Num[np.ndarray, "height width"]) -> UInt8[np.ndarray, "height width"]:
+    low, high = float(plane.min()), float(plane.max())
+    return ((plane - low) * (255 / ((high - low) or 1))).astype(np.uint8)

@@ -150,6 +150,11 @@ class RunRecord:
         return split
 
     @property
+    def has_predictions(self) -> bool:
+        """Whether it kept its answers to every example."""
+        return (self.path / "predictions.npz").is_file()
+
+    @property
     def iterative(self) -> bool:
         return len(self.test["per_step"]) > 1
 

@@ -1,105 +1,161 @@
-"""The comparison table: one row a run, for the terminal, for Markdown and (through `comparison`) for the page.
+"""Tables: one grid of cells, written for the terminal, as Markdown or as LaTeX, and the grids that reports show.
 
-Only what is a merit is set in bold: accuracy, calibration and scores on the test set. Fewer steps, a higher
-training accuracy or fewer seconds are facts, not merits.
+In a table of runs the best of each merit is set in bold; in a table of systems, what is shown to be better than the
+reference. Fewer steps, a higher training accuracy or fewer seconds are facts, not merits.
 """
 
+import csv
+import io
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ricnet.report.runs import RunRecord, Task
-from ricnet.report.words import TABLE, listing, markdown_safe, number, percent, short
+from ricnet.evaluation.metrics import BINS
+from ricnet.report.comparison import ALPHA, ENOUGH_SEEDS, Comparison, Contrast, ranking, tasks
+from ricnet.report.metrics import ECE, RUN_METRICS, SYSTEM_METRICS, Metric
+from ricnet.report.runs import RunRecord, Task, repeats_note
+from ricnet.report.statistics import RESAMPLES
+from ricnet.report.words import TABLE, listing, markdown_safe, number, short
 
-
-@dataclass(frozen=True)
-class Column:
-    title: str
-    text: Callable[[RunRecord], str]
-    merit: Callable[[RunRecord], float] | None = None
-    """Larger is better; None where there is nothing to win."""
-    numeric: bool = True
+# A grid, and how it is written
 
 
 @dataclass(frozen=True)
 class Cell:
     text: str
     best: bool = False
-
-    @property
-    def markdown(self) -> str:
-        return f"**{markdown_safe(self.text)}**" if self.best else markdown_safe(self.text)
+    """Set in bold."""
 
 
-def comparison(runs: Sequence[RunRecord]) -> tuple[list[Column], list[list[Cell]]]:
-    """The columns, and for each run its cells."""
-    columns = _columns(runs)
-    runs = [each for run in runs for each in (run, run.raw) if each is not None]
-    return columns, [[Cell(column.text(run), _is_best(column, run, runs)) for column in columns] for run in runs]
+@dataclass(frozen=True)
+class Grid:
+    titles: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    words: frozenset[int] = frozenset({0})
+    """Columns that hold words, at the left of their column; numbers stand at the right."""
+
+    def is_number(self, column: int) -> bool:
+        return column not in self.words
 
 
-def comparison_table(runs: Sequence[RunRecord]) -> Table:
-    columns, rows = comparison(runs)
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="none")
-    table.caption, table.caption_justify = Text(caption(runs)), "left"
-    for column in columns:
-        title = Text(column.title.replace(" ", "\n", 1))  # two short lines keep the table within 80 columns
-        table.add_column(title, justify="right" if column.numeric else "left", no_wrap=column.numeric)
-    for cells in rows:
-        table.add_row(*(Text(cell.text, style="bold" if cell.best else "") for cell in cells))
+def terminal(grid: Grid, box: bool = False, title: str | None = None) -> Table:
+    """Numbers stand over their intervals, so that the table fits a narrow terminal; only words are broken further."""
+    plain: dict[str, object] = {} if box else {"box": SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False}
+    table = Table(title=title, header_style=None if box else "none", **plain)  # type: ignore[arg-type]
+    for i, name in enumerate(grid.titles):
+        numeric = grid.is_number(i)
+        title = name if box else _stacked(name, numeric)
+        table.add_column(Text(title), justify="right" if numeric else "left", no_wrap=numeric and not box)
+    for row in grid.rows:
+        texts = [cell.text if box else _stacked(cell.text, grid.is_number(i)) for i, cell in enumerate(row)]
+        table.add_row(*(Text(t, style="bold" if cell.best else "") for t, cell in zip(texts, row, strict=True)))
     return table
 
 
-def comparison_markdown(runs: Sequence[RunRecord]) -> str:
-    columns, rows = comparison(runs)
-    lines = [
-        [column.title for column in columns],
-        ["---:" if column.numeric else ":---" for column in columns],
-        *([cell.markdown for cell in cells] for cells in rows),
-    ]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{markdown_safe(caption(runs))}\n"
+def _stacked(text: str, numeric: bool) -> str:
+    return re.sub(r" (?=±|to |\()|(?<=[a-z]) (?=[a-z])", "\n", text).replace("± ", "±") if numeric else text
 
 
-def caption(runs: Sequence[RunRecord]) -> str:
-    """What one must know to read the numbers: how many examples, how many seeds, how sure."""
-    tests = "; ".join(f"{alike[0].data_label}, n = {n:,}{_error(alike)}" for (*_, n), alike in _by_task(runs).items())
-    rivals = _rivals_exist(runs) or any(run.raw for run in runs)
-    bold = " Bold: the best of the column on the same data." if rivals else ""
-    timed = " Run seconds include measuring each epoch." if any(run.seconds is not None for run in runs) else ""
-    raw = " Raw: as trained, with nothing chosen on validation data." if any(run.raw for run in runs) else ""
-    return f"Test set: {tests}. {_seeds(runs)}{bold}{raw}{timed}"
+def markdown_table(grid: Grid) -> str:
+    rules = ["---:" if grid.is_number(i) else ":---" for i in range(len(grid.titles))]
+    body = [[_bold(markdown_safe(cell.text), cell.best, "**{}**") for cell in row] for row in grid.rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [grid.titles, rules, *body])
 
 
-def _columns(runs: Sequence[RunRecord]) -> list[Column]:
+def latex_table(grid: Grid, caption: str, head: Sequence[str] | None = None, shrink: bool = False) -> str:
+    """A table environment to \\input. `caption` and `head` are LaTeX already, where `head` takes the titles' place;
+    `shrink` fits a table to the width of the text where it is wider (graphicx)."""
+    head = [_latex_line([escape_latex(title) for title in grid.titles])] if head is None else head
+    body = [_latex_line([_bold(escape_latex(c.text), c.best, r"\textbf{{{}}}") for c in row]) for row in grid.rows]
+    columns = "".join("r" if grid.is_number(i) else "l" for i in range(len(grid.titles)))
+    fit = [r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"] if shrink else []
+    return "\n".join(
+        [
+            *(r"\begin{table}", r"\centering", r"\footnotesize", r"\setlength{\tabcolsep}{3pt}", *fit),
+            *(rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *head, r"\midrule", *body, r"\bottomrule"),
+            *(r"\end{tabular}" + "}" * shrink, rf"\caption{{{caption}}}", r"\end{table}"),
+        ]
+    )
+
+
+def _latex_line(texts: Sequence[str]) -> str:
+    return " & ".join(texts) + r" \\"
+
+
+def _bold(text: str, best: bool, form: str) -> str:
+    return form.format(text) if best else text
+
+
+_LATEX = {
+    **{sign: "\\" + sign for sign in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "−": "$-$",
+    "–": "--",
+    "…": r"\ldots{}",
+}
+
+
+def escape_latex(text: str) -> str:
+    """Names come from strangers' folders. Letters beyond those of T1 fonts would stop pdflatex and become a ?."""
+    return "".join(_LATEX.get(c, c if c.isascii() or (ord(c) < 0x180 and c.isalpha()) else "?") for c in text)
+
+
+# Runs as they are: a row a run
+
+
+def runs_grid(runs: Sequence[RunRecord]) -> Grid:
+    """A run that chose something on validation data has a second row, as it was trained."""
     bins = listing([str(count) for count in dict.fromkeys(run.test["ece_bins"] for run in runs)])
-    return [
-        Column("Method", lambda run: short(run.label, TABLE), numeric=False),
-        Column("Data", lambda run: short(run.data_label, TABLE), numeric=False),
-        Column("Test accuracy", lambda run: percent(run.test["accuracy"]), lambda run: run.test["accuracy"]),
-        Column(f"ECE ({bins} bins)", lambda run: number(run.test["ece"], 3), lambda run: -run.test["ece"]),
-        Column("NLL", lambda run: number(run.test["nll"], 3), lambda run: -run.test["nll"]),
-        Column("Brier", lambda run: number(run.test["brier"], 3), lambda run: -run.test["brier"]),
-        Column("Mean steps", lambda run: number(run.test["mean_steps"], 1)),
-        Column("Train accuracy", lambda run: percent(run.evaluation["train"]["accuracy"])),
-        Column("Run seconds", lambda run: number(run.seconds, 0)),
+    rows = [each for run in runs for each in (run, run.raw) if each is not None]
+    titles = ["Method", "Data", *(f"ECE ({bins} bins)" if m is ECE else m.title for m in RUN_METRICS)]
+    cells = [
+        [Cell(short(run.label, TABLE)), Cell(short(run.data_label, TABLE))]
+        + [Cell(metric.write(metric.of(run), unit=True), _is_best(metric, run, rows)) for metric in RUN_METRICS]
+        for run in rows
     ]
+    return Grid(titles, cells, frozenset({0, 1}))
 
 
-def _is_best(column: Column, run: RunRecord, runs: Sequence[RunRecord]) -> bool:
+def runs_caption(runs: Sequence[RunRecord]) -> str:
+    """What one must know to read the numbers: how many examples, how many seeds, how sure."""
+    alike = _by_task(runs)
+    tests = "; ".join(f"{own[0].data_label}, n = {task.n:,}{_error(own)}" for task, own in alike.items())
+    raw, rivals = any(run.raw for run in runs), any(len(own) > 1 for own in alike.values())
+    words = [
+        f"Test set: {tests}. {_seeds(runs)}",
+        "Bold: the best of the column on the same data." * (rivals or raw),
+        "Raw: as trained, with nothing chosen on validation data." * raw,
+        "Run seconds include measuring each epoch." * any(run.seconds is not None for run in runs),
+    ]
+    return " ".join(filter(None, words))
+
+
+def runs_table(runs: Sequence[RunRecord]) -> Group:
+    return Group(terminal(runs_grid(runs)), Text(runs_caption(runs)))
+
+
+def runs_markdown(runs: Sequence[RunRecord]) -> str:
+    return f"{markdown_table(runs_grid(runs))}\n\n{markdown_safe(runs_caption(runs))}\n"
+
+
+def _is_best(metric: Metric, run: RunRecord, runs: Sequence[RunRecord]) -> bool:
     """Numbers that print alike win alike: the digits not shown decide nothing."""
-    rivals = _rivals(run, runs)
-    if column.merit is None or len(rivals) < 2 or not math.isfinite(column.merit(run)):
+    rivals = [metric.of(rival) for rival in _by_task(runs)[run.task]]
+    known = [value for value in rivals if value is not None and math.isfinite(value)]
+    if not metric.merit or len(rivals) < 2 or not known:
         return False
-    winner = max((rival for rival in rivals if math.isfinite(column.merit(rival))), key=column.merit)
-    return column.text(run) == column.text(winner)
-
-
-def _rivals(run: RunRecord, runs: Sequence[RunRecord]) -> list[RunRecord]:
-    return _by_task(runs)[run.task]
+    return metric.write(metric.of(run)) == metric.write(max(known, key=lambda value: metric.merit * value))
 
 
 def _by_task(runs: Sequence[RunRecord]) -> dict[Task, list[RunRecord]]:
@@ -107,10 +163,6 @@ def _by_task(runs: Sequence[RunRecord]) -> dict[Task, list[RunRecord]]:
     for run in runs:
         found.setdefault(run.task, []).append(run)
     return found
-
-
-def _rivals_exist(runs: Sequence[RunRecord]) -> bool:
-    return any(len(_rivals(run, runs)) > 1 for run in runs)
 
 
 def _error(runs: Sequence[RunRecord]) -> str:
@@ -129,3 +181,160 @@ def _seeds(runs: Sequence[RunRecord]) -> str:
         return f"Seeds: {'; '.join(parts)}."
     same = list(next(iter(seeds.values())))
     return f"One seed{' each' * (len(runs) > 1)} ({same[0]})." if len(same) == 1 else f"Seeds {listing(same)} each."
+
+
+# Systems, each averaged over its seeds, and their differences from a reference
+
+
+def systems_grid(comparison: Comparison) -> Grid:
+    """A row a system, in the order given."""
+    rows = [
+        [Cell(system.label), Cell(system.data), Cell(str(len(system.group.runs)))]
+        + [
+            Cell(metric.write(found.mean, found.half_width), comparison.is_better(system, metric))
+            for metric in SYSTEM_METRICS
+            for found in [system.intervals[metric.key]]
+        ]
+        for system in comparison.systems
+    ]
+    return Grid(["System", "Data", "Seeds", *(m.heading for m in SYSTEM_METRICS)], rows, frozenset({0, 1}))
+
+
+def systems_caption(comparison: Comparison) -> str:
+    """What one must know to read the means."""
+    sizes = listing([f"{rivals[0].data}, n = {rivals[0].task.n:,}" for rivals in tasks(comparison)])
+    several = any(len(system.group.runs) > 1 for system in comparison.systems)
+    interval = "Mean ± half-width of the 95 % Student-t interval over seeds." if several else "One seed each."
+    bold = any(cell.best for row in systems_grid(comparison).rows for cell in row)
+    words = [
+        f"{interval} Test examples: {sizes}. ECE with {BINS} bins of equal width.",
+        f"Bold: better than {references(comparison)} by the verdict on the difference." * bold,
+        repeats_note([system.group for system in comparison.systems]),
+    ]
+    return " ".join(filter(None, words))
+
+
+def references(comparison: Comparison) -> str:
+    """What the systems are compared with: one on each data set."""
+    return listing(list(dict.fromkeys(contrast.reference.label for contrast in comparison.contrasts)) or [""])
+
+
+def contrasts_grid(comparison: Comparison) -> Grid:
+    """A row a difference: how large, how sure over seeds, how sure over examples, and what may be said."""
+    titles = ["Difference", "Data", "Metric", "Mean ± t", "p (Holm)", "Bootstrap", "Verdict"]
+    rows = [[Cell(text) for text in _contrast_texts(contrast)] for contrast in comparison.contrasts]
+    return Grid(titles, rows, frozenset({0, 1, 2, 6}))
+
+
+def _contrast_texts(contrast: Contrast) -> list[str]:
+    metric, p = contrast.metric, contrast.p_corrected
+    low, high = (metric.write(end, signed=True) for end in (contrast.examples.low, contrast.examples.high))
+    return [
+        f"{contrast.system.label} − {contrast.reference.label}",
+        contrast.system.data,
+        metric.title + " (points)" * (metric.scale == 100),
+        metric.write(contrast.seeds.mean, contrast.seeds.half_width, signed=True),
+        "< 0.001" if p is not None and p < 0.001 else number(p, 3),
+        f"{low} to {high}",
+        contrast.verdict,
+    ]
+
+
+def contrasts_caption(comparison: Comparison) -> str:
+    """What one must know to read the differences."""
+    return (
+        f"Differences are paired. {_seeds_words(comparison)} Bootstrap is the 95 % percentile interval over test "
+        f"examples ({RESAMPLES:,} resamples, the same for both systems and all seeds): what other examples would give "
+        f"these trained networks. Better or worse is said from {ENOUGH_SEEDS} seeds on, and only where both agree: p "
+        f"below {ALPHA} and a bootstrap interval on the same side of 0. An ECE measured on finitely many examples is "
+        "too large, most where it is small, so differences of ECE tend to be understated."
+    )
+
+
+def _seeds_words(comparison: Comparison) -> str:
+    if all(contrast.seeds.n == 1 for contrast in comparison.contrasts):
+        return "One seed says nothing about other seeds."
+    count = "the one test" if comparison.tests == 1 else f"the {comparison.tests} tests"
+    tested = f" p is of the two-sided t test, corrected by Holm for {count} of this table; the intervals are not "
+    untested = any(contrast.seeds.n > 1 and contrast.seeds.p_value is None for contrast in comparison.contrasts)
+    no_spread = " Where all seeds differ by the same amount there is no spread to test, and no p."
+    return (
+        "± is the 95 % Student-t interval of the differences seed by seed: what other seeds would give on these test "
+        f"examples.{tested + 'corrected.' if comparison.tests else ''}{no_spread if untested else ''}"
+    )
+
+
+def _without_same_data(grid: Grid) -> Grid:
+    """Without the column of the data where all rows have the same, which the caption names."""
+    at = grid.titles.index("Data")
+    if len({row[at].text for row in grid.rows}) > 1:
+        return grid
+    rows = [[*row[:at], *row[at + 1 :]] for row in grid.rows]
+    return Grid([*grid.titles[:at], *grid.titles[at + 1 :]], rows, frozenset(i - (i > at) for i in grid.words - {at}))
+
+
+def terminal_table(comparison: Comparison) -> Group:
+    below = "\n".join([systems_caption(comparison), *ranking(comparison)])
+    parts: list[RenderableType] = [
+        terminal(_without_same_data(systems_grid(comparison))),
+        Padding(Text(below), (1, 0, 1, 0)),
+    ]
+    if comparison.contrasts:
+        words = Padding(Text(contrasts_caption(comparison)), (1, 0, 1, 0))
+        parts += [terminal(_without_same_data(contrasts_grid(comparison))), words]
+    return Group(*parts)
+
+
+def markdown(comparison: Comparison) -> str:
+    words = [markdown_safe(line) for line in (systems_caption(comparison), *ranking(comparison))]
+    parts = [markdown_table(systems_grid(comparison)), *words]
+    if comparison.contrasts:
+        parts += [markdown_table(contrasts_grid(comparison)), markdown_safe(contrasts_caption(comparison))]
+    return "\n\n".join(parts) + "\n"
+
+
+def latex(comparison: Comparison) -> str:
+    """Table environments to \\input; booktabs and a T1 font encoding are all they ask for."""
+    words = " ".join([systems_caption(comparison), *ranking(comparison)])
+    parts = [r"% needs \usepackage{booktabs} and \usepackage[T1]{fontenc}"]
+    parts.append(latex_table(systems_grid(comparison), escape_latex(words)))
+    if comparison.contrasts:
+        parts.append(latex_table(contrasts_grid(comparison), escape_latex(contrasts_caption(comparison))))
+    return "\n\n".join(parts) + "\n"
+
+
+def csv_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    """A row a system and metric, unrounded; the columns of the difference are empty where none was taken."""
+    contrasts = {(id(c.system), c.metric): c for c in comparison.contrasts}
+    rows = []
+    for system in comparison.systems:
+        for metric in SYSTEM_METRICS:
+            interval, contrast = system.intervals[metric.key], contrasts.get((id(system), metric))
+            row = {
+                "system": system.label,
+                "data": system.data,
+                "metric": metric.key,
+                "seeds": " ".join(str(seed) for seed in system.group.seeds),
+                "n_test": system.task.n,
+                "mean": interval.mean,
+                "half_width": interval.half_width,
+                "reference": contrast and contrast.reference.label,
+                "difference": contrast and contrast.seeds.mean,
+                "difference_half_width": contrast and contrast.seeds.half_width,
+                "p_value": contrast and contrast.seeds.p_value,
+                "p_holm": contrast and contrast.p_corrected,
+                "bootstrap_low": contrast and contrast.examples.low,
+                "bootstrap_high": contrast and contrast.examples.high,
+                "verdict": contrast and contrast.verdict,
+            }
+            rows.append({k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()})
+    return rows
+
+
+def csv_text(comparison: Comparison) -> str:
+    rows = csv_rows(comparison)
+    with io.StringIO() as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return file.getvalue()

@@ -1,4 +1,8 @@
-"""`ricnet.train(...)`: from data to a trained classifier in one call."""
+"""The one way to train: `ricnet.train(...)` and `ric train` meet in `train_in_folder`, studies and estimators below it.
+
+`train_in_folder` finds data and settings, `run` trains a configuration in a folder, anew or from where it stopped, and
+`train_in_memory` without one.
+"""
 
 import dataclasses
 import math
@@ -13,30 +17,27 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from ricnet.data import Dataset
+from ricnet.data import DATASETS, Dataset, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.dataset import flip_labels
 from ricnet.data.labels import labelled_frame
 from ricnet.data.memory import fitting_batch, free_bytes
-from ricnet.data.tables import is_frame, short_name
-from ricnet.distributed import first_on_each_machine, launched, own_gpu, together
-from ricnet.errors import RicnetError, nearest
-from ricnet.io import Unwritable, read_json
+from ricnet.data.tables import is_frame, short_name, with_target
+from ricnet.distributed import Processes, first_on_each_machine, launched, own_gpu, together
+from ricnet.errors import Interrupted, RicnetError, in_python, nearest, setting, spelled_in_python
+from ricnet.io import Unwritable, read_json, split_target, user_path
 from ricnet.nets.encoders import build_encoder
 from ricnet.training.classifier import Classifier, autocast_dtype, build_model, load, stopping_by
-from ricnet.training.config import DATA_SETTINGS, Config, from_json, given_settings
+from ricnet.training.config import DATA_SETTINGS, PARTS, Config, from_json, given_settings
 from ricnet.training.console import (
-    Interrupted,
     Track,
     advice,
     announcement,
     chosen_words,
     faster,
-    in_python,
     preface,
     require_tracker,
     say,
-    started,
     tracked,
 )
 from ricnet.training.finalize import fit
@@ -49,11 +50,11 @@ GPU = torch.device("cuda")
 
 
 def train(
-    data: Any = "digits",
+    data: Any = None,
     *,
     target: str | None = None,
-    method: str = "ric",
-    preset: str = "fast",
+    method: str | None = None,
+    preset: str | None = None,
     out: str | Path | None = None,
     encoder: str | nn.Module | None = None,
     device: str = "auto",
@@ -65,71 +66,176 @@ def train(
 ) -> Classifier:
     """Train a classifier and return it; `changes` are any settings of `ric train --help-all`, such as epochs=30.
 
-    `data` is what the command line takes (a name or a path), a data frame, or a Dataset of your own; `target` the
-    column of a table that holds the classes; `encoder` a name or any module from a batch of inputs to a batch of
-    vectors (without dropout: the snapshot and the network must see the same). The run is written to `out`, by default
-    runs/DATA-METHOD-seedN; with `resume`, an interrupted one goes on, and where there is none yet it starts.
+    `data` is what the command line takes (a name or a path; digits if nothing is said), a data frame, or a Dataset of
+    your own; `target` the column of a table that holds the classes; `method` is ric unless told otherwise and `preset`
+    fast; `encoder` a name or any module from a batch of inputs to a batch of vectors (without dropout: the snapshot and
+    the network must see the same). The run is written to `out`, by default runs/DATA-METHOD-seedN; with `resume`, an
+    interrupted one goes on with the settings it began with, and where there is none yet it starts.
     `track="tensorboard"` draws its curves there.
     """
     module = encoder if isinstance(encoder, nn.Module) else None
     if encoder is not None:
         changes["encoder"] = "custom" if module is not None else encoder
-    with python_words(), together(place := pick_device(device)) as processes:
-        require_tracker(track)
-        with first_on_each_machine(processes):
-            dataset = _dataset(data, target, data_dir, changes)
-        config = configure(dataset, method, preset, place, **changes)
-        folder = RunFolder(out or default_folder(config))
-        notes = list(dataset.notes)
-        if resume and not processes.broadcast(lambda: folder.begun):
-            resume = False
-            notes.append(started(folder))
-        if "batch_size" not in changes:
-            fit = partial(fit_batch, config, dataset, place, notes, module, processes.count)
-            config = processes.broadcast(partial(_stored_batch, config, folder) if resume else fit)
-        if not resume and processes.first:
-            folder.refuse_if_taken(overwrite)
+    with spelled_in_python():
+        folder = train_in_folder(
+            data,
+            changes,
+            target=target,
+            method=method,
+            preset=preset,
+            out=out,
+            encoder=module,
+            device=device,
+            overwrite=overwrite,
+            resume=resume,
+            track=track,
+            data_dir=data_dir,
+        )
+        return load(folder.path, str(pick_device(device)), module)
+
+
+def train_in_folder(
+    data: Any,
+    changes: Mapping[str, Any],
+    *,
+    target: str | None = None,
+    method: str | None = None,
+    preset: str | None = None,
+    start: Config | None = None,
+    out: str | Path | None = None,
+    encoder: nn.Module | None = None,
+    device: str = "auto",
+    overwrite: bool = False,
+    resume: bool = False,
+    track: Track = "none",
+    checkpoint_seconds: float = 60.0,
+    data_dir: str | Path | None = None,
+    spell: Callable[[str], str] = in_python,
+    present: Callable[[RunFolder], None] | None = None,
+) -> RunFolder:
+    """From data and settings to a finished run. What is None was not given: it comes from `start`, the settings of
+    another run, or from those that a resumed run began with, or from the preset for this data and device.
+
+    `spell` is how this door names settings; `present` shows the result, before advice is given.
+    """
+    place = pick_device(device)
+    require_tracker(track)
+    with together(place) as processes:
         console = Console(stderr=True, quiet=not processes.first)
-        say([*(f"note: {note}" for note in notes), announcement(config, dataset, place, processes.count)], console)
-        say([] if resume else map(in_python, preface(config, dataset, facts(dataset, place))), console)
-        hint = None if resume else faster(config, dataset, place)
+        folder = RunFolder(out or default_folder(*_naming(data, target, method, start, changes)))
+        if processes.first:
+            folder.refuse_if_held()
+        stored = processes.broadcast(partial(_stored, folder)) if resume else None
+        if stored is not None:
+            _refuse_changes(stored, data, target, dict(changes, method=method, preset=preset))
+            if processes.broadcast(lambda: folder.finished):
+                say([f"{folder.path} is finished; nothing is left to resume."], console)
+                return folder
+            data, start = _data_of(stored, folder) if data is None else data, stored
+        if data is None:
+            data = start.data if start is not None else "digits"
+        with first_on_each_machine(processes):
+            dataset = _dataset(data, target, data_dir, start, changes)
+        notes = [f"{folder.path} holds no run yet, so that this one starts anew."] * (resume and stored is None)
+        notes += dataset.notes
+        if stored is not None:
+            config = stored
+        elif start is not None:
+            config = _changed(dataclasses.replace(start, data=dataset.name), changes)
+        else:
+            config = configure(dataset, method or "ric", preset or "fast", place, **changes)
+            if "batch_size" not in changes:
+                config = processes.broadcast(
+                    partial(fit_batch, config, dataset, place, notes, encoder, processes.count)
+                )
+        if isinstance(data, str | Path) and stored is None:
+            config = dataclasses.replace(config, data=whole_path(with_target(str(data), target)))
+        if stored is None and processes.first:
+            folder.refuse_if_taken(overwrite)  # last, so that it hides nothing else that is wrong
+        said = [*(f"note: {note}" for note in notes), announcement(config, dataset, place, processes.count)]
+        if stored is None:
+            said += preface(config, dataset, facts(dataset, place))
+        say(map(spell, said), console)
+        hint = faster(config, dataset, place) if stored is None else None
         run(
             config,
             dataset,
             folder,
             place,
             overwrite=overwrite,
-            resume=resume,
-            encoder=module,
+            resume=stored is not None,
+            encoder=encoder,
             track=track,
+            checkpoint_seconds=checkpoint_seconds,
             console=console,
-            hint=hint and in_python(hint),
+            hint=hint and spell(hint),
         )
         if processes.first:
-            say([*chosen_words(read_json(folder.evaluation)), *map(in_python, advice(folder, config, dataset))])
+            _conclude(folder, config, dataset, spell, present)
         processes.any(False)  # wait until the first has written everything
-        return load(folder.path, str(place), module)
+    return folder
 
 
-@contextmanager
-def python_words() -> Iterator[None]:
-    """Messages name flags of the command line; who calls from Python knows them as parameters."""
-    try:
-        yield
-    except Interrupted:  # which names a command to type
-        raise
-    except RicnetError as error:
-        raise type(error)(in_python(str(error))) from error
+def _naming(
+    data: Any, target: str | None, method: str | None, start: Config | None, changes: Mapping[str, Any]
+) -> tuple[str, str, int]:
+    """What the folder of a run is called after: its data, its method and its seed."""
+    if is_frame(data):
+        name = labelled_frame(data, target, 0.1).name
+    elif isinstance(data, Dataset):
+        name = data.name
+    else:
+        known = start.data if start else "digits"
+        name = whole_path(with_target(str(data), target)) if data is not None else with_target(known, target)
+    usual = start.method.name if start else "ric"
+    return name, method or usual, changes.get("seed", start.seed if start else 0)
 
 
-def _dataset(data: Any, target: str | None, data_dir: str | Path | None, changes: Mapping[str, Any]) -> Dataset:
-    settings = given_settings(Config, {k: changes[k] for k in DATA_SETTINGS if k in changes})
+def _stored(folder: RunFolder) -> Config | None:
+    """The settings that a run began with; None where there is no run yet."""
+    return from_json(read_config(folder.path).get("config"), str(folder.config)) if folder.begun else None
+
+
+def _refuse_changes(stored: Config, data: Any, target: str | None, given: Mapping[str, Any]) -> None:
+    """A resumed run goes on with the settings it began with; those that are given too must be the same."""
+    began = {field.name: getattr(part, field.name) for part in _parts(stored) for field in dataclasses.fields(part)}
+    began["method"] = stored.method.name
+    for name in given:
+        if name not in began:
+            raise RicnetError(_unknown_setting(name, stored))
+    names = [setting(name) for name, value in given.items() if value is not None and value != began[name]]
+    if isinstance(data, str | Path) and whole_path(with_target(str(data), target)) != stored.data:
+        names.insert(0, "the data")
+    if names:
+        change, them = ("changes", "it") if len(names) == 1 else ("change", "them")
+        raise RicnetError(
+            f"{setting('resume', True)} goes on with the settings the run began with, but {' and '.join(names)} "
+            f"{change} them; leave {them} out."
+        )
+
+
+def _data_of(stored: Config, folder: RunFolder) -> str:
+    path = split_target(stored.data)[0]
+    if path not in DATASETS and not user_path(path).exists():
+        raise RicnetError(
+            f"{path}, the data that {folder.path} began with, is not there any more; put it back to go on."
+        )
+    return stored.data
+
+
+def _dataset(
+    data: Any, target: str | None, data_dir: str | Path | None, start: Config | None, changes: Mapping[str, Any]
+) -> Dataset:
+    began = {name: getattr(start, name) for name in DATA_SETTINGS} if start is not None else {}
+    settings = began | given_settings(Config, {k: changes[k] for k in DATA_SETTINGS if k in changes})
     if is_frame(data):
         dataset = labelled_frame(data, target, settings.get("val_fraction", 0.1))
         return flip_labels(dataset, settings.get("label_noise", 0.0))
     if isinstance(data, Dataset):
         if target is not None:
-            raise RicnetError(f"--target {target} is for tables; {data.name} says by itself what its classes are.")
+            raise RicnetError(
+                f"{setting('target', target)} is for tables; {data.name} says by itself what its classes are."
+            )
         if not (len(data.train) and len(data.val)):
             lacking = "validation" if len(data.train) else "training"
             raise RicnetError(
@@ -139,10 +245,21 @@ def _dataset(data: Any, target: str | None, data_dir: str | Path | None, changes
     return load_data(data, target=target, data_dir=data_dir, **settings)
 
 
-def _stored_batch(config: Config, folder: RunFolder) -> Config:
-    """How large a batch fitted when the run began is for the run to say."""
-    stored = from_json(read_config(folder.path).get("config"), str(folder.config))
-    return _with_batch(config, stored.optimization.batch_size)
+def _conclude(
+    folder: RunFolder,
+    config: Config,
+    dataset: Dataset,
+    spell: Callable[[str], str],
+    present: Callable[[RunFolder], None] | None,
+) -> None:
+    try:
+        if present is None:
+            say(chosen_words(read_json(folder.evaluation)))
+        else:
+            present(folder)
+        say(map(spell, advice(folder, config, dataset)))
+    except KeyboardInterrupt:
+        raise Interrupted(f"stopped; the run in {folder.path} is finished.") from None
 
 
 def fit_batch(
@@ -162,31 +279,36 @@ def fit_batch(
     fitting = min(wanted, pieces * fitting_batch(network, example, math.ceil(wanted / pieces), free))
     if fitting < wanted:
         notes.append(f"Batches of {fitting} instead of {wanted}, to fit into {free / 1e9:.1f} GB of free memory.")
-    return _with_batch(config, fitting)
-
-
-def _with_batch(config: Config, batch_size: int) -> Config:
-    return dataclasses.replace(config, optimization=dataclasses.replace(config.optimization, batch_size=batch_size))
+    return dataclasses.replace(config, optimization=dataclasses.replace(config.optimization, batch_size=fitting))
 
 
 def configure(dataset: Dataset, method: str, preset_name: str, device: torch.device = GPU, /, **changes: Any) -> Config:
     """A preset for this data on this device, with the given settings changed, wherever in the configuration they
     stand."""
-    config = preset(preset_name, method, facts(dataset, device))
-    parts: dict[str, Any] = {"data": dataset.name}
-    for name in ("method", "network", "optimization"):
+    known = dataclasses.replace(facts(dataset, device), encoder=changes.get("encoder"))
+    config = preset(preset_name, method, known)
+    return _changed(dataclasses.replace(config, data=dataset.name), changes)
+
+
+def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
+    left = dict(changes)
+    parts: dict[str, Any] = {}
+    for name in PARTS:
         part = getattr(config, name)
-        mine = {f.name: changes.pop(f.name) for f in dataclasses.fields(part) if f.name in changes}
-        parts[name] = dataclasses.replace(part, **given_settings(type(part), mine))
-    unknown = set(changes) - {f.name for f in dataclasses.fields(Config)} | set(changes) & set(parts)
+        own = {f.name: left.pop(f.name) for f in dataclasses.fields(part) if f.name in left}
+        parts[name] = dataclasses.replace(part, **given_settings(type(part), own))
+    unknown = set(left) - {f.name for f in dataclasses.fields(Config)} | set(left) & {"data", *PARTS}
     if unknown:
         raise RicnetError(_unknown_setting(min(unknown), config))
-    return dataclasses.replace(config, **parts, **given_settings(Config, changes))
+    return dataclasses.replace(config, **parts, **given_settings(Config, left))
+
+
+def _parts(config: Config) -> tuple[Any, ...]:
+    return config, *(getattr(config, name) for name in PARTS)
 
 
 def _unknown_setting(name: str, config: Config) -> str:
-    parts = (config, config.method, config.network, config.optimization)
-    meant = nearest(name, [field.name for part in parts for field in dataclasses.fields(part)])
+    meant = nearest(name, [field.name for part in _parts(config) for field in dataclasses.fields(part)])
     method = config.method.name
     advice = f"did you mean {meant}?" if meant else f"see ric train --method {method} --help-all."
     return f"{name}: no such setting for the method {method}; {advice}"
@@ -227,11 +349,8 @@ def run(
         if first and not resume:
             folder.begin(config, dataset, device)  # only now: a configuration that cannot be built leaves no trace
         with _saved_so_far(folder):
-            if resume and (state := processes.broadcast(partial(folder.read_state, tell))) is not None:
-                _restore(trainer, state, folder)
-            elif resume and first:
-                tell(f"{folder.path} was stopped before its first checkpoint, so that it starts from the beginning.")
-                folder.keep_metrics_until(0)
+            if resume:
+                _restore(trainer, folder, processes, tell)
             with tracked(folder, track if first else "none") as draw:
                 trainer.watchers = [follower for follower in (watch, draw) if follower is not None]
                 return trainer.run()
@@ -252,44 +371,25 @@ def _saved_so_far(folder: RunFolder) -> Iterator[None]:
             f"Go on with: ric train --out {shlex.quote(str(folder.path))} --resume"
         ) from None
     except Unwritable as problem:
-        raise RicnetError(f"{problem} What was saved before is whole: go on with --resume.") from problem
+        raise RicnetError(
+            f"{problem.sentence} What was saved before is whole: go on with {setting('resume', True)}."
+        ) from problem
 
 
-def _restore(trainer: Trainer, state: dict[str, Any], folder: RunFolder) -> None:
+def _restore(trainer: Trainer, folder: RunFolder, processes: Processes, tell: Callable[[str], None]) -> None:
+    state = processes.broadcast(partial(folder.read_state, tell))
+    if state is None:
+        if processes.first:
+            tell(f"{folder.path} was stopped before its first checkpoint, so that it starts from the beginning.")
+            folder.keep_metrics_until(0)
+        return
     try:
         trainer.restore(state)
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise RicnetError(
             f"{folder.state} is of another network or another version of ricnet; "
-            "resume with what the run began with, or start anew with --overwrite."
+            f"resume with what the run began with, or start anew with {setting('overwrite', True)}."
         ) from error
-
-
-def facts(dataset: Dataset, device: torch.device) -> Facts:
-    side = max(dataset.input_shape[1:]) if dataset.is_image else 0
-    return Facts(len(dataset.train), len(dataset.class_names), side, device.type)
-
-
-def default_folder(config: Config) -> Path:
-    return Path("runs") / f"{short_name(config.data)}-{config.method.name}-seed{config.seed}"
-
-
-def pick_device(name: str) -> torch.device:
-    if name == "auto":
-        return own_gpu() if torch.cuda.is_available() else torch.device("cpu")
-    if name == "cuda" and torch.cuda.is_available():
-        return own_gpu()
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise RicnetError(f"--device {name} is unknown; use auto, cpu, cuda or cuda:0.") from error
-    if device.type not in ("cpu", "cuda"):
-        raise RicnetError(f"--device {name} is not supported; use auto, cpu or cuda.")
-    if device.type == "cuda" and launched().count > 1:
-        raise RicnetError(f"--device {name}: with torchrun each process takes a GPU of its own; use --device cuda.")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise RicnetError(f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices; use another.")
-    return device
 
 
 def train_in_memory(
@@ -300,8 +400,8 @@ def train_in_memory(
     encoder: nn.Module | None = None,
     console: Console | None = None,
 ) -> tuple[Classifier, int]:
-    """The classifier, and how many epochs it took. Stopped by Ctrl-C, nothing is left. The caller's random state is
-    kept."""
+    """The classifier, and how many epochs it took. Nothing else is left: no folder, no checkpoint, no evaluation. The
+    caller's random state is kept."""
     with isolated_rng(config, device):
         trainer = Trainer(config, dataset, None, device, encoder, console=console)
         trainer.train()
@@ -330,7 +430,36 @@ def isolated_rng(config: Config, device: torch.device) -> Iterator[None]:
         except torch.OutOfMemoryError:
             raise RicnetError(
                 f"{device} has too little memory for batches of {config.optimization.batch_size}; "
-                "lower --batch-size, --resolution or --width."
+                f"lower {setting('batch_size')}, {setting('resolution')} or {setting('width')}."
             ) from None
         finally:
             torch.backends.cudnn.benchmark = before
+
+
+def facts(dataset: Dataset, device: torch.device) -> Facts:
+    side = max(dataset.input_shape[1:]) if dataset.is_image else 0
+    return Facts(len(dataset.train), len(dataset.class_names), side, device.type)
+
+
+def default_folder(data: str, method: str, seed: int) -> Path:
+    return Path("runs") / f"{short_name(data)}-{method}-seed{seed}"
+
+
+def pick_device(name: str) -> torch.device:
+    if name == "auto":
+        return own_gpu() if torch.cuda.is_available() else torch.device("cpu")
+    if name == "cuda" and torch.cuda.is_available():
+        return own_gpu()
+    asked = setting("device", name)
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise RicnetError(f"{asked} is unknown; use auto, cpu, cuda or cuda:0.") from error
+    if device.type not in ("cpu", "cuda"):
+        raise RicnetError(f"{asked} is not supported; use auto, cpu or cuda.")
+    if device.type == "cuda" and launched().count > 1:
+        cuda = setting("device", "cuda")
+        raise RicnetError(f"{asked}: with torchrun each process takes a GPU of its own; use {cuda}.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise RicnetError(f"{asked}: this machine has {torch.cuda.device_count()} CUDA devices; use another.")
+    return device

@@ -24,7 +24,7 @@ from ricnet.data import Columns, columns_from_json
 from ricnet.data.columns import Number
 from ricnet.data.inputs import read_inputs
 from ricnet.data.tables import frame_table, is_frame, shown_name
-from ricnet.errors import RicnetError, whole_number
+from ricnet.errors import RicnetError, setting, whole_number
 from ricnet.evaluation.evaluate import pool_size
 from ricnet.io import read_json
 from ricnet.methods import Method
@@ -199,7 +199,7 @@ def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
         return None
     supported = device.type == "cuda" and torch.cuda.is_bf16_supported()
     if precision == "bf16" and device.type == "cuda" and not supported:
-        raise RicnetError("--precision bf16 is not supported by this GPU; use float32.")
+        raise RicnetError(f"{setting('precision', 'bf16')} is not supported by this GPU; use float32.")
     return torch.bfloat16 if supported or precision == "bf16" else None
 
 

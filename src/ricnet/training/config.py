@@ -8,10 +8,12 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from ricnet.errors import RicnetError, require, require_finite
+from ricnet.errors import RicnetError, require, require_finite, setting
 from ricnet.methods import METHODS, RIC, Method
 from ricnet.nets.encoders import EncoderOptions
 
+PARTS = ("method", "network", "optimization")
+"""The fields of a configuration that hold settings of their own."""
 DATA_SETTINGS = ("resolution", "val_fraction", "label_noise")
 """Settings that decide what the data is, before anything is learned."""
 
@@ -87,14 +89,10 @@ class Optimization:
         require(self.clip is None or self.clip > 0, "clip", self.clip, "above 0, or None")
 
 
-@dataclass(frozen=True)
-class Config:
-    data: str = "digits"
-    """What to learn: a name (ric data list), a folder of images, or an .npz file."""
-    preset: str = "fast"
-    """Where the settings came from."""
-    seed: int = 0
-    """Fixes initial weights, order of the data, augmentation and exploration. Splits do not depend on it."""
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What is chosen about the data and about the end of a run, whatever is trained."""
+
     resolution: int | None = None
     """Side in pixels that images are resized to; None for the data set's own. Raise it for detail, lower it for
     speed."""
@@ -114,15 +112,28 @@ class Config:
     """When RIC stops: value (once its value falls below --halt-threshold, as in the paper), or auto: the threshold and
     the largest number of steps are chosen on validation data, never worse there than the best single step. A
     --halt-threshold of your own wins over auto."""
+
+    def __post_init__(self) -> None:
+        require(0 < self.val_fraction < 1, "val_fraction", self.val_fraction, "between 0 and 1")
+        require(0 <= self.label_noise < 1, "label_noise", self.label_noise, "from 0 to below 1")
+        require(self.resolution is None or self.resolution >= 1, "resolution", self.resolution, "at least 1")
+
+
+@dataclass(frozen=True)
+class Config(Choices):
+    data: str = "digits"
+    """What to learn: a name (ric data list), a folder of images, or an .npz file."""
+    preset: str = "fast"
+    """Where the settings came from."""
+    seed: int = 0
+    """Fixes initial weights, order of the data, augmentation and exploration. Splits do not depend on it."""
     method: Method[Any] = field(default_factory=RIC)
     network: EncoderOptions = field(default_factory=EncoderOptions)
     optimization: Optimization = field(default_factory=Optimization)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(0 <= self.seed < 2**63, "seed", self.seed, "from 0 to 2^63 − 1")
-        require(0 < self.val_fraction < 1, "val_fraction", self.val_fraction, "between 0 and 1")
-        require(0 <= self.label_noise < 1, "label_noise", self.label_noise, "from 0 to below 1")
-        require(self.resolution is None or self.resolution >= 1, "resolution", self.resolution, "at least 1")
 
     @property
     def fits_temperature(self) -> bool:
@@ -183,7 +194,7 @@ def given_settings(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
     for name, value in plain.items():
         if not fits(value, hints[name]):
-            raise RicnetError(f"--{name.replace('_', '-')} cannot be {_shown(value)}; give {_wanted(hints[name])}.")
+            raise RicnetError(f"{setting(name)} cannot be {_shown(value)}; give {_wanted(hints[name])}.")
     return {name: _typed(value, hints[name]) for name, value in plain.items()}
 
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import shlex
 import shutil
 import signal
@@ -13,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType, TracebackType
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal
 
 import torch
 from rich.console import Console
@@ -27,14 +26,14 @@ from sklearn.preprocessing import StandardScaler
 from ricnet.data import Dataset
 from ricnet.data.dataset import PHOTOGRAPH_SIDE
 from ricnet.data.registry import DATASETS
-from ricnet.errors import RicnetError
+from ricnet.errors import Interrupted as Interrupted
+from ricnet.errors import in_flags, setting
 from ricnet.extras import require_extra
 from ricnet.io import printable, read_json, user_path
-from ricnet.methods import METHODS
-from ricnet.nets.encoders import EncoderOptions, choose_encoder
+from ricnet.nets.encoders import choose_encoder
 from ricnet.training import presets
 from ricnet.training.classifier import Classifier, encoder_name
-from ricnet.training.config import Config, Optimization
+from ricnet.training.config import Config
 from ricnet.training.presets import Facts, preset
 from ricnet.training.run import RunFolder
 
@@ -47,20 +46,14 @@ SURE, GAP = 0.05, 0.1
 """How far its mean confidence may lie above its accuracy on validation data, and that below its training accuracy."""
 FEW_ROWS = 50
 """With fewer, one row is two points of accuracy."""
-ANEW = "(with --overwrite, or another --out)"
+ANEW = f"(with {setting('overwrite', True)}, or another {setting('out')})"
 """A finished run cannot go on."""
-
-FLAG = re.compile(
-    r"(?P<command>ric [a-z]+( --?[\w-]+| [\w./]+)*)"
-    r"|--(?P<flag>[a-z][a-z0-9-]*)( (?P<number>(-?\d+(\.\d+)?(e[+-]?\d+)?|nan|-?inf|None)\b)| (?P<word>[a-z][\w-]*))?"
-)
-"""In a sentence, perhaps with its value; those of a command to type belong to it."""
 
 
 def say(lines: Iterable[str], console: Console | None = None) -> None:
     console = console or Console(stderr=True)
     for line in lines:
-        console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
+        console.print(printable(in_flags(line)), highlight=False, markup=False, soft_wrap=True)
 
 
 def announcement(config: Config, dataset: Dataset, device: torch.device, processes: int = 1) -> str:
@@ -80,22 +73,22 @@ def preface(config: Config, dataset: Dataset, known: Facts) -> list[str]:
     if config.optimization.augment and dataset.augmentation.crop_area < 1:
         said.append(
             f"note: images in colour above {PHOTOGRAPH_SIDE} pixels are taken for photographs: in training they are "
-            "mirrored, cropped and varied in colour; --no-augment leaves them as they are."
+            f"mirrored, cropped and varied in colour; {setting('augment', False)} leaves them as they are."
         )
     if config.preset == "fast" and getattr(config.method, "exact_gain", False):
         said.append(
             f"note: {known.classes} classes are too many to learn from sampled rewards: they are in closed form here, "
-            "which leaves little of reinforcement; --preset on-policy samples all the same."
+            f"which leaves little of reinforcement; {setting('preset', 'on-policy')} samples all the same."
         )
     spared = preset("fast", config.method.name, known)
     larger = preset("fast", config.method.name, replace(known, device="cuda"))
     if config.preset == "fast" and config.network == spared.network != larger.network:
         network, paper = larger.network, preset("paper", config.method.name, known)
         said.append(
-            "hint: the network was chosen for a CPU; for a GPU `fast` would have --encoder "
-            f"{choose_encoder(network.encoder, dataset.input_shape)} --width {network.width:g} "
-            f"--epochs {larger.optimization.epochs}, and --preset paper has a {paper.network.encoder} for "
-            f"{paper.optimization.epochs} epochs."
+            "hint: the network was chosen for a CPU; for a GPU `fast` would have "
+            f"{setting('encoder', choose_encoder(network.encoder, dataset.input_shape))} "
+            f"{setting('width', network.width)} {setting('epochs', larger.optimization.epochs)}, and "
+            f"{setting('preset', 'paper')} has a {paper.network.encoder} for {paper.optimization.epochs} epochs."
         )
     return said
 
@@ -105,20 +98,15 @@ def faster(config: Config, dataset: Dataset, device: torch.device) -> str | None
     if device.type != "cpu":
         return None
     resizable = dataset.is_image and (config.data == "imagewoof" or _is_folder(config.data))
-    smaller = [f"--resolution (now {dataset.input_shape[-1]})"] * resizable
-    smaller += ["--width"] * (config.network.encoder != "custom")
-    fewer = f"fewer --epochs (now {config.optimization.epochs})"
-    sooner = "" if config.optimization.patience is None else ", and --patience may end it sooner"
+    smaller = [f"{setting('resolution')} (now {dataset.input_shape[-1]})"] * resizable
+    smaller += [setting("width")] * (config.network.encoder != "custom")
+    fewer = f"fewer {setting('epochs')} (now {config.optimization.epochs})"
+    sooner = "" if config.optimization.patience is None else f", and {setting('patience')} may end it sooner"
     return (f"a smaller {', '.join(smaller)} or {fewer} is faster" if smaller else f"{fewer} are faster") + sooner
 
 
 def _is_folder(data: str) -> bool:
     return data not in DATASETS and user_path(data).is_dir()
-
-
-def started(folder: RunFolder) -> str:
-    """For who asked to resume where no run is: the first try of a command that is given again until the run is done."""
-    return f"{folder.path} holds no run yet, so that this one starts anew."
 
 
 def unfinished(classifier: Classifier) -> list[str]:
@@ -152,32 +140,6 @@ def advice(folder: RunFolder, config: Config, dataset: Dataset) -> list[str]:
     return [f"hint: {sentence}" for sentence in found if sentence]
 
 
-def in_python(sentence: str, renamed: Mapping[str, str] | None = None) -> str:
-    """The same for who calls from Python, where --batch-size 8 is written batch_size=8, or has a name of its own."""
-    choices = _choices()
-
-    def spelled(found: re.Match[str]) -> str:
-        if found["command"]:
-            return found["command"]
-        setting, word = found["flag"].replace("-", "_"), found["word"]
-        name = (renamed or {}).get(setting, setting)
-        if found["number"] or word in choices.get(setting, ()):
-            return f"{name}={found['number'] or repr(word)}"
-        switch = "=True" if bool in choices.get(setting, ()) else ""
-        return f"{name}{switch}{f' {word}' if word else ''}"
-
-    return FLAG.sub(spelled, sentence)
-
-
-def _choices() -> dict[str, tuple[Any, ...]]:
-    """The words that a setting may be given, as against those of the sentence; a switch takes `bool`."""
-    found: dict[str, tuple[Any, ...]] = {"overwrite": (bool,), "resume": (bool,), "track": ("tensorboard",)}
-    for kind in (Config, EncoderOptions, Optimization, *METHODS.values()):
-        for name, hint in get_type_hints(kind).items():
-            found[name] = (*found.get(name, ()), *((bool,) if hint is bool else get_args(hint)))
-    return found | {"device": ("auto", "cpu", "cuda")}
-
-
 def _nothing_learned(evaluation: dict[str, Any], config: Config, dataset: Dataset) -> str | None:
     counts = torch.bincount(dataset.train.labels, minlength=len(dataset.class_names))
     blind, reached = float(counts.max() / counts.sum()), evaluation["train"]["accuracy"]
@@ -186,8 +148,8 @@ def _nothing_learned(evaluation: dict[str, Any], config: Config, dataset: Datase
     commonest = dataset.class_names[int(counts.argmax())]
     return (
         f"it has learned nothing yet: always answering {commonest!r} would be right for "
-        f"{blind:.1%} of the training data, it is for {reached:.1%}; train longer, for instance with --epochs "
-        f"{2 * config.optimization.epochs} {ANEW}, and see that the inputs tell the classes apart."
+        f"{blind:.1%} of the training data, it is for {reached:.1%}; train longer, for instance with "
+        f"{setting('epochs', 2 * config.optimization.epochs)} {ANEW}, and see that the inputs tell the classes apart."
     )
 
 
@@ -202,7 +164,7 @@ def _too_short(course: Sequence[float], config: Config) -> str | None:
     last = f"the last {part} epochs" if part > 1 else "the last epoch"
     return (
         f"validation NLL was still falling in {last} ({before:.3f} to {after:.3f}); "
-        f"train longer, for instance with --epochs {2 * epochs} {ANEW}."
+        f"train longer, for instance with {setting('epochs', 2 * epochs)} {ANEW}."
     )
 
 
@@ -210,10 +172,10 @@ def _too_unsure(evaluation: dict[str, Any], config: Config) -> str | None:
     if max(evaluation[split]["ece_signed"] for split in ("train", "val")) > -UNSURE:
         return None
     val, longer = evaluation["val"], 2 * config.optimization.epochs
-    fit = "" if config.calibration != "none" else ", or fit a temperature with --calibration temperature"
+    fit = "" if config.calibration != "none" else f", or fit a temperature with {setting('calibration', 'temperature')}"
     return (
         f"it is right more often than it believes (validation accuracy {val['accuracy']:.1%}, mean confidence "
-        f"{val['mean_confidence']:.1%}); train longer, for instance with --epochs {longer}{fit} {ANEW}."
+        f"{val['mean_confidence']:.1%}); train longer, for instance with {setting('epochs', longer)}{fit} {ANEW}."
     )
 
 
@@ -223,11 +185,11 @@ def _too_sure(evaluation: dict[str, Any], config: Config) -> str | None:
     error = math.sqrt(val["accuracy"] * (1 - val["accuracy"]) / val["n"])
     if val["ece_signed"] < max(SURE, 2 * error):
         return None
-    fit = "fit a temperature with --calibration temperature, or " if config.calibration == "none" else ""
+    fit = f"fit a temperature with {setting('calibration', 'temperature')}, or " if config.calibration == "none" else ""
     return (
         f"it is surer than it is right (validation accuracy {val['accuracy']:.1%}, mean confidence "
-        f"{val['mean_confidence']:.1%}); {fit}choose the epoch by its NLL with --select nll, or raise --weight-decay "
-        f"(now {config.optimization.weight_decay:g}) {ANEW}."
+        f"{val['mean_confidence']:.1%}); {fit}choose the epoch by its NLL with {setting('select', 'nll')}, or raise "
+        f"{setting('weight_decay')} (now {config.optimization.weight_decay:g}) {ANEW}."
     )
 
 
@@ -238,8 +200,9 @@ def _over_fitted(evaluation: dict[str, Any], config: Config) -> str | None:
     settings = config.optimization
     return (
         f"it over-fits: accuracy is {train['accuracy']:.1%} on training and {val['accuracy']:.1%} on validation data, "
-        f"NLL {train['nll']:.3f} and {val['nll']:.3f}; collect more, raise --weight-decay (now "
-        f"{settings.weight_decay:g}), lower --width (now {config.network.width:g}) or --epochs (now {settings.epochs}) "
+        f"NLL {train['nll']:.3f} and {val['nll']:.3f}; collect more, raise {setting('weight_decay')} "
+        f"(now {settings.weight_decay:g}), lower {setting('width')} (now {config.network.width:g}) or "
+        f"{setting('epochs')} (now {settings.epochs}) "
         f"{ANEW}."
     )
 
@@ -272,7 +235,7 @@ def _too_few_rows(evaluation: dict[str, Any], config: Config) -> str | None:
         return None
     doubts = [f"{val} validation rows chose the epoch"] * (val < FEW_ROWS)
     doubts += [f"{test} test rows gave these numbers"] * (test < FEW_ROWS)
-    share = f", or raise --val-fraction (now {config.val_fraction:g})" if test >= FEW_ROWS else ""
+    share = f", or raise {setting('val_fraction')} (now {config.val_fraction:g})" if test >= FEW_ROWS else ""
     return f"only {' and '.join(doubts)}, so chance decides much; collect more{share}."
 
 
@@ -409,12 +372,6 @@ def duration(seconds: float) -> str:
 GO_ON = "stopped; nothing is lost. The same command goes on where it stopped."
 
 
-class Interrupted(RicnetError):
-    """Training was asked to stop and has saved what it had."""
-
-    exit_code = 130  # as a shell reports Ctrl-C
-
-
 class StopRequest:
     """While entered, the first SIGINT or SIGTERM sets `asked`; a second one ends the program at once."""
 
@@ -449,7 +406,7 @@ Watch = Callable[[dict[str, Any]], None]
 
 def require_tracker(track: Track) -> None:
     if track == "tensorboard":
-        require_extra("--track tensorboard", "track", "tensorboard")
+        require_extra(setting("track", "tensorboard"), "track", "tensorboard")
 
 
 @contextmanager

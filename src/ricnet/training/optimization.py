@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ricnet.distributed import Shard
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, setting
 from ricnet.methods import Method
 from ricnet.methods.method import Batch, Metrics
 from ricnet.training.config import Optimization
@@ -92,7 +92,8 @@ def refuse_thin_parts(shard: Shard, parts: int) -> None:
     if pieces > 1 and shard.rows < 2 * pieces:
         raise RicnetError(
             f"a minibatch of {shard.rows} cannot be shared by {shard.processes.count} processes in {parts} parts each: "
-            "every part needs two rows; raise --batch-size, or lower --accumulate or the number of processes."
+            f"every part needs two rows; raise {setting('batch_size')}, or lower {setting('accumulate')} or the "
+            "number of processes."
         )
 
 

@@ -9,13 +9,15 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from ricnet.errors import RicnetError, what_else
+from ricnet.errors import RicnetError, setting, what_else
 from ricnet.methods import METHODS
 from ricnet.nets.encoders import TINY_IMAGE, EncoderOptions
 from ricnet.training.config import Config, Optimization
 
 Preset = Literal["fast", "paper", "on-policy", "snapshots", "closed-form"]
 FEW_ROWS, VERY_FEW_ROWS = 5_000, 1_000
+TABLE_ROWS = 50_000
+"""Tables below have a recipe of their own, which keeps rows aside to stop by."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Facts:
     """Of an image, in pixels; 0 for tables."""
     device: str = "cuda"
     """cpu or cuda. On a CPU `fast` takes networks and epochs for images that it can train in minutes."""
+    encoder: str | None = None
+    """That the user names, if any: width and stem of another one do not suit it."""
 
 
 TYPICAL = Facts(rows=50_000, classes=10, side=32)
@@ -36,14 +40,14 @@ TYPICAL = Facts(rows=50_000, classes=10, side=32)
 
 def preset(name: str, method: str, facts: Facts) -> Config:
     if method not in METHODS:
-        raise RicnetError(f"--method {method} is unknown; {what_else(method, sorted(METHODS))}")
+        raise RicnetError(f"{setting('method', method)} is unknown; {what_else(method, sorted(METHODS))}")
     if facts.rows < 2:
         raise RicnetError(f"there is {facts.rows} training row to learn from; training needs at least 2.")
     if name == "paper":
         return _paper(method, facts)
     if name in get_args(Preset):
         return _fast(name, method, facts)
-    raise RicnetError(f"--preset {name} is unknown; {what_else(name, get_args(Preset))}")
+    raise RicnetError(f"{setting('preset', name)} is unknown; {what_else(name, get_args(Preset))}")
 
 
 def _paper(method: str, facts: Facts) -> Config:
@@ -69,10 +73,11 @@ def _fast(name: str, method: str, facts: Facts) -> Config:
     choose = getattr(METHODS[method], name.replace("-", "_"), None)
     if choose is None:
         raise RicnetError(
-            f"--preset {name} is for --method ric, not for {method}; use --preset fast, in ric compare with ric-{name}."
+            f"{setting('preset', name)} is for {setting('method', 'ric')}, not for {method}; use "
+            f"{setting('preset', 'fast')}, in ric compare with ric-{name}."
         )
     settings, optimization = choose(facts.rows, facts.classes), _fast_optimization(facts)
-    if _is_small_table(facts) and hasattr(settings, "horizon"):
+    if _is_table(facts) and hasattr(settings, "horizon"):
         settings = replace(settings, horizon=5)
     if name == "snapshots":  # a ratio far from 1 makes a gradient like its square
         optimization = replace(optimization, clip=0.5)
@@ -87,11 +92,17 @@ def _fast(name: str, method: str, facts: Facts) -> Config:
 
 
 def _fast_network(facts: Facts) -> EncoderOptions:
-    """For few images a small one, on a CPU one that soon halves its images: time is better spent on updates."""
-    if _is_small_table(facts):
-        return EncoderOptions(width=0.5)
+    """For few images a small one, on a CPU one that soon halves its images: time is better spent on updates. One that
+    the user names instead comes at its own width."""
+    if _is_table(facts):
+        return EncoderOptions(width=0.5 if facts.rows < FEW_ROWS else 1.0)
     if facts.side <= TINY_IMAGE:
         return EncoderOptions()
+    chosen = _small_network(facts)
+    return chosen if facts.encoder in (None, "auto", chosen.encoder) else EncoderOptions(facts.encoder)
+
+
+def _small_network(facts: Facts) -> EncoderOptions:
     if facts.device == "cpu" and facts.side <= 32:
         return EncoderOptions("conv", width=0.5)
     if facts.device == "cpu":
@@ -99,13 +110,13 @@ def _fast_network(facts: Facts) -> EncoderOptions:
     return EncoderOptions("resnet10", width=0.5) if facts.rows < FEW_ROWS else EncoderOptions()
 
 
-def _is_small_table(facts: Facts) -> bool:
-    return not facts.side and facts.rows < FEW_ROWS
+def _is_table(facts: Facts) -> bool:
+    return not facts.side and facts.rows < TABLE_ROWS
 
 
 def _fast_optimization(facts: Facts) -> Optimization:
-    if _is_small_table(facts):
-        return _small_table(facts)
+    if _is_table(facts):
+        return _table(facts)
     if facts.side > TINY_IMAGE and facts.rows < FEW_ROWS:
         return _few_images(facts)
     if facts.side > TINY_IMAGE and facts.device == "cpu":
@@ -173,19 +184,21 @@ def _many_rows(facts: Facts) -> Optimization:
     )
 
 
-def _small_table(facts: Facts) -> Optimization:
-    """The one recipe for tables below 5,000 rows, whatever the door and the method; its network is small and its steps
-    are few. The epoch is the one with the lowest validation NLL, for what such a network over-fits is first of all its
+def _table(facts: Facts) -> Optimization:
+    """The one recipe for tables below 50,000 rows, whatever the door and the method; its steps are few, and so are its
+    updates. The epoch is the one with the lowest validation NLL, for what such a network over-fits is first of all its
     confidence. The average of the weights stands in for the end of the schedule, which a run that stops early never
-    sees. Chosen on eight tables (docs/estimators.md)."""
-    batch_size = min(64, facts.rows)
+    sees. Chosen on eight tables (docs/estimators.md); from 5,000 rows on, with a wider network and less decay, on three
+    others (docs/experiments.md)."""
+    small = facts.rows < FEW_ROWS
+    batch_size = min(64 if small else 128, facts.rows)
     updates = facts.rows // batch_size
     return Optimization(
-        epochs=min(100, max(20, math.ceil(1_000 / updates))),
+        epochs=min(100, max(20, math.ceil((1_000 if small else 2_600) / updates))),
         batch_size=batch_size,
         lr=4e-3,
-        weight_decay=1.0,
-        average=0.98,
+        weight_decay=1.0 if small else 0.2,
+        average=0.98 if small else 0.99,
         select="nll",
         patience=15,
     )
@@ -194,4 +207,4 @@ def _small_table(facts: Facts) -> Optimization:
 def unwatched_table(rows: int) -> dict[str, Any]:
     """What changes in it where no rows are kept aside to stop by: it ends before most tables are over-fitted."""
     updates = rows // min(64, rows)
-    return {"epochs": max(20, math.ceil(100 / updates))} if rows < FEW_ROWS else {}
+    return {"epochs": max(20, math.ceil(100 / updates))} if rows < TABLE_ROWS else {}

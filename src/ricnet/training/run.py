@@ -1,12 +1,12 @@
 """The folder a run leaves behind: what is in it, who may write there, and how each file is written and read."""
 
+import errno
 import hashlib
 import io
 import json
 import os
 import platform
 import shutil
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
+from filelock import FileLock, Timeout
 from safetensors.torch import save
 from torch import Tensor
 
 from ricnet.data import Dataset
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, setting
 from ricnet.io import draft_of, fsync_file, read_json, write_atomically, writing
 from ricnet.training.config import Config, from_json, to_json
 from ricnet.version import __version__
@@ -78,39 +79,48 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise RicnetError(f"{path} cannot be read ({error.strerror}); make it readable and resume again.") from error
     if seal != SEAL.format(hashlib.sha256(payload).hexdigest()).encode():
-        raise Damaged(f"{path} is damaged (its checksum does not fit); start anew with --overwrite.")
+        raise Damaged(f"{path} is damaged (its checksum does not fit); start anew with {setting('overwrite', True)}.")
     try:
         state = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises a different kind for everything it refuses
-        raise Damaged(f"{path} holds no training state; start anew with --overwrite.") from error
+        raise Damaged(f"{path} holds no training state; start anew with {setting('overwrite', True)}.") from error
     if not isinstance(state, dict):
-        raise Damaged(f"{path} holds no training state; start anew with --overwrite.")
+        raise Damaged(f"{path} holds no training state; start anew with {setting('overwrite', True)}.")
     return state
 
 
-if sys.platform != "win32":
-    import fcntl
-
 LOCK = ".lock"
+WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
+"""What a file system answers that has none."""
 
 
 @contextmanager
 def locked(folder: Path, tell: Callable[[str], object]) -> Iterator[None]:
-    """Hold the folder's lock, or raise with the name of who does.
-
-    Where there are no such locks nobody is stopped: on Windows silently, on a file system without them after `tell`.
-    """
-    if sys.platform == "win32":
-        yield
-        return
+    """One process at a time in a folder: hold its lock, or raise with the name of who does. The system takes the lock
+    back when its holder dies. Where there are no locks `tell` hears so, and nobody is stopped."""
     path = folder / LOCK
-    descriptor = _acquire(path, tell)
+    lock = FileLock(path, timeout=0.2)  # its holder may be removing it
+    try:
+        lock.acquire()
+        with suppress(OSError):  # a full disk has no room for the name, which does no harm
+            path.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
+    except Timeout:
+        raise RicnetError(
+            f"{folder} is in use by {_holder(path)}; wait until it ends, or choose another {setting('out')}."
+        ) from None
+    except OSError as error:
+        if error.errno not in WITHOUT_LOCKS:
+            raise RicnetError(
+                f"{folder} cannot be written to ({error.strerror}); make it writable or choose another "
+                f"{setting('out')}."
+            ) from error
+        tell(f"{folder} cannot be locked ({error.strerror}); see to it that nothing else trains there.")
     try:
         yield
     finally:
         with suppress(OSError):
             path.unlink()  # while it is still held, so that the name is never taken from the next holder
-        os.close(descriptor)
+        lock.release()
 
 
 def refuse_if_locked(folder: Path) -> None:
@@ -120,44 +130,11 @@ def refuse_if_locked(folder: Path) -> None:
             pass
 
 
-def _acquire(path: Path, tell: Callable[[str], object]) -> int:
-    while True:
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise RicnetError(
-                f"{path.parent} cannot be written to ({error.strerror}); make it writable or choose another --out."
-            ) from error
-        _lock(descriptor, path.parent, tell)
-        if _is_at(path, descriptor):
-            _sign(descriptor)
-            return descriptor
-        os.close(descriptor)  # whoever held it has just removed the file: this is a lock of nothing
-
-
-def _lock(descriptor: int, folder: Path, tell: Callable[[str], object]) -> None:
+def _holder(path: Path) -> str:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(descriptor, 300, 0).decode(errors="replace") or "another process"
-        os.close(descriptor)
-        raise RicnetError(f"{folder} is in use by {holder}; wait until it ends, or choose another --out.") from None
-    except OSError as error:
-        tell(f"{folder} cannot be locked ({error.strerror}); see to it that nothing else trains there.")
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
-
-
-def _sign(descriptor: int) -> None:
-    """For the sentence that others get; a full disk has no room for it, which does no harm."""
-    with suppress(OSError):
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}".encode(), 0)
+        return path.read_text(encoding="utf-8", errors="replace")[:300] or "another process"
+    except OSError:  # Windows lets nobody else read it
+        return "another process"
 
 
 class RunFolder:
@@ -234,38 +211,53 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RicnetError(f"--out {self.path} cannot be made ({error.strerror}); choose another folder.") from error
+            raise RicnetError(
+                f"{setting('out', self.path)} cannot be made ({error.strerror}); choose another folder."
+            ) from error
 
     def _refuse_if_file(self) -> None:
         if self.path.exists() and not self.path.is_dir():
-            raise RicnetError(f"--out {self.path} is a file; choose a folder.")
+            raise RicnetError(f"{setting('out', self.path)} is a file; choose a folder.")
 
     def refuse_if_taken(self, overwrite: bool) -> None:
         self._refuse_if_file()
         if not self.path.exists() or not self._names() - self._passing():
             return
         if not self.config.is_file():
-            raise RicnetError(f"--out {self.path} holds files that are not a run; choose an empty or a new folder.")
+            raise RicnetError(
+                f"{setting('out', self.path)} holds files that are not a run; choose an empty or a new folder."
+            )
         if overwrite:
             return
         if self.finished:
             raise RicnetError(
-                f"{self.path} holds a finished run; choose another --out, or replace it with --overwrite."
+                f"{self.path} holds a finished run; choose another {setting('out')}, or replace it with "
+                f"{setting('overwrite', True)}."
             )
-        raise RicnetError(f"{self.path} holds an unfinished run; go on with --resume, or start anew with --overwrite.")
+        raise RicnetError(
+            f"{self.path} holds an unfinished run; go on with {setting('resume', True)}, or start anew with "
+            f"{setting('overwrite', True)}."
+        )
 
     def check_resumable(self, config: Config, dataset: Dataset) -> None:
         """A resumed run must see the data and the settings it began with."""
         self.refuse_if_finished()
         entry = read_config(self.path)
         if entry.get("data") != describe_data(dataset):
-            raise RicnetError(f"the data is not what {self.path} began with; start anew with --overwrite.")
+            raise RicnetError(
+                f"the data is not what {self.path} began with; start anew with {setting('overwrite', True)}."
+            )
         if from_json(entry.get("config"), str(self.config)) != config:
-            raise RicnetError(f"{self.path} began with other settings; leave them out, or start anew with --overwrite.")
+            raise RicnetError(
+                f"{self.path} began with other settings; leave them out, or start anew with "
+                f"{setting('overwrite', True)}."
+            )
 
     def refuse_if_finished(self) -> None:
         if self.finished:
-            raise RicnetError(f"{self.path} is finished; nothing is left to resume. Replace it with --overwrite.")
+            raise RicnetError(
+                f"{self.path} is finished; nothing is left to resume. Replace it with {setting('overwrite', True)}."
+            )
 
     def write_json(self, path: Path, entry: object) -> None:
         text = json.dumps(entry, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

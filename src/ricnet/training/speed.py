@@ -157,9 +157,9 @@ def _compiled(plain: Callable[..., Any]) -> Callable[..., Any]:
     """What cannot be compiled (no compiler on this machine, say) runs as it is; torch logs why."""
     compiled = torch.compile(plain, dynamic=False)
 
-    def run(*inputs: Any) -> Any:
+    def run(*inputs: Any, **options: Any) -> Any:
         with torch._dynamo.config.patch(recompile_limit=SPECIAL_CASES, suppress_errors=True):
-            return compiled(*inputs)
+            return compiled(*inputs, **options)
 
     return run
 
@@ -198,12 +198,8 @@ class Feed:
         self.coming: tuple[Tensor, list[Future[None]]] | None = None
         self.turn = 0
 
-    def take(self, rows: Int64[Tensor, "batch"]) -> Num[Tensor, "batch ..."]:
-        """The inputs of these rows; where they come from the host, those that were staged last."""
-        return self.staged if self.streams else self.inputs[rows]
-
     def stage(self, rows: Int64[Tensor, "batch"], following: Int64[Tensor, "batch"]) -> None:
-        """Bring rows to the device, and begin to gather those that will be asked for next."""
+        """Bring rows to `staged`, and begin to gather those that will be asked for next."""
         if self.coming is None or not torch.equal(self.coming[0], rows):
             self._gather(rows)
         assert self.coming is not None

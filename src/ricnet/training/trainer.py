@@ -24,7 +24,7 @@ from ricnet.data import Augmentation, Dataset, Split, augment, epoch_order
 from ricnet.data.dataset import balanced
 from ricnet.data.tables import shown_name
 from ricnet.distributed import ALONE, Processes
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, setting
 from ricnet.evaluation.evaluate import Outcome, observe, summarize
 from ricnet.nets.encoders import TINY_IMAGE, Backbone
 from ricnet.training.classifier import autocast_dtype, build_model, learned
@@ -109,7 +109,8 @@ class Trainer:
         backbone.autocast = autocast_dtype(self.settings.precision, self.device)
         self.model = model.to(self.device).train()
         self.processes.broadcast_tensors(self.model.state_dict().values())
-        if data.is_image and (self.device.type == "cuda" or max(data.input_shape[1:]) > TINY_IMAGE):
+        on_cpu = max(data.input_shape[1:], default=0) > TINY_IMAGE and not has_narrow_shortcut(self.model)
+        if data.is_image and (self.device.type == "cuda" or on_cpu):
             # the layout and kernels with which convolutions are fastest; on a CPU they have to be worth the conversion
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             torch.backends.cudnn.benchmark = True
@@ -253,8 +254,9 @@ class Trainer:
 
     def _batch(self, rows: Int64[Tensor, "batch"]) -> tuple[Num[Tensor, "batch ..."], ...]:
         """Inputs and labels, and weights where there are any."""
-        inputs = self.feed.take(rows)
-        inputs = augment(inputs, self.augmentation, self.shard) if self.dataset.is_image else inputs
+        inputs = self.feed.staged if self.feed.streams else self.feed.inputs[rows]
+        if self.augmentation is not None:
+            inputs = augment(inputs, self.augmentation, self.shard)
         return (inputs, self.labels[rows]) if self.weights is None else (inputs, self.labels[rows], self.weights[rows])
 
     def _compiles(self, recorded: bool) -> bool:
@@ -264,9 +266,10 @@ class Trainer:
             return self.settings.compile == "on"
         return recorded and self.total_updates >= WORTH_COMPILING
 
-    def _augmentation(self) -> Augmentation:
-        allowed = self.dataset.augmentation
-        return replace(allowed, cutout=self.settings.cutout) if self.settings.augment else Augmentation()
+    def _augmentation(self) -> Augmentation | None:
+        if not (self.dataset.is_image and self.settings.augment):
+            return None
+        return replace(self.dataset.augmentation, cutout=self.settings.cutout)
 
     def _rate(self) -> float:
         warmup = round(self.settings.warmup_epochs * self.updates_per_epoch)
@@ -357,10 +360,14 @@ class Trainer:
         if self.best and self.folder is not None:
             self.folder.write_model(self.best["weights"])
             kept = f"the best weights so far, of epoch {self.best['epoch']}, are in {self.folder.model}"
-        clip = "with --clip 0.5" if self.settings.clip is None else f"a lower --clip (now {self.settings.clip:g})"
+        clip = (
+            f"with {setting('clip', 0.5)}"
+            if self.settings.clip is None
+            else f"a lower {setting('clip')} (now {self.settings.clip:g})"
+        )
         raise RicnetError(
             f"training diverged in epoch {-(-self.update // self.updates_per_epoch)}: {what}; {kept}. "
-            f"Start anew with a lower --lr (now {self.settings.lr:g}) or {clip}."
+            f"Start anew with a lower {setting('lr')} (now {self.settings.lr:g}) or {clip}."
         )
 
     def checkpoint(self) -> None:
@@ -423,3 +430,10 @@ class Trainer:
 def has_fallen(accuracy: float, best: float, rows: int) -> bool:
     """Whether an accuracy is less than half of the best one, and by more than luck with so many rows explains."""
     return accuracy < 0.5 * best and best - accuracy > BEYOND_LUCK * math.sqrt(best * (1 - best) / rows)
+
+
+def has_narrow_shortcut(model: nn.Module) -> bool:
+    """Whether a strided 1×1 convolution reads fewer than 8 channels: in this layout torch 2.13 corrupts its memory on a
+    CPU in the backward pass of one."""
+    convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+    return any(c.kernel_size == (1, 1) and c.stride != (1, 1) and c.in_channels < 8 for c in convolutions)

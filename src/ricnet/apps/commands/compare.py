@@ -15,11 +15,10 @@ from ricnet.data import whole_path
 from ricnet.data.tables import short_name
 from ricnet.errors import RicnetError, require
 from ricnet.io import read_json
-from ricnet.report.comparison import Comparison
-from ricnet.report.formats import csv_text, latex, markdown, terminal_table
+from ricnet.report.comparison import Comparison, compare_as_far_as_possible
 from ricnet.report.page import write_page
-from ricnet.report.results import compare_as_far_as_possible
 from ricnet.report.runs import RunRecord, group_seeds
+from ricnet.report.tables import csv_text, latex, markdown, terminal_table
 from ricnet.studies.runner import Benchmark, Experiment, Runner, Runs
 from ricnet.studies.systems import all_systems, find_system, parse_settings, settings_of
 from ricnet.training.api import pick_device

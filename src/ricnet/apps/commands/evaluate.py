@@ -24,8 +24,8 @@ from ricnet.data.tables import is_table
 from ricnet.errors import RicnetError, listed, require
 from ricnet.evaluation.evaluate import Reading, observe, report
 from ricnet.io import split_target, user_path
-from ricnet.report.confusion import Confusion, class_rows, confusion, matrix_rows, pair_words
-from ricnet.report.tables import Cell
+from ricnet.report.confusion import Confusion, class_grid, confusion, matrix_grid, pair_words
+from ricnet.report.tables import terminal
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load
 from ricnet.training.console import say, unfinished
@@ -260,21 +260,11 @@ def _finite(share: float) -> float | None:
 
 def _mistakes(found: Confusion) -> list[Table | Text]:
     """Of the test data, with the matrix where it can be read."""
-    titles, rows = class_rows(found)
-    tables: list[Table | Text] = [_grid("test, by class", titles, rows)]
+    tables: list[Table | Text] = [terminal(class_grid(found), box=True, title="test, by class")]
     if len(found.names) <= MOST_IN_A_TERMINAL:
-        tables.append(_grid("test, answers by true class", *matrix_rows(found)))
+        tables.append(terminal(matrix_grid(found), box=True, title="test, answers by true class"))
     pairs = "\n".join(pair_words(found, *pair) for pair in found.pairs())
     return [*tables, Text(f"\nconfused most\n{pairs}" if pairs else "\nno test example is taken for another class")]
-
-
-def _grid(title: str, titles: list[str], rows: list[list[Cell]]) -> Table:
-    table = Table(title=title)
-    for place, each in enumerate(titles):
-        table.add_column(Text(each), justify="right" if place else "left")
-    for cells in rows:
-        table.add_row(*(Text(cell.text, style="bold" if cell.best else "") for cell in cells))
-    return table
 
 
 def _shown(row: str, value: float | int | None) -> str:

@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import inspect
 import io
-import os
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Annotated, Any, get_type_hints
 
 import tyro
 
-from ricnet.errors import RicnetError, nearest, what_else
+from ricnet.errors import RicnetError, nearest
 
 
 class UnknownFlag(RicnetError):
@@ -48,23 +47,31 @@ def parse(
 ) -> Any:
     """An instance of a dataclass from flags; the fields of nested ones are flags of their own, without a prefix."""
     asked = {"-h", "--help", "--help-all"} & set(arguments)
-    if asked and pages is not None:
+    known = list(_flags(kind if default is tyro.MISSING_NONPROP else default))
+    if not asked:
+        _refuse_unknown(arguments, known, command)
+    elif pages is not None:
         kind, default = _page(default, pages, "--help-all" in asked), tyro.MISSING_NONPROP
     complaint = io.StringIO()
     try:
-        with contextlib.redirect_stderr(complaint), contextlib.nullcontext() if asked else _long_lines():
-            return tyro.cli(
+        with contextlib.redirect_stderr(complaint):
+            found, extra = tyro.cli(
                 kind,
                 args=["--help"] if asked else list(arguments),
                 prog=f"ric {command}",
                 default=default,
+                return_unknown_args=True,
                 config=(tyro.conf.OmitArgPrefixes, tyro.conf.HelptextFromCommentsOff),
             )
     except SystemExit as end:
         if end.code in (0, None):
             raise
-        known = list(_flags(kind if default is tyro.MISSING_NONPROP else default))
-        raise _explained(_unframed(complaint.getvalue()), arguments, command, known) from None
+        raise RicnetError(f"ric {command} cannot read this:\n{complaint.getvalue().rstrip()}") from None
+    if extra:
+        meant = _flag_for(extra[0], known)
+        advice = f"did you mean {meant} {extra[0]}?" if meant else f"see ric {command} --help."
+        raise RicnetError(f"ric {command} does not know what to do with {extra[0]}; {advice}")
+    return found
 
 
 def flag_names(arguments: Sequence[str]) -> set[str]:
@@ -76,8 +83,8 @@ def flag_names(arguments: Sequence[str]) -> set[str]:
 def docstrings(kind: type) -> dict[str, str]:
     """The sentences under the fields of a dataclass, which Python itself forgets; one that has no source names them."""
     found: dict[str, str] = {f.name: f.metadata["help"] for f in dataclasses.fields(kind) if "help" in f.metadata}
-    for base in () if found else reversed(kind.__mro__):
-        if dataclasses.is_dataclass(base):
+    for base in reversed(kind.__mro__):
+        if dataclasses.is_dataclass(base) and base.__module__ != "types":  # which one made on the spot is of
             [tree] = ast.parse(textwrap.dedent(inspect.getsource(base))).body
             assert isinstance(tree, ast.ClassDef)
             found |= dict(_sentences(tree.body))
@@ -104,6 +111,7 @@ def _page(options: Any, pages: Pages, everything: bool) -> type:
     page: list[Any] = [("help_all", more, dataclasses.field(default=False))]
     for name, hint, value, sentence, home in _described(options, pages.homes, list(groups)[-1]):
         is_data = tyro.conf.Positional in getattr(hint, "__metadata__", ())
+        value = getattr(type(options), name) if is_data else value
         text = sentence if everything or is_data else re.split(r"(?<=\.) (?=[A-Z])", sentence)[0]
         entry = Annotated[hint, tyro.conf.arg(help=text)], dataclasses.field(default=value)
         if is_data:
@@ -129,18 +137,6 @@ def _described(options: Any, homes: Mapping[str, str], home: str) -> Iterator[tu
             yield field.name, hints[field.name], value, sentences[field.name], where
 
 
-@contextlib.contextmanager
-def _long_lines() -> Iterator[None]:
-    """tyro fits what it says to the terminal, and breaks a long path to do so; only help is to be read as it is."""
-    width = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = "100000"
-    try:
-        yield
-    finally:
-        os.environ.pop("COLUMNS")
-        os.environ |= {} if width is None else {"COLUMNS": width}
-
-
 def make_folder(path: Path) -> Path:
     """Before any work is done for it."""
     try:
@@ -161,57 +157,18 @@ def _flags(settings: Any) -> Iterator[str]:
             yield from (f"--{name}", f"--no-{name}") if field.type is bool else (f"--{name}",)
 
 
-def _unframed(message: str) -> str:
-    """tyro frames its explanations; keep the words of the first one."""
-    lines = [re.sub(r"^[\s│|]+|[\s│|]+$", "", line) for line in message.splitlines()]
-    words = [line for line in lines if line and not set(line) <= set("─╭╮╰╯-+ ") and line[0] not in "╭╰"]
-    text = re.split("Argument helptext|For full helptext|Perhaps you meant", " ".join(words))[0]
-    return re.sub(r"\s+", " ", text).strip().rstrip(".:") or "these options cannot be read"
-
-
-def _explained(message: str, arguments: Sequence[str], command: str, known: Sequence[str]) -> RicnetError:
-    """The commonest of tyro's messages in our words, any other in its own."""
-    if message.startswith("Unrecognized options"):
-        unknown = _unknown_flag(arguments, known)
-        if unknown is not None:
-            return UnknownFlag(unknown, command, known)
-        extra = message.partition(": ")[2]
-        meant = _flag_for(extra, known)
-        advice = f"did you mean {meant} {extra}?" if meant else f"see ric {command} --help."
-        return RicnetError(f"ric {command} does not know what to do with {extra}; {advice}")
-    if choice := re.match(r"invalid choice '(.*)' for argument '(.*)'\. Expected one of \((.*)\)", message):
-        options = re.findall(r"'([^']*)'", choice[3])
-        return RicnetError(f"{choice[2]} {choice[1]} is unknown; {what_else(choice[1], options)}")
-    if missing := re.match(r"Missing from ric \w+: ([A-Z./]+)", message):
-        return RicnetError(f"ric {command} needs {missing[1]}; see ric {command} --help.")
-    if value := re.match(r"Missing value for argument '(.*)'", message):
-        return RicnetError(f"{value[1]} needs a value; see ric {command} --help.")
-    if kind := re.match(r"Error parsing (\S+): (.*)", message):
-        return RicnetError(f"{_not_a_number(kind[1], kind[2]) or message}; see ric {command} --help.")
-    return RicnetError(f"{message}; see ric {command} --help.")
+def _refuse_unknown(arguments: Sequence[str], known: Sequence[str], command: str) -> None:
+    """What looks like a flag and is none; numbers below zero look otherwise."""
+    for argument in arguments:
+        flag = argument.partition("=")[0]
+        if flag.lstrip("-")[:1].isalpha() and flag[0] == "-" and flag.replace("_", "-") not in known:
+            raise UnknownFlag(flag, command, known)
 
 
 def _flag_for(extra: str, known: Sequence[str]) -> str | None:
     """The flag that takes a path which nobody else does: what is read, or, where nothing is there yet, written."""
-    if not re.fullmatch(r"\S*(/\S*|\.[A-Za-z]\w*)", extra):
+    suffix = Path(extra).suffix[1:2]
+    if "/" not in extra and not suffix.isalpha():
         return None
     flags = ("--data",) if Path(extra).exists() else ("--data", "--out")
     return next((flag for flag in flags if flag in known), None)
-
-
-def _not_a_number(flag: str, message: str) -> str | None:
-    text = re.search(r"(?:string to float: |base 10: |instantiated from \[)'(.*?)'", message)
-    if text is None:
-        return None
-    wanted = "a whole number" if "INT" in message or "base 10" in message else "a number"
-    given = text[1] or "''"
-    return f"{flag} {given} is not {wanted}" + " or None" * ("None" in message)
-
-
-def _unknown_flag(arguments: Sequence[str], known: Sequence[str]) -> str | None:
-    """What looks like a flag and is none; numbers below zero do too."""
-    for argument in arguments:
-        flag = argument.partition("=")[0]
-        if re.match("--?[A-Za-z]", flag) and flag.replace("_", "-") not in known:
-            return flag
-    return None

@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console, Group
+from rich.console import Console
 
 from ricnet.apps.commands.parsing import parse
 from ricnet.errors import RicnetError
-from ricnet.report.formats import markdown, terminal_table
+from ricnet.report.comparison import compare_as_far_as_possible, has_seeds
 from ricnet.report.page import write_page
 from ricnet.report.pictures import save_figures
-from ricnet.report.results import compare_as_far_as_possible, has_seeds
 from ricnet.report.runs import RunRecord, group_seeds, read_runs
-from ricnet.report.tables import comparison_markdown, comparison_table
+from ricnet.report.tables import markdown, runs_markdown, runs_table, terminal_table
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ def main(arguments: Sequence[str]) -> None:
 def _print_table(runs: Sequence[RunRecord], *, as_markdown: bool) -> None:
     """Runs as they are, or systems with intervals where some differ in nothing but the seed."""
     groups = group_seeds(runs)
-    text, table, excuse = comparison_markdown(runs), Group(comparison_table(runs)), ""
+    text, table, excuse = runs_markdown(runs), runs_table(runs), ""
     if has_seeds(groups):
         found, excuse = compare_as_far_as_possible(groups)
         text, table = markdown(found), terminal_table(found)

@@ -19,14 +19,16 @@ from ricnet.data.tables import with_target
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS
 from ricnet.nets.encoders import EncoderOptions
-from ricnet.training.config import Config, Optimization, fits
+from ricnet.training.config import Choices, Config, Optimization, fits
 from ricnet.training.presets import Preset
 
 Hyper = TypeVar("Hyper")
+NOT_TYPED = "\0"
+"""Stands for data that was not named, where that matters; no argument can have such a letter."""
 
 
 @dataclass(frozen=True)
-class Settings(Generic[Hyper]):
+class Settings(Choices, Generic[Hyper]):
     """What the commands that train have in common."""
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = "digits"
@@ -42,22 +44,6 @@ class Settings(Generic[Hyper]):
     """auto (a GPU if there is one), cpu, cuda, cuda:1 …"""
     data_dir: Path | None = None
     """Where named data sets lie; by default $RICNET_DATA, else the user's cache folder."""
-    resolution: int | None = None
-    """Side in pixels that images are resized to; by default chosen from the data."""
-    val_fraction: float = 0.1
-    """Share of the training data kept aside to choose the best epoch."""
-    label_noise: float = 0.0
-    """Share of training and validation labels that are replaced by a wrong one; the test labels stay clean."""
-    class_weight: Literal["balanced"] | None = None
-    """balanced makes all classes count the same in training and in choosing the epoch, however rare; None counts
-    rows. Beliefs are then those for classes that are equally frequent."""
-    calibration: Literal["auto", "none", "temperature"] = "none"
-    """What is fitted on validation data after training: none (nothing), temperature (one for all beliefs; with RIC it
-    does more for --readout mu, which has no floor), or auto: a temperature that is kept only if it helps there."""
-    halt_rule: Literal["auto", "value"] = "value"
-    """When RIC stops: value (once its value falls below --halt-threshold, as in the paper), or auto: the threshold and
-    the largest number of steps are chosen on validation data, never worse there than the best single step. A
-    --halt-threshold of your own wins over auto."""
     hyper: Hyper = dataclasses.field(default=tyro.MISSING)
     network: EncoderOptions = dataclasses.field(default_factory=EncoderOptions)
     optimization: Optimization = dataclasses.field(default_factory=Optimization)
@@ -74,8 +60,7 @@ class MethodSettings(Settings[Hyper]):
 
     method: str = "ric"
     """ric (the paper), supervised (cross-entropy in one pass), anytime, act or pondernet."""
-    seed: int = 0
-    """Fixes initial weights, order of the data, augmentation and exploration. Splits do not depend on it."""
+    seed: int = dataclasses.field(default=0, metadata={"help": docstrings(Config)["seed"]})
 
 
 PAGES = Pages(

@@ -13,6 +13,7 @@ from rich.table import Table
 from ricnet.apps.commands.settings import Hyper, MethodSettings, look_for, over, read, typed
 from ricnet.data import load as load_data
 from ricnet.data import whole_path
+from ricnet.data.tables import short_name
 from ricnet.errors import RicnetError, require
 from ricnet.extras import require_extra
 from ricnet.studies.systems import parse_settings
@@ -44,7 +45,8 @@ class SweepOptions(MethodSettings[Hyper]):
     storage: str | None = None
     """Where the study is kept, as a database URL; by default sqlite:///NAME.db."""
     name: str | None = None
-    """Name of the study and of its folder of runs; by default sweep-DATA-METHOD."""
+    """Name of the study and of its folder of runs; by default sweep-DATA-METHOD, of a table
+    sweep-DATA-TARGET-METHOD."""
     runs: Path = Path("runs")
     """Folder in which the study's runs are made, in a folder of its name."""
 
@@ -58,7 +60,7 @@ def main(arguments: Sequence[str]) -> None:
     from ricnet.studies import sweep as sweeping
 
     optuna.logging.set_verbosity(logging.CRITICAL)  # what it would say, we say
-    name = options.name or f"sweep-{Path(options.data).stem}-{options.method}"
+    name = options.name or f"sweep-{short_name(whole_path(options.source))}-{options.method}"
     storage = options.storage or f"sqlite:///{name}.db"
     shared = typed(arguments, options) | parse_settings(options.set, options.method, "--set")
     sweep = _sweep(options, shared, options.runs / name)

@@ -5,8 +5,7 @@ from functools import partial
 
 import pandas as pd
 
-from ricnet.report.formats import escape_latex
-from ricnet.report.tables import Cell
+from ricnet.report.tables import Cell, escape_latex
 from ricnet.studies.paper.item import Item, conditions, distinct, first, tabulate
 from ricnet.studies.paper.tables import SCORES, gaps, latex, markdown, measure
 from ricnet.studies.runner import Experiment, Runs

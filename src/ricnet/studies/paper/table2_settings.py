@@ -10,8 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from ricnet.report.formats import escape_latex
-from ricnet.report.tables import Cell
+from ricnet.report.tables import Cell, escape_latex
 from ricnet.studies.paper.item import Item, conditions, distinct, first, tabulate
 from ricnet.studies.paper.kit import seeds
 from ricnet.studies.paper.tables import SCORES, latex, markdown, measure

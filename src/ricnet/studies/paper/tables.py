@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ricnet.report.formats import escape_latex
 from ricnet.report.runs import RunRecord
-from ricnet.report.tables import Cell
+from ricnet.report.tables import Cell, escape_latex
 from ricnet.report.words import listing
 from ricnet.studies.paper.item import conditions, distinct, first
 from ricnet.studies.paper.kit import seeds
