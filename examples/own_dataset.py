@@ -5,8 +5,8 @@ rows are cut from the former. This script is the command line that knows it:
     python examples/own_dataset.py compare spirals --methods supervised ric
     python examples/own_dataset.py data
 
-Data that is fetched names its `files` (see `register_dataset`), for `ric data get`. Images are uint8 tensors (n, channels,
-height, width), rows of numbers float32 (n, columns).
+Data that is fetched names its `files` (see `register_dataset`), for `ric data get`. Images are uint8 tensors
+(n, channels, height, width), rows of numbers float32 (n, columns).
 """
 
 import torch

@@ -153,7 +153,7 @@ def test_own_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 
 def test_own_reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = compared(monkeypatch, tmp_path, "own_reward.py", "digits", "quadratic", "supervised")
-    assert "\nRIC with the quadratic score" in table
+    assert "RIC with the quadratic score, on-policy" in table
     beliefs = torch.tensor([[0.5, 0.3, 0.2], [0.0, 1.0, 0.0]])
     scores = METHODS["quadratic"]().score(beliefs.log(), torch.tensor([0, 0]))
     torch.testing.assert_close(scores, torch.tensor([2 * 0.5 - 0.25 - 0.09 - 0.04, -1.0]))
@@ -165,11 +165,8 @@ def test_the_advantages_of_own_rewards_are_those_of_its_scores() -> None:
         horizon=2, gamma=1.0, gae_lambda=1.0, normalize_advantages=False
     )
     actions = torch.tensor([[[[0.5, 0.5]]], [[[0.75, 0.25]]]])
-    rollout = Rollout(
-        actions.log(),
-        method.policy(Heads(*(torch.zeros(2, 1, 1, 2), *[torch.zeros(2, 1, 1)] * 2))),
-        torch.zeros(3, 1, 1),
-    )
+    heads = Heads(torch.zeros(2, 1, 1, 2), torch.zeros(2, 1, 1), torch.zeros(2, 1, 1))
+    rollout = Rollout(actions.log(), method.policy(heads), torch.zeros(3, 1, 1))
     first, last = 2 * 0.5 - 0.5, 2 * 0.75 - 0.75**2 - 0.25**2
     advantages = method.estimate_advantages(rollout, torch.tensor([0])).advantages.flatten()
     torch.testing.assert_close(advantages, torch.tensor([last - first, last - first]))
