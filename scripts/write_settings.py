@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from ricnet.apps.commands.parsing import docstrings
+from ricnet.apps.commands.flags import docstrings
 from ricnet.methods import METHODS
 from ricnet.nets.encoders import EncoderOptions
-from ricnet.report.titles import CLOSED_FORM, ON_POLICY, RIC, ric_title
+from ricnet.report.titles import CLOSED_FORM, ON_POLICY, RIC
 from ricnet.training.config import Config, Optimization
 from ricnet.training.presets import TYPICAL, preset
 
@@ -69,9 +69,8 @@ def page() -> str:
     for name, (title, about) in HEADINGS.items():
         fast, paper = configs[name]
         if name == "ric":
-            named = {
-                config.preset: ALGORITHMS[ric_title(dataclasses.asdict(config.method))] for config in configs[name]
-            }
+            methods = {config.preset: config.method for config in configs[name]}
+            named = {kind: ALGORITHMS[method.title_of(dataclasses.asdict(method))] for kind, method in methods.items()}
             about = about.format(**named)
         parts.append(f"## {title}\n\n{about}\n\n{table(METHODS[name], fast.method, paper.method)}")
     fast, paper = configs["ric"]

@@ -1,10 +1,12 @@
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from ricnet.methods import METHODS, Supervised
 from ricnet.report.figures import (
     BLUE,
     FAINT,
@@ -20,6 +22,7 @@ from ricnet.report.figures import (
     inline_svg,
     label_rows,
     legend_below,
+    look_of,
     looks,
     overlay_grid,
     panel_grid,
@@ -184,3 +187,16 @@ def test_paths_are_rounded_and_transforms_are_not() -> None:
 
 def test_the_alternative_text_is_escaped() -> None:
     assert 'aria-label="&lt;b&gt; &quot;x&quot;"' in inline_svg(drawing(), "x", '<b> "x"')
+
+
+def test_a_registered_method_has_its_own_title_and_colour(systems: list[RunGroup], monkeypatch: Any) -> None:
+    @dataclass(frozen=True)
+    class Mine(Supervised):
+        name: ClassVar[str] = "mine"
+        title: ClassVar[str] = "Mine"
+        colour: ClassVar[str] = "#123456"
+
+    monkeypatch.setitem(METHODS, "mine", Mine)
+    run = replace(systems[1].first, config=systems[1].first.config | {"method": {"name": "mine"}})
+    assert run.method == "Mine"
+    assert looks([RunGroup("Mine", (run,))])["Mine"].colour == look_of("Mine").colour == "#123456"

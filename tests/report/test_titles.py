@@ -4,7 +4,7 @@ import pytest
 
 from ricnet.methods import RIC
 from ricnet.report.runs import system_name
-from ricnet.report.titles import ric_title, without_algorithm
+from ricnet.report.titles import without_algorithm
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from ricnet.report.titles import ric_title, without_algorithm
     ],
 )
 def test_a_title_says_which_algorithm_it_was(settings: dict[str, object], title: str) -> None:
-    assert ric_title(settings) == title
+    assert RIC.title_of(settings) == title
     assert system_name({"method": {"name": "ric", **settings}}) == title
 
 
@@ -34,4 +34,4 @@ def test_a_system_is_called_by_its_algorithm_and_what_else_it_has() -> None:
 
 
 def test_the_settings_of_the_paper_are_algorithm_1() -> None:
-    assert ric_title(asdict(RIC())) == "RIC"
+    assert RIC.title_of(asdict(RIC())) == "RIC"

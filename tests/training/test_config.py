@@ -5,7 +5,6 @@ import pytest
 
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS, RIC
-from ricnet.report.titles import ric_title
 from ricnet.training.config import Config, Optimization, from_json, to_json
 from ricnet.training.presets import Facts, preset
 
@@ -129,7 +128,7 @@ def test_each_preset_of_ric_makes_the_algorithm_it_is_named_for() -> None:
     made = {
         name: preset(name, "ric", CIFAR).method for name in ("fast", "on-policy", "snapshots", "closed-form", "paper")
     }
-    assert {name: ric_title(asdict(method)) for name, method in made.items()} == {
+    assert {name: method.title_of(asdict(method)) for name, method in made.items()} == {
         "fast": "RIC, on-policy",
         "on-policy": "RIC, on-policy",
         "snapshots": "RIC",

@@ -23,9 +23,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from ricnet.report.runs import RunGroup
+from ricnet.methods import METHODS
+from ricnet.report.runs import RunGroup, RunRecord
 from ricnet.report.statistics import band
-from ricnet.report.titles import ALGORITHMS, without_algorithm
+from ricnet.report.titles import without_algorithm
 from ricnet.report.words import FIGURE, short
 
 P = ParamSpec("P")
@@ -108,28 +109,19 @@ class Look:
     marker: str = "x"
 
 
-METHOD_COLOURS = {"SL": VERMILLION, "ACT": GREEN, "PonderNet": PURPLE, "Anytime": ORANGE} | dict.fromkeys(
-    ALGORITHMS, BLUE
-)
 PALETTE = (SKY, INDIGO, OLIVE, WINE, BROWN, GREEN, PURPLE, ORANGE, BLUE, VERMILLION)
 DASHES = ("-", "--", ":", "-.")
 MARKERS = "osD^vPX*"
-FIXED = {
-    "SL": (VERMILLION, "s"),
-    "ACT": (GREEN, "^"),
-    "PonderNet": (PURPLE, "v"),
-    "Anytime": (ORANGE, "P"),
-    "RIC": (BLUE, "o"),
-    "RIC, PPO": (GREEN, "^"),
-    "RIC, logistic-normal": (PURPLE, "D"),
-}
-"""Colours and markers where a figure is known to show few systems; by title, whichever algorithm of RIC it is."""
+VARIANT_COLOURS = {"RIC, PPO": GREEN, "RIC, logistic-normal": PURPLE}
+FIXED_MARKERS = {"RIC": "o", "SL": "s", "ACT": "^", "PonderNet": "v", "RIC, PPO": "^", "RIC, logistic-normal": "D"}
+"""Of the paper's figures, which show few systems; by title, whichever algorithm of RIC it is."""
 
 
 def look_of(title: str) -> Look:
     """The look of a system alone, by its title: the same in all figures of the paper."""
-    colour, marker = FIXED.get(without_algorithm(title), (SKY, "x"))
-    return Look(title, colour, marker=marker)
+    plain = without_algorithm(title)
+    colours = {method.title: method.colour for method in METHODS.values()} | VARIANT_COLOURS
+    return Look(title, colours.get(plain) or SKY, marker=FIXED_MARKERS.get(plain, "x"))
 
 
 def looks(groups: Sequence[RunGroup]) -> dict[str, Look]:
@@ -143,12 +135,19 @@ def looks(groups: Sequence[RunGroup]) -> dict[str, Look]:
         group.first.method if places.count(place) == 1 else group.label
         for group, place in zip(groups, places, strict=True)
     ]
-    wanted = {name: METHOD_COLOURS.get(group.first.method) for name, group in zip(names, groups, strict=True)}
+    wanted = {name: _method_colour(group.first) for name, group in zip(names, groups, strict=True)}
     colours, order = _assign_colours(wanted), list(wanted)
     return {
         group.label: Look(name, colours[name], _nth(DASHES, order.index(name)), _nth(MARKERS, order.index(name)))
         for group, name in zip(groups, names, strict=True)
     }
+
+
+def _method_colour(run: RunRecord) -> str | None:
+    """Its method's own, unless it is a variant of it."""
+    settings = run.config["method"]
+    method = METHODS.get(settings["name"])
+    return method.colour if method and run.method == method.title_of(settings) else None
 
 
 def _assign_colours(wanted: Mapping[str, str | None]) -> dict[str, str]:
@@ -324,7 +323,8 @@ def draw_intervals(
 ) -> None:
     """Upright lines in ink, for bars and points."""
     lines = [[(place, a), (place, b)] for place, a, b in zip(x, low, high, strict=True) if np.isfinite([a, b]).all()]
-    ax.add_collection(LineCollection(lines, colors=INK, linewidths=width, zorder=3, label=BAND))
+    if lines:
+        ax.add_collection(LineCollection(lines, colors=INK, linewidths=width, zorder=3, label=BAND))
 
 
 # Reliability diagrams and halting steps

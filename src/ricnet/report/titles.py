@@ -7,16 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from ricnet.io import split_target
+from ricnet.methods import METHODS
 from ricnet.report.words import FIGURE
 
 RIC, ON_POLICY, CLOSED_FORM = "RIC", "RIC, on-policy", "RIC, closed form"
+"""The algorithms that go by the name RIC (`methods.ric.RIC.title_of`); alone it is Algorithm 1."""
 ALGORITHMS = (RIC, ON_POLICY, CLOSED_FORM)
-METHOD_NAMES = {
-    "supervised": "SL",
-    "act": "ACT",
-    "pondernet": "PonderNet",
-    "anytime": "Anytime",
-}
 VARIANTS = {
     "objective": {"ppo": "PPO", "logitnorm": "LogitNorm", "evidential": "evidential"},
     "head": {"logistic-normal": "logistic-normal"},
@@ -68,19 +64,6 @@ def data_name(data: str) -> str:
     return Path(path).name + (f"#{target}" if target else "")
 
 
-def ric_title(settings: Mapping[str, Any]) -> str:
-    """Three algorithms go by the name RIC. Alone it is Algorithm 1: sampled, and a snapshot lasts for several updates.
-
-    On-policy has samples but no snapshot, for the network is its own, so that SPO has nothing to hold it to. The closed
-    form rewards a step with E[log a_y] and samples only what it does to later ones. Expected has no policy gradient.
-    """
-    if settings.get("objective") == "expected":
-        return "RIC, expected"
-    if settings.get("exact_gain"):
-        return CLOSED_FORM
-    return ON_POLICY if settings.get("updates_per_snapshot") == 1 else RIC
-
-
 def without_algorithm(title: str) -> str:
     """RIC, PPO for RIC, on-policy, PPO: one look and one place for all algorithms of a system."""
     return title.replace(ON_POLICY, RIC).replace(CLOSED_FORM, RIC)
@@ -88,8 +71,8 @@ def without_algorithm(title: str) -> str:
 
 def method_title(settings: Mapping[str, Any]) -> str:
     """What the configuration of a method is called (`method` in config.json): SL; RIC, on-policy, PPO."""
-    name = str(settings["name"])
-    parts = [ric_title(settings) if name == "ric" else METHOD_NAMES.get(name, name)]
+    method = METHODS.get(str(settings["name"]))  # None where a method of somebody's own is not registered here
+    parts = [method.title_of(settings) if method else str(settings["name"])]
     parts += [words[value] for key, words in VARIANTS.items() if (value := settings.get(key)) in words]
     parts += ["label smoothing"] * bool(settings.get("label_smoothing"))
     parts += ["confidence cap"] * bool(settings.get("uniform_mix"))

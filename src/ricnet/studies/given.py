@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ricnet.errors import RicnetError
 from ricnet.report.runs import RunRecord, group_seeds, read_runs
-from ricnet.report.titles import ric_title, system_name, without_algorithm
+from ricnet.report.titles import system_name, without_algorithm
 from ricnet.report.words import listing
 from ricnet.studies.runner import Experiment
 from ricnet.studies.scales import GIVEN, Scale
@@ -82,7 +82,7 @@ def _is_made_by(run: RunRecord, system: System) -> bool:
     if system.preset is None:
         return True
     wanted = preset(system.preset, system.method, TYPICAL).method
-    return ric_title(run.config["method"]) == ric_title(dataclasses.asdict(wanted))
+    return wanted.title_of(run.config["method"]) == wanted.title_of(dataclasses.asdict(wanted))
 
 
 def _title(system: System) -> str:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ricnet.apps.commands.parsing import parse
+from ricnet.apps.commands.flags import parse
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.dataset import divisible, flip_labels

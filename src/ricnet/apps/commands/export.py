@@ -9,7 +9,7 @@ import tyro
 from rich.console import Console
 
 from ricnet.apps.commands.evaluate import adjust
-from ricnet.apps.commands.parsing import make_folder, parse
+from ricnet.apps.commands.flags import make_folder, parse
 from ricnet.apps.onnx import export_onnx
 from ricnet.errors import RicnetError
 from ricnet.training.classifier import load

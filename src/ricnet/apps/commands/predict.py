@@ -16,7 +16,7 @@ from rich.text import Text
 from torch import Tensor
 
 from ricnet.apps.commands.evaluate import adjust, check_steps
-from ricnet.apps.commands.parsing import parse
+from ricnet.apps.commands.flags import parse
 from ricnet.core.trajectory import Trajectory
 from ricnet.data.inputs import read_inputs
 from ricnet.errors import RicnetError, require
