@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from ricnet.errors import (
     in_python,
     nearest,
     require,
+    require_extra,
     setting,
     spelled_in_python,
     what_else,
@@ -68,3 +70,11 @@ def test_an_error_carries_the_settings_it_speaks_of() -> None:
 
 def test_letters_that_mark_settings_do_no_harm_elsewhere() -> None:
     assert in_flags("a\x0eb\x0fc\x0ed") == "ab\x0fcd"
+
+
+def test_what_is_missing_is_named_with_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_extra("ric sing", "song", "json", "csv")
+    monkeypatch.setitem(sys.modules, "csv", None)
+    with pytest.raises(RicnetError) as refusal:
+        require_extra("ric sing", "song", "json", "csv", "no_such_library")
+    assert str(refusal.value) == "ric sing needs csv, no_such_library; install with: pip install 'ricnet[song]'."

@@ -13,6 +13,7 @@ import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 FEW_NAMES = 7
@@ -130,3 +131,10 @@ def listed(items: Sequence[str], most: int = 5) -> str:
     """The first few of some names, and how many more there are."""
     rest = f" and {len(items) - most} more" if len(items) > most else ""
     return ", ".join(items[:most]) + rest
+
+
+def require_extra(who: str, extra: str, *modules: str) -> None:
+    """Refuse, before any work is done, what needs libraries that only some doors need."""
+    missing = [name for name in modules if find_spec(name) is None]
+    if missing:
+        raise RicnetError(f"{who} needs {', '.join(missing)}; install with: pip install 'ricnet[{extra}]'.")

@@ -270,8 +270,8 @@ def test_fitting_is_silent_and_leaves_no_file(
     [
         ({"lr": -1.0}, "^lr=-1.0 is out of range"),
         ({"encoder": "resnet18"}, "reads images"),
-        ({"preset": "slow"}, "^preset slow is unknown"),
-        ({"device": "abacus"}, "^device abacus"),
+        ({"preset": "slow"}, "^preset='slow' is unknown"),
+        ({"device": "abacus"}, "^device='abacus'"),
         ({"validation_fraction": 1.5}, r"^validation_fraction is 1\.5; it must be 0 or lie"),
         ({"batch_size": 1}, "^batch_size=1 is out of range"),
         ({"random_state": -1}, "^random_state=-1 is out of range"),

@@ -142,7 +142,7 @@ def test_parquet_is_read_where_its_extra_is_installed(tmp_path: Path) -> None:
 
 def test_a_missing_extra_is_named_with_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.parquet").touch()
-    monkeypatch.setattr("ricnet.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("ricnet.errors.find_spec", lambda name: None)
     with pytest.raises(RicnetError, match=r"a\.parquet: reading Parquet needs pyarrow; .* 'ricnet\[parquet\]'"):
         read_table(tmp_path / "a.parquet")
 

@@ -109,8 +109,22 @@ def test_a_method_from_outside_is_found_by_its_name_and_survives_its_json(monkey
         name: ClassVar[str] = "mine"
         depth: int = 3
 
+    @dataclass(frozen=True)
+    class Titled(Mine):
+        name: ClassVar[str] = "titled"
+        title: ClassVar[str] = "My method"
+        colour: ClassVar[str] = "#123456"
+
     monkeypatch.setitem(METHODS, "mine", METHODS["ric"])  # so that it is forgotten afterwards
     assert register_method(Mine) is Mine
     config = preset("fast", "mine", TYPICAL)
     assert config.method == Mine(depth=3)
     assert from_json(to_json(config), "config.json") == config
+    assert (Mine.title, Mine.about, Mine.colour) == ("mine", "mine", None)  # not those of SL, which it extends
+    assert (Titled.title, Titled.about, Titled.colour) == ("My method", "My method", "#123456")
+
+
+def test_methods_can_be_told_apart_in_tables_and_figures() -> None:
+    for attribute in ("name", "title", "about", "colour"):
+        assert len({getattr(method, attribute) for method in METHODS.values()}) == len(METHODS)
+    assert all(method.search_space for method in METHODS.values())

@@ -185,6 +185,24 @@ def test_reward_floor_limits_what_one_sample_can_cost(monkeypatch: pytest.Monkey
         assert metrics["return"].item() == pytest.approx(1 + worst / math.log(CLASSES))
 
 
+def test_another_reward_counts_from_its_own_score_of_the_uniform_belief() -> None:
+    """Without discount or values, the advantage of the first step is all that was gained: here in Brier score."""
+
+    class Brier(RIC):
+        def score(self, log_beliefs: Tensor, labels: Tensor) -> Tensor:
+            truth = nn.functional.one_hot(labels, log_beliefs.shape[-1])
+            return -(log_beliefs.exp() - truth).square().sum(-1)
+
+    method = Brier(horizon=3, gamma=1.0, gae_lambda=1.0, normalize_advantages=False)
+    model, (inputs, labels) = network(method), batch()
+    rollout = method.roll_out(model, model.context(inputs))
+    rollout = rollout._replace(values=torch.zeros_like(rollout.values))
+    estimates = method.estimate_advantages(rollout, labels)
+    final = method.score(rollout.log_actions[-1], labels)
+    torch.testing.assert_close(estimates.advantages[0], final + (1 - 1 / CLASSES))
+    assert method.loss(model, model, inputs, labels)[0].isfinite()
+
+
 @pytest.mark.parametrize(
     ("quieter", "noise", "step_weight"),
     [("label_baseline", 0.9, "uniform"), ("exact_gain", 0.05, "uniform"), ("exact_gain", 0.05, "discounted")],

@@ -54,8 +54,8 @@ def test_flags_and_values(
     """Without the training itself."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RICNET_DATA", str(tmp_path))
-    monkeypatch.setattr(train, "run", lambda *_, **__: None)
-    monkeypatch.setattr(train, "_present", lambda _: None)
+    monkeypatch.setattr("ricnet.training.api.run", lambda *_, **__: None)
+    monkeypatch.setattr("ricnet.training.api._conclude", lambda *_: None)
     monkeypatch.setattr("ricnet.training.hub.is_hub_id", lambda _: False)  # nobody asks the network
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"size,colour\n1,red\n")))
     places = st.sampled_from([str(table_run), str(table_run.parent / "my.csv"), str(table_run / "examples.npz")])

@@ -10,7 +10,7 @@ from rich.console import Console
 from ricnet.errors import RicnetError
 from ricnet.report.runs import RunRecord
 from ricnet.studies.given import as_given, read_given, take_given
-from ricnet.studies.paper.item import tabulate
+from ricnet.studies.paper.kit import tabulate
 from ricnet.studies.runner import Benchmark, Experiment
 from ricnet.studies.scales import GIVEN, SCALES
 

@@ -4,13 +4,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from ricnet.errors import RicnetError
-from ricnet.studies.runner import RunIndex, plan
-from ricnet.studies.workers import dataset_of, read_data
+from ricnet.studies.runner import Benchmark, Experiment, RunIndex, Runner, dataset_of, plan, read_data
 from ricnet.training.run import RunFolder
 
-CPU = torch.device("cpu")
+CPU, QUIET = torch.device("cpu"), Console(quiet=True)
 
 
 def test_an_experiment_becomes_one_plan_a_seed_with_all_its_settings(ask, data: Path) -> None:
@@ -93,3 +93,18 @@ def test_a_derived_run_is_found_only_beside_the_weights_it_took(ask, tmp_path: P
     assert RunIndex(tmp_path / "runs").find(one.config, one.data) is None  # trained so from the start: another thing
     source.model.write_bytes(b"weights of another training")
     assert RunIndex(tmp_path / "runs").find(one.config, one.data, source) is None
+
+
+def test_a_study_begun_on_another_device_goes_on_with_its_settings(tmp_path: Path) -> None:
+    """Presets for images depend on the device; per data set, the settings of the runs that are there win."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (60, 3, 20, 20), dtype=np.uint8)
+    np.savez(tmp_path / "images.npz", x=images, y=np.arange(60) % 3)
+    asked = Experiment("ric", Benchmark("images", str(tmp_path / "images.npz")), (0, 1))
+    runner = Runner(tmp_path / "runs", device="cpu")
+    here, elsewhere = (plan(asked, None, device) for device in ("cpu", "cuda"))
+    assert [one.config for one in here] != [one.config for one in elsewhere]
+    assert runner._plan([asked], QUIET)[0] == {asked: here}
+    for one, name in ((elsewhere[1], "gpu"), (here[0], "cpu")):
+        RunFolder(tmp_path / "runs" / name).begin(one.config, dataset_of(one.config, None), CPU)
+        assert runner._plan([asked], QUIET)[0] == {asked: elsewhere if name == "gpu" else here}

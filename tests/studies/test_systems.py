@@ -3,6 +3,8 @@ from dataclasses import replace
 import pytest
 
 from ricnet.errors import RicnetError
+from ricnet.methods import METHODS, Supervised
+from ricnet.studies.sweep import Choice, default_space, parse_space
 from ricnet.studies.systems import VARIANTS, all_systems, find_system, settings_of, uniform_share
 from ricnet.training.finalize import AFTER_TRAINING
 from ricnet.training.presets import Facts, preset
@@ -64,3 +66,15 @@ def test_every_system_can_be_configured_for_few_rows_and_for_many(rows: int) -> 
         config = preset("fast", system.method, facts)
         for changes in (system.changes_for(10), {k: v for k, v in system.after.items() if k != "calibration"}):
             assert replace(config.method, **changes).name == config.method.name, name
+
+
+def test_a_registered_method_is_a_system_and_can_be_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mine(Supervised):
+        name = "mine"
+        about = "a method of somebody else's"
+        search_space = ("label_smoothing=0,0.3",)
+
+    monkeypatch.setitem(METHODS, "mine", Mine)
+    assert find_system("mine:label_smoothing=0.2").changes == {"label_smoothing": 0.2}
+    assert all_systems()["mine"].about == "a method of somebody else's"
+    assert parse_space(default_space("mine"), "mine")["label_smoothing"] == Choice((0.0, 0.3))

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ricnet.errors import RicnetError
 from ricnet.evaluation.predictions import read_predictions
-from ricnet.studies import workers
+from ricnet.studies import runner as running
 from ricnet.studies.runner import Benchmark, Experiment, Runner
 
 QUIET = Console(quiet=True)
@@ -60,7 +60,7 @@ def test_data_that_is_not_here_and_runs_that_fail_stop_no_other(ask, tmp_path: P
 
 def test_an_interrupted_run_goes_on(ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, runner = ask("supervised", epochs=3), Runner(tmp_path / "runs", jobs=1)
-    run = workers.run
+    run = running.run
 
     def stop_early(*args, **kwargs):
         def watch(line):
@@ -69,10 +69,10 @@ def test_an_interrupted_run_goes_on(ask, tmp_path: Path, monkeypatch: pytest.Mon
 
         return run(*args, **kwargs, watch=watch)
 
-    monkeypatch.setattr(workers, "run", stop_early)
+    monkeypatch.setattr(running, "run", stop_early)
     with pytest.raises(RicnetError, match="same command goes on"):
         runner.run([one], QUIET)
-    monkeypatch.setattr(workers, "run", run)
+    monkeypatch.setattr(running, "run", run)
     (finished,) = runner.run([one], QUIET)[0][one]
     (whole,) = Runner(tmp_path / "whole", jobs=1).run([one], QUIET)[0][one]
     assert [line["epoch"] for line in finished.metrics] == [1, 2, 3]
@@ -137,14 +137,14 @@ def test_workers_whose_parent_was_killed_save_their_state_and_stop(data: Path, t
 def test_an_error_that_is_nobodys_mistake_stops_no_other_run(
     ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = workers.run
+    run = running.run
 
     def fails_for_seed_0(config, *args, **kwargs):
         if config.seed == 0:
             raise RuntimeError("CUDA out of memory\nwith details")
         return run(config, *args, **kwargs)
 
-    monkeypatch.setattr(workers, "run", fails_for_seed_0)
+    monkeypatch.setattr(running, "run", fails_for_seed_0)
     one = ask("supervised", seeds=2)
     runs, problems = Runner(tmp_path / "runs", jobs=1).run([one], QUIET)
     assert problems == ["blobs-supervised-seed0: CUDA out of memory"]

@@ -1,3 +1,5 @@
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,11 @@ import ricnet
 from ricnet.data import Dataset
 from ricnet.errors import Interrupted, RicnetError
 from ricnet.training import api
-from ricnet.training.api import configure, default_folder, fit_batch, run
+from ricnet.training.api import configure, default_folder, fit_batch, isolated_rng, run, train_in_memory
+from ricnet.training.classifier import load
+from ricnet.training.config import Config
 from ricnet.training.run import RunFolder
+from ricnet.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 SHORT: dict[str, Any] = {"method": "supervised", "epochs": 2, "width": 0.1, "device": "cpu"}
@@ -165,3 +170,64 @@ def test_numbers_of_numpy_are_numbers(dataset: Dataset) -> None:
     config = configure(dataset, "supervised", "fast", epochs=np.int64(3), lr=np.float32(0.5), seed=np.int32(1))
     assert (config.optimization.epochs, config.optimization.lr, config.seed) == (3, 0.5, 1)
     assert type(config.optimization.epochs) is int
+
+
+BRIEF = {"epochs": 4, "batch_size": 16, "width": 0.1, "horizon": 4}
+
+
+def test_it_learns_what_a_run_with_a_folder_learns_and_writes_nothing(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configure(dataset, "ric", "fast", **BRIEF)
+    run(config, dataset, RunFolder(tmp_path / "run"), CPU)
+    expected = load(tmp_path / "run").refine(dataset.test.inputs)
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    torch.manual_seed(5)
+    following = torch.rand(3)
+    torch.manual_seed(5)
+    classifier, epochs = train_in_memory(config, dataset, CPU)
+    assert torch.equal(torch.rand(3), following)
+    assert epochs == 4
+    assert torch.equal(classifier.refine(dataset.test.inputs).log_beliefs, expected.log_beliefs)
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_stopped_by_hand_it_raises_what_python_raises(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Trainer._step
+
+    def step_and_ask_to_stop(self: Trainer) -> None:
+        step(self)
+        if self.update == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Trainer, "_step", step_and_ask_to_stop)
+    with pytest.raises(KeyboardInterrupt):
+        train_in_memory(configure(dataset, "ric", "fast", **BRIEF), dataset, CPU)
+
+
+def test_divergence_names_no_file(dataset: Dataset) -> None:
+    config = configure(dataset, "supervised", "fast", epochs=30, batch_size=16, lr=1e38, optimizer="sgd", clip=None)
+    with pytest.raises(
+        RicnetError, match=r"diverged in epoch \d+: .*(nothing is kept|no epoch was completed before)\. "
+    ):
+        train_in_memory(config, dataset, CPU)
+
+
+def test_the_program_around_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    for before in (False, True):
+        monkeypatch.setattr(torch.backends.cudnn, "benchmark", before)
+        state = torch.get_rng_state()
+        with isolated_rng(Config(), CPU):
+            torch.backends.cudnn.benchmark = not before
+            torch.rand(3)
+        assert torch.backends.cudnn.benchmark is before
+        assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_too_little_memory_is_a_sentence() -> None:
+    with (
+        pytest.raises(RicnetError, match="cpu has too little memory for batches of 512; lower --batch-size"),
+        isolated_rng(Config(), CPU),
+    ):
+        raise torch.OutOfMemoryError

@@ -25,8 +25,7 @@ from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import read_npz_inputs
-from ricnet.errors import RicnetError, require
-from ricnet.extras import require_extra
+from ricnet.errors import RicnetError, require, require_extra
 from ricnet.io import write_atomically
 from ricnet.methods import Method, Supervised
 from ricnet.methods.iterative import Iterative, Step, Steps

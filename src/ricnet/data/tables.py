@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from ricnet.errors import RicnetError, setting
-from ricnet.extras import require_extra
+from ricnet.errors import RicnetError, require_extra, setting
 from ricnet.io import parse_json, split_target, user_path
 
 if TYPE_CHECKING:

@@ -323,7 +323,8 @@ def draw_intervals(
 ) -> None:
     """Upright lines in ink, for bars and points."""
     lines = [[(place, a), (place, b)] for place, a, b in zip(x, low, high, strict=True) if np.isfinite([a, b]).all()]
-    ax.add_collection(LineCollection(lines, colors=INK, linewidths=width, zorder=3, label=BAND))
+    if lines:
+        ax.add_collection(LineCollection(lines, colors=INK, linewidths=width, zorder=3, label=BAND))
 
 
 # Reliability diagrams and halting steps

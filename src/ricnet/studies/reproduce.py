@@ -17,7 +17,7 @@ from ricnet.report.figures import house_style
 from ricnet.report.runs import RunRecord
 from ricnet.studies.given import as_given, take_given
 from ricnet.studies.paper import ITEMS, Item
-from ricnet.studies.paper.item import distinct, read_csv, write_csv
+from ricnet.studies.paper.kit import distinct, read_csv, write_csv
 from ricnet.studies.runner import Experiment, Runner, Runs
 from ricnet.studies.scales import Scale
 from ricnet.studies.theory import CLAIMS, Finding

@@ -1,30 +1,44 @@
-"""From what a study asks for to finished runs: those that exist are taken, the others are made.
+"""From what a study asks for to finished runs: those that exist are taken, the others are made, several at once.
 
 Runs are found by what was run, a configuration on some data, not by the name of their folder. So studies share their
-runs, the finished are never repeated, and the same command goes on with what was interrupted.
+runs, the finished are never repeated, and the same command goes on with what was interrupted. Each worker is a process
+with its share of the CPU, which saves and stops when its parent asks it to; a run that fails stops no other.
 """
 
 import dataclasses
+import functools
+import multiprocessing
+import os
 import re
+import signal
+import threading
+import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 
-from ricnet.data import whole_path
+from ricnet.data import Dataset, whole_path
+from ricnet.data import load as load_data
 from ricnet.errors import RicnetError
 from ricnet.io import read_json
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.studies.systems import RAW, System, all_systems, find_system
-from ricnet.studies.workers import Job, execute, read_data, worker_count
-from ricnet.training.api import configure, pick_device
+from ricnet.threads import usable_cores
+from ricnet.training.api import configure, pick_device, run
 from ricnet.training.config import DATA_SETTINGS, Config, from_json
-from ricnet.training.finalize import stripped
+from ricnet.training.console import GO_ON, Interrupted, StopRequest
+from ricnet.training.finalize import derive, stripped
 from ricnet.training.run import RunFolder, describe_data
 
+SECONDS_TO_SAVE = 20
+SECONDS_OF_SILENCE = 15
 Changes = tuple[tuple[str, Any], ...]
 """Settings that differ from the preset's, hashable."""
 
@@ -54,6 +68,33 @@ class Experiment:
 
 Runs = Mapping[Experiment, Sequence[RunRecord]]
 """The finished runs of each experiment, in the order of its seeds. One whose data is not here has none."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that is wanted."""
+
+    config: Config
+    name: str
+    """What its folder is called if it has to be made."""
+    data: Mapping[str, Any] = field(hash=False)
+    """Describes the data, as in config.json."""
+    source: "Plan | None" = None
+    """The training whose weights it takes, if it differs from that only after training."""
+    notes: tuple[str, ...] = ()
+    """What the user should know of the data."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that is to be made."""
+
+    config: Config
+    folder: Path
+    device: str
+    data_dir: Path | None
+    source: Path | None = None
+    """The finished run to take the weights from; None to train."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +130,7 @@ class Runner:
 
     def _plan(
         self, experiments: Sequence[Experiment], console: Console
-    ) -> tuple[dict[Experiment, list["Plan"]], list[str]]:
+    ) -> tuple[dict[Experiment, list[Plan]], list[str]]:
         """The plans of each experiment whose data is here.
 
         Presets depend on the device. If the runs of a data set were begun on another kind of device, the study goes on
@@ -116,7 +157,7 @@ class Runner:
                 console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
         return {experiment: plans[experiment] for experiment in experiments if experiment in plans}, list(problems)
 
-    def _find(self, plans: Sequence["Plan"], folders: dict[Config, RunFolder]) -> list[Job]:
+    def _find(self, plans: Sequence[Plan], folders: dict[Config, RunFolder]) -> list[Job]:
         """Adds the folder of each plan to `folders`, one that is there or a new one; returns what is not finished."""
         index = RunIndex(self.root)
         jobs = []
@@ -129,21 +170,6 @@ class Runner:
             if not folder.finished:
                 jobs.append(Job(one.config, folder.path, self.device, self.data_dir, source.path if source else None))
         return jobs
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A run that is wanted."""
-
-    config: Config
-    name: str
-    """What its folder is called if it has to be made."""
-    data: Mapping[str, Any] = field(hash=False)
-    """Describes the data, as in config.json."""
-    source: "Plan | None" = None
-    """The training whose weights it takes, if it differs from that only after training."""
-    notes: tuple[str, ...] = ()
-    """What the user should know of the data."""
 
 
 def plan(experiment: Experiment, data_dir: Path | None, device: str = "cuda") -> list[Plan]:
@@ -215,3 +241,145 @@ def _identity(folder: Path) -> tuple[Config, Any, bool, str | None] | None:
         return config, entry.get("data"), "derived_from" in entry, entry.get("weights")
     except RicnetError:
         return None
+
+
+# Making runs, several at once
+
+
+@functools.lru_cache(maxsize=4)
+def read_data(
+    data: str, data_dir: Path | None, resolution: int | None, val_fraction: float, label_noise: float
+) -> Dataset:
+    """Many runs in a row use the same data, so the last few sets stay in memory."""
+    return load_data(data, data_dir=data_dir, resolution=resolution, val_fraction=val_fraction, label_noise=label_noise)
+
+
+def dataset_of(config: Config, data_dir: Path | None) -> Dataset:
+    return read_data(config.data, data_dir, *(getattr(config, name) for name in DATA_SETTINGS))
+
+
+def worker_count(asked: int | None, jobs: int, device: torch.device) -> int:
+    automatic = 1 if device.type == "cuda" else min(usable_cores(), 8)
+    return max(1, min(asked or automatic, jobs))
+
+
+def execute(jobs: Sequence[Job], workers: int, console: Console) -> list[str]:
+    """Do all jobs; returns a sentence for each that failed."""
+    if workers > 1:
+        return _side_by_side(jobs, workers, console)
+    problems = []
+    for number, job in enumerate(jobs, 1):
+        try:
+            problem = perform(job, console)
+        except Interrupted:
+            raise Interrupted(GO_ON) from None
+        problems += [problem] if problem else []
+        _announce(console, f"{number}/{len(jobs)}", job, problem)
+    return problems
+
+
+def perform(job: Job, console: Console | None = None) -> str | None:
+    """Do one job; returns what went wrong, in a sentence, if the user can mend it."""
+    folder, device = RunFolder(job.folder), pick_device(job.device)
+    try:
+        dataset = dataset_of(job.config, job.data_dir)
+        if job.source is None:
+            run(job.config, dataset, folder, device, resume=folder.begun, console=console)
+        else:
+            derive(RunFolder(job.source), job.config, dataset, folder, device)
+    except Interrupted:
+        raise
+    except RicnetError as problem:
+        return f"{job.folder.name}: {problem}"
+    except (OSError, RuntimeError) as problem:  # a full disk, a GPU without memory: the other runs may do better
+        return f"{job.folder.name}: {str(problem).splitlines()[0]}"
+    return None
+
+
+def _side_by_side(jobs: Sequence[Job], workers: int, console: Console) -> list[str]:
+    context = multiprocessing.get_context("spawn")
+    over, threads = context.Event(), max(1, usable_cores() // workers)
+    with StopRequest() as stop, ProcessPoolExecutor(workers, context, _start_worker, (threads, over)) as pool:
+        pending = {pool.submit(_perform_quietly, job): job for job in jobs}
+        try:
+            return _collect(pending, console, stop)
+        except BrokenProcessPool as error:
+            raise RicnetError(
+                "a worker died, perhaps for want of memory; try fewer --jobs. The same command goes on from here."
+            ) from error
+        finally:
+            if pending:
+                over.set()  # jobs that already wait in a worker's queue cannot be cancelled otherwise
+                pool.shutdown(wait=False, cancel_futures=True)
+                for child in multiprocessing.active_children():
+                    child.terminate()  # SIGTERM, on which training saves its state
+
+
+def _collect(pending: dict[Future[str | None], Job], console: Console, stop: StopRequest) -> list[str]:
+    problems: list[str] = []
+    total, spoken = len(pending), time.monotonic()
+    while pending:
+        done, _ = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
+        for future in done:
+            job, problem = pending.pop(future), future.result()
+            problems += [problem] if problem else []
+            _announce(console, f"{total - len(pending)}/{total}", job, problem)
+            spoken = time.monotonic()
+        if time.monotonic() - spoken > SECONDS_OF_SILENCE:
+            for job in pending.values():
+                _report_progress(console, job)
+            spoken = time.monotonic()
+        if stop.asked:
+            raise Interrupted(GO_ON)
+    return problems
+
+
+def _report_progress(console: Console, job: Job) -> None:
+    """A sign of life from a run that is still going on."""
+    log = RunFolder(job.folder).metrics
+    if log.is_file():
+        epoch = log.read_bytes().count(b"\n")
+        _say(console, f"…  {job.folder.name}  epoch {epoch}/{job.config.optimization.epochs}")
+
+
+def _announce(console: Console, count: str, job: Job, problem: str | None) -> None:
+    text = f"{count}  {job.folder.name}  failed"
+    if not problem and RunFolder(job.folder).finished:
+        test = read_run(job.folder).test
+        scores = f"test {test['accuracy']:.2%}  ECE {test['ece']:.3f}  {test['mean_steps']:.1f} steps"
+        text = f"{count}  {job.folder.name}  {scores}"
+    _say(console, text)
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(f"{time.strftime('%H:%M:%S')}  {text}", highlight=False, markup=False, soft_wrap=True)
+
+
+_over: Event | None = None
+"""In a worker: set when nothing more is to be begun."""
+
+
+def _start_worker(threads: int, over: Event) -> None:
+    """In a new worker: take a share of the cores, and ignore the terminal's Ctrl-C, which the parent passes on."""
+    global _over
+    _over = over
+    torch.set_num_threads(threads)
+    if hasattr(os, "setsid"):
+        os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_stop_with_parent, args=(os.getppid(),), daemon=True).start()
+
+
+def _stop_with_parent(parent: int) -> None:
+    """A parent that was killed cannot pass anything on, so its worker saves and stops by itself."""
+    while os.getppid() == parent:
+        time.sleep(2)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(SECONDS_TO_SAVE)
+    os._exit(1)  # it has saved, and would now wait for work for ever
+
+
+def _perform_quietly(job: Job) -> str | None:
+    if _over is not None and _over.is_set():
+        return f"{job.folder.name}: not begun"
+    return perform(job, Console(quiet=True))

@@ -27,8 +27,7 @@ from ricnet.data import Dataset
 from ricnet.data.dataset import PHOTOGRAPH_SIDE
 from ricnet.data.registry import DATASETS
 from ricnet.errors import Interrupted as Interrupted
-from ricnet.errors import in_flags, setting
-from ricnet.extras import require_extra
+from ricnet.errors import in_flags, require_extra, setting
 from ricnet.io import printable, read_json, user_path
 from ricnet.nets.encoders import choose_encoder
 from ricnet.training import presets

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ricnet.errors import RicnetError
-from ricnet.extras import require_extra
+from ricnet.errors import RicnetError, require_extra
 from ricnet.io import user_path
 from ricnet.version import __version__
 

@@ -14,7 +14,7 @@ from matplotlib.transforms import Bbox
 
 from ricnet.report.runs import RunRecord
 from ricnet.studies.paper import Item
-from ricnet.studies.paper.item import read_csv, write_csv
+from ricnet.studies.paper.kit import read_csv, write_csv
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import SCALES, Scale
 from ricnet.studies.systems import find_system

@@ -7,7 +7,7 @@ import pytest
 
 from ricnet.errors import RicnetError
 from ricnet.studies.paper import ITEMS
-from ricnet.studies.paper.item import conditions, curves, measured, network_name, over_seeds, tabulate
+from ricnet.studies.paper.kit import conditions, curves, measured, network_name, over_seeds, tabulate
 from ricnet.studies.runner import Benchmark
 from ricnet.studies.scales import SCALES, Scale
 from ricnet.studies.systems import all_systems, find_system

@@ -3,17 +3,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from ricnet.report.tables import Cell
-from ricnet.studies.paper.tables import SCORES, latex, markdown, measure, write_interval
+from ricnet.report.tables import Cell, Grid
+from ricnet.studies.paper.tables import METRICS, measure, write_cell, write_latex, write_markdown
 
 from .conftest import pick, record
 
-LINES = [[Cell("SL"), Cell("98.9 ± 0.3", best=True)], [Cell("RIC"), Cell("–")]]
+GRID = Grid(["System", "9 % flipped"], [[Cell("SL"), Cell("98.9 ± 0.3", best=True)], [Cell("RIC"), Cell("–")]])
 
 
 def test_markdown() -> None:
-    text = markdown(["System", "9 % flipped"], "lr", LINES, "A note.")
-    assert text.splitlines() == [
+    assert write_markdown(GRID, "A note.").splitlines() == [
         "| System | 9 % flipped |",
         "| :--- | ---: |",
         "| SL | **98.9 ± 0.3** |",
@@ -24,7 +23,7 @@ def test_markdown() -> None:
 
 
 def test_latex_is_escaped_and_closed() -> None:
-    text = latex([r"System & 9 \% flipped \\"], "lr", LINES, "Table_1", "95 % of a & b.")
+    text = write_latex(GRID, "Table_1", "95 % of a & b.", [r"System & 9 \% flipped \\"])
     assert r"SL & \textbf{98.9 $\pm$ 0.3} \\" in text
     assert r"RIC & -- \\" in text
     assert r"\caption{\textbf{Table\_1.} 95 \% of a \& b.}" in text
@@ -33,21 +32,13 @@ def test_latex_is_escaped_and_closed() -> None:
     assert text.count("{") == text.count("}")
 
 
-def test_intervals_as_text() -> None:
-    assert write_interval(0.91234, 0.0049, 2, 100) == "91.23 ± 0.49"
-    assert write_interval(0.5, None, 3) == "0.500"
-    assert write_interval(-0.0214, 0.001, 3) == "−0.021 ± 0.001"
-    assert write_interval(-0.0002, None, 3) == "0.000"
-    assert write_interval(None, None, 3) == "–"
-
-
-def test_every_score_is_of_the_split_that_it_names(tmp_path: Path) -> None:
+def test_every_metric_is_of_the_split_that_it_names(tmp_path: Path) -> None:
     splits = {
         name: {"accuracy": place, "nll": 10 + place, "ece": 20 + place, "ece_signed": 30 + place, "mean_steps": 40}
         for place, name in enumerate(("train", "val", "test"))
     }
     splits["test"] |= {"n": 90, "ece_bins": 15}
-    found = measure([replace(record(tmp_path), evaluation=splits)], SCORES)
+    found = measure([replace(record(tmp_path), evaluation=splits)], METRICS)
     assert dict(zip(found["quantity"], found["value"], strict=True)) == {
         **{"train accuracy": 0, "val accuracy": 1, "test accuracy": 2},
         **{"val nll": 11, "test nll": 12, "test ece": 22, "test ece signed": 32, "mean steps": 40},
@@ -57,6 +48,6 @@ def test_every_score_is_of_the_split_that_it_names(tmp_path: Path) -> None:
 
 def test_shares_are_written_in_percent() -> None:
     table = pd.DataFrame({"quantity": ["a"], "mean": [0.9123], "half_width": [0.001]})
-    assert SCORES["test accuracy"].write(table) == "91.23 ± 0.10"
-    assert SCORES["test ece"].write(table, intervals=False) == "0.912"
-    assert SCORES["test ece"].write(pick(table, quantity="b")) == "–"
+    assert write_cell(METRICS["test accuracy"], table) == "91.23 ± 0.10"
+    assert write_cell(METRICS["test ece"], table, intervals=False) == "0.912"
+    assert write_cell(METRICS["test ece"], pick(table, quantity="b")) == "–"

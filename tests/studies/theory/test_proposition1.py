@@ -59,8 +59,8 @@ def test_an_untrained_agent_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rewards_of_the_wrong_sign_lead_away_from_q(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the label baseline scores enter the advantage once more, as they should; so it is left out here."""
-    rewards = mdp.rewards
-    monkeypatch.setattr(mdp, "rewards", lambda scores, classes: -rewards(scores, classes))
+    advantages = mdp.advantages
+    monkeypatch.setattr(mdp, "advantages", lambda rewards, *rest: advantages(-rewards, *rest))
     plain = replace(METHOD, label_baseline=False, c_max=BOUNDED)
     inputs = known_truth.contexts(TRUTH)
     beliefs = plain.refine(known_truth.train_agent(plain, TRUTH, updates=30), inputs).final.double()

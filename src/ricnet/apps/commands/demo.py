@@ -6,9 +6,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ricnet.apps.commands.parsing import parse
+from ricnet.apps.commands.flags import parse
 from ricnet.apps.commands.serve import NEEDED, serve
-from ricnet.extras import require_extra
+from ricnet.errors import require_extra
 
 PRETRAINED = "cifar10"
 FOLDER = Path("runs") / "digits-demo"

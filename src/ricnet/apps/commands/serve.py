@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from rich.console import Console
 
-from ricnet.apps.commands.parsing import parse
+from ricnet.apps.commands.flags import parse
 from ricnet.apps.server.limits import Limits
-from ricnet.extras import require_extra
+from ricnet.errors import require_extra
 
 if TYPE_CHECKING:
     import socket

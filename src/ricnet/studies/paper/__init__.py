@@ -13,7 +13,7 @@ from ricnet.studies.paper import (
     table1_results,
     table2_settings,
 )
-from ricnet.studies.paper.item import Item
+from ricnet.studies.paper.kit import Item
 
 ITEMS: dict[str, Item] = {
     item.name: item

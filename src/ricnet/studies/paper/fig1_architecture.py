@@ -16,8 +16,7 @@ from torch import nn
 from ricnet.methods import RIC
 from ricnet.nets.encoders import ResNet
 from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, VERMILLION, styled
-from ricnet.studies.paper.item import Item, network_name
-from ricnet.studies.paper.kit import SMALL, WIDTH
+from ricnet.studies.paper.kit import SMALL, WIDTH, Item, network_name
 from ricnet.studies.runner import Runs
 from ricnet.studies.scales import Scale
 from ricnet.training.classifier import build_model

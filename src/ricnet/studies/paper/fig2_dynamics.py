@@ -6,20 +6,24 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ricnet.report.figures import INK, styled
+from ricnet.report.figures import INK, letter, styled
 from ricnet.report.runs import RunRecord
 from ricnet.studies.paper.fig6_generalization import draw_generalization, generalization, levels_note
-from ricnet.studies.paper.item import Item, conditions, curves, distinct, measured, tabulate
 from ricnet.studies.paper.kit import (
     WIDTH,
     Dash,
+    Item,
+    conditions,
+    curves,
+    distinct,
     draw_systems,
     fit,
     intervals,
     legend,
-    letter,
+    measured,
     note_missing,
     system_handles,
+    tabulate,
 )
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import Scale

@@ -12,20 +12,23 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ricnet.report.figures import INK, styled
+from ricnet.report.figures import INK, letter, look_of, styled
 from ricnet.report.runs import RunRecord
-from ricnet.studies.paper.item import Item, conditions, curves, distinct, measured, tabulate
 from ricnet.studies.paper.kit import (
     SMALL,
     WIDTH,
+    Item,
+    conditions,
+    curves,
+    distinct,
     draw_systems,
     fit,
     intervals,
     legend,
-    letter,
-    look_of,
+    measured,
     note_missing,
     system_handles,
+    tabulate,
 )
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import Scale
@@ -88,7 +91,7 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def _mark_lowest(ax: Axes, best: Any, line: int) -> None:
     """A star on the curve; its numbers above the panel, where no curve can run through them."""
-    shade, at, low = look_of(best.system)[0], best.epoch, best.mean
+    shade, at, low = look_of(best.system).colour, best.epoch, best.mean
     ax.plot([at], [low], "*", color=shade, markersize=9, markeredgecolor=INK, markeredgewidth=0.6, zorder=4)
     text, place = f"★ {best.system}: {low:.3f} at epoch {at:.0f}", (0, 13 - 10 * line)
     ax.annotate(text, (0, 1), place, "axes fraction", textcoords="offset points", color=shade, fontsize=SMALL)

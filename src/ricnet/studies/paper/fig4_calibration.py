@@ -8,22 +8,29 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from ricnet.report.figures import FAINT, INK, styled
+from ricnet.report.figures import draw_intervals, draw_reliability, letter, look_of, reliability_handles, styled
+from ricnet.report.metrics import ECE
 from ricnet.report.runs import RunRecord
-from ricnet.studies.paper.item import Item, conditions, distinct, first, tabulate
-from ricnet.studies.paper.kit import WIDTH, intervals, legend, letter, look_of, note_missing, seeds
-from ricnet.studies.paper.tables import write_interval
+from ricnet.studies.paper.kit import (
+    WIDTH,
+    Item,
+    conditions,
+    distinct,
+    first,
+    intervals,
+    legend,
+    note_missing,
+    seeds,
+    tabulate,
+)
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import Scale
 
 SCORES = ("accuracy", "mean_confidence", "ece")
 RARE = 0.01
 """A bin with less than this share of the answers says little, and is drawn pale."""
-DIAGONAL: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (4, 3))}
-GAP: dict[str, Any] = {"facecolor": "none", "edgecolor": INK, "linewidth": 0.4, "hatch": "//////"}
 
 
 def experiments(scale: Scale, index: int) -> list[Experiment]:
@@ -68,32 +75,26 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def _histogram_style(system: str, filled: bool) -> dict[str, Any]:
-    colour = look_of(system)[0]
+    colour = look_of(system).colour
     return {"color": colour, "fill": filled, "alpha": 0.35 if filled else 1, "linewidth": 0 if filled else 1.3}
 
 
 def _draw_reliability(ax: Axes, table: pd.DataFrame) -> None:
     of = dict(list(table.groupby("quantity")))
     if "bin accuracy" in of:
-        accuracy = of["bin accuracy"]
-        left, width = accuracy["lower"].to_numpy(), (accuracy["upper"] - accuracy["lower"]).to_numpy()
-        height, half = accuracy["mean"].to_numpy(float), accuracy["half_width"].to_numpy(float)
-        colour = look_of(accuracy["system"].iloc[0])[0]
-        bars = ax.bar(left, height, width, align="edge", color=colour, edgecolor="white", linewidth=0.4)
-        for bar, share in zip(bars, of["share"]["mean"], strict=True):
-            bar.set_alpha(0.8 if share >= RARE else 0.3)
-        ax.bar(left, of["bin confidence"]["mean"].to_numpy(float) - height, width, height, align="edge", **GAP)
-        known = np.isfinite(half)
-        low, high = np.clip(height - half, 0, 1)[known], np.clip(height + half, 0, 1)[known]
-        ax.vlines((left + width / 2)[known], low, high, color=INK, linewidth=0.8, zorder=3)
-        ax.plot([0, 1], [0, 1], zorder=0, **DIAGONAL)
+        bins = of["bin accuracy"][["lower", "upper", "mean", "half_width"]].to_numpy(float)
+        lower, upper, height, half = bins.T
+        confidence, share = (of[name]["mean"].to_numpy(float) for name in ("bin confidence", "share"))
+        colour = look_of(table["system"].iloc[0]).colour
+        draw_reliability(ax, lower, upper, height, confidence, colour, np.where(share >= RARE, 0.8, 0.3))
+        draw_intervals(ax, (lower + upper) / 2, np.clip(height - half, 0, 1), np.clip(height + half, 0, 1))
         scores = [
             f"accuracy {100 * (first(of['accuracy'], 'mean') or 0):.1f} %",
             f"confidence {100 * (first(of['mean_confidence'], 'mean') or 0):.1f} %",
-            f"ECE {write_interval(first(of['ece'], 'mean'), first(of['ece'], 'half_width'), 3)}",
+            f"ECE {ECE.write(first(of['ece'], 'mean'), first(of['ece'], 'half_width'))}",
         ]
         ax.text(0.03, 0.99, "\n".join(scores), transform=ax.transAxes, va="top", fontsize=7, linespacing=1.35)
-    ax.set(xlim=(0, 1), ylim=(0, 1.42), yticks=[0, 0.25, 0.5, 0.75, 1], xlabel="confidence", ylabel="accuracy")
+    ax.set(xlim=(0, 1), ylim=(0, 1.42), xlabel="confidence", ylabel="accuracy")
     note_missing(ax, table)
 
 
@@ -102,8 +103,7 @@ def _handles(table: pd.DataFrame) -> list[Any]:
         Patch(**_histogram_style(system, filled), label=f"{system} ({seeds(own)})")
         for (system, own), filled in zip(table.groupby("system", sort=False), (True, False), strict=True)
     ]
-    gap = Patch(**GAP, label="gap to confidence")
-    return [*systems, gap, Line2D([], [], **DIAGONAL, label="perfectly calibrated")]
+    return [*systems, *reliability_handles()]
 
 
 def _notes(table: pd.DataFrame) -> list[str]:

@@ -15,21 +15,44 @@ from jaxtyping import Integer
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from ricnet.errors import RicnetError
 from ricnet.evaluation.predictions import Predictions, read_predictions
-from ricnet.report.figures import BLUE, FAINT, GREEN, INK, VERMILLION, styled
+from ricnet.report.figures import (
+    BLUE,
+    GREEN,
+    INK,
+    VERMILLION,
+    draw_halting,
+    draw_intervals,
+    halting_handles,
+    integer_ticks,
+    letter,
+    styled,
+)
 from ricnet.report.runs import RunRecord
-from ricnet.studies.paper.item import Item, conditions, distinct, first, tabulate
-from ricnet.studies.paper.kit import WIDTH, draw_curve, fit, intervals, legend, letter, note_missing, seeds
+from ricnet.studies.paper.kit import (
+    WIDTH,
+    Item,
+    conditions,
+    distinct,
+    draw_curve,
+    first,
+    fit,
+    intervals,
+    legend,
+    note_missing,
+    seeds,
+    tabulate,
+)
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import Scale
 
 DIFFICULTIES = {"easy": (GREEN, "^"), "intermediate": (BLUE, "o"), "hard": (VERMILLION, "v")}
 PER_STEP = {"mean_confidence": "confidence", "ece": "ECE"}
-OUTCOMES = {"right": ("correct", BLUE, 1), "wrong": ("wrong", VERMILLION, -1)}
-"""What evaluation.json calls it, its colour, and where its bars go."""
+OUTCOMES = {"right": "correct", "wrong": "wrong"}
+"""Of an answer, and what evaluation.json calls it."""
 HALT: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": ":"}
 
 
@@ -78,7 +101,7 @@ def _steps(runs: Sequence[RunRecord]) -> Iterator[dict[str, Any]]:
 
 def _halting(runs: Sequence[RunRecord]) -> Iterator[dict[str, Any]]:
     """In shares of each outcome's own number, for the wrong are few; a seed without any has no shares."""
-    for outcome, (key, *_) in OUTCOMES.items():
+    for outcome, key in OUTCOMES.items():
         counts = np.array([[entry[key] for entry in run.test["halting"]] for run in runs])
         tags = {"quantity": "halting", "outcome": outcome, "members": int(counts.sum())}
         for own in counts:
@@ -130,29 +153,24 @@ def _draw_steps(axes: Sequence[Axes], table: pd.DataFrame) -> None:
 
 
 def _draw_halting(ax: Axes, table: pd.DataFrame) -> None:
-    """Right answers rise, wrong ones hang."""
-    highest = {}
-    for outcome, (_, colour, sign) in OUTCOMES.items():
-        own = table[table.outcome == outcome]
-        if own.empty:
-            return
-        step, share, half = own["step"].to_numpy(), 100 * own["mean"].fillna(0).to_numpy(), 100 * own["half_width"]
-        ax.bar(step, sign * share, 0.82, color=colour, alpha=0.85, label=f"{outcome}, n = {own.members.iloc[0]:,.0f}")
-        ax.vlines(step, sign * np.clip(share - half, 0, 100), sign * np.clip(share + half, 0, 100), INK, linewidth=0.7)
-        if share.sum():
-            mean = (step * share).sum() / share.sum()
-            ax.plot([mean], [0], "^" if sign > 0 else "v", color=INK, markersize=4, zorder=4)
-        highest[outcome] = max(share.max(), 1)
-    ax.set_ylim(-1.2 * highest["wrong"], 1.2 * highest["right"])
-    ax.axhline(0, color=FAINT, linewidth=0.6)
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{abs(share):.0f}"))
+    shares = {name: table[table.outcome == name] for name in OUTCOMES}
+    if table.empty:
+        return
+    right, wrong = (own["mean"].fillna(0).to_numpy() for own in shares.values())
+    draw_halting(ax, shares["right"]["step"].to_numpy(), right, wrong)
+    for own, sign in zip(shares.values(), (1, -1), strict=True):
+        share, half = 100 * own["mean"].fillna(0).to_numpy(), 100 * own["half_width"].to_numpy()
+        low, high = np.clip(share - half, 0, 100), np.clip(share + half, 0, 100)
+        draw_intervals(ax, own["step"].to_numpy(), sign * low, sign * high, 0.7)
+    ax.set_ylim(-120 * max(wrong.max(), 0.01), 120 * max(right.max(), 0.01))
     _over_steps(ax, "← wrong, %      right, % →")
-    ax.legend(loc="upper right", bbox_to_anchor=(0.95, 1.0), handlelength=1)  # few stop between
+    handles = halting_handles(*(int(own["members"].iloc[0]) for own in shares.values()))
+    ax.legend(handles=handles, loc="upper right", bbox_to_anchor=(0.95, 1.0), handlelength=1)  # few stop between
 
 
 def _over_steps(ax: Axes, name: str) -> None:
     ax.set(xlabel="step", ylabel=name)
-    ax.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
+    integer_ticks(ax, 5)
 
 
 def _handles() -> list[Line2D]:

@@ -12,20 +12,23 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ricnet.report.figures import FAINT, styled
+from ricnet.report.figures import FAINT, letter, look_of, styled
 from ricnet.report.runs import RunRecord
-from ricnet.studies.paper.item import Item, conditions, curves, distinct, measured, tabulate
 from ricnet.studies.paper.kit import (
     WIDTH,
+    Item,
+    conditions,
+    curves,
+    distinct,
     draw_curve,
     fit,
     intervals,
     legend,
-    letter,
-    look_of,
+    measured,
     note_missing,
     system_handles,
     system_line,
+    tabulate,
     thin,
 )
 from ricnet.studies.runner import Experiment, Runs
@@ -88,7 +91,7 @@ def draw_generalization(ax: Axes, table: pd.DataFrame) -> None:
         # Two seeds of many give a mean worth drawing, but an interval of 13 standard errors that hides all others.
         levels = levels[levels.n >= np.minimum(2, levels.seeds)]
         levels = levels.assign(half_width=levels.half_width.where(levels.n == levels.seeds))
-        ax.scatter(epochs.train, epochs["mean"], s=3, alpha=0.35, linewidths=0, zorder=1, color=look_of(system)[0])
+        ax.scatter(epochs.train, epochs["mean"], s=3, alpha=0.35, linewidths=0, zorder=1, color=look_of(system).colour)
         draw_curve(ax, levels, "train", **system_line(system, len(levels)))
     _frame(ax, table[table.quantity == "epoch"])
     note_missing(ax, table)

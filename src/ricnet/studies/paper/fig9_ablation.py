@@ -6,10 +6,22 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ricnet.report.figures import styled
+from ricnet.report.figures import letter, styled
 from ricnet.report.runs import RunRecord
-from ricnet.studies.paper.item import Item, conditions, curves, distinct, tabulate
-from ricnet.studies.paper.kit import WIDTH, draw_systems, fit, intervals, legend, letter, note_missing, system_handles
+from ricnet.studies.paper.kit import (
+    WIDTH,
+    Item,
+    conditions,
+    curves,
+    distinct,
+    draw_systems,
+    fit,
+    intervals,
+    legend,
+    note_missing,
+    system_handles,
+    tabulate,
+)
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import Scale
 

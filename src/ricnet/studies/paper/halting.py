@@ -21,24 +21,36 @@ from matplotlib.lines import Line2D
 from ricnet.errors import RicnetError
 from ricnet.evaluation.metrics import expected_calibration_error
 from ricnet.evaluation.predictions import Predictions, read_predictions
-from ricnet.report.figures import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILLION, styled
+from ricnet.report.figures import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILLION, draw_intervals, letter, styled
+from ricnet.report.metrics import Metric
 from ricnet.report.runs import RunRecord
-from ricnet.report.tables import Cell
-from ricnet.studies.paper.item import Item, conditions, distinct, tabulate
-from ricnet.studies.paper.kit import WIDTH, draw_curve, fit, intervals, legend, letter, note_missing, seeds
-from ricnet.studies.paper.tables import MEANS, Score, markdown
+from ricnet.report.tables import Cell, Grid
+from ricnet.studies.paper.kit import (
+    WIDTH,
+    Item,
+    conditions,
+    distinct,
+    draw_curve,
+    fit,
+    intervals,
+    legend,
+    note_missing,
+    seeds,
+    tabulate,
+)
+from ricnet.studies.paper.tables import MEANS, write_cell, write_markdown
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import Scale
 
 HaltStep = Integer[np.ndarray, "n"]
 MEASURES = {
-    "accuracy": Score("accuracy, %", factor=100, digits=2),
-    "ece": Score("ECE"),
-    "nll": Score("NLL"),
-    "cost": Score("cell evaluations", digits=2),
-    "steps": Score("steps", digits=2),
-    "steps_right": Score("if right", digits=2),
-    "steps_wrong": Score("if wrong", digits=2),
+    "accuracy": Metric("accuracy", "accuracy, %", 2, scale=100),
+    "ece": Metric("ece", "ECE"),
+    "nll": Metric("nll", "NLL"),
+    "cost": Metric("cost", "cell evaluations", 2),
+    "steps": Metric("steps", "steps", 2),
+    "steps_right": Metric("steps_right", "if right", 2),
+    "steps_wrong": Metric("steps_wrong", "if wrong", 2),
 }
 """What is reported of a rule."""
 AS_TRAINED = 0.0
@@ -203,9 +215,9 @@ def _draw_steps(ax: Axes, table: pd.DataFrame) -> None:
     for place, (_, own) in enumerate(table.groupby("system", sort=False)):
         for shift, answers, colour in ((-0.17, "right", BLUE), (0.17, "wrong", ORANGE)):
             for row in own[own.answers == answers].dropna(subset=["mean"]).itertuples():
-                error = None if np.isnan(row.half_width) else row.half_width
-                label = answers if place == 0 else None
-                ax.bar(place + shift, row.mean, 0.3, yerr=error, color=colour, label=label, error_kw={"linewidth": 0.8})
+                ax.bar(place + shift, row.mean, 0.3, color=colour, label=answers if place == 0 else None)
+                ends = np.array([[row.mean - row.half_width], [row.mean + row.half_width]])
+                draw_intervals(ax, np.array([place + shift]), *ends)
     ax.set_xticks([0, 1], ["V asked on means\n(the paper)", "V asked on\nsamples"])
     ax.set_ylabel("mean steps")
     if ax.has_data():
@@ -220,14 +232,15 @@ def write(table: pd.DataFrame) -> dict[str, str]:
     lines = []
     for rule in RULES:
         own = equal[equal.rule == rule.name]
-        lines.append([Cell(rule.name), *(Cell(s.write(own[own.measure == name])) for name, s in MEASURES.items())])
-    titles = ["Halting by", *(score.title for score in MEASURES.values())]
+        texts = [write_cell(metric, own[own.measure == name]) for name, metric in MEASURES.items()]
+        lines.append([Cell(text) for text in (rule.name, *texts)])
+    titles = ["Halting by", *(metric.title for metric in MEASURES.values())]
     note = (
         f"{distinct(table, 'benchmark')[0]}, {seeds(table)}. {conditions(table)}. {MEANS} "
         f"The value halts where V < 0, as trained; the others cost at most as much on validation data. {NOTE}. "
         "A stop by the value costs one evaluation of the cell more than its steps, for it is asked of the next thought."
     )
-    return {"md": markdown(titles, "l" + "r" * len(MEASURES), lines, note)}
+    return {"md": write_markdown(Grid(titles, lines), note)}
 
 
 ITEM = Item("halting", "When to stop: the value against simpler rules", experiments, table, draw, write)

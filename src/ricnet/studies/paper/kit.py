@@ -1,7 +1,14 @@
-"""What the paper's figures share: lettered panels, curves with bands, panels whose data is missing, the legend."""
+"""What tables and figures of the paper share: the tidy table of runs that each is made of, and how it is drawn.
+
+A table has one row a number, with its mean and interval over seeds. It is written as CSV and drawn from the file as
+read back, so the data beside a figure is all there is in it. Conditions stand in every row and every note, so that no
+number of a small scale can be taken for one of the paper's. What all figures of ricnet share is in `report.figures`.
+"""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -9,16 +16,23 @@ import pandas as pd
 from jaxtyping import Float
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
-from ricnet.methods import RIC, Supervised
-from ricnet.report.figures import GREEN, PURPLE, SKY
-from ricnet.report.titles import without_algorithm
-from ricnet.studies.paper.item import distinct
+from ricnet.errors import RicnetError
+from ricnet.nets.encoders import choose_encoder
+from ricnet.report import figures
+from ricnet.report.figures import cuts_bands, integer_ticks, look_of
+from ricnet.report.runs import RunRecord
+from ricnet.report.statistics import band
+from ricnet.report.words import epochs, listing
+from ricnet.studies.runner import Experiment, Runs
+from ricnet.studies.scales import GIVEN, Scale
 
+Measure = Callable[[Sequence[RunRecord]], Any]
+"""What was seen in the runs of an experiment: rows of one `value` each, the same but for it in every seed."""
+SPLITS = {"train": "train_eval", "validation": "val", "test": "test"}
+"""What a figure calls a split, and what metrics.jsonl does; its own `train` is of augmented inputs."""
 WIDTH = 7.0
 """Inches; the text width of most journals."""
 SMALL = 6.5
@@ -27,49 +41,180 @@ LINE = 125
 """Letters of that size that fit the width."""
 MOST_POINTS = 250
 """A curve of 2000 epochs on two inches of paper shows no more than this."""
-LOOKS = {
-    Supervised.title: (Supervised.colour, "s"),
-    RIC.title: (RIC.colour, "o"),
-    f"{RIC.title}, PPO": (GREEN, "^"),
-    f"{RIC.title}, logistic-normal": (PURPLE, "D"),
-}
-"""Colour, and for print in grey a marker, by the name of a system less RIC's algorithm."""
 Dash = Literal["-"] | tuple[float, tuple[float, ...]]
 """A solid line, or lengths of ink and gap."""
 
 
-def look_of(system: str) -> tuple[str, str]:
-    return LOOKS.get(without_algorithm(system), (SKY, "x"))
+@dataclass(frozen=True)
+class Item:
+    """A table or a figure. `draw` and `write` get the table alone, so either can be made again from its CSV file."""
+
+    name: str
+    """fig2: what the command line calls it, and its files."""
+    title: str
+    experiments: Callable[[Scale], list[Experiment]]
+    tabulate: Callable[[Scale, Runs], pd.DataFrame]
+    draw: Callable[[pd.DataFrame], Figure] | None = None
+    """Figures only."""
+    write: Callable[[pd.DataFrame], dict[str, str]] | None = None
+    """Tables only: their text by the ending of its file, md and tex."""
 
 
-def letter(ax: Axes, index: int, title: str, **settings: Any) -> None:
-    ax.set_title(f"({'abcdefghi'[index]}) {title}", loc="left", **settings)
+def tabulate(
+    scale: Scale,
+    experiments: Sequence[Experiment],
+    runs: Runs,
+    measure: Measure,
+    usable: Callable[[Sequence[RunRecord]], Sequence[RunRecord]] = list,
+) -> pd.DataFrame:
+    """What was measured in the runs of each experiment; one without runs has a row that says what is `missing`.
+
+    `seeds` are `usable` of those `asked` for; of runs that are taken as found, none was asked for that is not there. A
+    row's own `n` may be less, where a seed has no such number.
+    """
+    parts = []
+    for experiment in experiments:
+        finished = runs.get(experiment, ())
+        used = usable(finished)
+        facts = {
+            "benchmark": experiment.benchmark.label,
+            "system": _system(experiment, runs),
+            "seeds": len(used),
+            "asked": len(finished) if finished and scale.name == GIVEN else len(experiment.seeds),
+            "scale": scale.name,
+            **(_conditions(used[0]) if used else {}),
+        }
+        rows = over_seeds(pd.DataFrame(measure(used))) if used else pd.DataFrame({"missing": [""]})
+        rows["missing"] = None if used else _reason(experiment, runs, scale)
+        parts += [facts | row for row in rows.to_dict("records")]
+    return pd.DataFrame(parts)
+
+
+def over_seeds(observed: pd.DataFrame) -> pd.DataFrame:
+    """Rows that agree in all but `value` become one: mean, half-width of the 95 % Student-t interval, and how many."""
+    keys = [name for name in observed if name != "value"]
+    groups = observed.groupby(keys, sort=False, dropna=False)
+    seeds = np.full((groups.size().max(), groups.ngroups), np.nan)
+    values = observed["value"].astype(float)
+    seeds[groups.cumcount(), groups.ngroup()] = values.where(np.isfinite(values))
+    mean, half_width = band(seeds)
+    table = observed[keys].drop_duplicates(ignore_index=True)
+    return table.assign(mean=mean, half_width=half_width, n=np.isfinite(seeds).sum(axis=0))
+
+
+def curves(runs: Sequence[RunRecord], split: str, quantity: str) -> list[dict[str, Any]]:
+    """A row for each epoch that measured this, in each run."""
+    rows: list[dict[str, Any]] = []
+    for run in runs:
+        key, before = SPLITS[split], len(rows)
+        scores = {entry["epoch"]: (entry.get(key) or {}).get(quantity) for entry in run.metrics}
+        rows += [
+            {"split": split, "quantity": quantity, "epoch": epoch, "value": score}
+            for epoch, score in scores.items()
+            if score is not None
+        ]
+        if len(rows) == before:
+            raise RicnetError(f"{run.path} has not measured {key}.{quantity}: train it again with measure_all.")
+    return rows
+
+
+def measured(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:
+    """Runs that have measured every split, after every epoch or now and then. Where none has, all: they say so."""
+    return [r for r in runs if all(any(entry.get(key) for entry in r.metrics) for key in SPLITS.values())] or runs
+
+
+def _system(experiment: Experiment, runs: Runs) -> str:
+    """As the report calls the system's runs; as the command line does if it has settings of its own, or no runs."""
+    called = [found[0].method for other, found in runs.items() if found and other.system == experiment.system]
+    return called[0] if called and ":" not in experiment.system else experiment.system
+
+
+def _reason(experiment: Experiment, runs: Runs, scale: Scale) -> str:
+    """Where runs were asked for, or another system has learned from the same data, the data is here."""
+    if scale.name == GIVEN:
+        return "not among the given runs"
+    data = experiment.benchmark.data
+    here = experiment in runs or any(found and other.benchmark.data == data for other, found in runs.items())
+    return "no run finished" if here else f"{Path(data).name} is not here"
+
+
+def _conditions(run: RunRecord) -> dict[str, Any]:
+    config, shape = run.config, tuple(int(side) for side in run.data["input_shape"])
+    return {
+        "network": network_name(config["network"]["encoder"], config["network"]["width"], shape),
+        "input": f"{shape[0]} features" if len(shape) == 1 else " × ".join(str(side) for side in shape),
+        "epochs": int(config["optimization"]["epochs"]),
+        "preset": str(config["preset"]),
+    }
+
+
+def network_name(encoder: str, width: float, shape: tuple[int, ...]) -> str:
+    """The encoder as it is built: `auto` depends on the inputs."""
+    return choose_encoder(encoder, shape) + (f", width {width:g}" if width != 1 else "")
+
+
+def conditions(table: pd.DataFrame) -> str:
+    """All rows' conditions in one sentence; where they differ, whose are which."""
+    written: Mapping[str, tuple[str, Callable[[Any], str]]] = {
+        "network": ("benchmark", str),
+        "input": ("benchmark", lambda shape: f"inputs {shape}"),
+        "epochs": ("system", lambda count: epochs(int(count))),
+        "preset": ("system", lambda name: f"preset {name}"),
+    }
+    parts = []
+    for name, (owner, form) in written.items():
+        values = list(table[name].dropna().unique()) if name in table else []
+        owners = [listing(distinct(table[table[name] == value], owner)) for value in values]
+        several = [f"{form(value)} ({own})" for value, own in zip(values, owners, strict=True)]
+        parts += [listing(several)] if len(values) > 1 else [form(value) for value in values]
+    names, known = listing(distinct(table, "scale")), ", ".join(filter(None, parts))
+    head = "As run" if names == GIVEN else f"Scale {names}"
+    return f"{head}: {known}" if known else head
+
+
+def distinct(table: pd.DataFrame, name: str) -> list[str]:
+    """What a column says, each word once, in its order."""
+    return [str(value) for value in table[name].dropna().unique()] if name in table else []
+
+
+def first(table: pd.DataFrame, name: str) -> float | None:
+    """The first number of a column; None where there is none."""
+    found = list(table[name].dropna()) if name in table else []
+    return float(found[0]) if found else None
+
+
+def write_csv(table: pd.DataFrame, path: Path) -> None:
+    """Whole numbers are written as such, though some rows may have none."""
+    table.convert_dtypes().to_csv(path, index=False, encoding="utf-8")
+
+
+def read_csv(path: Path) -> pd.DataFrame:
+    return pd.read_csv(path, keep_default_na=False, na_values=[""])
+
+
+# Drawing a table
 
 
 def thin(table: pd.DataFrame) -> pd.DataFrame:
-    """Every k-th row and the last: what is drawn was measured, nothing is smoothed."""
-    stride = -(-len(table) // MOST_POINTS)
-    return table if stride <= 1 else pd.concat([table.iloc[:-1:stride], table.iloc[-1:]])
+    """At most so many rows, the first and the last among them: what is drawn was measured, nothing is smoothed."""
+    return table.iloc[figures.thin(len(table), MOST_POINTS)]
 
 
 def draw_curve(ax: Axes, table: pd.DataFrame, x: str, **line: Any) -> None:
     """Mean and band over `x`; nothing without rows."""
     if table.empty:
         return
-    shown = thin(table.sort_values(x))
-    at, mean, half = (shown[name].to_numpy(float) for name in (x, "mean", "half_width"))
-    if np.isfinite(half).any():
-        ax.fill_between(at, mean - half, mean + half, color=line["color"], alpha=0.18, linewidth=0)
-    ax.plot(at, mean, **({"linewidth": 1.1} | line))
+    at, mean, half = (thin(table.sort_values(x))[name].to_numpy(float) for name in (x, "mean", "half_width"))
+    shade, dash = line.pop("color"), line.pop("linestyle", "-")
+    figures.draw_curve(ax, at, mean, half, shade, dash, floor=-np.inf, **({"linewidth": 1.1} | line))
 
 
 def system_line(system: str, points: int, dash: Dash = "-") -> dict[str, Any]:
     """Half a dozen markers a curve, so that systems can be told apart in grey."""
-    colour, marker = look_of(system)
-    every = max(1, min(points, MOST_POINTS) // 6)
+    look, every = look_of(system), max(1, min(points, MOST_POINTS) // 6)
     # Markers of two systems that run together must not cover each other.
-    first = (every // 2) * (marker == "s") + (every // 4) * (marker == "^")
-    style = {"color": colour, "linestyle": dash, "marker": marker, "markevery": (first, every)}
+    first = (every // 2) * (look.marker == "s") + (every // 4) * (look.marker == "^")
+    style = {"color": look.colour, "linestyle": dash, "marker": look.marker, "markevery": (first, every)}
     return style | {"markersize": 3.2, "markerfacecolor": "white", "markeredgewidth": 0.8}
 
 
@@ -78,7 +223,7 @@ def draw_systems(ax: Axes, table: pd.DataFrame, dash: Dash = "-") -> None:
     for system, own in table.groupby("system", sort=False):
         draw_curve(ax, own, "epoch", **system_line(str(system), len(own), dash))
     ax.set_xlabel("epoch")
-    ax.xaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
+    integer_ticks(ax, 4)
 
 
 def fit(ax: Axes, values: Float[np.ndarray, "n"] | pd.Series) -> None:
@@ -140,18 +285,10 @@ def intervals(table: pd.DataFrame, shape: str = "Bands") -> str:
 
 def legend(figure: Figure, handles: Sequence[Artist], notes: Sequence[str], columns: int = 6) -> None:
     """Under the panels, with what one must know to read them. To be called last, for it looks at what is drawn."""
-    cut = "Intervals are cut at the panel's edge" if any(_cuts(ax) for ax in figure.axes) else ""
+    cut = "Intervals are cut at the panel's edge" if cuts_bands(figure) else ""
     where: dict[str, Any] = {"loc": "outside lower center", "ncols": min(columns, len(handles))}
     box = figure.legend(handles=list(handles), title=fill_lines([*notes, cut]), title_fontsize=SMALL, **where)
     box.get_title().set_multialignment("center")
-
-
-def _cuts(ax: Axes) -> bool:
-    """Whether a band or an interval's line goes on where the panel has ended."""
-    panel = np.transpose([sorted(ax.get_xlim()), sorted(ax.get_ylim())])
-    drawn = [shape for shape in ax.collections if isinstance(shape, PolyCollection | LineCollection)]
-    corners = np.concatenate([np.empty((0, 2)), *(path.vertices for shape in drawn for path in shape.get_paths())])
-    return bool(((corners < panel[0]) | (corners > panel[1])).any())
 
 
 def fill_lines(notes: Sequence[str]) -> str:

@@ -9,10 +9,10 @@ import pandas as pd
 from ricnet.io import read_json
 from ricnet.methods import RIC
 from ricnet.report.runs import RunRecord
-from ricnet.report.tables import Cell
+from ricnet.report.tables import Cell, Grid
 from ricnet.studies.paper import tables
-from ricnet.studies.paper.item import Item, distinct, tabulate
-from ricnet.studies.paper.tables import SCORES, facts, gaps, markdown
+from ricnet.studies.paper.kit import Item, distinct, tabulate
+from ricnet.studies.paper.tables import METRICS, facts, gaps, write_cell, write_markdown
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import Scale
 from ricnet.studies.systems import find_system
@@ -59,13 +59,13 @@ def measure(runs: Sequence[RunRecord]) -> pd.DataFrame:
 
 
 def write(table: pd.DataFrame, *, notes: Callable[[pd.DataFrame], list[str]]) -> dict[str, str]:
-    titles = ["System", "Seeds", *(SCORES[name].title for name in COLUMNS)]
+    titles = ["System", "Seeds", *(METRICS[name].title for name in COLUMNS)]
     lines = []
     for system, own in table.groupby("system", sort=False):
-        scores = [SCORES[name].write(own[own.quantity == name]) for name in COLUMNS]
+        scores = [write_cell(METRICS[name], own[own.quantity == name]) for name in COLUMNS]
         lines.append([Cell(text) for text in (str(system), f"{own.seeds.iloc[0]:.0f}", *scores)])
     words = " ".join([facts(table), *notes(table), *gaps(table)])
-    return {"md": markdown(titles, "lr" + "r" * len(COLUMNS), lines, words)}
+    return {"md": write_markdown(Grid(titles, lines), words)}
 
 
 def _peer_notes(table: pd.DataFrame) -> list[str]:

@@ -5,9 +5,9 @@ from functools import partial
 
 import pandas as pd
 
-from ricnet.report.tables import Cell, escape_latex
-from ricnet.studies.paper.item import Item, conditions, distinct, first, tabulate
-from ricnet.studies.paper.tables import SCORES, gaps, latex, markdown, measure
+from ricnet.report.tables import Cell, Grid, escape_latex
+from ricnet.studies.paper.kit import Item, conditions, distinct, first, tabulate
+from ricnet.studies.paper.tables import METRICS, gaps, measure, write_cell, write_latex, write_markdown
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import Scale
 
@@ -29,23 +29,21 @@ def write(table: pd.DataFrame, *, title: str, intervals: bool) -> dict[str, str]
         [Cell(system), *(_cell(table, system, *place, intervals) for place in places)]
         for system in distinct(table, "system")
     ]
-    titles = ["System", *(f"{benchmark}: {SCORES[name].title}" for benchmark, name in places)]
-    columns, note = "l" + "r" * len(places), _note(table, intervals)
-    return {
-        "md": markdown(titles, columns, lines, note),
-        "tex": latex(_latex_head(benchmarks), columns, lines, title, note),
-    }
+    titles = ["System", *(f"{benchmark}: {METRICS[name].title}" for benchmark, name in places)]
+    grid, note = Grid(titles, lines), _note(table, intervals)
+    return {"md": write_markdown(grid, note), "tex": write_latex(grid, title, note, _latex_head(benchmarks))}
 
 
 def _cell(table: pd.DataFrame, system: str, benchmark: str, name: str, intervals: bool) -> Cell:
     """Bold is the best mean; means that print alike win alike, for the digits not shown decide nothing."""
-    score = SCORES[name]
+    metric = METRICS[name]
     rivals = table[(table.benchmark == benchmark) & (table.quantity == name)].dropna(subset=["mean"])
     own = rivals[rivals.system == system]
-    if own.empty or not score.merit or len(rivals) < 2:
-        return Cell(score.write(own, intervals))
-    best = rivals.loc[[(score.merit * rivals["mean"]).idxmax()]]
-    return Cell(score.write(own, intervals), score.write(own, False) == score.write(best, False))
+    if own.empty or not metric.merit or len(rivals) < 2:
+        return Cell(write_cell(metric, own, intervals))
+    best = rivals.loc[[(metric.merit * rivals["mean"]).idxmax()]]
+    wins = write_cell(metric, own, False) == write_cell(metric, best, False)
+    return Cell(write_cell(metric, own, intervals), wins)
 
 
 def _note(table: pd.DataFrame, intervals: bool) -> str:
@@ -67,7 +65,7 @@ def _latex_head(benchmarks: Sequence[str]) -> list[str]:
     width = len(COLUMNS)
     names = [rf"\multicolumn{{{width}}}{{c}}{{{escape_latex(benchmark)}}}" for benchmark in benchmarks]
     rules = [rf"\cmidrule(lr){{{2 + width * i}-{1 + width * (i + 1)}}}" for i in range(len(benchmarks))]
-    titles = [escape_latex(SCORES[name].title) for name in COLUMNS] * len(benchmarks)
+    titles = [escape_latex(METRICS[name].title) for name in COLUMNS] * len(benchmarks)
     return [" & ".join(["", *names]) + r" \\", " ".join(rules), " & ".join(["System", *titles]) + r" \\"]
 
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from ricnet.report.tables import Cell, escape_latex
-from ricnet.studies.paper.item import Item, conditions, distinct, first, tabulate
-from ricnet.studies.paper.kit import seeds
-from ricnet.studies.paper.tables import SCORES, latex, markdown, measure
+from ricnet.report.tables import Cell, Grid
+from ricnet.studies.paper.kit import Item, conditions, distinct, first, seeds, tabulate
+from ricnet.studies.paper.tables import METRICS, measure, write_cell, write_latex, write_markdown
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import Scale
 
@@ -54,14 +53,13 @@ def _rank(part: pd.DataFrame) -> tuple[float, float]:
 
 
 def write(table: pd.DataFrame, *, title: str) -> dict[str, str]:
-    titles = ["System", "optimizer", "activation", "batch", *(SCORES[name].title for name in COLUMNS)]
+    titles = ["System", "optimizer", "activation", "batch", *(METRICS[name].title for name in COLUMNS)]
     lines = []
     for setting, own in table.groupby(["system", *SETTINGS], sort=False):
-        texts = [*map(str, setting), *(SCORES[name].write(own[own.quantity == name]) for name in COLUMNS)]
+        texts = [*map(str, setting), *(write_cell(METRICS[name], own[own.quantity == name]) for name in COLUMNS)]
         lines.append([Cell(text, bool(own["chosen"].iloc[0])) for text in texts])
-    head = [" & ".join(escape_latex(title) for title in titles) + r" \\"]
-    columns, note = "lllr" + "r" * len(COLUMNS), _note(table)
-    return {"md": markdown(titles, columns, lines, note), "tex": latex(head, columns, lines, title, note)}
+    grid, note = Grid(titles, lines, frozenset({0, 1, 2})), _note(table)
+    return {"md": write_markdown(grid, note), "tex": write_latex(grid, title, note)}
 
 
 def _note(table: pd.DataFrame) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ricnet.core import mdp
 from ricnet.methods.ric import RIC
 from ricnet.nets.refiner import RecurrentClassifier
-from ricnet.report.figures import BLUE, INK, ORANGE, SKY, styled
+from ricnet.report.figures import BLUE, INK, ORANGE, SKY, letter, styled
 from ricnet.studies.theory import known_truth, lemma2
 from ricnet.studies.theory.finding import BOUND, Agreement, Finding, compare_pairs
 from ricnet.studies.theory.known_truth import CONDITIONALS, METHOD, Conditionals
@@ -111,9 +111,9 @@ def _rows(stage: str, found: Decomposition, rollouts: int) -> list[dict[str, Any
 def _draw(found: dict[str, Decomposition], rollouts: int) -> Figure:
     figure = Figure(figsize=(6.6, 2.9), layout="constrained")
     panels = figure.subplots(1, len(found), sharey=True)
-    for ax, letter, (stage, one) in zip(panels, "ab", found.items(), strict=True):
+    for i, (ax, (stage, one)) in enumerate(zip(panels, found.items(), strict=True)):
         _draw_stack(ax, one)
-        ax.set_title(f"({letter}) {stage}", loc="left")
+        letter(ax, i, stage)
         ax.set_xlabel("step")
     panels[0].set_ylabel("log-score, nats")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)

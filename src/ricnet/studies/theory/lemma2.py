@@ -1,17 +1,16 @@
 """Lemma 2, the variance penalty of stochastic actions, and how it shrinks with the concentration."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Float
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from ricnet.core import mdp
 from ricnet.core.policies import Dirichlet
-from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled
+from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, letter, styled
 from ricnet.studies.theory.finding import BOUND, Agreement, Finding, compare, use_log_scale
 
 CLAIM = (
@@ -25,44 +24,43 @@ TOLERANCE = 0.01
 """Of the two approximations, which hold for large c, at the largest c."""
 
 
-class Penalties(NamedTuple):
-    scores: Agreement
-    """E[log a_y], sampled and in closed form."""
-    divergences: Agreement
-    """E[D_F], sampled and in closed form."""
-    quadratic: Float[Tensor, "means concentrations"]
-    """Var(a_y)/2μ_y²."""
-
-    @property
-    def slopes(self) -> Float[Tensor, "means"]:
-        """d log penalty / d log c at the largest c."""
-        last = self.divergences.expected[:, -2:].log()
-        return (last[:, 1] - last[:, 0]) / math.log(CONCENTRATIONS[-1] / CONCENTRATIONS[-2])
-
-    @property
-    def shortfall(self) -> Float[Tensor, "means"]:
-        """How far the quadratic approximation is off at the largest c, relative to the penalty."""
-        return (self.quadratic[:, -1] / self.divergences.expected[:, -1] - 1).abs()
-
-
 def examine(draws: int = 20_000, seed: int = 0) -> Finding:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        found = _measure(draws)
-    slope, off = float((found.slopes + 1).abs().max()), float(found.shortfall.max())
-    cells = len(MEANS) * len(CONCENTRATIONS)
+        scores, penalties = _measure(draws)
+    mean, c = torch.tensor(MEANS, dtype=torch.float64)[:, None], torch.tensor(CONCENTRATIONS, dtype=torch.float64)
+    quadratic = mean * (1 - mean) / (c + 1) / (2 * mean.square())  # Var(a_y)/2μ_y²
+    # d log penalty / d log c at the largest c, and how far the quadratic is off there, relative to the penalty.
+    rise = penalties.expected[:, -1].log() - penalties.expected[:, -2].log()
+    slope = float((rise / math.log(CONCENTRATIONS[-1] / CONCENTRATIONS[-2]) + 1).abs().max())
+    off = float((quadratic[:, -1] / penalties.expected[:, -1] - 1).abs().max())
     statement = (
-        f"{cells} Dirichlet policies over {CLASSES} classes (μ_y from {MEANS[0]} to {MEANS[-1]}, c from 1 to "
-        f"{CONCENTRATIONS[-1]:g}), {draws:,} actions each: sampled E[log a_y] and E[D_F] are within "
-        f"{found.scores.largest:.1f} and {found.divergences.largest:.1f} standard errors of the digamma form (bound "
+        f"{quadratic.numel()} Dirichlet policies over {CLASSES} classes (μ_y from {MEANS[0]} to {MEANS[-1]}, c from 1 "
+        f"to {CONCENTRATIONS[-1]:g}), {draws:,} actions each: sampled E[log a_y] and E[D_F] are within "
+        f"{scores.largest:.1f} and {penalties.largest:.1f} standard errors of the digamma form (bound "
         f"{BOUND:g}). At the largest c the penalty's slope over c in log-log is −1 within {slope:.4f} and Var/2μ² is "
         f"off by {off:.2%} (bounds {TOLERANCE:g} and {TOLERANCE:.0%})."
     )
-    passed = found.scores.holds and found.divergences.holds and slope <= TOLERANCE and off <= TOLERANCE
-    return Finding("lemma2", CLAIM, passed, statement, _rows(found, draws), _draw(found, draws))
+    passed = scores.holds and penalties.holds and slope <= TOLERANCE and off <= TOLERANCE
+    columns = {
+        "expected_log_score": scores.expected,
+        "sampled_log_score": scores.sampled,
+        "standard_error_log_score": scores.standard_error,
+        "penalty": penalties.expected,
+        "sampled_penalty": penalties.sampled,
+        "standard_error_penalty": penalties.standard_error,
+        "quadratic_penalty": quadratic,
+    }
+    rows: list[dict[str, Any]] = [
+        {"mu_y": mean, "c": c, "draws": draws, **{name: float(column[i, j]) for name, column in columns.items()}}
+        for i, mean in enumerate(MEANS)
+        for j, c in enumerate(CONCENTRATIONS)
+    ]
+    return Finding("lemma2", CLAIM, passed, statement, rows, _draw(scores, penalties, quadratic, draws))
 
 
-def _measure(draws: int) -> Penalties:
+def _measure(draws: int) -> tuple[Agreement, Agreement]:
+    """E[log a_y] and E[D_F], sampled and in closed form, of each mean and concentration."""
     mean = torch.tensor(MEANS, dtype=torch.float64)
     concentration = torch.tensor(CONCENTRATIONS, dtype=torch.float64)
     others = ((1 - mean) / (CLASSES - 1))[:, None].expand(-1, CLASSES - 1)
@@ -71,11 +69,9 @@ def _measure(draws: int) -> Penalties:
     truth = torch.zeros(len(concentration), dtype=torch.int64)
     many = Dirichlet(policy.log_mu.expand(draws, *mu.shape), policy.alpha.expand(draws, *mu.shape))
     scores = mdp.log_scores(many.sample(), truth)
-    variance = mean[:, None] * (1 - mean[:, None]) / (concentration + 1)
-    return Penalties(
+    return (
         compare(scores, policy.expected_log_score(truth)),
         compare(divergence(scores, mean.log()[:, None]), policy.variance_penalty(truth)),
-        variance / (2 * mean[:, None].square()),
     )
 
 
@@ -85,49 +81,30 @@ def divergence(log_action: Float[Tensor, "..."], log_mean: Float[Tensor, "..."])
     return log_ratio.exp() - log_ratio - 1
 
 
-def _rows(found: Penalties, draws: int) -> list[dict[str, Any]]:
-    columns = {
-        "expected_log_score": found.scores.expected,
-        "sampled_log_score": found.scores.sampled,
-        "standard_error_log_score": found.scores.standard_error,
-        "penalty": found.divergences.expected,
-        "sampled_penalty": found.divergences.sampled,
-        "standard_error_penalty": found.divergences.standard_error,
-        "quadratic_penalty": found.quadratic,
-    }
-    return [
-        {"mu_y": mean, "c": c, "draws": draws, **{name: float(column[i, j]) for name, column in columns.items()}}
-        for i, mean in enumerate(MEANS)
-        for j, c in enumerate(CONCENTRATIONS)
-    ]
-
-
 @styled
-def _draw(found: Penalties, draws: int) -> Figure:
+def _draw(
+    scores: Agreement, penalties: Agreement, quadratic: Float[Tensor, "means concentrations"], draws: int
+) -> Figure:
     figure = Figure(figsize=(6.6, 2.9), layout="constrained")
-    scores, penalties = figure.subplots(1, 2)
-    for i, (mean, shade, marker) in enumerate(zip(MEANS, (BLUE, VERMILLION, GREEN, ORANGE), "os^D", strict=True)):
-        dots: dict[str, Any] = {"color": shade, "marker": marker, "markersize": 3.5, "linestyle": "none"}
-        scores.plot(CONCENTRATIONS, -found.scores.expected[i], color=shade, linewidth=1)
-        scores.plot(CONCENTRATIONS, -found.scores.sampled[i], label=f"μ_y = {mean:g}", **dots)
-        scores.axhline(-math.log(mean), color=shade, linewidth=0.7, linestyle=":")
-        penalties.plot(CONCENTRATIONS, found.divergences.expected[i], color=shade, linewidth=1)
-        penalties.plot(CONCENTRATIONS, found.divergences.sampled[i], **dots)
-        penalties.plot(CONCENTRATIONS, found.quadratic[i], color=shade, linewidth=0.9, linestyle="--")
-    scores.set_title("(a) cost of random beliefs (dotted: of μ)", loc="left")
-    penalties.set_title("(b) variance penalty (dashed: Var/2μ²)", loc="left")
-    _finish(scores, penalties)
-    figure.suptitle(f"lines: digamma form; marks: means of {draws:,} sampled beliefs", fontsize=7.5)
-    return figure
-
-
-def _finish(scores: Axes, penalties: Axes) -> None:
-    for ax in (scores, penalties):
+    left, right = figure.subplots(1, 2)
+    for i, (mean, colour, marker) in enumerate(zip(MEANS, (BLUE, VERMILLION, GREEN, ORANGE), "os^D", strict=True)):
+        dots: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 3.5, "linestyle": "none"}
+        left.plot(CONCENTRATIONS, -scores.expected[i], color=colour, linewidth=1)
+        left.plot(CONCENTRATIONS, -scores.sampled[i], label=f"μ_y = {mean:g}", **dots)
+        left.axhline(-math.log(mean), color=colour, linewidth=0.7, linestyle=":")
+        right.plot(CONCENTRATIONS, penalties.expected[i], color=colour, linewidth=1)
+        right.plot(CONCENTRATIONS, penalties.sampled[i], **dots)
+        right.plot(CONCENTRATIONS, quadratic[i], color=colour, linewidth=0.9, linestyle="--")
+    for ax in (left, right):
         use_log_scale(ax, "x")
         use_log_scale(ax, "y", ticks=8)
         ax.set_xlabel("concentration c")
-    scores.set_ylabel("−E[log a_y], nats")
-    scores.legend(loc="upper right", ncols=2, columnspacing=0.8, handletextpad=0.2)
-    penalties.set_ylabel("E[D_F], nats")
-    penalties.plot([30, 3000], [6, 0.06], color=FAINT, linewidth=0.9)
-    penalties.text(400, 0.6, "slope −1", color=INK, fontsize=7)
+    left.set_ylabel("−E[log a_y], nats")
+    left.legend(loc="upper right", ncols=2, columnspacing=0.8, handletextpad=0.2)
+    letter(left, 0, "cost of random beliefs (dotted: of μ)")
+    right.set_ylabel("E[D_F], nats")
+    right.plot([30, 3000], [6, 0.06], color=FAINT, linewidth=0.9)
+    right.text(400, 0.6, "slope −1", color=INK, fontsize=7)
+    letter(right, 1, "variance penalty (dashed: Var/2μ²)")
+    figure.suptitle(f"lines: digamma form; marks: means of {draws:,} sampled beliefs", fontsize=7.5)
+    return figure

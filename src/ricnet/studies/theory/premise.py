@@ -29,8 +29,8 @@ from ricnet.report.figures import BLUE, ORANGE, SKY, VERMILLION, draw_band, styl
 from ricnet.report.runs import RunRecord
 from ricnet.report.statistics import Interval, mean_interval
 from ricnet.report.words import epochs
+from ricnet.studies.runner import dataset_of
 from ricnet.studies.theory.finding import Finding
-from ricnet.studies.workers import dataset_of
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import load
 

@@ -1,5 +1,10 @@
+import errno
+import fcntl
 import json
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +17,17 @@ from ricnet.io import Unwritable, draft_of
 from ricnet.training.api import configure, run
 from ricnet.training.config import Config
 from ricnet.training.console import Interrupted
-from ricnet.training.run import LOCK, RunFolder
+from ricnet.training.run import (
+    LOCK,
+    SEAL_BYTES,
+    Damaged,
+    RunFolder,
+    SealedFile,
+    locked,
+    read_checkpoint,
+    refuse_if_locked,
+    write_checkpoint,
+)
 
 CPU = torch.device("cpu")
 
@@ -182,3 +197,149 @@ def test_a_crash_while_a_run_is_replaced_leaves_one_that_may_be_replaced(
     assert not folder.finished
     run(config, dataset, folder, CPU, overwrite=True)
     assert folder.finished
+
+
+STATE = {"update": 3, "model": {"w": torch.arange(1000.0)}, "best": {"score": [0.5, -1.0]}, "cuda_rng": None}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    write_checkpoint(STATE, tmp_path / "state.pt")
+    return tmp_path / "state.pt"
+
+
+def test_what_was_written_is_read(path: Path) -> None:
+    state = read_checkpoint(path)
+    assert torch.equal(state["model"]["w"], STATE["model"]["w"])
+    assert (state["update"], state["best"], state["cuda_rng"]) == (3, STATE["best"], None)
+
+
+def test_a_change_of_any_byte_is_noticed(path: Path) -> None:
+    """In the tensors too, where torch itself sees nothing."""
+    whole = path.read_bytes()
+    for place in (0, len(whole) // 3, len(whole) // 2, len(whole) - SEAL_BYTES, len(whole) - 2):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(Damaged, match=r"state\.pt is damaged \(its checksum does not fit\); start anew"):
+            read_checkpoint(path)
+
+
+@pytest.mark.parametrize("length", [0, 1, SEAL_BYTES, 2000, -1, -SEAL_BYTES])
+def test_a_file_cut_short_is_noticed(path: Path, length: int) -> None:
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(Damaged, match="damaged"):
+        read_checkpoint(path)
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("exploded",)
+
+
+@pytest.mark.parametrize("state", [Bomb(), {"model": Bomb()}, [1, 2]])
+def test_a_checksum_that_fits_opens_no_door(tmp_path: Path, state: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Path("state.pt").open("wb") as file:
+        sealed = SealedFile(file)
+        torch.save(state, sealed)  # type: ignore[arg-type]
+        sealed.seal()
+    with pytest.raises(Damaged, match=r"state\.pt holds no training state; start anew"):
+        read_checkpoint(Path("state.pt"))
+    assert not Path("exploded").exists()
+
+
+def test_a_file_that_may_not_be_read_is_not_called_damaged(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(RicnetError, match=r"cannot be read \(Permission denied\)") as caught:
+        read_checkpoint(path)
+    assert not isinstance(caught.value, Damaged)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_what_stops_the_writing_is_not_hidden_by_torch(
+    tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: SealedFile, data: Any) -> int:
+        raise error
+
+    monkeypatch.setattr(SealedFile, "write", fail)
+    with pytest.raises(type(error)):
+        write_checkpoint(STATE, tmp_path / "state.pt")
+
+
+HOLD = """
+import sys, pathlib, warnings
+from ricnet.training.run import locked
+with locked(pathlib.Path(sys.argv[1]), warnings.warn):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def never(sentence: str) -> None:
+    pytest.fail(sentence)
+
+
+def test_a_second_one_is_told_who_holds_it_and_a_later_one_gets_it(tmp_path: Path) -> None:
+    with locked(tmp_path, never):
+        for ask in (lambda: locked(tmp_path, never).__enter__(), lambda: refuse_if_locked(tmp_path)):
+            with pytest.raises(RicnetError, match=rf"{tmp_path} is in use by process {os.getpid()} on .*wait until"):
+                ask()
+    assert not list(tmp_path.iterdir())
+    refuse_if_locked(tmp_path)
+    with locked(tmp_path, never):
+        pass
+
+
+def test_another_process_is_kept_out_until_it_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        with pytest.raises(RicnetError, match=f"is in use by process {process.pid} on"):
+            refuse_if_locked(tmp_path)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert (tmp_path / LOCK).exists()
+    with locked(tmp_path, never):
+        assert (tmp_path / LOCK).read_text().startswith(f"process {os.getpid()} ")
+
+
+def test_a_lock_whose_file_was_removed_meanwhile_is_taken_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its holder ends between our opening the file and our locking it: what we lock then has no name any more."""
+    flock, calls = fcntl.flock, []
+
+    def remove_and_lock(descriptor: int, how: int) -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            (tmp_path / LOCK).unlink()
+        flock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", remove_and_lock)
+    with locked(tmp_path, never), pytest.raises(RicnetError, match="in use"):
+        refuse_if_locked(tmp_path)
+    assert len(calls) >= 3
+
+
+def test_a_file_system_without_locks_stops_nobody_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(descriptor: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    told: list[str] = []
+    with locked(tmp_path, told.append):
+        pass
+    assert told == [f"{tmp_path} cannot be locked (No locks available); see to it that nothing else trains there."]
+
+
+def test_a_read_only_folder_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(RicnetError, match=r"cannot be written to \(Read-only file system\); make it writable or"):
+        locked(tmp_path, never).__enter__()

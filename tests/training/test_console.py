@@ -1,18 +1,23 @@
+import io
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
 from ricnet.data import Dataset
 from ricnet.data.dataset import PHOTOGRAPHS
-from ricnet.errors import in_flags
+from ricnet.errors import RicnetError, in_flags
 from ricnet.training import console
+from ricnet.training import console as tracking
+from ricnet.training.api import configure, run, train
 from ricnet.training.classifier import Classifier
 from ricnet.training.config import Config, Optimization
-from ricnet.training.console import announcement, unfinished
+from ricnet.training.console import ProgressBar, announcement, duration, scalars, unfinished
 from ricnet.training.presets import Facts, preset
 from ricnet.training.run import RunFolder
 
@@ -198,3 +203,112 @@ def test_a_run_no_better_than_one_answer_for_all_has_learned_nothing(dataset: Da
     (hint,) = advice(folder, of_epochs(2), dataset)
     assert "always answering 'a' would be right for 33.3% of the training data, it is for 34.0%" in hint
     assert "--epochs 4" in hint
+
+
+VAL = {"accuracy": 0.5, "ece": 0.1, "mean_steps": 2.0}
+
+
+class Clock:
+    """A second hand that a test moves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr("ricnet.training.console.time.monotonic", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def said(clock: Clock, updates: int, seconds: float, faster: str | None = "less is faster") -> str:
+    """What is printed in the first updates of a hundred, each of which takes so many seconds."""
+    console = Console(file=io.StringIO(), width=80)
+    with ProgressBar("ric on photos", 1000, 0, console, faster=faster) as bar:
+        for update in range(1, updates + 1):
+            clock.now += seconds
+            bar.advance(10 * update)
+    return str(console.file.getvalue()).strip()  # type: ignore[attr-defined]
+
+
+def test_who_would_wait_long_is_told_once_what_is_faster(clock: Clock) -> None:
+    assert said(clock, 20, 7.2) == "hint: this will take about 12 minutes on this CPU; less is faster."
+    assert said(clock, 2, 30) == ""  # the first updates say little
+    assert said(clock, 9, 1) == ""
+    assert said(clock, 20, 6) == ""
+    assert said(clock, 20, 7.2, None) == ""
+
+
+def test_lines_say_how_long_it_will_take(clock: Clock) -> None:
+    console = Console(file=io.StringIO(), width=80)
+    with ProgressBar("ric on photos", 1000, 200, console) as bar:
+        for epoch in (3, 10):
+            clock.now += 20
+            bar.advance(100 * epoch)
+            bar.epoch({"epoch": epoch, "val": VAL, "images_per_second": 5.0}, 10)
+    first, last = console.file.getvalue().split("\n")[:2]  # type: ignore[attr-defined]
+    assert first.endswith("2.0 steps  2 minutes left")
+    assert last.endswith("2.0 steps")
+
+
+def test_a_terminal_shows_the_time_left_even_where_updates_are_slow(clock: Clock) -> None:
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, get_time=lambda: clock.now)
+    bar = ProgressBar("ric on photos", 1000, 0, console)
+    for update in (1, 2, 3):
+        clock.now += 40
+        bar.advance(10 * update)
+    assert bar.bar.tasks[0].time_remaining == 97 * 40
+
+
+def test_durations_are_read_at_a_glance() -> None:
+    assert [duration(seconds) for seconds in (40.0, 100.0, 750.0, 9000.0)] == [
+        *("40 seconds", "2 minutes", "12 minutes", "2.5 hours"),
+    ]
+
+
+CPU = torch.device("cpu")
+
+
+def points(folder: RunFolder) -> list[tuple[str, int, float]]:
+    """As TensorBoard itself reads them."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = EventAccumulator(str(folder.curves)).Reload()
+    return [(tag, point.step, point.value) for tag in found.Tags()["scalars"] for point in found.Scalars(tag)]
+
+
+def test_the_numbers_of_a_line_are_scalars() -> None:
+    line = {"epoch": 3, "lr": 0.1, "val": {"accuracy": 0.5, "aurc": None}, "note": "text"}
+    assert list(scalars(line)) == [("lr", 0.1), ("val/accuracy", 0.5)]
+
+
+def test_every_epoch_is_a_point_once_even_if_the_run_was_stopped(dataset: Dataset, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    config = configure(dataset, "supervised", "fast", epochs=3, batch_size=32, width=0.1)
+    folder = RunFolder(tmp_path / "run")
+
+    def kill(line: dict[str, Any]) -> None:
+        if line["epoch"] == 2:
+            raise ZeroDivisionError  # after the first curves were written, before a checkpoint was
+
+    with pytest.raises(ZeroDivisionError):
+        run(config, dataset, folder, CPU, track="tensorboard", watch=kill, checkpoint_seconds=1e9)
+    run(config, dataset, folder, CPU, track="tensorboard", resume=True)
+    lines = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
+    expected = [(name, line["epoch"], value) for line in lines for name, value in scalars(line)]
+    assert [line["epoch"] for line in lines] == [1, 2, 3]
+    found = points(folder)
+    assert Counter((name, step) for name, step, _ in found) == Counter((name, step) for name, step, _ in expected)
+    values = {(name, step): value for name, step, value in found}
+    for name, step, value in expected:
+        assert values[name, step] == pytest.approx(value, rel=1e-6)
+    run(config, dataset, folder, CPU, overwrite=True)
+    assert not folder.curves.exists()
+
+
+def test_a_missing_extra_is_named_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ricnet.errors.find_spec", lambda name: None)
+    with pytest.raises(RicnetError, match=r"needs tensorboard; install with: pip install 'ricnet\[track\]'"):
+        tracking.require_tracker("tensorboard")
+    with pytest.raises(RicnetError, match=r"^track.* needs tensorboard"):
+        train(tmp_path / "nowhere", out=tmp_path / "run", track="tensorboard")
