@@ -10,7 +10,7 @@ it, and `python scripts/write_results.py` writes its table into README.md and do
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,9 @@ from ricnet.errors import RicnetError
 from ricnet.evaluation.predictions import read_predictions
 from ricnet.io import Maybe, is_number, misfit, read_json, write_atomically
 from ricnet.report.figures import thin
-from ricnet.report.runs import RunRecord, is_archive, read_run, to_columns
+from ricnet.report.runs import RunRecord, is_archive, read_run
 from ricnet.report.statistics import scores
+from ricnet.report.titles import flatten
 
 UNIT = 1e-4
 """Nats; log-scores are whole numbers of them, which takes half the room that decimals would."""
@@ -116,6 +117,12 @@ def _curves(run: RunRecord) -> list[dict[str, Any]]:
         for entry in run.metrics
         if entry["epoch"] in shown
     ]
+
+
+def to_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """A column for each name that any row has; None where a row does not have it."""
+    flat = [flatten(row) for row in rows]
+    return {name: [row.get(name) for row in flat] for name in dict.fromkeys(name for row in flat for name in row)}
 
 
 def _rounded(entry: Any, digits: int) -> Any:

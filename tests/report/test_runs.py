@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from archive_results import to_columns
 from ricnet.errors import RicnetError
-from ricnet.report.runs import group_seeds, nest, read_run, read_runs, repeats_note, to_columns, to_rows
+from ricnet.report.runs import group_seeds, read_run, read_runs, repeats_note, to_rows
 from ricnet.report.titles import flatten
 
 from .conftest import MakeRun, rewrite
@@ -249,11 +250,6 @@ def test_names_are_those_of_the_command_line() -> None:
     assert flatten({"seed": 1, "method": {"name": "ric", "gamma": 0.8}}) == {
         **{"seed": 1, "method.name": "ric", "method.gamma": 0.8}
     }
-
-
-@given(entries)
-def test_nesting_undoes_flattening(entry: dict) -> None:
-    assert nest(flatten(entry)) == entry
 
 
 @given(st.lists(entries, min_size=1, max_size=4))

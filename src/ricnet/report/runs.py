@@ -1,7 +1,8 @@
 """What a run left behind, read back and checked: the only file of the report that opens a run's folder.
 
 A run is a folder that `ric train` wrote, a model that comes with ricnet (pretrained:NAME), or one JSON file, in which
-`archive` keeps what is worth publishing.
+scripts/archive_results.py keeps what is worth publishing. Runs that differ in nothing but their seed are a `RunGroup`:
+samples of one system, of which tables and bands are made.
 """
 
 import json
@@ -16,7 +17,7 @@ from ricnet.errors import RicnetError
 from ricnet.evaluation.examples import Examples, read_examples
 from ricnet.io import misfit, parse_json, printable, read_json, read_text, user_path
 from ricnet.report.forms import EVALUATION, HEADER, METRICS, is_measure, is_setting
-from ricnet.report.titles import DATA_TITLES, LATER, WITHOUT_EFFECT, data_name, differences, flatten, system_name
+from ricnet.report.titles import DATA_TITLES, LATER, WITHOUT_EFFECT, data_name, differences, system_name
 from ricnet.report.words import TABLE, listing, short
 from ricnet.training.hub import locate
 
@@ -24,6 +25,9 @@ NEEDED = (
     *("accuracy", "ece", "ece_bins", "nll", "brier", "mean_confidence", "mean_steps", "n"),
     *("per_step", "reliability", "halting"),
 )
+
+Files = tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any], Examples | None]
+"""Of a run: config.json, the lines of metrics.jsonl, evaluation.json and the examples."""
 
 
 class Task(NamedTuple):
@@ -53,6 +57,10 @@ class RunRecord:
     @property
     def method(self) -> str:
         return system_name(self.config)
+
+    @property
+    def seed(self) -> int:
+        return int(self.config.get("seed", 0))
 
     @property
     def data_name(self) -> str:
@@ -161,45 +169,10 @@ class RunRecord:
 
 def read_run(run: str | Path) -> RunRecord:
     path = locate(run)
-    record = _read_archive(path) if is_archive(path) else _read_folder(path)
-    return replace(record, label=record.method)
-
-
-def is_archive(path: Path) -> bool:
-    return path.suffix == ".json" and not path.is_dir()
-
-
-def _read_folder(folder: Path) -> RunRecord:
-    if not (folder / "config.json").is_file():
-        raise RicnetError(f"{folder} is no run folder, it has no config.json: name a folder `ric train` wrote.")
-    header = _checked_header(read_json(folder / "config.json"), folder / "config.json")
-    if not (folder / "evaluation.json").is_file():
-        raise RicnetError(f"The run {folder} is not finished: `ric train --out {folder} --resume` goes on with it.")
-    evaluation = _checked_evaluation(read_json(folder / "evaluation.json"), folder / "evaluation.json")
-    examples = read_examples(folder / "examples.npz", len(header["data"]["class_names"]))
-    return _record(folder, header, _read_metrics(folder / "metrics.jsonl"), evaluation, examples)
-
-
-def _read_archive(path: Path) -> RunRecord:
-    entry = read_json(path)
-    header, evaluation = _checked_header(entry, path), _checked_evaluation(entry.get("evaluation"), path)
-    try:
-        metrics = [_checked_metrics(row) for row in to_rows(entry.get("metrics", {}))]
-    except (ValueError, TypeError, AttributeError) as error:
-        raise RicnetError(f"{path} has columns of metrics that do not fit together: archive the run again.") from error
-    return _record(path, header, metrics, evaluation, None)
-
-
-def _record(
-    path: Path,
-    header: dict[str, Any],
-    metrics: list[dict[str, Any]],
-    evaluation: dict[str, Any],
-    examples: Examples | None,
-) -> RunRecord:
+    header, metrics, evaluation, examples = _read_archive(path) if is_archive(path) else _read_folder(path)
     return RunRecord(
         path=path,
-        label="",
+        label=system_name(header["config"]),
         version=str(header.get("ricnet", "unknown")),
         config=header["config"],
         data=header["data"],
@@ -209,6 +182,31 @@ def _record(
         examples=examples,
         derived_from=header.get("derived_from"),
     )
+
+
+def is_archive(path: Path) -> bool:
+    return path.suffix == ".json" and not path.is_dir()
+
+
+def _read_folder(folder: Path) -> Files:
+    if not (folder / "config.json").is_file():
+        raise RicnetError(f"{folder} is no run folder, it has no config.json: name a folder `ric train` wrote.")
+    header = _checked_header(read_json(folder / "config.json"), folder / "config.json")
+    if not (folder / "evaluation.json").is_file():
+        raise RicnetError(f"The run {folder} is not finished: `ric train --out {folder} --resume` goes on with it.")
+    evaluation = _checked_evaluation(read_json(folder / "evaluation.json"), folder / "evaluation.json")
+    examples = read_examples(folder / "examples.npz", len(header["data"]["class_names"]))
+    return header, _read_metrics(folder / "metrics.jsonl"), evaluation, examples
+
+
+def _read_archive(path: Path) -> Files:
+    entry = read_json(path)
+    header, evaluation = _checked_header(entry, path), _checked_evaluation(entry.get("evaluation"), path)
+    try:
+        metrics = [_checked_metrics(row) for row in to_rows(entry.get("metrics", {}))]
+    except (ValueError, TypeError, AttributeError) as error:
+        raise RicnetError(f"{path} has columns of metrics that do not fit together: archive the run again.") from error
+    return header, metrics, evaluation, None
 
 
 def read_runs(folders: Sequence[str | Path]) -> list[RunRecord]:
@@ -292,28 +290,20 @@ def _checked_evaluation(evaluation: Any, path: Path) -> dict[str, Any]:
     return splits
 
 
-def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """What `flatten` made flat, as it was."""
-    nested: dict[str, Any] = {}
-    for name, value in flat.items():
-        *path, last = name.split(".")
-        place = nested
-        for key in path:
-            place = place.setdefault(key, {})
-        place[last] = value
-    return nested
-
-
-def to_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """A column for each name that any row has; None where a row does not have it."""
-    flat = [flatten(row) for row in rows]
-    return {name: [row.get(name) for row in flat] for name in dict.fromkeys(name for row in flat for name in row)}
-
-
 def to_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """The rows of columns of equal length, without what they do not have."""
-    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    return [nest({name: value for name, value in row.items() if value is not None}) for row in rows]
+    """The rows of columns of equal length, without what they do not have; `val.nll` is the `nll` within `val`."""
+    rows = []
+    for values in zip(*columns.values(), strict=True):
+        row: dict[str, Any] = {}
+        for name, value in zip(columns, values, strict=True):
+            *path, last = name.split(".")
+            place = row
+            for key in path if value is not None else []:
+                place = place.setdefault(key, {})
+            if value is not None:
+                place[last] = value
+        rows.append(row)
+    return rows
 
 
 @dataclass(frozen=True)
@@ -331,7 +321,7 @@ class RunGroup:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        return tuple(_seed(run) for run in self.runs)
+        return tuple(run.seed for run in self.runs)
 
 
 def group_seeds(runs: Sequence[RunRecord]) -> list[RunGroup]:
@@ -339,7 +329,7 @@ def group_seeds(runs: Sequence[RunRecord]) -> list[RunGroup]:
     groups: dict[str, list[RunRecord]] = {}
     for run in runs:
         groups.setdefault(_system(run), []).append(run)
-    ordered = [sorted(group, key=_seed) for group in groups.values()]
+    ordered = [sorted(group, key=lambda run: run.seed) for group in groups.values()]
     labels = [speaker.label for speaker in distinguish([group[0] for group in ordered])]
     return [_group(label, group) for label, group in zip(labels, ordered, strict=True)]
 
@@ -353,8 +343,8 @@ def repeats_note(groups: Sequence[RunGroup]) -> str:
 def _group(label: str, runs: Sequence[RunRecord]) -> RunGroup:
     kept: dict[int, RunRecord] = {}
     for run in runs:
-        kept.setdefault(_seed(run), run)
-    return RunGroup(label, tuple(kept.values()), tuple(run for run in runs if kept[_seed(run)] is not run))
+        kept.setdefault(run.seed, run)
+    return RunGroup(label, tuple(kept.values()), tuple(run for run in runs if kept[run.seed] is not run))
 
 
 def _system(run: RunRecord) -> str:
@@ -364,7 +354,3 @@ def _system(run: RunRecord) -> str:
     alike |= {"optimization": {key: value for key, value in course.items() if LATER.get(key) != value}}
     numbers = json.loads(json.dumps(alike), parse_int=float)  # 2 and 2.0 are the same setting
     return json.dumps([numbers, run.derived_from is not None], sort_keys=True)
-
-
-def _seed(run: RunRecord) -> int:
-    return int(run.config.get("seed", 0))
