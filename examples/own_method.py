@@ -1,38 +1,30 @@
 """Your own method: here supervised learning with the focal loss (Lin et al. 2017), which cares less about examples that
-are already right. Its fields are flags and entries of config.json; this script is the command line that knows it:
+are already right. Its fields are flags and entries of config.json, its title is in every table and figure, and it has
+an estimator, ricnet.FocalClassifier. This script is the command line that knows it:
 
     python examples/own_method.py train digits --method focal --focus 3 --out runs/focal
-    python examples/own_method.py evaluate runs/focal
+    python examples/own_method.py compare digits --methods focal supervised ric
     python examples/own_method.py report runs/focal
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from jaxtyping import Float, Int64, Num
-from torch import Tensor, nn
-
 from ricnet.apps.cli import main
 from ricnet.methods import Supervised, register_method
-from ricnet.methods.method import Metrics, accuracy, weighted_mean
+from ricnet.methods.method import accuracy, weighted_mean
 
 
 @register_method
 @dataclass(frozen=True)
 class Focal(Supervised):
     name: ClassVar[str] = "focal"
+    title: ClassVar[str] = "Focal loss"
 
     focus: float = 2.0
     """γ of (1 − p)^γ · −log p. Raise it to care less about what is right already; 0 is cross-entropy."""
 
-    def loss(
-        self,
-        model: nn.Sequential,
-        snapshot: nn.Sequential,
-        inputs: Num[Tensor, "batch ..."],
-        labels: Int64[Tensor, "batch"],
-        weights: Float[Tensor, "batch"] | None = None,
-    ) -> tuple[Float[Tensor, ""], Metrics]:
+    def loss(self, model, snapshot, inputs, labels, weights=None):
         log_beliefs = self.log_beliefs(model(inputs))
         right = log_beliefs.gather(1, labels[:, None])[:, 0]
         loss = weighted_mean(-((1 - right.exp()) ** self.focus) * right, weights)

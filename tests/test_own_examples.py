@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -13,9 +14,13 @@ import torch
 
 import ricnet
 from ricnet.apps.cli import main
+from ricnet.data import load
+from ricnet.data.registry import DATASETS
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS
+from ricnet.methods.ric import Rollout
 from ricnet.nets import encoders
+from ricnet.nets.refiner import Heads
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -23,10 +28,8 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 @pytest.fixture(autouse=True)
 def _what_examples_register_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(encoders, "_BUILDERS", dict(encoders._BUILDERS))
-    before = dict(METHODS)
-    yield
-    METHODS.clear()
-    METHODS.update(before)
+    with patch.dict(METHODS), patch.dict(DATASETS):
+        yield
 
 
 def run(monkeypatch: pytest.MonkeyPatch, name: str, *arguments: object) -> dict[str, Any]:
@@ -97,15 +100,26 @@ def test_own_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert ricnet.load(tmp_path / "named").config.network.encoder == "patches"
 
 
+TINY = ["--epochs", 1, "--width", 0.1, "--device", "cpu"]
+
+
+def compared(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, data: str, *systems: str) -> str:
+    """The CSV of `ric compare` as the example's own command line makes it, whose page shows the same systems."""
+    monkeypatch.chdir(folder)
+    run(monkeypatch, name, "compare", data, "--methods", *systems, "--seeds", 1, "--jobs", 1, "--out", "table", *TINY)
+    assert data in (folder / "table" / "report.html").read_text()
+    return (folder / "table" / "comparison.csv").read_text()
+
+
 def test_own_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
-    short = ["--focus", "3", "--epochs", "2", "--out", out, "--device", "cpu"]
-    own = run(monkeypatch, "own_method.py", "train", "digits", "--method", "focal", *short)
+    own = run(monkeypatch, "own_method.py", "train", "digits", "--method", "focal", "--focus", 3, "--out", out, *TINY)
     run(monkeypatch, "own_method.py", "evaluate", out, "--json")
     assert "accuracy" in capsys.readouterr().out
     stored = json.loads((out / "config.json").read_text())["config"]["method"]
     assert (stored["name"], stored["focus"]) == ("focal", 3.0)
     assert ricnet.load(out).method.focus == 3.0
+    assert ricnet.FocalClassifier(focus=3.0).method is METHODS["focal"]
     METHODS.pop("focal")
     with pytest.raises(RicnetError, match="the method 'focal' is unknown"):
         ricnet.load(out)
@@ -119,3 +133,40 @@ def test_own_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     loss, _ = own["Focal"](focus=2.0).loss(Still(), Still(), torch.zeros(3, 1), torch.tensor([0, 0, 1]))
     by_hand = (2 * 0.75**2 * -torch.tensor(0.25).log() + 0.25**2 * -torch.tensor(0.75).log()) / 3
     torch.testing.assert_close(loss, by_hand)
+
+
+def test_own_method_is_in_comparison_and_report_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = compared(monkeypatch, tmp_path, "own_method.py", "digits", "focal", "supervised")
+    assert "\nFocal loss," in table
+    assert "Focal loss" in (tmp_path / "table" / "report.html").read_text()
+
+
+def test_own_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    table = compared(monkeypatch, tmp_path, "own_dataset.py", "spirals", "supervised", "anytime")
+    assert ",spirals,accuracy,0,300," in table
+    run(monkeypatch, "own_dataset.py", "data")
+    assert "spirals" in capsys.readouterr().out
+    dataset = load("spirals")
+    assert (len(dataset.train), len(dataset.val), len(dataset.test)) == (540, 60, 300)
+    assert dataset.class_names == ("red", "green", "blue")
+
+
+def test_own_reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = compared(monkeypatch, tmp_path, "own_reward.py", "digits", "quadratic", "supervised")
+    assert "RIC with the quadratic score, on-policy" in table
+    beliefs = torch.tensor([[0.5, 0.3, 0.2], [0.0, 1.0, 0.0]])
+    scores = METHODS["quadratic"]().score(beliefs.log(), torch.tensor([0, 0]))
+    torch.testing.assert_close(scores, torch.tensor([2 * 0.5 - 0.25 - 0.09 - 0.04, -1.0]))
+
+
+def test_the_advantages_of_own_rewards_are_those_of_its_scores() -> None:
+    """One roll-out of two steps with γ = λ = 1 and values of 0: an advantage is what is still to be gained."""
+    method = runpy.run_path(str(EXAMPLES / "own_reward.py"))["Quadratic"](
+        horizon=2, gamma=1.0, gae_lambda=1.0, normalize_advantages=False
+    )
+    actions = torch.tensor([[[[0.5, 0.5]]], [[[0.75, 0.25]]]])
+    heads = Heads(torch.zeros(2, 1, 1, 2), torch.zeros(2, 1, 1), torch.zeros(2, 1, 1))
+    rollout = Rollout(actions.log(), method.policy(heads), torch.zeros(3, 1, 1))
+    first, last = 2 * 0.5 - 0.5, 2 * 0.75 - 0.75**2 - 0.25**2
+    advantages = method.estimate_advantages(rollout, torch.tensor([0])).advantages.flatten()
+    torch.testing.assert_close(advantages, torch.tensor([last - first, last - first]))

@@ -74,7 +74,7 @@ class Trajectory:
         )
 
     def until(self, steps: int) -> "Trajectory":
-        """Its first steps alone: whoever would have gone on stops there."""
+        """Its first steps alone; an example that would have gone on stops there."""
         values, probability = (None if part is None else part[:steps] for part in (self.values, self.halt_probability))
         return Trajectory(self.log_beliefs[:steps], self.halt_step.clamp(max=steps), values, probability)
 

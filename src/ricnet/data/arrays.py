@@ -1,7 +1,7 @@
 """Arrays in an .npz file as data: tables of features, or images."""
 
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
@@ -40,21 +40,22 @@ def read_npz(path: Path, cache: Path) -> Parts:
         if len(x) != len(y):
             raise RicnetError(f"{path}: x{suffix} has {len(x)} rows but y{suffix} has {len(y)}; make them equal.")
         splits[suffix] = Split(x, y)
-    parts = (splits[suffixes[0]], class_names, splits.get("_test"), splits.get("_val"))
-    if large:
-        shape = _read_inputs({name: array[:1] for name, array in found.items()}, path)[f"x{suffixes[0]}"].shape
-        note = f"The inputs are read from {cache}: they do not fit into memory."
-        return Parts(*parts, small_crops(shape), (note,), partial(_fill, found, path, cache))
-    return Parts(*parts, small_crops(parts[0].inputs.shape))
+    first = _read_inputs({name: array[:1] for name, array in found.items()}, path) if large else inputs
+    augmentation = small_crops(first[f"x{suffixes[0]}"].shape)
+    notes = (f"The inputs are read from {cache}: they do not fit into memory.",) if large else ()
+    fill = partial(_fill, found, path, cache) if large else None
+    given = splits[suffixes[0]], class_names, splits.get("_test"), splits.get("_val")
+    return Parts(*given, augmentation, notes, fill)
 
 
 def _number_rows(arrays: dict[str, Array], path: Path) -> dict[str, Int64[Tensor, "n"]]:
     """In place of rows that stay in the file: their numbers, through all arrays. What they hold is looked through."""
     numbers, start = {}, 0
     for name, array in arrays.items():
-        _refuse_wrong_form(array, f"{path}: {name}")
+        what = f"{path}: {name}"
+        _refuse_wrong_form(array, what)
         for row in range(0, len(array), _BLOCK):
-            block, what = array[row : row + _BLOCK], f"{path}: {name}"
+            block = array[row : row + _BLOCK]
             _refuse_not_finite(block, what, row)
             if array.ndim == 2:
                 _features(block, what, row)
@@ -157,7 +158,8 @@ def _read_inputs(arrays: dict[str, Array], path: Path) -> dict[str, Num[Tensor, 
     if all(array.ndim == 2 for array in arrays.values()):
         tensors = {name: _features(array, f"{path}: {name}") for name, array in arrays.items()}
     else:
-        tensors = _images(arrays, path)
+        scale = _pixel_scale(arrays)
+        tensors = {name: _pixels(array, scale, f"{path}: {name}") for name, array in arrays.items()}
     if len({tensor.shape[1:] for tensor in tensors.values()}) > 1:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
         raise RicnetError(f"{path}: rows differ in shape between {shapes}; make them equal.")
@@ -192,11 +194,6 @@ def _features(array: Array, what: str, offset: int = 0) -> Num[Tensor, "n d"]:
         single = array.astype(np.float32)
     _refuse_not_finite(single, f"{what}, in single precision,", offset)
     return torch.from_numpy(single)
-
-
-def _images(arrays: dict[str, Array], path: Path) -> dict[str, Num[Tensor, "n c h w"]]:
-    scale = _pixel_scale(arrays)
-    return {name: _pixels(array, scale, f"{path}: {name}") for name, array in arrays.items()}
 
 
 def _pixel_scale(arrays: dict[str, Array]) -> float:
@@ -253,35 +250,23 @@ def _plain_labels(array: Array, what: str) -> Array:
         raise RicnetError(
             f"{what} is of shape {array.shape}; it must be one label a row (for one-hot rows: y.argmax(1)), not empty."
         )
-    if array.dtype.kind == "f":
-        _refuse_fractions(array, what)
-        return array.astype(np.int64)
-    if array.dtype.kind == "S":
-        return _decoded(array, what)
-    if array.dtype.kind == "U":
-        _refuse_no_characters(array, what)
-    if array.dtype.kind not in "biuU":
+    if array.dtype.kind not in "biufUS":
         raise RicnetError(f"{what} is of type {array.dtype}; labels must be whole numbers or texts.")
+    if array.dtype.kind == "S":
+        try:
+            return np.char.decode(array, "utf-8")
+        except UnicodeDecodeError as error:
+            raise RicnetError(f"{what} has a label that is no text in UTF-8 ({error}); write it again.") from error
+    if array.dtype.kind == "U":
+        # A text is stored as numbers, and not every number is a character: Python fails on them in strange ways.
+        codes = np.ascontiguousarray(array).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+        if codes.max() > sys.maxunicode:
+            raise RicnetError(f"{what} has a label that is no text; write it again.")
+    if array.dtype.kind == "f":
+        # Beyond 2^53 whole numbers run together, and classes with them.
+        whole = np.isfinite(array) & (np.abs(array) < 2**53) & (array == np.rint(array))
+        if not whole.all():
+            row = int(whole.argmin())
+            raise RicnetError(f"{what} has {array[row]} in row {row}; labels must be whole numbers or texts.")
+        return array.astype(np.int64)
     return array
-
-
-def _decoded(array: Array, what: str) -> Array:
-    try:
-        return np.char.decode(array, "utf-8")
-    except UnicodeDecodeError as error:
-        raise RicnetError(f"{what} has a label that is no text in UTF-8 ({error}); write it again.") from error
-
-
-def _refuse_no_characters(array: Array, what: str) -> None:
-    """A text is stored as numbers, and not every number is a character: Python fails on them in strange ways."""
-    codes = np.ascontiguousarray(array).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
-    if codes.max() > sys.maxunicode:
-        raise RicnetError(f"{what} has a label that is no text; write it again.")
-
-
-def _refuse_fractions(array: Array, what: str) -> None:
-    """Beyond 2^53 whole numbers run together, and classes with them."""
-    whole = np.isfinite(array) & (np.abs(array) < 2**53) & (array == np.rint(array))
-    bad: Sequence[int] = np.flatnonzero(~whole).tolist()
-    if bad:
-        raise RicnetError(f"{what} has {array[bad[0]]} in row {bad[0]}; labels must be whole numbers or texts.")

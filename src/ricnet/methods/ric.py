@@ -435,7 +435,7 @@ class RIC(Iterative):
         return self.feedback == "sample"
 
     def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
-        """One step without exploring. The value is asked of the thought, before the belief that it leads to: who stops
+        """One step without exploring. The value is read before the belief of the same step, so an example that stops
         here answers with the belief of the step before. The first step is always made."""
         thought = model.refiner.think(pool.context, pool.thought, pool.belief)
         heads = model.refiner.heads(thought, pool.heads)
@@ -457,7 +457,7 @@ class RIC(Iterative):
         estimates: Estimates,
         labels: Int64[Tensor, "batch"],
     ) -> Metrics:
-        """What people who train agents look at first."""
+        """The usual diagnostics of a policy gradient, and of the policy itself."""
         ratio = log_ratio.exp()
         return {
             "accuracy": accuracy(heads.logits[-1], labels),

@@ -138,18 +138,12 @@ def train_in_folder(
             dataset = _dataset(data, target, data_dir, start, changes)
         notes = [f"{folder.path} holds no run yet, so that this one starts anew."] * (resume and stored is None)
         notes += dataset.notes
-        if stored is not None:
-            config = stored
-        elif start is not None:
-            config = _changed(dataclasses.replace(start, data=dataset.name), changes)
-        else:
-            config = configure(dataset, method or "ric", preset or "fast", place, **changes)
-            if "batch_size" not in changes:
-                config = processes.broadcast(
-                    partial(fit_batch, config, dataset, place, notes, encoder, processes.count)
-                )
-        if isinstance(data, str | Path) and stored is None:
-            config = dataclasses.replace(config, data=whole_path(with_target(str(data), target)))
+        config = stored
+        if config is None:
+            make = partial(_settle, dataset, method, preset, start, changes, place, notes, encoder, processes.count)
+            config = processes.broadcast(make)
+            if isinstance(data, str | Path):
+                config = dataclasses.replace(config, data=whole_path(with_target(str(data), target)))
         if stored is None and processes.first:
             folder.refuse_if_taken(overwrite)  # last, so that it hides nothing else that is wrong
         said = [*(f"note: {note}" for note in notes), announcement(config, dataset, place, processes.count)]
@@ -174,6 +168,24 @@ def train_in_folder(
             _conclude(folder, config, dataset, spell, present)
         processes.any(False)  # wait until the first has written everything
     return folder
+
+
+def _settle(
+    dataset: Dataset,
+    method: str | None,
+    preset: str | None,
+    start: Config | None,
+    changes: Mapping[str, Any],
+    device: torch.device,
+    notes: list[str],
+    encoder: nn.Module | None,
+    processes: int,
+) -> Config:
+    """The settings of a new run: those of another, or a preset, whose batch is made to fit if nobody asked for it."""
+    if start is not None:
+        return _changed(dataclasses.replace(start, data=dataset.name), changes)
+    config = configure(dataset, method or "ric", preset or "fast", device, **changes)
+    return config if "batch_size" in changes else fit_batch(config, dataset, device, notes, encoder, processes)
 
 
 def _naming(

@@ -3,7 +3,7 @@
 A step of a few thousand examples takes less time than telling the GPU what to do in it, and asking after each step who
 is still going takes as long as another. So steps are recorded, a graph for each size of pool on a ladder, and the host
 hears how many are going while the next step is under way: a pool gets smaller a step late, and ends a step late. That
-changes no answer, for nobody reads what is computed of an example after it has stopped. Answers are those of
+changes no answer: what is computed of an example after it has stopped is not read. Answers are those of
 `Method.refine`, which also does whatever cannot be recorded.
 """
 
@@ -40,7 +40,7 @@ def rung(examples: int) -> int:
 class Recordings:
     """All that has been recorded so far, for one caller at a time.
 
-    Weights may change, but not move: whoever moves them, to another type or device, has everything recorded again.
+    Weights may change in place; moved to another type or device, everything is recorded again.
     """
 
     def __init__(self) -> None:
@@ -151,8 +151,8 @@ class RecordedPool:
     """The steps of a pool that stays in place, of any size on the ladder up to a largest one.
 
     A pool of a smaller size is the beginning of the same tensors. Those that are going come first; the rest of a pool
-    are examples that have stopped, and what a larger batch before has left. They are computed like the others, and
-    nobody looks at it.
+    are examples that have stopped, and leftovers of a larger batch before. They are computed like the others, and the
+    result is not read.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class RecordedPool:
 
     def _shrink(self, size: int) -> None:
         """Those that are going move to the front, the first of the others fill up; the order is else as before, so that
-        nobody comes back who has left the pool."""
+        no example comes back that has left the pool."""
         rows = self.going.byte().argsort(descending=True, stable=True)[:size]
         for tensor in (self.pool.context, *_state(self.pool), self.places, self.going):
             tensor[:size].copy_(tensor.index_select(0, rows))

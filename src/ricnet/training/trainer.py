@@ -45,9 +45,9 @@ from ricnet.training.speed import Feed, GraphedStep, compile_encoder, compile_me
 COLLAPSED_EPOCHS = 5
 """Epochs in a row below half the best validation accuracy after which a run counts as diverged."""
 
-BEYOND_LUCK = 4
-"""Standard errors by which accuracy must have fallen, too. At chance, with many classes or with labels that mean
-nothing, the best epoch is the luckiest, and half of its few right answers are soon lost."""
+STANDARD_ERRORS = 4
+"""By how many standard errors accuracy must also have fallen: at chance, the best epoch is best by accident, and half
+of its few right answers are soon lost."""
 
 WORTH_COMPILING = 5_000
 """Updates from which on compiling the encoder saves more time than it takes."""
@@ -69,7 +69,7 @@ class Trainer:
         faster: str | None = None,
     ) -> None:
         """Without a folder nothing is written. Of several processes only the first has one; they all hold the same
-        state after every update. `faster` is for who would wait long."""
+        state after every update. `faster` is what a person who would wait long is told, once."""
         torch.manual_seed(config.seed)
         if config.class_weight == "balanced":
             dataset = replace(dataset, train=balanced(dataset.train), val=balanced(dataset.val))
@@ -428,8 +428,8 @@ class Trainer:
 
 
 def has_fallen(accuracy: float, best: float, rows: int) -> bool:
-    """Whether an accuracy is less than half of the best one, and by more than luck with so many rows explains."""
-    return accuracy < 0.5 * best and best - accuracy > BEYOND_LUCK * math.sqrt(best * (1 - best) / rows)
+    """Whether an accuracy is less than half of the best one, by more than the noise of so many rows explains."""
+    return accuracy < 0.5 * best and best - accuracy > STANDARD_ERRORS * math.sqrt(best * (1 - best) / rows)
 
 
 def has_narrow_shortcut(model: nn.Module) -> bool:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ricnet.apps.commands.flags import parse
+from ricnet.apps.commands.flags import Answering, parse
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.dataset import divisible, flip_labels
@@ -42,7 +42,7 @@ ROWS = (
 
 
 @dataclass(frozen=True)
-class Evaluate:
+class Evaluate(Answering):
     """Measure a trained run on its train, validation and test data, without augmentation, or on other data; and say
     which classes are confused there, with precision and recall of each."""
 
@@ -55,13 +55,6 @@ class Evaluate:
     default the data that the run was trained on, divided as it was then."""
     data_dir: Path | None = None
     """Where named data sets lie; by default $RICNET_DATA, else the user's cache folder."""
-    max_steps: int | None = None
-    """Stop after this many steps at the latest; by default what the run chose, or its horizon."""
-    halt_threshold: float | None = None
-    """Stop once the value falls below this, instead of what the run chose (0 is the paper's). Raise it to stop
-    earlier."""
-    readout: Literal["mean", "mu", "implied"] | None = None
-    """Reported belief: mean (the paper), mu (softmax), implied (what the Dirichlet's optimum implies)."""
     device: str = "auto"
     """auto, cpu, cuda …"""
     json: bool = False

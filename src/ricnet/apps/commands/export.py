@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 from rich.console import Console
 
 from ricnet.apps.commands.evaluate import adjust
-from ricnet.apps.commands.flags import make_folder, parse
+from ricnet.apps.commands.flags import Answering, make_folder, parse
 from ricnet.apps.onnx import export_onnx
 from ricnet.errors import RicnetError
 from ricnet.training.classifier import load
@@ -17,7 +17,7 @@ from ricnet.training.console import say, unfinished
 
 
 @dataclass(frozen=True)
-class Export:
+class Export(Answering):
     """Write a trained run as one ONNX file (pip install 'ricnet[onnx]'): normalisation, network and the loop that stops
     by itself. It takes `input`, uint8 images or float features as the run was trained on, a batch of any size, and
     gives `probabilities` and `steps`. The file is compared with PyTorch before it is written.
@@ -29,16 +29,9 @@ class Export:
     """File to write."""
     overwrite: bool = False
     """Replace the file if it is there."""
-    max_steps: int | None = None
-    """Stop after this many steps at the latest; by default what the run chose, or its horizon."""
     fixed_steps: int | None = None
     """Make so many steps for every input, without a loop, and give `beliefs` after each of them (steps, batch,
     classes), the `steps` after which each input would stop, and RIC's `values`."""
-    halt_threshold: float | None = None
-    """Stop once the value falls below this, instead of what the run chose (0 is the paper's). Raise it to stop
-    earlier."""
-    readout: Literal["mean", "mu", "implied"] | None = None
-    """Reported belief: mean (the paper), mu (softmax), implied (what the Dirichlet's optimum implies)."""
 
 
 def main(arguments: Sequence[str]) -> None:

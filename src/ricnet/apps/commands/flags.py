@@ -197,6 +197,19 @@ NOT_TYPED = "\0"
 """Stands for data that was not named, where that matters; no argument can have such a letter."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Answering:
+    """How a trained model is asked."""
+
+    max_steps: int | None = None
+    """Stop after this many steps at the latest; by default what the run chose, or its horizon."""
+    halt_threshold: float | None = None
+    """Stop once the value falls below this, instead of what the run chose (0 is the paper's). Raise it to stop
+    earlier."""
+    readout: Literal["mean", "mu", "implied"] | None = None
+    """Reported belief: mean (the paper), mu (softmax), implied (what the Dirichlet's optimum implies)."""
+
+
 @dataclass(frozen=True)
 class Settings(Choices, Generic[Hyper]):
     """What the commands that train have in common."""

@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import torch
 import tyro
@@ -16,7 +16,7 @@ from rich.text import Text
 from torch import Tensor
 
 from ricnet.apps.commands.evaluate import adjust, check_steps
-from ricnet.apps.commands.flags import parse
+from ricnet.apps.commands.flags import Answering, parse
 from ricnet.core.trajectory import Trajectory
 from ricnet.data.inputs import read_inputs
 from ricnet.errors import RicnetError, require
@@ -34,7 +34,7 @@ SOME_UNREAD = 1
 
 
 @dataclass(frozen=True)
-class Predict:
+class Predict(Answering):
     """Classify image files, folders of images, rows of tables (.csv, .tsv, .jsonl, .parquet) or of .npz files
     (array x). Each input is refined until the model expects nothing more to gain. Without an INPUT, the examples
     that came with the model. What cannot be read is named and left out. If it is an INPUT, the exit status is then
@@ -45,16 +45,9 @@ class Predict:
     inputs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="INPUT...")] = ()
     """Image files, folders (searched for images), patterns in quotes ('photos/*.jpg'), tables, .npz files, or - for
     standard input: one image, or CSV rows below a line of column names."""
-    max_steps: int | None = None
-    """Stop after this many steps at the latest; by default what the run chose, or its horizon."""
     max_ms: float | None = None
     """Answer each input within this many milliseconds of beginning it, with the steps there is time for; at least one
     is made, however long it takes. Inputs are then taken one at a time."""
-    halt_threshold: float | None = None
-    """Stop once the value falls below this, instead of what the run chose (0 is the paper's). Raise it to stop
-    earlier."""
-    readout: Literal["mean", "mu", "implied"] | None = None
-    """Reported belief: mean (the paper), mu (softmax), implied (what the Dirichlet's optimum implies)."""
     top: int = 1
     """How many classes to show for each input."""
     abstain_below: float | None = None
