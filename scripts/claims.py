@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from archive_results import log_scores
-from ricnet.report.comparison import ALPHA, ENOUGH_SEEDS
-from ricnet.report.metrics import ACCURACY, ECE, NLL, Metric
+from ricnet.report.comparison import ACCURACY, ALPHA, ECE, ENOUGH_SEEDS, NLL, Metric
 from ricnet.report.runs import RunGroup, RunRecord
 from ricnet.report.statistics import Difference, Interval, holm, mean_interval, paired_difference
 from ricnet.report.titles import ALGORITHMS

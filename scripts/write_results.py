@@ -20,9 +20,7 @@ from pathlib import Path
 from claims import sentences
 from pace import pace_figure
 from ricnet.errors import RicnetError
-from ricnet.report.comparison import interval_of
-from ricnet.report.figures import by_task, house_style
-from ricnet.report.metrics import (
+from ricnet.report.comparison import (
     ACCURACY,
     BRIER,
     CELLS,
@@ -33,7 +31,9 @@ from ricnet.report.metrics import (
     TRAIN_ACCURACY,
     TRAINING_SECONDS,
     Metric,
+    interval_of,
 )
+from ricnet.report.figures import by_task, house_style
 from ricnet.report.runs import RunGroup, RunRecord, group_seeds, read_runs, repeats_note
 from ricnet.report.tables import Cell, Grid, markdown_table
 from ricnet.report.titles import ALGORITHMS

@@ -8,7 +8,7 @@ from PIL import Image
 
 from ricnet.data import Augmentation, load
 from ricnet.data.dataset import PHOTOGRAPHS
-from ricnet.data.folders import choose_side
+from ricnet.data.images import choose_side
 from ricnet.errors import RicnetError
 
 from .samples import save_image

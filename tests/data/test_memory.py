@@ -96,7 +96,7 @@ def test_images_are_decoded_once_and_anew_when_they_change(
     folder = write_folder(tmp_path / "pets", rows=8)
     first = load(folder, data_dir=tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("ricnet.data.folders.read_images", None)
+        patch.setattr("ricnet.data.images.read_images", None)
         assert_same(load(folder, data_dir=tmp_path), first)
     next(iter(folder.rglob("*.png"))).touch()
     load(folder, data_dir=tmp_path)
@@ -124,7 +124,7 @@ def test_a_damaged_image_is_left_out_before_the_split_and_named_each_time(
         assert data.notes[-1] == in_memory.notes[-1]
         assert path.name in data.notes[-1]
         assert len(list((tmp_path / "packed").glob("*.rows"))) == 1
-        monkeypatch.setattr("ricnet.data.folders.read_images", None)  # both files of the cache are found again
+        monkeypatch.setattr("ricnet.data.images.read_images", None)  # both files of the cache are found again
 
 
 def test_a_part_of_damaged_images_alone_is_refused(tmp_path: Path, write_folder: Writer, no_memory: None) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.evaluation.evaluate import AS_TRAINED, Outcome, Reading
-from ricnet.evaluation.stopping import THRESHOLDS, choose_halt
+from ricnet.evaluation.fitting import THRESHOLDS, choose_halt
 
 
 def outcome_of(beliefs: list[list[float]], values: list[list[float]]) -> Outcome:

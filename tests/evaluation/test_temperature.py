@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from ricnet.core.trajectory import Trajectory
-from ricnet.evaluation.temperature import fit_if_it_helps, fit_temperature
+from ricnet.evaluation.fitting import fit_if_it_helps, fit_temperature
 
 
 def beliefs(seed: int, scale: float, n: int = 200) -> tuple[torch.Tensor, torch.Tensor]:

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from ricnet.io import Absent, Maybe, is_count, is_number, misfit
-from ricnet.report.forms import EVALUATION, METRICS, are_counts, is_measure, is_setting, is_share
+from ricnet.report.runs import EVALUATION, METRICS, are_counts, is_measure, is_setting, is_share
 
 
 def test_numbers_are_finite_and_no_truths() -> None:

@@ -12,7 +12,7 @@ from ricnet.data.arrays import read_npz
 from ricnet.data.columns import Columns
 from ricnet.data.dataset import Augmentation, Dataset, Parts, Split, class_counts, flip_labels
 from ricnet.data.downloads import Progress, PublishedFile, fetch
-from ricnet.data.folders import read_folder
+from ricnet.data.images import read_folder
 from ricnet.data.labels import labelled_table
 from ricnet.data.tables import SUFFIXES, is_table, read_table, with_target
 from ricnet.errors import RicnetError, nearest

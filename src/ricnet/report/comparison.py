@@ -1,8 +1,4 @@
-"""Systems side by side: means over seeds, and how far each differs from a reference.
-
-"Better" and "worse" are said only where five seeds or more, the t test over seeds (corrected for the number of tests)
-and the bootstrap over test examples all support it. `tables` writes what is found here.
-"""
+"""--first"""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +8,6 @@ import numpy as np
 
 from ricnet.errors import RicnetError
 from ricnet.evaluation.predictions import Predictions, read_predictions
-from ricnet.report.metrics import ACCURACY, ECE, SYSTEM_METRICS, Metric
 from ricnet.report.runs import RunGroup, RunRecord, Task
 from ricnet.report.statistics import (
     Difference,
@@ -25,6 +20,70 @@ from ricnet.report.statistics import (
     scores,
 )
 from ricnet.report.words import TABLE, listing, short
+
+
+@dataclass(frozen=True)
+class Metric:
+    name: str
+    """In evaluation.json."""
+    title: str
+    digits: int = 3
+    merit: int = 0
+    """+1 where more is better, −1 where less is, 0 where there is nothing to win, as with training accuracy."""
+    scale: int = 1
+    """100 where it is shown in per cent."""
+    split: str = "test"
+    """"run" for what is no score of a split but an attribute of the run."""
+
+    @property
+    def key(self) -> str:
+        """Its name in a CSV."""
+        return self.name if self.split in ("test", "run") else f"{self.split}_{self.name}"
+
+    @property
+    def heading(self) -> str:
+        return f"{self.title} (%)" if self.scale == 100 else self.title
+
+    def of(self, run: RunRecord) -> float | None:
+        """None where the run has not measured it."""
+        value = getattr(run, self.name) if self.split == "run" else run.evaluation.get(self.split, {}).get(self.name)
+        return None if value is None else float(value)
+
+    def write(
+        self, mean: float | None, half_width: float | None = None, *, signed: bool = False, unit: bool = False
+    ) -> str:
+        """Mean ± half-width; the mean alone where one seed gives no interval, a dash where there is no number."""
+        if mean is None or math.isnan(mean):
+            return "–"
+        rounded = round(self.scale * mean, self.digits) + 0.0  # no number is written as −0
+        sign = "+" if signed and rounded else ""
+        text = f"{rounded:{sign},.{self.digits}f}".replace("-", "−")
+        return text + self.write_half(half_width) + (" %" if unit and self.scale == 100 else "")
+
+    def write_half(self, half_width: float | None) -> str:
+        if half_width is None or math.isnan(half_width):
+            return ""
+        return f" ± {self.scale * half_width:,.{self.digits}f}"
+
+
+ACCURACY = Metric("accuracy", "Test accuracy", 2, merit=1, scale=100)
+ECE = Metric("ece", "ECE", merit=-1)
+ECE_SIGNED = Metric("ece_signed", "Confidence less accuracy")
+NLL = Metric("nll", "NLL", merit=-1)
+BRIER = Metric("brier", "Brier", merit=-1)
+STEPS = Metric("mean_steps", "Mean steps", 1)
+CELLS = Metric("mean_cell_evaluations", "Cell evaluations", 1)
+TRAIN_ACCURACY = Metric("accuracy", "Train accuracy", 2, scale=100, split="train")
+SECONDS = Metric("seconds", "Run seconds", 0, split="run")
+"""Of the whole course, measuring each epoch included."""
+TRAINING_SECONDS = Metric("training_seconds", "Training seconds", 0, split="run")
+"""Of the updates alone."""
+RATE = Metric("images_per_second", "Images/s", 0, split="run")
+
+SYSTEM_METRICS = (TRAIN_ACCURACY, ACCURACY, ECE, NLL, BRIER, STEPS)
+"""Of a system, averaged over its seeds; differences are tested in those that have a merit."""
+RUN_METRICS = (ACCURACY, ECE, NLL, BRIER, STEPS, TRAIN_ACCURACY, SECONDS)
+
 
 ENOUGH_SEEDS = 5
 ALPHA = 0.05

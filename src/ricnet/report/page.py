@@ -16,11 +16,20 @@ from string import Template
 from typing import Any
 
 from ricnet.io import writing
-from ricnet.report.comparison import Comparison, compare_as_far_as_possible, has_seeds, ranking
+from ricnet.report.comparison import (
+    ACCURACY,
+    ECE,
+    NLL,
+    SECONDS,
+    STEPS,
+    Comparison,
+    compare_as_far_as_possible,
+    has_seeds,
+    ranking,
+)
 from ricnet.report.figures import inline_svg
 from ricnet.report.gallery import gallery_html, mistakes_html
 from ricnet.report.markup import details, html_table, paragraph, scrolling, terms
-from ricnet.report.metrics import ACCURACY, ECE, NLL, SECONDS, STEPS
 from ricnet.report.pictures import Picture, looks_ahead, mean_of, pictures, speakers, step_curves
 from ricnet.report.refinement import BARS
 from ricnet.report.runs import RunGroup, RunRecord, group_seeds, is_archive, repeats_note

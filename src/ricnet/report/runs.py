@@ -1,8 +1,6 @@
 """What a run left behind, read back and checked: the only file of the report that opens a run's folder.
 
-A run is a folder that `ric train` wrote, a model that comes with ricnet (pretrained:NAME), or one JSON file, in which
-scripts/archive_results.py keeps what is worth publishing. Runs that differ in nothing but their seed are a `RunGroup`:
-samples of one system, of which tables and bands are made.
+First what its files must look like, then the run itself, then runs that differ in their seed alone.
 """
 
 import json
@@ -14,12 +12,120 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from ricnet.errors import RicnetError
-from ricnet.evaluation.examples import Examples, read_examples
-from ricnet.io import misfit, parse_json, printable, read_json, read_text, user_path
-from ricnet.report.forms import EVALUATION, HEADER, METRICS, is_measure, is_setting
+from ricnet.evaluation.predictions import Examples, read_examples
+from ricnet.io import (
+    Absent,
+    Maybe,
+    is_count,
+    is_finite,
+    is_number,
+    is_switch,
+    is_text,
+    misfit,
+    parse_json,
+    printable,
+    read_json,
+    read_text,
+    user_path,
+)
 from ricnet.report.titles import DATA_TITLES, LATER, WITHOUT_EFFECT, data_name, differences, system_name
 from ricnet.report.words import TABLE, listing, short
 from ricnet.training.hub import locate
+
+DEEPEST = 2
+"""Tables within one another: a configuration, and its method."""
+
+
+def is_share(value: object) -> bool:
+    return is_number(value) and 0 <= value <= 1  # type: ignore[operator]
+
+
+def is_positive(value: object) -> bool:
+    return is_count(value) and value > 0  # type: ignore[operator]
+
+
+def are_counts(value: object) -> bool:
+    return isinstance(value, Mapping) and all(map(is_count, value.values()))
+
+
+def is_setting(value: object, depth: int = DEEPEST) -> bool:
+    """A value of the configuration: nothing that a table could not show."""
+    if isinstance(value, Mapping):
+        return depth > 0 and all(is_setting(each, depth - 1) for each in value.values())
+    return value is None or isinstance(value, str | bool) or is_number(value)
+
+
+def is_measure(value: object) -> bool:
+    """An entry of metrics.jsonl: a number, or several by name, some of them missing.
+
+    Training that diverges writes any finite number there before it is stopped, and its run is still a run.
+    """
+    if isinstance(value, Mapping):
+        return all(each is None or is_finite(each) for each in value.values())
+    return value is None or isinstance(value, str | bool) or is_finite(value)
+
+
+SPLIT = {
+    **dict.fromkeys(("accuracy", "ece", "mean_confidence"), is_share),
+    **dict.fromkeys(("nll", "brier"), is_number),
+    **dict.fromkeys(("n", "ece_bins"), is_positive),
+    **dict.fromkeys(("mean_steps", "mean_steps_correct", "mean_steps_wrong"), Maybe(is_number)),
+    "mean_cell_evaluations": Maybe(is_number),
+    "per_step": [
+        {"step": is_positive, "accuracy": is_share, "ece": is_share, "nll": is_number, "mean_confidence": is_share}
+    ],
+    "reliability": [
+        {
+            **dict.fromkeys(("lower", "upper"), is_share),
+            **dict.fromkeys(("accuracy", "confidence"), Maybe(is_share)),
+            "n": is_count,
+        }
+    ],
+    "halting": [dict.fromkeys(("step", "correct", "wrong"), is_count)],
+}
+HALTING = {
+    **dict.fromkeys(("halt_threshold", "nll", "mean_steps", "nll_before", "steps_before", "best_step_nll"), is_number),
+    **dict.fromkeys(("max_steps", "best_step", "n"), is_positive),
+    "reached": is_switch,
+}
+CALIBRATION = {
+    **dict.fromkeys(("temperature", "nll_before", "nll_after"), is_number),
+    **dict.fromkeys(("gain", "gain_error"), Maybe(is_number)),
+    **dict.fromkeys(("found", "kept"), is_switch),
+    "n": is_positive,
+}
+EVALUATION = {
+    "train": SPLIT,
+    "test": SPLIT,
+    "raw": Maybe({"train": SPLIT, "test": SPLIT}),
+    "fitted": Maybe({"halting": Maybe(HALTING), "calibration": Maybe(CALIBRATION)}),
+    "selected_epoch": Maybe(is_count),
+    "seconds": Maybe(is_number),
+}
+METRICS = {
+    "epoch": is_count,
+    "update": Maybe(is_count),
+    **dict.fromkeys(("images_per_second", "training_seconds"), Maybe(is_number)),
+    **dict.fromkeys(("train", "val", "test"), Maybe({})),
+}
+HEADER = {
+    "config": {
+        "data": is_text,
+        "method": {"name": is_text, "halt_threshold": Maybe(is_number)},
+        "seed": Absent(is_count),
+        "label_noise": Maybe(is_share),
+        "optimization": Absent({"batch_size": Absent(is_positive)}),
+        "network": Absent({}),
+    },
+    "data": {
+        "class_names": [is_text],
+        "rows": Absent(are_counts),
+        "input_shape": Absent([is_positive]),
+    },
+    "hardware": Absent({}),
+    "derived_from": Maybe(is_text),
+}
+
 
 NEEDED = (
     *("accuracy", "ece", "ece_bins", "nll", "brier", "mean_confidence", "mean_steps", "n"),

@@ -13,10 +13,8 @@ from ricnet.data import Dataset, Split
 from ricnet.distributed import ALONE, Processes
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import AS_TRAINED, Outcome, Reading, observe, observe_each, report
-from ricnet.evaluation.examples import save_examples
-from ricnet.evaluation.predictions import save_predictions
-from ricnet.evaluation.stopping import HaltChoice, choose_halt
-from ricnet.evaluation.temperature import TemperatureFit, fit_if_it_helps, fit_temperature
+from ricnet.evaluation.fitting import HaltChoice, TemperatureFit, choose_halt, fit_if_it_helps, fit_temperature
+from ricnet.evaluation.predictions import save_examples, save_predictions
 from ricnet.io import read_json, write_atomically
 from ricnet.methods import Method
 from ricnet.training.classifier import load

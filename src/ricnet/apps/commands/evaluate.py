@@ -24,8 +24,7 @@ from ricnet.data.tables import is_table
 from ricnet.errors import RicnetError, listed, require
 from ricnet.evaluation.evaluate import Reading, observe, report
 from ricnet.io import split_target, user_path
-from ricnet.report.confusion import Confusion, class_grid, confusion, matrix_grid, pair_words
-from ricnet.report.tables import terminal
+from ricnet.report.tables import Confusion, class_grid, confusion, matrix_grid, pair_words, terminal
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load
 from ricnet.training.console import say, unfinished

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from ricnet.report.comparison import ECE
 from ricnet.report.figures import draw_intervals, draw_reliability, letter, look_of, reliability_handles, styled
-from ricnet.report.metrics import ECE
 from ricnet.report.runs import RunRecord
 from ricnet.studies.paper.kit import (
     WIDTH,

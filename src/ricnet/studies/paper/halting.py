@@ -21,8 +21,8 @@ from matplotlib.lines import Line2D
 from ricnet.errors import RicnetError
 from ricnet.evaluation.metrics import expected_calibration_error
 from ricnet.evaluation.predictions import Predictions, read_predictions
+from ricnet.report.comparison import Metric
 from ricnet.report.figures import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILLION, draw_intervals, letter, styled
-from ricnet.report.metrics import Metric
 from ricnet.report.runs import RunRecord
 from ricnet.report.tables import Cell, Grid
 from ricnet.studies.paper.kit import (

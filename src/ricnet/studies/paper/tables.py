@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from ricnet.report.metrics import Metric
+from ricnet.report.comparison import Metric
 from ricnet.report.runs import RunRecord
 from ricnet.report.tables import Grid, escape_latex, latex_table, markdown_table
 from ricnet.report.words import listing
