@@ -94,3 +94,12 @@ def test_kl_from_flat_is_torchs(alpha: list[float]) -> None:
         torch.distributions.Dirichlet(given_alpha), torch.distributions.Dirichlet(flat)
     )
     assert ours == pytest.approx(expected.item(), abs=1e-9)
+
+
+def test_logitnorm_turns_the_logits_and_cannot_grow_them() -> None:
+    """Its beliefs do not depend on the length of z, so the gradient is at right angles to it: also through the norm."""
+    logits = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
+    losses.normalize_logits(logits, 0.04).log_softmax(-1)[:, 0].sum().backward()
+    assert logits.grad is not None
+    assert logits.grad.norm() > 1
+    assert (logits.grad * logits).sum(-1).abs().max() < 1e-4

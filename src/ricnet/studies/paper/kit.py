@@ -125,7 +125,8 @@ def measured(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:
 
 def _system(experiment: Experiment, runs: Runs) -> str:
     """As the report calls the system's runs; as the command line does if it has settings of its own, or no runs."""
-    called = [found[0].method for other, found in runs.items() if found and other.system == experiment.system]
+    alike = [runs.get(experiment, ()), *(found for other, found in runs.items() if other.system == experiment.system)]
+    called = [found[0].method for found in alike if found]
     return called[0] if called and ":" not in experiment.system else experiment.system
 
 
