@@ -112,7 +112,7 @@ def set_at(path: tuple[str, ...], value: object) -> Callable[[dict[str, object]]
         (("data", "columns", "inputs"), [{"kind": "number", "name": [], "mean": 0, "std": 1, "flagged": 0}], "damaged"),
         (
             ("data", "columns", "inputs"),
-            [{"kind": "number", "name": "x", "mean": 0, "std": 1, "flagged": 0}],
+            [{"kind": "number", "name": "x", "mean": 0, "std": 1, "flagged": False}],
             "not fit",
         ),
     ],

@@ -3,6 +3,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -213,7 +214,8 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr("ricnet.training.console.time.monotonic", lambda: self.now)
+        # Not the clock of the whole process: servers of other tests sleep by it, and would never wake.
+        monkeypatch.setattr("ricnet.training.console.time", SimpleNamespace(monotonic=lambda: self.now))
 
 
 @pytest.fixture

@@ -416,7 +416,7 @@ def test_compiled_training_is_the_same_and_leaves_evaluation_alone(
 
     def compile_(plain: Any, dynamic: bool) -> Any:
         assert not dynamic
-        return lambda *inputs: (calls.append("compiled"), plain(*inputs))[1]
+        return lambda *inputs, **options: (calls.append("compiled"), plain(*inputs, **options))[1]
 
     monkeypatch.setattr(torch, "compile", compile_)
     plain = run(settings(dataset, "ric", compile="off"), dataset, RunFolder(tmp_path / "plain"), CPU)

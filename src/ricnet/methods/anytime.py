@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ricnet.core import losses, mdp, objectives
 from ricnet.core.trajectory import Trajectory, halting_step
-from ricnet.errors import require, require_finite
+from ricnet.errors import require, require_finite, setting
 from ricnet.methods.iterative import Iterative, Pool, Step, Steps, first_stop, norms, step_towards, unroll
 from ricnet.methods.method import Metrics, accuracy, weighted_mean
 from ricnet.nets.encoders import Backbone
@@ -62,8 +62,8 @@ class Anytime(Iterative):
         require(self.value_coef >= 0, "value_coef", self.value_coef, "0 or more")
         require(0 <= self.gae_lambda <= 1, "gae_lambda", self.gae_lambda, "from 0 to 1")
         if self.value_coef == 0:
-            halt = self.halt_threshold
-            require(halt == 0, "halt_threshold", halt, "0 without a value: it learns one with a value_coef above 0")
+            required = f"0 without a value: it learns one with {setting('value_coef')} above 0"
+            require(self.halt_threshold == 0, "halt_threshold", self.halt_threshold, required)
 
     @property
     def halts_by_value(self) -> bool:
