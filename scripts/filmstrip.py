@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from ricnet.evaluation.predictions import Examples
 from ricnet.report.figures import BLUE, FAINT, INK, ORANGE, VERMILLION, styled
 from ricnet.report.refinement import small_image, with_start
-from ricnet.report.words import belief, short
+from ricnet.report.titles import belief, short
 
 FRAMES = 6
 MOST_CLASSES = 10

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from ricnet.report.figures import INK, Look, by_task, draw_band, looks, styled, task_title
 from ricnet.report.pictures import epoch_curves, epoch_scores, trained
 from ricnet.report.runs import RunGroup
-from ricnet.report.words import FIGURE, short
+from ricnet.report.titles import FIGURE, short
 
 CURVES = {"accuracy": "accuracy", "ece": "ECE", "nll": "NLL"}
 SPLITS: dict[str, Any] = {"test": "-", "val": ":"}

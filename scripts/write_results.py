@@ -36,8 +36,7 @@ from ricnet.report.comparison import (
 from ricnet.report.figures import by_task, house_style
 from ricnet.report.runs import RunGroup, RunRecord, group_seeds, read_runs, repeats_note
 from ricnet.report.tables import Cell, Grid, markdown_table
-from ricnet.report.titles import ALGORITHMS
-from ricnet.report.words import TABLE, listing, markdown_safe, short
+from ricnet.report.titles import ALGORITHMS, TABLE, listing, markdown_safe, short
 
 MARKED = re.compile(r"(<!-- results:(\S+) -->\n).*?(<!-- /results -->)", re.DOTALL)
 ALL = "all"

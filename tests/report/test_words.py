@@ -1,6 +1,6 @@
 import pytest
 
-from ricnet.report.words import belief, epochs, listing, markdown_safe, number, percent, short
+from ricnet.report.titles import belief, epochs, listing, markdown_safe, number, percent, short
 
 
 def test_names_are_one_printable_line() -> None:

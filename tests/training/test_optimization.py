@@ -1,6 +1,7 @@
 """Gradients of a minibatch in parts (over processes: test_distributed.py), optimizers and learning rates."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,7 +38,8 @@ def updated(system: str, dataset: Dataset, parts: int) -> Trainer:
 def test_a_batch_in_parts_gives_the_update_of_the_whole(system: str, dataset: Dataset) -> None:
     """15 rows in 4 parts, which are not equally large. Explained variance alone is a mean over the parts."""
     if system in ("ric", "supervised"):
-        object.__setattr__(dataset.train, "weights", torch.linspace(0.1, 2, len(dataset.train)))
+        train = replace(dataset.train, weights=torch.linspace(0.1, 2, len(dataset.train)))
+        dataset = replace(dataset, train=train)
     torch.set_default_dtype(torch.float64)
     try:
         whole, parts = (updated(system, dataset, parts) for parts in (1, 4))

@@ -1,1 +1,1 @@
-"""The doors: command line (later scikit-learn, ONNX, hub and server too)."""
+"""The doors: command line, scikit-learn, ONNX, hub and server."""

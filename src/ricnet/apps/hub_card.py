@@ -12,8 +12,7 @@ from ricnet.report.figures import house_style
 from ricnet.report.page import refinement_words
 from ricnet.report.pictures import reliability_figure
 from ricnet.report.runs import RunGroup, RunRecord
-from ricnet.report.titles import DATA_TITLES, system_name
-from ricnet.report.words import TABLE, epochs, listing, markdown_safe, number, percent, short
+from ricnet.report.titles import DATA_TITLES, TABLE, epochs, listing, markdown_safe, number, percent, short, system_name
 
 DIAGRAM = "reliability.png"
 TAGS = ("ricnet", "calibration", "adaptive-computation", "reinforcement-learning")

@@ -1,1 +1,1 @@
-"""Tables, figures and one HTML page, made from the files of finished runs alone: no torch, no model, no data set."""
+"""Tables, figures and one HTML page, made from the files of finished runs alone: no model, no data set."""

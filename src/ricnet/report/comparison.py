@@ -19,7 +19,7 @@ from ricnet.report.statistics import (
     paired_difference,
     scores,
 )
-from ricnet.report.words import TABLE, listing, short
+from ricnet.report.titles import TABLE, listing, short
 
 
 @dataclass(frozen=True)

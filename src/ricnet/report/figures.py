@@ -26,8 +26,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from ricnet.methods import METHODS
 from ricnet.report.runs import RunGroup, RunRecord
 from ricnet.report.statistics import band
-from ricnet.report.titles import without_algorithm
-from ricnet.report.words import FIGURE, short
+from ricnet.report.titles import FIGURE, short, without_algorithm
 
 P = ParamSpec("P")
 

@@ -13,11 +13,20 @@ import numpy as np
 from jaxtyping import Float, Num
 
 from ricnet.evaluation.predictions import KINDS, Examples, read_predictions
-from ricnet.report.markup import details, html_table, paragraph
 from ricnet.report.refinement import leading_rival, small_image, with_start
 from ricnet.report.runs import RunGroup, RunRecord
-from ricnet.report.tables import MOST_CLASSES, Confusion, class_grid, confusion, matrix_grid, pair_words
-from ricnet.report.words import percent, short, steps
+from ricnet.report.tables import (
+    MOST_CLASSES,
+    Confusion,
+    class_grid,
+    confusion,
+    details,
+    html_table,
+    matrix_grid,
+    pair_words,
+    paragraph,
+)
+from ricnet.report.titles import percent, short, steps
 
 IN_STEPS = {
     "easy": "right after the fewest steps",

@@ -29,7 +29,6 @@ from ricnet.report.comparison import (
 )
 from ricnet.report.figures import inline_svg
 from ricnet.report.gallery import gallery_html, mistakes_html
-from ricnet.report.markup import details, html_table, paragraph, scrolling, terms
 from ricnet.report.pictures import Picture, looks_ahead, mean_of, pictures, speakers, step_curves
 from ricnet.report.refinement import BARS
 from ricnet.report.runs import RunGroup, RunRecord, group_seeds, is_archive, repeats_note
@@ -38,14 +37,18 @@ from ricnet.report.tables import (
     Grid,
     contrasts_caption,
     contrasts_grid,
+    details,
+    html_table,
+    paragraph,
     references,
     runs_caption,
     runs_grid,
+    scrolling,
     systems_caption,
     systems_grid,
+    terms,
 )
-from ricnet.report.titles import flatten
-from ricnet.report.words import TABLE, listing, number, percent, short, steps
+from ricnet.report.titles import TABLE, flatten, listing, number, percent, short, steps
 from ricnet.training.console import chosen_words, rule_words
 
 SECTIONS = {

@@ -49,7 +49,7 @@ from ricnet.report.figures import (
 from ricnet.report.refinement import BARS, refinement_figure
 from ricnet.report.runs import RunGroup, RunRecord, group_seeds
 from ricnet.report.statistics import band, mean_interval
-from ricnet.report.words import FIGURE, listing, short
+from ricnet.report.titles import FIGURE, listing, short
 from ricnet.training.console import rule_words
 
 

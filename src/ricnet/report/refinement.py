@@ -20,7 +20,7 @@ from ricnet.errors import RicnetError
 from ricnet.evaluation.predictions import Examples
 from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled
 from ricnet.report.runs import RunRecord
-from ricnet.report.words import short, steps
+from ricnet.report.titles import short, steps
 
 TRUE_INK, RIVAL_INK = "#004a75", "#7a5300"  # the stripes' blue and orange, dark enough for letters on their tint
 HALT_ON_COLOUR = "#101214"  # stays dark on a dark page, where the stack is as bright as ever

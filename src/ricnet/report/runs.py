@@ -28,8 +28,17 @@ from ricnet.io import (
     read_text,
     user_path,
 )
-from ricnet.report.titles import DATA_TITLES, LATER, WITHOUT_EFFECT, data_name, differences, system_name
-from ricnet.report.words import TABLE, listing, short
+from ricnet.report.titles import (
+    DATA_TITLES,
+    LATER,
+    TABLE,
+    WITHOUT_EFFECT,
+    data_name,
+    differences,
+    listing,
+    short,
+    system_name,
+)
 from ricnet.training.hub import locate
 
 DEEPEST = 2

@@ -1,4 +1,4 @@
-"""Tables: one grid of cells, written for the terminal, as Markdown or as LaTeX, and the grids that reports show.
+"""Tables: one grid of cells, written for the terminal, as Markdown, LaTeX or HTML, and the grids that reports show.
 
 In a table of runs the best of each merit is set in bold; in a table of systems, what is shown to be better than the
 reference. Fewer steps, a higher training accuracy or fewer seconds are facts, not merits.
@@ -8,8 +8,9 @@ import csv
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ from ricnet.report.comparison import (
 )
 from ricnet.report.runs import RunRecord, Task, repeats_note
 from ricnet.report.statistics import RESAMPLES
-from ricnet.report.words import TABLE, listing, markdown_safe, number, percent, short
+from ricnet.report.titles import TABLE, listing, markdown_safe, number, percent, short
 
 # A grid, and how it is written
 
@@ -434,3 +435,39 @@ def _percent(share: float) -> str:
 def _share(part: Integer[np.ndarray, "classes"], whole: Integer[np.ndarray, "classes"]) -> Float[np.ndarray, "classes"]:
     shares: np.ndarray = np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
     return shares
+
+
+def paragraph(text: str, kind: str = "") -> str:
+    opening = f'<p class="{kind}">' if kind else "<p>"
+    return f"{opening}{escape(text)}</p>" if text else ""
+
+
+def terms(pairs: Iterable[tuple[str, Any]]) -> str:
+    return "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape('–' if value is None else str(value))}</dd></div>"
+        for name, value in pairs
+    )
+
+
+def details(title: str, aside: str, content: str, *, is_open: bool) -> str:
+    """`content` is HTML already."""
+    heading = f'<h3>{escape(title)}</h3> <span class="aside">{escape(aside)}</span>'
+    return f'<details class="system"{" open" * is_open}><summary>{heading}</summary>\n{content}</details>'
+
+
+def html_table(name: str, grid: Grid) -> str:
+    """The first cell of a row is its heading. Wide tables scroll inside their own box, also with the keyboard."""
+    kinds = ["" if grid.is_number(i) else ' class="word"' for i in range(len(grid.titles))]
+    head = "".join(f'<th scope="col"{kind}>{escape(t)}</th>' for t, kind in zip(grid.titles, kinds, strict=True))
+    lines = []
+    for row in grid.rows:
+        first, *texts = (f"<strong>{escape(cell.text)}</strong>" if cell.best else escape(cell.text) for cell in row)
+        rest = "".join(f"<td{kind}>{text}</td>" for kind, text in zip(kinds[1:], texts, strict=True))
+        lines.append(f'<tr><th scope="row" class="word">{first}</th>{rest}</tr>')
+    body = "\n".join(lines)
+    return scrolling(name, f'<table class="numbers"><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>')
+
+
+def scrolling(name: str, content: str) -> str:
+    """A box that takes the keyboard, so that keys can scroll it too; `content` is HTML already."""
+    return f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(name)}">{content}</div>'

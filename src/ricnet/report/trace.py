@@ -10,7 +10,7 @@ from jaxtyping import Float
 from rich.table import Table
 from rich.text import Text
 
-from ricnet.report.words import short
+from ricnet.report.titles import short
 
 SHADES = "█▓▒░▚"
 COLOURS = ("blue", "yellow", "magenta", "cyan", "green")  # the terminal's own, so that its theme is kept

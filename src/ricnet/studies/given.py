@@ -12,8 +12,7 @@ from rich.console import Console
 
 from ricnet.errors import RicnetError
 from ricnet.report.runs import RunRecord, group_seeds, read_runs
-from ricnet.report.titles import system_name, without_algorithm
-from ricnet.report.words import listing
+from ricnet.report.titles import listing, system_name, without_algorithm
 from ricnet.studies.runner import Experiment
 from ricnet.studies.scales import GIVEN, Scale
 from ricnet.studies.systems import RAW, System, find_system

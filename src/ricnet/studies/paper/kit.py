@@ -25,7 +25,7 @@ from ricnet.report import figures
 from ricnet.report.figures import cuts_bands, integer_ticks, look_of
 from ricnet.report.runs import RunRecord
 from ricnet.report.statistics import band
-from ricnet.report.words import epochs, listing
+from ricnet.report.titles import epochs, listing
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import GIVEN, Scale
 

@@ -28,7 +28,7 @@ from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.report.figures import BLUE, ORANGE, SKY, VERMILLION, draw_band, styled
 from ricnet.report.runs import RunRecord
 from ricnet.report.statistics import Interval, mean_interval
-from ricnet.report.words import epochs
+from ricnet.report.titles import epochs
 from ricnet.studies.runner import dataset_of
 from ricnet.studies.theory.finding import Finding
 from ricnet.training.api import pick_device
