@@ -20,6 +20,8 @@ from ricnet.evaluation.evaluate import Outcome
 
 SOFTEST, SHARPEST = 1e-3, 1e3
 """Bounds of the search for β."""
+FEWEST = 30
+"""Examples, below which no temperature is kept that nobody asked for."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,11 @@ class TemperatureFit:
 
 def fit_if_it_helps(log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"]) -> TemperatureFit:
     """A temperature that is kept only if it would help examples it has not seen: one fitted on every other example
-    must lower the NLL of those between by more than a standard error, and the other way round."""
+    must lower the NLL of those between by more than a standard error, and the other way round. Of very few examples
+    none is kept: of nine, calibrated perfectly, one in seven would be, and it does great harm."""
     fit = fit_temperature(log_beliefs, labels)
     halves = (slice(0, None, 2), slice(1, None, 2))
-    if not fit.found or len(labels) < 4:
+    if not fit.found or len(labels) < FEWEST:
         return replace(fit, temperature=1.0, nll_after=fit.nll_before, kept=False)
     gain = torch.cat([_gain(log_beliefs, labels, *pair) for pair in (halves, halves[::-1])])
     mean, error = float(gain.mean()), float(gain.std() / math.sqrt(len(gain)))
@@ -87,8 +90,8 @@ def _nll(log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"], be
 
 THRESHOLDS = (-0.1, -0.03, -0.01, 0.0, 0.01, 0.03, 0.1, 0.3)
 """Nats that are still expected. Below all of them comes one under every value seen, by which nobody stops."""
-DIGITS = 4
-"""Of an NLL; rules that are alike in them are told apart by their steps."""
+ALIKE = 5e-5
+"""A difference of NLL that four digits do not show."""
 
 
 @dataclass(frozen=True)
@@ -109,35 +112,45 @@ class HaltChoice:
 
 
 def choose_halt(outcome: Outcome) -> HaltChoice:
-    """The rule of lowest NLL among those no worse than the best single step; of equals the one with fewest steps."""
+    """Of the rules that are no worse than the best single step and about as good as the best rule: V < 0 if it is among
+    them, else the one with fewest steps. About as good: the mean difference, example by example, is within one standard
+    error of it. Differences that four digits do not show are none."""
     assert outcome.values is not None
     nll = -outcome.step_scores.double()
     steps, n = nll.shape
-    by_step = nll.mean(1)
-    best = int(by_step.argmin())
     never = math.floor(float(outcome.values.min())) - 1.0
-    rules = []
+    rules: list[tuple[float, int, Tensor]] = []
     for threshold in (never, *(one for one in THRESHOLDS if one > never)):
         halt = halting_step(outcome.values, threshold)
-        for most in range(1, steps + 1):
-            stops = halt.clamp(max=most)
-            mean_steps = float(stops.double().mean())
-            rules.append((_mean_nll(nll, stops), mean_steps, threshold, most, mean_steps < most))
-    allowed = [rule for rule in rules if rule[0] <= float(by_step[best]) + 1e-12]
-    score, mean_steps, threshold, most, reached = min(allowed, key=lambda rule: (round(rule[0], DIGITS), *rule[1:]))
+        rules += [(threshold, most, halt.clamp(max=most)) for most in range(1, steps + 1)]
+
+    def losses(stops: Tensor) -> Float[Tensor, "n"]:
+        return nll[stops - 1, torch.arange(n)]
+
+    least = losses(min(rules, key=lambda rule: float(losses(rule[2]).mean()))[2])
+
+    def about_as_good(stops: Tensor) -> bool:
+        excess = losses(stops) - least
+        error = float(excess.std()) / math.sqrt(n) if n > 1 else 0.0
+        return float(excess.mean()) <= 1.000001 * max(error, ALIKE)  # one example that differs is exactly one error
+
+    by_step = nll.mean(1)
+    allowed = [rule for rule in rules if float(losses(rule[2]).mean()) <= float(by_step.min()) + ALIKE]
+    good = [rule for rule in allowed if about_as_good(rule[2])]
+    usual = [rule for rule in good if rule[:2] == (max(never, 0.0), steps)]
+    threshold, most, stops = min(
+        usual or good, key=lambda rule: (float(rule[2].double().mean()), float(losses(rule[2]).mean()))
+    )
+    mean_steps = float(stops.double().mean())
     return HaltChoice(
         threshold,
         most,
-        score,
+        float(losses(stops).mean()),
         mean_steps,
-        reached,
-        _mean_nll(nll, outcome.halt_step),
+        mean_steps < most,
+        float(losses(outcome.halt_step).mean()),
         float(outcome.halt_step.double().mean()),
-        best + 1,
-        float(by_step[best]),
+        int(by_step.argmin()) + 1,
+        float(by_step.min()),
         n,
     )
-
-
-def _mean_nll(nll: Float[Tensor, "steps n"], halt_step: Tensor) -> float:
-    return float(nll[halt_step - 1, torch.arange(nll.shape[1])].mean())

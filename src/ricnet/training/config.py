@@ -109,9 +109,9 @@ class Choices:
     """What is fitted on validation data after training: none (nothing), temperature (one for all beliefs; with RIC it
     does more for --readout mu, which has no floor), or auto: a temperature that is kept only if it helps there."""
     halt_rule: Literal["auto", "value"] = "value"
-    """When RIC stops: value (once its value falls below --halt-threshold, as in the paper), or auto: the threshold and
-    the largest number of steps are chosen on validation data, never worse there than the best single step. A
-    --halt-threshold of your own wins over auto."""
+    """When RIC stops: value (once its value falls below --halt-threshold, as in the paper), or auto: so too, or
+    by another threshold or a largest number of steps where validation data wants it: there it is never worse than the
+    best single step. A --halt-threshold of your own wins over auto."""
 
     def __post_init__(self) -> None:
         require(0 < self.val_fraction < 1, "val_fraction", self.val_fraction, "between 0 and 1")

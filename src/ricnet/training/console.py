@@ -271,8 +271,12 @@ def _temperature_words(fit: Mapping[str, Any]) -> str:
             f"temperature left at 1: on {fit['n']:,} validation examples no finite one is best (is none of them wrong?)"
         )
     if not fit["kept"]:
-        small = "" if fit["gain"] is None else f" (by {fit['gain']:.4f} ± {fit['gain_error']:.4f} of NLL)"
-        return f"temperature left at 1: on {fit['n']:,} validation examples another helps by no more than chance{small}"
+        if fit["gain"] is None:
+            return f"temperature left at 1: {fit['n']:,} validation examples are too few to fit another"
+        change = f"NLL changes by {-fit['gain']:+.4f} ± {fit['gain_error']:.4f} on examples it was not fitted on"
+        return (
+            f"temperature left at 1: on {fit['n']:,} validation examples another does not help beyond chance ({change})"
+        )
     change = f"validation NLL {fit['nll_before']:.4f} → {fit['nll_after']:.4f}"
     return f"temperature {fit['temperature']:.3f}, fitted on {fit['n']:,} validation examples: {change}"
 

@@ -147,6 +147,9 @@ def _present(runs: Sequence[RunRecord], reference: Sequence[RunRecord], out: Pat
     against = next((group.label for group in groups if set(_paths(group.runs)) & set(_paths(reference))), None)
     comparison, excuse = compare_as_far_as_possible(groups, against)
     Console().print(terminal_table(comparison))
+    print(
+        "Compared as trained: V < 0, no temperature unless the name says so (ric train fits both on validation data)."
+    )
     try:
         _write(comparison, runs, out)
     except OSError as error:
