@@ -64,7 +64,7 @@ def test_a_deadline_cuts_the_trajectory_short_and_else_changes_nothing(folder: P
     free, ample, none = (model.refine(inputs, max_ms=limit) for limit in (None, 1e6, 1e-6))
     assert torch.equal(ample.halt_step, free.halt_step)
     torch.testing.assert_close(ample.log_beliefs, free.log_beliefs)
-    assert (free.steps, none.steps) == (4, 1)
+    assert free.steps > none.steps == 1
     torch.testing.assert_close(none.final, free.at(1))
     with pytest.raises(RicnetError, match=r"^max_ms is 0\.0; it must be above 0"):
         model.refine(inputs, max_ms=0.0)
