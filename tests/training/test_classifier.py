@@ -14,7 +14,8 @@ import ricnet
 from ricnet.data import Columns, Dataset
 from ricnet.data.columns import Category, Number
 from ricnet.errors import RicnetError
-from ricnet.training.classifier import OverBudget, as_inputs, budget, looks_raw, start_clock
+from ricnet.nets.budget import OverBudget, budget
+from ricnet.training.classifier import as_inputs, looks_raw, start_clock
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,6 @@ import torch
 from jaxtyping import Float64, Num
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Columns, columns_from_json
@@ -29,6 +28,7 @@ from ricnet.evaluation.evaluate import pool_size
 from ricnet.io import read_json
 from ricnet.methods import Method
 from ricnet.methods.method import TimeLeft
+from ricnet.nets.budget import SLACK, OverBudget, budget
 from ricnet.nets.encoders import Backbone, build_encoder, choose_encoder
 from ricnet.training.config import Config, fits, from_json
 from ricnet.training.hub import locate
@@ -39,8 +39,6 @@ LARGEST_INPUT = 1 << 24
 """Numbers in one input of a model that comes from a file; a colour image of 2,300 pixels a side has as many."""
 LONGEST = 10_000
 """Steps that such a model may ask for."""
-SLACK = 1 << 24
-"""Numbers that a network may make beside its weights: tables of positions, masks, what an example needs on its way."""
 
 
 @dataclass(frozen=True)
@@ -402,36 +400,6 @@ def _require_finite(inputs: Num[Tensor, "batch ..."], is_table: bool) -> None:
     row = int(finite.flatten(1).all(1).logical_not().nonzero()[0])
     gaps = f"; the gaps of a table are filled by {READ.format('rows.csv')}" if is_table else "; fill it or drop the row"
     raise RicnetError(f"row {row} of the inputs has a number that is missing (NaN), infinite or too large{gaps}.")
-
-
-_MAKERS = (torch.empty, torch.zeros, torch.ones)
-
-
-class OverBudget(Exception):
-    pass
-
-
-@contextmanager
-def budget(numbers: int) -> Iterator[None]:
-    """Raise `OverBudget` before the tensors made within have more than so many numbers together."""
-    with _Counting(numbers):
-        yield
-
-
-class _Counting(TorchFunctionMode):
-    def __init__(self, left: int) -> None:
-        super().__init__()
-        self.left = left
-
-    def __torch_function__(
-        self, function: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
-        if function in _MAKERS:
-            size = args[0] if args and isinstance(args[0], Sequence) else args
-            self.left -= math.prod(size)
-            if self.left < 0:
-                raise OverBudget
-        return function(*args, **(kwargs or {}))
 
 
 def start_clock(milliseconds: float, device: torch.device) -> TimeLeft:
