@@ -29,13 +29,15 @@ class Split:
     labels: Int64[Tensor, "n"]
     weights: Float[Tensor, "n"] | None = None
     """How much each example counts in training and in choosing the epoch, against the others; None for all alike."""
+    shown: Num[Tensor, "n ..."] | None = None
+    """What a person is shown of the examples, where inputs are something that was made of it."""
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def take(self, rows: Int64[Tensor, "m"]) -> "Split":
         weights = None if self.weights is None else self.weights[rows]
-        return Split(self.inputs[rows], self.labels[rows], weights)
+        return Split(self.inputs[rows], self.labels[rows], weights, None if self.shown is None else self.shown[rows])
 
 
 def balanced(split: Split) -> Split:

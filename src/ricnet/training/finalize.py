@@ -17,9 +17,11 @@ from ricnet.evaluation.fitting import HaltChoice, TemperatureFit, choose_halt, f
 from ricnet.evaluation.predictions import save_examples, save_predictions
 from ricnet.io import read_json, write_atomically
 from ricnet.methods import Method
-from ricnet.training.classifier import load
+from ricnet.training.checkpoints import keep_encoder
+from ricnet.training.classifier import after_encoder, backbone_of, load
 from ricnet.training.config import Config
-from ricnet.training.run import RunFolder
+from ricnet.training.features import featured
+from ricnet.training.run import RunFolder, read_config
 
 
 @dataclass(frozen=True)
@@ -141,10 +143,14 @@ def derive(source: RunFolder, config: Config, dataset: Dataset, folder: RunFolde
             f"{source.path} was trained with other settings; only {', '.join(AFTER_TRAINING)} may differ."
         )
     course = {key: read_json(source.evaluation).get(key) for key in ("selected_epoch", "seconds")}
+    encoder, features = read_config(source.path).get("encoder"), backbone_of(trained.model).features
     with folder.held(), torch.random.fork_rng([device] if device.type == "cuda" else []):
-        folder.begin(config, dataset, device, source)
+        folder.begin(config, dataset, device, source, encoder)
         for old, new in ((source.model, folder.model), (source.metrics, folder.metrics)):
             write_atomically(new, partial(_copy, old))
+        if config.network.freeze and features is not None:
+            keep_encoder(features, folder)
+            dataset, trained = featured(dataset, features, device), after_encoder(trained)
         torch.manual_seed(config.seed)
         finalize(config, trained.model, dataset, folder, course)
 

@@ -6,6 +6,7 @@ Of the Hub only files of known names are fetched: JSON, and weights as safetenso
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ from ricnet.version import __version__
 
 PREFIX = "pretrained:"
 PRETRAINED = Path(__file__).parents[1] / "pretrained"
-FETCHED = ("config.json", "model.safetensors", "calibration.json", "halting.json", "evaluation.json", "metrics.jsonl")
+FETCHED = (
+    *("config.json", "model.safetensors", "encoder.safetensors", "calibration.json", "halting.json"),
+    *("evaluation.json", "metrics.jsonl"),
+)
 RUNS = "runs"
 """The folder that `ric train` writes to: what is missing there was never meant to be on the Hub."""
 HUB_ID = re.compile(r"(?P<user>\w[\w.-]*)/(?P<name>\w[\w.-]*)(?:@(?P<revision>[\w./-]+))?")
@@ -47,15 +51,24 @@ def is_hub_id(run: str | Path) -> bool:
 
 
 def fetch(run: str) -> Path:
-    """The folder of a model on the Hub, in the Hub's own cache. What is there already is not fetched again, and serves
-    when the Hub cannot be reached. A private model needs the token of `hf auth login` or of $HF_TOKEN."""
+    """The folder of a model of ours on the Hub."""
     found = HUB_ID.fullmatch(run)
     assert found is not None
-    hub = require_hub(f"there is no run at {run}; if it is a model on the Hub, looking there")
-    repo, revision = f"{found['user']}/{found['name']}", found["revision"]
+    repo = f"{found['user']}/{found['name']}"
+    purpose = f"there is no run at {run}; if it is a model on the Hub, looking there"
+    folder = download(repo, found["revision"], FETCHED, purpose)
+    if not (folder / "config.json").is_file():
+        raise RicnetError(f"{repo} is no model of ricnet's: it has no config.json on the Hub.")
+    return folder
+
+
+def download(repo: str, revision: str | None, patterns: Sequence[str], purpose: str | None = None) -> Path:
+    """The folder of a repository on the Hub, in the Hub's own cache. What is there already is not fetched again, and
+    serves when the Hub cannot be reached. A private one needs the token of `hf auth login` or of $HF_TOKEN."""
+    hub = require_hub(purpose or f"fetching {repo} from the Hub")
     try:
         folder = hub.snapshot_download(
-            repo, revision=revision, allow_patterns=list(FETCHED), library_name="ricnet", library_version=__version__
+            repo, revision=revision, allow_patterns=list(patterns), library_name="ricnet", library_version=__version__
         )
     except hub.errors.RevisionNotFoundError as error:
         raise RicnetError(f"{repo} has no revision {revision} on the Hub; see its history there.") from error
@@ -68,8 +81,6 @@ def fetch(run: str) -> Path:
         ) from error
     except (hub.errors.HTTPError, OSError, ValueError) as error:
         raise RicnetError(f"{repo} could not be fetched from the Hub ({first_line(error)}); try again.") from error
-    if not (Path(folder) / "config.json").is_file():
-        raise RicnetError(f"{repo} is no model of ricnet's: it has no config.json on the Hub.")
     return Path(folder)
 
 

@@ -143,6 +143,7 @@ class RunFolder:
         self.config = self.path / "config.json"
         self.metrics = self.path / "metrics.jsonl"
         self.model = self.path / "model.safetensors"
+        self.encoder = self.path / "encoder.safetensors"
         self.state = self.path / "state.pt"
         self.previous_state = self.path / "state.previous.pt"
         self.evaluation = self.path / "evaluation.json"
@@ -169,10 +170,18 @@ class RunFolder:
     def weights_hash(self) -> str:
         return hashlib.sha256(self.model.read_bytes()).hexdigest()[:16]
 
-    def begin(self, config: Config, dataset: Dataset, device: torch.device, source: "RunFolder | None" = None) -> None:
+    def begin(
+        self,
+        config: Config,
+        dataset: Dataset,
+        device: torch.device,
+        source: "RunFolder | None" = None,
+        encoder: dict[str, Any] | None = None,
+    ) -> None:
         """Start a new run here, in place of any that was; ask `refuse_if_taken` first.
 
-        `source` is the run whose weights it takes, if it is not trained.
+        `source` is the run whose weights it takes, if it is not trained. `encoder` describes one that others have
+        trained.
         """
         entry: dict[str, Any] = {
             "ricnet": __version__,
@@ -180,6 +189,8 @@ class RunFolder:
             "data": describe_data(dataset),
             "hardware": describe_hardware(device),
         }
+        if encoder is not None:
+            entry["encoder"] = encoder
         if source is not None:
             entry |= {"derived_from": source.path.name, "weights": source.weights_hash()}
         self._make()
