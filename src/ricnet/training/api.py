@@ -40,9 +40,8 @@ from ricnet.training.console import (
     say,
     tracked,
 )
-from ricnet.training.finalize import fit
 from ricnet.training.presets import Facts, preset
-from ricnet.training.run import RunFolder, read_config
+from ricnet.training.run import RunFolder, fit, read_config
 from ricnet.training.trainer import Trainer
 
 GPU = torch.device("cuda")
