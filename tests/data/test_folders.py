@@ -132,7 +132,7 @@ def test_a_folder_of_other_things_is_not_searched_to_its_end(
     monkeypatch.setattr("ricnet.data.images.MOST_OTHERS", 10)
     for number in range(20):
         (tmp_path / "home" / f"{number:02}").mkdir(parents=True)
-        (tmp_path / "home" / f"{number:02}" / "notes.txt").touch()
+        (tmp_path / "home" / f"{number:02}" / "notes.md").touch()
     (tmp_path / "home" / "99").symlink_to(tmp_path / "home")
     with pytest.raises(RicnetError, match="home has no image among the first 22 files and folders in it"):
         load(tmp_path / "home")
@@ -163,7 +163,7 @@ def empty(folder: Path, _write: Writer) -> None:
 
 def no_images(folder: Path, _write: Writer) -> None:
     (folder / "a").mkdir(parents=True)
-    (folder / "a" / "notes.txt").write_text("no image")
+    (folder / "a" / "notes.md").write_text("no image")
 
 
 def only_telephone(folder: Path, _write: Writer) -> None:
