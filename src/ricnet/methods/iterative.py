@@ -106,8 +106,8 @@ class Iterative(Method[RecurrentClassifier]):
         """Examples before their first step; with exits before their first look."""
         if not model.has_exits:
             return self.gather(model, encode(model.context, inputs))
-        seen = model.backbone.normalize(inputs)
-        blank = seen.new_zeros(len(seen), 3 * model.refiner.size)
+        seen = model.backbone.normalized(inputs)
+        blank = model.backbone.mean.new_zeros(len(seen), 3 * model.refiner.size)
         return self.gather(model, blank)._replace(seen=seen)
 
     def gather(self, model: RecurrentClassifier, context: Float[Tensor, "batch gates"]) -> Pool:

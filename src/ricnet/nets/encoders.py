@@ -1,7 +1,8 @@
 """From raw input to embedding: encoders by name, and the backbone that normalises and encodes.
 
 An encoder is any module from a batch of inputs to a batch of embeddings, or to something in which `as_embedding` finds
-them. To add one from outside the package:
+them. One that reads texts takes token ids (batch, tokens), 0 or its own number for padding, and has an attribute
+`vocabulary`, how many ids it knows. To add an encoder from outside the package:
 
     @register_encoder("mine")
     def mine(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module: ...
@@ -14,7 +15,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Num
+from jaxtyping import Float, Integer, Num
 from torch import Tensor, nn
 
 from ricnet.errors import RicnetError, require, require_finite, setting, what_else
@@ -27,6 +28,8 @@ BLOCKS_PER_STAGE = {"resnet10": (1, 1, 1, 1), "resnet18": (2, 2, 2, 2), "resnet3
 CPU_BATCH = 64
 """A narrow ResNet-18 took 1.3 to 2 times as long for each image in batches of 512."""
 GPU_BATCH = 512
+TABLE_ROWS = 1 << 15
+"""Vectors that the words of all texts share: two words with the same one are told apart by their neighbours."""
 POOLED, TOKENS = "pooler_output", "last_hidden_state"
 """What the transformers library calls the vector of an input, and those of its tokens or places."""
 
@@ -37,9 +40,9 @@ Exits = Literal["none", "stage", "block"]
 @dataclass(frozen=True)
 class EncoderOptions:
     encoder: str = "auto"
-    """resnet10, resnet18, resnet34, conv, mlp, or auto: mlp for tables, conv up to 16 pixels, resnet18 above. The
-    preset fast takes resnet10 for fewer than 5,000 images above 16 pixels, of half the --width; on a CPU of a quarter,
-    and up to 32 pixels conv."""
+    """resnet10, resnet18, resnet34, conv, mlp, words (for texts), or auto: mlp for tables, conv up to 16 pixels,
+    resnet18 above. The preset fast takes resnet10 for fewer than 5,000 images above 16 pixels, of half the --width; on
+    a CPU of a quarter, and up to 32 pixels conv."""
     width: float = 1.0
     """Multiplies every layer's width. Raise it for accuracy, lower it for speed; the thought grows with it."""
     activation: Literal["relu", "silu"] = "relu"
@@ -95,6 +98,8 @@ def build_encoder(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.M
         raise RicnetError(
             f"{setting('encoder', name)} reads images, but each input is a row of {input_shape[0]} features; use mlp."
         )
+    if len(input_shape) != 1 and name == "words":
+        raise RicnetError(f"{setting('encoder', name)} reads texts, but the inputs are images; leave it out.")
     try:
         return _BUILDERS[name](replace(options, encoder=name), input_shape)
     except (RuntimeError, MemoryError) as error:  # torch's own kinds for a size that no memory holds, or no number
@@ -145,11 +150,20 @@ def pool_features(seen: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch feat
 def embedding_size(encoder: nn.Module, input_shape: tuple[int, ...]) -> int:
     """How many numbers the encoder makes of one input; asked of the module itself, so that any module will do."""
     was_training = encoder.training
-    device = next((parameter.device for parameter in encoder.parameters()), None)
     with torch.no_grad():
-        embedding = as_embedding(encoder.eval()(torch.zeros(1, *input_shape, device=device)))
+        embedding = as_embedding(encoder.eval()(example_input(encoder, input_shape)))
     encoder.train(was_training)
     return int(embedding.shape[1])
+
+
+def example_input(encoder: nn.Module, input_shape: tuple[int, ...]) -> Num[Tensor, "1 ..."]:
+    """Zeros that an encoder can read, where its weights are."""
+    device = next((parameter.device for parameter in encoder.parameters()), None)
+    return torch.zeros(1, *input_shape, device=device, dtype=torch.int32 if reads_tokens(encoder) else None)
+
+
+def reads_tokens(encoder: nn.Module) -> bool:
+    return hasattr(encoder, "vocabulary")
 
 
 def _activation(options: EncoderOptions) -> type[nn.Module]:
@@ -203,6 +217,27 @@ class Layers(nn.Sequential):
     def stages(self, exits: Exits) -> list[nn.Module]:
         ends = [place for place, layer in enumerate(self, 1) if isinstance(layer, nn.ReLU | nn.SiLU)]
         return [self[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+@register_encoder("words")
+def _words(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:
+    return Words(TABLE_ROWS, _scaled(64, options), _activation(options))
+
+
+class Words(nn.Module):
+    """Token ids (batch, tokens) → (batch, size): the mean vector of a text's words and word pairs, then a layer
+    (fastText, Joulin et al. 2016). Ids are hashes: what is left of them modulo the rows of the table is their row."""
+
+    vocabulary = 1 << 31
+
+    def __init__(self, rows: int, size: int, activation: type[nn.Module]) -> None:
+        super().__init__()
+        self.table = nn.EmbeddingBag(rows, size, mode="mean", padding_idx=0)
+        self.layer = nn.Sequential(nn.Linear(size, size), activation())
+
+    def forward(self, ids: Integer[Tensor, "batch tokens"]) -> Float[Tensor, "batch size"]:
+        rows = torch.where(ids > 0, ids % (self.table.num_embeddings - 1) + 1, 0)
+        return self.layer(self.table(rows))  # type: ignore[no-any-return]
 
 
 class BasicBlock(nn.Module):
@@ -269,7 +304,8 @@ def _initialize(module: nn.Module) -> None:
 
 
 class Backbone(nn.Module):
-    """Takes inputs as the data set holds them (uint8 images, float features), so a saved model needs nothing else."""
+    """Takes inputs as the data set holds them (uint8 images, float features, token ids), so a saved model needs nothing
+    else."""
 
     mean: Tensor
     std: Tensor
@@ -284,13 +320,18 @@ class Backbone(nn.Module):
         """The encoder in parts, for those who may not need all of it; they share its weights."""
         self.steps_per_exit = steps_per_exit
         self.embedding_size = embedding_size(encoder, input_shape)
-        self.register_buffer("mean", torch.zeros(input_shape[0]))
-        self.register_buffer("std", torch.ones(input_shape[0]))
+        self.reads_tokens = reads_tokens(encoder)
+        """Ids stay as they are: an id has no mean."""
+        normalized = 0 if self.reads_tokens else input_shape[0]
+        self.register_buffer("mean", torch.zeros(normalized))
+        self.register_buffer("std", torch.ones(normalized))
         self.autocast: torch.dtype | None = None
         """Lower precision for the encoder alone; what follows it stays in float32."""
 
     def fit_normalization(self, inputs: Num[Tensor, "n ..."]) -> None:
         """Take mean and deviation of each channel (or column) from training inputs; a constant one is left unscaled."""
+        if self.reads_tokens:
+            return
         others = [dim for dim in range(inputs.ndim) if dim != 1]
         parts = [part.double() for part in inputs[:: max(1, len(inputs) // 10_000)].split(500)]  # never all at once
         mean = torch.stack([len(part) * part.mean(others) for part in parts]).sum(0) / sum(map(len, parts))
@@ -300,17 +341,18 @@ class Backbone(nn.Module):
         self.mean.copy_(mean)
         self.std.copy_(torch.where(std > 1e-9 * mean.abs(), std, torch.ones_like(std)))
 
-    def normalize(self, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
+    def normalized(self, inputs: Num[Tensor, "batch ..."]) -> Num[Tensor, "batch ..."]:
+        if self.reads_tokens:
+            return inputs
         shape = (1, -1) + (1,) * (inputs.ndim - 2)
         return (inputs.to(self.mean.dtype) - self.mean.view(shape)) / self.std.view(shape)
 
     def forward(self, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "batch embedding"]:
-        normal = self.normalize(inputs)
         with torch.autocast(inputs.device.type, dtype=self.autocast, enabled=self.autocast is not None):
-            embedding = as_embedding(self.encoder(normal))
+            embedding = as_embedding(self.encoder(self.normalized(inputs)))
         return embedding.to(self.mean.dtype)
 
-    def look(self, stage: int, seen: Float[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch features"]]:
+    def look(self, stage: int, seen: Num[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch features"]]:
         """From what the stage before has made (the normalised inputs for the first) to what this one makes, and to the
         features that are read off it."""
         with torch.autocast(seen.device.type, dtype=self.autocast, enabled=self.autocast is not None):
@@ -322,7 +364,7 @@ class Backbone(nn.Module):
         """How many features each stage gives."""
         if not self.stages:
             return []
-        was_training, seen = self.training, self.normalize(torch.zeros(1, *self.input_shape, device=self.mean.device))
+        was_training, seen = self.training, self.normalized(example_input(self.encoder, self.input_shape))
         self.eval()
         sizes = []
         with torch.no_grad():

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ricnet.nets import gru
-from ricnet.nets.encoders import Backbone
+from ricnet.nets.encoders import Backbone, example_input
 
 LARGEST_WITH_EXITS = 256
 """Of a thought, where every stage has weights of its own to read with: a step shall cost little beside a stage."""
@@ -123,7 +123,7 @@ class RecurrentClassifier(nn.Module):
     def _count_costs(self) -> tuple[float, ...]:
         was_training, spent = self.training, []
         self.eval()
-        seen = self.backbone.normalize(torch.zeros(1, *self.backbone.input_shape))
+        seen = self.backbone.normalized(example_input(self.backbone.encoder, self.backbone.input_shape))
         thought, belief = torch.zeros(1, self.refiner.size), torch.zeros(1, self.classes)
         with FlopCounterMode(display=False) as counter:
             for stage in range(len(self.backbone.stages)):
@@ -140,7 +140,7 @@ class RecurrentClassifier(nn.Module):
         """All that refinement needs to know of an input: one context for all steps, with exits one for each step."""
         if not self.has_exits:
             return self.refiner.read(self.backbone(inputs))
-        contexts, seen = [], self.backbone.normalize(inputs)
+        contexts, seen = [], self.backbone.normalized(inputs)
         for stage in range(len(self.backbone.stages)):
             seen, context = self.look(stage, seen)
             contexts += [context] * self.backbone.steps_per_exit

@@ -26,7 +26,7 @@ from ricnet.data.tables import is_frame, short_name, with_target
 from ricnet.distributed import Processes, first_on_each_machine, launched, own_gpu, together
 from ricnet.errors import Interrupted, RicnetError, in_python, nearest, setting, spelled_in_python
 from ricnet.io import Unwritable, read_json, split_target, user_path
-from ricnet.nets.encoders import build_encoder
+from ricnet.nets.encoders import build_encoder, example_input
 from ricnet.training.classifier import Classifier, autocast_dtype, build_model, load, settle_horizon, stopping_by
 from ricnet.training.config import DATA_SETTINGS, PARTS, Config, from_json, given_settings
 from ricnet.training.console import (
@@ -40,9 +40,8 @@ from ricnet.training.console import (
     say,
     tracked,
 )
-from ricnet.training.finalize import fit
 from ricnet.training.presets import Facts, preset
-from ricnet.training.run import RunFolder, read_config
+from ricnet.training.run import RunFolder, fit, read_config
 from ricnet.training.trainer import Trainer
 
 GPU = torch.device("cuda")
@@ -285,8 +284,7 @@ def fit_batch(
     """Make a batch that nobody asked for fit into memory; if it must be smaller, a note says so."""
     wanted, free = config.optimization.batch_size, free_bytes(device)
     network = encoder if encoder is not None else build_encoder(config.network, dataset.input_shape)
-    home = next((parameter.device for parameter in network.parameters()), None)
-    example = torch.zeros(1, *dataset.input_shape, device=home)
+    example = example_input(network, dataset.input_shape)
     pieces = processes * config.optimization.accumulate
     fitting = min(wanted, pieces * fitting_batch(network, example, math.ceil(wanted / pieces), free))
     if fitting < wanted:

@@ -31,9 +31,8 @@ from ricnet.methods import Method
 from ricnet.methods.method import TimeLeft
 from ricnet.nets.encoders import Backbone, build_encoder, choose_encoder, divide
 from ricnet.training.config import Config, fits, from_json
-from ricnet.training.hub import locate
 from ricnet.training.inference import Recordings
-from ricnet.training.run import read_config
+from ricnet.training.run import locate, read_config
 
 LARGEST_INPUT = 1 << 24
 """Numbers in one input of a model that comes from a file; a colour image of 2,300 pixels a side has as many."""
