@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from refusals import refused
+from refusals import refusal
 from ricnet.data.columns import (
     Category,
     Columns,
@@ -107,7 +107,7 @@ def test_columns_with_nothing_in_them_are_left_out_and_named() -> None:
     columns, [note] = learn(a=rows, **nothing)
     assert [column.name for column in columns.inputs] == ["a"]
     assert "'same', 'void', 'word', 'name'" in note
-    with refused("my.csv", "'y'"):
+    with refusal("my.csv", "'y'"):
         fit(same=["7"] * 8)
 
 
@@ -136,12 +136,12 @@ def test_a_typing_error_makes_texts_and_is_noticed(
 )
 def test_rows_that_do_not_fit_are_refused(columns: dict[str, list[str]], named: tuple[str, ...]) -> None:
     trained = fit(a=[*"123456"], c=["u", "v"] * 3)
-    with refused(*named):
+    with refusal(*named):
         trained.encode(table(**columns))
 
 
 def test_numbers_too_large_to_learn_from_are_refused() -> None:
-    with refused("'a'"):
+    with refusal("'a'"):
         fit(a=["1e308", "-1e308"] * 3)
 
 
@@ -178,7 +178,7 @@ NUMBER = {"kind": "number", "name": "a", "mean": 0, "std": 1, "flagged": False}
     ],
 )
 def test_damaged_columns_are_refused(entry: Any) -> None:
-    with refused("config.json"):
+    with refusal("config.json"):
         columns_from_json(entry, "config.json")
 
 
@@ -232,7 +232,7 @@ def test_a_column_of_dates_is_one_of_numbers() -> None:
     assert "'joined'" in note
     assert columns.encode(table(joined=["2024-03-02", "NA"])).tolist() == [[2, 0], [0, 1]]
     assert columns_from_json(columns.to_json(), "config.json") == columns
-    with refused("my.csv, line 2", "'joined'", "'soon'", "1999-12-31"):
+    with refusal("my.csv, line 2", "'joined'", "'soon'", "1999-12-31"):
         columns.encode(table(joined=["soon"]))
 
 
