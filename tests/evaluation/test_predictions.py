@@ -4,8 +4,7 @@ import numpy as np
 import torch
 
 from ricnet.core.trajectory import Trajectory, halting_step
-from ricnet.evaluation.evaluate import Outcome
-from ricnet.evaluation.predictions import read_predictions, save_predictions
+from ricnet.evaluation.evaluate import Outcome, read_predictions, save_predictions
 
 
 def outcome(with_values: bool) -> Outcome:
