@@ -84,6 +84,7 @@ import functools
 from dataclasses import replace
 import torch
 from ricnet.methods import RIC
+from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 from ricnet.training.speed import compile_encoder, compile_method
 
@@ -98,7 +99,7 @@ def fails(graph, inputs):
 
 real = torch.compile
 method, labels = replace(RIC.fast(rows=100, classes=4), horizon=3), torch.tensor([0, 1, 2, 3, 0])
-model = RecurrentClassifier(torch.nn.Linear(3, 8), 8, 4)
+model = RecurrentClassifier(Backbone(torch.nn.Linear(3, 8), (3,)), 8, 4)
 rollout = method.roll_out(model, model.context(torch.randn(5, 3)).detach())
 heads = Heads(torch.randn(3, 2, 5, 4), torch.randn(3, 2, 5), torch.randn(3, 2, 5))
 
