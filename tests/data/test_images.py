@@ -180,7 +180,7 @@ def test_where_a_search_ends_does_not_depend_on_the_order_of_the_disk(
 
     monkeypatch.setattr(images, "MOST_OTHERS", 10)
     monkeypatch.setattr("os.walk", walk)
-    monkeypatch.setattr(images, "is_image", lambda path: path.suffix == ".png")
+    monkeypatch.setattr(images, "is_image", lambda path, kind: path.suffix == ".png")
     assert find_images(Path("it")) == [Path("it/a/1.png")]  # it comes first, and allows for what follows
 
 
@@ -278,7 +278,7 @@ def test_a_folder_of_other_things_is_not_searched_to_its_end(tmp_path: Path, mon
     monkeypatch.setattr("ricnet.data.images.MOST_OTHERS", 10)
     for number in range(20):
         (tmp_path / "home" / f"{number:02}").mkdir(parents=True)
-        (tmp_path / "home" / f"{number:02}" / "notes.txt").touch()
+        (tmp_path / "home" / f"{number:02}" / "notes.md").touch()
     (tmp_path / "home" / "99").symlink_to(tmp_path / "home")
     with refusal("home has no image", "22"):
         load(tmp_path / "home")
@@ -322,7 +322,7 @@ def made(folder: Path, content: str, write: Writer) -> None:
     ("content", "named"),
     [
         ("", "no images"),
-        ("a/notes.txt", "no images"),
+        ("a/notes.md", "no images"),
         ("a/1.heic", "1 .heic"),
         ("a/ b/ loose.png", "1 images; loose.png"),
         ("test/a/ test/b/ train/loose.png", "train; 1 images; loose.png"),
