@@ -119,7 +119,7 @@ def test_batch_norm_and_dropout_stay_still(resnet: Path) -> None:
 
 def test_a_frozen_one_takes_no_gradient_and_its_features_are_normalised(resnet: Path) -> None:
     options = EncoderOptions("hf:x", width=0.1, freeze=True)
-    backbone = Backbone(build_encoder(options, (12,)), (3, 16, 16), read_hf(resnet), frozen=True)
+    backbone = Backbone(build_encoder(options, (12,)), (3, 16, 16), features=read_hf(resnet), frozen=True)
     images = torch.randint(0, 256, (32, 3, 16, 16), dtype=torch.uint8)
     backbone.fit_normalization(images)
     backbone(images).sum().backward()

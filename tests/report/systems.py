@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from ricnet.core.trajectory import Trajectory
-from ricnet.evaluation.evaluate import Outcome, report
-from ricnet.evaluation.predictions import save_predictions
+from ricnet.evaluation.evaluate import Outcome, report, save_predictions
 from ricnet.report.runs import RunGroup, group_seeds, read_runs
 
 CLASSES = 4

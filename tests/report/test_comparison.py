@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import accuracy_score, log_loss
 
 from ricnet.errors import RicnetError
-from ricnet.evaluation.predictions import read_predictions
+from ricnet.evaluation.evaluate import read_predictions
 from ricnet.report.comparison import ACCURACY, ECE, SYSTEM_METRICS, Comparison, Contrast, compare, ranking, summarize
 from ricnet.report.statistics import (
     Difference,

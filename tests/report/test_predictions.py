@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ricnet.errors import RicnetError
-from ricnet.evaluation.predictions import read_predictions
+from ricnet.evaluation.evaluate import read_predictions
 
 from .systems import CLASSES, STEPS, write_run
 

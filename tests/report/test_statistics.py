@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ricnet.evaluation.predictions import Predictions
+from ricnet.evaluation.evaluate import Predictions
 from ricnet.report.statistics import (
     band,
     holm,

@@ -56,7 +56,7 @@ def test_flags_and_values(
     monkeypatch.setenv("RICNET_DATA", str(tmp_path))
     monkeypatch.setattr("ricnet.training.api.run", lambda *_, **__: None)
     monkeypatch.setattr("ricnet.training.api._conclude", lambda *_: None)
-    monkeypatch.setattr("ricnet.training.hub.is_hub_id", lambda _: False)  # nobody asks the network
+    monkeypatch.setattr("ricnet.training.run.is_hub_id", lambda _: False)  # nobody asks the network
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"size,colour\n1,red\n")))
     places = st.sampled_from([str(table_run), str(table_run.parent / "my.csv"), str(table_run / "examples.npz")])
 
@@ -75,10 +75,6 @@ def test_flags_and_values(
     attack(strike, seconds and 2 * seconds, few=8)
 
 
-def test_every_command_has_its_name_checked() -> None:
-    assert set(KINDS) <= set(COMMANDS)
-
-
 def test_a_name_that_a_terminal_would_obey_is_not_obeyed(table_run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(table_run, folder)
@@ -90,6 +86,7 @@ def test_a_name_that_a_terminal_would_obey_is_not_obeyed(table_run: Path, tmp_pa
         with contextlib.redirect_stdout(out):
             main(["predict", str(folder), str(table_run.parent / "my.csv"), *form])
         assert not {"\x1b", "\x07", "\x9b"} & set(out.getvalue())
+    assert set(KINDS) <= set(COMMANDS)
     code, said = run(["predict", "\x1b]0;owned\x07"])
     assert code == 2
     assert "\x1b" not in said
@@ -98,13 +95,7 @@ def test_a_name_that_a_terminal_would_obey_is_not_obeyed(table_run: Path, tmp_pa
 @pytest.mark.parametrize("path", ["x" * 300, "~nobody-of-that-name/x", "a\x00b", "\udcff", "x" * 300 + ".csv"])
 def test_paths_that_cannot_be(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ricnet.training.hub.is_hub_id", lambda _: False)
-    for arguments in (
-        ["train", path],
-        ["predict", path],
-        ["evaluate", path],
-        ["report", path],
-        ["data", "check", path],
-    ):
-        code, said = run(arguments)
+    monkeypatch.setattr("ricnet.training.run.is_hub_id", lambda _: False)
+    for command in ("train", "predict", "evaluate", "report", "data check"):
+        code, said = run([*command.split(), path])
         assert (code, said.count("ric: ")) == (2, 1), said

@@ -17,7 +17,7 @@ from ricnet.errors import RicnetError
 from ricnet.training.checkpoints import cache_folder, describe_encoder
 from ricnet.training.config import Optimization
 from ricnet.training.features import Features, featured
-from ricnet.training.optimization import make_optimizer, set_rate
+from ricnet.training.trainer import make_optimizer, set_rate
 
 CPU = torch.device("cpu")
 
@@ -101,7 +101,7 @@ def ricnet_weights(path: Path) -> dict[str, Tensor]:
 def test_an_unfrozen_encoder_learns_at_its_share_of_the_rate() -> None:
     from ricnet.nets.encoders import Backbone
 
-    backbone = Backbone(nn.Linear(3, 4), (3, 8, 8), Means())
+    backbone = Backbone(nn.Linear(3, 4), (3, 8, 8), features=Means())
     optimizer = make_optimizer(backbone, Optimization(encoder_lr=0.25), CPU)
     set_rate(optimizer, 0.1)
     rates = {parameter: group["lr"] for group in optimizer.param_groups for parameter in group["params"]}

@@ -29,7 +29,15 @@ from ricnet.io import Unwritable, read_json, split_target, user_path
 from ricnet.nets.encoders import build_encoder, example_input, is_pretrained
 from ricnet.nets.pretrained import ImageEncoder
 from ricnet.training.checkpoints import describe_encoder, find_encoder, keep_encoder, read_encoder, whole_name
-from ricnet.training.classifier import Classifier, autocast_dtype, build_model, encoder_weights, load, stopping_by
+from ricnet.training.classifier import (
+    Classifier,
+    autocast_dtype,
+    build_model,
+    encoder_weights,
+    load,
+    settle_horizon,
+    stopping_by,
+)
 from ricnet.training.config import DATA_SETTINGS, PARTS, Config, from_json, given_settings
 from ricnet.training.console import (
     Track,
@@ -43,9 +51,8 @@ from ricnet.training.console import (
     tracked,
 )
 from ricnet.training.features import featured
-from ricnet.training.finalize import fit
 from ricnet.training.presets import Facts, preset
-from ricnet.training.run import RunFolder, read_config
+from ricnet.training.run import RunFolder, fit, read_config
 from ricnet.training.trainer import Trainer
 
 GPU = torch.device("cuda")
@@ -342,6 +349,8 @@ def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
         part = getattr(config, name)
         own = {f.name: left.pop(f.name) for f in dataclasses.fields(part) if f.name in left}
         parts[name] = dataclasses.replace(part, **given_settings(type(part), own))
+    if "horizon" in changes and parts["network"].exits != "none":
+        raise RicnetError(f"with {setting('exits')} there is a step for every exit; leave {setting('horizon')} out.")
     unknown = set(left) - {f.name for f in dataclasses.fields(Config)} | set(left) & {"data", *PARTS}
     if unknown:
         raise RicnetError(_unknown_setting(min(unknown), config))
@@ -379,6 +388,7 @@ def run(
     `watch` is shown each line of metrics.jsonl; what it raises ends the training. `hint` is given if that takes long.
     """
     tell = partial(_tell, console or Console(stderr=True))
+    config = settle_horizon(config, dataset.input_shape, encoder)
     with (
         isolated_rng(config, device),
         together(device) as processes,
@@ -472,6 +482,7 @@ def train_in_memory(
 ) -> tuple[Classifier, int]:
     """The classifier, and how many epochs it took. Nothing else is left: no folder, no checkpoint, no evaluation. The
     caller's random state is kept."""
+    config = settle_horizon(config, dataset.input_shape, encoder)
     with isolated_rng(config, device):
         if encoder is None and is_pretrained(config.network.encoder):
             encoder = find_encoder(config.network.encoder)

@@ -29,8 +29,7 @@ from ricnet.nets.pretrained import (
     rebuild,
     timm_source,
 )
-from ricnet.training.hub import HUB_ID, download
-from ricnet.training.run import RunFolder, void
+from ricnet.training.run import HUB_ID, RunFolder, download
 
 HF_FILES = (
     *("config.json", "preprocessor_config.json", "*.safetensors", "model.safetensors.index.json"),
@@ -109,10 +108,10 @@ def keep_encoder(encoder: nn.Module, folder: RunFolder) -> None:
     with suppress(OSError, Unwritable):  # a cache that cannot be written, or is on another disk: a copy will do
         if not stored.is_file() or stored.stat().st_size != len(content):
             stored.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(stored, lambda draft: void(draft.write_bytes(content)))
+            write_atomically(stored, lambda draft: draft.write_bytes(content))
         os.link(stored, folder.encoder)
     if not folder.encoder.is_file():
-        write_atomically(folder.encoder, lambda draft: void(draft.write_bytes(content)))
+        write_atomically(folder.encoder, lambda draft: draft.write_bytes(content))
 
 
 def read_encoder(entry: object, folder: RunFolder, own: nn.Module | None = None) -> nn.Module:

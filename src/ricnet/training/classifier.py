@@ -29,12 +29,11 @@ from ricnet.io import read_json
 from ricnet.methods import Method
 from ricnet.methods.method import TimeLeft
 from ricnet.nets.budget import SLACK, OverBudget, budget
-from ricnet.nets.encoders import Backbone, build_encoder, choose_encoder, embedding_size, is_pretrained
+from ricnet.nets.encoders import Backbone, build_encoder, choose_encoder, divide, embedding_size, is_pretrained
 from ricnet.training.checkpoints import build_described, read_encoder
 from ricnet.training.config import Config, fits, from_json
-from ricnet.training.hub import locate
 from ricnet.training.inference import Recordings
-from ricnet.training.run import RunFolder, read_config
+from ricnet.training.run import RunFolder, locate, read_config
 
 LARGEST_INPUT = 1 << 24
 """Numbers in one input of a model that comes from a file; a colour image of 2,300 pixels a side has as many."""
@@ -191,12 +190,24 @@ def build_model(
     """The untrained network of a configuration; a copy of `encoder` takes the place of the configured one. After one
     that has learned already comes what the configuration says; without it the network reads its features."""
     network, own = config.network, copy.deepcopy(encoder)
-    if own is not None and (network.freeze or is_pretrained(network.encoder)):
-        features = (embedding_size(own, input_shape),)
-        backbone = Backbone(build_encoder(network, features), input_shape, own, network.freeze)
-    else:
-        backbone = Backbone(build_encoder(network, input_shape) if own is None else own, input_shape)
+    features = own if network.freeze or is_pretrained(network.encoder) else None
+    if features is not None:
+        own = build_encoder(network, (embedding_size(features, input_shape),))
+    elif own is None:
+        own = build_encoder(network, input_shape)
+    backbone = Backbone(own, input_shape, network.exits, network.steps_per_exit, features, network.freeze)
     return config.method.build(backbone, classes), backbone
+
+
+def settle_horizon(config: Config, input_shape: tuple[int, ...], encoder: nn.Module | None = None) -> Config:
+    """With exits there are as many steps as the encoder has stages, times the steps at each."""
+    network = config.network
+    if network.exits == "none" or not hasattr(config.method, "horizon"):
+        return config
+    with torch.random.fork_rng():  # what is built here is only counted
+        own = encoder if encoder is not None else build_encoder(network, input_shape)
+    steps = len(divide(own, network.exits)) * network.steps_per_exit
+    return replace(config, method=replace(config.method, horizon=steps))  # type: ignore[call-arg]
 
 
 def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
