@@ -44,7 +44,7 @@ def featured(
     with store.progress(sum(map(len, (*train, dataset.val, dataset.test))), dataset.unit):
         parts = [store.split(part) for part in train]
         val, test = store.split(dataset.val), store.split(dataset.test)
-    return replace(dataset, train=_joined(parts), val=val, test=test)
+    return replace(dataset, train=parts[0] if len(parts) == 1 else _joined(parts), val=val, test=test)
 
 
 def _vary(images: Num[Tensor, "n ..."], augmentation: Augmentation, number: int) -> Num[Tensor, "n ..."]:
@@ -54,11 +54,15 @@ def _vary(images: Num[Tensor, "n ..."], augmentation: Augmentation, number: int)
 
 
 def _joined(parts: list[Split]) -> Split:
-    if len(parts) == 1:
-        return parts[0]
-    weights = None if parts[0].weights is None else torch.cat([part.weights for part in parts])  # type: ignore[misc]
-    shown = torch.cat([part.shown for part in parts])  # type: ignore[misc]
-    return Split(torch.cat([part.inputs for part in parts]), torch.cat([part.labels for part in parts]), weights, shown)
+    """Copies of the same rows; of texts there are none."""
+    first, weights = parts[0], parts[0].weights
+    return Split(
+        torch.cat([part.inputs for part in parts]),
+        first.labels.repeat(len(parts)),
+        None if weights is None else weights.repeat(len(parts)),
+        first.texts,
+        torch.cat([part.shown for part in parts if part.shown is not None]),
+    )
 
 
 class Features:
