@@ -506,7 +506,7 @@ def _trained(
     config: Config, dataset: Dataset, encoder: nn.Module | None, weights: dict[str, Tensor], device: torch.device
 ) -> nn.Module:
     model, backbone = build_model(config, dataset.input_shape, len(dataset.class_names), encoder)
-    model.load_state_dict(weights | (encoder_weights(model, backbone) if backbone.frozen else {}))
+    model.load_state_dict(weights | encoder_weights(model))
     backbone.autocast = autocast_dtype(config.optimization.precision, device)
     return model.to(device).eval()
 
