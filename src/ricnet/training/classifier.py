@@ -30,7 +30,7 @@ from ricnet.methods import Method
 from ricnet.methods.method import TimeLeft
 from ricnet.nets.budget import SLACK, OverBudget, budget
 from ricnet.nets.encoders import Backbone, build_encoder, choose_encoder, divide, embedding_size, is_pretrained
-from ricnet.training.checkpoints import build_described, read_encoder
+from ricnet.training.checkpoints import build_described, read_encoder, without_folder
 from ricnet.training.config import Config, fits, from_json
 from ricnet.training.inference import Recordings
 from ricnet.training.run import RunFolder, locate, read_config
@@ -180,7 +180,7 @@ def _require_positive(**limits: Any) -> None:
 def encoder_name(config: Config, input_shape: tuple[int, ...]) -> str:
     """What a person is told; `auto` has become the one it stands for."""
     name = config.network.encoder
-    named = "of your own" if name == "custom" else choose_encoder(name, input_shape)
+    named = "of your own" if name == "custom" else without_folder(choose_encoder(name, input_shape))
     return f"{named} (frozen)" if config.network.freeze else named
 
 
