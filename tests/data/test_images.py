@@ -286,16 +286,12 @@ def test_small_or_grey_images_are_shifted_by_an_eighth_and_larger_ones_in_colour
     assert load(grey).augmentation == Augmentation(8)
 
 
-def cut_short(folder: Path) -> None:
-    for path in folder.rglob("*.png"):
-        path.write_bytes(path.read_bytes()[:60])
-
-
 def made(folder: Path, content: str, write: Writer) -> None:
-    """A path a word: a/ is a class of four images, a/x2 one of two, -a/ one of damaged images; others are touched."""
+    """A path a word: a/ is a class of four images, a/x2 one of two; of -a/ they are cut short, of !a/ they are none at
+    all. Other paths are images, files or folders by their suffix."""
     folder.mkdir()
     for word in content.split():
-        path, _, count = word.lstrip("-").partition("/x")
+        path, _, count = word.lstrip("-!").partition("/x")
         place = folder / path
         if word.endswith("/") or count:
             write(place.parent, place.name, rows=int(count or 4))
@@ -306,8 +302,8 @@ def made(folder: Path, content: str, write: Writer) -> None:
             place.touch()
         else:
             place.mkdir()
-        if word.startswith("-"):
-            cut_short(place)
+        for image in place.rglob("*.png") if word[0] in "-!" else ():
+            image.write_bytes(image.read_bytes()[:60] if word[0] == "-" else b"no image")
 
 
 @pytest.mark.parametrize(
@@ -319,7 +315,7 @@ def made(folder: Path, content: str, write: Writer) -> None:
         ("a/ b/ loose.png", "1 images; loose.png"),
         ("test/a/ test/b/ train/loose.png", "train; 1 images; loose.png"),
         ("a/", "one class only; 'a'"),
-        ("-a/ -b/", "8 files; a/0.png"),
+        ("!a/ !b/", "8 files; a/0.png"),
         ("a/ -b/", "at least 3; 'b' (0)"),
         ("train/a/ train/b/ -test/a/ -test/b/", "test; 8 files"),
         ("train/a/ train/b/ test/a/ test/z/", "z; test part"),
