@@ -124,8 +124,9 @@ def read_encoder(entry: object, folder: RunFolder, own: nn.Module | None = None)
     weights, source = _read_weights(folder, str(described.get("weights"))), str(folder.encoder)
     if "architecture" in described:
         return rebuild(architecture_from_json(described["architecture"], str(folder.config)), weights, source)
+    if own is None:
+        raise RicnetError(f"{folder.path} began with an encoder of your own; pass that module as {setting('encoder')}.")
     encoder = copy.deepcopy(own)
-    assert encoder is not None
     try:
         encoder.load_state_dict(weights)
     except RuntimeError as error:
