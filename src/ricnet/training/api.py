@@ -337,6 +337,7 @@ def configure(dataset: Dataset, method: str, preset_name: str, device: torch.dev
         encoder=changes.get("encoder"),
         freeze=changes.get("freeze"),
         copies=changes.get("augmented_copies", 0),
+        exits=changes.get("exits", "none") != "none",
     )
     config = preset(preset_name, method, known)
     return _changed(dataclasses.replace(config, data=dataset.name), changes)
