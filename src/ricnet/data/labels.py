@@ -11,8 +11,9 @@ import torch
 
 from ricnet.data.columns import MISSING, RARE_ROWS, Columns, fit_columns, parse_number
 from ricnet.data.dataset import Dataset, Parts, Split
-from ricnet.data.tables import FRAME, UNFIT, Table, frame_table, shown_name
+from ricnet.data.tables import FRAME, Table, frame_table
 from ricnet.errors import RicnetError, listed, nearest, setting
+from ricnet.io import UNFIT, shown_name
 
 if TYPE_CHECKING:
     from pandas import DataFrame

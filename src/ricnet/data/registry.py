@@ -14,9 +14,9 @@ from ricnet.data.dataset import Augmentation, Dataset, Parts, Split, class_count
 from ricnet.data.downloads import Progress, PublishedFile, fetch
 from ricnet.data.images import read_folder
 from ricnet.data.labels import labelled_table
-from ricnet.data.tables import SUFFIXES, is_table, read_table, with_target
+from ricnet.data.tables import read_table
 from ricnet.errors import RicnetError, nearest
-from ricnet.io import split_target, user_path
+from ricnet.io import TABLES, is_table, split_target, user_path, with_target
 
 Reader = TypeVar("Reader", bound=Callable[..., Dataset | tuple[Split, Split]])
 
@@ -117,7 +117,7 @@ def _read(spec: str | Path, folder: Path, resolution: int | None) -> Parts | Dat
         return read_npz(path, folder / "packed")
     if path.exists():
         raise RicnetError(
-            f"{path} is neither a folder of images, nor an .npz file, nor a table ({', '.join(SUFFIXES)}); give one of "
+            f"{path} is neither a folder of images, nor an .npz file, nor a table ({', '.join(TABLES)}); give one of "
             "these."
         )
     if isinstance(spec, Path) or "/" in spec or os.sep in spec:

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ricnet.errors import RicnetError
-from ricnet.report.runs import RunRecord, group_seeds, read_runs
-from ricnet.report.titles import listing, system_name, without_algorithm
+from ricnet.errors import RicnetError, listing
+from ricnet.report.runs import RunRecord, group_seeds, read_runs, system_name, without_algorithm
 from ricnet.studies.runner import Experiment
 from ricnet.studies.scales import GIVEN, Scale
 from ricnet.studies.systems import RAW, System, find_system

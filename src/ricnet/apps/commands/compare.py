@@ -11,9 +11,8 @@ from rich.console import Console
 
 from ricnet.apps.commands.flags import Hyper, Settings, fitting, look_for, make_folder, merged, over, read, typed
 from ricnet.data import whole_path
-from ricnet.data.tables import short_name
 from ricnet.errors import RicnetError, require
-from ricnet.io import read_json
+from ricnet.io import read_json, short_name
 from ricnet.report.comparison import Comparison, compare_as_far_as_possible
 from ricnet.report.page import write_page
 from ricnet.report.runs import RunRecord, group_seeds

@@ -22,8 +22,8 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_orig
 
 import tyro
 
-from ricnet.data.tables import with_target
 from ricnet.errors import RicnetError, nearest
+from ricnet.io import with_target
 from ricnet.methods import METHODS
 from ricnet.nets.encoders import EncoderOptions
 from ricnet.training.config import Choices, Config, Optimization, fits

@@ -13,8 +13,8 @@ from rich.table import Table
 from ricnet.apps.commands.flags import Hyper, MethodSettings, look_for, over, read, typed
 from ricnet.data import load as load_data
 from ricnet.data import whole_path
-from ricnet.data.tables import short_name
 from ricnet.errors import RicnetError, require, require_extra
+from ricnet.io import short_name
 from ricnet.studies.systems import parse_settings
 from ricnet.training.api import configure, pick_device
 from ricnet.training.config import DATA_SETTINGS

@@ -19,13 +19,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, counted, listing
 from ricnet.nets.encoders import choose_encoder
 from ricnet.report import figures
 from ricnet.report.figures import cuts_bands, integer_ticks, look_of
 from ricnet.report.runs import RunRecord
 from ricnet.report.statistics import band
-from ricnet.report.titles import epochs, listing
 from ricnet.studies.runner import Experiment, Runs
 from ricnet.studies.scales import GIVEN, Scale
 
@@ -159,7 +158,7 @@ def conditions(table: pd.DataFrame) -> str:
     written: Mapping[str, tuple[str, Callable[[Any], str]]] = {
         "network": ("benchmark", str),
         "input": ("benchmark", lambda shape: f"inputs {shape}"),
-        "epochs": ("system", lambda count: epochs(int(count))),
+        "epochs": ("system", lambda count: counted(int(count), "epoch")),
         "preset": ("system", lambda name: f"preset {name}"),
     }
     parts = []

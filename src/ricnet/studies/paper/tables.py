@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
+from ricnet.errors import listing
 from ricnet.report.comparison import Metric
 from ricnet.report.runs import RunRecord
 from ricnet.report.tables import Grid, escape_latex, latex_table, markdown_table
-from ricnet.report.titles import listing
 from ricnet.studies.paper.kit import conditions, distinct, first, seeds
 
 NEEDS = r"% needs \usepackage{booktabs}, \usepackage{graphicx} and \usepackage[T1]{fontenc}"

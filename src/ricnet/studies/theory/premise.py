@@ -22,13 +22,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from ricnet.data import Split
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, counted
 from ricnet.methods.ric import RIC
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.report.figures import BLUE, ORANGE, SKY, VERMILLION, draw_band, styled
 from ricnet.report.runs import RunRecord
 from ricnet.report.statistics import Interval, mean_interval
-from ricnet.report.titles import epochs
 from ricnet.studies.runner import dataset_of
 from ricnet.studies.theory.finding import Finding
 from ricnet.training.api import pick_device
@@ -158,7 +157,7 @@ def _verdict(gap: Interval, probes: Sequence[Probes]) -> str:
 
 
 def _conditions(run: RunRecord) -> str:
-    return f"{run.data_label}, {epochs(run.config['optimization']['epochs'])}, preset {run.config['preset']}"
+    return f"{run.data_label}, {counted(run.config['optimization']['epochs'], 'epoch')}, preset {run.config['preset']}"
 
 
 def _count(runs: Sequence[RunRecord]) -> str:
