@@ -15,7 +15,7 @@ from ricnet.apps.commands.flags import UnknownFlag, fitting, merged, over, parse
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS, RIC
 from ricnet.nets.encoders import EncoderOptions
-from ricnet.studies.systems import settings_of
+from ricnet.studies.experiments import settings_of
 from ricnet.training.config import Optimization
 from ricnet.training.presets import TYPICAL, preset
 

@@ -256,8 +256,8 @@ def _check_seeds(group: RunGroup, reference: RunGroup) -> None:
 
 
 def _with_seeds(group: RunGroup) -> str:
-    plural = "s" if len(group.seeds) > 1 else ""
-    return f"{group.label} (seed{plural} {listing([str(seed) for seed in group.seeds])}, {group.first.path} …)"
+    seeds = "seeds" if len(group.seeds) > 1 else "seed"
+    return f"{group.label} ({seeds} {listing([str(seed) for seed in group.seeds])}, {group.first.path} …)"
 
 
 def _check_labels(

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from ricnet.errors import RicnetError, listing
 from ricnet.evaluation.evaluate import Examples, read_examples
 from ricnet.io import (
+    FIGURE,
     TABLE,
     Absent,
     Maybe,

@@ -17,8 +17,16 @@ from ricnet.report.comparison import Comparison, compare_as_far_as_possible
 from ricnet.report.page import write_page
 from ricnet.report.runs import RunRecord, group_seeds
 from ricnet.report.tables import csv_text, latex, markdown, terminal_table
-from ricnet.studies.runner import Benchmark, Experiment, Runner, Runs
-from ricnet.studies.systems import all_systems, find_system, parse_settings, settings_of
+from ricnet.studies.experiments import (
+    Benchmark,
+    Experiment,
+    Runs,
+    all_systems,
+    find_system,
+    parse_settings,
+    settings_of,
+)
+from ricnet.studies.runner import Runner
 from ricnet.training.api import pick_device
 from ricnet.training.console import say
 from ricnet.training.presets import TYPICAL, preset

@@ -15,7 +15,7 @@ from ricnet.data import load as load_data
 from ricnet.data import whole_path
 from ricnet.errors import RicnetError, require, require_extra
 from ricnet.io import short_name
-from ricnet.studies.systems import parse_settings
+from ricnet.studies.experiments import parse_settings
 from ricnet.training.api import configure, pick_device
 from ricnet.training.config import DATA_SETTINGS
 from ricnet.training.console import GO_ON, Interrupted

@@ -161,7 +161,7 @@ def _conditions(run: RunRecord) -> str:
 
 
 def _count(runs: Sequence[RunRecord]) -> str:
-    return f"{len(runs)} seed{'s' * (len(runs) > 1)}"
+    return counted(len(runs), "seed")
 
 
 def _norm_curve(run: RunRecord, key: str) -> dict[int, float]:
@@ -224,7 +224,7 @@ def _draw_errors(ax: Axes, probes: Sequence[Probes]) -> None:
     for split, label, shade, dash in (("train", "probe, train", BLUE, "-"), *lines):
         draw_band(ax, steps, 100 * np.stack(_errors(probes, split)), shade, dash, label=label)
     ax.set(xlabel="step", ylabel="error, %")
-    ax.set_title(f"(a) probe error ({len(probes)} seed{'s' * (len(probes) > 1)})", loc="left")
+    ax.set_title(f"(a) probe error ({counted(len(probes), 'seed')})", loc="left")
     ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     ax.set_ylim(top=1.35 * ax.get_ylim()[1])  # for the legend, which would lie on a band otherwise
     ax.legend(loc="upper left")
