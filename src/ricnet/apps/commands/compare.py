@@ -9,7 +9,8 @@ from typing import Any
 
 from rich.console import Console
 
-from ricnet.apps.commands.flags import Hyper, Settings, fitting, look_for, make_folder, merged, over, read, typed
+from ricnet.apps.cli import make_folder
+from ricnet.apps.commands.settings import Hyper, Settings, fitting, look_for, merged, over, read, typed
 from ricnet.data import whole_path
 from ricnet.errors import RicnetError, require
 from ricnet.io import read_json, short_name

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ricnet.apps.commands.flags import Answering, parse
+from ricnet.apps.cli import parse
+from ricnet.apps.commands.settings import Answering
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.dataset import divisible, flip_labels

@@ -15,8 +15,9 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
+from ricnet.apps.cli import parse
 from ricnet.apps.commands.evaluate import adjust, check_steps
-from ricnet.apps.commands.flags import Answering, parse
+from ricnet.apps.commands.settings import Answering
 from ricnet.core.trajectory import Trajectory
 from ricnet.data.inputs import read_inputs
 from ricnet.errors import RicnetError, counted, require

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from ricnet.apps.commands.flags import Hyper, MethodSettings, look_for, over, read, typed
+from ricnet.apps.commands.settings import Hyper, MethodSettings, look_for, over, read, typed
 from ricnet.data import load as load_data
 from ricnet.data import whole_path
 from ricnet.errors import RicnetError, require, require_extra
