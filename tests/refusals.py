@@ -1,4 +1,4 @@
-"""How a test asks for a refusal: by what the sentence names, not by its words."""
+"""What a user who is refused gets: a RicnetError of one sentence that names what is wrong."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,10 +9,11 @@ from ricnet.errors import RicnetError
 
 
 @contextmanager
-def refused(*named: str, kind: type[RicnetError] = RicnetError) -> Iterator[None]:
-    """What is done within raises RicnetError, and its sentence names these: settings, files, places, values."""
+def refusal(*names: object, kind: type[Exception] = RicnetError) -> Iterator[pytest.ExceptionInfo[Exception]]:
+    """The sentence names each of these: a file, a setting, a value, what to do; how it says it is its own affair."""
     with pytest.raises(kind) as caught:
-        yield
-    said = str(caught.value)
-    missing = [name for name in named if name not in caught.value.settings and name not in said]
-    assert not missing, f"{missing} not named in: {said}"
+        yield caught
+    text = str(caught.value)
+    assert "\n" not in text.strip(), text
+    for name in map(str, names):
+        assert name in text or name in getattr(caught.value, "settings", ()), f"{name!r} is not named in: {text}"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from refusals import refused
+from refusals import refusal
 from ricnet.data import archives
 from ricnet.data.archives import unpack
 
@@ -71,7 +71,7 @@ def test_what_is_refused_leaves_nothing_behind(tmp_path: Path, content: bytes, r
     (tmp_path / "inner").mkdir()
     archive = tmp_path / "inner" / "set.tgz"
     archive.write_bytes(content)
-    with refused("set.tgz", reason):
+    with refusal("set.tgz", reason):
         unpack(archive, "set")
     assert sorted(tmp_path.rglob("*")) == [archive.parent, archive, tmp_path / "secret.txt"]
     assert (tmp_path / "secret.txt").read_text() == "untouched"
@@ -91,7 +91,7 @@ def test_archives_that_grow_too_large_are_refused(tmp_path: Path, monkeypatch: p
     (tmp_path / "set.tgz").write_bytes(tar(*(member(f"set/{i}", size=1 << 20) for i in range(3))))
     assert (tmp_path / "set.tgz").stat().st_size < 10_000
     for limit, value, reason in (("LARGEST", 2 << 20, "0.0 GB"), ("MOST_MEMBERS", 1, "1 files")):
-        with monkeypatch.context() as patch, refused("set.tgz", reason):
+        with monkeypatch.context() as patch, refusal("set.tgz", reason):
             patch.setattr(archives, limit, value)
             unpack(tmp_path / "set.tgz", "set")
         assert [path.name for path in tmp_path.iterdir()] == ["set.tgz"]

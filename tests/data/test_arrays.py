@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from refusals import refused
+from refusals import refusal
 from ricnet.data import Augmentation, load, read_npz_inputs
 
 Y = np.arange(40) % 4
@@ -134,7 +134,7 @@ def bad(row: int, column: int, value: float) -> np.ndarray:
     ],
 )
 def test_what_cannot_work_is_named(tmp_path: Path, arrays: dict[str, Any], named: str) -> None:
-    with refused("my.npz", *named.split("; ")):
+    with refusal("my.npz", *named.split("; ")):
         load(save(tmp_path, **arrays))
 
 
@@ -144,9 +144,9 @@ def test_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
     corrupt, plain = whole[:200] + bytes(64) + whole[264:], (tmp_path / "plain.npy").read_bytes()
     for content in (b"", b"text", whole[: len(whole) // 2], corrupt, plain, pickle.dumps(TABLE)):
         (tmp_path / "my.npz").write_bytes(content)
-        with refused("my.npz"):
+        with refusal("my.npz"):
             load(tmp_path / "my.npz")
-    with refused("absent.npz"):
+    with refusal("absent.npz"):
         load(tmp_path / "absent.npz")
 
 
@@ -166,7 +166,7 @@ def test_inputs_to_predict(tmp_path: Path, arrays: dict[str, Any]) -> None:
 def test_inputs_that_do_not_suit_the_model_are_refused(
     tmp_path: Path, arrays: dict[str, Any], shape: tuple[int, ...], kind: Any, named: tuple[str, ...]
 ) -> None:
-    with refused("my.npz", *named):
+    with refusal("my.npz", *named):
         read_npz_inputs(save(tmp_path, **arrays), shape, kind)
 
 
@@ -176,5 +176,5 @@ def test_arrays_that_would_not_fit_are_refused_before_they_are_read(
     np.savez_compressed(tmp_path / "my.npz", x=np.zeros((40, 2500)), y=Y)
     assert (tmp_path / "my.npz").stat().st_size < 3000
     monkeypatch.setattr("ricnet.data.arrays.free_bytes", lambda _: 1_000_000)
-    with refused("my.npz", "0.0 GB"):
+    with refusal("my.npz", "0.0 GB"):
         load(tmp_path / "my.npz")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
-from refusals import refused
+from refusals import refusal
 from ricnet.data import Augmentation, Split, load
 from ricnet.data.dataset import Parts, divisible, flip_labels, small_crops, split_off, uneven_note
 
@@ -49,7 +49,7 @@ def test_the_split_follows_the_seed() -> None:
     [([0, 0, 7], 0.5, "Class 7"), ([0, 0, 1, 1], 0.0, "0.0"), ([0, 0, 1, 1], 1.0, "1.0"), ([0, 0, 1, 1], -1.0, "-1.0")],
 )
 def test_what_cannot_be_split_is_named(labels: list[int], fraction: float, named: str) -> None:
-    with refused(named):
+    with refusal(named):
         split_off(torch.tensor(labels), fraction, 0)
 
 
@@ -70,7 +70,7 @@ def test_what_is_only_measured_is_not_divided() -> None:
     assert (len(own.train), len(own.val), len(own.test)) == (40, 0, 3)
     alike = Split(torch.zeros(5, 1), torch.zeros(5, dtype=torch.int64))
     assert len(Parts(alike, ("a",)).dataset("it", 0.1, undivided=True).test) == 5
-    with refused("it", "one class only", "'a'"):
+    with refusal("it", "one class only", "'a'"):
         Parts(alike, ("a",)).dataset("it", 0.1)
 
 
@@ -82,7 +82,7 @@ def test_rows_are_divisible_where_dividing_them_works(counts: list[int], can: bo
     )
     assert divisible(labels, names) == can
     few = [f"{name!r} ({count})" for name, count in zip(names, counts, strict=True) if count < 3]
-    with nullcontext() if can else refused("it", *few):
+    with nullcontext() if can else refusal("it", *few):
         Parts(Split(labels[:, None].float(), labels), names).dataset("it", 0.1)
 
 
@@ -115,7 +115,7 @@ def test_every_other_class_is_alike_likely() -> None:
 
 @pytest.mark.parametrize("share", [-0.1, 1.0])
 def test_a_share_out_of_range_is_refused(share: float) -> None:
-    with refused("label_noise", str(share)):
+    with refusal("label_noise", str(share)):
         load("digits", label_noise=share)
 
 

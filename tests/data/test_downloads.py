@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from refusals import refused
+from refusals import refusal
 from ricnet.data.downloads import fetch
 
 from .samples import CONTENT, REFUSED, Host, published
@@ -34,7 +34,7 @@ def test_the_next_mirror_is_tried(tmp_path: Path, host: str) -> None:
 
 
 def test_a_broken_transfer_goes_on_where_it_stopped(tmp_path: Path, host: str) -> None:
-    with refused("set.bin", str(len(CONTENT) // 2), str(len(CONTENT))):
+    with refusal("set.bin", str(len(CONTENT) // 2), str(len(CONTENT))):
         fetch(published(f"{host}/breaks"), tmp_path)
     assert not (tmp_path / "set.bin").exists()
     assert fetch(published(f"{host}/good"), tmp_path).read_bytes() == CONTENT
@@ -48,11 +48,11 @@ def test_a_partial_file_that_does_not_help_is_dropped(tmp_path: Path, host: str,
 
 
 def test_what_fails_leaves_nothing_and_says_what_to_do_by_hand(tmp_path: Path, host: str) -> None:
-    with refused("set.bin", "checksum"):
+    with refusal("set.bin", "checksum"):
         fetch(published(f"{host}/wrong"), tmp_path)
-    with refused("set.bin", "127.0.0.1: ", REFUSED, f"into {tmp_path}"):
+    with refusal("set.bin", "127.0.0.1: ", REFUSED, f"into {tmp_path}"):
         fetch(published(REFUSED), tmp_path)
     assert left(tmp_path) == []
     (tmp_path / "taken").write_text("a file")
-    with refused("taken", "data_dir"):
+    with refusal("taken", "data_dir"):
         fetch(published(REFUSED), tmp_path / "taken")

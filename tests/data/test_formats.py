@@ -10,7 +10,7 @@ import pytest
 import scipy.io
 import torch
 
-from refusals import refused
+from refusals import refusal
 from ricnet.data import Augmentation, Dataset, load
 from ricnet.data.dataset import PHOTOGRAPHS
 from ricnet.data.formats import read_idx
@@ -48,10 +48,10 @@ def test_missing_and_foreign_batches_are_named(tmp_path: Path, write_cifar: Writ
     labels = (twice, [[0], [1, 2]], [2**70], ["0"], None, [10])
     for content in foreign + [{b"data": pixels, b"labels": each} for each in labels]:
         path.write_bytes(pickle.dumps(content))
-        with refused("data_batch_3"):
+        with refusal("data_batch_3"):
             load("cifar10", data_dir=tmp_path)
     path.unlink()
-    with refused("data_batch_3"):
+    with refusal("data_batch_3"):
         load("cifar10", data_dir=tmp_path)
 
 
@@ -83,11 +83,11 @@ def test_cifar10n_is_noisy_in_train_and_val_only(
 def test_human_labels_of_another_order_or_another_set_are_refused(tmp_path: Path, write_cifar: Writer) -> None:
     labels = write_cifar(tmp_path)
     save_pt(tmp_path / "CIFAR-10_human", {"clean_label": labels})
-    with refused("CIFAR-10_human.pt", "aggre_label"):
+    with refusal("CIFAR-10_human.pt", "aggre_label"):
         load("cifar10n-aggregate", data_dir=tmp_path)
     (tmp_path / "CIFAR-10_human.pt").unlink()
     save_npy(tmp_path / "CIFAR-10_human_ordered", human_labels(labels[::-1].copy()))
-    with refused("CIFAR-10_human_ordered.npy", "order"):
+    with refusal("CIFAR-10_human_ordered.npy", "order"):
         load("cifar10n-worst", data_dir=tmp_path)
 
 
@@ -107,7 +107,7 @@ def test_idx_values_and_axes(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(idx_bytes(array))
     assert np.array_equal(read_idx(tmp_path / "a", axes=3).numpy(), array)
     (tmp_path / "a").write_bytes(b"\x00\x00\x08\x03" + b"\xff" * 12 + b"pixels")  # a shape beyond the content
-    with refused("a is no whole"):
+    with refusal("a is no whole"):
         read_idx(tmp_path / "a", axes=3)
 
 
@@ -118,21 +118,21 @@ def test_idx_values_and_axes(tmp_path: Path) -> None:
 def test_damaged_idx_files_are_named(fashion_dir: Path, damage: Callable[[bytes], bytes]) -> None:
     path = fashion_dir / "fashion-mnist" / "t10k-labels-idx1-ubyte.gz"
     path.write_bytes(damage(path.read_bytes()))
-    with refused("t10k-labels-idx1-ubyte"):
+    with refusal("t10k-labels-idx1-ubyte"):
         load("fashion-mnist", data_dir=fashion_dir)
 
 
 def test_labels_of_other_images_are_refused(fashion_dir: Path) -> None:
     folder = fashion_dir / "fashion-mnist"
     (folder / "t10k-labels-idx1-ubyte.gz").write_bytes((folder / "train-labels-idx1-ubyte.gz").read_bytes())
-    with refused("20 images", "60 labels"):
+    with refusal("20 images", "60 labels"):
         load("fashion-mnist", data_dir=fashion_dir)
 
 
 def test_idx_files_that_unpack_to_too_much_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.gz").write_bytes(gzip.compress(idx_bytes(np.zeros((100, 100, 100)))))
     monkeypatch.setattr("ricnet.data.formats.LARGEST_IDX", 500_000)
-    with refused("a.gz", "more than"):
+    with refusal("a.gz", "more than"):
         read_idx(tmp_path / "a.gz", axes=3)
 
 
@@ -168,13 +168,13 @@ def nested(depth: int) -> np.ndarray:
     ("content", "named"),
     [
         ({"X": np.zeros((2, 2))}, "y"),
-        ({"X": np.zeros((32, 32, 3, 2)), "y": [[1], [2]]}, "double"),
+        ({"X": np.zeros((32, 32, 3, 2)), "y": [[1], [2]]}, "float64"),
         ({"X": nested(50), "y": [[1]]}, "X is cell"),
     ],
 )
 def test_other_matlab_files_are_refused(svhn_dir: Path, content: dict[str, object], named: str) -> None:
     scipy.io.savemat(svhn_dir / "svhn" / "test_32x32.mat", content)
-    with refused("test_32x32.mat", named):
+    with refusal("test_32x32.mat", named):
         load("svhn", data_dir=svhn_dir)
 
 
@@ -182,7 +182,7 @@ def test_other_matlab_files_are_refused(svhn_dir: Path, content: dict[str, objec
 def test_cut_off_matlab_files_are_named(svhn_dir: Path, keep: int) -> None:
     path = svhn_dir / "svhn" / "train_32x32.mat"
     path.write_bytes(path.read_bytes()[:keep])
-    with refused("train_32x32.mat"):
+    with refusal("train_32x32.mat"):
         load("svhn", data_dir=svhn_dir)
 
 
@@ -201,8 +201,8 @@ def test_imagewoof_from_its_folder_or_from_its_archive_at_another_resolution(ima
 def test_a_missing_breed_and_a_damaged_file_are_named(imagewoof_dir: Path) -> None:
     damaged = imagewoof_dir / "imagewoof2-160/val/n02111889/0.JPEG"
     damaged.write_bytes(damaged.read_bytes()[:100])
-    with refused("n02111889/0.JPEG"):
+    with refusal("n02111889/0.JPEG"):
         load("imagewoof", data_dir=imagewoof_dir, resolution=16)
     shutil.rmtree(imagewoof_dir / "imagewoof2-160/train/n02115641")
-    with refused("n02115641"):
+    with refusal("n02115641"):
         load("imagewoof", data_dir=imagewoof_dir, resolution=16)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from refusals import refused
+from refusals import refusal
 from ricnet.data import inputs
 from ricnet.data.inputs import Found, read_inputs
 
@@ -36,7 +36,7 @@ def test_what_a_folder_or_a_pattern_brings_in_is_noted_and_what_is_named_is_a_pr
 
 @pytest.mark.parametrize(("pattern", "named"), [("b*.png", "b*.png"), ("*.csv", "labels.csv"), ("*.jpg", "*.jpg")])
 def test_a_pattern_in_vain_is_a_problem_of_its_own(mixed: Path, pattern: str, named: str) -> None:
-    with refused(named):
+    with refusal(named):
         read(mixed / pattern)
     both = read(mixed / "0.png", mixed / pattern)
     assert (both.names, len(both.problems)) == ([str(mixed / "0.png")], 1)
@@ -61,5 +61,5 @@ def test_a_file_of_many_is_looked_at_a_few_times_only(tmp_path: Path, monkeypatc
 
 
 def test_nothing_to_read_is_said() -> None:
-    with refused("paths"):
+    with refusal("paths"):
         read()

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from refusals import refused
+from refusals import refusal
 from ricnet.data import Dataset, load, whole_path
 from ricnet.io import short_name, shown_name, with_target
 
@@ -127,7 +127,7 @@ MEASURED = [f"{row / 7:.3f}" for row in range(51)]
     ],
 )
 def test_what_cannot_work_is_named(path: Path, labels: list[str], target: str | None, named: tuple[str, ...]) -> None:
-    with refused("my.csv", *named):
+    with refusal("my.csv", *named):
         load(write(path, labels), target=target)
 
 
@@ -144,14 +144,14 @@ def test_numbers_that_repeat_are_no_measurement(path: Path) -> None:
 )
 def test_a_row_in_the_place_of_names_is_refused(path: Path, first: str, rows: str, target: str) -> None:
     path.write_text(f"{first}\n{rows * 10}")
-    with refused("my.csv", repr(first.split(",")[0]), repr(target)):
+    with refusal("my.csv", repr(first.split(",")[0]), repr(target)):
         load(path, target=target)
 
 
 def test_a_target_is_for_tables_that_can_be_read(tmp_path: Path) -> None:
-    with refused("target", "label"):
+    with refusal("target", "label"):
         load("digits", target="label")
     for name in ("my.xlsx", "my.dat"):
         (tmp_path / name).touch()
-        with refused(name, "CSV"):
+        with refusal(name, "CSV"):
             load(tmp_path / name, target="label")

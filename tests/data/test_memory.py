@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from refusals import refused
+from refusals import refusal
 from ricnet.data import Dataset, load, memory
 from ricnet.data.memory import activation_bytes, fitting_batch, free_bytes, map_array
 
@@ -115,7 +115,7 @@ def test_a_part_of_damaged_images_alone_is_refused(tmp_path: Path, write_folder:
         write_folder(tmp_path / "pets" / part)
     for path in (tmp_path / "pets" / "test").rglob("*.png"):
         cut_short(path)
-    with refused("pets/test", "8 files"):
+    with refusal("pets/test", "8 files"):
         load(tmp_path / "pets", data_dir=tmp_path)
 
 
@@ -165,11 +165,11 @@ def test_what_is_wrong_with_large_arrays_is_said(
     x = np.zeros((40, 50))
     monkeypatch.setattr("ricnet.data.arrays._BLOCK", 16)
     np.savez_compressed(tmp_path / "small.npz", x=x, y=Y)
-    with refused("small.npz", "numpy.savez"):
+    with refusal("small.npz", "numpy.savez"):
         load(tmp_path / "small.npz", data_dir=tmp_path)
     x[33, 4] = np.inf
     np.savez(tmp_path / "infinite.npz", x=x, y=Y)
-    with refused("infinite.npz", "inf in row 33, column 4"):
+    with refusal("infinite.npz", "inf in row 33, column 4"):
         load(tmp_path / "infinite.npz", data_dir=tmp_path)
 
 
@@ -178,10 +178,10 @@ def test_a_full_disk_is_one_sentence(
 ) -> None:
     folder = write_folder(tmp_path / "pets", rows=8)
     (tmp_path / "file").touch()
-    with refused("file", "data_dir"):
+    with refusal("file", "data_dir"):
         load(folder, data_dir=tmp_path / "file")
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
-    with refused("0.0 GB", "data_dir"):
+    with refusal("0.0 GB", "data_dir"):
         load(folder, data_dir=tmp_path)
 
 

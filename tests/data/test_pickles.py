@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from refusals import refused
+from refusals import refusal
 from ricnet.data.pickles import read_npy_object, read_pickle, read_pt
 
 
@@ -91,12 +91,12 @@ def test_code_is_refused_by_its_name_and_not_run_and_damage_is_named(
     tmp_path: Path, name: str, save: Callable[[object, Path], None], read: Callable[[Path], object]
 ) -> None:
     save(Malicious(tmp_path / "run"), tmp_path / name)
-    with refused(name, f"{os.system.__module__}.system"):
+    with refusal(name, f"{os.system.__module__}.system"):
         read(tmp_path / name)
     assert not (tmp_path / "run").exists()
     for content in (b"", b"no pickle at all", pickle.dumps(np.arange(99))[:60]):
         (tmp_path / name).write_bytes(content)
-        with refused(name):
+        with refusal(name):
             read(tmp_path / name)
 
 
@@ -127,19 +127,19 @@ BOMBS = {
 
 @pytest.mark.parametrize("content", BOMBS.values(), ids=BOMBS)
 def test_little_files_that_claim_much_are_refused_at_once(tmp_path: Path, content: bytes) -> None:
-    with refused("batch"):
+    with refusal("batch"):
         back(tmp_path, content)
 
 
 def test_files_of_another_form_are_refused(tmp_path: Path) -> None:
     """The second was found by fuzzing: even to ask zipfile whether an archive on many disks is one fails."""
     np.save(tmp_path / "plain.npy", np.arange(4))
-    with refused("plain.npy"):
+    with refusal("plain.npy"):
         read_npy_object(tmp_path / "plain.npy")
     torch.save({"labels": np.arange(5)}, tmp_path / "a.pt")
     content = bytearray((tmp_path / "a.pt").read_bytes())
     disks = content.rindex(b"PK\x06\x07") + 16
     content[disks : disks + 4] = b"\xff\x00\x00\x00"
     (tmp_path / "a.pt").write_bytes(content)
-    with refused("a.pt"):
+    with refusal("a.pt"):
         read_pt(tmp_path / "a.pt")

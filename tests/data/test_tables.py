@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refusals import refused
+from refusals import refusal
 from ricnet.data import load, tables
 from ricnet.data.tables import TableError, frame_table, is_frame, parse_table, read_table
 from ricnet.errors import RicnetError
@@ -54,7 +54,7 @@ def test_quotes_commas_and_empty_cells(text: str, columns: dict[str, list[str]],
     ],
 )
 def test_what_is_no_table_is_said(text: str, named: str) -> None:
-    with refused(*named.split("; "), kind=TableError):
+    with refusal(*named.split("; "), kind=TableError):
         parse_table(text, "it")
 
 
@@ -97,7 +97,7 @@ def test_files_and_frames_have_the_same_cells(tmp_path: Path) -> None:
     assert (table.columns, table.lines) == ({"a": ["1", ""], "b": ["", "x\u2028y"]}, [1, 3])
     (tmp_path / "a.csv").write_bytes("\ufeffStraße,b\nKöln,2\n".encode())
     assert read_table(tmp_path / "a.csv").columns == {"Straße": ["Köln"], "b": ["2"]}
-    with refused("absent.csv"):
+    with refusal("absent.csv"):
         read_table(tmp_path / "absent.csv")
 
 
@@ -106,16 +106,16 @@ def test_parquet_is_read_where_its_extra_is_installed(tmp_path: Path, monkeypatc
     FRAME.to_parquet(tmp_path / "a.parquet")
     assert read_table(tmp_path / "a.parquet").columns == CELLS
     (tmp_path / "b.parquet").write_bytes(b"PAR1 and nothing else")
-    with refused("b.parquet"):
+    with refusal("b.parquet"):
         read_table(tmp_path / "b.parquet")
     pd.DataFrame({"a": [0] * 100_000}).to_parquet(tmp_path / "c.parquet")
     assert len(read_table(tmp_path / "c.parquet")) == 100_000
     assert (tmp_path / "c.parquet").stat().st_size < 10_000
     monkeypatch.setattr(tables, "LARGEST", 100_000)
-    with refused("c.parquet", "unpacked", kind=TableError):
+    with refusal("c.parquet", "unpacked", kind=TableError):
         read_table(tmp_path / "c.parquet")
     monkeypatch.setattr("ricnet.errors.find_spec", lambda name: None)
-    with refused("a.parquet", "pyarrow", "'ricnet[parquet]'"):
+    with refusal("a.parquet", "pyarrow", "'ricnet[parquet]'"):
         read_table(tmp_path / "a.parquet")
 
 
@@ -136,14 +136,14 @@ def test_parquet_is_read_where_its_extra_is_installed(tmp_path: Path, monkeypatc
 )
 def test_what_cannot_be_read_is_named(name: str, content: bytes, named: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
-    with refused(name, *named):
+    with refusal(name, *named):
         read_table(tmp_path / name)
 
 
 def test_a_small_file_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "LARGEST", 1_000)
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"0,0\n" * 1_000))
-    with refused("a.csv.gz", "unpacked"):
+    with refusal("a.csv.gz", "unpacked"):
         read_table(tmp_path / "a.csv.gz")
 
 
@@ -165,7 +165,7 @@ def test_frames_are_known_without_importing_pandas(monkeypatch: pytest.MonkeyPat
 )
 def test_frames_that_are_no_tables_are_a_value_error(frame: pd.DataFrame, named: str) -> None:
     assert issubclass(TableError, ValueError)
-    with refused("the data frame", named, kind=TableError):
+    with refusal("the data frame", named, kind=TableError):
         frame_table(frame)
 
 

@@ -13,9 +13,9 @@ from jaxtyping import Float, Int64, Num
 from torch import Tensor, nn
 
 from ricnet.core import halting
-from ricnet.core.trajectory import Trajectory
+from ricnet.core.trajectory import Trajectory, first_stop
 from ricnet.errors import require, require_finite
-from ricnet.methods.iterative import Iterative, Pool, Step, Steps, first_stop, norms, step_towards, unroll
+from ricnet.methods.iterative import Iterative, Pool, Step, Steps, norms, step_towards, unroll
 from ricnet.methods.method import Metrics, accuracy, weighted_mean
 from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
@@ -49,6 +49,8 @@ class ACT(Iterative):
         model = RecurrentClassifier(backbone, backbone.embedding_size, classes)
         nn.init.constant_(model.refiner.value.bias, self.halting_bias)
         model.refiner.concentration.requires_grad_(False)  # unused: weight decay shall not move it either
+        if model.has_exits:
+            model.refiner.critic.requires_grad_(False)
         return model
 
     def loss(

@@ -11,9 +11,9 @@ from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
 from ricnet.core import halting, mdp
-from ricnet.core.trajectory import Trajectory
+from ricnet.core.trajectory import Trajectory, first_stop
 from ricnet.errors import require, require_finite
-from ricnet.methods.iterative import Iterative, Pool, Step, Steps, first_stop, norms, step_towards, unroll
+from ricnet.methods.iterative import Iterative, Pool, Step, Steps, norms, step_towards, unroll
 from ricnet.methods.method import Metrics, accuracy, weighted_mean
 from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
@@ -47,6 +47,8 @@ class PonderNet(Iterative):
     def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
         model = RecurrentClassifier(backbone, backbone.embedding_size, classes)
         model.refiner.concentration.requires_grad_(False)  # unused: weight decay shall not move it either
+        if model.has_exits:
+            model.refiner.critic.requires_grad_(False)
         return model
 
     def loss(

@@ -8,11 +8,13 @@ them. One that reads texts takes token ids (batch, tokens), 0 or its own number 
     def mine(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module: ...
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from itertools import accumulate
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Integer, Num
 from torch import Tensor, nn
 
@@ -32,6 +34,9 @@ POOLED, TOKENS = "pooler_output", "last_hidden_state"
 """What the transformers library calls the vector of an input, and those of its tokens or places."""
 
 
+Exits = Literal["none", "stage", "block"]
+
+
 @dataclass(frozen=True)
 class EncoderOptions:
     encoder: str = "auto"
@@ -44,10 +49,18 @@ class EncoderOptions:
     """Non-linearity of the encoder; the paper swept both."""
     stem: Literal["auto", "small", "original"] = "auto"
     """First layer of a ResNet: small (3×3, stride 1, no pooling; auto up to 64 pixels) or original (7×7, pooling)."""
+    exits: Exits = "none"
+    """Where thinking may end before the encoder does: none (each step reads the whole encoder, as in the paper), or
+    after each stage or block of it. Steps then read one after the other, and what is not needed is not computed."""
+    steps_per_exit: int = 1
+    """Steps at each exit. Raise it to think longer about what was seen before looking at more."""
 
     def __post_init__(self) -> None:
         require_finite(self)
         require(self.width > 0, "width", self.width, "above 0")
+        require(self.steps_per_exit >= 1, "steps_per_exit", self.steps_per_exit, "at least 1")
+        if self.exits == "none":
+            require(self.steps_per_exit == 1, "steps_per_exit", self.steps_per_exit, f"1 without {setting('exits')}")
 
 
 Builder = Callable[[EncoderOptions, tuple[int, ...]], nn.Module]
@@ -97,6 +110,43 @@ def build_encoder(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.M
         ) from error
 
 
+PLACES = 2
+"""An image's features keep so many places a side: where something is seen helps to tell what it is."""
+
+
+@runtime_checkable
+class InStages(Protocol):
+    """An encoder that can be left early."""
+
+    def stages(self, exits: Exits) -> Sequence[nn.Module]:
+        """Its parts in order: one after the other they do its work, up to its pooling. `exits` asks for large parts or
+        for small ones, where there is a difference."""
+
+
+def divide(encoder: nn.Module, exits: Exits) -> tuple[nn.Module, ...]:
+    """The stages that an encoder says it has; of an nn.Sequential that does not say, each part is one."""
+    stages: tuple[nn.Module, ...]
+    if isinstance(encoder, InStages):
+        stages = tuple(encoder.stages(exits))
+    elif isinstance(encoder, nn.Sequential):
+        stages = tuple(encoder)
+    else:
+        raise RicnetError(
+            f"{setting('exits', exits)} needs an encoder that says where it can be left, but {type(encoder).__name__} "
+            "does not; give it a method stages(exits) that returns its parts in order."
+        )
+    if len(stages) < 2:
+        raise RicnetError(f"{setting('exits', exits)} needs an encoder of two stages or more; this one has one.")
+    return stages
+
+
+def pool_features(seen: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch features"]:
+    """Of images a few places, of tokens their mean; a vector is itself."""
+    if seen.ndim == 4:
+        return F.adaptive_avg_pool2d(seen, (min(PLACES, seen.shape[2]), min(PLACES, seen.shape[3]))).flatten(1)
+    return seen.mean(1) if seen.ndim == 3 else seen.flatten(1)
+
+
 def embedding_size(encoder: nn.Module, input_shape: tuple[int, ...]) -> int:
     """How many numbers the encoder makes of one input; asked of the module itself, so that any module will do."""
     was_training = encoder.training
@@ -139,7 +189,7 @@ def _conv(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:
     narrow, wide, embedding = _scaled(32, options), _scaled(64, options), _scaled(128, options)
     activation = _activation(options)
     height, width = ((side + 1) // 2 for side in input_shape[1:])
-    return nn.Sequential(
+    return Layers(
         nn.Conv2d(input_shape[0], narrow, 3, padding=1, bias=False),
         nn.BatchNorm2d(narrow),
         activation(),
@@ -158,7 +208,15 @@ def _mlp(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:
     """Two hidden layers over the flattened input."""
     size, inputs = _scaled(128, options), int(torch.Size(input_shape).numel())
     activation = _activation(options)
-    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, size), activation(), nn.Linear(size, size), activation())
+    return Layers(nn.Flatten(), nn.Linear(inputs, size), activation(), nn.Linear(size, size), activation())
+
+
+class Layers(nn.Sequential):
+    """A plain chain. Each of its stages ends with an activation."""
+
+    def stages(self, exits: Exits) -> list[nn.Module]:
+        ends = [place for place, layer in enumerate(self, 1) if isinstance(layer, nn.ReLU | nn.SiLU)]
+        return [self[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 @register_encoder("words")
@@ -217,10 +275,18 @@ class ResNet(nn.Module):
                 stages.append(BasicBlock(inputs, outputs, stride, activation))
                 inputs = outputs
         self.blocks = nn.Sequential(*stages)
+        self.counts = blocks
         self.apply(_initialize)
 
     def forward(self, x: Float[Tensor, "batch channels h w"]) -> Float[Tensor, "batch embedding"]:
         return self.blocks(self.stem(x)).mean((2, 3))  # type: ignore[no-any-return]
+
+    def stages(self, exits: Exits) -> list[nn.Module]:
+        """The first has the stem too."""
+        counts = self.counts if exits == "stage" else (1,) * len(self.blocks)
+        ends = list(accumulate(counts))
+        parts = [[*self.blocks][start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        return [nn.Sequential(self.stem, *parts[0]), *(nn.Sequential(*part) for part in parts[1:])]
 
 
 def _stem(channels: int, width: int, activation: type[nn.Module], small: bool) -> nn.Sequential:
@@ -244,10 +310,15 @@ class Backbone(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, encoder: nn.Module, input_shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, encoder: nn.Module, input_shape: tuple[int, ...], exits: Exits = "none", steps_per_exit: int = 1
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.input_shape = input_shape
+        self.stages = () if exits == "none" else divide(encoder, exits)
+        """The encoder in parts, for those who may not need all of it; they share its weights."""
+        self.steps_per_exit = steps_per_exit
         self.embedding_size = embedding_size(encoder, input_shape)
         self.reads_tokens = reads_tokens(encoder)
         """Ids stay as they are: an id has no mean."""
@@ -270,14 +341,38 @@ class Backbone(nn.Module):
         self.mean.copy_(mean)
         self.std.copy_(torch.where(std > 1e-9 * mean.abs(), std, torch.ones_like(std)))
 
-    def forward(self, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "batch embedding"]:
-        with torch.autocast(inputs.device.type, dtype=self.autocast, enabled=self.autocast is not None):
-            embedding = as_embedding(self.encoder(inputs if self.reads_tokens else self.normalized(inputs)))
-        return embedding.to(self.mean.dtype)
-
-    def normalized(self, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
+    def normalized(self, inputs: Num[Tensor, "batch ..."]) -> Num[Tensor, "batch ..."]:
+        if self.reads_tokens:
+            return inputs
         shape = (1, -1) + (1,) * (inputs.ndim - 2)
         return (inputs.to(self.mean.dtype) - self.mean.view(shape)) / self.std.view(shape)
+
+    def forward(self, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "batch embedding"]:
+        with torch.autocast(inputs.device.type, dtype=self.autocast, enabled=self.autocast is not None):
+            embedding = as_embedding(self.encoder(self.normalized(inputs)))
+        return embedding.to(self.mean.dtype)
+
+    def look(self, stage: int, seen: Num[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch features"]]:
+        """From what the stage before has made (the normalised inputs for the first) to what this one makes, and to the
+        features that are read off it."""
+        with torch.autocast(seen.device.type, dtype=self.autocast, enabled=self.autocast is not None):
+            seen = self.stages[stage](seen)
+        return seen, pool_features(seen).to(self.mean.dtype)
+
+    @property
+    def feature_sizes(self) -> list[int]:
+        """How many features each stage gives."""
+        if not self.stages:
+            return []
+        was_training, seen = self.training, self.normalized(example_input(self.encoder, self.input_shape))
+        self.eval()
+        sizes = []
+        with torch.no_grad():
+            for stage in range(len(self.stages)):
+                seen, features = self.look(stage, seen)
+                sizes.append(features.shape[1])
+        self.train(was_training)
+        return sizes
 
 
 def encode(
