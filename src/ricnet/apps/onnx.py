@@ -29,9 +29,8 @@ from ricnet.errors import RicnetError, require, require_extra
 from ricnet.io import write_atomically
 from ricnet.methods import Method, Supervised
 from ricnet.methods.iterative import Iterative, Step, Steps
-from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
-from ricnet.training.classifier import Classifier
+from ricnet.training.classifier import Classifier, backbone_of
 from ricnet.training.config import AFTER_TRAINING
 from ricnet.training.run import first_line
 from ricnet.version import __version__
@@ -113,10 +112,6 @@ def metadata(classifier: Classifier, steps: int) -> dict[str, str]:
 
 def input_dtype(classifier: Classifier) -> torch.dtype:
     return torch.uint8 if len(classifier.input_shape) == 3 else torch.float32
-
-
-def backbone_of(model: nn.Module) -> Backbone:
-    return next(module for module in model.modules() if isinstance(module, Backbone))
 
 
 # The networks that are traced, for a batch of any size.
@@ -239,6 +234,7 @@ def trigamma(order: int, x: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
 def translate(network: nn.Module, example: Num[Tensor, "2 ..."], outputs: tuple[str, ...]) -> "ONNXProgram":
     try:
         with quiet(), torch.no_grad():
+            network = with_traced_features(network, example)
             program = torch.export.export(
                 network, (example,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), strict=True
             )
@@ -259,6 +255,18 @@ def translate(network: nn.Module, example: Num[Tensor, "2 ..."], outputs: tuple[
         ) from error
     assert made is not None
     return made
+
+
+def with_traced_features(network: nn.Module, example: Num[Tensor, "2 ..."]) -> nn.Module:
+    """A copy whose encoder of another library is a plain graph: the tracer of loops does not follow the decorators that
+    such libraries put around their code."""
+    network = copy.deepcopy(network)
+    backbone = backbone_of(network)
+    if backbone.features is not None:
+        shapes = ({0: torch.export.Dim.DYNAMIC},)
+        traced = torch.export.export(backbone.features, (example,), dynamic_shapes=shapes, strict=False)
+        backbone.features = traced.module()
+    return network
 
 
 @contextlib.contextmanager
