@@ -35,6 +35,7 @@ from ricnet.io import (
     user_path,
 )
 from ricnet.methods import METHODS
+from ricnet.training.checkpoints import without_folder
 from ricnet.training.run import locate
 
 DEEPEST = 2
@@ -466,6 +467,8 @@ def _system(run: RunRecord) -> str:
     alike = {key: value for key, value in run.config.items() if key != "seed" and LATER.get(key) != value}
     course = {key: value for key, value in alike.get("optimization", {}).items() if key not in WITHOUT_EFFECT}
     alike |= {"optimization": {key: value for key, value in course.items() if LATER.get(key) != value}}
+    network = run.config.get("network", {})
+    alike |= {"network": {key: value for key, value in network.items() if LATER.get(key) != value}}
     numbers = json.loads(json.dumps(alike), parse_int=float)  # 2 and 2.0 are the same setting
     return json.dumps([numbers, run.derived_from is not None], sort_keys=True)
 
@@ -492,7 +495,10 @@ DATA_TITLES = {
 }
 WITHOUT_EFFECT = ("measure_all", "measure_every", "compile", "cuda_graph")
 """Settings of what is looked at and how fast; what is learned does not depend on them."""
-LATER = {"accumulate": 1, "halt_rule": "value"}
+LATER = {
+    **{"accumulate": 1, "halt_rule": "value", "exits": "none", "steps_per_exit": 1},
+    **{"freeze": False, "encoder_lr": 0.1, "augmented_copies": 0},
+}
 """Settings that have come since runs were archived, with what those runs did."""
 TELLING = ("data", "label_noise", "preset", "encoder", "resolution", "epochs")
 """Settings by which people tell runs apart, if they do; then come all others, and last the seed."""
@@ -502,7 +508,8 @@ WORDS: dict[str, Callable[[Any], str]] = {
     "data": lambda data: shown_name(str(data)),
     "label_noise": lambda share: f"{100 * (share or 0):g} % flipped",
     "preset": lambda name: f"preset {name}",
-    "encoder": str,
+    "encoder": lambda name: without_folder(str(name)),
+    "freeze": lambda frozen: "frozen" if frozen else "not frozen",
     "resolution": lambda side: "own resolution" if side is None else f"{side} pixels",
     "epochs": lambda count: f"{count} epochs",
     "batch_size": lambda rows: f"batches of {rows}",
