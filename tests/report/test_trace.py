@@ -12,34 +12,28 @@ VALUES = np.array([1.2, 0.4, 0.1, -0.02], dtype=np.float32)
 NAMES = ["cat", "dog", "[red]owl", "a\x1b[31m very long name"]
 
 
-def lines_of(values: np.ndarray | None, halt: int, top: int = 3, width: int = 80) -> list[str]:
-    console = Console(width=width, no_color=True)
+def lines_of(values: np.ndarray | None, halt: int, top: int = 3) -> list[str]:
+    console = Console(width=80, no_color=True)
     with console.capture() as captured:
         console.print(trace_lines(np.log(BELIEF), values, halt, NAMES, top))
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
-def test_a_line_a_step_and_the_halt_marked() -> None:
+def test_a_line_a_step_the_halt_marked_and_the_value_asked_after_it() -> None:
     header, *steps, note = lines_of(VALUES, 3)
     assert "█ dog" in header
     assert [line.split()[0] for line in steps] == ["1", "2", "3", "4"]
     assert [("◀ stops" in line) for line in steps] == [False, False, True, False]
     assert "0.870" in steps[2]
     assert note.startswith("V:")
+    assert ("+0.400" in steps[0], "-0.020" in steps[2], "+" in steps[3]) == (True, True, False)
+    bars = [steps[2].count(shade) for shade in "█▓▒·"]
+    assert bars[0] == pytest.approx(0.87 * sum(bars), abs=1)
+    assert sum(bars) == max(len(line.split()[1]) for line in steps)
 
 
-def test_the_value_beside_a_step_is_asked_after_it() -> None:
-    steps = lines_of(VALUES, 3)[1:5]
-    assert "+0.400" in steps[0]
-    assert "-0.020" in steps[2]
-    assert "+" not in steps[3]
-
-
-def test_out_of_steps() -> None:
+def test_out_of_steps_and_methods_without_a_value() -> None:
     assert "◀ last step" in lines_of(np.abs(VALUES), 4)[4]
-
-
-def test_methods_without_a_value() -> None:
     lines = lines_of(None, 2)
     assert len(lines) == 5
     assert " V" not in lines[0]
@@ -52,14 +46,6 @@ def test_it_fits_eighty_columns_and_cuts_nothing(top: int) -> None:
     assert max(map(len, lines)) <= 80
     assert all("…" not in line for line in lines[1:])
     assert "\x1b" not in "".join(lines)
-
-
-def test_bars_are_as_long_as_the_belief() -> None:
-    step = lines_of(VALUES, 3)[3]
-    shown = [step.count(shade) for shade in "█▓▒·"]
-    width = sum(shown)
-    assert shown[0] == pytest.approx(0.87 * width, abs=1)
-    assert width == max(len(line.split()[1]) for line in lines_of(VALUES, 3)[1:5])
 
 
 def test_the_answer_leads_and_early_favourites_follow() -> None:
