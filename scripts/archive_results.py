@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ricnet.errors import RicnetError
-from ricnet.evaluation.predictions import read_predictions
+from ricnet.evaluation.evaluate import read_predictions
 from ricnet.io import Maybe, is_number, misfit, read_json, write_atomically
 from ricnet.report.figures import thin
 from ricnet.report.runs import RunRecord, is_archive, read_run

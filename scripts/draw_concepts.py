@@ -1,6 +1,6 @@
 """Draw the pictures of docs/concepts.md from a run of RIC on small images.
 
-ric train digits --epochs 40
+ric train digits --epochs 40 --halt-rule value --calibration none
 python scripts/draw_concepts.py runs/digits-ric-seed0 --out docs/images
 """
 
@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from filmstrip import filmstrip_figure
 from ricnet.core.policies import Dirichlet, Readout
 from ricnet.errors import RicnetError
-from ricnet.evaluation.predictions import Examples
+from ricnet.evaluation.evaluate import Examples
 from ricnet.methods import RIC
 from ricnet.report.figures import FAINT, house_style, styled
 from ricnet.report.pictures import halting_figure, reliability_figure

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from filmstrip import filmstrip_figure
 from ricnet.errors import RicnetError
-from ricnet.evaluation.predictions import Examples
+from ricnet.evaluation.evaluate import Examples
 from ricnet.report.figures import house_style
 from ricnet.report.refinement import telling_rows
 from ricnet.report.runs import RunRecord, read_run

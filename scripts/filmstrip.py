@@ -11,7 +11,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ricnet.evaluation.predictions import Examples
+from ricnet.evaluation.evaluate import Examples
 from ricnet.report.figures import BLUE, FAINT, INK, ORANGE, VERMILLION, styled
 from ricnet.report.refinement import small_image, with_start
 from ricnet.report.titles import belief, short

@@ -23,7 +23,7 @@ from ricnet.apps.hub_card import classes_text, data_text, numbers_table, recipe_
 from ricnet.errors import RicnetError
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.training.classifier import load
-from ricnet.training.hub import PRETRAINED
+from ricnet.training.run import PRETRAINED
 
 MOST_BYTES = 6_000_000
 COPIED = ("config.json", "evaluation.json", "examples.npz", "calibration.json", "halting.json")

@@ -33,7 +33,7 @@ from ricnet.data import Dataset, Split
 from ricnet.evaluation.metrics import expected_calibration_error
 from ricnet.studies.systems import uniform_share
 from ricnet.training.api import configure, train_in_memory
-from ricnet.training.finalize import fit
+from ricnet.training.run import fit
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE, FIGURE = (ROOT / name for name in ("results/label_noise.json", "docs/when.md", "docs/images/when.png"))

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from ricnet.core.mdp import log_scores
 from ricnet.core.trajectory import Trajectory, halting_step
-from ricnet.evaluation.evaluate import Outcome, report
-from ricnet.evaluation.predictions import KINDS, pick_rows, save_predictions
+from ricnet.evaluation.evaluate import KINDS, Outcome, pick_rows, report, save_predictions
 from ricnet.report.runs import RunGroup, group_seeds, read_runs
 
 CLASSES, STEPS, N, EPOCHS, BEST = 10, 20, 300, 40, 31

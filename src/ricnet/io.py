@@ -75,7 +75,7 @@ class Unwritable(RicnetError):
     """A full disk, a read-only one, a folder that is gone."""
 
 
-def write_atomically(path: Path, write: Callable[[Path], None], keep: Path | None = None) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object], keep: Path | None = None) -> None:
     """Write beside the target, flush to the disk, then rename: a crash leaves the old file or the new one.
 
     `keep` is where the old file goes; a crash between the two renames leaves it there, and none at `path`.

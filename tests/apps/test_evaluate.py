@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ricnet.apps.cli import main
-from ricnet.evaluation.predictions import read_predictions
+from ricnet.evaluation.evaluate import read_predictions
 
 
 def test_classes_and_confusions_are_named(digits_run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ from ricnet.apps.commands.evaluate import adjust
 from ricnet.apps.onnx import Agreement, compare
 from ricnet.data import load as load_data
 from ricnet.data.columns import Category, Columns, Number
-from ricnet.training.hub import pretrained_names
+from ricnet.training.run import pretrained_names
 
 from .test_cli import refused
 

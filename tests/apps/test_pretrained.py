@@ -13,7 +13,6 @@ from safetensors.torch import load_file
 import ricnet
 from ricnet.apps.cli import main
 from ricnet.errors import RicnetError
-from ricnet.training import hub
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -25,7 +24,7 @@ def tool() -> dict[str, Any]:
 
 @pytest.fixture
 def shelf(digits_run: Path, tool: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(hub, "PRETRAINED", tmp_path / "shelf")
+    monkeypatch.setattr("ricnet.training.run.PRETRAINED", tmp_path / "shelf")
     tool["make"](digits_run, tmp_path / "shelf", "tiny")
     return tmp_path / "shelf"
 

@@ -16,7 +16,6 @@ import pytest
 
 from ricnet.apps.cli import main
 from ricnet.apps.commands import demo
-from ricnet.training import hub
 
 from .test_cli import refused
 
@@ -87,12 +86,12 @@ def test_the_demo_takes_what_there_is(tmp_path: Path, monkeypatch: pytest.Monkey
     shelf = tmp_path / "shelf"
     (shelf / "cifar10").mkdir(parents=True)
     (shelf / "cifar10" / "config.json").touch()
-    monkeypatch.setattr(hub, "PRETRAINED", shelf)
+    monkeypatch.setattr("ricnet.training.run.PRETRAINED", shelf)
     assert demo.prepare("cpu") == "pretrained:cifar10"
 
 
 def test_the_demo_learns_digits_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "PRETRAINED", tmp_path)
+    monkeypatch.setattr("ricnet.training.run.PRETRAINED", tmp_path)
     monkeypatch.setattr(demo, "EPOCHS", 1)
     monkeypatch.chdir(tmp_path)
     run = demo.prepare("cpu")

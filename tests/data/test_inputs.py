@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from refusals import refusal
 from ricnet.data import inputs
 from ricnet.data.inputs import Found, read_inputs
-from ricnet.errors import RicnetError
 
 from .samples import save_image
 
@@ -34,13 +34,12 @@ def test_what_a_folder_or_a_pattern_brings_in_is_noted_and_what_is_named_is_a_pr
     assert (named.names, len(named.problems), named.notes) == ([str(mixed / "0.png")], 5, [])
 
 
-def test_a_pattern_in_vain_is_a_problem_of_its_own(mixed: Path) -> None:
-    image, *vain = read(mixed / "0.png"), mixed / "b*.png", mixed / "*.csv", mixed / "*.jpg"
-    for pattern, said in zip(vain, ("matches no image that can be", "is a table", "matches no file"), strict=True):
-        with pytest.raises(RicnetError, match=said):
-            read(pattern)
-        both = read(mixed / "0.png", pattern)
-        assert (both.names, len(both.problems)) == (image.names, 1)
+@pytest.mark.parametrize(("pattern", "named"), [("b*.png", "b*.png"), ("*.csv", "labels.csv"), ("*.jpg", "*.jpg")])
+def test_a_pattern_in_vain_is_a_problem_of_its_own(mixed: Path, pattern: str, named: str) -> None:
+    with refusal(named):
+        read(mixed / pattern)
+    both = read(mixed / "0.png", mixed / pattern)
+    assert (both.names, len(both.problems)) == ([str(mixed / "0.png")], 1)
 
 
 def test_a_file_of_many_is_looked_at_a_few_times_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,5 +61,5 @@ def test_a_file_of_many_is_looked_at_a_few_times_only(tmp_path: Path, monkeypatc
 
 
 def test_nothing_to_read_is_said() -> None:
-    with pytest.raises(RicnetError, match="there is nothing to read; give the paths"):
+    with refusal("paths"):
         read()

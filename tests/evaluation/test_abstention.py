@@ -4,8 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ricnet.evaluation.abstention import Selection, select, select_validation, validation_sentence
-from ricnet.evaluation.predictions import Predictions
+from ricnet.evaluation.evaluate import Predictions, select_validation, validation_sentence
 
 CONFIDENCE = np.array([[0.4, 0.6, 0.5, 0.9], [0.7, 0.8, 0.95, 0.95]])
 CORRECT = np.array([[True, False, False, True], [True, True, False, True]])
@@ -26,20 +25,18 @@ FOUND = Predictions(
     ("threshold", "answered", "wrong"), [(0.5, 4, 2), (0.6, 4, 2), (0.61, 3, 1), (0.95, 1, 1), (0.96, 0, 0)]
 )
 def test_answers_are_counted_at_each_halt(threshold: float, answered: int, wrong: int) -> None:
-    chosen = select_validation(FOUND, threshold, None)
-    assert chosen == Selection(4, answered, wrong)
-    assert chosen.coverage == answered / 4
-    assert chosen.risk == (wrong / answered if answered else None)
+    assert select_validation(FOUND, threshold) == (answered, wrong)
 
 
 def test_fewer_steps_are_taken_into_account() -> None:
     """After one step: 0.4 right, 0.6 wrong, 0.5 wrong, 0.9 right."""
-    assert select_validation(FOUND, 0.5, 1) == Selection(4, 3, 2)
-    assert select_validation(FOUND, 0.5, 9) == select_validation(FOUND, 0.5, None)
+    assert select_validation(FOUND, 0.5, 1) == (3, 2)
+    assert select_validation(FOUND, 0.5, 9) == select_validation(FOUND, 0.5)
 
 
 def test_single_precision_is_compared_as_it_is() -> None:
-    assert select(np.float32([0.9]), np.array([True]), 0.9).answered == 1
+    single = replace(FOUND, step_confidence=np.full((2, 4), 0.9, np.float32))
+    assert select_validation(single, float(np.float32(0.9)))[0] == 4
 
 
 def save(folder: Path, found: Predictions) -> None:

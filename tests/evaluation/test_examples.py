@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Split
-from ricnet.evaluation.evaluate import Outcome, Reading
-from ricnet.evaluation.predictions import pick_rows, save_examples
+from ricnet.evaluation.evaluate import Outcome, Reading, pick_rows, save_examples
 from ricnet.methods import Supervised
 
 

@@ -14,6 +14,7 @@ from ricnet.data import Dataset, Split
 from ricnet.errors import RicnetError
 from ricnet.nets.encoders import (
     CPU_BATCH,
+    TABLE_ROWS,
     Backbone,
     EncoderOptions,
     as_embedding,
@@ -78,6 +79,24 @@ def test_any_module_is_an_encoder_if_it_returns_vectors() -> None:
     assert Backbone(nn.Flatten(), (3, 4, 4)).embedding_size == 48
     with pytest.raises(RicnetError, match=r"returned \(1, 3, 4, 4\)"):
         Backbone(nn.Identity(), (3, 4, 4))
+
+
+def test_words_are_the_mean_of_their_rows_and_padding_is_none_of_them() -> None:
+    encoder = build_encoder(EncoderOptions("words", width=0.25), (4,))
+    table, layer = encoder.table.weight, encoder.layer
+    beyond = TABLE_ROWS - 1  # the first id that comes back to row 1
+    ids = torch.tensor([[7, beyond + 6, 3, 0], [3, 0, 7, 7], [0, 0, 0, 0]], dtype=torch.int32)
+    means = [(table[8] + table[7] + table[4]) / 3, (table[4] + 2 * table[8]) / 3, torch.zeros(16)]
+    torch.testing.assert_close(encoder(ids), layer(torch.stack(means)))
+
+
+def test_token_ids_are_not_normalised() -> None:
+    backbone = Backbone(encoder := build_encoder(EncoderOptions("words", width=0.25), (4,)), (4,))
+    ids = torch.randint(0, 2**31 - 1, (5, 4), dtype=torch.int32)
+    backbone.fit_normalization(ids)
+    torch.testing.assert_close(backbone(ids), encoder(ids))
+    with pytest.raises(RicnetError, match="--encoder words reads texts, but the inputs are images"):
+        build_encoder(EncoderOptions("words"), (3, 8, 8))
 
 
 def test_backbone_normalises_with_training_statistics() -> None:

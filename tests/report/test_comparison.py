@@ -7,7 +7,7 @@ from sklearn.metrics import accuracy_score, log_loss
 
 from made_runs import groups_of, rewrite, write_run, write_system
 from refusals import refusal
-from ricnet.evaluation.predictions import read_predictions
+from ricnet.evaluation.evaluate import read_predictions
 from ricnet.report.comparison import ACCURACY, ECE, SYSTEM_METRICS, Comparison, Contrast, compare, ranking, summarize
 from ricnet.report.runs import RunGroup
 from ricnet.report.statistics import (

@@ -10,7 +10,7 @@ import pytest
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from made_runs import groups_of, rewrite_arrays
-from ricnet.evaluation.predictions import KINDS
+from ricnet.evaluation.evaluate import KINDS
 from ricnet.report.gallery import PAIR_EXAMPLES, gallery_html, mistakes_html, run_confusion
 from ricnet.report.page import page_html
 from ricnet.report.runs import RunGroup, RunRecord, group_seeds, read_run

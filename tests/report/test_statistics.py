@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ricnet.evaluation.predictions import Predictions
+from ricnet.evaluation.evaluate import Predictions
 from ricnet.report.statistics import band, holm, mean_interval, paired_bootstrap, paired_difference
 
 SAMPLES = st.lists(st.integers(-1000, 1000).map(lambda k: k / 1000), min_size=2, max_size=9)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from filmstrip import FRAMES, filmstrip_figure, frames
 from pace import pace_figure
-from ricnet.evaluation.predictions import Examples
+from ricnet.evaluation.evaluate import Examples
 from ricnet.report.figures import BLUE, VERMILLION
 from ricnet.report.runs import RunGroup, RunRecord
 

@@ -56,7 +56,7 @@ def test_flags_and_values(
     monkeypatch.setenv("RICNET_DATA", str(tmp_path))
     monkeypatch.setattr("ricnet.training.api.run", lambda *_, **__: None)
     monkeypatch.setattr("ricnet.training.api._conclude", lambda *_: None)
-    monkeypatch.setattr("ricnet.training.hub.is_hub_id", lambda _: False)  # nobody asks the network
+    monkeypatch.setattr("ricnet.training.run.is_hub_id", lambda _: False)  # nobody asks the network
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"size,colour\n1,red\n")))
     places = st.sampled_from([str(table_run), str(table_run.parent / "my.csv"), str(table_run / "examples.npz")])
 
@@ -98,7 +98,7 @@ def test_a_name_that_a_terminal_would_obey_is_not_obeyed(table_run: Path, tmp_pa
 @pytest.mark.parametrize("path", ["x" * 300, "~nobody-of-that-name/x", "a\x00b", "\udcff", "x" * 300 + ".csv"])
 def test_paths_that_cannot_be(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ricnet.training.hub.is_hub_id", lambda _: False)
+    monkeypatch.setattr("ricnet.training.run.is_hub_id", lambda _: False)
     for arguments in (
         ["train", path],
         ["predict", path],

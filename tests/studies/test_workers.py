@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from ricnet.errors import RicnetError
-from ricnet.evaluation.predictions import read_predictions
+from ricnet.evaluation.evaluate import read_predictions
 from ricnet.studies import runner as running
 from ricnet.studies.runner import Benchmark, Experiment, Runner
 

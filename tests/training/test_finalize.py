@@ -14,12 +14,13 @@ from ricnet.apps.server.limits import Limits
 from ricnet.apps.server.responses import describe
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError
-from ricnet.evaluation.predictions import read_predictions
+from ricnet.evaluation.evaluate import read_predictions
 from ricnet.methods import METHODS
+from ricnet.studies.runner import derive
 from ricnet.training.api import configure, run, train_in_memory
 from ricnet.training.classifier import Classifier, load
+from ricnet.training.config import stripped
 from ricnet.training.console import chosen_words
-from ricnet.training.finalize import derive, stripped
 from ricnet.training.presets import TYPICAL, preset
 from ricnet.training.run import RunFolder
 

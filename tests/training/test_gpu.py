@@ -13,9 +13,8 @@ from ricnet.data import Dataset, load
 from ricnet.methods import METHODS
 from ricnet.methods.ric import RIC
 from ricnet.training.api import configure, run
-from ricnet.training.optimization import tensor_cores
 from ricnet.training.run import RunFolder
-from ricnet.training.trainer import Trainer
+from ricnet.training.trainer import Trainer, tensor_cores
 
 pytestmark = [
     pytest.mark.gpu,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ricnet.training.hub import first_line, is_hub_id
+from ricnet.training.run import first_line, is_hub_id
 
 
 @pytest.mark.parametrize("name", ["ada/digits", "ada/digits@v1", "my-org/a.b_c", "ada/digits@refs/pr/1"])
@@ -39,6 +39,6 @@ def test_of_an_explanation_the_first_line_is_told() -> None:
 def test_what_is_asked_of_the_library_is_there_without_a_terminal() -> None:
     """Its modules come only when imported, so in a process of its own."""
     pytest.importorskip("huggingface_hub")
-    asked = "from ricnet.training.hub import require_hub; require_hub('this')"
+    asked = "from ricnet.training.run import require_hub; require_hub('this')"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -14,8 +14,7 @@ from ricnet.errors import RicnetError
 from ricnet.methods import METHODS
 from ricnet.training.api import configure
 from ricnet.training.config import Optimization
-from ricnet.training.optimization import make_optimizer, rate_factor, refuse_thin_parts, restore_optimizer, set_rate
-from ricnet.training.trainer import Trainer
+from ricnet.training.trainer import Trainer, make_optimizer, rate_factor, refuse_thin_parts, restore_optimizer, set_rate
 
 SYSTEMS: dict[str, dict[str, Any]] = {
     **{method: {} for method in sorted(METHODS)},

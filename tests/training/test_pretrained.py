@@ -8,8 +8,7 @@ import ricnet
 from make_pretrained import card
 from ricnet.errors import RicnetError
 from ricnet.report.runs import read_run
-from ricnet.training import hub
-from ricnet.training.hub import locate, pretrained_names
+from ricnet.training.run import locate, pretrained_names
 
 shipped = pytest.mark.skipif("cifar10" not in pretrained_names(), reason="pretrained:cifar10 is not in this checkout")
 
@@ -20,7 +19,7 @@ def test_a_folder_is_itself() -> None:
 
 
 def test_a_name_is_a_folder_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "PRETRAINED", tmp_path)
+    monkeypatch.setattr("ricnet.training.run.PRETRAINED", tmp_path)
     for name in ("one", "two", "unfinished"):
         (tmp_path / name).mkdir()
     for name in ("one", "two"):
@@ -33,7 +32,7 @@ def test_a_name_is_a_folder_of_the_package(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_where_nothing_was_shipped_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "PRETRAINED", tmp_path / "nothing")
+    monkeypatch.setattr("ricnet.training.run.PRETRAINED", tmp_path / "nothing")
     with pytest.raises(RicnetError, match="which has no pretrained models"):
         locate("pretrained:cifar10")
 

@@ -82,6 +82,7 @@ SCRIPT = """
 import functools
 import torch
 from ricnet.methods import RIC
+from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 from ricnet.training.speed import compile_encoder, compile_method
 
@@ -96,7 +97,7 @@ def fails(graph, inputs):
 
 real = torch.compile
 method, labels = RIC.fast(rows=100, classes=4), torch.tensor([0, 1, 2, 3, 0])
-model = RecurrentClassifier(torch.nn.Linear(3, 8), 8, 4)
+model = RecurrentClassifier(Backbone(torch.nn.Linear(3, 8), (3,)), 8, 4)
 rollout = method.roll_out(model, model.context(torch.randn(5, 3)).detach())
 heads = Heads(torch.randn(20, 2, 5, 4), torch.randn(20, 2, 5), torch.randn(20, 2, 5))
 

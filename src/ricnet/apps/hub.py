@@ -1,7 +1,7 @@
 """Sharing a model: the folder that the Hub expects, and putting it there.
 
 The data stays at home: the examples that a run keeps are left out, and of its path only the last part is told.
-`ricnet.load` reads such a folder, here or on the Hub (see `training.hub`).
+`ricnet.load` reads such a folder, here or on the Hub (see `training.run`).
 """
 
 import shutil
@@ -19,8 +19,7 @@ from ricnet.io import read_json, write_atomically
 from ricnet.report.runs import read_run
 from ricnet.training.classifier import Classifier, stopping_by
 from ricnet.training.config import Config, from_json, to_json
-from ricnet.training.hub import first_line, require_hub
-from ricnet.training.run import RunFolder, read_config, void
+from ricnet.training.run import RunFolder, first_line, read_config, require_hub
 from ricnet.version import __version__
 
 MEASURED = ("evaluation.json", "metrics.jsonl")
@@ -124,6 +123,6 @@ def _was_measured(model: Classifier, config: Config, stored: dict[str, Any], run
 def _write_card(entry: dict[str, Any], folder: Path, name: str, measured: bool) -> None:
     run = read_run(folder) if measured else None
     card = hub_card(entry["config"], entry["data"], name, run)
-    write_atomically(folder / "README.md", lambda draft: void(draft.write_text(card, encoding="utf-8")))
+    write_atomically(folder / "README.md", lambda draft: draft.write_text(card, encoding="utf-8"))
     if run is not None:
         draw_diagram(run, folder)

@@ -32,9 +32,8 @@ from ricnet.methods.iterative import Iterative, Step, Steps
 from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.classifier import Classifier
-from ricnet.training.finalize import AFTER_TRAINING
-from ricnet.training.hub import first_line
-from ricnet.training.run import void
+from ricnet.training.config import AFTER_TRAINING
+from ricnet.training.run import first_line
 from ricnet.version import __version__
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def export_onnx(
     file: bytes = program.model_proto.SerializeToString()
     agreement = compare(file, classifier, inputs_to_compare(classifier))
     agreement.check()
-    write_atomically(Path(out), lambda draft: void(draft.write_bytes(file)))
+    write_atomically(Path(out), lambda draft: draft.write_bytes(file))
     return agreement
 
 

@@ -70,6 +70,19 @@ def advantages(
     return estimates
 
 
+def still_to_gain(
+    rewards: Float[Tensor, "steps *batch"], values: Float[Tensor, "steps+1 *batch"], stops: bool
+) -> Float[Tensor, "steps *batch"]:
+    """What going on brings from each step on, undiscounted: all rewards to come, or with `stops` those up to where the
+    values say that nothing more is to be gained (the target of optimal stopping). `values[t]` is asked before step t;
+    with no step left nothing is."""
+    gains = torch.empty_like(rewards)
+    following = torch.zeros_like(rewards[0])
+    for t in reversed(range(len(rewards))):
+        following = gains[t] = rewards[t] + (following * (values[t + 1] > 0) if stops else following)
+    return gains
+
+
 def leave_one_out(outcomes: Float[Tensor, "steps rollouts batch"]) -> Float[Tensor, "steps rollouts batch"]:
     """Advantages whose baseline knows the label: outcomes R̂_t + log a_{t−1,y}, each roll-out against the mean of the
     other roll-outs of its input.

@@ -29,9 +29,11 @@ class Trajectory:
     halt_step: Int64[Tensor, "batch"]
     """How many steps were taken before stopping, from 1 to `steps`."""
     values: Float[Tensor, "steps batch"] | None = None
-    """V(s_{t+1}) at index t, asked before the step that makes `log_beliefs[t]`."""
+    """V(s_{t+1}) at index t, asked before the step that makes `log_beliefs[t]`; with exits before its stage too."""
     halt_probability: Float[Tensor, "steps batch"] | None = None
     """For methods that halt by a probability (ACT, PonderNet) rather than a value."""
+    costs: tuple[float, ...] = ()
+    """With exits, the share of the whole network's work that each step has cost by its end; else nothing."""
 
     @property
     def steps(self) -> int:
@@ -56,11 +58,19 @@ class Trajectory:
         return self.log_beliefs[step - 1]
 
     @property
+    def cost(self) -> Float[Tensor, "batch"] | None:
+        """The share of the network's work that each example has cost; None without exits."""
+        if not self.costs:
+            return None
+        return torch.tensor(self.costs, device=self.halt_step.device)[self.halt_step - 1]
+
+    @property
     def cell_evaluations(self) -> Int64[Tensor, "batch"]:
         """A value is asked of the next thought, so that stopping by it after n < T steps costs n + 1 evaluations of
-        the recurrent cell; a method that halts by the step just made pays for no more than its steps."""
-        looked_ahead = (self.halt_step < self.steps) if self.values is not None else torch.zeros_like(self.halt_step)
-        return self.halt_step + looked_ahead
+        the recurrent cell; with exits, and where a method halts by the step just made, it costs no more than n."""
+        if self.values is None or self.costs:
+            return self.halt_step
+        return self.halt_step + (self.halt_step < self.steps)
 
     def frozen(self) -> "Trajectory":
         """The same trajectory with each belief and value held from its halt on: what halted inference returns."""
@@ -76,7 +86,8 @@ class Trajectory:
     def until(self, steps: int) -> "Trajectory":
         """Its first steps alone; an example that would have gone on stops there."""
         values, probability = (None if part is None else part[:steps] for part in (self.values, self.halt_probability))
-        return Trajectory(self.log_beliefs[:steps], self.halt_step.clamp(max=steps), values, probability)
+        halt_step = self.halt_step.clamp(max=steps)
+        return Trajectory(self.log_beliefs[:steps], halt_step, values, probability, self.costs[:steps])
 
     def tempered(self, temperature: float) -> "Trajectory":
         """Every belief made softer (above 1) or sharper (below 1): p ∝ a^{1/T}. Where it halts stays the same."""

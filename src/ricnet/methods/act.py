@@ -49,6 +49,8 @@ class ACT(Iterative):
         model = RecurrentClassifier(backbone, backbone.embedding_size, classes)
         nn.init.constant_(model.refiner.value.bias, self.halting_bias)
         model.refiner.concentration.requires_grad_(False)  # unused: weight decay shall not move it either
+        if model.has_exits:
+            model.refiner.critic.requires_grad_(False)
         return model
 
     def loss(

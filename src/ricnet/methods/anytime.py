@@ -44,6 +44,8 @@ class Anytime(Iterative):
     value_coef: float = 0.0
     """Weight of the squared error of a value that learns the discounted gain in log-score still to come, as RIC's does;
     inference then halts by it. Raise it if explained_variance stays low; 0 learns no value."""
+    compute_price: float = 0.0
+    """λ: nats that the work of the whole network costs, where there are exits, as in RIC. Raise it to leave earlier."""
     gae_lambda: float = 0.95
     """λ of the value's targets, as in RIC. Lower it to trust the value more (less variance, more bias)."""
     halt_threshold: float = 0.0
@@ -60,6 +62,7 @@ class Anytime(Iterative):
         require(sure is None or 0 < sure <= 1, "confidence_threshold", sure, "above 0 and at most 1, or None")
         require(0 <= self.uniform_mix < 1, "uniform_mix", self.uniform_mix, "from 0 to below 1")
         require(self.value_coef >= 0, "value_coef", self.value_coef, "0 or more")
+        require(self.compute_price >= 0, "compute_price", self.compute_price, "0 or more")
         require(0 <= self.gae_lambda <= 1, "gae_lambda", self.gae_lambda, "from 0 to 1")
         if self.value_coef == 0:
             required = f"0 without a value: it learns one with {setting('value_coef')} above 0"
@@ -72,7 +75,9 @@ class Anytime(Iterative):
     def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
         model = RecurrentClassifier(backbone, backbone.embedding_size, classes)
         model.refiner.concentration.requires_grad_(False)  # unused: weight decay shall not move it either
-        model.refiner.value.requires_grad_(self.value_coef > 0)
+        model.refiner.value.requires_grad_(self.value_coef > 0 and not model.has_exits)
+        if model.has_exits:
+            model.refiner.critic.requires_grad_(self.value_coef > 0)
         return model
 
     def loss(
@@ -84,18 +89,19 @@ class Anytime(Iterative):
         weights: Float[Tensor, "batch"] | None = None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
         """−Σ_t w_t log a_{t,y}. Geometric weights (Eq. 2 cut off at T) sum to 1 − γ^T and are left so. A value takes
-        one step more, for V(s_{T+1})."""
-        learns_value = self.value_coef > 0
-        heads = unroll(model, inputs, self.horizon + learns_value, self.uniform_mix)
+        one step more, for V(s_{T+1}), which is 0 after the last exit."""
+        learns_value, exits = self.value_coef > 0, model.has_exits
+        heads = unroll(model, inputs, self.horizon + (learns_value and not exits), self.uniform_mix, exits)
         logits = heads.logits[: self.horizon]
         scores = mdp.log_scores(self.log_beliefs(logits), labels)
         loss = -weighted_mean(torch.einsum("t,tb->b", self._step_weights(scores), scores), weights)
         metrics = {"accuracy": accuracy(logits[-1], labels), **norms(model, logits[-1])}
         if learns_value:
-            targets = self.targets(scores.detach(), heads.value.detach(), model.classes)
-            value_loss = weighted_mean(objectives.value_loss(heads.value[:-1], targets), weights)
+            targets = self.targets(scores.detach(), heads.value.detach(), model)
+            values = heads.value[: self.horizon]
+            value_loss = weighted_mean(objectives.value_loss(values, targets), weights)
             loss = loss + self.value_coef * value_loss
-            explained = objectives.explained_variance(heads.value[:-1].detach(), targets)
+            explained = objectives.explained_variance(values.detach(), targets)
             metrics |= {"value_loss": value_loss.detach(), "explained_variance": explained}
         return loss, metrics
 
@@ -104,11 +110,16 @@ class Anytime(Iterative):
         return losses.mix_uniform(logits.log_softmax(-1), self.uniform_mix)
 
     def targets(
-        self, scores: Float[Tensor, "steps batch"], values: Float[Tensor, "steps+1 batch"], classes: int
+        self, scores: Float[Tensor, "steps batch"], values: Float[Tensor, "asked batch"], model: RecurrentClassifier
     ) -> Float[Tensor, "steps batch"]:
-        """R̂_t = Â_t + V(s_t) with the rewards of Eq. 1, as RIC's value learns, but of beliefs that are not sampled."""
-        advantages = mdp.advantages(mdp.rewards(scores, classes), values, self.gamma, self.gae_lambda)
-        return advantages + values[:-1]
+        """R̂_t = Â_t + V(s_t) with the rewards of Eq. 1, as RIC learns it, but of beliefs that are not sampled. With
+        exits it is what going on would bring."""
+        rewards = mdp.rewards(scores, model.classes)
+        if model.has_exits:
+            costs = scores.new_tensor(model.costs).diff(prepend=scores.new_zeros(1))
+            ahead = torch.cat([values, torch.zeros_like(values[:1])])
+            return mdp.still_to_gain(rewards - self.compute_price * costs[:, None], ahead, self.compute_price > 0)
+        return mdp.advantages(rewards, values, self.gamma, self.gae_lambda) + values[:-1]
 
     def _step_weights(self, scores: Float[Tensor, "steps batch"]) -> Float[Tensor, "steps"]:
         if self.step_weight == "uniform":
@@ -120,9 +131,10 @@ class Anytime(Iterative):
 
     def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
         step = step_towards(model, pool, self._surest, self.uniform_mix)
-        if first or not self.halts_by_value:
+        if not self.halts_by_value or (first and not model.has_exits):
             return step
-        return step._replace(going=step.value >= self.halt_threshold)
+        value = model.refiner.expect(step.pool.thought, step.pool.belief) if model.has_exits else step.value
+        return step._replace(value=value, going=value >= self.halt_threshold)
 
     def trajectory(self, steps: Steps) -> Trajectory:
         log_beliefs = self.log_beliefs(steps.output)

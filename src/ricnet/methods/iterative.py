@@ -4,10 +4,13 @@ examples leave when they stop.
 Encoding and refining are apart. Inputs are encoded in batches that suit the encoder; their contexts then form one pool,
 as large as the caller likes, that is refined together. A step costs what the examples still in the pool cost, so that
 the time of a halted batch goes with the mean number of steps and not with the largest.
+
+With exits they are one: each step first takes what its pool has seen through the next stage of the encoder.
 """
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -16,8 +19,11 @@ from torch import Tensor
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.methods.method import Method, Metrics, TimeLeft
-from ricnet.nets.encoders import encode
-from ricnet.nets.refiner import Heads, HeadWeights, RecurrentClassifier
+from ricnet.nets.encoders import CPU_BATCH, GPU_BATCH, encode
+from ricnet.nets.refiner import Heads, HeadWeights, RecurrentClassifier, at_step
+
+CPU_POOL, GPU_POOL = 256, 2048
+"""Examples that are looked at together where there are exits: what a stage makes of them is kept until the next."""
 
 
 class Pool(NamedTuple):
@@ -30,10 +36,14 @@ class Pool(NamedTuple):
     """What the halting rule remembers from step to step."""
     heads: HeadWeights | None = None
     """Of the network, joined once for all steps; else each step joins them for itself."""
+    seen: Float[Tensor, "pool ..."] | None = None
+    """With exits, what the last stage of the encoder made; before the first the normalised inputs."""
 
     def take(self, rows: Int64[Tensor, "rows"]) -> "Pool":
         context, thought, belief = (tensor.index_select(0, rows) for tensor in self[:3])
-        return Pool(context, thought, belief, tuple(tensor.index_select(0, rows) for tensor in self.memory), self.heads)
+        memory = tuple(tensor.index_select(0, rows) for tensor in self.memory)
+        seen = None if self.seen is None else self.seen.index_select(0, rows)
+        return Pool(context, thought, belief, memory, self.heads, seen)
 
 
 class Step(NamedTuple):
@@ -42,6 +52,7 @@ class Step(NamedTuple):
     pool: Pool
     output: Float[Tensor, "pool classes"]
     value: Float[Tensor, "pool"]
+    """What the halting rule asks: of this step or, where there are exits and a value, already of the next."""
     going: Bool[Tensor, "pool"]
     """Who does not stop here. Of an example that stopped before, and is still in the pool, it says nothing."""
 
@@ -59,8 +70,11 @@ class Steps(NamedTuple):
         output = pool.belief.new_zeros(steps, *pool.belief.shape)
         return cls(output, torch.zeros_like(output[..., 0]), torch.zeros_like(output[..., 0], dtype=torch.bool))
 
-    def write(self, time: int, step: Step, rows: Int64[Tensor, "pool"] | slice) -> None:
-        self.output[time, rows], self.value[time, rows], self.going[time, rows] = step[1:]
+    def write(self, time: int, step: Step, rows: Int64[Tensor, "pool"] | slice, ahead: bool = False) -> None:
+        """`ahead` says that the value is that of the next step."""
+        self.output[time, rows], self.going[time, rows] = step.output, step.going
+        if time + ahead < len(self.value):
+            self.value[time + ahead, rows] = step.value
 
     def until(self, time: int) -> "Steps":
         return Steps(*(tensor[:time] for tensor in self))
@@ -89,10 +103,14 @@ class Iterative(Method[RecurrentClassifier]):
         return ()
 
     def start(self, model: RecurrentClassifier, inputs: Num[Tensor, "batch ..."]) -> Pool:
-        return self.gather(model, encode(model.context, inputs))
+        """Examples before their first step; with exits before their first look."""
+        if not model.has_exits:
+            return self.gather(model, encode(model.context, inputs))
+        seen = model.backbone.normalized(inputs)
+        blank = model.backbone.mean.new_zeros(len(seen), 3 * model.refiner.size)
+        return self.gather(model, blank)._replace(seen=seen)
 
     def gather(self, model: RecurrentClassifier, context: Float[Tensor, "batch gates"]) -> Pool:
-        """Examples before their first step."""
         memory = self.memory(torch.zeros_like(context[:, 0]))
         return Pool(context, *outset(model, context), memory, model.refiner.head_weights())
 
@@ -105,18 +123,30 @@ class Iterative(Method[RecurrentClassifier]):
         halt: bool = False,
         time_left: TimeLeft | None = None,
     ) -> Trajectory:
-        pool, steps = self.start(model, inputs), max_steps or self.horizon
-        path = self.trajectory(self._run(model, pool, steps, halt, time_left))
+        steps = max_steps or self.horizon
+        if not model.has_exits:
+            path = self.trajectory(self._run(model, self.start(model, inputs), steps, halt, time_left))
+            return path.frozen() if halt else path
+        steps = min(steps, len(model.costs))  # there is nothing to see after the last exit
+        rows = CPU_POOL if inputs.device.type == "cpu" else GPU_POOL
+        parts = inputs.split(len(inputs) if time_left is not None else rows)  # a clock stops all at the same step
+        made = [self._run(model, self.start(model, part), steps, halt, time_left) for part in parts]
+        path = self.trajectory(Steps(*(torch.cat(tensors, 1) for tensors in zip(*made, strict=True))))
+        path = replace(path, costs=model.costs[: path.steps])
         return path.frozen() if halt else path
 
     def _run(self, model: RecurrentClassifier, pool: Pool, steps: int, halt: bool, time_left: TimeLeft | None) -> Steps:
-        made = Steps.blank(steps, pool)
+        made, ahead = Steps.blank(steps, pool), model.has_exits and self.halts_by_value
+        if ahead:
+            made.value[0] = model.refiner.expect(pool.thought, pool.belief)
         rows: Tensor | slice = slice(None)
         for time in range(steps):
             if time > 0 and time_left is not None and not time_left():
                 return made.until(time)
+            if model.has_exits and time % model.backbone.steps_per_exit == 0:
+                pool = _look(model, pool, time // model.backbone.steps_per_exit)
             step = self.step(model, pool, first=time == 0)
-            made.write(time, step, rows)
+            made.write(time, step, rows, ahead)
             pool = step.pool
             if halt and time + 1 < steps:
                 stay = step.going.nonzero().squeeze(1)  # the one thing in a step that a GPU's host waits for
@@ -127,12 +157,21 @@ class Iterative(Method[RecurrentClassifier]):
         return made
 
 
+def _look(model: RecurrentClassifier, pool: Pool, stage: int) -> Pool:
+    """Take what a pool has seen through the next stage, in batches that suit the encoder."""
+    assert pool.seen is not None
+    rows = CPU_BATCH if pool.seen.device.type == "cpu" else GPU_BATCH
+    parts = [model.look(stage, part) for part in pool.seen.split(rows)]
+    seen, context = (torch.cat(tensors) if len(parts) > 1 else tensors[0] for tensors in zip(*parts, strict=True))
+    return pool._replace(seen=seen, context=context)
+
+
 def outset(
-    model: RecurrentClassifier, context: Float[Tensor, "batch gates"]
+    model: RecurrentClassifier, context: Float[Tensor, "*steps batch gates"]
 ) -> tuple[Float[Tensor, "batch size"], Float[Tensor, "batch classes"]]:
     """τ_0 = 0 and the uniform belief a_0."""
-    thought = context.new_zeros(len(context), model.refiner.size)
-    return thought, context.new_full((len(context), model.classes), 1 / model.classes)
+    batch = context.shape[-2]
+    return context.new_zeros(batch, model.refiner.size), context.new_full((batch, model.classes), 1 / model.classes)
 
 
 def first_stop(going: Bool[Tensor, "steps batch"]) -> Int64[Tensor, "batch"]:
@@ -144,15 +183,24 @@ Advance = Callable[[Float[Tensor, "batch"], Heads], Float[Tensor, "batch"]]
 """From how near an example is to stopping, and the heads of the next step, to how near it is then; never less."""
 
 
-def unroll(model: RecurrentClassifier, inputs: Num[Tensor, "batch ..."], steps: int, uniform_mix: float = 0.0) -> Heads:
-    """The heads of all steps, with gradient, through the beliefs that were fed back too."""
+def unroll(
+    model: RecurrentClassifier,
+    inputs: Num[Tensor, "batch ..."],
+    steps: int,
+    uniform_mix: float = 0.0,
+    expects: bool = False,
+) -> Heads:
+    """The heads of all steps, with gradient, through the beliefs that were fed back too. With `expects` the value is
+    that of a network with exits, asked before each step."""
     refiner, context = model.refiner, model.context(inputs)
     thought, belief = outset(model, context)
     heads = []
-    for _ in range(steps):
-        thought = refiner.think(context, thought, belief)
-        heads.append(refiner.heads(thought))
-        belief = (1 - uniform_mix) * heads[-1].logits.softmax(-1) + uniform_mix / model.classes
+    for time in range(steps):
+        expected = refiner.expect(thought, belief.detach()) if expects else None
+        thought = refiner.think(at_step(context, time), thought, belief)
+        made = refiner.heads(thought)
+        heads.append(made if expected is None else made._replace(value=expected))
+        belief = (1 - uniform_mix) * made.logits.softmax(-1) + uniform_mix / model.classes
     return Heads(*(torch.stack(part) for part in zip(*heads, strict=True)))
 
 

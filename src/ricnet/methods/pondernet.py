@@ -47,6 +47,8 @@ class PonderNet(Iterative):
     def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
         model = RecurrentClassifier(backbone, backbone.embedding_size, classes)
         model.refiner.concentration.requires_grad_(False)  # unused: weight decay shall not move it either
+        if model.has_exits:
+            model.refiner.critic.requires_grad_(False)
         return model
 
     def loss(

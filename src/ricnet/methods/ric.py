@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
@@ -20,10 +21,10 @@ from ricnet.core.policies import Dirichlet, LogisticNormal, Readout, SimplexPoli
 from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.distributed import Shard
 from ricnet.errors import require, require_finite
-from ricnet.methods.iterative import Iterative, Pool, Step, Steps
+from ricnet.methods.iterative import Iterative, Pool, Step, Steps, outset
 from ricnet.methods.method import Batch, Metrics, accuracy, weighted_mean
 from ricnet.nets.encoders import Backbone
-from ricnet.nets.refiner import Heads, HeadWeights, RecurrentClassifier, Refiner
+from ricnet.nets.refiner import Heads, HeadWeights, RecurrentClassifier, Refiner, at_step
 
 
 class Rollout(NamedTuple):
@@ -32,9 +33,11 @@ class Rollout(NamedTuple):
     log_actions: Float[Tensor, "steps rollouts batch classes"]
     policy: SimplexPolicy
     values: Float[Tensor, "steps+1 rollouts batch"]
+    costs: Float[Tensor, "steps"] | None = None
+    """With exits, the share of the network's work that each step takes. The roll-out is then over at its end."""
 
     def take(self, rows: slice) -> "Rollout":
-        return Rollout(self.log_actions[:, :, rows], self.policy.take(rows), self.values[:, :, rows])
+        return Rollout(self.log_actions[:, :, rows], self.policy.take(rows), self.values[:, :, rows], self.costs)
 
 
 class Estimates(NamedTuple):
@@ -94,6 +97,9 @@ class RIC(Iterative):
     value_coef: float = 0.5
     """c_v: weight of the value's squared error. Raise it if explained_variance stays low, lower it if accuracy
     suffers."""
+    compute_price: float = 0.0
+    """λ: nats that the work of the whole network costs, where there are exits; the value then counts what is still to
+    be gained less the price of looking. Raise it to leave earlier; with 0 --budget decides after training."""
     entropy_coef: float = 0.0
     """Weight of an entropy bonus. Raise it if the policy stops exploring too soon."""
     label_baseline: bool = False
@@ -142,6 +148,7 @@ class RIC(Iterative):
         require(updates is None or updates >= 1, "updates_per_snapshot", updates, "at least 1, or None")
         require(self.rollouts >= 1, "rollouts", self.rollouts, "at least 1")
         require(self.epsilon > 0, "epsilon", self.epsilon, "above 0")
+        require(self.compute_price >= 0, "compute_price", self.compute_price, "0 or more")
         require(0 < self.c_min <= self.c_max, "c_min", self.c_min, f"above 0 and at most c-max, {self.c_max}")
         require(self.head_gain > 0, "head_gain", self.head_gain, "above 0")
         require(self.alpha_floor > 0, "alpha_floor", self.alpha_floor, "above 0")
@@ -211,7 +218,9 @@ class RIC(Iterative):
         )
 
     def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
-        return RecurrentClassifier(backbone, backbone.embedding_size, classes, self.head_gain)
+        model = RecurrentClassifier(backbone, backbone.embedding_size, classes, self.head_gain)
+        model.refiner.value.requires_grad_(not model.has_exits)  # then unused: weight decay shall not move it either
+        return model
 
     def snapshot_period(self, updates_per_pass: int) -> int:
         return self.updates_per_snapshot or self.passes_per_snapshot * updates_per_pass
@@ -237,20 +246,26 @@ class RIC(Iterative):
 
     @torch.no_grad()
     def roll_out(
-        self, model: RecurrentClassifier, context: Float[Tensor, "batch gates"], shard: Shard | None = None
+        self, model: RecurrentClassifier, context: Float[Tensor, "*steps batch gates"], shard: Shard | None = None
     ) -> Rollout:
-        """Sample T actions for each input and roll-out. V(s_{T+1}) takes one cell evaluation more than T."""
+        """Sample T actions for each input and roll-out. V(s_{T+1}) takes one cell evaluation more than T; after the
+        last exit it is 0, for there is nothing more to see."""
         refiner, weights = model.refiner, model.refiner.head_weights()
-        thought = context.new_zeros(self.rollouts, len(context), refiner.size)
-        belief = context.new_full((self.rollouts, len(context), model.classes), 1 / model.classes)
-        log_actions, heads = [], []
-        for _ in range(self.horizon):
-            thought, belief, log_action, *seen = self.explore(refiner, weights, context, thought, belief, shard)
+        thought, belief = (start.repeat(self.rollouts, 1, 1) for start in outset(model, context))
+        states, log_actions, heads = [], [], []
+        for time in range(self.horizon):
+            states.append((thought, belief))
+            look = at_step(context, time)
+            thought, belief, log_action, *seen = self.explore(refiner, weights, look, thought, belief, shard)
             log_actions.append(log_action)
             heads.append(seen)
-        last = refiner.heads(refiner.think(context, thought, belief), weights)
         every = Heads(*(torch.stack(head) for head in zip(*heads, strict=True)))
-        return Rollout(torch.stack(log_actions), self.policy(every), torch.cat([every.value, last.value[None]]))
+        if not model.has_exits:
+            last = refiner.heads(refiner.think(context, thought, belief), weights)
+            return Rollout(torch.stack(log_actions), self.policy(every), torch.cat([every.value, last.value[None]]))
+        values = refiner.expect(*(torch.stack(part) for part in zip(*states, strict=True)))
+        costs = torch.tensor(model.costs, device=context.device, dtype=context.dtype).diff(prepend=context.new_zeros(1))
+        return Rollout(torch.stack(log_actions), self.policy(every), F.pad(values, (0, 0, 0, 0, 0, 1)), costs)
 
     def explore(
         self,
@@ -288,20 +303,33 @@ class RIC(Iterative):
 
         With `exact_gain` a step's reward takes its E[log a_y], but the value, which is asked of what was fed back,
         counts from the sampled belief.
+
+        With exits the value is what going on to the end would bring, undiscounted and less its price, which is what
+        stopping asks; it then stands in advantages only as a baseline.
         """
         log_scores = self._floored(self.score(rollout.log_actions, labels))
         scores = self._floored(rollout.policy.expected_log_score(labels)) if self.exact_gain else log_scores
         uniform = torch.full_like(rollout.log_actions[0, 0], -math.log(rollout.log_actions.shape[-1]))
         initial = self.score(uniform, labels)
-        rewards = scores - mdp.previous_scores(scores, initial)
-        advantages = mdp.advantages(rewards, rollout.values, self.gamma, self.gae_lambda)
-        outcomes = advantages + rollout.values[:-1] + mdp.previous_scores(scores, initial)
-        targets = outcomes - mdp.previous_scores(log_scores, initial)
+        before = mdp.previous_scores(scores, initial)
+        rewards = scores - before
+        if rollout.costs is None:
+            discount = self.gamma * self.gae_lambda
+            advantages = mdp.advantages(rewards, rollout.values, self.gamma, self.gae_lambda)
+            outcomes = advantages + rollout.values[:-1] + before
+            targets = outcomes - mdp.previous_scores(log_scores, initial)
+        else:
+            discount = self.gamma
+            returns = mdp.advantages(rewards, torch.zeros_like(rollout.values), self.gamma, 1.0)
+            advantages, outcomes = returns - rollout.values[:-1], returns + before
+            net = rewards - self.compute_price * rollout.costs[:, None, None]
+            gains = mdp.still_to_gain(net, rollout.values, stops=self.compute_price > 0)
+            targets = gains + before - mdp.previous_scores(log_scores, initial)
         if self.label_baseline:
             advantages = mdp.leave_one_out(outcomes)
         # log a_{t,y} stands in R̂_t once as the gain of step t, and −γλ times as the start of the next, if there is one
         last = torch.arange(len(scores), device=scores.device) == len(scores) - 1
-        coefficient = (1 - self.gamma * self.gae_lambda * (~last).to(scores.dtype))[:, None, None]
+        coefficient = (1 - discount * (~last).to(scores.dtype))[:, None, None]
         estimates = Estimates(log_scores, advantages, targets, coefficient)
         if not self.normalize_advantages:
             return estimates
@@ -329,13 +357,17 @@ class RIC(Iterative):
     def replay(
         self,
         model: RecurrentClassifier,
-        context: Float[Tensor, "batch gates"],
+        context: Float[Tensor, "*steps batch gates"],
         log_actions: Float[Tensor, "steps rollouts batch classes"],
     ) -> Heads:
         """What the current network would have done in the states of a roll-out; all steps' heads at once."""
         prior = torch.full_like(log_actions[:1], -math.log(model.classes))
         beliefs = torch.cat([prior, log_actions[:-1]]).exp()
-        return model.refiner.heads(model.refiner.replay(context, beliefs))
+        thoughts = model.refiner.replay(context, beliefs)
+        heads = model.refiner.heads(thoughts)
+        if not model.has_exits:
+            return heads
+        return heads._replace(value=model.refiner.expect(F.pad(thoughts[:-1], (0, 0, 0, 0, 0, 0, 1, 0)), beliefs))
 
     def actor_critic_loss(
         self,
@@ -396,7 +428,7 @@ class RIC(Iterative):
             return
         _, *targets = map(torch.cat, zip(*parts, strict=True))  # labels, and weights where there are any
         with torch.no_grad():
-            rollout = self.roll_out(snapshot, torch.cat([snapshot.context(part[0]) for part in parts]), shard)
+            rollout = self.roll_out(snapshot, torch.cat([snapshot.context(part[0]) for part in parts], -2), shard)
             estimates = self.estimate_advantages(rollout, *targets, shard=shard)
         start = 0
         for inputs, *targets in parts:
@@ -436,15 +468,19 @@ class RIC(Iterative):
 
     def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
         """One step without exploring. The value is read before the belief of the same step, so an example that stops
-        here answers with the belief of the step before. The first step is always made."""
+        here answers with the belief of the step before. The first step is always made. With exits it is read after it,
+        of the next step, and one that stops here answers with this belief."""
         thought = model.refiner.think(pool.context, pool.thought, pool.belief)
         heads = model.refiner.heads(thought, pool.heads)
         policy = self.policy(heads)
         mean = policy.log_mean()
         belief = (mean if self.feedback == "mean" else policy.sample()).exp()
         output = mean if self.readout == "mean" else policy.read(self.readout)
-        stops = torch.zeros_like(heads.value, dtype=torch.bool) if first else heads.value < self.halt_threshold
-        return Step(pool._replace(thought=thought, belief=belief), output, heads.value, ~stops)
+        value = model.refiner.expect(thought, belief) if model.has_exits else heads.value
+        stops = value < self.halt_threshold
+        if first and not model.has_exits:
+            stops = torch.zeros_like(stops)
+        return Step(pool._replace(thought=thought, belief=belief), output, value, ~stops)
 
     def trajectory(self, steps: Steps) -> Trajectory:
         return Trajectory(steps.output, halting_step(steps.value, self.halt_threshold), steps.value)

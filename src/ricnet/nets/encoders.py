@@ -1,18 +1,21 @@
 """From raw input to embedding: encoders by name, and the backbone that normalises and encodes.
 
 An encoder is any module from a batch of inputs to a batch of embeddings, or to something in which `as_embedding` finds
-them. To add one from outside the package:
+them. One that reads texts takes token ids (batch, tokens), 0 or its own number for padding, and has an attribute
+`vocabulary`, how many ids it knows. To add an encoder from outside the package:
 
     @register_encoder("mine")
     def mine(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module: ...
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from itertools import accumulate
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Num
+import torch.nn.functional as F
+from jaxtyping import Float, Integer, Num
 from torch import Tensor, nn
 
 from ricnet.errors import RicnetError, require, require_finite, setting, what_else
@@ -25,26 +28,39 @@ BLOCKS_PER_STAGE = {"resnet10": (1, 1, 1, 1), "resnet18": (2, 2, 2, 2), "resnet3
 CPU_BATCH = 64
 """A narrow ResNet-18 took 1.3 to 2 times as long for each image in batches of 512."""
 GPU_BATCH = 512
+TABLE_ROWS = 1 << 15
+"""Vectors that the words of all texts share: two words with the same one are told apart by their neighbours."""
 POOLED, TOKENS = "pooler_output", "last_hidden_state"
 """What the transformers library calls the vector of an input, and those of its tokens or places."""
+
+
+Exits = Literal["none", "stage", "block"]
 
 
 @dataclass(frozen=True)
 class EncoderOptions:
     encoder: str = "auto"
-    """resnet10, resnet18, resnet34, conv, mlp, or auto: mlp for tables, conv up to 16 pixels, resnet18 above. The
-    preset fast takes resnet10 for fewer than 5,000 images above 16 pixels, of half the --width; on a CPU of a quarter,
-    and up to 32 pixels conv."""
+    """resnet10, resnet18, resnet34, conv, mlp, words (for texts), or auto: mlp for tables, conv up to 16 pixels,
+    resnet18 above. The preset fast takes resnet10 for fewer than 5,000 images above 16 pixels, of half the --width; on
+    a CPU of a quarter, and up to 32 pixels conv."""
     width: float = 1.0
     """Multiplies every layer's width. Raise it for accuracy, lower it for speed; the thought grows with it."""
     activation: Literal["relu", "silu"] = "relu"
     """Non-linearity of the encoder; the paper swept both."""
     stem: Literal["auto", "small", "original"] = "auto"
     """First layer of a ResNet: small (3×3, stride 1, no pooling; auto up to 64 pixels) or original (7×7, pooling)."""
+    exits: Exits = "none"
+    """Where thinking may end before the encoder does: none (each step reads the whole encoder, as in the paper), or
+    after each stage or block of it. Steps then read one after the other, and what is not needed is not computed."""
+    steps_per_exit: int = 1
+    """Steps at each exit. Raise it to think longer about what was seen before looking at more."""
 
     def __post_init__(self) -> None:
         require_finite(self)
         require(self.width > 0, "width", self.width, "above 0")
+        require(self.steps_per_exit >= 1, "steps_per_exit", self.steps_per_exit, "at least 1")
+        if self.exits == "none":
+            require(self.steps_per_exit == 1, "steps_per_exit", self.steps_per_exit, f"1 without {setting('exits')}")
 
 
 Builder = Callable[[EncoderOptions, tuple[int, ...]], nn.Module]
@@ -82,6 +98,8 @@ def build_encoder(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.M
         raise RicnetError(
             f"{setting('encoder', name)} reads images, but each input is a row of {input_shape[0]} features; use mlp."
         )
+    if len(input_shape) != 1 and name == "words":
+        raise RicnetError(f"{setting('encoder', name)} reads texts, but the inputs are images; leave it out.")
     try:
         return _BUILDERS[name](replace(options, encoder=name), input_shape)
     except (RuntimeError, MemoryError) as error:  # torch's own kinds for a size that no memory holds, or no number
@@ -92,14 +110,60 @@ def build_encoder(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.M
         ) from error
 
 
+PLACES = 2
+"""An image's features keep so many places a side: where something is seen helps to tell what it is."""
+
+
+@runtime_checkable
+class InStages(Protocol):
+    """An encoder that can be left early."""
+
+    def stages(self, exits: Exits) -> Sequence[nn.Module]:
+        """Its parts in order: one after the other they do its work, up to its pooling. `exits` asks for large parts or
+        for small ones, where there is a difference."""
+
+
+def divide(encoder: nn.Module, exits: Exits) -> tuple[nn.Module, ...]:
+    """The stages that an encoder says it has; of an nn.Sequential that does not say, each part is one."""
+    stages: tuple[nn.Module, ...]
+    if isinstance(encoder, InStages):
+        stages = tuple(encoder.stages(exits))
+    elif isinstance(encoder, nn.Sequential):
+        stages = tuple(encoder)
+    else:
+        raise RicnetError(
+            f"{setting('exits', exits)} needs an encoder that says where it can be left, but {type(encoder).__name__} "
+            "does not; give it a method stages(exits) that returns its parts in order."
+        )
+    if len(stages) < 2:
+        raise RicnetError(f"{setting('exits', exits)} needs an encoder of two stages or more; this one has one.")
+    return stages
+
+
+def pool_features(seen: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch features"]:
+    """Of images a few places, of tokens their mean; a vector is itself."""
+    if seen.ndim == 4:
+        return F.adaptive_avg_pool2d(seen, (min(PLACES, seen.shape[2]), min(PLACES, seen.shape[3]))).flatten(1)
+    return seen.mean(1) if seen.ndim == 3 else seen.flatten(1)
+
+
 def embedding_size(encoder: nn.Module, input_shape: tuple[int, ...]) -> int:
     """How many numbers the encoder makes of one input; asked of the module itself, so that any module will do."""
     was_training = encoder.training
-    device = next((parameter.device for parameter in encoder.parameters()), None)
     with torch.no_grad():
-        embedding = as_embedding(encoder.eval()(torch.zeros(1, *input_shape, device=device)))
+        embedding = as_embedding(encoder.eval()(example_input(encoder, input_shape)))
     encoder.train(was_training)
     return int(embedding.shape[1])
+
+
+def example_input(encoder: nn.Module, input_shape: tuple[int, ...]) -> Num[Tensor, "1 ..."]:
+    """Zeros that an encoder can read, where its weights are."""
+    device = next((parameter.device for parameter in encoder.parameters()), None)
+    return torch.zeros(1, *input_shape, device=device, dtype=torch.int32 if reads_tokens(encoder) else None)
+
+
+def reads_tokens(encoder: nn.Module) -> bool:
+    return hasattr(encoder, "vocabulary")
 
 
 def _activation(options: EncoderOptions) -> type[nn.Module]:
@@ -125,7 +189,7 @@ def _conv(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:
     narrow, wide, embedding = _scaled(32, options), _scaled(64, options), _scaled(128, options)
     activation = _activation(options)
     height, width = ((side + 1) // 2 for side in input_shape[1:])
-    return nn.Sequential(
+    return Layers(
         nn.Conv2d(input_shape[0], narrow, 3, padding=1, bias=False),
         nn.BatchNorm2d(narrow),
         activation(),
@@ -144,7 +208,36 @@ def _mlp(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:
     """Two hidden layers over the flattened input."""
     size, inputs = _scaled(128, options), int(torch.Size(input_shape).numel())
     activation = _activation(options)
-    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, size), activation(), nn.Linear(size, size), activation())
+    return Layers(nn.Flatten(), nn.Linear(inputs, size), activation(), nn.Linear(size, size), activation())
+
+
+class Layers(nn.Sequential):
+    """A plain chain. Each of its stages ends with an activation."""
+
+    def stages(self, exits: Exits) -> list[nn.Module]:
+        ends = [place for place, layer in enumerate(self, 1) if isinstance(layer, nn.ReLU | nn.SiLU)]
+        return [self[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+@register_encoder("words")
+def _words(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:
+    return Words(TABLE_ROWS, _scaled(64, options), _activation(options))
+
+
+class Words(nn.Module):
+    """Token ids (batch, tokens) → (batch, size): the mean vector of a text's words and word pairs, then a layer
+    (fastText, Joulin et al. 2016). Ids are hashes: what is left of them modulo the rows of the table is their row."""
+
+    vocabulary = 1 << 31
+
+    def __init__(self, rows: int, size: int, activation: type[nn.Module]) -> None:
+        super().__init__()
+        self.table = nn.EmbeddingBag(rows, size, mode="mean", padding_idx=0)
+        self.layer = nn.Sequential(nn.Linear(size, size), activation())
+
+    def forward(self, ids: Integer[Tensor, "batch tokens"]) -> Float[Tensor, "batch size"]:
+        rows = torch.where(ids > 0, ids % (self.table.num_embeddings - 1) + 1, 0)
+        return self.layer(self.table(rows))  # type: ignore[no-any-return]
 
 
 class BasicBlock(nn.Module):
@@ -182,10 +275,18 @@ class ResNet(nn.Module):
                 stages.append(BasicBlock(inputs, outputs, stride, activation))
                 inputs = outputs
         self.blocks = nn.Sequential(*stages)
+        self.counts = blocks
         self.apply(_initialize)
 
     def forward(self, x: Float[Tensor, "batch channels h w"]) -> Float[Tensor, "batch embedding"]:
         return self.blocks(self.stem(x)).mean((2, 3))  # type: ignore[no-any-return]
+
+    def stages(self, exits: Exits) -> list[nn.Module]:
+        """The first has the stem too."""
+        counts = self.counts if exits == "stage" else (1,) * len(self.blocks)
+        ends = list(accumulate(counts))
+        parts = [[*self.blocks][start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        return [nn.Sequential(self.stem, *parts[0]), *(nn.Sequential(*part) for part in parts[1:])]
 
 
 def _stem(channels: int, width: int, activation: type[nn.Module], small: bool) -> nn.Sequential:
@@ -203,23 +304,34 @@ def _initialize(module: nn.Module) -> None:
 
 
 class Backbone(nn.Module):
-    """Takes inputs as the data set holds them (uint8 images, float features), so a saved model needs nothing else."""
+    """Takes inputs as the data set holds them (uint8 images, float features, token ids), so a saved model needs nothing
+    else."""
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, encoder: nn.Module, input_shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, encoder: nn.Module, input_shape: tuple[int, ...], exits: Exits = "none", steps_per_exit: int = 1
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.input_shape = input_shape
+        self.stages = () if exits == "none" else divide(encoder, exits)
+        """The encoder in parts, for those who may not need all of it; they share its weights."""
+        self.steps_per_exit = steps_per_exit
         self.embedding_size = embedding_size(encoder, input_shape)
-        self.register_buffer("mean", torch.zeros(input_shape[0]))
-        self.register_buffer("std", torch.ones(input_shape[0]))
+        self.reads_tokens = reads_tokens(encoder)
+        """Ids stay as they are: an id has no mean."""
+        normalized = 0 if self.reads_tokens else input_shape[0]
+        self.register_buffer("mean", torch.zeros(normalized))
+        self.register_buffer("std", torch.ones(normalized))
         self.autocast: torch.dtype | None = None
         """Lower precision for the encoder alone; what follows it stays in float32."""
 
     def fit_normalization(self, inputs: Num[Tensor, "n ..."]) -> None:
         """Take mean and deviation of each channel (or column) from training inputs; a constant one is left unscaled."""
+        if self.reads_tokens:
+            return
         others = [dim for dim in range(inputs.ndim) if dim != 1]
         parts = [part.double() for part in inputs[:: max(1, len(inputs) // 10_000)].split(500)]  # never all at once
         mean = torch.stack([len(part) * part.mean(others) for part in parts]).sum(0) / sum(map(len, parts))
@@ -229,12 +341,38 @@ class Backbone(nn.Module):
         self.mean.copy_(mean)
         self.std.copy_(torch.where(std > 1e-9 * mean.abs(), std, torch.ones_like(std)))
 
-    def forward(self, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "batch embedding"]:
+    def normalized(self, inputs: Num[Tensor, "batch ..."]) -> Num[Tensor, "batch ..."]:
+        if self.reads_tokens:
+            return inputs
         shape = (1, -1) + (1,) * (inputs.ndim - 2)
-        normal = (inputs.to(self.mean.dtype) - self.mean.view(shape)) / self.std.view(shape)
+        return (inputs.to(self.mean.dtype) - self.mean.view(shape)) / self.std.view(shape)
+
+    def forward(self, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "batch embedding"]:
         with torch.autocast(inputs.device.type, dtype=self.autocast, enabled=self.autocast is not None):
-            embedding = as_embedding(self.encoder(normal))
+            embedding = as_embedding(self.encoder(self.normalized(inputs)))
         return embedding.to(self.mean.dtype)
+
+    def look(self, stage: int, seen: Num[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch features"]]:
+        """From what the stage before has made (the normalised inputs for the first) to what this one makes, and to the
+        features that are read off it."""
+        with torch.autocast(seen.device.type, dtype=self.autocast, enabled=self.autocast is not None):
+            seen = self.stages[stage](seen)
+        return seen, pool_features(seen).to(self.mean.dtype)
+
+    @property
+    def feature_sizes(self) -> list[int]:
+        """How many features each stage gives."""
+        if not self.stages:
+            return []
+        was_training, seen = self.training, self.normalized(example_input(self.encoder, self.input_shape))
+        self.eval()
+        sizes = []
+        with torch.no_grad():
+            for stage in range(len(self.stages)):
+                seen, features = self.look(stage, seen)
+                sizes.append(features.shape[1])
+        self.train(was_training)
+        return sizes
 
 
 def encode(

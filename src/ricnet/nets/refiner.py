@@ -1,13 +1,19 @@
 """The recurrent part that every iterative method shares: a GRU that reads the input and its own last belief."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Num
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from ricnet.nets import gru
+from ricnet.nets.encoders import Backbone, example_input
+
+LARGEST_WITH_EXITS = 256
+"""Of a thought, where every stage has weights of its own to read with: a step shall cost little beside a stage."""
 
 
 class Heads(NamedTuple):
@@ -28,13 +34,19 @@ class Refiner(nn.Module):
 
     e never changes during refinement, so its share of the gates is computed once by `read` and passed along.
     All tensors may carry extra axes before `batch` (several roll-outs of one input share its context).
+
+    With exits each stage of the encoder has features of its own in place of e, `feature_sizes` many, and what is still
+    to be gained is asked of thought and belief together (`expect`), before the next stage is computed.
     """
 
-    def __init__(self, embedding_size: int, classes: int, head_gain: float = 1.0) -> None:
+    def __init__(
+        self, embedding_size: int, classes: int, head_gain: float = 1.0, feature_sizes: Sequence[int] = ()
+    ) -> None:
         super().__init__()
-        size = embedding_size
+        size = min(embedding_size, LARGEST_WITH_EXITS) if feature_sizes else embedding_size
         self.size = size
-        self.from_embedding = nn.Linear(embedding_size, 3 * size)
+        if not feature_sizes:
+            self.from_embedding = nn.Linear(embedding_size, 3 * size)
         self.from_belief = nn.Linear(classes, 3 * size, bias=False)
         self.from_thought = nn.Linear(size, 3 * size)
         for parameter in self.parameters():  # as torch's GRU does
@@ -44,10 +56,19 @@ class Refiner(nn.Module):
         self.value = nn.Linear(size, 1)
         nn.init.orthogonal_(self.policy.weight, gain=head_gain)
         nn.init.zeros_(self.policy.bias)
+        if feature_sizes:
+            self.from_features = nn.ModuleList(nn.Linear(features, 3 * size) for features in feature_sizes)
+            self.critic = nn.Sequential(nn.Linear(size + classes, size), nn.ReLU(), nn.Linear(size, 1))
 
     def read(self, embedding: Float[Tensor, "batch embedding"]) -> Float[Tensor, "batch gates"]:
         """The context: what the input adds to the gates at every step."""
         return self.from_embedding(embedding)  # type: ignore[no-any-return]
+
+    def expect(
+        self, thought: Float[Tensor, "*batch size"], belief: Float[Tensor, "*batch classes"]
+    ) -> Float[Tensor, "*batch"]:
+        """V(s_{t+1}) of a network with exits: what is still to be gained by looking further, from τ_t and a_t."""
+        return self.critic(torch.cat([thought, belief], -1)).squeeze(-1)  # type: ignore[no-any-return]
 
     def think(
         self,
@@ -59,9 +80,11 @@ class Refiner(nn.Module):
         return gru.cell(context + self.from_belief(belief), self.from_thought(thought), thought)
 
     def replay(
-        self, context: Float[Tensor, "batch gates"], beliefs: Float[Tensor, "steps *rollouts batch classes"]
+        self, context: Float[Tensor, "*steps batch gates"], beliefs: Float[Tensor, "steps *rollouts batch classes"]
     ) -> Float[Tensor, "steps *rollouts batch size"]:
         """τ_1 … τ_T along given beliefs a_0 … a_{T−1}; only the thought's own part has to go step by step."""
+        if context.ndim == 3:  # every step its own, for all roll-outs
+            context = context.view(len(context), *(1,) * (beliefs.ndim - 3), *context.shape[1:])
         inputs = context + self.from_belief(beliefs)
         thoughts = gru.sequence(inputs.flatten(1, -2), self.from_thought.weight, self.from_thought.bias)
         return thoughts.view(*inputs.shape[:-1], self.size)
@@ -76,15 +99,54 @@ class Refiner(nn.Module):
         return torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
 
 
+def at_step(context: Float[Tensor, "*steps batch gates"], time: int) -> Float[Tensor, "batch gates"]:
+    """The context of one step, counted from 0; without exits all have the same."""
+    return context if context.ndim == 2 else context[time]
+
+
 class RecurrentClassifier(nn.Module):
     """Backbone and refiner: the network of RIC, and of every method that differs from it only in its objective."""
 
-    def __init__(self, backbone: nn.Module, embedding_size: int, classes: int, head_gain: float = 1.0) -> None:
+    def __init__(self, backbone: Backbone, embedding_size: int, classes: int, head_gain: float = 1.0) -> None:
         super().__init__()
         self.classes = classes
         self.backbone = backbone
-        self.refiner = Refiner(embedding_size, classes, head_gain)
+        self.refiner = Refiner(embedding_size, classes, head_gain, backbone.feature_sizes)
+        self.costs: tuple[float, ...] = self._count_costs() if self.has_exits else ()
+        """The share of the whole network's multiply-adds that is spent after each step; without exits not counted."""
 
-    def context(self, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "batch gates"]:
-        """All that refinement needs to know of an input."""
-        return self.refiner.read(self.backbone(inputs))
+    @property
+    def has_exits(self) -> bool:
+        return len(self.backbone.stages) > 0
+
+    @torch.no_grad()
+    def _count_costs(self) -> tuple[float, ...]:
+        was_training, spent = self.training, []
+        self.eval()
+        seen = self.backbone.normalized(example_input(self.backbone.encoder, self.backbone.input_shape))
+        thought, belief = torch.zeros(1, self.refiner.size), torch.zeros(1, self.classes)
+        with FlopCounterMode(display=False) as counter:
+            for stage in range(len(self.backbone.stages)):
+                seen, context = self.look(stage, seen)
+                for _ in range(self.backbone.steps_per_exit):
+                    thought = self.refiner.think(context, thought, belief)
+                    self.refiner.heads(thought)
+                    self.refiner.expect(thought, belief)
+                    spent.append(counter.get_total_flops())
+        self.train(was_training)
+        return tuple(flops / spent[-1] for flops in spent)
+
+    def context(self, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "*steps batch gates"]:
+        """All that refinement needs to know of an input: one context for all steps, with exits one for each step."""
+        if not self.has_exits:
+            return self.refiner.read(self.backbone(inputs))
+        contexts, seen = [], self.backbone.normalized(inputs)
+        for stage in range(len(self.backbone.stages)):
+            seen, context = self.look(stage, seen)
+            contexts += [context] * self.backbone.steps_per_exit
+        return torch.stack(contexts)
+
+    def look(self, stage: int, seen: Float[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch gates"]]:
+        """The next stage of the encoder: what it makes of what was seen, and the context that is read off it."""
+        seen, features = self.backbone.look(stage, seen)
+        return seen, self.refiner.from_features[stage](features)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ricnet.errors import RicnetError
-from ricnet.evaluation.predictions import Predictions, read_predictions
+from ricnet.evaluation.evaluate import Predictions, read_predictions
 from ricnet.report.runs import RunGroup, RunRecord, Task
 from ricnet.report.statistics import (
     Difference,

@@ -12,7 +12,7 @@ from html import escape
 import numpy as np
 from jaxtyping import Float, Num
 
-from ricnet.evaluation.predictions import KINDS, Examples, read_predictions
+from ricnet.evaluation.evaluate import KINDS, Examples, read_predictions
 from ricnet.report.refinement import leading_rival, small_image, with_start
 from ricnet.report.runs import RunGroup, RunRecord
 from ricnet.report.tables import (

@@ -21,8 +21,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from ricnet.errors import RicnetError
+from ricnet.evaluation.evaluate import read_predictions
 from ricnet.evaluation.metrics import risk_at
-from ricnet.evaluation.predictions import read_predictions
 from ricnet.io import LARGEST_NUMBER
 from ricnet.report.figures import (
     FAINT,

@@ -17,7 +17,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from PIL import Image
 
 from ricnet.errors import RicnetError
-from ricnet.evaluation.predictions import Examples
+from ricnet.evaluation.evaluate import Examples
 from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled
 from ricnet.report.runs import RunRecord
 from ricnet.report.titles import short, steps

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from ricnet.errors import RicnetError
-from ricnet.evaluation.predictions import Examples, read_examples
+from ricnet.evaluation.evaluate import Examples, read_examples
 from ricnet.io import (
     Absent,
     Maybe,
@@ -39,7 +39,7 @@ from ricnet.report.titles import (
     short,
     system_name,
 )
-from ricnet.training.hub import locate
+from ricnet.training.run import locate
 
 DEEPEST = 2
 """Tables within one another: a configuration, and its method."""

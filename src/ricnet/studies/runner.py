@@ -10,6 +10,7 @@ import functools
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import threading
 import time
@@ -27,15 +28,15 @@ from rich.console import Console
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
 from ricnet.errors import RicnetError
-from ricnet.io import read_json
+from ricnet.io import read_json, write_atomically
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.studies.systems import RAW, System, all_systems, find_system
 from ricnet.threads import usable_cores
 from ricnet.training.api import configure, pick_device, run
-from ricnet.training.config import DATA_SETTINGS, Config, from_json
+from ricnet.training.classifier import load
+from ricnet.training.config import AFTER_TRAINING, DATA_SETTINGS, Config, from_json, stripped
 from ricnet.training.console import GO_ON, Interrupted, StopRequest
-from ricnet.training.finalize import derive, stripped
-from ricnet.training.run import RunFolder, describe_data
+from ricnet.training.run import RunFolder, describe_data, finalize
 
 SECONDS_TO_SAVE = 20
 SECONDS_OF_SILENCE = 15
@@ -294,6 +295,22 @@ def perform(job: Job, console: Console | None = None) -> str | None:
     except (OSError, RuntimeError) as problem:  # a full disk, a GPU without memory: the other runs may do better
         return f"{job.folder.name}: {str(problem).splitlines()[0]}"
     return None
+
+
+def derive(source: RunFolder, config: Config, dataset: Dataset, folder: RunFolder, device: torch.device) -> None:
+    """A run of the same weights as a finished one, which answers, halts or is calibrated in another way."""
+    trained = load(source.path, str(device))
+    if stripped(config) != stripped(trained.config):
+        raise RicnetError(
+            f"{source.path} was trained with other settings; only {', '.join(AFTER_TRAINING)} may differ."
+        )
+    course = {key: read_json(source.evaluation).get(key) for key in ("selected_epoch", "seconds")}
+    with folder.held(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+        folder.begin(config, dataset, device, source)
+        for old, new in ((source.model, folder.model), (source.metrics, folder.metrics)):
+            write_atomically(new, functools.partial(shutil.copyfile, old))
+        torch.manual_seed(config.seed)
+        finalize(config, trained.model, dataset, folder, course)
 
 
 def _side_by_side(jobs: Sequence[Job], workers: int, console: Console) -> list[str]:

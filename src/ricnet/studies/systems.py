@@ -13,8 +13,7 @@ from typing import Any, get_args, get_type_hints
 from ricnet.errors import RicnetError, nearest, what_else
 from ricnet.methods import METHODS, RIC
 from ricnet.nets.encoders import EncoderOptions
-from ricnet.training.config import Config, Optimization, fits
-from ricnet.training.finalize import AFTER_TRAINING
+from ricnet.training.config import AFTER_TRAINING, Config, Optimization, fits
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from ricnet.data.tables import is_frame, short_name, with_target
 from ricnet.distributed import Processes, first_on_each_machine, launched, own_gpu, together
 from ricnet.errors import Interrupted, RicnetError, in_python, nearest, setting, spelled_in_python
 from ricnet.io import Unwritable, read_json, split_target, user_path
-from ricnet.nets.encoders import build_encoder
-from ricnet.training.classifier import Classifier, autocast_dtype, build_model, load, stopping_by
+from ricnet.nets.encoders import build_encoder, example_input
+from ricnet.training.classifier import Classifier, autocast_dtype, build_model, load, settle_horizon, stopping_by
 from ricnet.training.config import DATA_SETTINGS, PARTS, Config, from_json, given_settings
 from ricnet.training.console import (
     Track,
@@ -40,9 +40,8 @@ from ricnet.training.console import (
     say,
     tracked,
 )
-from ricnet.training.finalize import fit
 from ricnet.training.presets import Facts, preset
-from ricnet.training.run import RunFolder, read_config
+from ricnet.training.run import RunFolder, fit, read_config
 from ricnet.training.trainer import Trainer
 
 GPU = torch.device("cuda")
@@ -285,8 +284,7 @@ def fit_batch(
     """Make a batch that nobody asked for fit into memory; if it must be smaller, a note says so."""
     wanted, free = config.optimization.batch_size, free_bytes(device)
     network = encoder if encoder is not None else build_encoder(config.network, dataset.input_shape)
-    home = next((parameter.device for parameter in network.parameters()), None)
-    example = torch.zeros(1, *dataset.input_shape, device=home)
+    example = example_input(network, dataset.input_shape)
     pieces = processes * config.optimization.accumulate
     fitting = min(wanted, pieces * fitting_batch(network, example, math.ceil(wanted / pieces), free))
     if fitting < wanted:
@@ -309,6 +307,8 @@ def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
         part = getattr(config, name)
         own = {f.name: left.pop(f.name) for f in dataclasses.fields(part) if f.name in left}
         parts[name] = dataclasses.replace(part, **given_settings(type(part), own))
+    if "horizon" in changes and parts["network"].exits != "none":
+        raise RicnetError(f"with {setting('exits')} there is a step for every exit; leave {setting('horizon')} out.")
     unknown = set(left) - {f.name for f in dataclasses.fields(Config)} | set(left) & {"data", *PARTS}
     if unknown:
         raise RicnetError(_unknown_setting(min(unknown), config))
@@ -346,6 +346,7 @@ def run(
     `watch` is shown each line of metrics.jsonl; what it raises ends the training. `hint` is given if that takes long.
     """
     tell = partial(_tell, console or Console(stderr=True))
+    config = settle_horizon(config, dataset.input_shape, encoder)
     with (
         isolated_rng(config, device),
         together(device) as processes,
@@ -414,6 +415,7 @@ def train_in_memory(
 ) -> tuple[Classifier, int]:
     """The classifier, and how many epochs it took. Nothing else is left: no folder, no checkpoint, no evaluation. The
     caller's random state is kept."""
+    config = settle_horizon(config, dataset.input_shape, encoder)
     with isolated_rng(config, device):
         trainer = Trainer(config, dataset, None, device, encoder, console=console)
         trainer.train()

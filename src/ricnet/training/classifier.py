@@ -29,11 +29,10 @@ from ricnet.evaluation.evaluate import pool_size
 from ricnet.io import read_json
 from ricnet.methods import Method
 from ricnet.methods.method import TimeLeft
-from ricnet.nets.encoders import Backbone, build_encoder, choose_encoder
+from ricnet.nets.encoders import Backbone, build_encoder, choose_encoder, divide
 from ricnet.training.config import Config, fits, from_json
-from ricnet.training.hub import locate
 from ricnet.training.inference import Recordings
-from ricnet.training.run import read_config
+from ricnet.training.run import locate, read_config
 
 LARGEST_INPUT = 1 << 24
 """Numbers in one input of a model that comes from a file; a colour image of 2,300 pixels a side has as many."""
@@ -190,8 +189,19 @@ def build_model(
 ) -> tuple[nn.Module, Backbone]:
     """The untrained network of a configuration; a copy of `encoder` takes the place of the configured one."""
     own = copy.deepcopy(encoder) if encoder is not None else build_encoder(config.network, input_shape)
-    backbone = Backbone(own, input_shape)
+    backbone = Backbone(own, input_shape, config.network.exits, config.network.steps_per_exit)
     return config.method.build(backbone, classes), backbone
+
+
+def settle_horizon(config: Config, input_shape: tuple[int, ...], encoder: nn.Module | None = None) -> Config:
+    """With exits there are as many steps as the encoder has stages, times the steps at each."""
+    network = config.network
+    if network.exits == "none" or not hasattr(config.method, "horizon"):
+        return config
+    with torch.random.fork_rng():  # what is built here is only counted
+        own = encoder if encoder is not None else build_encoder(network, input_shape)
+    steps = len(divide(own, network.exits)) * network.steps_per_exit
+    return replace(config, method=replace(config.method, horizon=steps))  # type: ignore[call-arg]
 
 
 def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:

@@ -16,6 +16,8 @@ PARTS = ("method", "network", "optimization")
 """The fields of a configuration that hold settings of their own."""
 DATA_SETTINGS = ("resolution", "val_fraction", "label_noise")
 """Settings that decide what the data is, before anything is learned."""
+AFTER_TRAINING = ("readout", "feedback", "halt_threshold", "confidence_threshold", "calibration", "halt_rule")
+"""Settings that change what trained weights answer. A derived run keeps the epoch that was selected without them."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,15 @@ class Config(Choices):
         nobody has set. Its rows count alike, so that balanced classes are left alone."""
         by_value = self.method.halts_by_value and getattr(self.method, "halt_threshold", None) == 0
         return self.halt_rule == "auto" and by_value and self.class_weight is None
+
+
+def stripped(config: Config) -> Config:
+    """The configuration as far as the weights depend on it."""
+    defaults = type(config.method)()
+    known = {name: getattr(defaults, name) for name in AFTER_TRAINING if hasattr(defaults, name)}
+    return dataclasses.replace(
+        config, calibration="none", halt_rule="value", method=dataclasses.replace(config.method, **known)
+    )
 
 
 def to_json(config: Config) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def on_gpu(inputs: Num[Tensor, "batch ..."]) -> bool:
 def recordable(method: Method[Any], model: nn.Module) -> bool:
     """What draws at random is left to `Method.refine`: its draws are to be those of the seed."""
     if isinstance(method, Iterative):
-        return isinstance(model, RecurrentClassifier) and not method.draws
+        return isinstance(model, RecurrentClassifier) and not model.has_exits and not method.draws
     return method.one_pass
 
 
@@ -273,8 +273,10 @@ def _state(pool: Pool) -> tuple[Float[Tensor, "pool ..."], ...]:
 
 def _copy(path: Trajectory, batch: int) -> Trajectory:
     """The next replay writes over what this one made."""
-    optional = (None if part is None else part[:, :batch].clone() for part in (path.values, path.halt_probability))
-    return Trajectory(path.log_beliefs[:, :batch].clone(), path.halt_step[:batch].clone(), *optional)
+    values, probability = (
+        None if part is None else part[:, :batch].clone() for part in (path.values, path.halt_probability)
+    )
+    return Trajectory(path.log_beliefs[:, :batch].clone(), path.halt_step[:batch].clone(), values, probability)
 
 
 def _join(paths: Sequence[Trajectory]) -> Trajectory:
@@ -282,6 +284,6 @@ def _join(paths: Sequence[Trajectory]) -> Trajectory:
     if len(paths) == 1:
         return paths[0]
     columns = zip(*((path.values, path.halt_probability) for path in paths), strict=True)
-    optional = (None if column[0] is None else torch.cat(column, 1) for column in columns)
+    values, probability = (None if column[0] is None else torch.cat(column, 1) for column in columns)
     log_beliefs, halt_step = torch.cat([path.log_beliefs for path in paths], 1), [path.halt_step for path in paths]
-    return Trajectory(log_beliefs, torch.cat(halt_step), *optional)
+    return Trajectory(log_beliefs, torch.cat(halt_step), values, probability)

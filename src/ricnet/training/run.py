@@ -1,4 +1,5 @@
-"""The folder a run leaves behind: what is in it, who may write there, and how each file is written and read."""
+"""The folder a run leaves behind: what is in it, who may write there, how each file is written and read, and what is
+written at its end; and where the folder of a model is that goes by a name."""
 
 import errno
 import hashlib
@@ -6,21 +7,37 @@ import io
 import json
 import os
 import platform
+import re
 import shutil
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
 from filelock import FileLock, Timeout
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
-from ricnet.data import Dataset
-from ricnet.errors import RicnetError, setting
-from ricnet.io import draft_of, fsync_file, read_json, write_atomically, writing
+from ricnet.data import Dataset, Split
+from ricnet.distributed import ALONE, Processes
+from ricnet.errors import RicnetError, require_extra, setting
+from ricnet.evaluation.evaluate import (
+    AS_TRAINED,
+    Outcome,
+    Reading,
+    observe,
+    observe_each,
+    report,
+    save_examples,
+    save_predictions,
+)
+from ricnet.evaluation.fitting import HaltChoice, TemperatureFit, choose_halt, fit_if_it_helps, fit_temperature
+from ricnet.io import draft_of, fsync_file, read_json, user_path, write_atomically, writing
+from ricnet.methods import Method
 from ricnet.training.config import Config, from_json, to_json
 from ricnet.version import __version__
 
@@ -261,11 +278,11 @@ class RunFolder:
 
     def write_json(self, path: Path, entry: object) -> None:
         text = json.dumps(entry, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        write_atomically(path, lambda draft: void(draft.write_text(text, encoding="utf-8")))
+        write_atomically(path, lambda draft: draft.write_text(text, encoding="utf-8"))
 
     def write_model(self, weights: Mapping[str, Tensor]) -> None:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-        write_atomically(self.model, lambda draft: void(draft.write_bytes(save(tensors))))
+        write_atomically(self.model, lambda draft: draft.write_bytes(save(tensors)))
 
     def write_state(self, state: dict[str, Any]) -> None:
         """Keeps the state before it too, in case this one is damaged on the disk."""
@@ -308,7 +325,7 @@ class RunFolder:
         if not self.metrics.is_file():
             return
         lines = self.metrics.read_bytes().splitlines(keepends=True)[:epoch]
-        write_atomically(self.metrics, lambda draft: void(draft.write_bytes(b"".join(lines))))
+        write_atomically(self.metrics, lambda draft: draft.write_bytes(b"".join(lines)))
 
     def _files(self) -> list[Path]:
         """All that a run writes and leaves."""
@@ -335,10 +352,6 @@ class RunFolder:
                 if path != self.config:
                     path.unlink(missing_ok=True)
         shutil.rmtree(self.curves, ignore_errors=True)
-
-
-def void(_: object) -> None:
-    """Drop a result that nobody needs."""
 
 
 def describe_data(dataset: Dataset) -> dict[str, Any]:
@@ -372,3 +385,195 @@ def describe_hardware(device: torch.device) -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
+
+
+# The end of a run: fit what is fitted on validation data, evaluate on all splits, write what it leaves
+
+
+@dataclass(frozen=True)
+class Fitted:
+    halting: HaltChoice | None = None
+    """None where the method's own rule stays."""
+    calibration: TemperatureFit | None = None
+    """None where nobody asked for a temperature."""
+
+    @property
+    def reading(self) -> Reading:
+        temperature = self.calibration.temperature if self.calibration else 1.0
+        rule = self.halting
+        return Reading(temperature, *((rule.halt_threshold, rule.max_steps) if rule else (None, None)))
+
+
+def fit(config: Config, model: nn.Module, val: Split, processes: Processes = ALONE) -> Fitted:
+    """First the halt, then a temperature for the beliefs at it, and under that temperature the halt again."""
+    fitted = Fitted()
+    if config.chooses_halt:
+        fitted = replace(fitted, halting=_halt(config, model, val, AS_TRAINED, processes))
+    if config.fits_temperature:
+        held_out = observe(config.method, model, val, reading=fitted.reading, processes=processes)
+        find = fit_temperature if config.calibration == "temperature" else fit_if_it_helps
+        fitted = replace(fitted, calibration=processes.broadcast(lambda: find(held_out.log_beliefs, held_out.labels)))
+    temperature = fitted.reading.temperature
+    if fitted.halting is not None and temperature != 1:
+        fitted = replace(fitted, halting=_halt(config, model, val, Reading(temperature), processes))
+    return fitted
+
+
+def _halt(config: Config, model: nn.Module, val: Split, reading: Reading, processes: Processes) -> HaltChoice | None:
+    """None where some answer is NaN: there is nothing to choose by, and whoever evaluates the network refuses it."""
+    outcome = observe(config.method, model, val, reading=reading, processes=processes)
+    return processes.broadcast(lambda: choose_halt(outcome) if outcome.step_scores.isfinite().all() else None)
+
+
+def finalize(
+    config: Config,
+    model: nn.Module,
+    dataset: Dataset,
+    folder: RunFolder | None,
+    course: dict[str, Any],
+    processes: Processes = ALONE,
+) -> dict[str, Any]:
+    """`course` says how training went. The evaluation is written last: it marks a finished run. Of several processes
+    only the first has a folder; the others help it to evaluate.
+
+    What was fitted is in the numbers. Where it changes them, `raw` holds those of the weights as they were trained."""
+    fitted = fit(config, model, dataset.val, processes)
+    readings = [fitted.reading] if fitted.reading == AS_TRAINED else [fitted.reading, AS_TRAINED]
+    observed = {
+        name: observe_each(config.method, model, split, readings, processes=processes)
+        for name, split in (("train", dataset.train), ("val", dataset.val), ("test", dataset.test))
+    }
+    outcomes, raw = ({name: each[i] for name, each in observed.items()} for i in (0, -1))
+    if folder is not None:
+        for name, outcome in outcomes.items():
+            refuse_no_belief(outcome, name, dataset, folder)
+    evaluation: dict[str, Any] = processes.broadcast(
+        lambda: (
+            _reports(outcomes)
+            | ({"raw": _reports(raw)} if len(readings) > 1 else {})
+            | {"fitted": {name: entry for name, entry in asdict(fitted).items() if entry is not None}}
+            | course
+        )
+    )
+    if folder is not None:
+        _leave(folder, config.method, model, dataset.test, outcomes, fitted.reading)
+        if fitted.halting is not None:
+            folder.write_json(folder.halting, {"split": "val", **asdict(fitted.halting)})
+        if fitted.calibration is not None:
+            folder.write_json(
+                folder.calibration, {"method": "temperature", "split": "val", **asdict(fitted.calibration)}
+            )
+        folder.write_json(folder.evaluation, evaluation)
+    return evaluation
+
+
+def _reports(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
+    return {name: report(outcome) for name, outcome in outcomes.items()}
+
+
+def refuse_no_belief(outcome: Outcome, split: str, dataset: Dataset, folder: RunFolder) -> None:
+    """Weights that are sound may still overflow on an input unlike any they learned from."""
+    broken = int((~outcome.log_beliefs.isfinite()).any(-1).sum())
+    if broken:
+        raise RicnetError(
+            f"{dataset.name}: the answer to {broken} of {len(outcome.labels)} {split} rows is NaN, so their inputs "
+            f"must lie far beyond those it learned from; mend or remove them. The trained model is in {folder.model}."
+        )
+
+
+def _leave(
+    folder: RunFolder,
+    method: Method[Any],
+    model: nn.Module,
+    test: Split,
+    outcomes: Mapping[str, Outcome],
+    reading: Reading,
+) -> None:
+    """What a report is made of without the model or the data."""
+    unseen = {name: outcomes[name] for name in ("val", "test")}
+    write_atomically(folder.predictions, lambda draft: save_predictions(unseen, draft))
+    write_atomically(
+        folder.examples, lambda draft: save_examples(method, model, test, outcomes["test"], draft, reading)
+    )
+
+
+# Models by name: `pretrained:NAME`, which come with ricnet, and `user/name` or `user/name@revision`, on the Hub. Both
+# stand wherever a run folder does. (Sharing a model is `apps.hub`.) Of the Hub only files of known names are fetched:
+# JSON, and weights as safetensors. Reading them executes nothing.
+
+PREFIX = "pretrained:"
+PRETRAINED = Path(__file__).parents[1] / "pretrained"
+FETCHED = ("config.json", "model.safetensors", "calibration.json", "halting.json", "evaluation.json", "metrics.jsonl")
+RUNS = "runs"
+"""The folder that `ric train` writes to: what is missing there was never meant to be on the Hub."""
+HUB_ID = re.compile(r"(?P<user>\w[\w.-]*)/(?P<name>\w[\w.-]*)(?:@(?P<revision>[\w./-]+))?")
+
+
+def locate(run: str | Path) -> Path:
+    """The folder of a run: the one given, or where the model of that name is, fetched from the Hub if need be."""
+    if not str(run).startswith(PREFIX):
+        return fetch(str(run)) if is_hub_id(run) else user_path(run)
+    name = str(run).removeprefix(PREFIX)
+    if name not in pretrained_names():
+        known = ", ".join(PREFIX + each for each in pretrained_names()) or "no pretrained models"
+        raise RicnetError(
+            f"{run} does not come with this ricnet, which has {known}; give a folder that ric train wrote."
+        )
+    return PRETRAINED / name
+
+
+def pretrained_names() -> list[str]:
+    return sorted(path.parent.name for path in PRETRAINED.glob("*/config.json"))
+
+
+def is_hub_id(run: str | Path) -> bool:
+    """A path is meant where one is there, or where only its last part is missing: more likely a slip than a model."""
+    found = HUB_ID.fullmatch(str(run))
+    if found is None or Path(run).suffix == ".json" or Path(run).exists():
+        return False
+    return found["user"] != RUNS and not Path(found["user"]).is_dir()
+
+
+def fetch(run: str) -> Path:
+    """The folder of a model on the Hub, in the Hub's own cache. What is there already is not fetched again, and serves
+    when the Hub cannot be reached. A private model needs the token of `hf auth login` or of $HF_TOKEN."""
+    found = HUB_ID.fullmatch(run)
+    assert found is not None
+    hub = require_hub(f"there is no run at {run}; if it is a model on the Hub, looking there")
+    repo, revision = f"{found['user']}/{found['name']}", found["revision"]
+    try:
+        folder = hub.snapshot_download(
+            repo, revision=revision, allow_patterns=list(FETCHED), library_name="ricnet", library_version=__version__
+        )
+    except hub.errors.RevisionNotFoundError as error:
+        raise RicnetError(f"{repo} has no revision {revision} on the Hub; see its history there.") from error
+    except hub.errors.GatedRepoError as error:
+        raise RicnetError(f"{repo} is open only to those its owner lets in; ask for access on its page.") from error
+    except hub.errors.RepositoryNotFoundError as error:
+        raise RicnetError(
+            f"there is no folder {repo} here and no model {repo} on the Hub that you may see; check the name, or give "
+            "a token (hf auth login, or $HF_TOKEN) if it is private."
+        ) from error
+    except (hub.errors.HTTPError, OSError, ValueError) as error:
+        raise RicnetError(f"{repo} could not be fetched from the Hub ({first_line(error)}); try again.") from error
+    if not (Path(folder) / "config.json").is_file():
+        raise RicnetError(f"{repo} is no model of ricnet's: it has no config.json on the Hub.")
+    return Path(folder)
+
+
+def require_hub(purpose: str) -> Any:
+    """The library that talks to the Hub, an extra."""
+    require_extra(purpose, "hub", "huggingface_hub")
+    import huggingface_hub
+    import huggingface_hub.errors
+    import huggingface_hub.utils
+
+    library: Any = huggingface_hub
+    if not sys.stderr.isatty():
+        library.utils.disable_progress_bars()
+    return library
+
+
+def first_line(error: Exception) -> str:
+    """Of an explanation that goes on for a paragraph."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__).rstrip(".")

@@ -9,37 +9,32 @@ import math
 import shlex
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import torch
-from jaxtyping import Int64, Num
+from jaxtyping import Float, Int64, Num
 from rich.console import Console
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from ricnet.core.mdp import log_scores
 from ricnet.data import Augmentation, Dataset, Split, augment, epoch_order
 from ricnet.data.dataset import balanced
 from ricnet.data.tables import shown_name
-from ricnet.distributed import ALONE, Processes
+from ricnet.distributed import ALONE, Processes, Shard
 from ricnet.errors import RicnetError, setting
 from ricnet.evaluation.evaluate import Outcome, observe, summarize
+from ricnet.methods import Method
+from ricnet.methods.method import Batch, Metrics
 from ricnet.nets.encoders import TINY_IMAGE, Backbone
 from ricnet.training.classifier import autocast_dtype, build_model, learned
-from ricnet.training.config import Config
+from ricnet.training.config import Config, Optimization
 from ricnet.training.console import Interrupted, ProgressBar, StopRequest
-from ricnet.training.finalize import finalize
-from ricnet.training.optimization import (
-    Gradient,
-    make_optimizer,
-    rate_factor,
-    restore_optimizer,
-    set_rate,
-    tensor_cores,
-)
-from ricnet.training.run import RunFolder
+from ricnet.training.run import RunFolder, finalize
 from ricnet.training.speed import Feed, GraphedStep, compile_encoder, compile_method
 
 COLLAPSED_EPOCHS = 5
@@ -437,3 +432,149 @@ def has_narrow_shortcut(model: nn.Module) -> bool:
     CPU in the backward pass of one."""
     convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
     return any(c.kernel_size == (1, 1) and c.stride != (1, 1) and c.in_channels < 8 for c in convolutions)
+
+
+# One update: the gradient of a minibatch, however many parts and processes it is spread over, and the optimizer with
+# its learning rate over a run
+
+Loss = tuple[Float[Tensor, ""], Metrics]
+
+
+class Gradient:
+    """Adds the gradient of a minibatch, of which this process has a shard, to `.grad` of the network.
+
+    A loss asks more of the network than its own forward, so what DistributedDataParallel wraps is a module whose
+    forward is the loss.
+    """
+
+    def __init__(self, method: Method[Any], model: nn.Module, snapshot: nn.Module, shard: Shard, parts: int) -> None:
+        self.method, self.model, self.snapshot, self.shard, self.parts = method, model, snapshot, shard, parts
+        self.several = shard.processes.count > 1
+        refuse_thin_parts(shard, parts)
+        self.next_loss: Any = NextLoss(model)
+        if self.several:
+            self.next_loss = DistributedDataParallel(self.next_loss)
+
+    def __call__(self, batch: Batch) -> Metrics:
+        """The loss and what else there is to log, of the whole minibatch."""
+        if not self.several and self.parts == 1:
+            loss, metrics = self.method.loss(self.model, self.snapshot, *batch)
+            loss.backward()
+            return {"loss": loss.detach(), **metrics}
+        parts = list(zip(*(tensor.tensor_split(self.parts) for tensor in batch), strict=True))
+        losses = self.method.losses(self.model, self.snapshot, parts, self.shard if self.several else None)
+        logged: list[Tensor] = []
+        for position, part in enumerate(parts, 1):
+            weight = len(part[0]) / self.shard.rows
+            with self._no_sync(position < len(parts)):
+                loss, metrics = self.next_loss(losses)
+                (loss * (weight * self.shard.processes.count)).backward()  # for gradients are averaged, not added up
+            logged.append(weight * torch.stack([metric.float() for metric in (loss.detach(), *metrics.values())]))
+        if self.several:
+            _average_statistics(self.model, self.shard)
+        means = self.shard.processes.all_reduce(torch.stack(logged).sum(0))
+        return dict(zip(["loss", *metrics], means.unbind(), strict=True))
+
+    def _no_sync(self, more: bool) -> AbstractContextManager[None]:
+        """Gradients are sent once, with the last part."""
+        silent: AbstractContextManager[None] = self.next_loss.no_sync() if self.several and more else nullcontext()
+        return silent
+
+
+class NextLoss(nn.Module):
+    """The next of some losses, as the forward of a module that has all the parameters they depend on."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, losses: Iterator[Loss]) -> Loss:
+        return next(losses)
+
+
+@contextmanager
+def tensor_cores() -> Iterator[None]:
+    """Let products of float32 matrices round their factors to TF32: the refiner's many times faster on a GPU.
+
+    The rounding of a factor does not depend on how a product is split up, so roll-out and replay still agree.
+    """
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def refuse_thin_parts(shard: Shard, parts: int) -> None:
+    """Batch norm needs two rows, and statistics of two mean little; fewer are surely a mistake."""
+    pieces = shard.processes.count * parts
+    if pieces > 1 and shard.rows < 2 * pieces:
+        raise RicnetError(
+            f"a minibatch of {shard.rows} cannot be shared by {shard.processes.count} processes in {parts} parts each: "
+            f"every part needs two rows; raise {setting('batch_size')}, or lower {setting('accumulate')} or the "
+            "number of processes."
+        )
+
+
+@torch.no_grad()
+def _average_statistics(model: nn.Module, shard: Shard) -> None:
+    """Batch norm normalises with each process's own rows; its running averages, which evaluation reads, are of all."""
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    seen = [mean for norm in norms for mean in (norm.running_mean, norm.running_var) if mean is not None]
+    if not seen:
+        return
+    flat = torch.cat([mean.flatten() for mean in seen]) / shard.processes.count
+    parts = shard.processes.all_reduce(flat).split([mean.numel() for mean in seen])
+    torch._foreach_copy_(seen, [part.view_as(mean) for part, mean in zip(parts, seen, strict=True)])
+
+
+def rate_factor(update: int, total: int, warmup: int, schedule: str, end: float = 0.0) -> float:
+    """What the learning rate is multiplied by at an update counted from 0: up in a line, for half of all updates at
+    most, then level or down a cosine from 1 to `end`."""
+    warmup = min(warmup, total // 2)
+    if update < warmup:
+        return (update + 1) / warmup
+    if schedule == "constant":
+        return 1.0
+    return end + (1 - end) * 0.5 * (1 + math.cos(math.pi * (update - warmup) / max(1, total - warmup)))
+
+
+def make_optimizer(model: nn.Module, settings: Optimization, device: torch.device) -> torch.optim.Optimizer:
+    """AdamW spares biases and normalisation its decay; Adam and SGD decay everything, as in the paper's plain use.
+
+    On a GPU the rate is a tensor there, so that a recorded update can be replayed at another rate.
+    """
+    on_gpu = device.type == "cuda"
+    decay = settings.weight_decay
+    rate = torch.tensor(settings.lr, dtype=torch.float32, device=device) if on_gpu else settings.lr
+    if settings.optimizer == "sgd":
+        momentum = settings.momentum
+        return torch.optim.SGD(model.parameters(), rate, momentum=momentum, weight_decay=decay, fused=on_gpu)
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(model.parameters(), rate, weight_decay=decay, capturable=on_gpu, fused=on_gpu)
+    matrices = [p for p in model.parameters() if p.ndim > 1]
+    vectors = [p for p in model.parameters() if p.ndim <= 1]
+    groups = [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, rate, capturable=on_gpu, fused=on_gpu)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Load a state without replacing its tensors where there are some: a recorded update writes into those."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if not optimizer.state:
+        own = [{name: value for name, value in g.items() if name != "params"} for g in optimizer.param_groups]
+        groups = [{**theirs, **ours} for theirs, ours in zip(saved["param_groups"], own, strict=True)]
+        optimizer.load_state_dict({**saved, "param_groups": groups})  # a state of a GPU would ask a CPU for its kernels
+        return
+    for index, entries in saved["state"].items():
+        for name, value in entries.items():
+            optimizer.state[parameters[index]][name].copy_(value)

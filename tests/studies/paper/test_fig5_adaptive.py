@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ricnet.errors import RicnetError
-from ricnet.evaluation.predictions import Predictions, read_predictions
+from ricnet.evaluation.evaluate import Predictions, read_predictions
 from ricnet.studies.paper import ITEMS
 from ricnet.studies.paper.fig5_adaptive import split_by_difficulty
 from ricnet.studies.scales import Scale

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ricnet.errors import RicnetError
-from ricnet.evaluation.predictions import Predictions
+from ricnet.evaluation.evaluate import Predictions
 from ricnet.report.runs import RunRecord
 from ricnet.studies.paper.halting import (
     COUNT,

@@ -43,8 +43,7 @@ def main(arguments: Sequence[str]) -> None:
 def prepare(device: str) -> str:
     """The run to show; digits are learned only once."""
     from ricnet.training.api import train
-    from ricnet.training.hub import PREFIX, pretrained_names
-    from ricnet.training.run import RunFolder
+    from ricnet.training.run import PREFIX, RunFolder, pretrained_names
 
     if PRETRAINED in pretrained_names():
         return PREFIX + PRETRAINED

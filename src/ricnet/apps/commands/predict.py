@@ -20,8 +20,7 @@ from ricnet.apps.commands.flags import Answering, parse
 from ricnet.core.trajectory import Trajectory
 from ricnet.data.inputs import read_inputs
 from ricnet.errors import RicnetError, require
-from ricnet.evaluation.abstention import UNSURE, validation_sentence
-from ricnet.evaluation.evaluate import pool_size
+from ricnet.evaluation.evaluate import UNSURE, pool_size, validation_sentence
 from ricnet.io import printable
 from ricnet.report.trace import trace_lines
 from ricnet.training.api import pick_device

@@ -58,7 +58,7 @@ def serve(
     classifier: "Classifier", run: str, listening: "socket.socket", open_browser: bool, limits: Limits | None = None
 ) -> None:
     from ricnet.apps.server import application
-    from ricnet.training.hub import PREFIX
+    from ricnet.training.run import PREFIX
 
     name = run.removeprefix(PREFIX).rstrip("/\\").replace("\\", "/").rpartition("/")[2] or run
     app = application.build(classifier, name, limits)

@@ -18,7 +18,7 @@ from ricnet.apps.server.requests import Cell
 from ricnet.core.trajectory import Trajectory
 from ricnet.data.columns import Columns, Date, Number
 from ricnet.errors import RicnetError
-from ricnet.evaluation.predictions import KINDS
+from ricnet.evaluation.evaluate import KINDS
 from ricnet.io import read_arrays, read_json
 from ricnet.report.titles import system_name
 from ricnet.training.classifier import Classifier

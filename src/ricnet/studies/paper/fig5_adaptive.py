@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ricnet.errors import RicnetError
-from ricnet.evaluation.predictions import Predictions, read_predictions
+from ricnet.evaluation.evaluate import Predictions, read_predictions
 from ricnet.report.figures import (
     BLUE,
     GREEN,

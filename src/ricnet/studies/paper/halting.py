@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ricnet.errors import RicnetError
+from ricnet.evaluation.evaluate import Predictions, read_predictions
 from ricnet.evaluation.metrics import expected_calibration_error
-from ricnet.evaluation.predictions import Predictions, read_predictions
 from ricnet.report.comparison import Metric
 from ricnet.report.figures import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILLION, draw_intervals, letter, styled
 from ricnet.report.runs import RunRecord
