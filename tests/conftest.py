@@ -74,3 +74,13 @@ def systems(tmp_path_factory: pytest.TempPathFactory) -> "list[RunGroup]":
 @pytest.fixture(scope="session")
 def ric(systems: "list[RunGroup]") -> "RunRecord":
     return systems[0].first
+
+
+@pytest.fixture(scope="session")
+def digits_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small run, trained; tests read it and leave it alone."""
+    from ricnet.apps.cli import main
+
+    out = tmp_path_factory.mktemp("runs") / "digits"
+    main(["train", "--out", str(out), "--epochs", "2", "--width", "0.1", "--horizon", "4", "--device", "cpu"])
+    return out

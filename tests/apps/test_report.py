@@ -2,33 +2,22 @@
 
 from pathlib import Path
 
-import pytest
-
-from ricnet.apps.commands.report import main
 from ricnet.report.runs import RunGroup
 
+from .conftest import RunRic
 
-def test_seeds_are_summed_up_in_the_terminal(
-    systems: list[RunGroup], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+
+def test_seeds_are_summed_up_and_single_runs_printed_as_they_are(
+    systems: list[RunGroup], tmp_path: Path, run_ric: RunRic
 ) -> None:
+    ric, sl, _ = systems
     out = tmp_path / "deep" / "report.html"
-    main([*(str(run.path) for run in systems[1].runs), "--out", str(out), "--markdown"])
-    printed = capsys.readouterr().out
+    printed = run_ric("report", *(run.path for run in sl.runs), "--out", out, "--markdown").out
     assert "| SL | digits | 3 |" in printed
-    assert "95 % Student-t interval" in printed
     assert "One system, 3 seeds" in out.read_text()
-
-
-def test_unpaired_seeds_are_told(systems: list[RunGroup], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sl, ric = systems[1], systems[0]
-    folders = [str(run.path) for run in (*sl.runs[:2], ric.first)]
-    main([*folders, "--out", str(tmp_path / "report.html")])
-    assert "Differences are not tested." in capsys.readouterr().out
-
-
-def test_single_runs_are_printed_as_they_are(
-    systems: list[RunGroup], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = systems[1].first
-    main([str(run.path), "--out", str(tmp_path / "report.html"), "--markdown"])
-    assert f"| SL | digits | {100 * run.test['accuracy']:.2f} % |" in capsys.readouterr().out
+    unpaired = run_ric("report", sl.runs[0].path, sl.runs[1].path, ric.first.path, "--out", out).out
+    assert "Differences are not tested." in unpaired
+    figures = tmp_path / "figures"
+    printed = run_ric("report", sl.first.path, "--out", out, "--markdown", "--figures", figures).out
+    assert f"| SL | digits | {100 * sl.first.test['accuracy']:.2f} % |" in printed
+    assert {path.suffix for path in figures.iterdir()} == {".png", ".pdf"}

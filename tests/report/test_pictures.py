@@ -46,7 +46,7 @@ def drawn_of(*groups: RunGroup) -> dict[str, Picture]:
     return {picture.name: picture for picture in pictures(list(groups))}
 
 
-def tested(run: RunRecord, **test: Any) -> RunGroup:
+def with_test(run: RunRecord, **test: Any) -> RunGroup:
     """The run alone, with these measures of its test set."""
     return RunGroup("RIC", (replace(run, evaluation={"test": {**run.test, **test}}),))
 
@@ -153,14 +153,15 @@ def test_curves_are_forced_answers_and_markers_are_halts(systems: list[RunGroup]
     assert one_pass.get_xdata()[0] == 1
     assert halt.get_marker() != one_pass.get_marker()
     assert (ax.get_xscale(), ax.get_xlabel()) == ("log", "steps computed")
-    uncounted = tested(ric.first, mean_cell_evaluations=None)  # an older run shows its steps
+    test = {key: value for key, value in ric.first.test.items() if key != "mean_cell_evaluations"}
+    uncounted = RunGroup("RIC", (replace(ric.first, evaluation={"test": test}),))  # an older run shows its steps
     halt = compute_figure([uncounted]).axes[0].lines[1]
     assert halt.get_xdata()[0] == pytest.approx(ric.first.test["mean_steps"])
 
 
 def test_an_axis_of_near_accuracies_has_no_digits_to_fill_up(ric: RunRecord) -> None:
     per_step = [{**entry, "accuracy": 0.991 + 0.00004 * entry["step"]} for entry in ric.test["per_step"]]
-    (ax,) = compute_figure([tested(ric, accuracy=0.9912, per_step=per_step)]).axes
+    (ax,) = compute_figure([with_test(ric, accuracy=0.9912, per_step=per_step)]).axes
     labels = [label.get_text() for label in ax.get_yticklabels()]
     assert "99.1 %" in labels
     assert not [label for label in labels if "." in label and label.endswith("0 %")]
@@ -229,7 +230,7 @@ def with_bins(run: RunRecord, *seeds: list[tuple[int, float | None]]) -> RunGrou
     tables = [
         [{**e, "n": n, "accuracy": a, "confidence": a} for e, (n, a) in zip(edges, s, strict=True)] for s in seeds
     ]
-    return RunGroup("x", tuple(tested(run, reliability=table).first for table in tables))
+    return RunGroup("x", tuple(with_test(run, reliability=table).first for table in tables))
 
 
 def test_bins_are_averaged_over_the_seeds_that_fill_them(ric: RunRecord) -> None:
@@ -275,7 +276,7 @@ def test_curves_are_means_over_seeds_with_the_mean_halt(systems: list[RunGroup])
 
 def test_panels_of_a_row_make_room_for_each_other(systems: list[RunGroup], ric: RunRecord) -> None:
     """The second system errs more than the first, whose scale it shares."""
-    worse = tested(ric, per_step=[{**entry, "ece": 0.8} for entry in ric.test["per_step"]])
+    worse = with_test(ric, per_step=[{**entry, "ece": 0.8} for entry in ric.test["per_step"]])
     errors = steps_figure([systems[2], worse]).axes[2:]
     assert [ax.get_ylim()[0] for ax in errors] == [0, 0]
     assert all(ax.get_ylim()[1] > 0.8 for ax in errors)
@@ -288,5 +289,5 @@ def test_halts_are_pooled_over_seeds(systems: list[RunGroup], ric: RunRecord) ->
     assert [bar.get_height() for bar in right] == pytest.approx(100 * counts / counts.sum())
     assert sum(bar.get_height() for bar in wrong) == pytest.approx(-100)
     assert ax.get_legend().get_texts()[0].get_text() == f"right (n = {counts.sum():,})"
-    perfect = tested(ric, halting=[{**entry, "wrong": 0} for entry in ric.test["halting"]])
+    perfect = with_test(ric, halting=[{**entry, "wrong": 0} for entry in ric.test["halting"]])
     assert all(bar.get_height() == 0 for bar in halting_figure([perfect]).axes[0].containers[1])

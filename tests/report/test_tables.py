@@ -251,7 +251,13 @@ def test_escaped_text_commands_nothing(text: str) -> None:
 def test_html_is_escaped_wherever_text_goes() -> None:
     evil, safe = '<b> & "x"', "&lt;b&gt; &amp; &quot;x&quot;"
     table = html_table(evil, Grid([evil], [[Cell(evil)]]))
-    for part in (paragraph(evil), scrolling(evil, ""), terms([(evil, evil)]), details(evil, evil, "", True), table):
+    for part in (
+        paragraph(evil),
+        scrolling(evil, ""),
+        terms([(evil, evil)]),
+        details(evil, evil, "", is_open=True),
+        table,
+    ):
         assert safe in part
         assert "<b>" not in part
 

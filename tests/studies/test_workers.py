@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from ricnet.errors import RicnetError
+from refusals import refusal
 from ricnet.evaluation.evaluate import read_predictions
 from ricnet.studies import runner as running
 from ricnet.studies.runner import Benchmark, Experiment, Runner
@@ -70,7 +70,7 @@ def test_an_interrupted_run_goes_on(ask, tmp_path: Path, monkeypatch: pytest.Mon
         return run(*args, **kwargs, watch=watch)
 
     monkeypatch.setattr(running, "run", stop_early)
-    with pytest.raises(RicnetError, match="same command goes on"):
+    with refusal("same command"):
         runner.run([one], QUIET)
     monkeypatch.setattr(running, "run", run)
     (finished,) = runner.run([one], QUIET)[0][one]
