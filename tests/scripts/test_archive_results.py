@@ -46,7 +46,7 @@ def test_log_scores_are_those_of_the_predictions(make_run: MakeRun, tmp_path: Pa
 def test_files_that_somebody_changed_are_refused(make_run: MakeRun, tmp_path: Path) -> None:
     path = archive_run(make_run(), tmp_path)
     whole = json.loads(path.read_text())
-    for scores in ([], [None], ["", 1], [10**400], [{}], 7, {"a": 1}):  # found by fuzzing
+    for scores in ([], [None], ["", 1], [10**400], [{}], [[1], [1, 2]], [True], 7, {"a": 1}):  # found by fuzzing
         path.write_text(json.dumps(whole | {"log_scores": scores}))
         with refusal("log_scores"):
             log_scores(read_run(path))
