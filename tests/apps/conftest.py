@@ -30,8 +30,9 @@ Refused = Callable[..., None]
 
 
 @pytest.fixture
-def run_ric(capsys: pytest.CaptureFixture[str]) -> RunRic:
-    """What a command says, and its exit code."""
+def run_ric(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> RunRic:
+    """What a command says, and its exit code. Drawing a page takes longer than such training: `digits_run` has one."""
+    monkeypatch.setattr("ricnet.apps.commands.train.write_page", lambda runs, out: out)
 
     def run(*arguments: object) -> Said:
         capsys.readouterr()

@@ -107,11 +107,10 @@ def test_data_list(run_ric: RunRic, tmp_path: Path) -> None:
     assert "train: 1,213 rows" in run_ric("data", "check", "digits").out
 
 
-def test_a_run_is_repeated_from_its_configuration(digits_run: Path, run_ric: RunRic, tmp_path: Path) -> None:
-    stored, again, other = digits_run / "config.json", tmp_path / "again", tmp_path / "other"
-    run_ric("train", "--config", stored, "--out", again, "--device", "cpu")
-    assert json.loads((again / "config.json").read_text())["config"] == json.loads(stored.read_text())["config"]
-    assert (again / "model.safetensors").read_bytes() == (digits_run / "model.safetensors").read_bytes()
+def test_a_run_is_repeated_from_its_configuration_but_for_what_flags_say(
+    digits_run: Path, run_ric: RunRic, tmp_path: Path
+) -> None:
+    stored, other = digits_run / "config.json", tmp_path / "other"
     run_ric("train", "--config", stored, "--out", other, "--seed", 5, "--epochs", 1, "--device", "cpu")
     config = json.loads((other / "config.json").read_text())["config"]
     assert (config["seed"], config["optimization"]["epochs"], config["method"]["horizon"]) == (5, 1, 4)

@@ -53,7 +53,8 @@ def test_the_numbers_are_those_of_the_saved_predictions(data: Path, run_ric: Run
         assert (Path("comparison-blobs") / name).stat().st_size > 500
 
 
-def test_a_second_call_repeats_nothing(data: Path, run_ric: RunRic) -> None:
+def test_a_second_call_repeats_nothing(data: Path, run_ric: RunRic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ricnet.apps.commands.compare.write_page", lambda runs, out: out)
     call = ["compare", data, "--methods", "supervised", "--seeds", "1", "--jobs", "1", *QUICK]
     made = Path("runs/studies") / "blobs-supervised-seed0" / "evaluation.json"
     assert "1 run to make" in run_ric(*call).err

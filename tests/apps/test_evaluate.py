@@ -105,8 +105,10 @@ def test_a_table_can_be_evaluated_and_a_run_on_it_repeated(
     stored = json.loads((table_run / "evaluation.json").read_text())["test"]["nll"]
     for data in (None, table_run.parent / "my.csv", f"{table_run.parent}/my.csv#kind"):
         assert evaluate(table_run, data=data)[0]["test"]["nll"] == pytest.approx(stored, rel=1e-4)
-    run_ric("train", "--config", table_run, "--out", tmp_path / "again", "--device", "cpu")
-    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (table_run / "model.safetensors").read_bytes()
+    again = tmp_path / "again"
+    run_ric("train", "--config", table_run, "--out", again, "--device", "cpu")
+    assert read_config(again)["config"] == read_config(table_run)["config"]
+    assert (again / "model.safetensors").read_bytes() == (table_run / "model.safetensors").read_bytes()
 
 
 def test_a_table_that_has_changed_since_is_noted(table_run: Path, evaluate: Any) -> None:

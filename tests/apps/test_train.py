@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import ricnet
-from ricnet.apps.cli import main
 from ricnet.training import api
 from ricnet.training.run import LOCK, RunFolder
 
@@ -21,11 +20,11 @@ QUICK = ["--epochs", "1", "--width", "0.1", "--method", "supervised", "--device"
 
 @pytest.mark.parametrize(("flags", "width"), [([], 1.0), (["--width", "0.1"], 0.1)])
 def test_a_network_that_is_named_comes_at_its_own_width_unless_a_flag_says_another(
-    flags: list[str], width: float, tmp_path: Path
+    flags: list[str], width: float, tmp_path: Path, run_ric: RunRic
 ) -> None:
     np.savez(tmp_path / "x.npz", x=np.zeros((40, 24, 24), np.uint8), y=np.arange(40) % 2)
-    short = ["--epochs", "1", "--method", "supervised", "--device", "cpu", "--out", str(tmp_path / "run")]
-    main(["train", str(tmp_path / "x.npz"), "--encoder", "resnet10", *flags, *short])
+    short = ["--epochs", "1", "--method", "supervised", "--device", "cpu", "--out", tmp_path / "run"]
+    run_ric("train", tmp_path / "x.npz", "--encoder", "resnet10", *flags, *short)
     network = ricnet.load(tmp_path / "run").config.network
     assert (network.encoder, network.width, network.stem) == ("resnet10", width, "auto")
 
