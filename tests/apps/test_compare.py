@@ -12,7 +12,7 @@ from scipy import stats
 from recomputed import recompute
 from ricnet.apps.commands.compare import _notes
 from ricnet.report.runs import RunRecord
-from ricnet.studies.runner import Benchmark, Experiment
+from ricnet.studies.experiments import Benchmark, Experiment
 
 from .conftest import Refused, RunRic
 

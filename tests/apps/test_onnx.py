@@ -63,7 +63,7 @@ def test_what_cannot_be_exported_is_one_sentence(tmp_path: Path, monkeypatch: py
     check("--feedback mean", RIC(feedback="sample"))
     check("--halting median", PonderNet(halting="sample"))
     check(("--fixed-steps 3", "supervised"), Supervised(), fixed_steps=3)
-    check(("fixed_steps", "max_steps"), RIC(), fixed_steps=3, max_steps=3)
+    check(("--fixed-steps", "--max-steps"), RIC(), fixed_steps=3, max_steps=3)
     check("--max-steps 0", RIC(), max_steps=0)
     check("--fixed-steps -1", RIC(), fixed_steps=-1)
     check("foreign", Foreign())

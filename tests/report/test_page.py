@@ -10,8 +10,8 @@ import numpy as np
 from made_runs import groups_of, rewrite
 from refusals import refusal
 from ricnet.report.comparison import compare_as_far_as_possible, has_seeds
+from ricnet.report.examples import BARS
 from ricnet.report.page import command, page_html, page_title, refinement_words, results_html, systems_html, write_page
-from ricnet.report.refinement import BARS
 from ricnet.report.runs import RunGroup, RunRecord, read_run
 
 MakeRun = Callable[..., Path]

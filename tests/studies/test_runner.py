@@ -15,7 +15,8 @@ from rich.console import Console
 from refusals import refusal
 from ricnet.evaluation.evaluate import read_predictions
 from ricnet.studies import runner as running
-from ricnet.studies.runner import Benchmark, Experiment, RunIndex, Runner, dataset_of, plan, read_data
+from ricnet.studies.experiments import Benchmark
+from ricnet.studies.runner import Experiment, RunIndex, Runner, dataset_of, plan, read_data
 from ricnet.training.run import RunFolder
 
 CPU, QUIET = torch.device("cpu"), Console(quiet=True)

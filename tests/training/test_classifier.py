@@ -17,7 +17,8 @@ import ricnet
 from refusals import refusal
 from ricnet.data import Columns, Dataset
 from ricnet.data.columns import Category, Number
-from ricnet.training.classifier import OverBudget, as_inputs, budget, looks_raw, start_clock
+from ricnet.nets.budget import OverBudget, budget
+from ricnet.training.classifier import as_inputs, looks_raw, start_clock
 from ricnet.training.run import RunFolder
 
 

@@ -29,9 +29,8 @@ from ricnet.errors import RicnetError, require, require_extra
 from ricnet.io import write_atomically
 from ricnet.methods import Method, Supervised
 from ricnet.methods.iterative import Iterative, Step, Steps
-from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
-from ricnet.training.classifier import Classifier
+from ricnet.training.classifier import Classifier, backbone_of
 from ricnet.training.config import AFTER_TRAINING
 from ricnet.training.run import first_line
 from ricnet.version import __version__
@@ -113,10 +112,6 @@ def metadata(classifier: Classifier, steps: int) -> dict[str, str]:
 
 def input_dtype(classifier: Classifier) -> torch.dtype:
     return torch.uint8 if len(classifier.input_shape) == 3 else torch.float32
-
-
-def backbone_of(model: nn.Module) -> Backbone:
-    return next(module for module in model.modules() if isinstance(module, Backbone))
 
 
 # The networks that are traced, for a batch of any size.

@@ -27,48 +27,21 @@ from rich.console import Console
 
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, counted
 from ricnet.io import read_json, write_atomically
 from ricnet.report.runs import RunRecord, read_run
-from ricnet.studies.systems import RAW, System, all_systems, find_system
+from ricnet.studies.experiments import RAW, Experiment, System, all_systems, find_system
 from ricnet.threads import usable_cores
-from ricnet.training.api import configure, pick_device, run
-from ricnet.training.classifier import load
+from ricnet.training.api import configure, for_encoder, pick_device, run
+from ricnet.training.checkpoints import keep_encoder
+from ricnet.training.classifier import after_encoder, backbone_of, load
 from ricnet.training.config import AFTER_TRAINING, DATA_SETTINGS, Config, from_json, stripped
 from ricnet.training.console import GO_ON, Interrupted, StopRequest
-from ricnet.training.run import RunFolder, describe_data, finalize
+from ricnet.training.features import featured
+from ricnet.training.run import RunFolder, describe_data, finalize, read_config
 
 SECONDS_TO_SAVE = 20
 SECONDS_OF_SILENCE = 15
-Changes = tuple[tuple[str, Any], ...]
-"""Settings that differ from the preset's, hashable."""
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    label: str
-    """What a figure calls it."""
-    data: str
-    """A name, a folder or a file, as `ric train` takes it."""
-    changes: Changes = ()
-    """What the data asks of the training, for instance label noise or a resolution."""
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """All seeds of one system on one data set."""
-
-    system: str
-    """A name of `all_systems`, perhaps with settings: ric, supervised-temperature, ric:gamma=0.9."""
-    benchmark: Benchmark
-    seeds: tuple[int, ...]
-    changes: Changes = ()
-    """Settings of this experiment alone; they win over the system's and the benchmark's."""
-    preset: str = "fast"
-
-
-Runs = Mapping[Experiment, Sequence[RunRecord]]
-"""The finished runs of each experiment, in the order of its seeds. One whose data is not here has none."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +92,7 @@ class Runner:
             jobs = self._find(stage, folders)
             if jobs:
                 workers = worker_count(self.jobs, len(jobs), pick_device(self.device))
-                count = f"{len(jobs)} run{'s' * (len(jobs) > 1)} to make, {workers} at once, in {self.root}"
+                count = f"{counted(len(jobs), 'run')} to make, {workers} at once, in {self.root}"
                 console.print(count, highlight=False, markup=False, soft_wrap=True)
                 problems += execute(jobs, workers, console)
         made = {config: folder.path for config, folder in folders.items() if folder.finished}
@@ -177,6 +150,7 @@ def plan(experiment: Experiment, data_dir: Path | None, device: str = "cuda") ->
     """One plan a seed. Raises RicnetError where the data is not here."""
     system, data = find_system(experiment.system), whole_path(experiment.benchmark.data)
     given = {**dict(experiment.benchmark.changes), **system.changes, **system.after, **dict(experiment.changes)}
+    given = dict(for_encoder(data, given))
     dataset = read_data(data, data_dir, *(given.get(name, getattr(Config, name)) for name in DATA_SETTINGS))
     settings = {**RAW, **system.changes_for(len(dataset.class_names)), **given}
     described, names = describe_data(dataset), (experiment.system, _base(experiment.system, system))
@@ -305,10 +279,14 @@ def derive(source: RunFolder, config: Config, dataset: Dataset, folder: RunFolde
             f"{source.path} was trained with other settings; only {', '.join(AFTER_TRAINING)} may differ."
         )
     course = {key: read_json(source.evaluation).get(key) for key in ("selected_epoch", "seconds")}
+    encoder, features = read_config(source.path).get("encoder"), backbone_of(trained.model).features
     with folder.held(), torch.random.fork_rng([device] if device.type == "cuda" else []):
-        folder.begin(config, dataset, device, source)
+        folder.begin(config, dataset, device, source, encoder)
         for old, new in ((source.model, folder.model), (source.metrics, folder.metrics)):
             write_atomically(new, functools.partial(shutil.copyfile, old))
+        if config.network.freeze and features is not None:
+            keep_encoder(features, folder)
+            dataset, trained = featured(dataset, features, device), after_encoder(trained)
         torch.manual_seed(config.seed)
         finalize(config, trained.model, dataset, folder, course)
 

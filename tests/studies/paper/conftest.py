@@ -17,11 +17,9 @@ from made_runs import CLASSES, STEPS, beliefs
 from ricnet.core.trajectory import Trajectory
 from ricnet.evaluation.evaluate import Outcome, report, save_predictions
 from ricnet.report.runs import RunRecord
+from ricnet.studies.experiments import SCALES, Experiment, Runs, Scale, find_system
 from ricnet.studies.paper import Item
 from ricnet.studies.paper.kit import read_csv, write_csv
-from ricnet.studies.runner import Experiment, Runs
-from ricnet.studies.scales import SCALES, Scale
-from ricnet.studies.systems import find_system
 
 EPOCHS, TEST = 12, 90
 MakeRuns = Callable[..., dict[Experiment, list[RunRecord]]]

@@ -4,9 +4,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from ricnet.studies.experiments import SCALES, Scale, all_systems, find_system
 from ricnet.studies.paper import ITEMS
-from ricnet.studies.scales import SCALES, Scale
-from ricnet.studies.systems import all_systems, find_system
 
 from .conftest import MakeRuns, draw, record, texts_of, through_csv
 

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from refusals import refusal
 from ricnet.report.figures import look_of
+from ricnet.studies.experiments import Benchmark, Scale
 from ricnet.studies.paper.kit import (
     MOST_POINTS,
     conditions,
@@ -27,8 +28,6 @@ from ricnet.studies.paper.kit import (
     tabulate,
     thin,
 )
-from ricnet.studies.runner import Benchmark
-from ricnet.studies.scales import Scale
 
 from .conftest import MakeRuns, check_words, record, texts_of, through_csv, with_curve
 
