@@ -1,6 +1,6 @@
 """Draw the pictures of docs/concepts.md from a run of RIC on small images.
 
-ric train digits --epochs 40
+ric train digits --epochs 40 --halt-rule value --calibration none
 python scripts/draw_concepts.py runs/digits-ric-seed0 --out docs/images
 """
 

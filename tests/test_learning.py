@@ -45,9 +45,9 @@ def test_the_papers_algorithm_learns_and_its_ece_peaks_and_falls(tmp_path: Path)
     )
     assert accuracy[-1] > 0.95
     assert confidence == sorted(confidence)
-    assert all(
-        right - sure == pytest.approx(error) for right, sure, error in zip(accuracy, confidence, ece, strict=True)
-    )
+    # All of it is too little confidence, but for a bin with a single image that is surer than right.
+    gap = [right - sure for right, sure in zip(accuracy, confidence, strict=True)]
+    assert ece == pytest.approx(gap, abs=0.005)
     peak = ece.index(max(ece))
     assert 0 < peak < 7
     assert ece[peak] > 0.7

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from ricnet.core.trajectory import Trajectory
+from ricnet.core.trajectory import Trajectory, first_stop
 from ricnet.methods import METHODS
-from ricnet.methods.iterative import Iterative, Pool, Step, Steps, first_stop, norms, outset, step_towards, unroll
+from ricnet.methods.iterative import Iterative, Pool, Step, Steps, norms, outset, step_towards, unroll
 from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier, Refiner
 

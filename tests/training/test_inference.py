@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ricnet.core.trajectory import Trajectory
+from ricnet.core.trajectory import Trajectory, first_stop
 from ricnet.methods import METHODS, Method
-from ricnet.methods.iterative import Iterative, Pool, Step, Steps, first_stop, step_towards
+from ricnet.methods.iterative import Iterative, Pool, Step, Steps, step_towards
 from ricnet.methods.ric import RIC
 from ricnet.nets.encoders import GPU_BATCH, Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier

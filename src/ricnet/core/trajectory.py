@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from ricnet.errors import RicnetError, whole_number
@@ -19,6 +19,11 @@ def halting_step(values: Float[Tensor, "steps batch"], threshold: float = 0.0) -
     stops = values[1:] < threshold
     never = torch.ones_like(values[:1], dtype=torch.bool)
     return torch.cat([stops, never]).int().argmax(0) + 1
+
+
+def first_stop(going: Bool[Tensor, "steps batch"]) -> Int64[Tensor, "batch"]:
+    """The first step at which an example does not go on, counted from 1, else the last there is."""
+    return torch.cat([~going[:-1], torch.ones_like(going[:1])]).int().argmax(0) + 1
 
 
 @dataclass(frozen=True)

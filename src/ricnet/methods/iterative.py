@@ -174,11 +174,6 @@ def outset(
     return context.new_zeros(batch, model.refiner.size), context.new_full((batch, model.classes), 1 / model.classes)
 
 
-def first_stop(going: Bool[Tensor, "steps batch"]) -> Int64[Tensor, "batch"]:
-    """The first step at which an example does not go on, counted from 1, else the last there is."""
-    return torch.cat([~going[:-1], torch.ones_like(going[:1])]).int().argmax(0) + 1
-
-
 Advance = Callable[[Float[Tensor, "batch"], Heads], Float[Tensor, "batch"]]
 """From how near an example is to stopping, and the heads of the next step, to how near it is then; never less."""
 

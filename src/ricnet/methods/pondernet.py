@@ -11,9 +11,9 @@ from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
 from ricnet.core import halting, mdp
-from ricnet.core.trajectory import Trajectory
+from ricnet.core.trajectory import Trajectory, first_stop
 from ricnet.errors import require, require_finite
-from ricnet.methods.iterative import Iterative, Pool, Step, Steps, first_stop, norms, step_towards, unroll
+from ricnet.methods.iterative import Iterative, Pool, Step, Steps, norms, step_towards, unroll
 from ricnet.methods.method import Metrics, accuracy, weighted_mean
 from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier

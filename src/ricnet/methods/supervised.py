@@ -1,6 +1,7 @@
 """Supervised learning (SL): one pass, cross-entropy, the paper's first baseline; and the peers that a reader asks for
-first, each the same network with another loss."""
+first, each the same network with another loss. With exits every stage of the encoder has an answer of its own."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -8,16 +9,17 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int64, Num
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from ricnet.core import losses
-from ricnet.core.trajectory import Trajectory
+from ricnet.core.trajectory import Trajectory, first_stop
 from ricnet.errors import require, require_finite
 from ricnet.methods.method import Method, Metrics, TimeLeft, accuracy, weighted_mean
-from ricnet.nets.encoders import Backbone, encode
+from ricnet.nets.encoders import CPU_BATCH, Backbone, encode, example_input
 
 
 @dataclass(frozen=True)
-class Supervised(Method[nn.Sequential]):
+class Supervised(Method[nn.Module]):
     name: ClassVar[str] = "supervised"
     title: ClassVar[str] = "SL"
     about: ClassVar[str] = "cross-entropy in one pass (SL)"
@@ -35,6 +37,8 @@ class Supervised(Method[nn.Sequential]):
     Raise it for a lower cap; 0.0099 caps as RIC does with 10 classes."""
     logitnorm_temperature: float = 0.04
     """τ of logitnorm, which divides logits by τ‖z‖. Raise it for less sure beliefs."""
+    confidence_threshold: float | None = None
+    """With exits, leave at the first belief at least this sure; None goes all the way. Raise it to look longer."""
     evidence_kl: float = 1.0
     """Weight of what evidential pays for evidence against the truth. Raise it for less sure beliefs. (Its paper lets
     the weight grow to 1 over the first ten epochs; here it is constant.)"""
@@ -46,6 +50,8 @@ class Supervised(Method[nn.Sequential]):
         require(0 <= mix < 1, "uniform_mix", mix, "from 0 to below 1")
         temperature = self.logitnorm_temperature
         require(temperature > 0, "logitnorm_temperature", temperature, "above 0")
+        sure = self.confidence_threshold
+        require(sure is None or 0 < sure <= 1, "confidence_threshold", sure, "above 0 and at most 1, or None")
         require(self.evidence_kl >= 0, "evidence_kl", self.evidence_kl, "0 or more")
         if self.objective == "evidential":
             require(smoothing == 0, "label_smoothing", smoothing, "0 with an evidential objective")
@@ -53,27 +59,35 @@ class Supervised(Method[nn.Sequential]):
                 mix == 0, "uniform_mix", mix, "0 with an evidential objective, whose beliefs have a cap of their own"
             )
 
-    def build(self, backbone: Backbone, classes: int) -> nn.Sequential:
+    def build(self, backbone: Backbone, classes: int) -> nn.Module:
+        if backbone.stages:
+            return ExitHeads(backbone, classes)
         return nn.Sequential(backbone, nn.Linear(backbone.embedding_size, classes))
 
     def loss(
         self,
-        model: nn.Sequential,
-        snapshot: nn.Sequential,
+        model: nn.Module,
+        snapshot: nn.Module,
         inputs: Num[Tensor, "batch ..."],
         labels: Int64[Tensor, "batch"],
         weights: Float[Tensor, "batch"] | None = None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
-        logits = model(inputs)
-        if self.objective == "evidential":
-            terms = losses.evidential(losses.evidential_alpha(logits), labels, self.evidence_kl)
-        else:
-            terms = self._surprise(logits, labels, "mean" if weights is None else "none")
-        return weighted_mean(terms, weights), {
+        """Of the whole encoder's answer; with exits the mean over those of all of them."""
+        answers = model(inputs).unbind() if isinstance(model, ExitHeads) else [model(inputs)]
+        loss = torch.stack([weighted_mean(self._terms(logits, labels, weights), weights) for logits in answers]).mean()
+        logits, classifier = answers[-1], [*model.modules()][-1]
+        return loss, {
             "accuracy": accuracy(logits, labels),
             "logit_norm": logits.detach().norm(dim=-1).mean(),
-            "classifier_norm": model[-1].get_parameter("weight").detach().norm(),
+            "classifier_norm": classifier.get_parameter("weight").detach().norm(),
         }
+
+    def _terms(
+        self, logits: Float[Tensor, "batch classes"], labels: Int64[Tensor, "batch"], weights: Tensor | None
+    ) -> Float[Tensor, "*batch"]:
+        if self.objective == "evidential":
+            return losses.evidential(losses.evidential_alpha(logits), labels, self.evidence_kl)
+        return self._surprise(logits, labels, "mean" if weights is None else "none")
 
     def _surprise(
         self, logits: Float[Tensor, "batch classes"], labels: Int64[Tensor, "batch"], reduction: str
@@ -91,14 +105,81 @@ class Supervised(Method[nn.Sequential]):
             logits = losses.normalize_logits(logits, self.logitnorm_temperature)
         return losses.mix_uniform(logits.log_softmax(-1), self.uniform_mix)
 
+    @torch.no_grad()
     def refine(
         self,
-        model: nn.Sequential,
+        model: nn.Module,
         inputs: Num[Tensor, "batch ..."],
         max_steps: int | None = None,
         halt: bool = False,
         time_left: TimeLeft | None = None,
     ) -> Trajectory:
-        """One step, which is also the last."""
+        """One step, which is also the last; with exits one for each."""
+        if isinstance(model, ExitHeads):
+            return self._refine_with_exits(model, inputs, max_steps, halt, time_left)
         log_beliefs = self.log_beliefs(encode(model, inputs)).unsqueeze(0)
         return Trajectory(log_beliefs, torch.ones_like(log_beliefs[0, :, 0], dtype=torch.int64))
+
+    def _refine_with_exits(
+        self,
+        model: "ExitHeads",
+        inputs: Num[Tensor, "batch ..."],
+        max_steps: int | None,
+        halt: bool,
+        time_left: TimeLeft | None,
+    ) -> Trajectory:
+        """With `halt`, whoever is sure enough enters no further stage."""
+        steps = min(max_steps or len(model.costs), len(model.costs))
+        seen, rows = model.backbone.normalized(inputs), torch.arange(len(inputs), device=inputs.device)
+        made = model.backbone.mean.new_zeros(steps, len(inputs), model.classes)
+        for stage in range(steps):
+            if stage > 0 and time_left is not None and not time_left():
+                made = made[:stage]
+                break
+            some = CPU_BATCH if seen.device.type == "cpu" else max(1, len(seen))
+            parts = [model.look(stage, part) for part in seen.split(some)]
+            seen, logits = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+            made[stage, rows] = self.log_beliefs(logits)
+            if halt and self.confidence_threshold is not None:
+                stay = (made[stage, rows].amax(-1).exp() < self.confidence_threshold).nonzero().squeeze(1)
+                seen, rows = seen.index_select(0, stay), rows[stay]
+                if len(rows) == 0:
+                    break
+        unsure = made.amax(-1).exp() < (math.inf if self.confidence_threshold is None else self.confidence_threshold)
+        path = Trajectory(made, first_stop(unsure), costs=model.costs[: len(made)])
+        return path.frozen() if halt else path
+
+
+class ExitHeads(nn.Module):
+    """An answer after every stage, each from its own features alone."""
+
+    def __init__(self, backbone: Backbone, classes: int) -> None:
+        super().__init__()
+        self.backbone, self.classes = backbone, classes
+        self.heads = nn.ModuleList(nn.Linear(features, classes) for features in backbone.feature_sizes)
+        self.costs = self._count_costs()
+        """The share of the whole network's multiply-adds that is spent at each exit."""
+
+    @torch.no_grad()
+    def _count_costs(self) -> tuple[float, ...]:
+        was_training, spent = self.training, []
+        self.eval()
+        seen = self.backbone.normalized(example_input(self.backbone.encoder, self.backbone.input_shape))
+        with FlopCounterMode(display=False) as counter:
+            for stage in range(len(self.heads)):
+                seen, _ = self.look(stage, seen)
+                spent.append(counter.get_total_flops())
+        self.train(was_training)
+        return tuple(flops / spent[-1] for flops in spent)
+
+    def look(self, stage: int, seen: Float[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch classes"]]:
+        """The next stage of the encoder: what it makes of what was seen, and the answer."""
+        seen, features = self.backbone.look(stage, seen)
+        return seen, self.heads[stage](features)
+
+    def forward(self, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "exits batch classes"]:
+        answers, seen = [], self.backbone.normalized(inputs)
+        for stage in range(len(self.heads)):
+            seen, logits = self.look(stage, seen)
+            answers.append(logits)
+        return torch.stack(answers)

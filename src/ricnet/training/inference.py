@@ -119,9 +119,12 @@ def on_gpu(inputs: Num[Tensor, "batch ..."]) -> bool:
 
 
 def recordable(method: Method[Any], model: nn.Module) -> bool:
-    """What draws at random is left to `Method.refine`: its draws are to be those of the seed."""
+    """What draws at random is left to `Method.refine`: its draws are to be those of the seed. So is a network with
+    exits, whose stages meet pools of any size."""
+    if getattr(model, "costs", ()):
+        return False
     if isinstance(method, Iterative):
-        return isinstance(model, RecurrentClassifier) and not model.has_exits and not method.draws
+        return isinstance(model, RecurrentClassifier) and not method.draws
     return method.one_pass
 
 
