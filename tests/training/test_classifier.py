@@ -232,18 +232,27 @@ def test_what_is_within_is_made_and_what_is_beyond_is_not() -> None:
 CPU = torch.device("cpu")
 
 
-def answers(monkeypatch: pytest.MonkeyPatch, milliseconds: float, *moments: float) -> list[bool]:
+def answers(
+    monkeypatch: pytest.MonkeyPatch, milliseconds: float, *moments: float, costs: tuple[float, ...] = ()
+) -> list[bool]:
     """What a clock started at 0 says at each of these moments, in milliseconds."""
     times = iter([0.0, *(moment / 1000 for moment in moments)])
     with monkeypatch.context() as patch:
         patch.setattr("time.perf_counter", lambda: next(times))
-        time_left = start_clock(milliseconds, CPU)
+        time_left = start_clock(milliseconds, CPU, costs)
         return [time_left() for _ in moments]
 
 
 def test_a_step_begins_only_if_one_like_the_last_would_end_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert answers(monkeypatch, 10.0, 4, 6, 7.9, 9) == [True, True, True, False]
     assert answers(monkeypatch, 10.0, 4, 8) == [True, False]
+
+
+def test_with_exits_the_next_stage_takes_as_much_longer_as_it_costs_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = (0.1, 0.3, 0.4, 1.0)
+    assert answers(monkeypatch, 10.0, 1, 3, 3.9, costs=costs) == [True, True, True], "the last takes 5.4 ms"
+    assert answers(monkeypatch, 10.0, 1, 3, 4.5, costs=costs) == [True, True, False], "and here it would take 9"
+    assert answers(monkeypatch, 2.9, 1, costs=costs) == [False], "the second takes twice as long as the first"
 
 
 def test_before_any_step_has_been_timed_only_the_limit_counts(monkeypatch: pytest.MonkeyPatch) -> None:

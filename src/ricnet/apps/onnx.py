@@ -32,6 +32,7 @@ from ricnet.errors import RicnetError, require, require_extra
 from ricnet.io import write_atomically
 from ricnet.methods import Method, Supervised
 from ricnet.methods.iterative import Iterative, Pool, Step, Steps
+from ricnet.methods.supervised import ExitHeads
 from ricnet.nets.encoders import Backbone, example_input
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.classifier import Classifier
@@ -109,6 +110,8 @@ def metadata(classifier: Classifier, steps: int) -> dict[str, str]:
         "temperature": classifier.temperature,
         "max_steps": steps,
     }
+    if costs := getattr(classifier.model, "costs", ()):
+        entry["costs"] = list(costs)
     entry |= {name: getattr(method, name) for name in AFTER_TRAINING if hasattr(method, name)}
     if classifier.columns is not None:  # the file reads numbers; whoever feeds it encodes the cells
         entry["columns"] = classifier.columns.to_json()
@@ -131,6 +134,8 @@ def network_to_trace(
 ) -> tuple[nn.Module, tuple[str, ...]]:
     """And what its outputs are called."""
     method, model, temperature = classifier.method, classifier.model, classifier.temperature
+    if isinstance(model, ExitHeads):
+        raise RicnetError(f"the method {method.name} cannot be exported with exits; train ric or anytime for that.")
     if isinstance(method, Supervised):
         return OnePass(method, model, temperature), ("probabilities", "steps")
     if not isinstance(method, Iterative) or not isinstance(model, RecurrentClassifier):
@@ -271,9 +276,9 @@ def next_step(method: Iterative, model: RecurrentClassifier, pool: Pool, time: i
 
 def path_of(method: Iterative, model: RecurrentClassifier, start: Pool, steps: Sequence[Step]) -> Trajectory:
     output, value, going = (torch.stack(part) for part in zip(*(step[1:] for step in steps), strict=True))
-    if model.has_exits and method.halts_by_value:  # each has been asked of the next step
+    if method.looks_ahead(model):
         value = torch.cat([model.refiner.expect(start.thought, start.belief).unsqueeze(0), value[:-1]])
-    return replace(method.trajectory(Steps(output, value, going)), costs=model.costs[: len(steps)])
+    return method.conclude(model, Steps(output, value, going), halt=False)
 
 
 class Unrolled(nn.Module):
@@ -287,7 +292,10 @@ class Unrolled(nn.Module):
         self.method, self.model, self.steps, self.temperature = method, model, steps, temperature
 
     def forward(self, inputs: Num[Tensor, "batch ..."]) -> tuple[Tensor, ...]:
-        start = self.method.start(self.model, inputs)
+        if self.model.has_exits:
+            start = self.method.start(self.model, inputs)
+        else:
+            start = self.method.gather(self.model, self.model.context(inputs))
         steps = [next_step(self.method, self.model, start, 0)]
         for time in range(1, self.steps):
             steps.append(next_step(self.method, self.model, steps[-1].pool, time))
