@@ -73,6 +73,7 @@ def test_it_agrees_with_pytorch_on_every_test_digit(exported: Path, digits_run: 
     np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_with_exits_it_leaves_where_pytorch_does(exits_run: Path, tmp_path: Path) -> None:
     """And what nobody needs is not computed: operators inside an If run only for those that go on."""
     classifier, digits = ricnet.load(exits_run), load_data("digits").test.inputs

@@ -355,16 +355,19 @@ def translate(network: nn.Module, example: Num[Tensor, "2 ..."], outputs: tuple[
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """torch warns of its own deprecated calls, and that torchvision is missing, which nothing here needs."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    """torch warns of its own deprecated calls, and that torchvision is missing, which nothing here needs; onnx_ir of
+    lists of axes that are empty."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def label(program: "ONNXProgram", properties: dict[str, str]) -> None:
@@ -372,6 +375,10 @@ def label(program: "ONNXProgram", properties: dict[str, str]) -> None:
     from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 
     ClearMetadataAndDocStringPass()(program.model)
+    for graph in program.model.graphs():  # what branches were traced with and do not need; onnxruntime warns of it
+        for initializer in [*graph.initializers.values()]:
+            if not initializer.uses() and not initializer.is_graph_output():
+                graph.initializers.pop(str(initializer.name))
     program.model.metadata_props.clear()
     program.model.metadata_props.update(properties)
 
