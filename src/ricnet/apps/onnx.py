@@ -33,9 +33,9 @@ from ricnet.io import write_atomically
 from ricnet.methods import Method, Supervised
 from ricnet.methods.iterative import Iterative, Pool, Step, Steps
 from ricnet.methods.supervised import ExitHeads
-from ricnet.nets.encoders import Backbone, example_input
+from ricnet.nets.encoders import example_input
 from ricnet.nets.refiner import RecurrentClassifier
-from ricnet.training.classifier import Classifier
+from ricnet.training.classifier import Classifier, backbone_of
 from ricnet.training.config import AFTER_TRAINING
 from ricnet.training.run import first_line
 from ricnet.version import __version__
@@ -120,10 +120,6 @@ def metadata(classifier: Classifier, steps: int) -> dict[str, str]:
 
 def input_dtype(classifier: Classifier) -> torch.dtype:
     return torch.uint8 if len(classifier.input_shape) == 3 else torch.float32
-
-
-def backbone_of(model: nn.Module) -> Backbone:
-    return next(module for module in model.modules() if isinstance(module, Backbone))
 
 
 # The networks that are traced, for a batch of any size.

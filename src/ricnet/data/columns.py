@@ -8,6 +8,7 @@ model, so that new rows are read as they were.
   counts as `other`, and so does one that none had; where training knew no rare values, a new one is none of them, all
   numbers 0. An empty cell is a value like any other.
 - A column that differs in every row because it names the row, such as PassengerId, is left out.
+- A column of texts (see `texts`) is read instead of all others, and only where the user says so.
 """
 
 import math
@@ -20,12 +21,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Num
 from torch import Tensor
 
 from ricnet.data.tables import Table, TableError
-from ricnet.errors import RicnetError, listed
-from ricnet.io import is_finite, is_switch, is_text, misfit
+from ricnet.data.texts import MOST_TOKENS, Text, is_prose
+from ricnet.errors import RicnetError, listed, setting
+from ricnet.io import is_count, is_finite, is_switch, is_text, misfit
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -191,19 +193,27 @@ class Category:
 class Columns:
     target: str
     """The column of the classes; new rows need not have it."""
-    inputs: tuple[Number | Category, ...]
+    inputs: tuple[Number | Category | Text, ...]
 
     @property
     def width(self) -> int:
         return sum(column.width for column in self.inputs)
 
-    def encode(self, table: Table) -> Float32[Tensor, "n width"]:
+    @property
+    def text(self) -> Text | None:
+        """The column of texts, which stands alone; None of other tables."""
+        return next((column for column in self.inputs if isinstance(column, Text)), None)
+
+    def encode(self, table: Table) -> Num[Tensor, "n width"]:
+        """Token ids of texts, real numbers of all else."""
         absent = [repr(column.name) for column in self.inputs if column.name not in table.columns]
         if absent:
             raise TableError(
                 f"{table.name} lacks columns that the model was trained on: {listed(absent)}; "
                 f"it has {listed([repr(name) for name in table.columns], 10)}."
             )
+        if self.text is not None:
+            return torch.from_numpy(self.text.encode(table))
         with np.errstate(over="ignore"):
             numbers = np.concatenate([column.encode(table) for column in self.inputs], axis=1).astype(np.float32)
         beyond = np.flatnonzero(~np.isfinite(numbers).all(axis=1)).tolist()
@@ -240,6 +250,7 @@ _FORMS: dict[str, Any] = {
     "number": _NUMBER,
     "date": {**_NUMBER, "format": lambda value: is_text(value) and value in FORMATS},
     "category": {"name": is_text, "values": [is_text], "other": is_switch},
+    "text": {"name": is_text, "tokens": lambda value: is_count(value) and 0 < value <= MOST_TOKENS},
 }
 
 
@@ -247,12 +258,15 @@ def columns_from_json(entry: Any, source: str) -> Columns:
     """It comes from a file, so nothing in it is trusted."""
     form = {"target": is_text, "inputs": [{"kind": lambda kind: is_text(kind) and kind in _FORMS}]}
     fits = misfit(entry, form) is None and all(misfit(each, _FORMS[each["kind"]]) is None for each in entry["inputs"])
-    if not fits:
+    kinds = [each["kind"] for each in entry["inputs"]] if fits else []
+    if not fits or (Text.kind in kinds and len(kinds) > 1):
         raise RicnetError(f"{source}: its columns are damaged; restore the file or train again.")
     return Columns(entry["target"], tuple(map(_column_from_json, entry["inputs"])))
 
 
-def _column_from_json(entry: dict[str, Any]) -> Number | Category:
+def _column_from_json(entry: dict[str, Any]) -> Number | Category | Text:
+    if entry["kind"] == Text.kind:
+        return Text(entry["name"], entry["tokens"])
     if entry["kind"] == "category":
         return Category(entry["name"], tuple(entry["values"]), entry["other"])
     learned = entry["name"], float(entry["mean"]), float(entry["std"]), entry["flagged"]
@@ -265,22 +279,29 @@ def _column_from_json(entry: dict[str, Any]) -> Number | Category:
 def fit_columns(table: Table, target: str) -> tuple[Columns, tuple[str, ...]]:
     """Learn the columns of training rows; also what the user should know of them."""
     fitted: list[Number | Category] = []
-    identifiers, unused, mistyped = [], [], []
+    identifiers, unused, mistyped, prose = [], [], [], []
     for name, cells in table.columns.items():
         if name == target:
             continue
         numbers = list(map(parse_number, cells))
         formats = common_formats(cells) if None in numbers else []
+        is_words = None in numbers and not formats
+        if is_words and is_prose(cells):
+            prose.append(name)
         if _names_the_row(cells, numbers, formats):
-            identifiers.append(repr(name))
+            identifiers += [repr(name)] * (name not in prose)
             continue
-        column = _fit_category(name, cells) if None in numbers and not formats else _fit_number(name, table, formats)
+        column = _fit_category(name, cells) if is_words else _fit_number(name, table, formats)
         if column is None:
-            unused.append(repr(name))
+            unused += [repr(name)] * (name not in prose)
             continue
         fitted.append(column)
         if isinstance(column, Category):
             mistyped += _mistyped_note(name, table, numbers)
+    if not fitted and prose:
+        raise TableError(
+            f"{table.name}: beside {target!r} there is only prose, {prose[0]!r}; {_as_text(prose[0], target)}."
+        )
     if not fitted:
         raise TableError(
             f"{table.name}: beside {target!r} there is no column to learn from: "
@@ -292,7 +313,14 @@ def fit_columns(table: Table, target: str) -> tuple[Columns, tuple[str, ...]]:
             f"Columns that only name the row, different in each, were left out: {listed(identifiers)} "
             "(whole numbers that measure something are learned from if they are written with a decimal point)."
         )
+    notes += [f"Column {name!r} looks like prose; {_as_text(name, target)}." for name in prose]
     return Columns(target, tuple(fitted)), (*notes, *_date_notes(fitted, table), *mistyped)
+
+
+def _as_text(name: str, target: str) -> str:
+    """How to learn from a column of texts. Only an estimator's data has no column of classes in it."""
+    how = setting("text", name) if target else f"X[{name!r}] alone"
+    return f"to learn from its words, and from nothing else, give {how}"
 
 
 def _names_the_row(cells: Sequence[str], numbers: Sequence[float | None], formats: Sequence[str]) -> bool:

@@ -23,19 +23,26 @@ PHOTOGRAPH_SIDE = 48
 
 @dataclass(frozen=True)
 class Split:
-    """Labelled examples: uint8 images (n, channels, height, width) or float32 features (n, columns)."""
+    """Labelled examples: uint8 images (n, channels, height, width), float32 features (n, columns), or texts as token
+    ids (n, tokens), int32 or int64."""
 
     inputs: Num[Tensor, "n ..."]
     labels: Int64[Tensor, "n"]
     weights: Float[Tensor, "n"] | None = None
     """How much each example counts in training and in choosing the epoch, against the others; None for all alike."""
+    texts: Sequence[str] | None = None
+    """What token ids were made of, for people to read; None of other data."""
+    shown: Num[Tensor, "n ..."] | None = None
+    """What a person is shown of the examples, where inputs are something that was made of it."""
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def take(self, rows: Int64[Tensor, "m"]) -> "Split":
         weights = None if self.weights is None else self.weights[rows]
-        return Split(self.inputs[rows], self.labels[rows], weights)
+        texts = None if self.texts is None else [self.texts[row] for row in rows.tolist()]
+        shown = None if self.shown is None else self.shown[rows]
+        return Split(self.inputs[rows], self.labels[rows], weights, texts, shown)
 
 
 def balanced(split: Split) -> Split:
@@ -110,9 +117,13 @@ class Dataset:
         return len(self.input_shape) == 3
 
     @property
+    def is_text(self) -> bool:
+        return self.train.inputs.dtype in (torch.int32, torch.int64) and not self.is_image
+
+    @property
     def unit(self) -> str:
         """What its examples are called."""
-        return "images" if self.is_image else "rows"
+        return "images" if self.is_image else "texts" if self.is_text else "rows"
 
 
 # Splits: stratified, deterministic, every class on both sides

@@ -1,5 +1,5 @@
 """Image files of any size and mode as tensors of one shape, and a folder of them as data: one subfolder a class, at the
-top or below train/, val/ and test/.
+top or below train/, val/ and test/. Folders of texts are searched in the same way.
 """
 
 import io
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -31,6 +31,17 @@ from ricnet.errors import RicnetError, listed
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """Of all that Pillow reads, those with the extensions above, whatever a file is called; some others start programs."""
+UNREAD = frozenset({".heic", ".heif", ".avif", ".jp2", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw"})
+
+
+class Kind(NamedTuple):
+    """Files that a folder is searched for."""
+
+    noun: str
+    suffixes: frozenset[str]
+
+
+IMAGES, TEXTS = Kind("image", EXTENSIONS), Kind("text", frozenset({".txt"}))
 MOST_PIXELS = 178_000_000
 """In an image; a file of a few kilobytes can claim any number of them. Pillow draws its line a little higher."""
 LARGE = 16_000_000
@@ -51,17 +62,17 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-def find_images(folder: Path, seen: Counter[str] | None = None) -> list[Path]:
-    """Every image below, in the order of their paths; hidden files and folders are passed over, and links to folders
-    not followed. `seen` counts what there is, by suffix."""
+def find_images(folder: Path, seen: Counter[str] | None = None, kind: Kind = IMAGES) -> list[Path]:
+    """Every image below, or file of another kind, in the order of their paths; hidden files and folders are passed
+    over, and links to folders not followed. `seen` counts what there is, by suffix."""
     found: list[Path] = []
     own: Counter[str] = Counter()
     for place, folders, files in os.walk(folder, onerror=_raise_unless_closed):
         folders[:] = sorted(_shown(folders))  # whether a search gives up must not depend on the disk's order
         paths = [Path(place, name) for name in _shown(files)]
-        found += filter(is_image, paths)
+        found += [path for path in paths if is_image(path, kind)]
         own.update([path.suffix.lower() for path in paths] + [""] * len(folders))
-        refuse_haystack(own, folder)
+        refuse_haystack(own, folder, kind)
     if seen is not None:
         seen.update(own)
     return sorted(found)
@@ -77,18 +88,18 @@ def _raise_unless_closed(error: OSError) -> None:
         raise error
 
 
-def refuse_haystack(seen: Counter[str], folder: Path) -> None:
+def refuse_haystack(seen: Counter[str], folder: Path, kind: Kind = IMAGES) -> None:
     """End a search that has seen far more of other things than of images."""
-    images = sum(seen[suffix] for suffix in EXTENSIONS)
-    if seen.total() - images > max(MOST_OTHERS, OTHERS_PER_IMAGE * images):
-        found = "no image" if not images else "1 image" if images == 1 else f"only {images:,} images"
+    noun, count = kind.noun, sum(seen[suffix] for suffix in kind.suffixes)
+    if seen.total() - count > max(MOST_OTHERS, OTHERS_PER_IMAGE * count):
+        found = f"no {noun}" if not count else f"1 {noun}" if count == 1 else f"only {count:,} {noun}s"
         raise RicnetError(
-            f"{folder} has {found} among the first {seen.total():,} files and folders in it; give a folder of images."
+            f"{folder} has {found} among the first {seen.total():,} files and folders in it; give a folder of {noun}s."
         )
 
 
-def is_image(path: Path) -> bool:
-    return path.suffix.lower() in EXTENSIONS and not path.name.startswith(".") and path.is_file()
+def is_image(path: Path, kind: Kind = IMAGES) -> bool:
+    return path.suffix.lower() in kind.suffixes and not path.name.startswith(".") and path.is_file()
 
 
 def read_image(path: Path, input_shape: tuple[int, ...]) -> UInt8[Tensor, "c h w"]:
@@ -200,7 +211,6 @@ def as_bytes(values: np.ndarray, scale: float | None = None) -> np.ndarray:
 
 LARGEST, SMALLEST = 128, 8
 """Bounds of the resolution that is chosen from the data."""
-UNREAD = frozenset({".heic", ".heif", ".avif", ".jp2", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw"})
 VAL_NAMES = ("val", "valid", "validation")
 
 Classes = dict[str, list[Path]]
@@ -250,13 +260,13 @@ def _read_tree(tree: Tree, shape: tuple[int, int, int], broken: dict[Path, str],
             splits[part], damaged = read_labelled(readable, tree.class_names, shape)
             broken = broken | damaged
         if not len(splits[part]):
-            raise RicnetError(f"{tree.folder / part} holds no image that can be read; {_damage(broken, tree.folder)}.")
+            raise RicnetError(f"{tree.folder / part} holds no image that can be read; {damage(broken, tree.folder)}.")
     notes = list(tree.notes)
     if on_disk:
         size = len(files) * math.prod(shape) / 1e9
         notes.append(f"{len(files):,} images, {size:.1f} GB, are read from {cache}: they do not fit into memory.")
     if broken:
-        notes.append(_damage(broken, tree.folder))
+        notes.append(damage(broken, tree.folder))
     channels, side, _ = shape
     # Small or grey images may be letters or drawings, in which left and right matter.
     photographs = channels == 3 and side > PHOTOGRAPH_SIDE
@@ -304,19 +314,19 @@ def label_files(classes: Classes, class_names: Sequence[str]) -> dict[Path, int]
 # Which files there are
 
 
-def survey(folder: Path) -> Tree:
+def survey(folder: Path, kind: Kind = IMAGES) -> Tree:
     if not folder.is_dir():
-        raise RicnetError(f"{folder} is no folder; give the path of a folder of images.")
+        raise RicnetError(f"{folder} is no folder; give the path of a folder of {kind.noun}s.")
     children = [child.name for child in _subfolders(folder)]
-    _refuse_loose_images(folder, "one subfolder a class")
+    _refuse_loose(folder, "one subfolder a class", kind)
     seen: Counter[str] = Counter()
     notes: list[str] = []
-    if "train" in children and (not _loose(folder / "train") or set(children) <= {"train", "test", *VAL_NAMES}):
-        parts = _survey_parts(folder, children, seen, notes)
+    if "train" in children and (not _loose(folder / "train", kind) or set(children) <= {"train", "test", *VAL_NAMES}):
+        parts = _survey_parts(folder, children, seen, notes, kind)
     else:
-        parts = {"train": class_folders(folder, seen)}
+        parts = {"train": class_folders(folder, seen, kind)}
     if empty := sorted({name for classes in parts.values() for name, paths in classes.items() if not paths}):
-        notes.append(f"Folders without images were passed over: {listed(empty)}.")
+        notes.append(f"Folders without {kind.noun}s were passed over: {listed(empty)}.")
     # Photographs in forms that need conversion, of which telephones make many, must not vanish in silence.
     counts = [f"{seen[suffix]} {suffix}" for suffix in sorted(UNREAD) if seen[suffix]]
     unread = f" of a kind that is not read ({listed(counts)}: convert to .jpg or .png)" if counts else ""
@@ -325,12 +335,14 @@ def survey(folder: Path) -> Tree:
     full = {part: {name: paths for name, paths in classes.items() if paths} for part, classes in parts.items()}
     tree = Tree(folder, full, tuple(notes))
     if not tree.files:
-        raise RicnetError(f"{folder} holds no images{unread}; put them into one subfolder a class.")
-    _check_classes(tree)
+        raise RicnetError(f"{folder} holds no {kind.noun}s{unread}; put them into one subfolder a class.")
+    _check_classes(tree, kind)
     return tree
 
 
-def _survey_parts(folder: Path, children: list[str], seen: Counter[str], notes: list[str]) -> dict[str, Classes]:
+def _survey_parts(
+    folder: Path, children: list[str], seen: Counter[str], notes: list[str], kind: Kind
+) -> dict[str, Classes]:
     places: dict[str, str] = {part: part for part in ("train", "test") if part in children}
     if val := next((name for name in VAL_NAMES if name in children), None):
         places["val" if "test" in places else "test"] = val
@@ -339,19 +351,19 @@ def _survey_parts(folder: Path, children: list[str], seen: Counter[str], notes: 
     if ignored := [f"{name}/" for name in children if name not in places.values()]:
         notes.append(f"Beside train/, these folders were not used: {listed(ignored)}.")
     for place in places.values():
-        _refuse_loose_images(folder / place, f"one subfolder a class below {place}/")
+        _refuse_loose(folder / place, f"one subfolder a class below {place}/", kind)
     seen.update(path.suffix.lower() for path in folder.iterdir())
-    return {part: class_folders(folder / place, seen) for part, place in places.items()}
+    return {part: class_folders(folder / place, seen, kind) for part, place in places.items()}
 
 
-def class_folders(folder: Path, seen: Counter[str] | None = None) -> Classes:
+def class_folders(folder: Path, seen: Counter[str] | None = None, kind: Kind = IMAGES) -> Classes:
     """The images of each subfolder, by its name; `seen` counts all there is, by suffix."""
     seen = Counter() if seen is None else seen
     seen.update(path.suffix.lower() for path in folder.iterdir())
     classes = {}
     for child in _subfolders(folder):
-        classes[child.name] = find_images(child, seen)
-        refuse_haystack(seen, folder)
+        classes[child.name] = find_images(child, seen, kind)
+        refuse_haystack(seen, folder, kind)
     return classes
 
 
@@ -359,28 +371,30 @@ def _subfolders(folder: Path) -> list[Path]:
     return sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
 
 
-def _loose(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.iterdir()) if is_image(path)]
+def _loose(folder: Path, kind: Kind) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if is_image(path, kind)]
 
 
-def _refuse_loose_images(folder: Path, wanted: str) -> None:
-    loose = _loose(folder)
-    if loose:
+def _refuse_loose(folder: Path, wanted: str, kind: Kind) -> None:
+    loose = _loose(folder, kind)
+    if loose and kind is IMAGES:  # a text may be a read-me
         raise RicnetError(
             f"{folder} has {len(loose)} images outside of class folders, such as {loose[0].name}; "
             f"the class of an image is the name of its folder, so arrange them as {wanted}."
         )
 
 
-def _check_classes(tree: Tree) -> None:
+def _check_classes(tree: Tree, kind: Kind) -> None:
     for part, classes in tree.parts.items():
         if not classes:
-            raise RicnetError(f"{tree.folder}: the {part} part holds no images; put them into one subfolder a class.")
+            raise RicnetError(
+                f"{tree.folder}: the {part} part holds no {kind.noun}s; put them into one subfolder a class."
+            )
         unknown = sorted(set(classes) - set(tree.class_names))
         if unknown:
             raise RicnetError(
                 f"{tree.folder}: {listed(unknown)} occurs in the {part} part but not in train/; "
-                "add training images of it or remove it."
+                f"add training {kind.noun}s of it or remove it."
             )
 
 
@@ -400,7 +414,7 @@ def _choose_shape(tree: Tree, resolution: int | None) -> tuple[tuple[int, int, i
 
     forms = [form for form in in_threads(form, tree.files) if form]
     if not forms:
-        raise RicnetError(f"{tree.folder} holds no image that can be read; {_damage(broken, tree.folder)}.")
+        raise RicnetError(f"{tree.folder} holds no image that can be read; {damage(broken, tree.folder)}.")
     channels = 1 if all(grey for _, _, grey in forms) else 3
     side = resolution or choose_side([(width, height) for width, height, _ in forms])
     return (channels, side, side), broken
@@ -414,7 +428,7 @@ def choose_side(sizes: list[tuple[int, int]]) -> int:
     return min(max(round(median(min(size) for size in sizes)), SMALLEST), LARGEST)
 
 
-def _damage(broken: dict[Path, str], folder: Path) -> str:
+def damage(broken: dict[Path, str], folder: Path) -> str:
     names = [str(path.relative_to(folder)) for path in sorted(broken)]
     files = "file" if len(names) == 1 else "files"
     return f"{len(names)} {files} could not be read; skipped: {listed(names)}"

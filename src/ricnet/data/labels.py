@@ -1,17 +1,22 @@
-"""A table as data: a row an example, a column its class."""
+"""A table as data: a row an example, a column its class; and a folder of texts, read as such a table."""
 
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from ricnet.data.columns import MISSING, RARE_ROWS, Columns, fit_columns, parse_number
 from ricnet.data.dataset import Dataset, Parts, Split
+from ricnet.data.images import IMAGES, MOST_OTHERS, TEXTS, UNREAD, damage, label_files, survey
 from ricnet.data.tables import FRAME, UNFIT, Table, frame_table, shown_name
+from ricnet.data.texts import fit_text, read_text_file
 from ricnet.errors import RicnetError, listed, nearest, setting
 
 if TYPE_CHECKING:
@@ -29,53 +34,134 @@ def labelled_table(
     columns: Columns | None = None,
     undivided: bool = False,
     known: Sequence[str] = (),
+    text: str | None = None,
 ) -> Dataset:
     """`columns` and `known`, its classes, are those of a model to be tried on this table; else they are learned from
-    its rows."""
+    its rows, or from the column `text` alone."""
     target = _check_target(table, target or (columns.target if columns else None))
     gaps = _gaps(table.columns[target], known)
     labelled = [row for row, cell in enumerate(table.columns[target]) if cell not in gaps]
-    notes = (*_unlabelled_note(len(table) - len(labelled), target, gaps), *_header_note(table, target))
+    notes = [*_unlabelled_note(len(table) - len(labelled), target, gaps), *_header_note(table, target)]
     if not labelled:
         raise RicnetError(f"{table.name}: no row has a class in {target!r}{_meant(gaps)}; fill in that column.")
     table = table.take(labelled)
+    if columns is not None and columns.text is not None:
+        text = columns.text.name
+    if text is not None:
+        table, said = _with_text(table, text, target)
+        notes += said
     if columns is None:
         _refuse_measurement(table, target)
     class_names = _classes(table.columns[target])
     number = {name: i for i, name in enumerate(class_names)}
     labels = torch.tensor([number[cell] for cell in table.columns[target]])
     # The rows are divided before anything is learned from them: for now their numbers stand for them.
-    numbered = Parts(Split(torch.arange(len(table)), labels), class_names, notes=notes)
-    dataset = numbered.dataset(f"{table.name}#{target}", val_fraction, undivided)
+    rows = Split(torch.arange(len(table)), labels)
+    parts = Parts(rows, class_names, notes=tuple(notes), fill=partial(encoded, table, target, columns, text))
+    return parts.dataset(f"{table.name}#{target}", val_fraction, undivided)
+
+
+def encoded(table: Table, target: str, columns: Columns | None, text: str | None, numbered: Dataset) -> Dataset:
+    """A data set whose inputs are numbers of rows, with what the columns make of those rows in their place."""
+    notes, learned = numbered.notes, table.take(numbered.train.inputs.tolist())
+    if columns is None and text is not None:
+        columns = Columns(target, (fit_text(learned, text),))
     if columns is None:
-        columns, said = fit_columns(table.take(dataset.train.inputs.tolist()), target)
-        dataset = replace(dataset, notes=(*dataset.notes, *said))
+        columns, said = fit_columns(learned, target)
+        notes = (*notes, *said)
     inputs = columns.encode(table)
+    texts = None if columns.text is None else table.columns[columns.text.name]
     train, val, test = (
-        replace(part, inputs=inputs[part.inputs]) for part in (dataset.train, dataset.val, dataset.test)
+        replace(part, inputs=inputs[part.inputs], texts=texts and [texts[row] for row in part.inputs.tolist()])
+        for part in (numbered.train, numbered.val, numbered.test)
     )
-    return replace(dataset, train=train, val=val, test=test, columns=columns)
+    return replace(numbered, train=train, val=val, test=test, columns=columns, notes=notes)
 
 
-def labelled_frame(frame: "DataFrame", target: str | None, val_fraction: float) -> Dataset:
+TEXT, CLASS = "text", "class"
+"""The columns of a folder of texts."""
+
+
+def holds_texts(folder: Path) -> bool:
+    """Whether there are texts in its subfolders, and no images, beside which texts are captions or notes. A search that
+    meets too much else gives up."""
+    found, others = False, 0
+    for place, folders, files in os.walk(folder):
+        suffixes = [Path(name).suffix.lower() for name in files if not name.startswith(".")]
+        texts = sum(suffix in TEXTS.suffixes for suffix in suffixes)
+        others += len(folders) + len(files) - texts
+        if others > MOST_OTHERS or not (IMAGES.suffixes | UNREAD).isdisjoint(suffixes):
+            return False
+        found |= texts > 0 and Path(place) != folder
+    return found
+
+
+def read_text_folder(folder: Path, columns: Columns | None) -> Parts:
+    """One subfolder a class, at the top or below train/, val/ and test/; a file is a text."""
+    tree = survey(folder, TEXTS)
+    labels, texts, broken = list[int](), dict[Path, str](), dict[Path, str]()
+    splits = {}
+    for part, classes in tree.parts.items():
+        first = len(texts)
+        for path, label in label_files(classes, tree.class_names).items():
+            try:
+                text = read_text_file(path)
+                if not text:
+                    raise RicnetError(f"{path} is empty.")
+            except RicnetError as error:
+                broken[path] = str(error)
+                continue
+            texts[path] = text
+            labels.append(label)
+        splits[part] = Split(torch.arange(first, len(texts)), torch.tensor(labels[first:], dtype=torch.int64))
+    notes = tree.notes if not broken else (*tree.notes, f"{damage(broken, folder)} ({next(iter(broken.values()))})")
+    if not texts:
+        raise RicnetError(f"{folder} holds no text that can be read; {next(iter(broken.values()))}")
+    name = columns.text.name if columns is not None and columns.text is not None else TEXT
+    table = Table(str(folder), {name: list(texts.values())}, range(len(texts)), "text")
+    fill = partial(encoded, table, CLASS, columns, name)
+    return Parts(splits["train"], tree.class_names, splits.get("test"), splits.get("val"), notes=notes, fill=fill)
+
+
+def labelled_frame(frame: "DataFrame", target: str | None, val_fraction: float, text: str | None = None) -> Dataset:
     """A data frame has no name, so that its column of classes tells one run from another."""
-    dataset = labelled_table(frame_table(frame), target, val_fraction)
+    dataset = labelled_table(frame_table(frame), target, val_fraction, text=text)
     column = dataset.name.removeprefix(f"{FRAME}#")
     return replace(dataset, name=f"data-frame-{UNFIT.sub('-', column).strip('-.')}")
 
 
+def _with_text(table: Table, text: str, target: str) -> tuple[Table, list[str]]:
+    """The rows that have a text, and what the user should know of the others and of other columns."""
+    if text == target:
+        raise RicnetError(f"{setting('text', text)} is the column of the classes; name the one that holds the texts.")
+    _check_column(table, text)
+    rows = [row for row, cell in enumerate(table.columns[text]) if cell]
+    if not rows:
+        raise RicnetError(f"{table.name}: all texts in {text!r} are empty; name the column that holds the texts.")
+    others = listed([repr(name) for name in table.columns if name not in (text, target)])
+    notes = [f"Only {text!r} is learned from, not {others}."] * bool(others)
+    empty = len(table) - len(rows)
+    notes += [f"{empty} rows have an empty {text!r}; left out."] * bool(empty)
+    return (table.take(rows) if empty else table), notes
+
+
 def _check_target(table: Table, target: str | None) -> str:
-    names = listed([repr(name) for name in table.columns], 10)
     if target is None:
+        names = listed([repr(name) for name in table.columns], 10)
         short = f", or {shown_name(table.name)}#COLUMN" if table.unit == "line" else ""
         raise RicnetError(
             f"{table.name}: which column is the class? Say {setting('target')} COLUMN{short}; it has {names}."
         )
-    if target not in table.columns:
-        close = nearest(target, table.columns)
+    return _check_column(table, target)
+
+
+def _check_column(table: Table, name: str) -> str:
+    if name not in table.columns:
+        close = nearest(name, table.columns)
         meant = f" (did you mean {close!r}?)" if close else ""
-        raise RicnetError(f"{table.name} has no column {target!r}{meant}; it has {names}.")
-    return target
+        names = listed([repr(name) for name in table.columns], 10)
+        raise RicnetError(f"{table.name} has no column {name!r}{meant}; it has {names}.")
+    return name
 
 
 def _header_note(table: Table, target: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The one door to data: a registered name, a folder of images, an .npz file or a table becomes a Dataset."""
+"""The one door to data: a registered name, a folder of images or texts, an .npz file or a table becomes a Dataset."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -13,9 +13,9 @@ from ricnet.data.columns import Columns
 from ricnet.data.dataset import Augmentation, Dataset, Parts, Split, class_counts, flip_labels
 from ricnet.data.downloads import Progress, PublishedFile, fetch
 from ricnet.data.images import read_folder
-from ricnet.data.labels import labelled_table
+from ricnet.data.labels import holds_texts, labelled_table, read_text_folder
 from ricnet.data.tables import SUFFIXES, is_table, read_table, with_target
-from ricnet.errors import RicnetError, nearest
+from ricnet.errors import RicnetError, nearest, setting
 from ricnet.io import split_target, user_path
 
 Reader = TypeVar("Reader", bound=Callable[..., Dataset | tuple[Split, Split]])
@@ -77,6 +77,7 @@ def load(
     val_fraction: float = 0.1,
     label_noise: float = 0.0,
     target: str | None = None,
+    text: str | None = None,
     columns: Columns | None = None,
     class_names: Sequence[str] = (),
     undivided: bool = False,
@@ -84,7 +85,8 @@ def load(
     """Nothing is fetched from the network; files that are missing are named.
 
     A registered name wins over a folder of that name: write ./NAME for the folder. The classes of a table are in its
-    column `target`, which may also be part of its name: my.csv#label. `columns` and `class_names` are those of a model
+    column `target`, which may also be part of its name: my.csv#label; with `text` only the words of that column are
+    learned from. `columns` and `class_names` are those of a model
     that is to be tried on a table; without them they are learned from it. `undivided` is for data that is only to be
     measured: its parts stay as they are, and where it has no test part, all of it is test data. It may be of one class.
     """
@@ -95,9 +97,11 @@ def load(
     path, target = split_target(with_target(str(spec), target))
     if is_table(path):
         table = read_table(user_path(path))
-        dataset = labelled_table(table, target, val_fraction, columns, undivided, class_names)
+        dataset = labelled_table(table, target, val_fraction, columns, undivided, class_names, text)
     else:
-        found = _read(spec, data_folder(data_dir), resolution)
+        if text is not None:
+            raise RicnetError(f"{setting('text', text)} is for tables; {path} says by itself what its texts are.")
+        found = _read(spec, data_folder(data_dir), resolution, columns)
         dataset = found.dataset(str(spec), val_fraction, undivided) if isinstance(found, Parts) else found
     if resolution is not None and dataset.input_shape[1:] != (resolution, resolution):
         raise RicnetError(
@@ -107,22 +111,25 @@ def load(
     return flip_labels(dataset, label_noise)
 
 
-def _read(spec: str | Path, folder: Path, resolution: int | None) -> Parts | Dataset:
+def _read(spec: str | Path, folder: Path, resolution: int | None, columns: Columns | None) -> Parts | Dataset:
     if spec in DATASETS or spec == "":  # an empty text is an unset variable, not the current folder
         return _read_named(str(spec), folder, resolution)
     path = user_path(spec)
+    if path.is_dir() and holds_texts(path):
+        return read_text_folder(path, columns)
     if path.is_dir():
         return read_folder(path, resolution, folder / "packed")
     if path.suffix.lower() == ".npz":
         return read_npz(path, folder / "packed")
     if path.exists():
         raise RicnetError(
-            f"{path} is neither a folder of images, nor an .npz file, nor a table ({', '.join(SUFFIXES)}); give one of "
-            "these."
+            f"{path} is neither a folder of images or texts, nor an .npz file, nor a table ({', '.join(SUFFIXES)}); "
+            "give one of these."
         )
     if isinstance(spec, Path) or "/" in spec or os.sep in spec:
         raise RicnetError(
-            f"{path} does not exist; give a folder of images, an .npz file, a table, or one of {', '.join(DATASETS)}."
+            f"{path} does not exist; give a folder of images or texts, an .npz file, a table, or one of "
+            f"{', '.join(DATASETS)}."
         )
     return _read_named(spec, folder, resolution)  # says which names there are
 
@@ -155,7 +162,7 @@ def find_source(name: str) -> Source:
         meant = f" (did you mean {close}?)" if close else ""
         raise RicnetError(
             f"No data set is called {name!r}{meant}; known are {', '.join(DATASETS)}, "
-            "and a folder of images, an .npz file or a .csv table can be given by its path."
+            "and a folder of images or texts, an .npz file or a .csv table can be given by its path."
         )
     return DATASETS[name]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from torch import nn
+from torch import Tensor, nn
 
 from ricnet.data import DATASETS, Dataset, whole_path
 from ricnet.data import load as load_data
@@ -26,8 +26,18 @@ from ricnet.data.tables import is_frame, short_name, with_target
 from ricnet.distributed import Processes, first_on_each_machine, launched, own_gpu, together
 from ricnet.errors import Interrupted, RicnetError, in_python, nearest, setting, spelled_in_python
 from ricnet.io import Unwritable, read_json, split_target, user_path
-from ricnet.nets.encoders import build_encoder, example_input
-from ricnet.training.classifier import Classifier, autocast_dtype, build_model, load, settle_horizon, stopping_by
+from ricnet.nets.encoders import build_encoder, example_input, is_pretrained
+from ricnet.nets.pretrained import ImageEncoder
+from ricnet.training.checkpoints import describe_encoder, find_encoder, keep_encoder, read_encoder, whole_name
+from ricnet.training.classifier import (
+    Classifier,
+    autocast_dtype,
+    build_model,
+    encoder_weights,
+    load,
+    settle_horizon,
+    stopping_by,
+)
 from ricnet.training.config import DATA_SETTINGS, PARTS, Config, from_json, given_settings
 from ricnet.training.console import (
     Track,
@@ -40,6 +50,7 @@ from ricnet.training.console import (
     say,
     tracked,
 )
+from ricnet.training.features import featured
 from ricnet.training.presets import Facts, preset
 from ricnet.training.run import RunFolder, fit, read_config
 from ricnet.training.trainer import Trainer
@@ -119,6 +130,8 @@ def train_in_folder(
     """
     place = pick_device(device)
     require_tracker(track)
+    if isinstance(named := changes.get("encoder"), str):
+        changes = {**changes, "encoder": whole_name(named)}
     with together(place) as processes:
         console = Console(stderr=True, quiet=not processes.first)
         folder = RunFolder(out or default_folder(*_naming(data, target, method, start, changes)))
@@ -134,6 +147,9 @@ def train_in_folder(
         if data is None:
             data = start.data if start is not None else "digits"
         with first_on_each_machine(processes):
+            changes = for_encoder(data, changes) if stored is None else changes
+            if encoder is None and is_pretrained(name := _encoder_name(start, changes)):
+                encoder = _began_with(folder) if stored is not None else find_encoder(name)
             dataset = _dataset(data, target, data_dir, start, changes)
         notes = [f"{folder.path} holds no run yet, so that this one starts anew."] * (resume and stored is None)
         notes += dataset.notes
@@ -200,6 +216,32 @@ def _naming(
         name = whole_path(with_target(str(data), target)) if data is not None else with_target(known, target)
     usual = start.method.name if start else "ric"
     return name, method or usual, changes.get("seed", start.seed if start else 0)
+
+
+def _encoder_name(start: Config | None, changes: Mapping[str, Any]) -> str:
+    return str(changes.get("encoder", start.network.encoder if start is not None else "auto"))
+
+
+def _began_with(folder: RunFolder, own: nn.Module | None = None) -> nn.Module:
+    """The encoder that others have trained, as a run had it at its beginning."""
+    return read_encoder(read_config(folder.path).get("encoder"), folder, own)
+
+
+def for_encoder(data: Any, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Settings as an encoder that others have trained wants them: its path whole, and images that are resized anyway at
+    the size that it reads, unless the user says otherwise."""
+    name = changes.get("encoder")
+    if not isinstance(name, str) or not is_pretrained(name):
+        return changes
+    changes = {**changes, "encoder": whole_name(name)}
+    resizable = isinstance(data, str | Path) and (
+        DATASETS[str(data)].resizable if str(data) in DATASETS else user_path(split_target(str(data))[0]).is_dir()
+    )
+    if not resizable or changes.get("resolution") is not None:
+        return changes
+    encoder = find_encoder(changes["encoder"])
+    size = max(encoder.architecture.size) if isinstance(encoder, ImageEncoder) else None
+    return {**changes, "resolution": size}
 
 
 def _stored(folder: RunFolder) -> Config | None:
@@ -282,6 +324,8 @@ def fit_batch(
     processes: int = 1,
 ) -> Config:
     """Make a batch that nobody asked for fit into memory; if it must be smaller, a note says so."""
+    if config.network.freeze:  # rows of features are small
+        return config
     wanted, free = config.optimization.batch_size, free_bytes(device)
     network = encoder if encoder is not None else build_encoder(config.network, dataset.input_shape)
     example = example_input(network, dataset.input_shape)
@@ -295,7 +339,13 @@ def fit_batch(
 def configure(dataset: Dataset, method: str, preset_name: str, device: torch.device = GPU, /, **changes: Any) -> Config:
     """A preset for this data on this device, with the given settings changed, wherever in the configuration they
     stand."""
-    known = dataclasses.replace(facts(dataset, device), encoder=changes.get("encoder"))
+    known = dataclasses.replace(
+        facts(dataset, device),
+        encoder=changes.get("encoder"),
+        freeze=changes.get("freeze"),
+        copies=changes.get("augmented_copies", 0),
+        exits=changes.get("exits", "none") != "none",
+    )
     config = preset(preset_name, method, known)
     return _changed(dataclasses.replace(config, data=dataset.name), changes)
 
@@ -358,15 +408,40 @@ def run(
         elif first:
             folder.refuse_if_taken(overwrite)
         mine = folder if first else None
-        trainer = Trainer(config, dataset, mine, device, encoder, checkpoint_seconds, console, processes, hint)
+        learned = config.network.freeze or is_pretrained(config.network.encoder)
+        if learned and encoder is None:
+            encoder = _began_with(folder) if resume else find_encoder(config.network.encoder)
+        with first_on_each_machine(processes):
+            data = _as_features(config, dataset, encoder, device, console)
+        own = None if config.network.freeze else encoder
+        trainer = Trainer(config, data, mine, device, own, checkpoint_seconds, console, processes, hint)
         if first and not resume:
-            folder.begin(config, dataset, device)  # only now: a configuration that cannot be built leaves no trace
+            # only now: a configuration that cannot be built leaves no trace
+            described = describe_encoder(encoder) if learned and encoder is not None else None
+            folder.begin(config, dataset, device, encoder=described)
+            if learned and encoder is not None:
+                keep_encoder(encoder, folder)
         with _saved_so_far(folder):
             if resume:
                 _restore(trainer, folder, processes, tell)
             with tracked(folder, track if first else "none") as draw:
                 trainer.watchers = [follower for follower in (watch, draw) if follower is not None]
-                return trainer.run()
+                evaluation = trainer.run()
+        if first and not config.network.freeze:  # what it began with is of no use any more
+            folder.encoder.unlink(missing_ok=True)
+        return evaluation
+
+
+def _as_features(
+    config: Config, dataset: Dataset, encoder: nn.Module | None, device: torch.device, console: Console | None
+) -> Dataset:
+    """What a network after a frozen encoder learns from; without one, the data as it is."""
+    if not config.network.freeze or encoder is None:
+        return dataset
+    settings = config.optimization
+    varied = dataclasses.replace(dataset.augmentation, cutout=settings.cutout)
+    copies = settings.augmented_copies if settings.augment and dataset.is_image else 0
+    return featured(dataset, encoder, device, copies, varied, console)
 
 
 def _tell(console: Console, sentence: str) -> None:
@@ -417,19 +492,31 @@ def train_in_memory(
     caller's random state is kept."""
     config = settle_horizon(config, dataset.input_shape, encoder)
     with isolated_rng(config, device):
-        trainer = Trainer(config, dataset, None, device, encoder, console=console)
+        if encoder is None and is_pretrained(config.network.encoder):
+            encoder = find_encoder(config.network.encoder)
+        data = _as_features(config, dataset, encoder, device, console)
+        own = None if config.network.freeze else encoder
+        trainer = Trainer(config, data, None, device, own, console=console)
         trainer.train()
         # A new network: the trained one may hold compiled code, which cannot be copied or pickled.
-        model, backbone = build_model(config, dataset.input_shape, len(dataset.class_names), encoder)
-        model.load_state_dict(trainer.best["weights"])
-        backbone.autocast = autocast_dtype(config.optimization.precision, device)
-        model = model.to(device).eval()
-        fitted = fit(config, model, dataset.val)
+        model = _trained(config, data, own, trainer.best["weights"], device)
+        fitted = fit(config, model, data.val)
+        if config.network.freeze:
+            model = _trained(config, dataset, encoder, trainer.best["weights"], device)
     rule = fitted.halting
     method = stopping_by(config.method, rule.halt_threshold, rule.max_steps) if rule else config.method
     shape, names = dataset.input_shape, dataset.class_names
     classifier = Classifier(config, method, model, shape, names, fitted.reading.temperature)
     return classifier, trainer.update // trainer.updates_per_epoch
+
+
+def _trained(
+    config: Config, dataset: Dataset, encoder: nn.Module | None, weights: dict[str, Tensor], device: torch.device
+) -> nn.Module:
+    model, backbone = build_model(config, dataset.input_shape, len(dataset.class_names), encoder)
+    model.load_state_dict(weights | encoder_weights(model))
+    backbone.autocast = autocast_dtype(config.optimization.precision, device)
+    return model.to(device).eval()
 
 
 @contextmanager

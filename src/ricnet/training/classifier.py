@@ -5,8 +5,8 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -18,7 +18,6 @@ import torch
 from jaxtyping import Float64, Num
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Columns, columns_from_json
@@ -30,17 +29,17 @@ from ricnet.evaluation.evaluate import pool_size
 from ricnet.io import read_json
 from ricnet.methods import Method
 from ricnet.methods.method import TimeLeft
-from ricnet.nets.encoders import Backbone, build_encoder, choose_encoder, divide
+from ricnet.nets.budget import SLACK, OverBudget, budget
+from ricnet.nets.encoders import Backbone, build_encoder, choose_encoder, divide, embedding_size, is_pretrained
+from ricnet.training.checkpoints import build_described, read_encoder, without_folder
 from ricnet.training.config import Config, fits, from_json
 from ricnet.training.inference import Recordings
-from ricnet.training.run import locate, read_config
+from ricnet.training.run import RunFolder, locate, read_config
 
 LARGEST_INPUT = 1 << 24
 """Numbers in one input of a model that comes from a file; a colour image of 2,300 pixels a side has as many."""
 LONGEST = 10_000
 """Steps that such a model may ask for."""
-SLACK = 1 << 24
-"""Numbers that a network may make beside its weights: tables of positions, masks, what an example needs on its way."""
 
 
 @dataclass(frozen=True)
@@ -182,15 +181,22 @@ def _require_positive(**limits: Any) -> None:
 def encoder_name(config: Config, input_shape: tuple[int, ...]) -> str:
     """What a person is told; `auto` has become the one it stands for."""
     name = config.network.encoder
-    return "of your own" if name == "custom" else choose_encoder(name, input_shape)
+    named = "of your own" if name == "custom" else without_folder(choose_encoder(name, input_shape))
+    return f"{named} (frozen)" if config.network.freeze else named
 
 
 def build_model(
     config: Config, input_shape: tuple[int, ...], classes: int, encoder: nn.Module | None = None
 ) -> tuple[nn.Module, Backbone]:
-    """The untrained network of a configuration; a copy of `encoder` takes the place of the configured one."""
-    own = copy.deepcopy(encoder) if encoder is not None else build_encoder(config.network, input_shape)
-    backbone = Backbone(own, input_shape, config.network.exits, config.network.steps_per_exit)
+    """The untrained network of a configuration; a copy of `encoder` takes the place of the configured one. After one
+    that has learned already comes what the configuration says; without it the network reads its features."""
+    network, own = config.network, copy.deepcopy(encoder)
+    features = own if network.freeze or is_pretrained(network.encoder) else None
+    if features is not None:
+        own = build_encoder(network, (embedding_size(features, input_shape),))
+    elif own is None:
+        own = build_encoder(network, input_shape)
+    backbone = Backbone(own, input_shape, network.exits, network.steps_per_exit, features, network.freeze)
     return config.method.build(backbone, classes), backbone
 
 
@@ -226,8 +232,7 @@ def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None)
     columns = _read_columns(entry["data"], input_shape, folder / "config.json")
     if config.network.encoder == "custom" and encoder is None:
         raise RicnetError(f"{folder} was trained with your own encoder; pass the module: load(run, encoder=...).")
-    weights = folder / "model.safetensors"
-    model, backbone = _build_loaded(config, input_shape, len(class_names), encoder, weights)
+    model, backbone = _build_loaded(config, input_shape, len(class_names), encoder, entry.get("encoder"), folder)
     backbone.autocast = autocast_dtype(config.optimization.precision, torch.device(device))
     temperature = _read_temperature(folder / "calibration.json") if config.fits_temperature else 1.0
     method = _read_halt(folder / "halting.json", config.method) if config.chooses_halt else config.method
@@ -306,16 +311,27 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def _build_loaded(
-    config: Config, input_shape: tuple[int, ...], classes: int, encoder: nn.Module | None, path: Path
+    config: Config,
+    input_shape: tuple[int, ...],
+    classes: int,
+    encoder: nn.Module | None,
+    described: object,
+    folder: Path,
 ) -> tuple[nn.Module, Backbone]:
     """The network with the weights of a file; an example passes through it while it is built. An encoder of the
-    caller's own may take the memory it likes."""
+    caller's own may take the memory it likes. One that others have trained is `described`; frozen, it has a file of its
+    own."""
+    path = folder / "model.safetensors"
     weights = _read_weights(path)
     numbers = sum(tensor.numel() for tensor in weights.values()) + math.prod(input_shape)
     try:
+        if config.network.freeze:
+            encoder = read_encoder(described, RunFolder(folder), encoder)
+        elif is_pretrained(config.network.encoder):
+            encoder = build_described(described, RunFolder(folder), numbers)
         with nullcontext() if encoder is not None else budget(4 * numbers + SLACK):
             model, backbone = build_model(config, input_shape, classes, encoder)
-        model.load_state_dict(weights)
+        model.load_state_dict(weights | encoder_weights(model))
     except (OverBudget, RuntimeError) as error:
         raise RicnetError(
             f"{path} does not fit the network in config.json beside it; they are of different runs."
@@ -325,6 +341,34 @@ def _build_loaded(
             f"{path} is damaged (it holds numbers that are not finite); get a whole copy, or repeat its training."
         )
     return model, backbone
+
+
+def encoder_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Those of `model.state_dict()` that a frozen encoder came with; none where there is none."""
+    backbone = backbone_of(model)
+    if backbone.features is None or not backbone.frozen:
+        return {}
+    inner = next(name for name, module in model.named_modules() if module is backbone.features)
+    return {name: tensor for name, tensor in model.state_dict().items() if name.startswith(f"{inner}.")}
+
+
+def own_weights(model: nn.Module) -> dict[str, Tensor]:
+    """All but those of a frozen encoder, which have a file of their own."""
+    frozen = encoder_weights(model)
+    return {name: tensor for name, tensor in model.state_dict().items() if name not in frozen}
+
+
+def backbone_of(model: nn.Module) -> Backbone:
+    return next(module for module in model.modules() if isinstance(module, Backbone))
+
+
+def after_encoder(classifier: Classifier) -> Classifier:
+    """A copy that reads the features of its frozen encoder."""
+    backbone = backbone_of(classifier.model)
+    features, backbone.features = backbone.features, None
+    model = copy.deepcopy(classifier.model)
+    backbone.features = features
+    return replace(classifier, model=model, input_shape=(len(backbone.mean),))
 
 
 def learned(model: nn.Module) -> list[Tensor]:
@@ -413,36 +457,6 @@ def _require_finite(inputs: Num[Tensor, "batch ..."], is_table: bool) -> None:
     row = int(finite.flatten(1).all(1).logical_not().nonzero()[0])
     gaps = f"; the gaps of a table are filled by {READ.format('rows.csv')}" if is_table else "; fill it or drop the row"
     raise RicnetError(f"row {row} of the inputs has a number that is missing (NaN), infinite or too large{gaps}.")
-
-
-_MAKERS = (torch.empty, torch.zeros, torch.ones)
-
-
-class OverBudget(Exception):
-    pass
-
-
-@contextmanager
-def budget(numbers: int) -> Iterator[None]:
-    """Raise `OverBudget` before the tensors made within have more than so many numbers together."""
-    with _Counting(numbers):
-        yield
-
-
-class _Counting(TorchFunctionMode):
-    def __init__(self, left: int) -> None:
-        super().__init__()
-        self.left = left
-
-    def __torch_function__(
-        self, function: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
-        if function in _MAKERS:
-            size = args[0] if args and isinstance(args[0], Sequence) else args
-            self.left -= math.prod(size)
-            if self.left < 0:
-                raise OverBudget
-        return function(*args, **(kwargs or {}))
 
 
 def start_clock(milliseconds: float, device: torch.device, costs: Sequence[float] = ()) -> TimeLeft:

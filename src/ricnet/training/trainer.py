@@ -548,23 +548,39 @@ def make_optimizer(model: nn.Module, settings: Optimization, device: torch.devic
     on_gpu = device.type == "cuda"
     decay = settings.weight_decay
     rate = torch.tensor(settings.lr, dtype=torch.float32, device=device) if on_gpu else settings.lr
+    groups = [{**group, "lr": rate.clone() if isinstance(rate, Tensor) else rate} for group in _groups(model, settings)]
     if settings.optimizer == "sgd":
-        momentum = settings.momentum
-        return torch.optim.SGD(model.parameters(), rate, momentum=momentum, weight_decay=decay, fused=on_gpu)
+        return torch.optim.SGD(groups, rate, momentum=settings.momentum, weight_decay=decay, fused=on_gpu)
     if settings.optimizer == "adam":
-        return torch.optim.Adam(model.parameters(), rate, weight_decay=decay, capturable=on_gpu, fused=on_gpu)
-    matrices = [p for p in model.parameters() if p.ndim > 1]
-    vectors = [p for p in model.parameters() if p.ndim <= 1]
-    groups = [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, rate, capturable=on_gpu, fused=on_gpu)
+        return torch.optim.Adam(groups, rate, weight_decay=decay, capturable=on_gpu, fused=on_gpu)
+    return torch.optim.AdamW(groups, rate, weight_decay=decay, capturable=on_gpu, fused=on_gpu)
+
+
+def _groups(model: nn.Module, settings: Optimization) -> list[dict[str, Any]]:
+    """Parameters by the share of the rate that they learn at, and for AdamW by whether they decay."""
+    came = [m.features for m in model.modules() if isinstance(m, Backbone) and m.features is not None]
+    trained = {parameter for module in came for parameter in module.parameters()}
+    new = [p for p in model.parameters() if p not in trained]
+    old = [p for p in model.parameters() if p in trained and p.requires_grad]
+    groups: list[dict[str, Any]] = []
+    for parameters, share in ((new, 1.0), (old, settings.encoder_lr)):
+        if not parameters:
+            continue
+        if settings.optimizer != "adamw":
+            groups.append({"params": parameters, "share": share})
+            continue
+        matrices, vectors = [p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim <= 1]
+        groups += [{"params": matrices, "share": share}, {"params": vectors, "weight_decay": 0.0, "share": share}]
+    return groups
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """The rate of each group is its share of it; on a GPU each has a tensor of its own."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], torch.Tensor):
-            group["lr"].fill_(rate)
+            group["lr"].fill_(rate * group["share"])
         else:
-            group["lr"] = rate
+            group["lr"] = rate * group["share"]
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:

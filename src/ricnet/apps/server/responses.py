@@ -16,7 +16,7 @@ from torch import Tensor
 from ricnet.apps.server.limits import Limits, Refusal
 from ricnet.apps.server.requests import Cell
 from ricnet.core.trajectory import Trajectory
-from ricnet.data.columns import Columns, Date, Number
+from ricnet.data.columns import Category, Columns, Date, Number
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import KINDS
 from ricnet.io import read_arrays, read_json
@@ -174,7 +174,7 @@ def _inputs(classifier: Classifier) -> dict[str, Any]:
     described = [
         {
             "name": column.name,
-            "values": None if isinstance(column, Number) else list(column.values),
+            "values": list(column.values) if isinstance(column, Category) else None,
             "date": column.show(column.mean) if isinstance(column, Date) else None,
         }
         for column in columns.inputs
@@ -253,7 +253,7 @@ def _row(columns: Columns, numbers: list[float]) -> dict[str, str | float | None
             value = part[0] * column.std + column.mean
             shown = column.show(value) if isinstance(column, Date) else float(f"{value:.6g}")
             cells[column.name] = None if missing else shown
-        else:
+        elif isinstance(column, Category):
             best = int(np.argmax(part))
             cells[column.name] = column.values[best] if part[best] > 0.5 and best < len(column.values) else None
     return cells

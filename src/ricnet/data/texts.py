@@ -1,0 +1,116 @@
+"""Texts as token ids: the column of a table that holds texts, and how their words become numbers.
+
+Without a pretrained checkpoint an id is the CRC-32 of a word or of a pair of neighbours, so that there is no vocabulary
+to learn or to keep, and any language computes the same ids:
+
+    words are runs of letters, digits and _ and each other sign that is no space, in lower case;
+    ids are, word by word, crc32(word) and crc32(word + " " + next word), in UTF-8, without the highest bit, 0 as 1;
+    they are cut or filled with 0 to a fixed length.
+"""
+
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Int32
+
+from ricnet.data.tables import Table
+from ricnet.errors import RicnetError
+
+MOST_TOKENS = 1_024
+"""Ids of a text that are read, half of them words; more of them cost time and rarely change an answer."""
+LARGEST = 1 << 24
+"""Bytes of a text in a file of its own; a long novel has a tenth of them."""
+SUFFIX = ".txt"
+PROSE_WORDS = 6
+"""A column whose cells have so many words on average, and hardly repeat, is prose; names and addresses have fewer."""
+_LETTERS = re.compile(r"[^\W\d_]+")
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+def words(text: str) -> Iterator[str]:
+    return (match[0].lower() for match in _WORD.finditer(text))
+
+
+def token_ids(text: str, most: int) -> list[int]:
+    """Each word and, before the next one, the pair of both; no more of the text is read than it takes."""
+    found = list(islice(words(text), most // 2 + 1))
+    tokens = [token for word, after in pairwise([*found, ""]) for token in (word, f"{word} {after}")]
+    return [
+        zlib.crc32(token.encode(errors="replace")) & 0x7FFFFFFF or 1
+        for token in tokens[: min(most, 2 * len(found) - 1)]
+    ]
+
+
+@dataclass(frozen=True)
+class Text:
+    """A column of texts, which stands alone: each row is the ids of one text."""
+
+    kind: ClassVar[str] = "text"
+
+    name: str
+    tokens: int
+    """How many ids a row has."""
+
+    @property
+    def width(self) -> int:
+        return self.tokens
+
+    def encode(self, table: Table) -> Int32[np.ndarray, "n tokens"]:
+        return self.rows(table.columns[self.name])
+
+    def rows(self, texts: Sequence[str]) -> Int32[np.ndarray, "n tokens"]:
+        ids = np.zeros((len(texts), self.tokens), dtype=np.int32)
+        for row, text in zip(ids, texts, strict=True):
+            found = token_ids(text, self.tokens)
+            row[: len(found)] = found
+        return ids
+
+    def new_values(self, _cells: Sequence[str]) -> list[str]:
+        return []
+
+
+def fit_text(table: Table, name: str) -> Text:
+    """As long as the longest of the training texts."""
+    return Text(name, max(len(token_ids(text, MOST_TOKENS)) for text in table.columns[name]))
+
+
+def is_prose(cells: Sequence[str]) -> bool:
+    """Whether a column holds sentences rather than names of kinds."""
+    some = [cell for cell in cells[:1_000] if cell]
+    if not some or 2 * len(set(some)) < len(some):
+        return False
+    return sum(len(_LETTERS.findall(cell[:1_000])) for cell in some) >= PROSE_WORDS * len(some)
+
+
+def as_texts(given: Any) -> list[str] | None:
+    """One text or several, of a list, an array or a column of a data frame; None for anything else."""
+    if isinstance(given, str):
+        return [given]
+    several = isinstance(given, list | tuple | np.ndarray) or hasattr(given, "to_list")
+    cells = list(given) if several and getattr(given, "ndim", 1) == 1 else []
+    return list(map(str, cells)) if cells and all(isinstance(cell, str) for cell in cells) else None
+
+
+def read_text_file(path: Path) -> str:
+    """A whole file is one text."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except OSError as error:
+        raise RicnetError(f"{path} cannot be read ({error.strerror}).") from error
+    return decode_text(content, str(path))
+
+
+def decode_text(content: bytes, name: str) -> str:
+    if len(content) > LARGEST:
+        raise RicnetError(f"{name} has more than {LARGEST / 1e6:.0f} MB, which is no single text; divide it.")
+    try:
+        return content.decode("utf-8-sig").strip()
+    except UnicodeDecodeError as error:
+        raise RicnetError(f"{name} is no text in UTF-8 ({error.reason} at byte {error.start}); convert it.") from None
