@@ -220,6 +220,7 @@ class Leaving(nn.Module):
         for time in range(1, self.steps):
             steps.append(self.go_on(time, steps[-1]))
         path = path_of(self.method, self.model, start, steps)
+        assert path.cost is not None
         return tempered(path, self.temperature).final.exp(), path.halt_step, path.cost
 
     def go_on(self, time: int, last: Step) -> Step:
