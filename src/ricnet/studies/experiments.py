@@ -1,0 +1,252 @@
+"""What is compared: systems, each a method with some of its settings changed, on benchmarks, at a scale.
+
+Settings that act after training (a readout, a temperature) are kept apart, so that systems which share their weights
+are trained once.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, get_args, get_type_hints
+
+from ricnet.errors import RicnetError, nearest, what_else
+from ricnet.methods import METHODS, RIC
+from ricnet.nets.encoders import EncoderOptions
+from ricnet.report.runs import RunRecord
+from ricnet.training.config import AFTER_TRAINING, Config, Optimization, fits
+
+Changes = tuple[tuple[str, Any], ...]
+"""Settings that differ from the preset's, hashable."""
+
+
+# Systems: every method, and variants of them (ablations, controls, peers)
+
+
+@dataclass(frozen=True)
+class System:
+    method: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    after: Mapping[str, Any] = field(default_factory=dict)
+    """What is done with the trained weights."""
+    preset: str | None = None
+    """Where its settings come from, whatever the preset of the study; None for the study's."""
+    capped: bool = False
+    """Mix in as much of the uniform as RIC's Dirichlet mean has; how much that is depends on the classes."""
+    about: str = field(default="", compare=False)
+
+    def changes_for(self, classes: int) -> dict[str, Any]:
+        return {**({"uniform_mix": uniform_share(classes)} if self.capped else {}), **self.changes}
+
+
+def uniform_share(classes: int) -> float:
+    """Kε/(c + Kε), the share of the uniform in the mean of RIC's Dirichlet at its most confident."""
+    ric = RIC.fast(rows=50_000, classes=classes)
+    return classes * ric.alpha_floor / (ric.c_max + classes * ric.alpha_floor)
+
+
+RAW = {"calibration": "none", "halt_rule": "value"}
+"""What is compared is what was trained, whatever the preset fits on validation data afterwards; a system that fits
+something says so in its name."""
+
+VARIANTS: dict[str, System] = {
+    # Algorithms of RIC, and the control that tells what reinforcement adds.
+    "ric-snapshots": System("ric", preset="snapshots", about="RIC by Algorithm 1, with short rounds"),
+    "ric-closed-form": System("ric", preset="closed-form", about="RIC with rewards in closed form"),
+    "anytime-matched": System(
+        "anytime",
+        {"step_weight": "uniform", "value_coef": 0.5},
+        capped=True,
+        about="Anytime with RIC's step weights, cap and halting by a value",
+    ),
+    # Ablations of RIC.
+    "ric-ppo": System("ric", {"objective": "ppo"}, about="PPO instead of SPO"),
+    "ric-logistic-normal": System("ric", {"head": "logistic-normal"}, about="another family of policies"),
+    "ric-expected": System("ric", {"objective": "expected"}, about="E[log a_y] in closed form, no policy gradient"),
+    "ric-mu": System("ric", after={"readout": "mu"}, about="RIC's weights, the softmax reported"),
+    "ric-implied": System("ric", after={"readout": "implied"}, about="RIC's weights, the implied q reported"),
+    "ric-sampled-feedback": System("ric", after={"feedback": "sample"}, about="RIC's weights, V asked on samples"),
+    "ric-temperature": System("ric", after={"calibration": "temperature"}, about="RIC's weights, temperature scaled"),
+    # Peers that calibrate one-pass classifiers.
+    "supervised-temperature": System(
+        "supervised", after={"calibration": "temperature"}, about="SL's weights, temperature scaled"
+    ),
+    "label-smoothing": System("supervised", {"label_smoothing": 0.1}, about="SL with smoothed labels (0.1)"),
+    "logitnorm": System("supervised", {"objective": "logitnorm"}, about="SL with normalised logits"),
+    "evidential": System("supervised", {"objective": "evidential"}, about="SL with the evidential loss"),
+    "confidence-cap": System("supervised", capped=True, about="SL mixed with the uniform as RIC's Dirichlet mean is"),
+}
+
+
+def all_systems() -> dict[str, System]:
+    """Every system by name: each method as it is, registered ones included, then the variants."""
+    methods = {name: System(name, about=method.about) for name, method in METHODS.items()}
+    return {**methods, **VARIANTS, **methods}
+
+
+def find_system(name: str) -> System:
+    """A name, perhaps followed by settings of its own: `ric`, `ric:gamma=0.9,rollouts=2`."""
+    base, _, settings = name.partition(":")
+    systems = all_systems()
+    if base not in systems:
+        raise RicnetError(f"--methods {base}: there is no such system; {what_else(base, systems)}")
+    system = systems[base]
+    given = parse_settings(settings.split(",") if settings else [], system.method, f"--methods {name}")
+    after = {key: value for key, value in given.items() if key in AFTER_TRAINING}
+    changes = {key: value for key, value in given.items() if key not in AFTER_TRAINING}
+    return dataclasses.replace(system, changes={**system.changes, **changes}, after={**system.after, **after})
+
+
+def parse_settings(texts: Sequence[str], method: str, flag: str) -> dict[str, Any]:
+    """gamma=0.9 as {"gamma": 0.9}, for the settings that a run of this method has."""
+    hints = settings_of(method)
+    found = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        key = name.strip().replace("-", "_")
+        if key not in hints:
+            close = nearest(key, hints)
+            meant = f"did you mean {close}?" if close else f"see ric train --method {method} --help-all."
+            raise RicnetError(f"{flag}: {name.strip()!r} is no setting of {method}; {meant}")
+        if not value:
+            raise RicnetError(f"{flag}: {text!r} needs a value; write {key}=VALUE.")
+        read = read_setting(value.strip())
+        if not fits(read, hints[key]):
+            raise RicnetError(f"{flag}: {key} cannot be {value}; see ric train --method {method} --help-all.")
+        found[key] = float(read) if _means_float(read, hints[key]) else read
+    return found
+
+
+def _means_float(value: Any, hint: Any) -> bool:
+    """3 where 3.0 is meant."""
+    return isinstance(value, int) and not isinstance(value, bool) and float in (hint, *get_args(hint))
+
+
+def settings_of(method: str) -> dict[str, Any]:
+    """The type of every setting that a run of this method has."""
+    hints: dict[str, Any] = {}
+    for kind in (Config, EncoderOptions, Optimization, METHODS[method]):
+        own = get_type_hints(kind)
+        hints |= {f.name: own[f.name] for f in dataclasses.fields(kind)}
+    return {name: hint for name, hint in hints.items() if name not in ("method", "network", "optimization")}
+
+
+def read_setting(text: str) -> Any:
+    """0.9 is a number, true a truth value, none nothing, and the rest is text."""
+    try:
+        return json.loads(text.lower() if text.lower() in ("true", "false") else text)
+    except ValueError:
+        return None if text.lower() == "none" else text
+
+
+# Experiments
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    label: str
+    """What a figure calls it."""
+    data: str
+    """A name, a folder or a file, as `ric train` takes it."""
+    changes: Changes = ()
+    """What the data asks of the training, for instance label noise or a resolution."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """All seeds of one system on one data set."""
+
+    system: str
+    """A name of `all_systems`, perhaps with settings: ric, supervised-temperature, ric:gamma=0.9."""
+    benchmark: Benchmark
+    seeds: tuple[int, ...]
+    changes: Changes = ()
+    """Settings of this experiment alone; they win over the system's and the benchmark's."""
+    preset: str = "fast"
+
+
+Runs = Mapping[Experiment, Sequence[RunRecord]]
+"""The finished runs of each experiment, in the order of its seeds. One whose data is not here has none."""
+
+
+# Scales: on digits in minutes, on one GPU in about an hour, or as large as the paper's. At every scale a figure asks
+# for the same systems; what changes is the data, the network, how long it learns, and how often. The paper compares on
+# three data sets and looks at label noise on one of them; at `smoke` digits with none, 9 % and 40 % of the labels
+# flipped stand in for both.
+
+GIVEN = "given runs"
+"""The name of a scale whose runs are taken as they were found."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    name: str
+    preset: str
+    seeds: tuple[int, ...]
+    benchmarks: tuple[Benchmark, ...]
+    """The three data sets of Tables 1 and 3 and Figures 4 to 8: CIFAR-10, SVHN and ImageWoof in the paper."""
+    noise: tuple[Benchmark, ...]
+    """Clean, aggregate and worst labels, as in Figure 3."""
+    changes: Changes
+    """What all runs share."""
+    dynamics: Changes = ()
+    """What the runs of Figure 2 alone have: the paper trains them for 1000 epochs."""
+    ablation: Changes = ()
+    """What the runs of Figure 9 alone have: SPO and PPO differ only where a snapshot lasts for several updates, which
+    in `fast` it does not."""
+
+    def experiments(self, systems: Sequence[str], benchmarks: Sequence[Benchmark], **changes: Any) -> list[Experiment]:
+        """One of each system and benchmark, benchmark by benchmark."""
+        own = tuple(sorted((dict(self.changes) | changes).items()))
+        return [Experiment(system, bench, self.seeds, own, self.preset) for bench in benchmarks for system in systems]
+
+
+def find_scale(name: str) -> Scale:
+    if name not in SCALES:
+        raise RicnetError(f"--scale {name} is unknown; {what_else(name, SCALES)}")
+    return SCALES[name]
+
+
+_DIGITS = (
+    Benchmark("digits", "digits"),
+    Benchmark("digits, 9 % flipped", "digits", (("label_noise", 0.09),)),
+    Benchmark("digits, 40 % flipped", "digits", (("label_noise", 0.4),)),
+)
+_CIFAR10 = Benchmark("CIFAR-10", "cifar10")
+_SVHN = Benchmark("SVHN", "svhn")
+_IMAGEWOOF = Benchmark("ImageWoof", "imagewoof")
+_HUMAN_LABELS = (
+    _CIFAR10,
+    Benchmark("CIFAR-10N, aggregate", "cifar10n-aggregate"),
+    Benchmark("CIFAR-10N, worst", "cifar10n-worst"),
+)
+
+SCALES = {
+    "smoke": Scale(
+        "smoke",
+        "fast",
+        (0, 1, 2),
+        _DIGITS,
+        _DIGITS,
+        (("epochs", 20), ("measure_all", True)),
+        ablation=(("updates_per_snapshot", 5),),
+    ),
+    "small": Scale(
+        "small",
+        "fast",
+        (0, 1, 2),
+        (_CIFAR10, _SVHN, Benchmark("ImageWoof", "imagewoof", (("resolution", 64),))),
+        _HUMAN_LABELS,
+        (("encoder", "resnet18"), ("epochs", 30), ("measure_all", True), ("width", 0.5)),
+        ablation=(("clip", 0.5), ("updates_per_snapshot", 10)),
+    ),
+    "paper": Scale(
+        "paper",
+        "paper",
+        (0, 1, 2, 3, 4),
+        (_CIFAR10, _SVHN, _IMAGEWOOF),
+        _HUMAN_LABELS,
+        (("measure_all", True),),
+        dynamics=(("epochs", 1000),),
+    ),
+}

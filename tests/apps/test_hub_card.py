@@ -1,0 +1,78 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from ricnet.apps.hub_card import DIAGRAM, draw_diagram, hub_card
+from ricnet.report.runs import RunRecord, read_run
+
+MakeRun = Callable[..., Path]
+NETWORK = {"encoder": "auto", "width": 1.0}
+COURSE = {"epochs": 40, "batch_size": 128, "optimizer": "adamw", "lr": 0.003}
+
+
+@pytest.fixture
+def run(make_run: MakeRun) -> RunRecord:
+    return read_run(make_run(network=NETWORK, optimization=COURSE))
+
+
+def header_of(card: str) -> Any:
+    return yaml.safe_load(card.split("---\n")[1])
+
+
+def test_the_header_is_what_the_hub_reads(run: RunRecord) -> None:
+    header = header_of(hub_card(run.config, run.data, "ada/digits", run))
+    assert (header["library_name"], header["pipeline_tag"]) == ("ricnet", "image-classification")
+    [index] = header["model-index"]
+    [result] = index["results"]
+    assert (index["name"], result["dataset"]["split"]) == ("digits", "test")
+    assert {m["type"]: m["value"] for m in result["metrics"]}["nll"] == run.test["nll"]
+
+
+def test_names_that_strangers_choose_break_neither_yaml_nor_markdown(make_run: MakeRun) -> None:
+    names = ["<script>", "a: b", "---", "*x*", "|", "# y", "`", "[l](u)", "'", '"']
+    run = read_run(make_run(data='/x/my: "data"', class_names=names, network=NETWORK, optimization=COURSE))
+    card = hub_card(run.config, run.data, "ada/odd", run)
+    assert header_of(card)["model-index"][0]["results"][0]["dataset"]["name"] == 'my: "data"'
+    assert "<script>" not in card
+    assert r"\*x\*" in card
+    assert "/x/" not in card
+
+
+def test_a_thousand_classes_are_counted(make_run: MakeRun) -> None:
+    run = read_run(make_run(class_names=[f"c{k}" for k in range(10)], network=NETWORK, optimization=COURSE))
+    card = hub_card(run.config, run.data | {"class_names": [f"c{k}" for k in range(1000)]}, "ada/many", run)
+    assert "c19 and 980 more." in card
+    assert "It knows 1000 kinds" in card
+
+
+def test_what_was_not_measured_is_not_said(run: RunRecord) -> None:
+    stepping = run.config | {"method": {"name": "ric", "horizon": 4}}
+    card = hub_card(stepping, run.data, "ada/digits", None)
+    assert "Nothing was measured" in card
+    assert "changes it in up to" in card
+    assert "step by step" not in card
+    assert DIAGRAM not in card
+    assert "model-index" not in header_of(card)
+    assert "## Recipe" not in card
+
+
+def test_each_kind_is_described_as_what_it_is(run: RunRecord) -> None:
+    stepping = run.config | {"method": {"name": "ric", "horizon": 4}}
+    rows = hub_card(stepping, run.data | {"input_shape": [7]}, "ada/wine", None)
+    assert header_of(rows)["pipeline_tag"] == "tabular-classification"
+    assert "rows of 7 numbers" in rows
+    assert "changes it in up to 4 steps" in rows
+    one_pass = hub_card(run.config | {"method": {"name": "supervised"}}, run.data, "ada/sl", None)
+    assert "in one pass" in one_pass
+    own = hub_card(run.config | {"network": {"encoder": "custom", "width": 1}}, run.data, "ada/own", None)
+    assert 'ricnet.load("ada/own", encoder=encoder)' in own
+
+
+def test_the_diagram_is_drawn(run: RunRecord, tmp_path: Path) -> None:
+    draw_diagram(run, tmp_path)
+    assert np.asarray(Image.open(tmp_path / DIAGRAM).convert("L")).std() > 10

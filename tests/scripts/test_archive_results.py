@@ -1,0 +1,83 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from archive_results import archive_run, archive_text, log_scores, main
+from made_runs import rewrite
+from refusals import refusal
+from ricnet.report.page import command
+from ricnet.report.runs import read_run
+
+MakeRun = Callable[..., Path]
+
+
+def test_an_archived_run_is_the_run(make_run: MakeRun, tmp_path: Path) -> None:
+    folder = make_run("ric-seed3", seed=3)
+    path = archive_run(folder, tmp_path / "results")
+    whole, kept = read_run(folder), read_run(path)
+    assert path.name == "ric-seed3.json"
+    assert (kept.method, kept.label, kept.config, kept.task) == (whole.method, whole.label, whole.config, whole.task)
+    assert (kept.hardware, kept.seconds, kept.examples) == (whole.hardware, 61.0, None)
+    for key in ("accuracy", "ece", "nll", "brier", "mean_steps", "mean_cell_evaluations"):
+        assert kept.test[key] == pytest.approx(whole.test[key], rel=1e-5)
+    assert [bin["n"] for bin in kept.test["reliability"]] == [bin["n"] for bin in whole.test["reliability"]]
+    assert [entry["epoch"] for entry in kept.metrics] == list(range(1, 41))
+    assert kept.metrics[7]["val"]["nll"] == pytest.approx(whole.metrics[7]["val"]["nll"], rel=1e-3)
+    assert archive_text(kept) == path.read_text()  # it can be archived again
+    assert command(kept) == f"ric train --config {path} --out ric-seed3-again"
+
+
+def test_log_scores_are_those_of_the_predictions(make_run: MakeRun, tmp_path: Path) -> None:
+    folder = make_run()
+    with np.load(folder / "predictions.npz") as stored:
+        labels, beliefs = stored["test_labels"], stored["test_log_beliefs"].astype(float)
+    kept = log_scores(read_run(archive_run(folder, tmp_path / "results")))
+    np.testing.assert_allclose(kept, beliefs[np.arange(len(labels)), labels], atol=0.51e-4)
+    rewrite(folder / "evaluation.json", lambda entry: entry["test"].update(nll=0.1))
+    with refusal("predictions.npz", "evaluation.json", "0.1000"):  # of different runs
+        archive_run(folder, tmp_path / "results")
+    (folder / "predictions.npz").unlink()
+    assert log_scores(read_run(archive_run(folder, tmp_path / "results"))) is None
+
+
+def test_files_that_somebody_changed_are_refused(make_run: MakeRun, tmp_path: Path) -> None:
+    path = archive_run(make_run(), tmp_path)
+    whole = json.loads(path.read_text())
+    for scores in ([], [None], ["", 1], [10**400], [{}], [[1], [1, 2]], [True], 7, {"a": 1}):  # found by fuzzing
+        path.write_text(json.dumps(whole | {"log_scores": scores}))
+        with refusal("log_scores"):
+            log_scores(read_run(path))
+    for content in ("{", "[]", '{"config": {}}', json.dumps(whole | {"metrics": {"epoch": [1], "lr": []}})):
+        path.write_text(content)
+        with refusal("run.json"):
+            read_run(path)
+
+
+def test_a_folder_that_is_no_run_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["archive_results", str(tmp_path), "--to", str(tmp_path / "out")])
+    with refusal(tmp_path, kind=SystemExit):
+        main()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_derived_run_has_no_curves_of_its_own(make_run: MakeRun, tmp_path: Path) -> None:
+    folder = make_run()
+    rewrite(folder / "config.json", lambda header: header.update(derived_from="ric-seed0"))
+    kept = read_run(archive_run(folder, tmp_path / "results"))
+    assert (kept.metrics, kept.derived_from, kept.seconds) == ([], "ric-seed0", None)
+
+
+def test_no_path_of_the_machine_is_published_and_long_runs_stay_small(make_run: MakeRun, tmp_path: Path) -> None:
+    folder = make_run(data="/home/somebody/photos")
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    entries = [json.loads(lines[epoch % 40]) | {"epoch": epoch + 1} for epoch in range(2000)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    path = archive_run(folder, tmp_path / "results")
+    assert "/home" not in path.read_text()
+    assert path.stat().st_size < 150_000
+    epochs = [entry["epoch"] for entry in read_run(path).metrics]
+    assert len(epochs) <= 201
+    assert {1, 31, 2000} <= set(epochs)

@@ -1,0 +1,94 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archive_results import archive_run
+from made_runs import rewrite
+from refusals import refusal
+from write_results import IN_SHORT, archived, block, fill, read_groups, refresh
+
+MakeRun = Callable[..., Path]
+
+
+ROOT = Path(__file__).parents[2]
+MARKS = "before\n<!-- results:{name} -->\nold\n<!-- /results -->\nafter\n"
+
+
+@pytest.fixture
+def results(make_run: MakeRun, tmp_path: Path) -> Path:
+    """Two seeds each of SL, RIC and RIC's readout mu, which is derived."""
+
+    def derive(header: dict[str, Any]) -> None:
+        header["config"]["method"]["readout"] = "mu"
+        header["derived_from"] = "ric"
+
+    for seed in range(2):
+        for name, method in (("sl", "supervised"), ("ric", "ric"), ("mu", "ric")):
+            folder = make_run(f"{name}{seed}", method, seed=seed)
+            if name == "mu":
+                rewrite(folder / "config.json", derive)
+            archive_run(folder, tmp_path / "results" / "digits")
+    return tmp_path / "results"
+
+
+def test_a_row_a_system_in_the_order_of_the_tables(results: Path) -> None:
+    text = block(results / "digits")
+    rows = [line for line in text.splitlines() if line.startswith("| ")][2:]
+    assert [row.split(" | ")[0] for row in rows] == ["| RIC", "| RIC, readout mu", "| SL"]
+    ric, mu, _ = rows
+    mean = sum(run.test["accuracy"] for run in read_groups(results / "digits")[0].runs) / 2
+    assert f"| {100 * mean:.2f} ±" in ric
+    assert ric.endswith("| 61 | – |")
+    assert mu.endswith("| – | – |")
+    assert "**digits**, 1 × 8 × 8" in text
+    assert "a CPU, PyTorch 2.13.0, Python 3.11.7, ricnet 0.1.0" in text
+    assert "`ric train --config results/digits/ric0.json --out again`" in text
+    assert "Nothing is claimed of RIC here" in text
+
+
+def test_each_data_set_has_its_own_table(make_run: MakeRun, tmp_path: Path) -> None:
+    for data in ("cifar10n-worst", "cifar10n-aggregate"):
+        archive_run(make_run(data, "ric", data=data), tmp_path / "noise")
+    text = block(tmp_path / "noise")
+    assert text.count("| RIC |") == 2
+    assert "**CIFAR-10N, worst labels**" in text
+    assert "**CIFAR-10N, aggregate labels**" in text
+
+
+def test_only_what_is_between_the_marks_changes(results: Path) -> None:
+    text = fill(MARKS.format(name="digits"), results, "README.md")
+    assert text == MARKS.format(name="digits").replace("old", block(results / "digits", IN_SHORT))
+    assert "| NLL |" in text
+    assert "Brier" not in text
+    assert fill(text, results, "README.md") == text
+    assert fill("no marks", results, "README.md") == "no marks"
+
+
+def test_all_folders_have_a_heading_and_their_curves(results: Path) -> None:
+    (results / "small").mkdir()
+    assert archived(results) == ["digits"]
+    text = fill(MARKS.format(name="all"), results, "results.md")
+    assert "## digits\n" in text
+    assert "small" not in text
+    assert "curves.png" not in text
+    (results / "digits" / "curves.png").write_bytes(b"")
+    assert "(../results/digits/curves.png)" in fill(text, results, "results.md")
+
+
+def test_runs_that_are_not_there_are_named(results: Path) -> None:
+    with refusal("README.md", "results:cifar"):
+        fill(MARKS.format(name="cifar"), results, "README.md")
+
+
+def test_the_texts_of_this_repository_are_what_its_runs_give() -> None:
+    for name in ("README.md", "docs/results.md"):
+        assert not refresh(ROOT / name, ROOT / "results", write=False), f"{name}: run scripts/write_results.py"
+
+
+def test_published_files_are_small_and_name_no_place() -> None:
+    for path in (ROOT / "results").glob("*/*.json"):
+        text = path.read_text()
+        assert len(text) < 150_000, path
+        assert "/home/" not in text, path

@@ -1,0 +1,80 @@
+from dataclasses import replace
+
+import pytest
+
+from refusals import refusal
+from ricnet.methods import METHODS, Supervised
+from ricnet.studies.experiments import VARIANTS, all_systems, find_system, settings_of, uniform_share
+from ricnet.studies.sweep import Choice, default_space, parse_space
+from ricnet.training.config import AFTER_TRAINING
+from ricnet.training.presets import Facts, preset
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_changes_settings_that_its_method_has(name: str) -> None:
+    system, hints = VARIANTS[name], settings_of(VARIANTS[name].method)
+    assert {*system.changes, *system.after} <= hints.keys()
+    assert set(system.after) <= set(AFTER_TRAINING)
+    assert not set(system.changes) & set(AFTER_TRAINING)
+
+
+def test_settings_of_its_own_are_read_by_their_type() -> None:
+    system = find_system("ric-ppo:gamma=0.9,rollouts=2,normalize-advantages=false,readout=mu,log_ratio_clamp=none")
+    assert system.method == "ric"
+    assert system.changes == {
+        "objective": "ppo",
+        "gamma": 0.9,
+        "rollouts": 2,
+        "normalize_advantages": False,
+        "log_ratio_clamp": None,
+    }
+    assert system.after == {"readout": "mu"}
+    whole = find_system("ric:c_max=3,horizon=5").changes
+    assert {name: type(value) for name, value in whole.items()} == {"c_max": float, "horizon": int}
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("rick", "ric"),
+        ("ric:gama=0.9", "gamma"),
+        ("ric:gamma", "'gamma'"),
+        ("ric:gamma=high", "high"),
+        ("supervised:rollouts=2", "supervised"),
+        ("ric:rollouts=2.5", "2.5"),
+        ("ric:objective=a2c", "a2c"),
+    ],
+)
+def test_what_cannot_be_understood_is_named(name: str, named: str) -> None:
+    with refusal(named):
+        find_system(name)
+
+
+def test_the_cap_is_that_of_rics_dirichlet_mean() -> None:
+    """(c + ε)/(c + Kε) with c = 10 and ε = 0.01 for ten classes, as in the paper; for a hundred, 1,000 and 0.1."""
+    for classes, cap in ((10, 10.01 / 10.1), (100, 1000.1 / 1010)):
+        mix = uniform_share(classes)
+        assert 1 - mix + mix / classes == pytest.approx(cap)
+    assert find_system("confidence-cap").changes_for(10) == {"uniform_mix": uniform_share(10)}
+    assert find_system("confidence-cap:uniform_mix=0.5").changes_for(10) == {"uniform_mix": 0.5}
+
+
+@pytest.mark.parametrize("rows", [1_000, 50_000])
+def test_every_system_can_be_configured_for_few_rows_and_for_many(rows: int) -> None:
+    facts = Facts(rows=rows, classes=10, side=32)
+    for name, system in all_systems().items():
+        config = preset("fast", system.method, facts)
+        for changes in (system.changes_for(10), {k: v for k, v in system.after.items() if k != "calibration"}):
+            assert replace(config.method, **changes).name == config.method.name, name
+
+
+def test_a_registered_method_is_a_system_and_can_be_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mine(Supervised):
+        name = "mine"
+        about = "a method of somebody else's"
+        search_space = ("label_smoothing=0,0.3",)
+
+    monkeypatch.setitem(METHODS, "mine", Mine)
+    assert find_system("mine:label_smoothing=0.2").changes == {"label_smoothing": 0.2}
+    assert all_systems()["mine"].about == "a method of somebody else's"
+    assert parse_space(default_space("mine"), "mine")["label_smoothing"] == Choice((0.0, 0.3))
