@@ -37,7 +37,9 @@ from ricnet.apps.estimator_inputs import (
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Columns, Dataset, Table
 from ricnet.data.columns import fit_columns, is_plain
+from ricnet.data.labels import TEXT
 from ricnet.data.tables import frame_table, is_frame
+from ricnet.data.texts import as_texts, fit_text
 from ricnet.errors import spelled_in_python
 from ricnet.methods import METHODS, Method
 from ricnet.nets.encoders import Backbone
@@ -72,8 +74,8 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     weight_decay: float | None = None
     """Pull of the weights towards zero. Raise it against over-fitting; too much and nothing is learned."""
     encoder: str | nn.Module = "auto"
-    """What reads the input: mlp, conv, resnet10, resnet18, resnet34, or any module from inputs to vectors; auto takes
-    mlp for tables, conv for images of up to 16 pixels a side and a ResNet above."""
+    """What reads the input: mlp, conv, resnet10, resnet18, resnet34, words, or any module from inputs to vectors; auto
+    takes words for texts, mlp for tables, conv for images of up to 16 pixels a side and a ResNet above."""
     width: float | None = None
     """Multiplies every layer's width. Raise it for accuracy on much data, lower it for speed."""
     class_weight: Literal["balanced"] | dict[Any, float] | None = None
@@ -95,20 +97,27 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """1 shows a progress bar."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
-        """Learn from a table (n, columns) or from images (n, height, width[, channels]).
+        """Learn from a table (n, columns), from images (n, height, width[, channels]) or from a list of n texts.
 
         A data frame may have columns of texts and dates, and gaps; they are read as `ric train` reads those of a file.
         Images are whole numbers or real ones from 0 to 255; real ones that never exceed 1 are fractions of full
         brightness, and so are those to predict then. `sample_weight` says how much each row counts; rows of weight 0
         are left out.
         """
-        if is_frame(X) and not is_plain(X):
+        texts, notes = as_texts(X), tuple[str, ...]()
+        if texts is not None:
+            labels = column_or_1d(y, warn=True)
+            check_consistent_length(texts, labels)
+            table = Table("X", {TEXT: texts}, range(len(texts)), "text")
+            columns = Columns("", (fit_text(table, TEXT),))
+            array = columns.encode(table).numpy()
+        elif is_frame(X) and not is_plain(X):
             labels, table = column_or_1d(y, warn=True), self._table(X, reset=True)
             check_consistent_length(X, labels)
             columns, notes = fit_columns(table, target="")
             array = columns.encode(table).numpy()
         else:
-            columns, notes = None, ()
+            columns = None
             array, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True)
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
@@ -118,7 +127,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if fraction is None:
             fraction = usual_fraction(numbers, weights) if self.pixel_scale_ is None else 0.0
         dataset = as_dataset(
-            as_inputs(array, self.pixel_scale_),
+            as_inputs(array, self.pixel_scale_) if texts is None else torch.from_numpy(array),
             torch.tensor(numbers, dtype=torch.int64),
             weights,
             tuple(str(name) for name in self.classes_),
@@ -173,6 +182,11 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _read(self, X: Any) -> Num[Tensor, "n ..."]:  # noqa: N803
         check_is_fitted(self)
         columns = self.classifier_.columns
+        if columns is not None and columns.text is not None:
+            texts = as_texts(X)
+            if texts is None:
+                raise InputError("X is no list of texts, but fit saw one; give texts.")
+            return torch.from_numpy(columns.text.rows(texts))
         if columns is not None:
             return self._encode(columns, X)
         array = validate_data(self, X, reset=False, dtype="numeric", allow_nd=True)

@@ -1,7 +1,7 @@
 """A trained classifier as one ONNX file, compared with PyTorch before it is written.
 
-Inputs are what the classifier reads (uint8 images, float features): normalisation is in the graph, and so is the loop
-that stops by itself. Everything else a program needs to know stands in the file's metadata.
+Inputs are what the classifier reads (uint8 images, float features, int32 token ids): normalisation is in the graph, and
+so is the loop that stops by itself. Everything else a program needs to know stands in the file's metadata.
 
 The number of steps depends on the input, so the loop has to be an operator of the graph, not Python's:
 `torch.while_loop` becomes ONNX's `Loop`. Its tensors keep their shapes, so nobody leaves the batch before its end: an
@@ -61,7 +61,7 @@ def export_onnx(
     check_exportable(classifier.method, max_steps, fixed_steps)
     classifier = float32_on_cpu(classifier)
     network, outputs = network_to_trace(classifier, max_steps, fixed_steps)
-    program = translate(network, torch.zeros(2, *classifier.input_shape, dtype=input_dtype(classifier)), outputs)
+    program = translate(network, torch.zeros(2, *classifier.input_shape, dtype=classifier.input_dtype), outputs)
     label(program, metadata(classifier, getattr(network, "steps", 1)))
     file: bytes = program.model_proto.SerializeToString()
     agreement = compare(file, classifier, inputs_to_compare(classifier))
@@ -109,10 +109,6 @@ def metadata(classifier: Classifier, steps: int) -> dict[str, str]:
     if classifier.columns is not None:  # the file reads numbers; whoever feeds it encodes the cells
         entry["columns"] = classifier.columns.to_json()
     return {key: text if isinstance(text, str) else json.dumps(text, ensure_ascii=False) for key, text in entry.items()}
-
-
-def input_dtype(classifier: Classifier) -> torch.dtype:
-    return torch.uint8 if len(classifier.input_shape) == 3 else torch.float32
 
 
 def backbone_of(model: nn.Module) -> Backbone:
@@ -320,12 +316,14 @@ def compare(file: bytes | Path, classifier: Classifier, inputs: Num[Tensor, "n .
 
 def inputs_to_compare(classifier: Classifier) -> Num[Tensor, "n ..."]:
     """The run's own examples, some of them easy, hard and wrong; noise of the data's scale where it has none."""
-    is_image = len(classifier.input_shape) == 3
     stored = None if classifier.folder is None else classifier.folder / "examples.npz"
     if stored is not None and stored.is_file():
-        return read_npz_inputs(stored, classifier.input_shape, "image" if is_image else "features")
+        return read_npz_inputs(stored, classifier.input_shape, classifier.kind)
     size, random = (RANDOM_INPUTS, *classifier.input_shape), torch.Generator().manual_seed(0)
-    if is_image:
+    if classifier.kind == "image":
         return torch.randint(0, 256, size, dtype=torch.uint8, generator=random)
     backbone = backbone_of(classifier.model)
+    if classifier.kind == "tokens":
+        known: Any = backbone.encoder.vocabulary
+        return torch.randint(0, int(known), size, dtype=torch.int32, generator=random)
     return backbone.mean + backbone.std * torch.randn(size, generator=random)

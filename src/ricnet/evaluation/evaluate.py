@@ -286,6 +286,8 @@ def read_predictions(folder: str | Path, split: Literal["val", "test"] = "test")
 
 KINDS = ("easy", "hard", "wrong", "confused")
 """A stored example's kind is a place here."""
+LONGEST_TEXT = 1_000
+"""Characters of a text that are kept for people to read."""
 PAIRS, OF_A_PAIR = 3, 2
 """Kinds of mistakes that have examples, and how many each."""
 
@@ -359,7 +361,10 @@ def _arrays(chosen: Split, trajectory: Trajectory) -> dict[str, Any]:
     }
     if trajectory.values is not None:
         arrays["values"] = trajectory.values[:, rows]
-    return {name: array.cpu().numpy() for name, array in arrays.items()}
+    kept: dict[str, Any] = {name: array.cpu().numpy() for name, array in arrays.items()}
+    if chosen.texts is not None:
+        kept["text"] = np.array([chosen.texts[row][:LONGEST_TEXT] for row in rows.tolist()], dtype=np.str_)
+    return kept
 
 
 def _flat(kinds: dict[str, list[int]]) -> Int64[Tensor, "m"]:
@@ -378,11 +383,13 @@ class Examples:
     halt_step: Integer[np.ndarray, "m"]
     kind: Integer[np.ndarray, "m"] | None = None
     """A place in KINDS; None in files of older versions, which did not say."""
+    texts: list[str] | None = None
+    """What token ids were made of; None of other data."""
 
     @property
     def are_rows(self) -> bool:
-        """Rows of numbers, rather than images."""
-        return self.inputs.ndim == 2
+        """Rows of numbers, rather than images or texts."""
+        return self.inputs.ndim == 2 and self.texts is None
 
     @property
     def answers(self) -> Integer[np.ndarray, "m"]:
@@ -415,7 +422,10 @@ def _checked_examples(arrays: Mapping[str, np.ndarray], classes: int) -> Example
         raise ValueError("its inputs or beliefs are no numbers that can be shown")
     if kind is not None and (kind.shape != labels.shape or not np.isin(kind, range(len(KINDS))).all()):
         raise ValueError("its kinds do not fit its examples")
-    return Examples(arrays["x"], labels, beliefs, values, halt, kind)
+    texts = arrays.get("text")
+    if texts is not None and (texts.dtype.kind != "U" or texts.shape != labels.shape):
+        raise ValueError("its texts do not fit its examples")
+    return Examples(arrays["x"], labels, beliefs, values, halt, kind, None if texts is None else texts.tolist())
 
 
 def _can_be_shown(inputs: np.ndarray) -> bool:

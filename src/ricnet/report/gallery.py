@@ -38,6 +38,8 @@ SLOWLY = "right, after more than one step"
 """Of hard ones, where some lost by their later steps."""
 UNSORTED = {"right": "", "wrong": ""}
 WIDTH, HEIGHT = 100, 48
+TEXT = 160
+"""Characters of a text that a card has room for."""
 LOSSLESS = 64 * 64
 """Pixels of small images, each of which counts."""
 PAIR_EXAMPLES = 3
@@ -96,6 +98,8 @@ def card_html(run: RunRecord, row: int) -> str:
 def _input(run: RunRecord, row: int) -> str:
     assert run.examples is not None
     pixels, truth = run.examples.inputs[row], escape(short(run.class_names[run.examples.labels[row]]))
+    if run.examples.texts is not None:
+        return f"<blockquote>{escape(short(run.examples.texts[row], TEXT))}</blockquote>"
     if pixels.ndim == 3:
         return f'<img src="{data_uri(pixels)}" alt="A test input of class {truth}">'
     alt = f"The {pixels.size} features of a test input of class {truth}"

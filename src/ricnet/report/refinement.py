@@ -5,6 +5,7 @@ end. Below it the value V, the gain the classifier still expects; where V falls 
 unless the run says otherwise, it stops.
 """
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from PIL import Image
 
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import Examples
+from ricnet.io import printable
 from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled
 from ricnet.report.runs import RunRecord
 from ricnet.report.titles import short, steps
@@ -68,7 +70,10 @@ def telling_rows(examples: Examples, count: int = 4) -> list[int]:
 def _draw_input(ax: Axes, run: RunRecord, row: int) -> None:
     assert run.examples is not None
     pixels = run.examples.inputs[row]
-    if pixels.ndim == 3:
+    if run.examples.texts is not None:
+        words = textwrap.fill(short(printable(run.examples.texts[row]), 120), 22)
+        ax.text(0, 1, words, fontsize=6, va="top", parse_math=False, transform=ax.transAxes)
+    elif pixels.ndim == 3:
         ax.imshow(np.asarray(small_image(pixels)), cmap="gray", interpolation="none")
     else:
         ax.bar(np.arange(len(pixels)), pixels, color=FAINT, width=0.8)

@@ -249,10 +249,16 @@ def _identity(folder: Path) -> tuple[Config, Any, bool, str | None] | None:
 
 @functools.lru_cache(maxsize=4)
 def read_data(
-    data: str, data_dir: Path | None, resolution: int | None, val_fraction: float, label_noise: float
+    data: str,
+    data_dir: Path | None,
+    resolution: int | None,
+    val_fraction: float,
+    label_noise: float,
+    text: str | None,
 ) -> Dataset:
     """Many runs in a row use the same data, so the last few sets stay in memory."""
-    return load_data(data, data_dir=data_dir, resolution=resolution, val_fraction=val_fraction, label_noise=label_noise)
+    how = {"resolution": resolution, "val_fraction": val_fraction, "label_noise": label_noise, "text": text}
+    return load_data(data, data_dir=data_dir, **how)  # type: ignore[arg-type]
 
 
 def dataset_of(config: Config, data_dir: Path | None) -> Dataset:

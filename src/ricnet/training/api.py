@@ -192,7 +192,7 @@ def _naming(
 ) -> tuple[str, str, int]:
     """What the folder of a run is called after: its data, its method and its seed."""
     if is_frame(data):
-        name = labelled_frame(data, target, 0.1).name
+        name = labelled_frame(data, target, 0.1, changes.get("text")).name
     elif isinstance(data, Dataset):
         name = data.name
     else:
@@ -240,13 +240,12 @@ def _dataset(
     began = {name: getattr(start, name) for name in DATA_SETTINGS} if start is not None else {}
     settings = began | given_settings(Config, {k: changes[k] for k in DATA_SETTINGS if k in changes})
     if is_frame(data):
-        dataset = labelled_frame(data, target, settings.get("val_fraction", 0.1))
+        dataset = labelled_frame(data, target, settings.get("val_fraction", 0.1), settings.get("text"))
         return flip_labels(dataset, settings.get("label_noise", 0.0))
     if isinstance(data, Dataset):
-        if target is not None:
-            raise RicnetError(
-                f"{setting('target', target)} is for tables; {data.name} says by itself what its classes are."
-            )
+        for name, column in (("target", target), ("text", settings.get("text"))):
+            if column is not None:
+                raise RicnetError(f"{setting(name, column)} is for tables; {data.name} is none, and says itself.")
         if not (len(data.train) and len(data.val)):
             lacking = "validation" if len(data.train) else "training"
             raise RicnetError(
@@ -295,6 +294,8 @@ def fit_batch(
 def configure(dataset: Dataset, method: str, preset_name: str, device: torch.device = GPU, /, **changes: Any) -> Config:
     """A preset for this data on this device, with the given settings changed, wherever in the configuration they
     stand."""
+    if dataset.is_text and changes.get("encoder") == "auto":
+        changes["encoder"] = "words"
     known = dataclasses.replace(facts(dataset, device), encoder=changes.get("encoder"))
     config = preset(preset_name, method, known)
     return _changed(dataclasses.replace(config, data=dataset.name), changes)
@@ -452,7 +453,7 @@ def isolated_rng(config: Config, device: torch.device) -> Iterator[None]:
 
 def facts(dataset: Dataset, device: torch.device) -> Facts:
     side = max(dataset.input_shape[1:]) if dataset.is_image else 0
-    return Facts(len(dataset.train), len(dataset.class_names), side, device.type)
+    return Facts(len(dataset.train), len(dataset.class_names), side, device.type, text=dataset.is_text)
 
 
 def default_folder(data: str, method: str, seed: int) -> Path:

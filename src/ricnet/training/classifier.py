@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -23,7 +23,8 @@ from ricnet.core.trajectory import Trajectory
 from ricnet.data import Columns, columns_from_json
 from ricnet.data.columns import Number
 from ricnet.data.inputs import read_inputs
-from ricnet.data.tables import frame_table, is_frame, shown_name
+from ricnet.data.tables import frame_table, is_frame, is_table, shown_name
+from ricnet.data.texts import Text, as_texts
 from ricnet.errors import RicnetError, setting, whole_number
 from ricnet.evaluation.evaluate import pool_size
 from ricnet.io import read_json
@@ -64,8 +65,8 @@ class Classifier:
         self, inputs: Any, max_steps: int | None = None, halt: bool = True, max_ms: float | None = None
     ) -> Trajectory:
         """Beliefs for uint8 images (batch, channels, height, width) or float features (batch, columns), torch or numpy,
-        or for the rows of a data frame with the columns it was trained on; `read` makes inputs of files, and of a table
-        it must: its cells are standardised and spread out first.
+        for a list of texts, or for the rows of a data frame with the columns it was trained on; `read` makes inputs of
+        files, and of a table it must: its cells are standardised and spread out first.
 
         It takes the steps that the run chose or was trained for, or at most `max_steps`. With `halt`, examples that
         have stopped cost nothing more. `max_ms` limits the milliseconds of the whole call, encoding included: the first
@@ -76,9 +77,7 @@ class Classifier:
         max_steps = None if max_steps is None else whole_number(max_steps, "max_steps")
         _require_positive(max_steps=max_steps, max_ms=max_ms)
         time_left = None if max_ms is None else start_clock(max_ms, device)
-        if is_frame(inputs):
-            inputs = self._read_frame(inputs)
-        inputs = as_inputs(inputs, self.input_shape, self.columns is not None)
+        inputs = self._as_inputs(inputs)
         if self.columns is not None and looks_raw(inputs, self.columns):
             warnings.warn(RAW, stacklevel=3)  # no_grad stands between
         refine = self.method.refine if self.recordings is None else partial(self.recordings.refine, self.method)
@@ -87,10 +86,9 @@ class Classifier:
         return path if self.temperature == 1 else path.tempered(self.temperature)
 
     def predict_proba(self, x: Any) -> Float64[np.ndarray, "n classes"]:
-        """Each input's belief at its own halt, in the order of `class_names`; of files as `read` takes them, of arrays
-        or of a data frame as `refine` does."""
-        inputs = self.read(x) if _names_files(x) else self._read_frame(x) if is_frame(x) else x
-        inputs = as_inputs(inputs, self.input_shape, self.columns is not None)
+        """Each input's belief at its own halt, in the order of `class_names`; of files as `read` takes them, of arrays,
+        texts or a data frame as `refine` does. To a model of texts a str is a text and a Path a file."""
+        inputs = self._as_inputs(self.read(x) if _names_files(x) and not self._texts(x) else x)
         parts = inputs.split(pool_size(len(self.class_names)))  # beliefs at all steps must fit into memory
         beliefs = torch.cat([self.refine(part).final for part in parts]).double().softmax(-1)  # sums to 1 in float64
         found: np.ndarray = beliefs.cpu().numpy()
@@ -100,6 +98,40 @@ class Classifier:
         """The name of the class that each input most likely is of."""
         names: np.ndarray = np.array(self.class_names)[self.predict_proba(x).argmax(1)]
         return names
+
+    @property
+    def kind(self) -> Literal["image", "features", "tokens"]:
+        """What its inputs are."""
+        backbone = next(module for module in self.model.modules() if isinstance(module, Backbone))
+        return "tokens" if backbone.reads_tokens else "image" if len(self.input_shape) == 3 else "features"
+
+    @property
+    def input_dtype(self) -> torch.dtype:
+        return {"image": torch.uint8, "features": torch.float32, "tokens": torch.int32}[self.kind]
+
+    @property
+    def text(self) -> Text | None:
+        """How texts become its inputs; None where it reads none."""
+        return None if self.columns is None else self.columns.text
+
+    def _texts(self, given: Any) -> list[str] | None:
+        return None if self.text is None else as_texts(given)
+
+    def _as_inputs(self, given: Any) -> Num[Tensor, "batch ..."]:
+        texts = self._texts(given)
+        if texts is not None and self.text is not None:
+            if any(is_table(text) or text.endswith(".txt") for text in texts):
+                warnings.warn(
+                    f"{texts[0]!r} is taken for a text; for the file of that name: {READ.format(texts[0])}.",
+                    stacklevel=4,
+                )
+            given = torch.from_numpy(self.text.rows(texts))
+        elif is_frame(given):
+            given = self._read_frame(given)
+        inputs = as_inputs(given, self.input_shape, self.columns is not None)
+        if self.kind == "tokens" and (inputs.dtype not in (torch.int32, torch.int64) or int(inputs.min()) < 0):
+            raise RicnetError(f"the model reads texts, or their token ids as whole numbers, not {inputs.dtype}.")
+        return inputs
 
     def _read_frame(self, frame: Any) -> Any:
         """Values that training had not are warned of, as `read` does."""

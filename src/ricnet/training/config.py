@@ -14,7 +14,7 @@ from ricnet.nets.encoders import EncoderOptions
 
 PARTS = ("method", "network", "optimization")
 """The fields of a configuration that hold settings of their own."""
-DATA_SETTINGS = ("resolution", "val_fraction", "label_noise")
+DATA_SETTINGS = ("resolution", "val_fraction", "label_noise", "text")
 """Settings that decide what the data is, before anything is learned."""
 AFTER_TRAINING = ("readout", "feedback", "halt_threshold", "confidence_threshold", "calibration", "halt_rule")
 """Settings that change what trained weights answer. A derived run keeps the epoch that was selected without them."""
@@ -95,6 +95,9 @@ class Optimization:
 class Choices:
     """What is chosen about the data and about the end of a run, whatever is trained."""
 
+    text: str | None = None
+    """Column of a table that holds texts: only their words are then learned from. A folder of .txt files needs no
+    such name."""
     resolution: int | None = None
     """Side in pixels that images are resized to; None for the data set's own. Raise it for detail, lower it for
     speed."""

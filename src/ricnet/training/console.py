@@ -49,6 +49,9 @@ ANEW = f"(with {setting('overwrite', True)}, or another {setting('out')})"
 """A finished run cannot go on."""
 
 
+NUMBERS = {"images": "", "rows": " numbers", "texts": " tokens"}
+
+
 def say(lines: Iterable[str], console: Console | None = None) -> None:
     console = console or Console(stderr=True)
     for line in lines:
@@ -56,7 +59,7 @@ def say(lines: Iterable[str], console: Console | None = None) -> None:
 
 
 def announcement(config: Config, dataset: Dataset, device: torch.device, processes: int = 1) -> str:
-    rows, numbers = f"{len(dataset.train):,} {dataset.unit}", "" if dataset.is_image else " numbers"
+    rows, numbers = f"{len(dataset.train):,} {dataset.unit}", NUMBERS[dataset.unit]
     shape = " × ".join(str(side) for side in dataset.input_shape)
     epochs = "1 epoch" if config.optimization.epochs == 1 else f"{config.optimization.epochs} epochs"
     where = f"{device}" if processes == 1 else f"{processes} processes on {device.type}"
@@ -210,7 +213,7 @@ def _simpler_will_do(evaluation: dict[str, Any], config: Config, dataset: Datase
     """Of small tables, for which it takes no time to know; the epoch was chosen on the rows that judge both."""
     train, val = dataset.train, dataset.val
     known = set(train.labels.tolist())
-    if len(dataset.input_shape) != 1 or len(train) >= presets.FEW_ROWS or len(known) < 2:
+    if len(dataset.input_shape) != 1 or dataset.is_text or len(train) >= presets.FEW_ROWS or len(known) < 2:
         return None
     if not set(val.labels.tolist()) <= known or not (train.inputs.isfinite().all() and val.inputs.isfinite().all()):
         return None

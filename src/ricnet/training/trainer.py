@@ -100,6 +100,7 @@ class Trainer:
         """The one that learns, the one that acts and the one that answers; often they are the same."""
         data = self.dataset
         model, backbone = build_model(self.config, data.input_shape, len(data.class_names), encoder)
+        _refuse_other_kind(backbone, data, self.config)
         backbone.fit_normalization(data.train.inputs)
         backbone.autocast = autocast_dtype(self.settings.precision, self.device)
         self.model = model.to(self.device).train()
@@ -578,3 +579,16 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -
     for index, entries in saved["state"].items():
         for name, value in entries.items():
             optimizer.state[parameters[index]][name].copy_(value)
+
+
+def _refuse_other_kind(backbone: Backbone, dataset: Dataset, config: Config) -> None:
+    """An encoder that reads token ids can make nothing of numbers, nor the other way round."""
+    if backbone.reads_tokens == dataset.is_text:
+        return
+    encoder = setting("encoder", config.network.encoder)
+    if backbone.reads_tokens:
+        raise RicnetError(f"{encoder} reads texts, but {dataset.name} holds {dataset.unit}; leave it out.")
+    raise RicnetError(
+        f"{encoder} reads no texts, which {dataset.name} holds; use {setting('encoder', 'words')} (a module of your "
+        "own that reads token ids says so by an attribute `vocabulary`, how many there are)."
+    )

@@ -48,10 +48,10 @@ class Evaluate(Answering):
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder that ric train wrote, a model that comes with ricnet (pretrained:NAME), or one on the Hub (user/name)."""
     data: str | None = None
-    """Other data with the same classes, or some of them: images (of a folder at any size), arrays of the same shape, or
-    a table with the same columns. What has no test part of its own is measured as one part. A copy of what the run
-    learned from is recognised only if it is whole and in the same order; else all its rows are measured as one part. By
-    default the data that the run was trained on, divided as it was then."""
+    """Other data with the same classes, or some of them: images (of a folder at any size), texts, arrays of the same
+    shape, or a table with the same columns. What has no test part of its own is measured as one part. A copy of what
+    the run learned from is recognised only if it is whole and in the same order; else all its rows are measured as one
+    part. By default the data that the run was trained on, divided as it was then."""
     data_dir: Path | None = None
     """Where named data sets lie; by default $RICNET_DATA, else the user's cache folder."""
     device: str = "auto"
@@ -146,6 +146,8 @@ def _data_for(classifier: Classifier, options: Evaluate) -> Dataset:
 def _refuse_other_kind(data: str, classifier: Classifier) -> None:
     """Before it is read, which may take long, as far as a name tells."""
     path = split_target(data)[0]
+    if classifier.text is not None and path not in DATASETS:
+        return  # a folder may hold texts, a table a column of them
     images = path in DATASETS or user_path(path).is_dir()
     if (images and len(classifier.input_shape) != 3) or (is_table(path) and classifier.columns is None):
         kind = "holds images" if images else "is a table"

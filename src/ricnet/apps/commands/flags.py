@@ -30,7 +30,7 @@ from ricnet.training.config import Choices, Config, Optimization, fits
 from ricnet.training.presets import Preset
 
 GROUPS: dict[str, Sequence[str]] = {
-    "data": ("target", "data_dir", "resolution", "val_fraction"),
+    "data": ("target", "text", "data_dir", "resolution", "val_fraction"),
     "model": ("method", "methods", "preset", "encoder", "width", "horizon"),
     "training": ("epochs", "batch_size", "lr", "weight_decay", "augment", "patience", "calibration"),
     "run": (
@@ -215,8 +215,8 @@ class Settings(Choices, Generic[Hyper]):
     """What the commands that train have in common."""
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = "digits"
-    """What to learn: a name (ric data list), a folder of images (a subfolder a class), an .npz file (x, y), or a table
-    (.csv, .tsv, .jsonl, each also .gz, or .parquet; my.csv#label says its --target too)."""
+    """What to learn: a name (ric data list), a folder of images or of .txt files (a subfolder a class), an .npz file
+    (x, y), or a table (.csv, .tsv, .jsonl, each also .gz, or .parquet; my.csv#label says its --target too)."""
     target: str | None = None
     """Column of a table that holds the classes. The others are learned from, be they numbers, dates or texts, with
     gaps; those that only name the row are left out."""

@@ -35,15 +35,17 @@ SOME_UNREAD = 1
 @dataclass(frozen=True)
 class Predict(Answering):
     """Classify image files, folders of images, rows of tables (.csv, .tsv, .jsonl, .parquet) or of .npz files
-    (array x). Each input is refined until the model expects nothing more to gain. Without an INPUT, the examples
-    that came with the model. What cannot be read is named and left out. If it is an INPUT, the exit status is then
-    1; if a folder or a pattern brought it in, it stays 0; if nothing can be read, it is 2."""
+    (array x), sentences in quotes or .txt files. Each input is refined until the model expects nothing more to
+    gain. Without an INPUT, the examples that came with the model. What cannot be read is named and left out. If it
+    is an INPUT, the exit status is then 1; if a folder or a pattern brought it in, it stays 0; if nothing can be
+    read, it is 2."""
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder that ric train wrote, a model that comes with ricnet (pretrained:NAME), or one on the Hub (user/name)."""
     inputs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="INPUT...")] = ()
     """Image files, folders (searched for images), patterns in quotes ('photos/*.jpg'), tables, .npz files, or - for
-    standard input: one image, or CSV rows below a line of column names."""
+    standard input: one image, one text, or CSV rows below a line of column names. For a model of texts also sentences
+    in quotes, .txt files and folders of them."""
     max_ms: float | None = None
     """Answer each input within this many milliseconds of beginning it, with the steps there is time for; at least one
     is made, however long it takes. Inputs are then taken one at a time."""
@@ -96,14 +98,14 @@ def _examples(classifier: Classifier) -> tuple[str, ...]:
     examples = None if classifier.folder is None else RunFolder(classifier.folder).examples
     if examples is None or not examples.is_file():
         raise RicnetError(
-            "ric predict needs something to classify: image files, a folder, a table, an .npz file, or - for "
-            "standard input."
+            "ric predict needs something to classify: image files, a folder, a table, an .npz file, a sentence, or - "
+            "for standard input."
         )
     return (str(examples),)
 
 
 def _stored(count: int, classifier: Classifier) -> str:
-    kind = "image" if len(classifier.input_shape) == 3 else "row"
+    kind = {"image": "image", "tokens": "text", "features": "row"}[classifier.kind]
     return f"{count} test {kind}s" if count > 1 else f"test {kind}"
 
 
@@ -166,7 +168,8 @@ def _show(records: list[dict[str, Any]], classifier: Classifier, options: Predic
             lines = trace_lines(record["log_beliefs"], record["values"], record["steps"], classifier.class_names, top)
             console.print(lines)
     else:
-        Console().print(_table(records if options.inputs else _numbered(records)))
+        named = bool(options.inputs) or classifier.text is not None
+        Console().print(_table(records if named else _numbered(records)))
 
 
 def _numbered(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
