@@ -32,6 +32,12 @@ def pytest_xdist_auto_num_workers() -> int:
     return usable_cores()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Features and weights of encoders are kept there, and not in the user's cache."""
+    os.environ["RICNET_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)

@@ -26,9 +26,6 @@ def test_act_by_hand() -> None:
     assert ponder.steps.tolist() == [3, 1, 3]
     torch.testing.assert_close(ponder.remainder, torch.tensor([0.2, 1.0, 0.8]))
     torch.testing.assert_close(ponder.weights, torch.tensor([[0.3, 1.0, 0.1], [0.5, 0.0, 0.1], [0.2, 0.0, 0.8]]))
-
-
-def test_act_stops_once_the_sum_is_within_epsilon_of_one() -> None:
     for epsilon, steps in ((0.01, 2), (0.4, 2), (0.6, 1)):
         assert halting.act(column([0.5, 0.495, 0.5]), epsilon).steps.item() == steps
 
@@ -37,7 +34,6 @@ def test_act_remainder_has_the_gradient_of_the_steps_before_the_last() -> None:
     h = column([0.3, 0.5, 0.4, 0.2]).requires_grad_()
     ponder = halting.act(h, 0.01)
     (ponder.steps + ponder.remainder).sum().backward()
-    assert h.grad is not None
     assert h.grad.flatten().tolist() == [-1, -1, 0, 0]
 
 
@@ -95,33 +91,21 @@ def test_prior_is_renormalised_and_its_mean_is_not_five() -> None:
 def test_kl_is_forward_and_agrees_with_scipy(z: list[float]) -> None:
     log_p, prior = halting.log_halting(column(z)), halting.log_geometric(len(z), 0.2)
     p, q = log_p.flatten().exp().numpy(), prior.exp().numpy()
-    ours = halting.kl(log_p, prior).item()
-    assert ours == pytest.approx(rel_entr(p, q).sum(), abs=1e-9)
+    assert halting.kl(log_p, prior).item() == pytest.approx(rel_entr(p, q).sum(), abs=1e-9)
 
 
-def test_kl_is_zero_at_the_prior_and_not_symmetric() -> None:
+def test_kl_is_zero_at_the_prior() -> None:
     """The λ that make p the truncated prior: λ_n = p_n / Σ_{j≥n} p_j."""
     prior = halting.log_geometric(20, 0.2)
     rates = prior.exp() / prior.exp().flip(0).cumsum(0).flip(0)
     log_p = halting.log_halting(column([*rates[:-1].logit().tolist(), 0.0]))
     assert halting.kl(log_p, prior).item() == pytest.approx(0, abs=1e-12)
-    other = halting.log_halting(column([0.0] * 20))
-    q = prior.exp().numpy()
-    forward = halting.kl(other, prior).item()
-    assert abs(forward - rel_entr(q, other.flatten().exp().numpy()).sum()) > 0.1
 
 
 def test_quantile_step_is_the_median_or_a_draw() -> None:
     log_p = column([0.2, 0.3, 0.4, 0.1]).log()
-    assert [halting.quantile_step(log_p, u).item() for u in (0.0, 0.2, 0.21, 0.49, 0.51, 0.95, 1.0)] == [
-        1,
-        1,
-        2,
-        2,
-        3,
-        4,
-        4,
-    ]
+    steps = {0.0: 1, 0.2: 1, 0.21: 2, 0.49: 2, 0.51: 3, 0.95: 4, 1.0: 4}
+    assert {u: halting.quantile_step(log_p, u).item() for u in steps} == steps
     many = halting.quantile_step(log_p.expand(-1, 20_000), torch.rand(20_000).double())
     frequency = np.bincount(many.numpy(), minlength=5)[1:] / 20_000
     assert frequency.tolist() == pytest.approx([0.2, 0.3, 0.4, 0.1], abs=0.015)

@@ -31,15 +31,10 @@ def test_discounted_return_is_the_log_score_at_a_geometric_horizon(scores: list[
     assert left.item() == pytest.approx((stop_at @ series + tail + math.log(10)).item(), abs=1e-9)
 
 
-def test_discounted_return_by_hand() -> None:
+def test_returns_and_weights_by_hand() -> None:
+    """A normalised return is 0 for the uniform belief and 1 for certainty."""
     assert mdp.discounted_return(torch.tensor([1.0, 2.0, 4.0]), 0.5).item() == 1 + 1 + 1
-
-
-def test_geometric_weights_by_hand() -> None:
     assert mdp.geometric_weights(3, 0.8).tolist() == pytest.approx([0.2, 0.16, 0.128])
-
-
-def test_normalized_return_is_zero_for_uniform_and_one_for_certain() -> None:
     scores = torch.tensor([-math.log(10), 0.0, 2 * -math.log(10)])
     assert mdp.normalized_return(scores, 10).tolist() == pytest.approx([0, 1, -1], abs=1e-6)
 
@@ -69,15 +64,11 @@ def test_advantages_at_lambda_zero_are_one_step_errors(steps: int, seed: int) ->
     torch.testing.assert_close(mdp.advantages(rewards, values, 0.8, lam=0.0), expected)
 
 
-def test_std_is_joint_over_all_axes() -> None:
-    estimates = torch.tensor([[[1.0, 3.0]], [[5.0, 7.0]]])
-    assert mdp.std(estimates).item() == pytest.approx((20 / 3) ** 0.5)
-
-
-def test_mean_and_std_count_examples_by_their_weight() -> None:
+def test_mean_and_std_are_joint_over_all_axes_and_count_examples_by_their_weight() -> None:
     """1 and 5 of weight 1.5, 3 and 7 of weight 0.5: mean (1.5·6 + 0.5·10)/4 = 3.5, squares 1.5·(6.25 + 2.25) +
     0.5·(0.25 + 12.25) = 19 over 3, which is one less than there are."""
     estimates, weights = torch.tensor([[[1.0, 3.0]], [[5.0, 7.0]]]), torch.tensor([1.5, 0.5])
+    assert mdp.std(estimates).item() == pytest.approx((20 / 3) ** 0.5)
     for scale in (1.0, 10.0):
         assert mdp.mean(estimates, scale * weights).item() == pytest.approx(3.5)
         assert mdp.std(estimates, scale * weights).item() == pytest.approx((19 / 3) ** 0.5)

@@ -34,7 +34,6 @@ def test_both_have_the_policy_gradient_at_the_old_policy(advantage: float, epsil
     for objective in (objectives.spo, objectives.ppo):
         ratio = torch.ones((), dtype=torch.float64, requires_grad=True)
         objective(ratio, torch.tensor(advantage).double(), epsilon).backward()
-        assert ratio.grad is not None
         assert ratio.grad.item() == pytest.approx(advantage)
 
 

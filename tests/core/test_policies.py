@@ -158,7 +158,6 @@ def test_no_gradient_flows_through_samples_and_gradients_are_finite_at_the_edge(
     draws = policy.sample()
     assert not draws.requires_grad
     policy.log_prob(draws).sum().backward()
-    assert logits.grad is not None
     assert logits.grad.isfinite().all()
 
 
@@ -246,17 +245,12 @@ def test_its_spread_is_the_dirichlets_at_the_uniform_belief() -> None:
     assert ours.variance.item() == pytest.approx(torch.polygamma(1, theirs.alpha[0]).item(), rel=0.01)
 
 
-def test_gradient_reaches_mean_and_variance() -> None:
+def test_gradient_reaches_mean_and_variance_and_a_thousand_classes_keep_their_digits() -> None:
     logits, concentration = torch.randn(3, 4, requires_grad=True), torch.full((3,), 5.0, requires_grad=True)
     ours = LogisticNormal.around(logits.log_softmax(-1), concentration)
     ours.log_prob(ours.sample()).sum().backward()
-    assert logits.grad is not None
-    assert concentration.grad is not None
     assert logits.grad.abs().min() > 0
     assert concentration.grad.abs().min() > 0
-
-
-def test_a_thousand_classes_keep_the_digits_of_the_logistic_normal() -> None:
     logits = 3 * torch.randn(64, 1000)
     moved = logits + 0.01 * torch.randn_like(logits)
 

@@ -1,5 +1,3 @@
-from typing import Any
-
 import jaxtyping
 import numpy as np
 import pytest
@@ -7,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refusals import refusal
 from ricnet.core.trajectory import Trajectory, halting_step
-from ricnet.errors import RicnetError
 
 
 def trajectory(values: torch.Tensor, classes: int = 3) -> Trajectory:
@@ -42,37 +40,19 @@ def test_halting_agrees_with_a_plain_loop(steps: int, batch: int, seed: int) -> 
         assert halt == expected
 
 
-def test_final_at_and_cost() -> None:
-    values = torch.tensor([[1.0, 1.0], [-1.0, 1.0], [1.0, 1.0]])
-    path = trajectory(values)
-    assert path.halt_step.tolist() == [1, 3]
+def test_final_and_cost_and_steps_counted_from_the_uniform_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = trajectory(torch.tensor([[1.0, 1.0], [-1.0, 1.0], [1.0, 1.0]]))
+    assert (path.halt_step.tolist(), path.cell_evaluations.tolist()) == ([1, 3], [2, 3])
     torch.testing.assert_close(path.final, torch.stack([path.log_beliefs[0, 0], path.log_beliefs[2, 1]]))
-    torch.testing.assert_close(path.at(2), path.log_beliefs[1])
-    assert path.cell_evaluations.tolist() == [2, 3]
-
-
-def test_steps_are_counted_from_the_uniform_start() -> None:
-    path = trajectory(torch.tensor([[1.0, 1.0], [-1.0, 1.0], [1.0, 1.0]]))
     torch.testing.assert_close(path.at(0).exp(), torch.full((2, 3), 1 / 3))
-    torch.testing.assert_close(path.at(3), path.log_beliefs[2])
-    for outside in (-1, 4):
-        with pytest.raises(RicnetError, match=f"no step {outside}.* to 3"):
-            path.at(outside)
-
-
-@pytest.mark.parametrize("step", [1.0, True, "1"])
-def test_a_step_is_a_whole_number(step: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # it would refuse them before
-    path = trajectory(torch.ones(3, 2))
-    torch.testing.assert_close(path.at(np.int64(1)), path.log_beliefs[0])
-    with pytest.raises(RicnetError, match=f"^step is {step!r}; it must be a whole number"):
-        path.at(step)
-
-
-def test_after_its_halt_an_example_keeps_its_belief_in_a_halted_trajectory_only() -> None:
-    path = trajectory(torch.tensor([[1.0, 1.0], [-1.0, 1.0], [1.0, 1.0]]))
-    torch.testing.assert_close(path.frozen().at(3)[0], path.final[0])
+    torch.testing.assert_close(path.at(2), path.log_beliefs[1])
+    torch.testing.assert_close(path.frozen().at(3)[0], path.final[0])  # who has halted keeps its belief only there
     assert not torch.equal(path.at(3)[0], path.final[0])
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # it would refuse some of them before
+    torch.testing.assert_close(path.at(np.int64(1)), path.log_beliefs[0])
+    for outside in (-1, 4, 1.0, True, "1"):
+        with refusal("step", outside):
+            path.at(outside)
 
 
 def test_frozen_holds_belief_and_value_from_the_halt_on() -> None:
@@ -82,7 +62,6 @@ def test_frozen_holds_belief_and_value_from_the_halt_on() -> None:
     torch.testing.assert_close(frozen.log_beliefs[:3, 1], path.log_beliefs[:3, 1])
     torch.testing.assert_close(frozen.log_beliefs[3, 1], path.log_beliefs[2, 1])
     torch.testing.assert_close(frozen.final, path.final)
-    assert frozen.values is not None
     assert frozen.values[:, 0].tolist() == pytest.approx([1, -1, -1, -1])
     assert torch.equal(halting_step(frozen.values), path.halt_step)
 
@@ -92,6 +71,4 @@ def test_halting_by_the_step_just_made_costs_no_look_ahead() -> None:
     path = Trajectory(torch.zeros(4, 2, 3), torch.tensor([1, 3]), halt_probability=torch.rand(4, 2))
     assert path.cell_evaluations.tolist() == [1, 3]
     frozen = path.frozen()
-    assert frozen.halt_probability is not None
-    assert path.halt_probability is not None
     assert frozen.halt_probability[:, 0].tolist() == [path.halt_probability[0, 0]] * 4

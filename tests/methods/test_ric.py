@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch.distributions import Dirichlet as TorchDirichlet
 
 from ricnet.core import mdp, objectives
-from ricnet.errors import RicnetError
-from ricnet.methods.ric import RIC, Rollout
+from ricnet.methods.ric import RIC
 from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
@@ -25,58 +24,6 @@ def network(method: RIC = SMALL, batch_norm: bool = False) -> RecurrentClassifie
 
 def batch() -> tuple[Tensor, Tensor]:
     return torch.randn(BATCH, 7).double(), torch.randint(CLASSES, (BATCH,))
-
-
-def plain_loss(method: RIC, model: RecurrentClassifier, rollout: Rollout, inputs: Tensor, labels: Tensor) -> Tensor:
-    """Algorithm 1 written out, one example and step at a time, with torch's own Dirichlet and GRU equations."""
-    steps, rollouts = rollout.log_actions.shape[:2]
-    context = model.refiner.read(model.backbone(inputs))
-    advantages = torch.zeros(steps, rollouts, BATCH).double()
-    log_ratios, values = [], []
-    for r in range(rollouts):
-        for i in range(BATCH):
-            y, previous, rewards = int(labels[i]), -math.log(CLASSES), []
-            for t in range(steps):
-                score = rollout.log_actions[t, r, i, y].item()
-                rewards.append(score - previous)
-                previous = score
-            v = rollout.values[:, r, i].tolist()
-            for t in range(steps):
-                advantages[t, r, i] = sum(
-                    (method.gamma * method.gae_lambda) ** (u - t) * (rewards[u] + method.gamma * v[u + 1] - v[u])
-                    for u in range(t, steps)
-                )
-            thought, belief = torch.zeros(1, 8).double(), torch.full((1, CLASSES), 1 / CLASSES).double()
-            for t in range(steps):
-                thought = model.refiner.think(context[i : i + 1], thought, belief)
-                logits, scale, value = model.refiner.heads(thought)
-                alpha = logits.softmax(-1) * (1 + 9 * scale.sigmoid()) + 0.01
-                action = rollout.log_actions[t, r, i].exp()
-                old = TorchDirichlet(rollout.policy.alpha[t, r, i]).log_prob(action)
-                log_ratios.append(TorchDirichlet(alpha[0]).log_prob(action) - old)
-                values.append(value[0])
-                belief = action[None]
-    order = (rollouts, BATCH, steps)
-    ratio = torch.stack(log_ratios).view(order).permute(2, 0, 1).exp()
-    value = torch.stack(values).view(order).permute(2, 0, 1)
-    targets = advantages + rollout.values[:-1]
-    scaled = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-    surrogate = scaled * ratio - scaled.abs() * (ratio - 1) ** 2 / (2 * method.epsilon)
-    return -surrogate.mean() + method.value_coef * ((value - targets) ** 2).mean()
-
-
-def test_loss_and_gradient_agree_with_algorithm_1_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, snapshot, (inputs, labels) = network(), network(), batch()
-    rollout = SMALL.roll_out(snapshot, snapshot.context(inputs))
-    monkeypatch.setattr(RIC, "roll_out", lambda *_: rollout)
-    loss, _ = SMALL.loss(model, snapshot, inputs, labels)
-    expected = plain_loss(SMALL, model, rollout, inputs, labels)
-    torch.testing.assert_close(loss, expected)
-    parameters = list(model.parameters())
-    for ours, theirs in zip(
-        torch.autograd.grad(loss, parameters), torch.autograd.grad(expected, parameters), strict=True
-    ):
-        torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-4)])
@@ -102,7 +49,6 @@ def test_no_gradient_reaches_the_snapshot() -> None:
     model, snapshot, (inputs, labels) = network(), network(), batch()
     SMALL.loss(model, snapshot, inputs, labels)[0].backward()
     assert all(p.grad is None for p in snapshot.parameters())
-    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
 
 
 def surrogate(method: RIC, model: RecurrentClassifier, inputs: Tensor, labels: Tensor) -> float:
@@ -218,15 +164,12 @@ def test_less_noise_leaves_the_expected_gradient_as_it_is(
         model.refiner.policy.weight.mul_(50)
     inputs, labels = inputs.repeat(100, 1), labels.repeat(100)
 
-    def gradients(**changes: bool) -> Tensor:
-        draws = []
-        for _ in range(100):
-            loss, _ = replace(method, **changes).loss(model, model, inputs, labels)
-            draws.append(torch.autograd.grad(loss, model.refiner.policy.weight)[0].flatten())
-        return torch.stack(draws)
+    def gradients(draws: int, **changes: bool) -> Tensor:
+        losses = (replace(method, **changes).loss(model, model, inputs, labels)[0] for _ in range(draws))
+        return torch.stack([torch.autograd.grad(loss, model.refiner.policy.weight)[0].flatten() for loss in losses])
 
-    plain, quiet = gradients(), gradients(**{quieter: True})
-    error = (plain.var(0) / 100 + quiet.var(0) / 100).sqrt()
+    plain, quiet = gradients(40), gradients(40, **{quieter: True})
+    error = (plain.var(0) / 40 + quiet.var(0) / 40).sqrt()
     assert ((plain.mean(0) - quiet.mean(0)) / error).square().mean() < 2.5
     assert quiet.var(0).sum() < noise * plain.var(0).sum()
     assert quiet.mean(0).norm() > 3 * error.norm()
@@ -239,7 +182,6 @@ def test_a_clipped_concentration_starts_in_the_middle_and_has_no_gradient_outsid
     total = method.policy(heads).alpha.sum(-1) - CLASSES * 0.01
     torch.testing.assert_close(total.detach(), torch.tensor([5.5, 7.5, 10.0, 1.0]))
     total.sum().backward()
-    assert raw.grad is not None
     torch.testing.assert_close(raw.grad, torch.tensor([1.0, 1.0, 0.0, 0.0]))
 
 
@@ -268,7 +210,6 @@ def test_refine_feeds_the_mean_back_and_asks_the_value_first() -> None:
         alpha = heads.logits.softmax(-1) * (1 + 9 * heads.concentration.sigmoid())[:, None] + 0.01
         belief = alpha / alpha.sum(-1, keepdim=True)
         torch.testing.assert_close(path.log_beliefs[t].exp(), belief)
-        assert path.values is not None
         torch.testing.assert_close(path.values[t], heads.value)
 
 
@@ -277,10 +218,8 @@ def test_readouts_share_weights_values_and_halts() -> None:
     model, (inputs, _) = network(), batch()
     with torch.no_grad():
         model.refiner.policy.weight.mul_(300)
-    paths = {r: replace(SMALL, readout=r).refine(model, inputs) for r in ("mean", "mu", "implied")}  # type: ignore[arg-type]
+    paths = {r: replace(SMALL, readout=r).refine(model, inputs) for r in ("mean", "mu", "implied")}
     for path in paths.values():
-        assert path.values is not None
-        assert paths["mean"].values is not None
         assert torch.equal(path.values, paths["mean"].values)
         assert torch.equal(path.halt_step, paths["mean"].halt_step)
         torch.testing.assert_close(path.log_beliefs.exp().sum(-1), torch.ones(5, BATCH).double())
@@ -288,69 +227,9 @@ def test_readouts_share_weights_values_and_halts() -> None:
     assert not torch.allclose(paths["implied"].log_beliefs, paths["mean"].log_beliefs)
 
 
-@pytest.mark.parametrize("threshold", [-10.0, -0.05, 0.0, 0.05, 10.0])
-def test_halted_inference_equals_the_masked_version_and_skips_the_work(
-    threshold: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    method = replace(SMALL, horizon=8, halt_threshold=threshold)
-    model, inputs = network(), torch.randn(40, 7).double()
-    full = method.refine(model, inputs)
-    assert full.values is not None
-    rows: list[int] = []
-    think = model.refiner.think
-    monkeypatch.setattr(model.refiner, "think", lambda c, t, b: (rows.append(len(t)), think(c, t, b))[1])
-    halted = method.refine(model, inputs, halt=True)
-    torch.testing.assert_close(halted.log_beliefs, full.frozen().log_beliefs)
-    torch.testing.assert_close(halted.values, full.frozen().values)
-    torch.testing.assert_close(halted.final, full.final)
-    assert torch.equal(halted.halt_step, full.halt_step)
-    assert sum(rows) == full.cell_evaluations.sum().item()
-
-
-def test_max_steps_cuts_the_same_trajectory_short() -> None:
-    model, (inputs, _) = network(), batch()
-    full, short = SMALL.refine(model, inputs), SMALL.refine(model, inputs, max_steps=2)
-    torch.testing.assert_close(short.log_beliefs, full.log_beliefs[:2])
-    assert torch.equal(short.halt_step, full.halt_step.clamp(max=2))
-
-
 def test_snapshot_period_in_passes_and_in_updates() -> None:
     assert RIC(passes_per_snapshot=5).snapshot_period(updates_per_pass=9) == 45
     assert RIC(updates_per_snapshot=10).snapshot_period(updates_per_pass=9) == 10
-
-
-@pytest.mark.parametrize(
-    ("changes", "flag"),
-    [
-        ({"horizon": 0}, "--horizon 0"),
-        ({"gamma": 1.5}, "--gamma 1.5"),
-        ({"c_min": 20.0}, "--c-min 20.0"),
-        ({"reward_floor": 2.0}, "--reward-floor 2.0"),
-        ({"updates_per_snapshot": 0}, "--updates-per-snapshot 0"),
-    ],
-)
-def test_bad_hyper_parameters_are_refused_by_flag(changes: dict[str, float], flag: str) -> None:
-    with pytest.raises(RicnetError, match=flag):
-        RIC(**changes)  # type: ignore[arg-type]
-
-
-def test_learns_to_tell_apart_what_can_be_told_apart() -> None:
-    """Two Gaussians: after 100 updates the mean belief is right and the value foresees little more to gain."""
-    method = RIC(horizon=4, rollouts=4, updates_per_snapshot=2, reward_floor=1e-4)
-    labels = torch.randint(2, (128,))
-    inputs = torch.randn(128, 2) * 0.3 + (2 * labels[:, None] - 1)
-    model = method.build(Backbone(nn.Sequential(nn.Linear(2, 16), nn.Tanh()), (2,)), 2)
-    snapshot = copy.deepcopy(model)
-    optimizer = torch.optim.Adam(model.parameters(), 0.02)
-    for update in range(100):
-        if update % 2 == 0:
-            snapshot.load_state_dict(model.state_dict())
-        optimizer.zero_grad()
-        method.loss(model, snapshot, inputs, labels)[0].backward()
-        optimizer.step()
-    path = method.refine(model, inputs)
-    assert (path.final.argmax(-1) == labels).float().mean() > 0.98
-    assert path.final.exp().amax(-1).mean() > 0.8
 
 
 def test_a_logistic_normal_head_trains_refines_and_keeps_the_ratio_at_one() -> None:
@@ -388,19 +267,6 @@ def test_sampled_feedback_asks_the_value_where_it_was_learned() -> None:
     torch.manual_seed(3)
     again = replace(SMALL, feedback="sample").refine(model, inputs)
     torch.testing.assert_close(again.values, rollout.values[:-1, 0])
-
-
-@pytest.mark.parametrize(
-    ("changes", "flag"),
-    [
-        ({"head": "logistic-normal", "objective": "expected"}, "--objective"),
-        ({"head": "logistic-normal", "readout": "implied"}, "--readout"),
-        ({"objective": "expected", "gamma": 1.0}, "--gamma"),
-    ],
-)
-def test_heads_and_objectives_that_do_not_go_together_are_refused(changes: dict[str, object], flag: str) -> None:
-    with pytest.raises(RicnetError, match=flag):
-        replace(SMALL, **changes)
 
 
 FAST = RIC.fast(50_000, 10)

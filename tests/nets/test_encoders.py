@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import ricnet
+from refusals import refusal
 from ricnet.data import Dataset, Split
-from ricnet.errors import RicnetError
 from ricnet.nets.encoders import (
     CPU_BATCH,
     TABLE_ROWS,
@@ -60,9 +60,9 @@ def test_width_multiplies_the_embedding() -> None:
 
 
 def test_unknown_and_unfit_encoders_are_named() -> None:
-    with pytest.raises(RicnetError, match="--encoder resnet50 is unknown; did you mean resnet10"):
+    with refusal("encoder", "resnet50", "mean resnet10"):
         build_encoder(EncoderOptions("resnet50"), (3, 32, 32))
-    with pytest.raises(RicnetError, match="row of 13 features; use mlp"):
+    with refusal("13 features", "mlp"):
         build_encoder(EncoderOptions("resnet18"), (13,))
 
 
@@ -77,7 +77,7 @@ def test_an_encoder_can_be_registered_from_outside() -> None:
 
 def test_any_module_is_an_encoder_if_it_returns_vectors() -> None:
     assert Backbone(nn.Flatten(), (3, 4, 4)).embedding_size == 48
-    with pytest.raises(RicnetError, match=r"returned \(1, 3, 4, 4\)"):
+    with refusal((1, 3, 4, 4)):
         Backbone(nn.Identity(), (3, 4, 4))
 
 
@@ -95,7 +95,7 @@ def test_token_ids_are_not_normalised() -> None:
     ids = torch.randint(0, 2**31 - 1, (5, 4), dtype=torch.int32)
     backbone.fit_normalization(ids)
     torch.testing.assert_close(backbone(ids), encoder(ids))
-    with pytest.raises(RicnetError, match="--encoder words reads texts, but the inputs are images"):
+    with refusal("encoder", "words", "images"):
         build_encoder(EncoderOptions("words"), (3, 8, 8))
 
 
@@ -151,17 +151,17 @@ def test_the_one_vector_an_input_is_found(output: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "said"),
+    ("output", "named"),
     [
-        (TOKENS, r"\(2, 2, 3\); wrap it"),
-        ({"a": VECTORS, "b": VECTORS}, r"type dict with a \(2, 3\), b \(2, 3\); wrap it"),
-        ((TOKENS,), r"type tuple with 0 \(2, 2, 3\); wrap it"),
-        ({}, "type dict with no tensor of numbers; wrap it"),
-        (None, "type NoneType with no tensor of numbers; wrap it"),
+        (TOKENS, "(2, 2, 3)"),
+        ({"a": VECTORS, "b": VECTORS}, "dict with a (2, 3), b (2, 3)"),
+        ((TOKENS,), "tuple with 0 (2, 2, 3)"),
+        ({}, "dict with no tensor"),
+        (None, "NoneType with no tensor"),
     ],
 )
-def test_where_it_would_be_a_guess_a_sentence_says_what_is_needed(output: Any, said: str) -> None:
-    with pytest.raises(RicnetError, match=rf"one vector an input, shape \(batch, size\); it returned .*{said}"):
+def test_where_it_would_be_a_guess_a_sentence_says_what_is_needed(output: Any, named: str) -> None:
+    with refusal("(batch, size)", named):
         as_embedding(output)
 
 
@@ -180,7 +180,7 @@ def test_a_module_that_returns_a_dict_is_trained_and_loaded(tmp_path: Path) -> N
     assert Backbone(encoder, (4,)).embedding_size == 6
     split = Split(inputs, labels)
     data = Dataset("blobs", split, split, split, ("a", "b"))
-    model = ricnet.train(data, method="supervised", encoder=encoder, epochs=100, out=tmp_path / "run", device="cpu")
+    model = ricnet.train(data, method="supervised", encoder=encoder, epochs=40, out=tmp_path / "run", device="cpu")
     again = ricnet.load(tmp_path / "run", encoder=encoder)
     torch.testing.assert_close(again.refine(inputs).final, model.refine(inputs).final)
     assert (model.refine(inputs).final.argmax(1) == labels).float().mean() > 0.8

@@ -1,5 +1,6 @@
 """Two small runs to attack copies of: one of a table, one of images."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -24,3 +25,8 @@ def image_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(folder / "my.npz", x=pixels, y=np.arange(40) % 2)
     ricnet.train(folder / "my.npz", out=folder / "run", epochs=1, horizon=2, width=0.05, device="cpu")
     return folder / "run"
+
+
+@pytest.fixture
+def copy(table_run: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(table_run, tmp_path / "run")

@@ -2,29 +2,22 @@
 
 import json
 import math
-import shutil
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 import ricnet
+from refusals import refusal
 from ricnet import io
 from ricnet.errors import RicnetError
 from ricnet.training.config import from_json
 from ricnet.training.run import RunFolder
 
 from .attack import VALUES, altered, attack, briefly_and_long, mutated
-
-
-@pytest.fixture
-def copy(table_run: Path, tmp_path: Path) -> Path:
-    shutil.copytree(table_run, tmp_path / "run")
-    return tmp_path / "run"
 
 
 def answer(folder: Path) -> None:
@@ -85,74 +78,60 @@ def test_a_changed_state(copy: Path, seconds: float | None) -> None:
     attack(strike, seconds)
 
 
-def set_at(path: tuple[str, ...], value: object) -> Callable[[dict[str, object]], None]:
-    def change(entry: dict[str, object]) -> None:
-        part: dict[str, object] = entry
-        for key in path[:-1]:
-            part = part[key]  # type: ignore[assignment]
-        part[path[-1]] = value
-
-    return change
+def damaged(**changes: object) -> list[dict[str, object]]:
+    """The columns of a table, as one of numbers has them but for this."""
+    return [{"kind": "number", "name": "x", "mean": 0, "std": 1, "flagged": False} | changes]
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "said"),
+    ("place", "value", "named"),
     [
-        (("config", "network", "width"), 1e6, "does not fit the network"),
-        (("config", "network", "width"), 1e300, "does not fit the network|cannot be built"),
-        (("config", "method", "horizon"), 10**9, "would take forever"),
-        (("config", "method", "horizon"), 10**30, "horizon cannot be so large a number"),
-        (("config", "method", "name"), ["ric"], "is unknown"),
-        (("config", "method", "gamma"), 10**400, "gamma cannot be so large a number"),
-        (("config", "method", "gamma"), math.nan, "NaN is no number that JSON has"),
-        (("data", "input_shape"), [3, 10**6, 10**6], "more than a model can read"),
-        (("data", "input_shape"), [10**18], "more than a model can read"),
-        (("data", "class_names"), [str(i) for i in range(100_000)], "does not fit the network"),
-        (("data", "columns", "inputs"), [{"kind": "number", "name": "x", "mean": 10**400, "std": 1}], "damaged"),
-        (("data", "columns", "inputs"), [{"kind": "number", "name": [], "mean": 0, "std": 1, "flagged": 0}], "damaged"),
-        (
-            ("data", "columns", "inputs"),
-            [{"kind": "number", "name": "x", "mean": 0, "std": 1, "flagged": False}],
-            "not fit",
-        ),
+        ("config network width", 1e6, "does not fit"),
+        ("config network width", 1e300, "network"),
+        ("config method horizon", 10**9, "forever"),
+        ("config method horizon", 10**30, "horizon"),
+        ("config method name", ["ric"], "method"),
+        ("config method gamma", 10**400, "gamma"),
+        ("config method gamma", math.nan, "NaN"),
+        ("data input_shape", [3, 10**6, 10**6], "more than"),
+        ("data input_shape", [10**18], "more than"),
+        ("data class_names", [str(i) for i in range(100_000)], "does not fit"),
+        ("data columns inputs", damaged(mean=10**400), "damaged"),
+        ("data columns inputs", damaged(name=[]), "damaged"),
+        ("data columns inputs", damaged(), "not fit"),
     ],
 )
-def test_settings_that_ask_for_too_much(copy: Path, path: tuple[str, ...], value: object, said: str) -> None:
-    entry = json.loads((copy / "config.json").read_text())
-    set_at(path, value)(entry)
-    (copy / "config.json").write_text(json.dumps(entry))
-    with pytest.raises(RicnetError, match=said):
+def test_settings_that_ask_for_too_much(copy: Path, place: str, value: object, named: str) -> None:
+    whole = part = json.loads((copy / "config.json").read_text())
+    *path, last = place.split()
+    for key in path:
+        part = part[key]
+    part[last] = value
+    (copy / "config.json").write_text(json.dumps(whole))
+    with refusal(copy, named):
         ricnet.load(copy)
 
 
 def test_nested_brackets_and_endless_files(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (copy / "config.json").write_text("[" * 100_000)
-    with pytest.raises(RicnetError, match="nested too deeply"):
+    with refusal(copy, "nested"):
         ricnet.load(copy)
     monkeypatch.setattr(io, "LARGEST_TEXT", 1000)
-    with pytest.raises(RicnetError, match="larger than"):
+    with refusal(copy, "larger than"):
         ricnet.load(copy)
 
 
-def test_weights_that_are_no_numbers(copy: Path) -> None:
+def test_weights_that_are_no_numbers_or_claim_to_be_vast(copy: Path) -> None:
     path = copy / "model.safetensors"
-    weights = load_file(path)
-    name = next(name for name, tensor in weights.items() if tensor.dtype == torch.float32)
-    weights[name][...] = torch.nan
-    save_file(weights, path)
-    with pytest.raises(RicnetError, match=r"model\.safetensors is damaged \(it holds numbers that are not finite\)"):
-        ricnet.load(copy)
-
-
-def test_weights_that_claim_to_be_vast(copy: Path) -> None:
-    path = copy / "model.safetensors"
+    tensors = load_file(path)
+    name = next(name for name, tensor in tensors.items() if tensor.dtype == torch.float32)
+    tensors[name][...] = torch.nan
     header = json.dumps({"x": {"dtype": "F32", "shape": [10**9, 10**9], "data_offsets": [0, 4 * 10**18]}}).encode()
-    path.write_bytes(len(header).to_bytes(8, "little") + header)
-    with pytest.raises(RicnetError, match=r"model\.safetensors is damaged"):
-        ricnet.load(copy)
-    path.write_bytes((1 << 62).to_bytes(8, "little"))
-    with pytest.raises(RicnetError, match=r"model\.safetensors is damaged"):
-        ricnet.load(copy)
+    vast = len(header).to_bytes(8, "little") + header, (1 << 62).to_bytes(8, "little")
+    for content, named in ((save(tensors), "not finite"), *((each, "damaged") for each in vast)):
+        path.write_bytes(content)
+        with refusal(path, named):
+            ricnet.load(copy)
 
 
 def test_a_state_that_holds_code_is_not_executed(copy: Path, tmp_path: Path) -> None:
@@ -161,6 +140,6 @@ def test_a_state_that_holds_code_is_not_executed(copy: Path, tmp_path: Path) -> 
             return Path.touch, (tmp_path / "executed",)
 
     torch.save({"weights": Code()}, copy / "state.pt")
-    with pytest.raises(RicnetError, match=r"state\.pt"):
+    with refusal("state.pt"):
         RunFolder(copy).read_state()
     assert not (tmp_path / "executed").exists()

@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -26,20 +27,23 @@ KINDS = st.sampled_from(
 )
 
 
+@contextmanager
+def serving(run: Path) -> Iterator[TestClient]:
+    application = build(ricnet.load(run), "it", Limits(max_body_mb=1.0))
+    with TestClient(application, raise_server_exceptions=False) as client:
+        yield client
+
+
 @pytest.fixture
 def tables(table_run: Path) -> Iterator[TestClient]:
-    with TestClient(
-        build(ricnet.load(table_run), "table", Limits(max_body_mb=1.0)), raise_server_exceptions=False
-    ) as found:
-        yield found
+    with serving(table_run) as client:
+        yield client
 
 
 @pytest.fixture
 def images(image_run: Path) -> Iterator[TestClient]:
-    with TestClient(
-        build(ricnet.load(image_run), "images", Limits(max_body_mb=1.0)), raise_server_exceptions=False
-    ) as found:
-        yield found
+    with serving(image_run) as client:
+        yield client
 
 
 def check(client: TestClient, content: bytes, kind: str) -> None:

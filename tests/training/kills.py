@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import problems
 import torch
+from problems import CPU, epochs, weights
 from rich.console import Console
-from safetensors.torch import load_file
 
 from ricnet.data import Augmentation, Dataset, Split
 from ricnet.training.api import configure, run
@@ -44,12 +45,11 @@ PLACES: dict[str, tuple[Any, str]] = {
 
 def blobs(rows: int, seed: int, images: bool) -> Split:
     """Three overlapping clouds in four dimensions, or in those of a tiny image."""
-    generator = torch.Generator().manual_seed(seed)
-    labels = torch.arange(rows) % 3
-    if images:
-        noise = torch.randint(0, 120, (rows, 1, 8, 8), generator=generator)
-        return Split((noise + 50 * labels[:, None, None, None]).to(torch.uint8), labels)
-    return Split(2 * torch.eye(4)[:3][labels] + torch.randn(rows, 4, generator=generator), labels)
+    split = problems.blobs(rows, seed)
+    if not images:
+        return split
+    noise = torch.randint(0, 120, (rows, 1, 8, 8), generator=torch.Generator().manual_seed(seed))
+    return Split((noise + 50 * split.labels[:, None, None, None]).to(torch.uint8), split.labels)
 
 
 def train(folder: RunFolder, variant: str, seconds: float) -> None:
@@ -61,9 +61,8 @@ def train(folder: RunFolder, variant: str, seconds: float) -> None:
     horizon = {} if method == "supervised" else {"horizon": 4}
     settings = {"epochs": 4, "batch_size": 16, "width": 0.1} | horizon | VARIANTS[variant]
     config = configure(dataset, method, "fast", **settings)
-    resume = folder.config.is_file()
-    cpu, quiet = torch.device("cpu"), Console(quiet=True)
-    run(config, dataset, folder, cpu, resume=resume, checkpoint_seconds=seconds, console=quiet)
+    resume, quiet = folder.config.is_file(), Console(quiet=True)
+    run(config, dataset, folder, CPU, resume=resume, checkpoint_seconds=seconds, console=quiet)
 
 
 def fork(work: Callable[[], None]) -> int:
@@ -133,14 +132,10 @@ def kill_once(folder: RunFolder, variant: str, place: str, moment: float) -> boo
     return end(child) == -signal.SIGKILL
 
 
-def same(left: Path, right: Path) -> bool:
-    ours, theirs = load_file(left), load_file(right)
-    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
-
-
-def epochs(folder: RunFolder) -> list[Any]:
-    lines = map(json.loads, folder.metrics.read_text().splitlines())
-    return [(line["epoch"], line["train"], line["val"]) for line in lines]
+def same(left: RunFolder, right: RunFolder) -> bool:
+    ours, theirs = weights(left.path), weights(right.path)
+    alike = ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    return alike and epochs(left.path) == epochs(right.path)
 
 
 def main(root: Path, kills: int, seed: int) -> None:
@@ -160,7 +155,7 @@ def main(root: Path, kills: int, seed: int) -> None:
             assert place == "time"
             folder, moment = RunFolder(folder.path.with_name(folder.path.name + "-again")), moment / 2
         resumed = end(fork(lambda folder=folder, variant=variant: train(folder, variant, 0.02))) == 0
-        equal = resumed and same(folder.model, reference.model) and epochs(folder) == epochs(reference)
+        equal = resumed and same(folder, reference)
         tidy = {path.name for path in folder.path.iterdir()} == {path.name for path in reference.path.iterdir()}
         line = {"variant": variant, "place": place, "moment": moment, "equal": equal, "tidy": tidy}
         print(json.dumps(line), flush=True)

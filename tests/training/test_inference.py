@@ -48,39 +48,26 @@ def assert_same(ours: Trajectory, theirs: Trajectory) -> None:
         torch.testing.assert_close(getattr(ours, part), getattr(theirs, part), rtol=1e-4, atol=1e-4)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also what is on a CPU goes the way of what is on a GPU."""
     monkeypatch.setattr(inference, "on_gpu", lambda inputs: True)
 
 
-@pytest.mark.usefixtures("_anywhere")
 @pytest.mark.parametrize("halt", [False, True])
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_answers_are_those_of_the_method(name: str, halt: bool) -> None:
-    """Again and again, in batches that fill a size, that do not, that grow; an old answer stays what it was."""
-    method, model = system(name)
-    recordings = Recordings()
-    batches = [torch.randn(n, 7) for n in (8, 5, 1, 200, 30, 8, 129)]
-    answers = [recordings.refine(method, model, batch, None, halt) for batch in batches]
-    for batch, answer in zip(batches, answers, strict=True):
-        assert_same(answer, method.refine(model, batch, None, halt))
+    """Again and again, in batches that fill a size, that do not, that grow, with any number of steps; an old answer
+    stays what it was."""
+    (method, model), recordings = system(name), Recordings()
+    asked = [(torch.randn(n, 7), None) for n in (8, 5, 1, 200, 30, 8, 129)]
+    asked += [(asked[4][0], steps) for steps in (3, 1, STEPS + 3, 2)]
+    answers = [recordings.refine(method, model, batch, steps, halt) for batch, steps in asked]
+    for (batch, steps), answer in zip(asked, answers, strict=True):
+        assert_same(answer, method.refine(model, batch, steps, halt))
     assert len(recordings._pools) == (name != "supervised")
 
 
-@pytest.mark.usefixtures("_anywhere")
-@pytest.mark.parametrize("name", ITERATIVE)
-def test_any_number_of_steps_may_be_asked_for(name: str) -> None:
-    method, model = system(name)
-    recordings, inputs = Recordings(), torch.randn(40, 7)
-    for halt in (True, False):
-        for steps in (3, 1, STEPS + 3, 2):
-            ours = recordings.refine(method, model, inputs, steps, halt)
-            assert_same(ours, method.refine(model, inputs, steps, halt))
-    assert len(recordings._pools) == 1
-
-
-@pytest.mark.usefixtures("_anywhere")
 @pytest.mark.parametrize("name", ["ric", "act", "supervised"])
 def test_more_than_the_ladder_is_high_are_refined_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     method, model = system(name)
@@ -93,11 +80,11 @@ def test_more_than_the_ladder_is_high_are_refined_in_parts(name: str, monkeypatc
     assert len(ours.log_beliefs) == (1 if name == "supervised" else 2)
 
 
-@pytest.mark.usefixtures("_anywhere")
-def test_weights_may_change_in_place_and_move() -> None:
-    method, model = system("ric")
-    recordings, inputs = Recordings(), torch.randn(40, 7)
+def test_weights_may_change_in_place_and_move_and_inputs_be_of_another_kind_than_the_first() -> None:
+    (method, model), recordings, inputs = system("ric"), Recordings(), torch.randn(40, 7)
+    recordings.refine(method, model, inputs.long(), halt=True)
     first = recordings.refine(method, model, inputs, halt=True)
+    assert_same(first, method.refine(model, inputs, halt=True))
     with torch.no_grad():
         model.refiner.policy.weight.mul_(0.5)
     changed = recordings.refine(method, model, inputs, halt=True)
@@ -107,32 +94,20 @@ def test_weights_may_change_in_place_and_move() -> None:
     assert_same(recordings.refine(method, model, inputs.double(), halt=True), method.refine(model, inputs, halt=True))
 
 
-@pytest.mark.usefixtures("_anywhere")
-def test_inputs_of_another_kind_are_not_cut_to_the_first_ones() -> None:
-    method, model = system("ric")
-    recordings, inputs = Recordings(), torch.randn(9, 7)
-    recordings.refine(method, model, inputs.long())
-    assert_same(recordings.refine(method, model, inputs), method.refine(model, inputs))
-
-
-@pytest.mark.usefixtures("_anywhere")
 @pytest.mark.parametrize("halt", [False, True])
 @pytest.mark.parametrize("made", [1, 3])
 def test_out_of_time_the_trajectory_ends_there(made: int, halt: bool) -> None:
     method, model = system("act")
     model.refiner.value.bias.data.fill_(-2.0)
-    inputs = torch.randn(40, 7)
-    answers = iter([True] * (made - 1) + [False])
+    inputs, answers = torch.randn(40, 7), iter([True] * (made - 1) + [False])
     ours = Recordings().refine(method, model, inputs, None, halt, lambda: next(answers))
     assert_same(ours, method.refine(model, inputs, made, halt))
 
 
-@pytest.mark.usefixtures("_anywhere")
 def test_with_a_clock_nobody_is_asked_once_all_have_stopped() -> None:
     """Else the trajectory could end before its last step though nothing was left to do."""
-    method, model = system("ric")
+    (method, model), asked = system("ric"), list[bool]()
     model.refiner.value.bias.data.fill_(-9.0)
-    asked: list[bool] = []
     ours = Recordings().refine(method, model, torch.randn(40, 7), None, True, lambda: asked.append(True) or True)
     assert (ours.steps, len(asked)) == (STEPS, 1)
 
@@ -192,59 +167,32 @@ def eager(model: RecurrentClassifier, context: Tensor, steps: int, halt: bool) -
     return path.frozen() if halt else path
 
 
+LATE = {"first 256": 1, "next 256": 1, "shrink 32": 1, "next 32": 2, "shrink 8": 1, "next 8": 2, "conclude 256": 1}
+SOON = {"first 8": 1, "next 8": 2, "shrink 1": 1, "next 1": 1, "conclude 8": 1}
+
+
 @torch.no_grad()
-def test_a_pool_goes_down_the_ladder_one_step_late() -> None:
-    """Of 130 examples 100 stop at the first step, 25 at the third, 5 at the fifth; and so again after a batch of which
-    nobody stopped."""
-    context, model = contexts([1] * 100 + [3] * 25 + [5] * 5)[torch.randperm(130)], counting_model()
-    pool = Watched(Counting(), model, context, 256, STEPS)
-    pool._prepare(256, STEPS, True)
+@pytest.mark.parametrize(
+    ("stops", "size", "halt", "expected"),
+    [
+        ([1] * 100 + [3] * 25 + [5] * 5, 256, True, LATE),
+        ([2, 3, 1], 8, True, SOON),
+        ([2, 3, 1], 8, False, {"first 8": 1, "next 8": STEPS - 1, "conclude 8": 1}),
+    ],
+)
+def test_a_pool_goes_down_the_ladder_and_ends_one_step_late(
+    stops: list[int], size: int, halt: bool, expected: dict[str, int]
+) -> None:
+    """And so again after a batch of which nobody stopped. Without halting it never does."""
+    context, model = contexts(stops)[torch.randperm(len(stops))], counting_model()
+    pool = Watched(Counting(), model, context, size, STEPS)
+    pool._prepare(size, STEPS, halt)
     counts = pool.replayed()
     for _ in range(2):
-        assert_same(pool.refine(context, STEPS, True), eager(model, context, STEPS, True))
-        assert counts == {
-            ("first", 256): 1,
-            ("next", 256): 1,
-            ("shrink", 32): 1,
-            ("next", 32): 2,
-            ("shrink", 8): 1,
-            ("next", 8): 2,
-            ("conclude", 256): 1,
-        }
-        pool.refine(contexts([99] * 256), STEPS, True)
+        assert_same(pool.refine(context, STEPS, halt), eager(model, context, STEPS, halt))
+        assert {f"{part} {rows}": count for (part, rows), count in counts.items()} == expected
+        pool.refine(contexts([99] * size), STEPS, halt)
         counts.clear()
-
-
-@torch.no_grad()
-def test_a_pool_ends_one_step_after_all_have_stopped_and_without_halting_never() -> None:
-    context, model = contexts([2, 3, 1]), counting_model()
-    pool = Watched(Counting(), model, context, 8, STEPS)
-    for halt in (True, False):
-        pool._prepare(8, STEPS, halt)
-    counts = pool.replayed()
-    assert_same(pool.refine(context, STEPS, True), eager(model, context, STEPS, True))
-    assert counts == {
-        ("first", 8): 1,
-        ("next", 8): 2,
-        ("shrink", 1): 1,
-        ("next", 1): 1,
-        ("conclude", 8): 1,
-    }
-    counts.clear()
-    assert_same(pool.refine(context, STEPS, False), eager(model, context, STEPS, False))
-    assert counts == {("first", 8): 1, ("next", 8): STEPS - 1, ("conclude", 8): 1}
-
-
-@torch.no_grad()
-def test_all_in_a_smaller_pool_are_at_the_same_step() -> None:
-    context = contexts([1] * 20 + [99] * 5)
-    pool = RecordedPool(Counting(), counting_model(), context, 128, STEPS)
-    pool._prepare(32, STEPS, True)
-    pool.pool.context[:25], pool.batch[...] = context, 25
-    for key in (("first", 32), ("next", 32), ("shrink", 8), ("next", 8)):
-        pool.replays[key]()
-    assert torch.equal(pool.places[:8] - 3 * pool.size, torch.tensor([20, 21, 22, 23, 24, 0, 1, 2]))
-    assert (pool.left, pool.going.sum()) == (5, 5)
 
 
 @torch.no_grad()
@@ -293,23 +241,19 @@ def test_a_rung_has_room_and_the_one_below_has_not(examples: int) -> None:
     above = LADDER.index(rung(examples))
     assert LADDER[above] >= examples
     assert above == 0 or LADDER[above - 1] < examples
-
-
-def test_the_ladder_holds_every_batch_that_is_encoded_at_once() -> None:
-    assert GPU_BATCH in LADDER
+    assert GPU_BATCH in LADDER  # every batch that is encoded at once
     assert sorted(set(LADDER)) == list(LADDER)
 
 
 def test_on_a_cpu_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
     for recorded in ("RecordedNetwork", "RecordedPool"):
         monkeypatch.setattr(inference, recorded, lambda *_: pytest.fail("recorded"))
-    method, model = system("ric")
-    inputs = torch.randn(5, 7)
+    (method, model), inputs = system("ric"), torch.randn(5, 7)
     for halt in (False, True):
         assert_same(Recordings().refine(method, model, inputs, halt=halt), method.refine(model, inputs, halt=halt))
 
 
-@pytest.mark.usefixtures("_anywhere")
 @pytest.mark.parametrize(("name", "setting"), [("ric", {"feedback": "sample"}), ("pondernet", {"halting": "sample"})])
 def test_what_draws_at_random_draws_as_the_method_does(name: str, setting: dict[str, str]) -> None:
     method, model = system(name)
@@ -321,20 +265,17 @@ def test_what_draws_at_random_draws_as_the_method_does(name: str, setting: dict[
     assert not recordings._pools
 
 
-@pytest.mark.usefixtures("_anywhere")
 def test_where_recording_fails_the_method_answers_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise torch.cuda.OutOfMemoryError("out of memory")
 
     monkeypatch.setattr(RecordedPool, "_prepare", fail)
-    method, model = system("ric")
-    recordings, inputs = Recordings(), torch.randn(5, 7)
-    with pytest.warns(UserWarning, match=r"cannot be recorded as CUDA graphs \(out of memory\)"):
+    (method, model), recordings, inputs = system("ric"), Recordings(), torch.randn(5, 7)
+    with pytest.warns(UserWarning, match="out of memory"):
         first = recordings.refine(method, model, inputs, halt=True)
     assert_same(first, method.refine(model, inputs, halt=True))
     assert_same(recordings.refine(method, model, inputs, halt=True), first)
-    assert not recordings._pools
-    assert not recordings._networks
+    assert (recordings._pools, recordings._networks) == ({}, {})
 
 
 @pytest.mark.gpu

@@ -3,21 +3,19 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from kills import PLACES, VARIANTS  # beside this file
-from safetensors.torch import load_file
+from kills import PLACES, VARIANTS
+from problems import CPU, assert_same_weights, configured, epochs
 
+from refusals import refusal
 from ricnet.data import Dataset
-from ricnet.errors import RicnetError
-from ricnet.training.api import configure, run
-from ricnet.training.config import Config
+from ricnet.training.api import run
 from ricnet.training.run import RunFolder
 
-CPU = torch.device("cpu")
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 STAGES = [("write", 1), ("write", 2000), ("fsync", 2), ("fsync", 20), ("fsync", 21), ("fsync", 22), ("fsync", 23)]
 STAGES += [("rename", number) for number in (1, 2, 10, 11, 12, 13)]
@@ -26,10 +24,6 @@ STAGES += [("rename", number) for number in (1, 2, 10, 11, 12, 13)]
 
 class Killed(BaseException):
     """Nothing catches it, as nothing catches SIGKILL."""
-
-
-def short(dataset: Dataset) -> Config:
-    return configure(dataset, "supervised", "fast", epochs=3, batch_size=32, width=0.1)
 
 
 def fail_at(number: int, place: str, error: BaseException, patch: pytest.MonkeyPatch) -> None:
@@ -48,45 +42,26 @@ def fail_at(number: int, place: str, error: BaseException, patch: pytest.MonkeyP
     patch.setattr(holder, name, fail)
 
 
-def outcome(folder: RunFolder) -> tuple[dict[str, list[float]], list[Any]]:
-    """Weights and metrics, bit by bit."""
-    weights = {name: tensor.flatten().tolist() for name, tensor in load_file(folder.model).items()}
-    lines = map(json.loads, folder.metrics.read_text().splitlines())
-    return weights, [(line["epoch"], line["train"], line["val"]) for line in lines]
-
-
-@pytest.fixture
-def whole(dataset: Dataset, tmp_path: Path) -> RunFolder:
-    folder = RunFolder(tmp_path / "whole")
-    run(short(dataset), dataset, folder, CPU)
-    return folder
-
-
-def test_whatever_write_is_the_last_the_run_goes_on(dataset: Dataset, tmp_path: Path, whole: RunFolder) -> None:
-    for place, number in STAGES:
-        folder = RunFolder(tmp_path / f"{place}-{number}")
-        with pytest.MonkeyPatch.context() as patch:
-            fail_at(number, place, Killed(), patch)
-            with pytest.raises(Killed):
-                run(short(dataset), dataset, folder, CPU, checkpoint_seconds=0.0)
-        run(short(dataset), dataset, folder, CPU, resume=folder.config.is_file())
-        assert outcome(folder) == outcome(whole)
-
-
-@pytest.mark.parametrize(("place", "number"), [("write", 2000), ("fsync", 1), ("fsync", 21), ("rename", 12)])
-def test_a_full_disk_is_one_sentence_and_the_run_goes_on(
-    dataset: Dataset, tmp_path: Path, whole: RunFolder, place: str, number: int
+@pytest.mark.parametrize(("place", "number"), STAGES)
+@pytest.mark.parametrize("full", [False, True])
+def test_whatever_write_is_the_last_the_run_goes_on(
+    dataset: Dataset,
+    tmp_path: Path,
+    finished: Callable[[str], RunFolder],
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    number: int,
+    full: bool,
 ) -> None:
-    folder = RunFolder(tmp_path / "run")
-    with pytest.MonkeyPatch.context() as patch:
-        fail_at(number, place, FULL, patch)
-        with pytest.raises(
-            RicnetError, match=r"could not be written \(No space left on device\); free space"
-        ) as caught:
-            run(short(dataset), dataset, folder, CPU, checkpoint_seconds=0.0)
-    assert ("go on with --resume" in str(caught.value)) == folder.path.exists()
-    run(short(dataset), dataset, folder, CPU, resume=folder.config.is_file())
-    assert outcome(folder) == outcome(whole)
+    """After a kill, and after a full disk, which is one sentence."""
+    config, folder = configured(dataset, "supervised"), RunFolder(tmp_path / "run")
+    fail_at(number, place, FULL if full else Killed(), monkeypatch)
+    with refusal("No space left") if full else pytest.raises(Killed):
+        run(config, dataset, folder, CPU, checkpoint_seconds=0.0)
+    monkeypatch.undo()
+    run(config, dataset, folder, CPU, resume=folder.config.is_file())
+    assert_same_weights(folder.path, finished("supervised").path)
+    assert epochs(folder.path) == epochs(finished("supervised").path)
 
 
 @pytest.mark.slow

@@ -1,15 +1,15 @@
 """Hard cases for every method: training ends, or stops with one sentence, and no NaN reaches a saved model."""
 
 import dataclasses
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from problems import CPU, configured, read, weights
 
+from refusals import refusal
 from ricnet.data import Dataset, Split
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS
@@ -17,7 +17,6 @@ from ricnet.training.api import configure, run
 from ricnet.training.run import RunFolder
 from ricnet.training.trainer import Trainer, has_fallen
 
-CPU = torch.device("cpu")
 EVERY_METHOD = pytest.mark.parametrize("method", sorted(METHODS))
 
 
@@ -58,6 +57,10 @@ def judged_by_one_row(dataset: Dataset) -> Dataset:
     return dataclasses.replace(dataset, val=one, test=one)
 
 
+def assert_finite(folder: Path) -> None:
+    assert all(tensor.isfinite().all() for tensor in weights(folder).values())
+
+
 def attempt(dataset: Dataset, method: str, folder: Path, preset: str = "fast", **changes: Any) -> str:
     """Train; returns what training was stopped with, or nothing. Whatever is left behind must be finite."""
     steps = {} if method == "supervised" else {"horizon": changes.pop("horizon", 3)}
@@ -69,7 +72,7 @@ def attempt(dataset: Dataset, method: str, folder: Path, preset: str = "fast", *
     except RicnetError as error:
         said = str(error)
     if (folder / "model.safetensors").exists():
-        assert all(tensor.isfinite().all() for tensor in load_file(folder / "model.safetensors").values())
+        assert_finite(folder)
     assert said or (folder / "evaluation.json").exists()
     return said
 
@@ -91,28 +94,13 @@ def test_two_classes_in_bf16_at_a_hundred_times_the_rate(method: str, tmp_path: 
 @EVERY_METHOD
 def test_a_rate_that_cannot_work_is_explained(method: str, tmp_path: Path) -> None:
     said = attempt(clouds(3), method, tmp_path, optimizer="sgd", lr=1e30, clip=None)
-    assert "diverged in epoch 1" in said
-    assert "lower --lr (now 1e+30) or with --clip 0.5" in said
+    assert all(fact in said for fact in ("epoch 1", "--lr (now 1e+30)", "--clip 0.5"))
 
 
-def test_a_thousand_classes(tmp_path: Path) -> None:
-    assert attempt(clouds(1000), "ric", tmp_path, epochs=1) == ""
-    judged = json.loads((tmp_path / "evaluation.json").read_text())["test"]
-    assert 6 < judged["nll"] < 8  # log 1000 is 6.9, and it has learned next to nothing
-
-
-@EVERY_METHOD
-def test_the_same_seed_gives_the_same_numbers(method: str) -> None:
-    def trained() -> dict[str, torch.Tensor]:
-        dataset = clouds(3)
-        steps = {} if method == "supervised" else {"horizon": 3}
-        config = configure(dataset, method, "fast", epochs=1, batch_size=8, width=0.1, seed=5, **steps)
-        trainer = Trainer(config, dataset, None, CPU)
-        trainer.train()
-        return trainer.model.state_dict()
-
-    first, second = trained(), trained()
-    assert all(torch.equal(first[name], second[name]) for name in first)
+def test_many_classes(tmp_path: Path) -> None:
+    assert attempt(clouds(200), "ric", tmp_path, epochs=1) == ""
+    judged = read(tmp_path / "evaluation.json")["test"]
+    assert 4.5 < judged["nll"] < 6.5  # log 200 is 5.3, and it has learned next to nothing
 
 
 HARD: dict[str, tuple[Dataset, dict[str, Any]]] = {
@@ -167,83 +155,52 @@ def test_a_rate_far_too_large_ends_or_is_explained(
     assert said == "" or said.startswith("training diverged in epoch")
 
 
-def test_a_nan_that_no_metric_shows_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nan_that_no_metric_shows_is_not_saved(tmp_path: Path, after_update: Callable[..., None]) -> None:
     """The last update of epoch 2 spoils the value, which an answer does not depend on: NaN is never below 0."""
     dataset = clouds(3)
-    config = configure(dataset, "ric", "fast", epochs=4, batch_size=16, width=0.1, horizon=3)
-    step = Trainer._step
-
-    def spoil(self: Trainer) -> None:
-        step(self)
-        if self.update == 4:
-            self.model.refiner.value.weight.data.fill_(torch.nan)
-
-    monkeypatch.setattr(Trainer, "_step", spoil)
-    with pytest.raises(RicnetError, match=r"epoch 2: the weights became infinite or NaN; the best weights.*of epoch 1"):
-        run(config, dataset, RunFolder(tmp_path), CPU, checkpoint_seconds=0.0)
-    assert all(tensor.isfinite().all() for tensor in load_file(tmp_path / "model.safetensors").values())
-    state = RunFolder(tmp_path).read_state()
-    assert state is not None
-    assert state["update"] == 3
+    after_update(4, lambda trainer: trainer.model.refiner.value.weight.data.fill_(torch.nan))
+    with refusal("epoch 2", "of epoch 1"):
+        run(configured(dataset, batch_size=16), dataset, RunFolder(tmp_path), CPU, checkpoint_seconds=0.0)
+    assert_finite(tmp_path)
+    assert RunFolder(tmp_path).read_state()["update"] == 3
 
 
 def test_a_checkpoint_holds_no_weights_that_an_update_has_just_broken(tmp_path: Path) -> None:
     dataset = clouds(3)
-    config = configure(dataset, "supervised", "fast", batch_size=8, width=0.1)
-    trainer = Trainer(config, dataset, RunFolder(tmp_path), CPU)
+    trainer = Trainer(configured(dataset, "supervised", batch_size=8), dataset, RunFolder(tmp_path), CPU)
     trainer._step()
     trainer.checkpoint()
     trainer._step()
     trainer.model[-1].weight.data[0, 0] = torch.inf
-    with pytest.raises(RicnetError, match="the weights became infinite or NaN; no epoch was completed"):
+    with refusal("infinite", "no epoch"):
         trainer.checkpoint()
-    state = RunFolder(tmp_path).read_state()
-    assert state is not None
-    assert state["update"] == 1
+    assert RunFolder(tmp_path).read_state()["update"] == 1
 
 
 def test_resuming_what_diverged_says_so_again_and_keeps_the_best_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, after_update: Callable[..., None]
 ) -> None:
     dataset = clouds(3)
-    config = configure(dataset, "supervised", "fast", epochs=4, batch_size=16, width=0.1)
-    step = Trainer._step
-
-    def diverge(self: Trainer) -> None:
-        step(self)
-        if self.update == 5:
-            self.model[-1].weight.data.fill_(torch.nan)
-
-    monkeypatch.setattr(Trainer, "_step", diverge)
+    config = configured(dataset, "supervised", batch_size=16)
+    after_update(5, lambda trainer: trainer.model[-1].weight.data.fill_(torch.nan))
     said, kept = [], []
     for resume in (False, True, True):
-        with pytest.raises(RicnetError, match="diverged in epoch 3") as caught:
+        with refusal("epoch 3") as caught:
             run(config, dataset, RunFolder(tmp_path), CPU, resume=resume, checkpoint_seconds=0.0)
         said.append(str(caught.value))
-        kept.append(load_file(tmp_path / "model.safetensors")["1.weight"])
+        kept.append(weights(tmp_path)["1.weight"])
     assert said[0] == said[1] == said[2]
     assert kept[0].isfinite().all()
     assert torch.equal(kept[0], kept[2])
 
 
-@pytest.mark.parametrize(
-    ("accuracy", "best", "rows", "fallen"),
-    [
-        (0.10, 0.90, 5000, True),
-        (0.10, 0.99, 30, True),
-        (0.0, 1.0, 1, True),
-        (0.60, 0.90, 5000, False),  # not by half
-        (0.0, 0.004, 500, False),  # two right answers among 500 with 1000 classes are luck
-        (0.05, 0.20, 30, False),
-        (0.0, 0.0, 30, False),
-    ],
-)
-def test_a_fall_counts_only_where_luck_does_not_explain_it(
-    accuracy: float, best: float, rows: int, fallen: bool
-) -> None:
-    assert has_fallen(accuracy, best, rows) is fallen
+def test_a_fall_counts_only_where_luck_does_not_explain_it() -> None:
+    """Nor does less than half of the best; two right answers among 500 with 1000 classes are luck."""
+    fallen = [(0.10, 0.90, 5000), (0.10, 0.99, 30), (0.0, 1.0, 1)]
+    not_fallen = [(0.60, 0.90, 5000), (0.0, 0.004, 500), (0.05, 0.20, 30), (0.0, 0.0, 30)]
+    assert [has_fallen(*case) for case in fallen + not_fallen] == [True] * 3 + [False] * 4
 
 
 def test_one_training_row_is_refused() -> None:
-    with pytest.raises(RicnetError, match="there is 1 training row to learn from; training needs at least 2"):
+    with refusal("1 training row", "at least 2"):
         configure(clouds(3, rows=1), "ric", "fast")

@@ -1,14 +1,17 @@
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 import pytest
 
-from ricnet.errors import RicnetError
+from refusals import refusal
 from ricnet.methods import METHODS
 from ricnet.nets.encoders import EncoderOptions
 from ricnet.training.config import Optimization
 from ricnet.training.presets import TYPICAL, Facts, even_batch, preset, unwatched_table
 
 PHOTOS = Facts(rows=270, classes=5, side=128)
+DIGITS = Facts(rows=1213, classes=10, side=8)
+CIFAR = Facts(rows=45_000, classes=10, side=32)
 
 
 @pytest.mark.parametrize("method", ["ric", "supervised", "anytime", "act", "pondernet"])
@@ -35,30 +38,16 @@ def test_a_table_without_rows_to_stop_by_ends_sooner() -> None:
     assert unwatched_table(50_000) == {}
 
 
-@pytest.mark.parametrize(
-    ("rows", "most", "size"),
-    [
-        (203, 32, 29),
-        (270, 32, 30),
-        (64, 32, 32),
-        (33, 32, 32),
-        (20, 32, 20),
-        (2, 32, 2),
-        (4999, 32, 21),
-        (203, 128, 101),
-    ],
-)
-def test_batches_leave_few_rows_over(rows: int, most: int, size: int) -> None:
-    """203 = 7 · 29 and 270 = 9 · 30 by hand; 4999 = 238 · 21 + 1, and no size divides it."""
-    assert even_batch(rows, most) == size
-
-
-@pytest.mark.parametrize("rows", range(2, 1_000, 7))
-def test_no_epoch_leaves_many_of_few_rows_unseen(rows: int) -> None:
-    """Batches of 128 left 75 of 203 unseen."""
-    size = even_batch(rows, 32)
-    assert rows % size == min(rows % other for other in ([rows] if rows <= 32 else range(17, 33)))
-    assert rows % size <= rows / 10
+def test_batches_leave_few_rows_over() -> None:
+    """203 = 7 · 29 and 270 = 9 · 30 by hand; 4999 = 238 · 21 + 1, and no size divides it. Batches of 128 left 75 of 203
+    unseen."""
+    sizes = {203: 29, 270: 30, 64: 32, 33: 32, 20: 20, 2: 2, 4999: 21}
+    assert {rows: even_batch(rows, 32) for rows in sizes} == sizes
+    assert even_batch(203, 128) == 101
+    for rows in range(2, 1_000, 7):
+        size = even_batch(rows, 32)
+        assert rows % size == min(rows % other for other in ([rows] if rows <= 32 else range(17, 33)))
+        assert rows % size <= rows / 10
 
 
 def test_few_images_get_batches_that_divide_them_whatever_the_method() -> None:
@@ -96,8 +85,77 @@ def test_tables_and_tiny_images_are_small_enough_for_any_device(side: int) -> No
     assert preset("paper", "ric", PHOTOS) == preset("paper", "ric", replace(PHOTOS, device="cpu"))
 
 
-def test_an_unknown_name_is_answered_with_the_one_that_was_meant() -> None:
-    with pytest.raises(RicnetError, match="--method Supervized is unknown; did you mean supervised"):
-        preset("fast", "Supervized", TYPICAL)
-    with pytest.raises(RicnetError, match="--preset papr is unknown; did you mean paper"):
-        preset("papr", "ric", TYPICAL)
+@pytest.mark.parametrize(
+    ("name", "method", "named"),
+    [
+        ("slow", "ric", ("preset", "slow")),
+        ("papr", "ric", ("preset", "papr", "mean paper")),
+        ("fast", "rnn", ("method", "rnn", "act, anytime, pond")),
+        ("fast", "Supervized", ("method", "Supervized", "mean supervised")),
+        ("snapshots", "act", ("preset", "snapshots", "method", "act")),
+    ],
+)
+def test_unknown_names_are_answered_with_those_that_are_known(name: str, method: str, named: tuple[str, ...]) -> None:
+    with refusal(*named):
+        preset(name, method, TYPICAL)
+
+
+def has(settings: Any, **expected: Any) -> None:
+    assert {name: getattr(settings, name) for name in expected} == pytest.approx(expected)
+
+
+def test_paper_preset_is_the_papers() -> None:
+    config = preset("paper", "ric", CIFAR)
+    assert config.network == EncoderOptions("resnet34", activation="relu")
+    assert config.optimization == Optimization(
+        epochs=2000, batch_size=256, optimizer="adamw", lr=3e-4, weight_decay=1e-3, schedule="constant", clip=0.5
+    )
+    has(config.method, horizon=20, gamma=0.8, passes_per_snapshot=5, rollouts=1, c_min=1, c_max=10, alpha_floor=0.01)
+    has(config.method, epsilon=0.2, gae_lambda=0.95, value_coef=0.5, entropy_coef=0, log_ratio_clamp=10)
+    has(config.method, reward_floor=None, updates_per_snapshot=None, c_range="sigmoid", readout="mean")
+    assert preset("paper", "supervised", CIFAR).optimization.epochs == 300
+
+
+def test_fast_preset_is_what_the_docs_say() -> None:
+    config, few = preset("fast", "ric", CIFAR), preset("fast", "ric", DIGITS)
+    own = {"clip": None, "cutout": 8, "average": 0.999, "select": "nll"}
+    assert config.optimization == Optimization(
+        epochs=120, batch_size=512, optimizer="adamw", lr=4e-3, weight_decay=0.5, warmup_epochs=2.0, **own
+    )
+    assert config.optimization.schedule == "cosine"
+    table = preset("fast", "ric", replace(CIFAR, side=0)).optimization
+    has(table, epochs=20, batch_size=128, lr=4e-3, weight_decay=0.2, average=0.99, select="nll", patience=15)
+    has(config.method, updates_per_snapshot=1, rollouts=4, gae_lambda=0, label_baseline=True, exact_gain=False)
+    has(config.method, log_ratio_clamp=10, reward_floor=None, c_max=10, alpha_floor=0.01, head_gain=0.01)
+    has(few.optimization, epochs=60, lr=3e-3, clip=0.5, cutout=0)
+    has(few.method, rollouts=2, updates_per_snapshot=1, exact_gain=False, c_max=10, alpha_floor=0.01, head_gain=0.01)
+
+
+def test_fast_preset_scales_with_rows_and_classes() -> None:
+    hundred = replace(CIFAR, classes=100)
+    small, large = preset("fast", "ric", DIGITS), preset("fast", "ric", hundred)
+    assert (small.optimization.batch_size, large.optimization.batch_size) == (128, 512)
+    has(large.method, updates_per_snapshot=1, exact_gain=True, c_max=1000, alpha_floor=0.1)
+    has(preset("on-policy", "ric", hundred).method, exact_gain=False, c_max=100, alpha_floor=0.001)
+    short = preset("fast", "supervised", replace(CIFAR, rows=5_120)).optimization
+    assert short.average == pytest.approx(1 - 1 / 120)  # a tenth of 1,200 updates
+    assert (small.network.encoder, large.network.encoder) == ("auto", "auto")
+    has(preset("fast", "ric", Facts(rows=500, classes=3, side=64)).network, encoder="resnet10", width=0.5)
+    tiny = preset("fast", "ric", Facts(rows=90, classes=2, side=8)).optimization
+    assert tiny.batch_size == 90
+    assert tiny.epochs * (90 // tiny.batch_size) >= 500
+
+
+def test_each_preset_of_ric_makes_the_algorithm_it_is_named_for() -> None:
+    titles = {
+        "fast": "RIC, on-policy",
+        "on-policy": "RIC, on-policy",
+        "snapshots": "RIC",
+        "closed-form": "RIC, closed form",
+        "paper": "RIC",
+    }
+    made = {name: preset(name, "ric", CIFAR).method for name in titles}
+    assert {name: method.title_of(asdict(method)) for name, method in made.items()} == titles
+    assert replace(made["snapshots"], updates_per_snapshot=1, epsilon=0.2) == made["fast"]
+    has(made["closed-form"], c_max=100, alpha_floor=0.1, head_gain=1)
+    assert preset("snapshots", "ric", CIFAR).optimization.clip == 0.5

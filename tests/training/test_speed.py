@@ -3,16 +3,17 @@
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from problems import CPU, assert_same_weights, configured
 
 from ricnet.data import Dataset
 from ricnet.methods import Supervised
 from ricnet.training import speed
-from ricnet.training.api import configure, run
+from ricnet.training.api import run
 from ricnet.training.run import RunFolder
 from ricnet.training.speed import Feed, Messages, Part, Recorder, compile_method
 
@@ -80,6 +81,7 @@ def test_after_a_recording_that_failed_work_goes_on_where_it_was() -> None:
 
 SCRIPT = """
 import functools
+from dataclasses import replace
 import torch
 from ricnet.methods import RIC
 from ricnet.nets.encoders import Backbone
@@ -96,10 +98,10 @@ def fails(graph, inputs):
     raise RuntimeError("no compiler here")
 
 real = torch.compile
-method, labels = RIC.fast(rows=100, classes=4), torch.tensor([0, 1, 2, 3, 0])
+method, labels = replace(RIC.fast(rows=100, classes=4), horizon=3), torch.tensor([0, 1, 2, 3, 0])
 model = RecurrentClassifier(Backbone(torch.nn.Linear(3, 8), (3,)), 8, 4)
 rollout = method.roll_out(model, model.context(torch.randn(5, 3)).detach())
-heads = Heads(torch.randn(20, 2, 5, 4), torch.randn(20, 2, 5), torch.randn(20, 2, 5))
+heads = Heads(torch.randn(3, 2, 5, 4), torch.randn(3, 2, 5), torch.randn(3, 2, 5))
 
 def losses(method, weights=None):
     estimates = method.estimate_advantages(rollout, labels, weights)
@@ -147,20 +149,16 @@ def test_other_methods_have_nothing_to_compile() -> None:
     assert compile_method(method) is method
 
 
-CPU = torch.device("cpu")
 INPUTS = torch.arange(60.0).view(20, 3)
 
 
-def test_what_fits_is_indexed_where_it_is() -> None:
+def test_what_fits_is_indexed_where_it_is_and_what_does_not_comes_batch_after_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     resident = Feed(INPUTS, CPU, 2)
-    assert not resident.streams
-    assert resident.inputs is INPUTS
-
-
-def test_what_does_not_fit_comes_batch_after_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (resident.streams, resident.inputs is INPUTS) == (False, True)
     monkeypatch.setattr(speed, "fits", lambda *_: False)
-    streaming = Feed(INPUTS, CPU, 5)
-    order = torch.randperm(20).split(5)
+    streaming, order = Feed(INPUTS, CPU, 5), torch.randperm(20).split(5)
     place = streaming.staged
     for rows, following in [(0, 1), (1, 2), (2, 0), (3, 1), (1, 1), (1, 3)]:  # twice it is not what was foretold
         streaming.stage(order[rows], order[following])
@@ -168,38 +166,27 @@ def test_what_does_not_fit_comes_batch_after_batch(monkeypatch: pytest.MonkeyPat
         assert streaming.staged is place
 
 
-def test_a_gpu_holds_what_leaves_it_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = torch.device("cuda")
+def test_a_gpu_holds_what_leaves_it_room_and_keeps_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, meta = torch.device("cuda"), torch.device("meta")
     monkeypatch.setattr(speed, "free_bytes", lambda _: 2 * INPUTS.nbytes)
     assert speed.fits(INPUTS, gpu)
     assert not speed.fits(torch.cat([INPUTS, INPUTS[:1]]), gpu)
-
-
-def test_what_is_on_the_device_stays_there_however_little_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "free_bytes", lambda _: 0)
-    device = torch.device("meta")
-    resident = Feed(INPUTS.to(device), device, 2)
-    assert not resident.streams
-    assert not speed.fits(INPUTS, torch.device("cuda"))
+    assert not speed.fits(INPUTS, gpu)
+    assert not Feed(INPUTS.to(meta), meta, 2).streams
 
 
 def test_a_gpu_without_a_number_is_the_one_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
-    cuda, first, second = (torch.device(name) for name in ("cuda", "cuda:0", "cuda:1"))
-    assert speed.is_same(second, cuda)
-    assert not speed.is_same(first, cuda)
-    assert speed.is_same(first, first)
-    assert not speed.is_same(first, second)
-    assert not speed.is_same(CPU, first)
-    assert speed.is_same(torch.device("mps:0"), torch.device("mps"))
+    same = [("cuda:1", "cuda"), ("cuda:0", "cuda:0"), ("mps:0", "mps")]
+    other = [("cuda:0", "cuda"), ("cuda:0", "cuda:1"), ("cpu", "cuda:0")]
+    for pair in same + other:
+        assert speed.is_same(*map(torch.device, pair)) == (pair in same)
 
 
 def test_training_does_not_depend_on_where_the_data_lies(
-    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dataset: Dataset, finished: Callable[[str], RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = configure(dataset, "ric", "fast", epochs=2, batch_size=20, width=0.1, horizon=2)
-    run(config, dataset, RunFolder(tmp_path / "resident"), CPU)
     monkeypatch.setattr(speed, "fits", lambda *_: False)
-    run(config, dataset, RunFolder(tmp_path / "streaming"), CPU)
-    resident, streaming = (load_file(tmp_path / n / "model.safetensors") for n in ("resident", "streaming"))
-    assert all(torch.equal(resident[name], streaming[name]) for name in resident)
+    run(configured(dataset), dataset, RunFolder(tmp_path), CPU)
+    assert_same_weights(tmp_path, finished("ric").path)

@@ -44,12 +44,13 @@ from ricnet.errors import spelled_in_python
 from ricnet.methods import METHODS, Method
 from ricnet.nets.encoders import Backbone
 from ricnet.training.api import configure, pick_device, train_in_memory
-from ricnet.training.classifier import Classifier, autocast_dtype
+from ricnet.training.classifier import Classifier, after_encoder, autocast_dtype, backbone_of
 from ricnet.training.config import Config
 from ricnet.training.console import say
+from ricnet.training.features import Features
 from ricnet.training.presets import Preset, unwatched_table
 
-RUN_SETTINGS = ("epochs", "batch_size", "lr", "weight_decay", "width", "patience")
+RUN_SETTINGS = ("epochs", "batch_size", "lr", "weight_decay", "freeze", "width", "patience")
 """Settings of a run that have the same name here. None leaves them to the preset, as it does a method's own."""
 
 OWN_NAMES = {"seed": "random_state", "val_fraction": "validation_fraction"}
@@ -75,7 +76,11 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Pull of the weights towards zero. Raise it against over-fitting; too much and nothing is learned."""
     encoder: str | nn.Module = "auto"
     """What reads the input: mlp, conv, resnet10, resnet18, resnet34, words, or any module from inputs to vectors; auto
-    takes words for texts, mlp for tables, conv for images of up to 16 pixels a side and a ResNet above."""
+    takes words for texts, mlp for tables, conv for images of up to 16 pixels a side and a ResNet above. hf:FOLDER,
+    hf:USER/NAME or timm:NAME is one that others have trained."""
+    freeze: bool | None = None
+    """Leave an encoder that has learned already as it is: each row is encoded once, for all folds and searches. None
+    does with few rows or on a CPU, if others have trained it."""
     width: float | None = None
     """Multiplies every layer's width. Raise it for accuracy on much data, lower it for speed."""
     class_weight: Literal["balanced"] | dict[Any, float] | None = None
@@ -109,7 +114,9 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             labels = column_or_1d(y, warn=True)
             check_consistent_length(texts, labels)
             table = Table("X", {TEXT: texts}, range(len(texts)), "text")
-            columns = Columns("", (fit_text(table, TEXT),))
+            name = self.encoder if isinstance(self.encoder, str) else ""
+            read = find_encoder(name) if is_pretrained(name) else None
+            columns = Columns("", (fit_text(table, TEXT, find_tokenizer(read, name)),))
             array = columns.encode(table).numpy()
         elif is_frame(X) and not is_plain(X):
             labels, table = column_or_1d(y, warn=True), self._table(X, reset=True)
@@ -156,13 +163,13 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         The order of the classes is that of `classes_`.
         """
-        inputs = self._read(X)
-        return self.classifier_.refine(inputs, max_steps, halt)
+        classifier, inputs = self._asked(X)
+        return classifier.refine(inputs, max_steps, halt)
 
     def predict_proba(self, X: Any) -> Float64[np.ndarray, "n classes"]:  # noqa: N803
         """Each row's belief at its own halt."""
-        inputs = self._read(X)
-        return self.classifier_.predict_proba(inputs)
+        classifier, inputs = self._asked(X)
+        return classifier.predict_proba(inputs)
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         best = self.predict_proba(X).argmax(1)
@@ -178,6 +185,14 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Weights travel as those of a CPU, which every machine has."""
         state: dict[str, Any] = super().__getstate__()
         return state | {"classifier_": _on_cpu(state["classifier_"])} if "classifier_" in state else state
+
+    def _asked(self, X: Any) -> tuple[Classifier, Num[Tensor, "n ..."]]:  # noqa: N803
+        """Who answers, and what it reads: of a frozen encoder the features, which folds and searches share."""
+        inputs, features = self._read(X), backbone_of(self.classifier_.model).features
+        if not self.classifier_.config.network.freeze or features is None:
+            return self.classifier_, inputs
+        device = next(self.classifier_.model.parameters()).device
+        return after_encoder(self.classifier_), Features(features, device, Console(quiet=True))(inputs)
 
     def _read(self, X: Any) -> Num[Tensor, "n ..."]:  # noqa: N803
         check_is_fitted(self)

@@ -17,7 +17,8 @@ from ricnet.apps.hub_card import DIAGRAM, draw_diagram, hub_card
 from ricnet.errors import RicnetError
 from ricnet.io import read_json, write_atomically
 from ricnet.report.runs import read_run
-from ricnet.training.classifier import Classifier, stopping_by
+from ricnet.training.checkpoints import describe_encoder, keep_encoder, without_folder
+from ricnet.training.classifier import Classifier, backbone_of, own_weights, stopping_by
 from ricnet.training.config import Config, from_json, to_json
 from ricnet.training.run import RunFolder, first_line, read_config, require_hub
 from ricnet.version import __version__
@@ -38,15 +39,18 @@ def save_pretrained(model: Classifier, folder: str | Path, name: str | None = No
     config = _shared_config(model, rule)
     entry = _entry(model, config, stored)
     measured = run if run is not None and _was_measured(model, config, stored, run) else None
-    for file in (*MEASURED, target.calibration.name, target.halting.name, DIAGRAM):
+    for file in (*MEASURED, target.calibration.name, target.halting.name, target.encoder.name, DIAGRAM):
         (target.path / file).unlink(missing_ok=True)  # of a model that was saved here before
     target.write_json(target.config, entry)
     if config.calibration != "none":
         target.write_json(target.calibration, {"method": "temperature", "temperature": model.temperature})
     if config.halt_rule == "auto" and rule:
         target.write_json(target.halting, rule)
+    features = backbone_of(model.model).features
+    if config.network.freeze and features is not None:
+        keep_encoder(features, target)
     if measured is None:
-        target.write_model(model.model.state_dict())
+        target.write_model(own_weights(model.model))
     else:
         for file in (measured.model.name, *MEASURED):
             shutil.copyfile(measured.path / file, target.path / file)
@@ -104,7 +108,10 @@ def _entry(model: Classifier, config: Config, stored: dict[str, Any]) -> dict[st
     if model.columns is not None:
         data["columns"] = model.columns.to_json()
     settings = to_json(config) | {"data": Path(config.data).name}
-    return {"ricnet": __version__, **stored, "config": settings, "data": stored.get("data", {}) | data}
+    settings["network"]["encoder"] = without_folder(config.network.encoder)
+    entry = {"ricnet": __version__, **stored, "config": settings, "data": stored.get("data", {}) | data}
+    features = backbone_of(model.model).features
+    return entry if features is None or "encoder" in entry else entry | {"encoder": describe_encoder(features)}
 
 
 def _was_measured(model: Classifier, config: Config, stored: dict[str, Any], run: RunFolder) -> bool:
@@ -114,7 +121,7 @@ def _was_measured(model: Classifier, config: Config, stored: dict[str, Any], run
     temperature = read_json(run.calibration).get("temperature") if run.calibration.is_file() else 1.0
     if from_json(stored.get("config"), str(run.config)) != config or temperature != model.temperature:
         return False
-    own, weights = model.model.state_dict(), load_file(run.model)
+    own, weights = own_weights(model.model), load_file(run.model)
     return own.keys() == weights.keys() and all(
         torch.equal(tensor.cpu(), weights[name].to(tensor.dtype)) for name, tensor in own.items()
     )

@@ -29,9 +29,8 @@ from ricnet.errors import RicnetError, require, require_extra
 from ricnet.io import write_atomically
 from ricnet.methods import Method, Supervised
 from ricnet.methods.iterative import Iterative, Step, Steps
-from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
-from ricnet.training.classifier import Classifier
+from ricnet.training.classifier import Classifier, backbone_of
 from ricnet.training.config import AFTER_TRAINING
 from ricnet.training.run import first_line
 from ricnet.version import __version__
@@ -109,10 +108,6 @@ def metadata(classifier: Classifier, steps: int) -> dict[str, str]:
     if classifier.columns is not None:  # the file reads numbers; whoever feeds it encodes the cells
         entry["columns"] = classifier.columns.to_json()
     return {key: text if isinstance(text, str) else json.dumps(text, ensure_ascii=False) for key, text in entry.items()}
-
-
-def backbone_of(model: nn.Module) -> Backbone:
-    return next(module for module in model.modules() if isinstance(module, Backbone))
 
 
 # The networks that are traced, for a batch of any size.
@@ -235,6 +230,7 @@ def trigamma(order: int, x: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
 def translate(network: nn.Module, example: Num[Tensor, "2 ..."], outputs: tuple[str, ...]) -> "ONNXProgram":
     try:
         with quiet(), torch.no_grad():
+            network = with_traced_features(network, example)
             program = torch.export.export(
                 network, (example,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), strict=True
             )
@@ -255,6 +251,18 @@ def translate(network: nn.Module, example: Num[Tensor, "2 ..."], outputs: tuple[
         ) from error
     assert made is not None
     return made
+
+
+def with_traced_features(network: nn.Module, example: Num[Tensor, "2 ..."]) -> nn.Module:
+    """A copy whose encoder of another library is a plain graph: the tracer of loops does not follow the decorators that
+    such libraries put around their code."""
+    network = copy.deepcopy(network)
+    backbone = backbone_of(network)
+    if backbone.features is not None:
+        shapes = ({0: torch.export.Dim.DYNAMIC},)
+        traced = torch.export.export(backbone.features, (example,), dynamic_shapes=shapes, strict=False)
+        backbone.features = traced.module()
+    return network
 
 
 @contextlib.contextmanager
@@ -324,6 +332,6 @@ def inputs_to_compare(classifier: Classifier) -> Num[Tensor, "n ..."]:
         return torch.randint(0, 256, size, dtype=torch.uint8, generator=random)
     backbone = backbone_of(classifier.model)
     if classifier.kind == "tokens":
-        known: Any = backbone.encoder.vocabulary
+        known: Any = (backbone.features or backbone.encoder).vocabulary
         return torch.randint(0, int(known), size, dtype=torch.int32, generator=random)
     return backbone.mean + backbone.std * torch.randn(size, generator=random)

@@ -32,6 +32,8 @@ class Split:
     """How much each example counts in training and in choosing the epoch, against the others; None for all alike."""
     texts: Sequence[str] | None = None
     """What token ids were made of, for people to read; None of other data."""
+    shown: Num[Tensor, "n ..."] | None = None
+    """What a person is shown of the examples, where inputs are something that was made of it."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -39,7 +41,8 @@ class Split:
     def take(self, rows: Int64[Tensor, "m"]) -> "Split":
         weights = None if self.weights is None else self.weights[rows]
         texts = None if self.texts is None else [self.texts[row] for row in rows.tolist()]
-        return Split(self.inputs[rows], self.labels[rows], weights, texts)
+        shown = None if self.shown is None else self.shown[rows]
+        return Split(self.inputs[rows], self.labels[rows], weights, texts, shown)
 
 
 def balanced(split: Split) -> Split:

@@ -353,7 +353,7 @@ def _arrays(chosen: Split, trajectory: Trajectory) -> dict[str, Any]:
     kinds = pick_rows(Outcome.join([Outcome.of(trajectory, chosen.labels.to(trajectory.log_beliefs.device))]))
     rows = _flat(kinds)
     arrays = {
-        "x": chosen.inputs[rows],
+        "x": (chosen.inputs if chosen.shown is None else chosen.shown)[rows],
         "y": chosen.labels[rows],
         "kind": torch.tensor([code for code, kind in enumerate(KINDS) for _ in kinds[kind]], dtype=torch.int64),
         "log_beliefs": trajectory.log_beliefs[:, rows],

@@ -1,4 +1,5 @@
-"""From raw input to embedding: encoders by name, and the backbone that normalises and encodes.
+"""From raw input to embedding: encoders by name, and the backbone that normalises and encodes. (Encoders that others
+have trained are in `pretrained`.)
 
 An encoder is any module from a batch of inputs to a batch of embeddings, or to something in which `as_embedding` finds
 them. One that reads texts takes token ids (batch, tokens), 0 or its own number for padding, and has an attribute
@@ -28,8 +29,12 @@ BLOCKS_PER_STAGE = {"resnet10": (1, 1, 1, 1), "resnet18": (2, 2, 2, 2), "resnet3
 CPU_BATCH = 64
 """A narrow ResNet-18 took 1.3 to 2 times as long for each image in batches of 512."""
 GPU_BATCH = 512
+FEATURE_SAMPLE = 256
+"""Training rows whose features say how features are normalised, where those of all rows are not at hand."""
 TABLE_ROWS = 1 << 15
 """Vectors that the words of all texts share: two words with the same one are told apart by their neighbours."""
+PRETRAINED = ("hf:", "timm:")
+"""What the names of encoders begin with that others have trained (nets/pretrained.py)."""
 POOLED, TOKENS = "pooler_output", "last_hidden_state"
 """What the transformers library calls the vector of an input, and those of its tokens or places."""
 
@@ -42,13 +47,18 @@ class EncoderOptions:
     encoder: str = "auto"
     """resnet10, resnet18, resnet34, conv, mlp, words (for texts), or auto: mlp for tables, conv up to 16 pixels,
     resnet18 above. The preset fast takes resnet10 for fewer than 5,000 images above 16 pixels, of half the --width; on
-    a CPU of a quarter, and up to 32 pixels conv."""
+    a CPU of a quarter, and up to 32 pixels conv. One that has learned from other data: hf:FOLDER or hf:USER/NAME
+    (transformers), timm:NAME or timm:NAME@FILE.safetensors (timm)."""
     width: float = 1.0
     """Multiplies every layer's width. Raise it for accuracy, lower it for speed; the thought grows with it."""
     activation: Literal["relu", "silu"] = "relu"
     """Non-linearity of the encoder; the paper swept both."""
     stem: Literal["auto", "small", "original"] = "auto"
     """First layer of a ResNet: small (3×3, stride 1, no pooling; auto up to 64 pixels) or original (7×7, pooling)."""
+    freeze: bool = False
+    """Leave an encoder that others have trained as it is: what it says of each image is computed once and kept, and
+    only what comes after it learns, in seconds. The preset fast does with fewer than 5,000 rows, on a CPU always.
+    --no-freeze trains it too (see --encoder-lr): better with much data and a GPU."""
     exits: Exits = "none"
     """Where thinking may end before the encoder does: none (each step reads the whole encoder, as in the paper), or
     after each stage or block of it. Steps then read one after the other, and what is not needed is not computed."""
@@ -61,6 +71,17 @@ class EncoderOptions:
         require(self.steps_per_exit >= 1, "steps_per_exit", self.steps_per_exit, "at least 1")
         if self.exits == "none":
             require(self.steps_per_exit == 1, "steps_per_exit", self.steps_per_exit, f"1 without {setting('exits')}")
+        learned = is_pretrained(self.encoder)
+        if self.freeze and not (learned or self.encoder == "custom"):
+            raise RicnetError(
+                f"{setting('freeze', True)} is for an encoder that has learned already (hf:…, timm:…, or a module of "
+                f"your own), and {setting('encoder', self.encoder)} starts from nothing; leave it out."
+            )
+        if self.exits != "none" and (learned or self.freeze):
+            raise RicnetError(
+                f"{setting('exits', self.exits)} needs an encoder that is trained from nothing, and "
+                f"{setting('encoder', self.encoder)} comes trained; leave out one of them."
+            )
 
 
 Builder = Callable[[EncoderOptions, tuple[int, ...]], nn.Module]
@@ -81,10 +102,18 @@ def encoder_names() -> list[str]:
     return sorted(_BUILDERS)
 
 
+def is_pretrained(name: str) -> bool:
+    return name.startswith(PRETRAINED)
+
+
 def choose_encoder(name: str, input_shape: tuple[int, ...]) -> str:
     """What `auto` means for inputs of this shape; any other known name means itself."""
-    if name in _BUILDERS:
+    if name in _BUILDERS or is_pretrained(name):
         return name
+    if name != "auto" and "/" in name:  # a repository on the Hub, or a folder
+        owner, _, rest = name.partition("/")
+        meant = f"timm:{rest}" if owner == "timm" else f"hf:{name}"
+        raise RicnetError(f"{setting('encoder', name)} is unknown; did you mean {meant}?")
     if name != "auto":
         raise RicnetError(f"{setting('encoder', name)} is unknown; {what_else(name, ['auto', *encoder_names()])}")
     if len(input_shape) == 1:
@@ -93,7 +122,10 @@ def choose_encoder(name: str, input_shape: tuple[int, ...]) -> str:
 
 
 def build_encoder(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:
-    name = choose_encoder(options.encoder, input_shape)
+    """The part that learns from nothing: of an encoder that others have trained what follows it, over its features."""
+    features = options.freeze or is_pretrained(options.encoder)
+    name = "mlp" if features else choose_encoder(options.encoder, input_shape)
+    options = replace(options, freeze=False)
     if len(input_shape) == 1 and name in (*BLOCKS_PER_STAGE, "conv"):
         raise RicnetError(
             f"{setting('encoder', name)} reads images, but each input is a row of {input_shape[0]} features; use mlp."
@@ -314,25 +346,45 @@ class Backbone(nn.Module):
     std: Tensor
 
     def __init__(
-        self, encoder: nn.Module, input_shape: tuple[int, ...], exits: Exits = "none", steps_per_exit: int = 1
+        self,
+        encoder: nn.Module,
+        input_shape: tuple[int, ...],
+        exits: Exits = "none",
+        steps_per_exit: int = 1,
+        features: nn.Module | None = None,
+        frozen: bool = False,
     ) -> None:
+        """`features` is a network that has learned already: what it makes of inputs is normalised and encoded in their
+        place. If it is `frozen`, nothing of it learns."""
         super().__init__()
+        self.features, self.frozen = features, frozen
+        if features is not None:
+            features.requires_grad_(not frozen)
         self.encoder = encoder
         self.input_shape = input_shape
         self.stages = () if exits == "none" else divide(encoder, exits)
         """The encoder in parts, for those who may not need all of it; they share its weights."""
         self.steps_per_exit = steps_per_exit
-        self.embedding_size = embedding_size(encoder, input_shape)
-        self.reads_tokens = reads_tokens(encoder)
+        read = input_shape if features is None else (embedding_size(features, input_shape),)
+        self.embedding_size = embedding_size(encoder, read)
+        self.reads_tokens = features is None and reads_tokens(encoder)
         """Ids stay as they are: an id has no mean."""
-        normalized = 0 if self.reads_tokens else input_shape[0]
+        normalized = 0 if self.reads_tokens else read[0]
         self.register_buffer("mean", torch.zeros(normalized))
         self.register_buffer("std", torch.ones(normalized))
         self.autocast: torch.dtype | None = None
         """Lower precision for the encoder alone; what follows it stays in float32."""
 
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether its inputs are texts, be they read by what has learned already."""
+        return self.reads_tokens if self.features is None else reads_tokens(self.features)
+
     def fit_normalization(self, inputs: Num[Tensor, "n ..."]) -> None:
         """Take mean and deviation of each channel (or column) from training inputs; a constant one is left unscaled."""
+        if self.features is not None:  # as it comes, before any of it is trained further
+            with torch.no_grad():
+                inputs = encode(self.features, inputs[:: max(1, len(inputs) // FEATURE_SAMPLE)])
         if self.reads_tokens:
             return
         others = [dim for dim in range(inputs.ndim) if dim != 1]
@@ -351,6 +403,10 @@ class Backbone(nn.Module):
         return (inputs.to(self.mean.dtype) - self.mean.view(shape)) / self.std.view(shape)
 
     def forward(self, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "batch embedding"]:
+        if self.features is not None:
+            lower = self.autocast is not None and not self.frozen  # frozen features are kept in full precision
+            with torch.autocast(inputs.device.type, dtype=self.autocast, enabled=lower):
+                inputs = as_embedding(self.features(inputs))
         with torch.autocast(inputs.device.type, dtype=self.autocast, enabled=self.autocast is not None):
             embedding = as_embedding(self.encoder(self.normalized(inputs)))
         return embedding.to(self.mean.dtype)

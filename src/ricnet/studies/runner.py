@@ -33,10 +33,12 @@ from ricnet.report.runs import RunRecord, read_run
 from ricnet.studies.systems import RAW, System, all_systems, find_system
 from ricnet.threads import usable_cores
 from ricnet.training.api import configure, pick_device, run
-from ricnet.training.classifier import load
+from ricnet.training.checkpoints import keep_encoder
+from ricnet.training.classifier import after_encoder, backbone_of, load
 from ricnet.training.config import AFTER_TRAINING, DATA_SETTINGS, Config, from_json, stripped
 from ricnet.training.console import GO_ON, Interrupted, StopRequest
-from ricnet.training.run import RunFolder, describe_data, finalize
+from ricnet.training.features import featured
+from ricnet.training.run import RunFolder, describe_data, finalize, read_config
 
 SECONDS_TO_SAVE = 20
 SECONDS_OF_SILENCE = 15
@@ -311,10 +313,14 @@ def derive(source: RunFolder, config: Config, dataset: Dataset, folder: RunFolde
             f"{source.path} was trained with other settings; only {', '.join(AFTER_TRAINING)} may differ."
         )
     course = {key: read_json(source.evaluation).get(key) for key in ("selected_epoch", "seconds")}
+    encoder, features = read_config(source.path).get("encoder"), backbone_of(trained.model).features
     with folder.held(), torch.random.fork_rng([device] if device.type == "cuda" else []):
-        folder.begin(config, dataset, device, source)
+        folder.begin(config, dataset, device, source, encoder)
         for old, new in ((source.model, folder.model), (source.metrics, folder.metrics)):
             write_atomically(new, functools.partial(shutil.copyfile, old))
+        if config.network.freeze and features is not None:
+            keep_encoder(features, folder)
+            dataset, trained = featured(dataset, features, device), after_encoder(trained)
         torch.manual_seed(config.seed)
         finalize(config, trained.model, dataset, folder, course)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from torch import nn
+from torch import Tensor, nn
 
 from ricnet.data import DATASETS, Dataset, whole_path
 from ricnet.data import load as load_data
@@ -23,11 +23,29 @@ from ricnet.data.dataset import flip_labels
 from ricnet.data.labels import labelled_frame
 from ricnet.data.memory import fitting_batch, free_bytes
 from ricnet.data.tables import is_frame, short_name, with_target
+from ricnet.data.texts import Tokenizer
 from ricnet.distributed import Processes, first_on_each_machine, launched, own_gpu, together
 from ricnet.errors import Interrupted, RicnetError, in_python, nearest, setting, spelled_in_python
 from ricnet.io import Unwritable, read_json, split_target, user_path
-from ricnet.nets.encoders import build_encoder, example_input
-from ricnet.training.classifier import Classifier, autocast_dtype, build_model, load, settle_horizon, stopping_by
+from ricnet.nets.encoders import build_encoder, example_input, is_pretrained, reads_tokens
+from ricnet.nets.pretrained import ImageEncoder
+from ricnet.training.checkpoints import (
+    describe_encoder,
+    find_encoder,
+    find_tokenizer,
+    keep_encoder,
+    read_encoder,
+    whole_name,
+)
+from ricnet.training.classifier import (
+    Classifier,
+    autocast_dtype,
+    build_model,
+    encoder_weights,
+    load,
+    settle_horizon,
+    stopping_by,
+)
 from ricnet.training.config import DATA_SETTINGS, PARTS, Config, from_json, given_settings
 from ricnet.training.console import (
     Track,
@@ -40,9 +58,10 @@ from ricnet.training.console import (
     say,
     tracked,
 )
+from ricnet.training.features import featured
 from ricnet.training.presets import Facts, preset
 from ricnet.training.run import RunFolder, fit, read_config
-from ricnet.training.trainer import Trainer
+from ricnet.training.trainer import Trainer, refuse_other_kind
 
 GPU = torch.device("cuda")
 """What presets are for unless a CPU is to train."""
@@ -119,6 +138,8 @@ def train_in_folder(
     """
     place = pick_device(device)
     require_tracker(track)
+    if isinstance(named := changes.get("encoder"), str):
+        changes = {**changes, "encoder": whole_name(named)}
     with together(place) as processes:
         console = Console(stderr=True, quiet=not processes.first)
         folder = RunFolder(out or default_folder(*_naming(data, target, method, start, changes)))
@@ -134,7 +155,11 @@ def train_in_folder(
         if data is None:
             data = start.data if start is not None else "digits"
         with first_on_each_machine(processes):
-            dataset = _dataset(data, target, data_dir, start, changes)
+            if encoder is None and is_pretrained(name := _encoder_name(start, changes)):
+                encoder = _began_with(folder) if stored is not None else find_encoder(name)
+                changes = _at_its_size(encoder, data, start, changes)
+            tokenizer = find_tokenizer(encoder, _encoder_name(start, changes))
+            dataset = _dataset(data, target, data_dir, start, changes, tokenizer)
         notes = [f"{folder.path} holds no run yet, so that this one starts anew."] * (resume and stored is None)
         notes += dataset.notes
         config = stored
@@ -202,6 +227,25 @@ def _naming(
     return name, method or usual, changes.get("seed", start.seed if start else 0)
 
 
+def _encoder_name(start: Config | None, changes: Mapping[str, Any]) -> str:
+    return str(changes.get("encoder", start.network.encoder if start is not None else "auto"))
+
+
+def _began_with(folder: RunFolder, own: nn.Module | None = None) -> nn.Module:
+    """The encoder that others have trained, as a run had it at its beginning."""
+    return read_encoder(read_config(folder.path).get("encoder"), folder, own)
+
+
+def _at_its_size(encoder: nn.Module, data: Any, start: Config | None, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Images that are resized anyway are resized to what the encoder reads, unless the user says otherwise."""
+    resizable = isinstance(data, str | Path) and (
+        DATASETS[str(data)].resizable if str(data) in DATASETS else user_path(split_target(str(data))[0]).is_dir()
+    )
+    if start is not None or "resolution" in changes or not resizable or not isinstance(encoder, ImageEncoder):
+        return changes
+    return {**changes, "resolution": max(encoder.architecture.size)}
+
+
 def _stored(folder: RunFolder) -> Config | None:
     """The settings that a run began with; None where there is no run yet."""
     return from_json(read_config(folder.path).get("config"), str(folder.config)) if folder.begun else None
@@ -235,12 +279,17 @@ def _data_of(stored: Config, folder: RunFolder) -> str:
 
 
 def _dataset(
-    data: Any, target: str | None, data_dir: str | Path | None, start: Config | None, changes: Mapping[str, Any]
+    data: Any,
+    target: str | None,
+    data_dir: str | Path | None,
+    start: Config | None,
+    changes: Mapping[str, Any],
+    tokenizer: Tokenizer | None,
 ) -> Dataset:
     began = {name: getattr(start, name) for name in DATA_SETTINGS} if start is not None else {}
     settings = began | given_settings(Config, {k: changes[k] for k in DATA_SETTINGS if k in changes})
     if is_frame(data):
-        dataset = labelled_frame(data, target, settings.get("val_fraction", 0.1), settings.get("text"))
+        dataset = labelled_frame(data, target, settings.get("val_fraction", 0.1), settings.get("text"), tokenizer)
         return flip_labels(dataset, settings.get("label_noise", 0.0))
     if isinstance(data, Dataset):
         for name, column in (("target", target), ("text", settings.get("text"))):
@@ -252,7 +301,7 @@ def _dataset(
                 f"{data.name} has no {lacking} rows; give it both, those to learn from and those to choose by."
             )
         return flip_labels(data, settings.get("label_noise", 0.0))
-    return load_data(data, target=target, data_dir=data_dir, **settings)
+    return load_data(data, target=target, data_dir=data_dir, tokenizer=tokenizer, **settings)
 
 
 def _conclude(
@@ -281,6 +330,8 @@ def fit_batch(
     processes: int = 1,
 ) -> Config:
     """Make a batch that nobody asked for fit into memory; if it must be smaller, a note says so."""
+    if config.network.freeze:  # rows of features are small
+        return config
     wanted, free = config.optimization.batch_size, free_bytes(device)
     network = encoder if encoder is not None else build_encoder(config.network, dataset.input_shape)
     example = example_input(network, dataset.input_shape)
@@ -296,7 +347,12 @@ def configure(dataset: Dataset, method: str, preset_name: str, device: torch.dev
     stand."""
     if dataset.is_text and changes.get("encoder") == "auto":
         changes["encoder"] = "words"
-    known = dataclasses.replace(facts(dataset, device), encoder=changes.get("encoder"))
+    known = dataclasses.replace(
+        facts(dataset, device),
+        encoder=changes.get("encoder"),
+        freeze=changes.get("freeze"),
+        copies=changes.get("augmented_copies", 0),
+    )
     config = preset(preset_name, method, known)
     return _changed(dataclasses.replace(config, data=dataset.name), changes)
 
@@ -359,15 +415,41 @@ def run(
         elif first:
             folder.refuse_if_taken(overwrite)
         mine = folder if first else None
-        trainer = Trainer(config, dataset, mine, device, encoder, checkpoint_seconds, console, processes, hint)
+        learned = config.network.freeze or is_pretrained(config.network.encoder)
+        if learned and encoder is None:
+            encoder = _began_with(folder) if resume else find_encoder(config.network.encoder)
+        with first_on_each_machine(processes):
+            data = _as_features(config, dataset, encoder, device, console)
+        own = None if config.network.freeze else encoder
+        trainer = Trainer(config, data, mine, device, own, checkpoint_seconds, console, processes, hint)
         if first and not resume:
-            folder.begin(config, dataset, device)  # only now: a configuration that cannot be built leaves no trace
+            # only now: a configuration that cannot be built leaves no trace
+            described = describe_encoder(encoder) if learned and encoder is not None else None
+            folder.begin(config, dataset, device, encoder=described)
+            if learned and encoder is not None:
+                keep_encoder(encoder, folder)
         with _saved_so_far(folder):
             if resume:
                 _restore(trainer, folder, processes, tell)
             with tracked(folder, track if first else "none") as draw:
                 trainer.watchers = [follower for follower in (watch, draw) if follower is not None]
-                return trainer.run()
+                evaluation = trainer.run()
+        if first and not config.network.freeze:  # what it began with is of no use any more
+            folder.encoder.unlink(missing_ok=True)
+        return evaluation
+
+
+def _as_features(
+    config: Config, dataset: Dataset, encoder: nn.Module | None, device: torch.device, console: Console | None
+) -> Dataset:
+    """What a network after a frozen encoder learns from; without one, the data as it is."""
+    if not config.network.freeze or encoder is None:
+        return dataset
+    refuse_other_kind(reads_tokens(encoder), dataset, config)
+    settings = config.optimization
+    varied = dataclasses.replace(dataset.augmentation, cutout=settings.cutout)
+    copies = settings.augmented_copies if settings.augment and dataset.is_image else 0
+    return featured(dataset, encoder, device, copies, varied, console)
 
 
 def _tell(console: Console, sentence: str) -> None:
@@ -418,19 +500,31 @@ def train_in_memory(
     caller's random state is kept."""
     config = settle_horizon(config, dataset.input_shape, encoder)
     with isolated_rng(config, device):
-        trainer = Trainer(config, dataset, None, device, encoder, console=console)
+        if encoder is None and is_pretrained(config.network.encoder):
+            encoder = find_encoder(config.network.encoder)
+        data = _as_features(config, dataset, encoder, device, console)
+        own = None if config.network.freeze else encoder
+        trainer = Trainer(config, data, None, device, own, console=console)
         trainer.train()
         # A new network: the trained one may hold compiled code, which cannot be copied or pickled.
-        model, backbone = build_model(config, dataset.input_shape, len(dataset.class_names), encoder)
-        model.load_state_dict(trainer.best["weights"])
-        backbone.autocast = autocast_dtype(config.optimization.precision, device)
-        model = model.to(device).eval()
-        fitted = fit(config, model, dataset.val)
+        model = _trained(config, data, own, trainer.best["weights"], device)
+        fitted = fit(config, model, data.val)
+        if config.network.freeze:
+            model = _trained(config, dataset, encoder, trainer.best["weights"], device)
     rule = fitted.halting
     method = stopping_by(config.method, rule.halt_threshold, rule.max_steps) if rule else config.method
     shape, names = dataset.input_shape, dataset.class_names
     classifier = Classifier(config, method, model, shape, names, fitted.reading.temperature)
     return classifier, trainer.update // trainer.updates_per_epoch
+
+
+def _trained(
+    config: Config, dataset: Dataset, encoder: nn.Module | None, weights: dict[str, Tensor], device: torch.device
+) -> nn.Module:
+    model, backbone = build_model(config, dataset.input_shape, len(dataset.class_names), encoder)
+    model.load_state_dict(weights | (encoder_weights(model, backbone) if backbone.frozen else {}))
+    backbone.autocast = autocast_dtype(config.optimization.precision, device)
+    return model.to(device).eval()
 
 
 @contextmanager

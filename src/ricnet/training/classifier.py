@@ -5,8 +5,8 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,6 @@ import torch
 from jaxtyping import Float64, Num
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Columns, columns_from_json
@@ -30,17 +29,17 @@ from ricnet.evaluation.evaluate import pool_size
 from ricnet.io import read_json
 from ricnet.methods import Method
 from ricnet.methods.method import TimeLeft
-from ricnet.nets.encoders import Backbone, build_encoder, choose_encoder, divide
+from ricnet.nets.budget import SLACK, OverBudget, budget
+from ricnet.nets.encoders import Backbone, build_encoder, choose_encoder, divide, embedding_size, is_pretrained
+from ricnet.training.checkpoints import build_described, read_encoder
 from ricnet.training.config import Config, fits, from_json
 from ricnet.training.inference import Recordings
-from ricnet.training.run import locate, read_config
+from ricnet.training.run import RunFolder, locate, read_config
 
 LARGEST_INPUT = 1 << 24
 """Numbers in one input of a model that comes from a file; a colour image of 2,300 pixels a side has as many."""
 LONGEST = 10_000
 """Steps that such a model may ask for."""
-SLACK = 1 << 24
-"""Numbers that a network may make beside its weights: tables of positions, masks, what an example needs on its way."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +101,8 @@ class Classifier:
     @property
     def kind(self) -> Literal["image", "features", "tokens"]:
         """What its inputs are."""
-        backbone = next(module for module in self.model.modules() if isinstance(module, Backbone))
-        return "tokens" if backbone.reads_tokens else "image" if len(self.input_shape) == 3 else "features"
+        tokens = backbone_of(self.model).takes_tokens
+        return "tokens" if tokens else "image" if len(self.input_shape) == 3 else "features"
 
     @property
     def input_dtype(self) -> torch.dtype:
@@ -213,15 +212,22 @@ def _require_positive(**limits: Any) -> None:
 def encoder_name(config: Config, input_shape: tuple[int, ...]) -> str:
     """What a person is told; `auto` has become the one it stands for."""
     name = config.network.encoder
-    return "of your own" if name == "custom" else choose_encoder(name, input_shape)
+    named = "of your own" if name == "custom" else choose_encoder(name, input_shape)
+    return f"{named} (frozen)" if config.network.freeze else named
 
 
 def build_model(
     config: Config, input_shape: tuple[int, ...], classes: int, encoder: nn.Module | None = None
 ) -> tuple[nn.Module, Backbone]:
-    """The untrained network of a configuration; a copy of `encoder` takes the place of the configured one."""
-    own = copy.deepcopy(encoder) if encoder is not None else build_encoder(config.network, input_shape)
-    backbone = Backbone(own, input_shape, config.network.exits, config.network.steps_per_exit)
+    """The untrained network of a configuration; a copy of `encoder` takes the place of the configured one. After one
+    that has learned already comes what the configuration says; without it the network reads its features."""
+    network, own = config.network, copy.deepcopy(encoder)
+    features = own if network.freeze or is_pretrained(network.encoder) else None
+    if features is not None:
+        own = build_encoder(network, (embedding_size(features, input_shape),))
+    elif own is None:
+        own = build_encoder(network, input_shape)
+    backbone = Backbone(own, input_shape, network.exits, network.steps_per_exit, features, network.freeze)
     return config.method.build(backbone, classes), backbone
 
 
@@ -257,8 +263,7 @@ def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None)
     columns = _read_columns(entry["data"], input_shape, folder / "config.json")
     if config.network.encoder == "custom" and encoder is None:
         raise RicnetError(f"{folder} was trained with your own encoder; pass the module: load(run, encoder=...).")
-    weights = folder / "model.safetensors"
-    model, backbone = _build_loaded(config, input_shape, len(class_names), encoder, weights)
+    model, backbone = _build_loaded(config, input_shape, len(class_names), encoder, entry.get("encoder"), folder)
     backbone.autocast = autocast_dtype(config.optimization.precision, torch.device(device))
     temperature = _read_temperature(folder / "calibration.json") if config.fits_temperature else 1.0
     method = _read_halt(folder / "halting.json", config.method) if config.chooses_halt else config.method
@@ -337,16 +342,28 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def _build_loaded(
-    config: Config, input_shape: tuple[int, ...], classes: int, encoder: nn.Module | None, path: Path
+    config: Config,
+    input_shape: tuple[int, ...],
+    classes: int,
+    encoder: nn.Module | None,
+    described: object,
+    folder: Path,
 ) -> tuple[nn.Module, Backbone]:
     """The network with the weights of a file; an example passes through it while it is built. An encoder of the
-    caller's own may take the memory it likes."""
+    caller's own may take the memory it likes. One that others have trained is `described`; frozen, it has a file of its
+    own."""
+    path = folder / "model.safetensors"
     weights = _read_weights(path)
     numbers = sum(tensor.numel() for tensor in weights.values()) + math.prod(input_shape)
     try:
+        if config.network.freeze:
+            encoder = read_encoder(described, RunFolder(folder), encoder)
+        elif is_pretrained(config.network.encoder):
+            encoder = build_described(described, RunFolder(folder), numbers)
         with nullcontext() if encoder is not None else budget(4 * numbers + SLACK):
             model, backbone = build_model(config, input_shape, classes, encoder)
-        model.load_state_dict(weights)
+        frozen = {} if not config.network.freeze else encoder_weights(model, backbone)
+        model.load_state_dict(weights | frozen)
     except (OverBudget, RuntimeError) as error:
         raise RicnetError(
             f"{path} does not fit the network in config.json beside it; they are of different runs."
@@ -356,6 +373,32 @@ def _build_loaded(
             f"{path} is damaged (it holds numbers that are not finite); get a whole copy, or repeat its training."
         )
     return model, backbone
+
+
+def encoder_weights(model: nn.Module, backbone: Backbone) -> dict[str, Tensor]:
+    """Those of `model.state_dict()` that an encoder which others have trained came with."""
+    inner = next(name for name, module in model.named_modules() if module is backbone.features)
+    return {name: tensor for name, tensor in model.state_dict().items() if name.startswith(f"{inner}.")}
+
+
+def own_weights(model: nn.Module) -> dict[str, Tensor]:
+    """All but those of a frozen encoder, which have a file of their own."""
+    backbone = backbone_of(model)
+    frozen = encoder_weights(model, backbone) if backbone.frozen else {}
+    return {name: tensor for name, tensor in model.state_dict().items() if name not in frozen}
+
+
+def backbone_of(model: nn.Module) -> Backbone:
+    return next(module for module in model.modules() if isinstance(module, Backbone))
+
+
+def after_encoder(classifier: Classifier) -> Classifier:
+    """A copy that reads the features of its frozen encoder."""
+    backbone = backbone_of(classifier.model)
+    features, backbone.features = backbone.features, None
+    model = copy.deepcopy(classifier.model)
+    backbone.features = features
+    return replace(classifier, model=model, input_shape=(len(backbone.mean),))
 
 
 def learned(model: nn.Module) -> list[Tensor]:
@@ -444,36 +487,6 @@ def _require_finite(inputs: Num[Tensor, "batch ..."], is_table: bool) -> None:
     row = int(finite.flatten(1).all(1).logical_not().nonzero()[0])
     gaps = f"; the gaps of a table are filled by {READ.format('rows.csv')}" if is_table else "; fill it or drop the row"
     raise RicnetError(f"row {row} of the inputs has a number that is missing (NaN), infinite or too large{gaps}.")
-
-
-_MAKERS = (torch.empty, torch.zeros, torch.ones)
-
-
-class OverBudget(Exception):
-    pass
-
-
-@contextmanager
-def budget(numbers: int) -> Iterator[None]:
-    """Raise `OverBudget` before the tensors made within have more than so many numbers together."""
-    with _Counting(numbers):
-        yield
-
-
-class _Counting(TorchFunctionMode):
-    def __init__(self, left: int) -> None:
-        super().__init__()
-        self.left = left
-
-    def __torch_function__(
-        self, function: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
-        if function in _MAKERS:
-            size = args[0] if args and isinstance(args[0], Sequence) else args
-            self.left -= math.prod(size)
-            if self.left < 0:
-                raise OverBudget
-        return function(*args, **(kwargs or {}))
 
 
 def start_clock(milliseconds: float, device: torch.device) -> TimeLeft:

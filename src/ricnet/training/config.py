@@ -34,6 +34,9 @@ class Optimization:
     """adamw decays weights directly; adam (the paper) through the gradient; sgd has Nesterov-free momentum."""
     lr: float = 1e-3
     """Learning rate at its highest. Lower it when training diverges."""
+    encoder_lr: float = 0.1
+    """Learning rate of an encoder that others have trained and that is not frozen, as a share of --lr. Raise it where
+    the data is unlike what it knows, lower it to keep what it knows."""
     weight_decay: float = 0.05
     """Pull of the weights towards zero. Raise it against over-fitting."""
     momentum: float = 0.9
@@ -61,6 +64,9 @@ class Optimization:
     """Crop, mirror and recolour training images as the data set allows, and cut out as --cutout says."""
     cutout: int = 0
     """Grey out a square of this many pixels at a random place of each training image. Raise it against over-fitting."""
+    augmented_copies: int = 0
+    """With --freeze: so many varied copies of every training image are learned from beside it, as --augment would vary
+    them; each is encoded and kept once. Raise it against over-fitting."""
     measure_all: bool = False
     """After each epoch measure the test data and as many training rows too, for curves; they select nothing."""
     measure_every: int = 1
@@ -79,6 +85,8 @@ class Optimization:
         require(self.batch_size >= 2, "batch_size", self.batch_size, "at least 2")
         require(self.accumulate >= 1, "accumulate", self.accumulate, "at least 1")
         require(self.lr > 0, "lr", self.lr, "above 0")
+        require(self.encoder_lr > 0, "encoder_lr", self.encoder_lr, "above 0")
+        require(self.augmented_copies >= 0, "augmented_copies", self.augmented_copies, "0 or more")
         require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to below 1")
         require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
         require(self.warmup_epochs >= 0, "warmup_epochs", self.warmup_epochs, "0 or more")

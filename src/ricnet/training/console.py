@@ -29,7 +29,7 @@ from ricnet.data.registry import DATASETS
 from ricnet.errors import Interrupted as Interrupted
 from ricnet.errors import in_flags, require_extra, setting
 from ricnet.io import printable, read_json, user_path
-from ricnet.nets.encoders import choose_encoder
+from ricnet.nets.encoders import choose_encoder, is_pretrained
 from ricnet.training import presets
 from ricnet.training.classifier import Classifier, encoder_name
 from ricnet.training.config import Config
@@ -72,7 +72,8 @@ def announcement(config: Config, dataset: Dataset, device: torch.device, process
 def preface(config: Config, dataset: Dataset, known: Facts) -> list[str]:
     """What was decided by itself and may be decided otherwise: how images are augmented, what a CPU is spared."""
     said = []
-    if config.optimization.augment and dataset.augmentation.crop_area < 1:
+    varied = config.optimization.augment and not (config.network.freeze and not config.optimization.augmented_copies)
+    if varied and dataset.augmentation.crop_area < 1:
         said.append(
             f"note: images in colour above {PHOTOGRAPH_SIDE} pixels are taken for photographs: in training they are "
             f"mirrored, cropped and varied in colour; {setting('augment', False)} leaves them as they are."
@@ -99,9 +100,10 @@ def faster(config: Config, dataset: Dataset, device: torch.device) -> str | None
     """What would make a run on a CPU shorter; None elsewhere."""
     if device.type != "cpu":
         return None
-    resizable = dataset.is_image and (config.data == "imagewoof" or _is_folder(config.data))
+    learned = config.network.freeze or is_pretrained(config.network.encoder)  # an encoder has a size of its own then
+    resizable = dataset.is_image and not learned and (config.data == "imagewoof" or _is_folder(config.data))
     smaller = [f"{setting('resolution')} (now {dataset.input_shape[-1]})"] * resizable
-    smaller += [setting("width")] * (config.network.encoder != "custom")
+    smaller += [setting("width")] * (config.network.encoder != "custom" and not learned)
     fewer = f"fewer {setting('epochs')} (now {config.optimization.epochs})"
     sooner = "" if config.optimization.patience is None else f", and {setting('patience')} may end it sooner"
     return (f"a smaller {', '.join(smaller)} or {fewer} is faster" if smaller else f"{fewer} are faster") + sooner

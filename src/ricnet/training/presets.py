@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from ricnet.errors import RicnetError, setting, what_else
 from ricnet.methods import METHODS
-from ricnet.nets.encoders import TINY_IMAGE, EncoderOptions
+from ricnet.nets.encoders import TINY_IMAGE, EncoderOptions, is_pretrained
 from ricnet.training.config import Config, Optimization
 
 Preset = Literal["fast", "paper", "on-policy", "snapshots", "closed-form"]
@@ -33,6 +33,20 @@ class Facts:
     encoder: str | None = None
     """That the user names, if any: width and stem of another one do not suit it."""
     text: bool = False
+    freeze: bool | None = None
+    """What the user says; None leaves it to the preset."""
+    copies: int = 0
+    """Of each image that are learned from beside it."""
+
+    @property
+    def pretrained(self) -> bool:
+        return is_pretrained(self.encoder or "")
+
+    @property
+    def frozen(self) -> bool:
+        """Few rows teach an encoder that knows much little, and a CPU takes hours for it."""
+        few = self.rows < FEW_ROWS or self.device == "cpu"
+        return self.freeze if self.freeze is not None else self.pretrained and few
 
 
 TYPICAL = Facts(rows=50_000, classes=10, side=32)
@@ -44,6 +58,8 @@ def preset(name: str, method: str, facts: Facts) -> Config:
         raise RicnetError(f"{setting('method', method)} is unknown; {what_else(method, sorted(METHODS))}")
     if facts.rows < 2:
         raise RicnetError(f"there is {facts.rows} training row to learn from; training needs at least 2.")
+    if facts.frozen:  # what is learned from are rows of features then
+        facts = replace(facts, side=0, rows=facts.rows * (1 + facts.copies), freeze=True)
     if name == "paper":
         return _paper(method, facts)
     if name in get_args(Preset):
@@ -94,7 +110,10 @@ def _fast(name: str, method: str, facts: Facts) -> Config:
 
 def _fast_network(facts: Facts) -> EncoderOptions:
     """For few images a small one, on a CPU one that soon halves its images: time is better spent on updates. One that
-    the user names instead comes at its own width."""
+    the user names instead comes at its own width. After one that others have trained comes what a table gets."""
+    if facts.pretrained or facts.frozen:
+        width = 0.5 if facts.rows < FEW_ROWS else 1.0
+        return EncoderOptions(facts.encoder or "custom", width, freeze=facts.frozen)
     if facts.text:
         return EncoderOptions("words")
     if _is_table(facts):

@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -160,6 +160,7 @@ class RunFolder:
         self.config = self.path / "config.json"
         self.metrics = self.path / "metrics.jsonl"
         self.model = self.path / "model.safetensors"
+        self.encoder = self.path / "encoder.safetensors"
         self.state = self.path / "state.pt"
         self.previous_state = self.path / "state.previous.pt"
         self.evaluation = self.path / "evaluation.json"
@@ -186,10 +187,18 @@ class RunFolder:
     def weights_hash(self) -> str:
         return hashlib.sha256(self.model.read_bytes()).hexdigest()[:16]
 
-    def begin(self, config: Config, dataset: Dataset, device: torch.device, source: "RunFolder | None" = None) -> None:
+    def begin(
+        self,
+        config: Config,
+        dataset: Dataset,
+        device: torch.device,
+        source: "RunFolder | None" = None,
+        encoder: dict[str, Any] | None = None,
+    ) -> None:
         """Start a new run here, in place of any that was; ask `refuse_if_taken` first.
 
-        `source` is the run whose weights it takes, if it is not trained.
+        `source` is the run whose weights it takes, if it is not trained. `encoder` describes one that others have
+        trained.
         """
         entry: dict[str, Any] = {
             "ricnet": __version__,
@@ -197,6 +206,8 @@ class RunFolder:
             "data": describe_data(dataset),
             "hardware": describe_hardware(device),
         }
+        if encoder is not None:
+            entry["encoder"] = encoder
         if source is not None:
             entry |= {"derived_from": source.path.name, "weights": source.weights_hash()}
         self._make()
@@ -503,7 +514,10 @@ def _leave(
 
 PREFIX = "pretrained:"
 PRETRAINED = Path(__file__).parents[1] / "pretrained"
-FETCHED = ("config.json", "model.safetensors", "calibration.json", "halting.json", "evaluation.json", "metrics.jsonl")
+FETCHED = (
+    *("config.json", "model.safetensors", "encoder.safetensors", "calibration.json", "halting.json"),
+    *("evaluation.json", "metrics.jsonl"),
+)
 RUNS = "runs"
 """The folder that `ric train` writes to: what is missing there was never meant to be on the Hub."""
 HUB_ID = re.compile(r"(?P<user>\w[\w.-]*)/(?P<name>\w[\w.-]*)(?:@(?P<revision>[\w./-]+))?")
@@ -535,15 +549,24 @@ def is_hub_id(run: str | Path) -> bool:
 
 
 def fetch(run: str) -> Path:
-    """The folder of a model on the Hub, in the Hub's own cache. What is there already is not fetched again, and serves
-    when the Hub cannot be reached. A private model needs the token of `hf auth login` or of $HF_TOKEN."""
+    """The folder of a model of ours on the Hub."""
     found = HUB_ID.fullmatch(run)
     assert found is not None
-    hub = require_hub(f"there is no run at {run}; if it is a model on the Hub, looking there")
-    repo, revision = f"{found['user']}/{found['name']}", found["revision"]
+    repo = f"{found['user']}/{found['name']}"
+    purpose = f"there is no run at {run}; if it is a model on the Hub, looking there"
+    folder = download(repo, found["revision"], FETCHED, purpose)
+    if not (folder / "config.json").is_file():
+        raise RicnetError(f"{repo} is no model of ricnet's: it has no config.json on the Hub.")
+    return folder
+
+
+def download(repo: str, revision: str | None, patterns: Sequence[str], purpose: str | None = None) -> Path:
+    """The folder of a repository on the Hub, in the Hub's own cache. What is there already is not fetched again, and
+    serves when the Hub cannot be reached. A private one needs the token of `hf auth login` or of $HF_TOKEN."""
+    hub = require_hub(purpose or f"fetching {repo} from the Hub")
     try:
         folder = hub.snapshot_download(
-            repo, revision=revision, allow_patterns=list(FETCHED), library_name="ricnet", library_version=__version__
+            repo, revision=revision, allow_patterns=list(patterns), library_name="ricnet", library_version=__version__
         )
     except hub.errors.RevisionNotFoundError as error:
         raise RicnetError(f"{repo} has no revision {revision} on the Hub; see its history there.") from error
@@ -556,8 +579,6 @@ def fetch(run: str) -> Path:
         ) from error
     except (hub.errors.HTTPError, OSError, ValueError) as error:
         raise RicnetError(f"{repo} could not be fetched from the Hub ({first_line(error)}); try again.") from error
-    if not (Path(folder) / "config.json").is_file():
-        raise RicnetError(f"{repo} is no model of ricnet's: it has no config.json on the Hub.")
     return Path(folder)
 
 

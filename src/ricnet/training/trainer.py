@@ -100,7 +100,7 @@ class Trainer:
         """The one that learns, the one that acts and the one that answers; often they are the same."""
         data = self.dataset
         model, backbone = build_model(self.config, data.input_shape, len(data.class_names), encoder)
-        _refuse_other_kind(backbone, data, self.config)
+        refuse_other_kind(backbone.takes_tokens, data, self.config)
         backbone.fit_normalization(data.train.inputs)
         backbone.autocast = autocast_dtype(self.settings.precision, self.device)
         self.model = model.to(self.device).train()
@@ -549,23 +549,39 @@ def make_optimizer(model: nn.Module, settings: Optimization, device: torch.devic
     on_gpu = device.type == "cuda"
     decay = settings.weight_decay
     rate = torch.tensor(settings.lr, dtype=torch.float32, device=device) if on_gpu else settings.lr
+    groups = [{**group, "lr": rate.clone() if isinstance(rate, Tensor) else rate} for group in _groups(model, settings)]
     if settings.optimizer == "sgd":
-        momentum = settings.momentum
-        return torch.optim.SGD(model.parameters(), rate, momentum=momentum, weight_decay=decay, fused=on_gpu)
+        return torch.optim.SGD(groups, rate, momentum=settings.momentum, weight_decay=decay, fused=on_gpu)
     if settings.optimizer == "adam":
-        return torch.optim.Adam(model.parameters(), rate, weight_decay=decay, capturable=on_gpu, fused=on_gpu)
-    matrices = [p for p in model.parameters() if p.ndim > 1]
-    vectors = [p for p in model.parameters() if p.ndim <= 1]
-    groups = [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, rate, capturable=on_gpu, fused=on_gpu)
+        return torch.optim.Adam(groups, rate, weight_decay=decay, capturable=on_gpu, fused=on_gpu)
+    return torch.optim.AdamW(groups, rate, weight_decay=decay, capturable=on_gpu, fused=on_gpu)
+
+
+def _groups(model: nn.Module, settings: Optimization) -> list[dict[str, Any]]:
+    """Parameters by the share of the rate that they learn at, and for AdamW by whether they decay."""
+    came = [m.features for m in model.modules() if isinstance(m, Backbone) and m.features is not None]
+    trained = {parameter for module in came for parameter in module.parameters()}
+    new = [p for p in model.parameters() if p not in trained]
+    old = [p for p in model.parameters() if p in trained and p.requires_grad]
+    groups: list[dict[str, Any]] = []
+    for parameters, share in ((new, 1.0), (old, settings.encoder_lr)):
+        if not parameters:
+            continue
+        if settings.optimizer != "adamw":
+            groups.append({"params": parameters, "share": share})
+            continue
+        matrices, vectors = [p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim <= 1]
+        groups += [{"params": matrices, "share": share}, {"params": vectors, "weight_decay": 0.0, "share": share}]
+    return groups
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """The rate of each group is its share of it; on a GPU each has a tensor of its own."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], torch.Tensor):
-            group["lr"].fill_(rate)
+            group["lr"].fill_(rate * group["share"])
         else:
-            group["lr"] = rate
+            group["lr"] = rate * group["share"]
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
@@ -581,12 +597,12 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -
             optimizer.state[parameters[index]][name].copy_(value)
 
 
-def _refuse_other_kind(backbone: Backbone, dataset: Dataset, config: Config) -> None:
+def refuse_other_kind(takes_tokens: bool, dataset: Dataset, config: Config) -> None:
     """An encoder that reads token ids can make nothing of numbers, nor the other way round."""
-    if backbone.reads_tokens == dataset.is_text:
+    if takes_tokens == dataset.is_text:
         return
     encoder = setting("encoder", config.network.encoder)
-    if backbone.reads_tokens:
+    if takes_tokens:
         raise RicnetError(f"{encoder} reads texts, but {dataset.name} holds {dataset.unit}; leave it out.")
     raise RicnetError(
         f"{encoder} reads no texts, which {dataset.name} holds; use {setting('encoder', 'words')} (a module of your "

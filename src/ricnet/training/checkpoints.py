@@ -1,0 +1,167 @@
+"""Encoders that others have trained, by name: found here or on the Hub, and kept with the runs that use them.
+
+The weights of a frozen encoder are kept once, in a file that is called by its own hash in the user's cache. A run has
+the same file (a hard link) as encoder.safetensors, so that its folder is whole wherever it is copied to.
+"""
+
+import copy
+import hashlib
+import os
+import re
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pooch
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from ricnet.data.texts import Tokenizer, read_tokenizer
+from ricnet.errors import RicnetError, setting
+from ricnet.io import Unwritable, user_path, write_atomically
+from ricnet.nets.budget import SLACK, budget
+from ricnet.nets.pretrained import (
+    Pretrained,
+    TextEncoder,
+    architecture_from_json,
+    build,
+    read_hf,
+    read_timm,
+    rebuild,
+    timm_source,
+)
+from ricnet.training.run import HUB_ID, RunFolder, download
+
+HF_FILES = (
+    *("config.json", "preprocessor_config.json", "*.safetensors", "model.safetensors.index.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt"),
+)
+"""What is fetched of a checkpoint: JSON, texts, and weights as safetensors. Reading them executes nothing."""
+HASH = re.compile("[0-9a-f]{64}")
+
+
+def cache_folder() -> Path:
+    """For what can be made again: $RICNET_CACHE, else the user's cache folder."""
+    return user_path(os.environ.get("RICNET_CACHE") or pooch.os_cache("ricnet"))
+
+
+def whole_name(name: str) -> str:
+    """An encoder's name with the path in it made whole, so that a run can be resumed from anywhere."""
+    if name.startswith("hf:") and (path := user_path(name.removeprefix("hf:"))).is_dir():
+        return f"hf:{path.resolve()}"
+    network, at, file = name.partition("@")
+    return f"{network}@{user_path(file).resolve()}" if name.startswith("timm:") and at else name
+
+
+def without_folder(name: str) -> str:
+    """An encoder's name without what it tells of the machine: of a path only the last part."""
+    library, colon, rest = name.partition(":")
+    network, at, file = rest.partition("@")
+    shown = f"{network}@{Path(file).name}" if at and library == "timm" else Path(rest).name
+    return f"{library}:{shown}" if colon and (Path(rest).is_absolute() or at) else name
+
+
+@lru_cache(maxsize=2)
+def find_encoder(name: str) -> Pretrained:
+    """The encoder that `hf:…` or `timm:…` stands for; shared by all who ask, so that nobody may change it."""
+    library, _, rest = name.partition(":")
+    return read_hf(hf_folder(rest)) if library == "hf" else _find_timm(rest)
+
+
+def find_tokenizer(encoder: nn.Module | None, name: str) -> Tokenizer | None:
+    """What the checkpoint of an encoder cuts texts with; None where it reads none, or is none of transformers."""
+    if not isinstance(encoder, TextEncoder) or not name.startswith("hf:"):
+        return None
+    architecture = encoder.architecture
+    longest = architecture.network.get("max_position_embeddings")
+    return read_tokenizer(
+        hf_folder(name.removeprefix("hf:")), architecture.pad, longest if isinstance(longest, int) else 512
+    )
+
+
+def hf_folder(name: str) -> Path:
+    """The folder of a checkpoint of transformers: the one given, or that of a repository, fetched if need be."""
+    path = user_path(name)
+    if path.is_dir():
+        return path
+    found = HUB_ID.fullmatch(name)
+    if found is None or path.is_file():
+        raise RicnetError(
+            f"{setting('encoder', 'hf:' + name)} is neither a folder here nor a model on the Hub (user/name); check it."
+        )
+    return download(f"{found['user']}/{found['name']}", found["revision"], HF_FILES)
+
+
+def _find_timm(name: str) -> Pretrained:
+    network, at, file = name.partition("@")
+    if at:
+        return read_timm(network, user_path(file))
+    source = timm_source(network)
+    if source is None:
+        raise RicnetError(
+            f"timm has no weights for {network}; give a file: {setting('encoder', f'timm:{network}@FILE.safetensors')}."
+        )
+    return read_timm(network, download(source, None, ("model.safetensors",)) / "model.safetensors")
+
+
+# Kept with a run
+
+
+def describe_encoder(encoder: nn.Module) -> dict[str, Any]:
+    """What the config.json of a run says of it: how it is built, and which weights it begins with."""
+    entry: dict[str, Any] = {"architecture": encoder.architecture.to_json()} if isinstance(encoder, Pretrained) else {}
+    return entry | {"weights": hashlib.sha256(_as_bytes(encoder)).hexdigest()}
+
+
+def keep_encoder(encoder: nn.Module, folder: RunFolder) -> None:
+    """Put its weights into a run."""
+    content = _as_bytes(encoder)
+    stored = _stored(hashlib.sha256(content).hexdigest())
+    with suppress(OSError, Unwritable):  # a cache that cannot be written, or is on another disk: a copy will do
+        if not stored.is_file() or stored.stat().st_size != len(content):
+            stored.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(stored, lambda draft: draft.write_bytes(content))
+        os.link(stored, folder.encoder)
+    if not folder.encoder.is_file():
+        write_atomically(folder.encoder, lambda draft: draft.write_bytes(content))
+
+
+def read_encoder(entry: object, folder: RunFolder, own: nn.Module | None = None) -> nn.Module:
+    """The encoder that a run began with. `own` is the caller's module, where it is one without a name."""
+    described = entry if isinstance(entry, dict) else {}
+    weights, source = _read_weights(folder, str(described.get("weights"))), str(folder.encoder)
+    if "architecture" in described:
+        return rebuild(architecture_from_json(described["architecture"], str(folder.config)), weights, source)
+    encoder = copy.deepcopy(own)
+    assert encoder is not None
+    try:
+        encoder.load_state_dict(weights)
+    except RuntimeError as error:
+        raise RicnetError(f"{source} is of another encoder than the one given; give that one.") from error
+    return encoder
+
+
+def build_described(entry: object, folder: RunFolder, numbers: int) -> Pretrained:
+    """The same without its weights, which must have no more than so many numbers."""
+    described = entry if isinstance(entry, dict) else {}
+    with budget(4 * numbers + SLACK):
+        return build(architecture_from_json(described.get("architecture"), str(folder.config)))
+
+
+def _read_weights(folder: RunFolder, wanted: str) -> dict[str, Tensor]:
+    places = [path for path in (folder.encoder, _stored(wanted)) if HASH.fullmatch(wanted) and path.is_file()]
+    for path in places:
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() == wanted:
+                return load_file(path)
+    what = "is damaged (its checksum does not fit)" if places else "is missing"
+    raise RicnetError(f"{folder.encoder}, with the weights of its encoder, {what}; get a whole copy of the run.")
+
+
+def _stored(digest: str) -> Path:
+    return cache_folder() / "encoders" / f"{digest}.safetensors"
+
+
+def _as_bytes(encoder: nn.Module) -> bytes:
+    return save({name: tensor.detach().cpu().contiguous() for name, tensor in encoder.state_dict().items()})

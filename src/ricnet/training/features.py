@@ -1,0 +1,144 @@
+"""What a frozen encoder says of each input, computed once and kept: training then sees rows of numbers.
+
+A row's features are kept under a hash of the encoder's weights and of the row itself. So they serve every run, seed,
+fold and split that has the row, and a run that was stopped goes on where it was.
+"""
+
+import hashlib
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Num
+from rich.console import Console
+from rich.progress import Progress
+from torch import Tensor, nn
+
+from ricnet.data import Augmentation, Dataset, Split, augment
+from ricnet.nets.encoders import CPU_BATCH, GPU_BATCH, as_embedding
+from ricnet.training.checkpoints import cache_folder, describe_encoder
+from ricnet.training.console import say
+
+CHUNK = 8 * CPU_BATCH
+"""Rows that are looked up, encoded and kept together: what a run that is stopped may lose."""
+
+
+def featured(
+    dataset: Dataset,
+    encoder: nn.Module,
+    device: torch.device,
+    copies: int = 0,
+    augmentation: Augmentation = Augmentation(),  # noqa: B008 — it is frozen
+    console: Console | None = None,
+) -> Dataset:
+    """The data with features in place of its inputs, which are still what is shown of it.
+
+    To the training images are added so many varied `copies` of each, the same ones in every run.
+    """
+    rows = dataset.train
+    train = [rows, *(replace(rows, inputs=_vary(rows.inputs, augmentation, number)) for number in range(copies))]
+    store = Features(encoder, device, console)
+    with store.progress(sum(map(len, (*train, dataset.val, dataset.test))), dataset.unit):
+        parts = [store.split(part) for part in train]
+        val, test = store.split(dataset.val), store.split(dataset.test)
+    return replace(dataset, train=parts[0] if len(parts) == 1 else _joined(parts), val=val, test=test)
+
+
+def _vary(images: Num[Tensor, "n ..."], augmentation: Augmentation, number: int) -> Num[Tensor, "n ..."]:
+    with torch.random.fork_rng([]):
+        torch.manual_seed(number)
+        return torch.cat([augment(part, augmentation) for part in images.split(CHUNK)])
+
+
+def _joined(parts: list[Split]) -> Split:
+    """Copies of the same rows; of texts there are none."""
+    first, weights = parts[0], parts[0].weights
+    return Split(
+        torch.cat([part.inputs for part in parts]),
+        first.labels.repeat(len(parts)),
+        None if weights is None else weights.repeat(len(parts)),
+        first.texts,
+        torch.cat([part.shown for part in parts if part.shown is not None]),
+    )
+
+
+class Features:
+    """Of one encoder. Where the cache cannot be used they are computed all the same, and a note says so."""
+
+    def __init__(self, encoder: nn.Module, device: torch.device, console: Console | None = None) -> None:
+        self.encoder, self.device = encoder.eval().to(device), device
+        self.console = console or Console(stderr=True)
+        self.weights = describe_encoder(encoder)["weights"].encode()
+        self.path: Path | None = cache_folder() / "features.sqlite"
+        self.bar = Progress(console=self.console, transient=True, disable=not self.console.is_terminal)
+        self.task = self.bar.add_task("", total=None)
+
+    def progress(self, rows: int, unit: str) -> Progress:
+        self.bar.update(self.task, total=rows, description=f"encoding {rows:,} {unit}")
+        return self.bar
+
+    def split(self, split: Split) -> Split:
+        return replace(split, inputs=self(split.inputs), shown=split.inputs)
+
+    def __call__(self, inputs: Num[Tensor, "n ..."]) -> Float[Tensor, "n size"]:
+        if not len(inputs):
+            return self._encode(inputs.new_zeros(1, *inputs.shape[1:]))[:0]
+        return torch.cat([self._chunk(part) for part in inputs.split(CHUNK)])
+
+    def _chunk(self, inputs: Num[Tensor, "n ..."]) -> Float[Tensor, "n size"]:
+        keys = [self._key(row) for row in inputs]
+        known = self._look_up(keys)
+        lacking = [place for place, key in enumerate(keys) if key not in known]
+        if lacking:
+            made = self._encode(inputs[lacking]).numpy()
+            new = {keys[place]: row.tobytes() for place, row in zip(lacking, made, strict=True)}
+            self._keep(new)
+            known |= new
+        self.bar.advance(self.task, len(inputs))
+        rows = np.stack([np.frombuffer(known[key], dtype=np.float32) for key in keys])
+        return torch.from_numpy(rows)
+
+    def _key(self, row: Num[Tensor, "..."]) -> bytes:
+        content = row.cpu().contiguous().numpy()
+        about = f"{content.dtype} {content.shape}".encode()
+        return hashlib.blake2b(self.weights + about + content.tobytes(), digest_size=16).digest()
+
+    @torch.no_grad()
+    def _encode(self, inputs: Num[Tensor, "n ..."]) -> Float[Tensor, "n size"]:
+        rows = CPU_BATCH if self.device.type == "cpu" else GPU_BATCH
+        parts = [as_embedding(self.encoder(batch.to(self.device))).float().cpu() for batch in inputs.split(rows)]
+        return torch.cat(parts)
+
+    def _look_up(self, keys: list[bytes]) -> dict[bytes, bytes]:
+        if self.path is None:
+            return {}
+        try:
+            with closing(self._open()) as cache:
+                question = f"SELECT key, features FROM features WHERE key IN ({','.join('?' * len(keys))})"
+                return dict(cache.execute(question, keys).fetchall())
+        except (sqlite3.Error, OSError) as error:
+            return self._do_without(error)
+
+    def _keep(self, new: dict[bytes, bytes]) -> None:
+        if self.path is None:
+            return
+        try:
+            with closing(self._open()) as cache, cache:
+                cache.executemany("INSERT OR REPLACE INTO features VALUES (?, ?)", list(new.items()))
+        except (sqlite3.Error, OSError) as error:
+            self._do_without(error)
+
+    def _open(self) -> sqlite3.Connection:
+        assert self.path is not None
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        cache = sqlite3.connect(self.path, timeout=60)
+        cache.execute("CREATE TABLE IF NOT EXISTS features (key BLOB PRIMARY KEY, features BLOB) WITHOUT ROWID")
+        return cache
+
+    def _do_without(self, error: Exception) -> dict[bytes, bytes]:
+        say([f"note: {self.path} cannot be used ({error}); features are not kept for the next run."], self.console)
+        self.path = None
+        return {}

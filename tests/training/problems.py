@@ -1,0 +1,54 @@
+"""A tiny problem, and settings that learn it in a fraction of a second, for the tests of training."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from ricnet.data import Dataset, Split
+from ricnet.training.api import configure
+from ricnet.training.config import Config
+
+CPU = torch.device("cpu")
+PARTS = ("train", "val", "test")
+
+
+def blobs(rows: int, seed: int) -> Split:
+    """Three overlapping clouds in four dimensions."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(rows) % 3
+    return Split(2 * torch.eye(4)[:3][labels] + torch.randn(rows, 4, generator=generator), labels)
+
+
+def configured(dataset: Dataset, method: str = "ric", **changes: Any) -> Config:
+    """Three epochs of three updates of three steps."""
+    steps = {} if method == "supervised" else {"horizon": 3}
+    return configure(dataset, method, "fast", **({"epochs": 3, "batch_size": 32, "width": 0.1} | steps | changes))
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def assert_same_weights(left: Path, right: Path) -> None:
+    """Bit for bit."""
+    ours, theirs = weights(left), weights(right)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def read_lines(folder: Path) -> list[dict[str, Any]]:
+    """What each epoch left in metrics.jsonl."""
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def epochs(folder: Path) -> list[Any]:
+    """All of that but clocks."""
+    return [(line["epoch"], line["train"], line["val"]) for line in read_lines(folder)]
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())

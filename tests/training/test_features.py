@@ -1,0 +1,255 @@
+"""Frozen and fine-tuned encoders that others have trained, from training to the folder that is shared."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ricnet
+from ricnet.apps.estimators import RICClassifier
+from ricnet.data import Dataset, Split
+from ricnet.data.dataset import Augmentation
+from ricnet.errors import RicnetError
+from ricnet.training.checkpoints import cache_folder, describe_encoder
+from ricnet.training.config import Optimization
+from ricnet.training.features import Features, featured
+from ricnet.training.trainer import make_optimizer, set_rate
+
+CPU = torch.device("cpu")
+
+
+class Means(nn.Module):
+    """The mean of each channel, times a weight; counts the images it has seen."""
+
+    def __init__(self, weight: float = 2.0) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(weight))
+        self.seen = 0
+
+    def forward(self, images: Tensor) -> dict[str, Tensor]:
+        self.seen += len(images)
+        return {"pooled": self.scale * images.float().mean((2, 3))}
+
+
+def coloured(rows: int = 60) -> Dataset:
+    """Red, green and blue images."""
+    torch.manual_seed(0)
+    labels = torch.arange(rows) % 3
+    images = torch.randint(0, 100, (rows, 3, 8, 8), dtype=torch.uint8)
+    images[torch.arange(rows), labels] += 100
+    split = Split(images, labels)
+    parts = [split.take(rows) for rows in torch.arange(rows).chunk(3)]
+    return Dataset("colours", *parts, ("red", "green", "blue"))
+
+
+def test_each_row_is_encoded_once_for_all_splits_and_subsets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RICNET_CACHE", str(tmp_path))
+    encoder, data = Means(), coloured()
+    found = featured(data, encoder, CPU)
+    assert encoder.seen == 60
+    expected = 2 * data.train.inputs.float().mean((2, 3))
+    torch.testing.assert_close(found.train.inputs, expected)
+    assert found.train.shown is data.train.inputs
+    other = Means()
+    torch.testing.assert_close(Features(other, CPU)(data.train.inputs[3:9]), expected[3:9])
+    assert other.seen == 0
+    assert torch.equal(Features(Means(3.0), CPU)(data.train.inputs), 1.5 * expected)
+
+
+def test_a_cache_that_cannot_be_used_is_done_without(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RICNET_CACHE", str(tmp_path))
+    (tmp_path / "features.sqlite").write_bytes(b"this is no cache" * 100)
+    inputs = coloured().train.inputs
+    torch.testing.assert_close(Features(Means(), CPU)(inputs), 2 * inputs.float().mean((2, 3)))
+    assert "features.sqlite cannot be used" in capsys.readouterr().err
+
+
+def test_copies_are_varied_and_the_same_each_time() -> None:
+    data = coloured()
+    once, again = (featured(data, Means(), CPU, 2, Augmentation(crop_padding=2)) for _ in range(2))
+    rows = len(data.train)
+    assert len(once.train) == 3 * rows
+    assert torch.equal(once.train.inputs, again.train.inputs)
+    assert torch.equal(once.train.labels, data.train.labels.repeat(3))
+    assert not torch.equal(once.train.inputs[:rows], once.train.inputs[rows : 2 * rows])
+    assert once.train.shown is not None
+    assert len(once.val) == len(data.val)
+
+
+def test_an_encoder_of_the_users_own_can_be_frozen(tmp_path: Path) -> None:
+    data, run = coloured(), tmp_path / "run"
+    model = ricnet.train(data, encoder=Means(), freeze=True, epochs=15, out=run, device="cpu")
+    assert not any("features" in name for name in ricnet_weights(run / "model.safetensors"))
+    again = ricnet.load(run, encoder=Means(5.0))  # the weights are the run's, whatever those of the module given
+    beliefs = again.predict_proba(data.test.inputs)
+    np.testing.assert_allclose(beliefs, model.predict_proba(data.test.inputs))
+    assert (beliefs.argmax(1) == data.test.labels.numpy()).mean() > 0.8
+
+
+def ricnet_weights(path: Path) -> dict[str, Tensor]:
+    from safetensors.torch import load_file
+
+    return load_file(path)
+
+
+def test_an_unfrozen_encoder_learns_at_its_share_of_the_rate() -> None:
+    from ricnet.nets.encoders import Backbone
+
+    backbone = Backbone(nn.Linear(3, 4), (3, 8, 8), features=Means())
+    optimizer = make_optimizer(backbone, Optimization(encoder_lr=0.25), CPU)
+    set_rate(optimizer, 0.1)
+    rates = {parameter: group["lr"] for group in optimizer.param_groups for parameter in group["params"]}
+    assert rates == {
+        backbone.features.scale: pytest.approx(0.025),  # type: ignore[union-attr]
+        backbone.encoder.weight: pytest.approx(0.1),
+        backbone.encoder.bias: pytest.approx(0.1),
+    }
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("transformers", reason="transformers is not installed (ricnet[hf])")
+    from nets.checkpoints import save_checkpoint
+
+    return save_checkpoint(tmp_path_factory.mktemp("checkpoint"))
+
+
+@pytest.fixture(scope="module")
+def frozen(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that began with a copy of the checkpoint, which is gone since."""
+    folder = tmp_path_factory.mktemp("frozen")
+    shutil.copytree(checkpoint, folder / "checkpoint")
+    ricnet.train(coloured(), encoder=f"hf:{folder / 'checkpoint'}", epochs=2, out=folder / "run", device="cpu")
+    shutil.rmtree(folder / "checkpoint")
+    return folder / "run"
+
+
+def test_a_run_needs_nothing_but_its_folder(
+    frozen: Path, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = ricnet.load(frozen)
+    assert model.config.network.freeze
+    stored = cache_folder() / "encoders" / f"{describe_encoder(model.model.backbone.features)['weights']}.safetensors"
+    assert (frozen / "encoder.safetensors").samefile(stored)  # kept once, on the same disk
+    monkeypatch.setenv("RICNET_CACHE", str(tmp_path / "empty"))
+    moved = ricnet.load(shutil.copytree(frozen, tmp_path / "moved"))
+    images = coloured().test.inputs
+    assert np.array_equal(moved.predict_proba(images), model.predict_proba(images))
+
+
+def test_what_is_evaluated_is_what_is_answered(frozen: Path) -> None:
+    """Training saw features only; the whole model says the same of the images they were made of."""
+    data, stored = coloured(), np.load(frozen / "predictions.npz")
+    answers = ricnet.load(frozen).predict_proba(data.test.inputs)
+    np.testing.assert_allclose(answers, np.exp(stored["test_log_beliefs"]), atol=1e-5)
+    assert np.load(frozen / "examples.npz")["x"].shape[1:] == (3, 8, 8)
+
+
+def test_weights_that_are_damaged_or_missing_are_noticed(
+    frozen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RICNET_CACHE", str(tmp_path / "empty"))
+    run = shutil.copytree(frozen, tmp_path / "run")
+    content = bytearray((run / "encoder.safetensors").read_bytes())
+    content[-1] ^= 1
+    (run / "encoder.safetensors").write_bytes(content)
+    with pytest.raises(RicnetError, match=r"encoder\.safetensors, with the weights of its encoder, is damaged"):
+        ricnet.load(run)
+    (run / "encoder.safetensors").unlink()
+    with pytest.raises(RicnetError, match=r"encoder\.safetensors, with the weights of its encoder, is missing"):
+        ricnet.load(run)
+
+
+def test_a_shared_model_is_whole(frozen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ricnet.load(frozen)
+    shared = model.save_pretrained(tmp_path / "shared")
+    monkeypatch.setenv("RICNET_CACHE", str(tmp_path / "empty"))
+    images = coloured().test.inputs
+    assert np.array_equal(ricnet.load(shared).predict_proba(images), model.predict_proba(images))
+    assert str(frozen.parent) not in (shared / "config.json").read_text()
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_a_stopped_run_goes_on_without_the_checkpoint(
+    checkpoint: Path, tmp_path: Path, freeze: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ricnet.training.trainer import Trainer
+
+    data = coloured()
+    settings = {"encoder": f"hf:{checkpoint}", "freeze": freeze, "epochs": 2, "device": "cpu", "batch_size": 10}
+    whole = ricnet.train(data, out=tmp_path / "whole", **settings)
+    gone = shutil.copytree(checkpoint, tmp_path / "gone")
+    settings["encoder"] = f"hf:{gone}"
+    step = Trainer._step
+
+    def interrupted(trainer: Trainer) -> None:
+        if trainer.update == 3:
+            trainer.checkpoint()
+            raise KeyboardInterrupt
+        step(trainer)
+
+    monkeypatch.setattr(Trainer, "_step", interrupted)
+    with pytest.raises(RicnetError, match="stopped"):
+        ricnet.train(data, out=tmp_path / "run", **settings)
+    monkeypatch.setattr(Trainer, "_step", step)
+    shutil.rmtree(gone)
+    resumed = ricnet.train(data, out=tmp_path / "run", resume=True, device="cpu")
+    assert all(torch.equal(a, b) for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True))
+    assert (tmp_path / "run" / "encoder.safetensors").is_file() == freeze
+
+
+def test_fine_tuning_changes_the_encoder(checkpoint: Path, tmp_path: Path) -> None:
+    from ricnet.nets.pretrained import read_hf
+
+    model = ricnet.train(
+        coloured(), encoder=f"hf:{checkpoint}", freeze=False, epochs=2, out=tmp_path / "run", device="cpu"
+    )
+    before, after = read_hf(checkpoint).state_dict(), model.model.backbone.features.state_dict()
+    assert not all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+    assert all(torch.equal(before[name], after[name]) for name in before if "running" in name)
+
+
+def test_the_file_answers_as_the_model(frozen: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (ricnet[onnx])")
+    from ricnet.apps.onnx import export_onnx
+
+    agreement = export_onnx(ricnet.load(frozen), tmp_path / "model.onnx")
+    assert agreement.difference < 1e-4
+
+
+def test_folds_share_their_features(checkpoint: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from sklearn.model_selection import cross_val_score
+
+    from ricnet.training import features
+
+    monkeypatch.setenv("RICNET_CACHE", str(tmp_path))
+    seen = []
+    encode = features.Features._encode
+    monkeypatch.setattr(
+        features.Features, "_encode", lambda self, inputs: (seen.append(len(inputs)), encode(self, inputs))[1]
+    )
+    data = coloured(45)
+    images, labels = data.train.inputs.permute(0, 2, 3, 1).numpy(), data.train.labels.numpy()
+    estimator = RICClassifier(encoder=f"hf:{checkpoint}", epochs=1, device="cpu")
+    cross_val_score(estimator, images, labels, cv=3)
+    assert sum(seen) == len(images)
+
+
+def test_after_a_frozen_encoder_comes_what_a_table_gets(checkpoint: Path) -> None:
+    from ricnet.training.api import configure
+
+    config = configure(coloured(), "ric", "fast", CPU, encoder=f"hf:{checkpoint}")
+    assert config.network.freeze
+    assert (
+        config.optimization
+        == configure(
+            replace(coloured(), train=Split(torch.zeros(20, 4), coloured().train.labels)), "ric", "fast", CPU
+        ).optimization
+    )
+    assert not configure(coloured(), "ric", "fast", CPU, encoder=f"hf:{checkpoint}", freeze=False).network.freeze

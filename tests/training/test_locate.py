@@ -1,0 +1,67 @@
+"""What is taken for a run: a folder, `pretrained:NAME`, a model on the Hub (which tests/apps/test_hub.py fetches)."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ricnet
+from make_pretrained import card
+from refusals import refusal
+from ricnet.report.runs import read_run
+from ricnet.training.run import first_line, is_hub_id, locate, pretrained_names
+
+shipped = pytest.mark.skipif("cifar10" not in pretrained_names(), reason="pretrained:cifar10 is not in this checkout")
+IDS = ("ada/digits", "ada/digits@v1", "my-org/a.b_c", "ada/digits@refs/pr/1")
+PATHS = ("digits", "/ada/digits", "./ada", "../ada/digits", "a/b/c", "ada/", "~/x", "runs/digits", "ada/run.json")
+
+
+def test_ids_of_the_hub_are_told_from_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert [is_hub_id(name) and is_hub_id(Path(name)) for name in IDS] == [True] * len(IDS)
+    assert [is_hub_id(name) for name in PATHS] == [False] * len(PATHS)
+    (tmp_path / "ada").mkdir()  # what is there is a path
+    assert [is_hub_id(name) for name in ("ada/digits", "bob/digits")] == [False, True]
+
+
+def test_of_an_explanation_the_first_line_is_told() -> None:
+    assert first_line(ValueError("\n  it broke.\nHere is why.")) == "it broke"
+    assert first_line(ValueError()) == "ValueError"
+
+
+def test_what_is_asked_of_the_library_is_there_without_a_terminal() -> None:
+    """Its modules come only when imported, so in a process of its own."""
+    pytest.importorskip("huggingface_hub")
+    asked = "from ricnet.training.run import require_hub; require_hub('this')"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_folder_is_itself_and_a_name_is_a_folder_of_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert locate("runs/digits") == locate(Path("runs/digits")) == Path("runs/digits")
+    monkeypatch.setattr("ricnet.training.run.PRETRAINED", tmp_path / "models")
+    with refusal("pretrained:cifar10", "no pretrained models"):
+        locate("pretrained:cifar10")
+    for name in ("one", "two", "unfinished"):
+        (tmp_path / "models" / name).mkdir(parents=True)
+    for name in ("one", "two"):
+        (tmp_path / "models" / name / "config.json").write_text("{}")
+    assert locate("pretrained:two") == locate(Path("pretrained:two")) == tmp_path / "models" / "two"
+    with refusal("pretrained:three", "pretrained:one, pretrained:two"):
+        locate("pretrained:three")
+    with refusal("pretrained:../one"):
+        ricnet.load("pretrained:../one")
+
+
+@shipped
+def test_the_shipped_model_answers_is_small_and_its_card_true() -> None:
+    model, record = ricnet.load("pretrained:cifar10"), read_run("pretrained:cifar10")
+    folder = locate("pretrained:cifar10")
+    answers = model.refine(record.examples.inputs).final.argmax(-1).numpy()
+    assert (answers == record.examples.answers).mean() > 0.9  # it was measured in bf16 on a GPU
+    assert all(weight.dtype.itemsize == 4 for weight in model.model.parameters())
+    assert (folder / "model.safetensors").stat().st_size <= 6_000_000
+    assert (folder / "card.md").read_text(encoding="utf-8") == card(record, "cifar10")
