@@ -42,8 +42,9 @@ from ricnet.data.tables import frame_table, is_frame
 from ricnet.data.texts import as_texts, fit_text
 from ricnet.errors import spelled_in_python
 from ricnet.methods import METHODS, Method
-from ricnet.nets.encoders import Backbone
+from ricnet.nets.encoders import Backbone, is_pretrained
 from ricnet.training.api import configure, pick_device, train_in_memory
+from ricnet.training.checkpoints import find_encoder, find_tokenizer
 from ricnet.training.classifier import Classifier, after_encoder, autocast_dtype, backbone_of
 from ricnet.training.config import Config
 from ricnet.training.console import say

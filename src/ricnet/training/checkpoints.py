@@ -17,7 +17,7 @@ import pooch
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from ricnet.data.texts import Tokenizer, read_tokenizer
+from ricnet.data.texts import MOST_PIECES, Tokenizer, read_tokenizer
 from ricnet.errors import RicnetError, setting
 from ricnet.io import Unwritable, user_path, write_atomically
 from ricnet.nets.budget import SLACK, budget
@@ -75,9 +75,8 @@ def find_tokenizer(encoder: nn.Module | None, name: str) -> Tokenizer | None:
         return None
     architecture = encoder.architecture
     longest = architecture.network.get("max_position_embeddings")
-    return read_tokenizer(
-        hf_folder(name.removeprefix("hf:")), architecture.pad, longest if isinstance(longest, int) else 512
-    )
+    most = longest if isinstance(longest, int) else MOST_PIECES
+    return read_tokenizer(hf_folder(name.removeprefix("hf:")), architecture.pad, most)
 
 
 def hf_folder(name: str) -> Path:

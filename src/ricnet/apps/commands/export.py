@@ -53,8 +53,8 @@ def main(arguments: Sequence[str]) -> None:
     )
     if classifier.text is not None and classifier.text.tokenizer is not None:
         console.print(
-            f"It reads {classifier.text.tokens} token ids a text (int32), as its checkpoint's tokenizer makes them, cut "
-            f"or filled up with {classifier.text.tokenizer.pad}; that tokenizer.json is in its metadata, under columns."
+            f"It reads {classifier.text.tokens} token ids a text (int32), as its checkpoint's tokenizer makes them, "
+            f"cut or filled up with {classifier.text.tokenizer.pad}; its tokenizer.json is in the metadata (columns)."
         )
     elif classifier.text is not None:
         console.print(
