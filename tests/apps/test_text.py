@@ -1,6 +1,7 @@
 """Texts at every door: one small run on a table of reviews, asked in every way there is."""
 
 import json
+import shutil
 import subprocess
 import sys
 import zlib
@@ -151,3 +152,33 @@ def test_encoders_of_other_data_are_refused(reviews: Path, tmp_path: Path) -> No
         ricnet.train(reviews, encoder="mlp", **how)
     with pytest.raises(RicnetError, match="encoder='words' reads texts"):
         ricnet.train(reviews, target="label", encoder="words", out=tmp_path / "run", device="cpu")
+
+
+def save_text_checkpoint(folder: Path) -> Path:
+    """A tiny one with random weights, and a tokenizer of whole words that fills up with 1."""
+    transformers, tokenizers = pytest.importorskip("transformers"), pytest.importorskip("tokenizers")
+    transformers.utils.logging.disable_progress_bar()
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.BertConfig(vocab_size=40, max_position_embeddings=12, pad_token_id=1, **sizes)
+    transformers.BertModel(config).save_pretrained(folder)
+    known = {word: place for place, word in enumerate(["[UNK]", "[PAD]", *GOOD, *BAD, "a", "and", "film", "so"])}
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel(known, unk_token="[UNK]"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    words.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def test_a_checkpoint_brings_its_tokenizer_which_is_then_part_of_the_model(reviews: Path, tmp_path: Path) -> None:
+    folder = save_text_checkpoint(tmp_path / "bert")
+    how = {"target": "label", "text": "review", "device": "cpu", "epochs": 20, "lr": 0.03, "batch_size": 8}
+    model = ricnet.train(reviews, encoder=f"hf:{folder}", out=tmp_path / "run", **how)
+    assert model.text is not None
+    assert model.text.rows(["so warm film", "x"]).tolist() == [[13, 2, 12, 1, 1], [0, 1, 1, 1, 1]]
+    assert model.config.network.freeze
+    shutil.rmtree(folder)
+    again = ricnet.load(tmp_path / "run")
+    assert np.array_equal(again.predict_proba(TEXTS), model.predict_proba(TEXTS))
+    assert (again.predict(TEXTS) == LABELS).mean() > 0.8
+    (save_text_checkpoint(folder) / "tokenizer.json").unlink()
+    with pytest.raises(RicnetError, match=r"tokenizer\.json cannot be read .* save_pretrained"):
+        ricnet.train(reviews, encoder=f"hf:{folder}", out=tmp_path / "other", **how)
