@@ -1,7 +1,7 @@
 """When to leave a network with exits: rules compared at equal compute, on runs that `ric train --exits` made.
 
     python scripts/study_exits.py RUN... --out FOLDER          one JSON file a run
-    python scripts/study_exits.py --table FOLDER               mean over seeds, and the value against confidence
+    python scripts/study_exits.py --table FOLDER [--figure FILE.png --systems NAME=TITLE...]
 
 Each exit has a temperature of its own, and each rule and budget one threshold, both from validation data: the
 largest mean share of compute that stays within the budget there. Test numbers are read once with them. The oracle
@@ -12,11 +12,12 @@ answers in a row), one exit for all.
 import argparse
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+import matplotlib
+import matplotlib.pyplot as plt
 import torch
 from jaxtyping import Float, Int64
 from scipy import stats
@@ -29,6 +30,9 @@ from ricnet.data import load as load_data
 from ricnet.evaluation.fitting import fit_temperature
 from ricnet.evaluation.metrics import expected_calibration_error
 from ricnet.training.classifier import Classifier, load
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BUDGETS = (0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0)
 THRESHOLDS = 500
@@ -150,35 +154,86 @@ def compare(run: Path, device: str, data_dir: str | None) -> dict[str, Any]:
     }
 
 
-def rows_of(folder: Path) -> Iterator[dict[str, Any]]:
+SHOWN = (0.25, 0.4, 0.5, 0.75, 1.0)
+
+
+def read(folder: Path) -> "pd.DataFrame":
+    """A tidy table: one number a system, seed, rule, budget and metric, all of the test set."""
+    import pandas as pd  # only here: measuring needs none of it
+
+    rows = []
     for path in sorted(folder.glob("*.json")):
         found = json.loads(path.read_text())
-        system = found["run"].rsplit("-seed", 1)[0]
+        tags = {"system": found["run"].rsplit("-seed", 1)[0], "seed": found["seed"]}
         for row in found["rules"]:
-            for metric, number in row["test"].items():
-                yield {
-                    "system": system,
-                    "seed": found["seed"],
-                    **{k: row[k] for k in ("rule", "budget")},
-                    "metric": metric,
-                    "number": number,
-                }
+            rows += [
+                tags | {"rule": row["rule"], "budget": row["budget"], "metric": metric, "number": number}
+                for metric, number in row["test"].items()
+            ]
+    return pd.DataFrame(rows)
 
 
-def show(folder: Path) -> None:
-    table = pd.DataFrame(rows_of(folder))
-    mean = table.pivot_table(index=["system", "budget", "rule"], columns="metric", values="number", sort=False)
-    print(mean.round(4).to_string())
-    wide = table[table.metric != "cost"].pivot_table(
-        index=["system", "budget", "metric", "seed"], columns="rule", values="number"
-    )
-    if "value" not in wide:
-        return
-    print("\nvalue − confidence: mean over seeds, 95 % interval (Student's t)")
-    for key, group in (wide["value"] - wide["confidence"]).dropna().groupby(["system", "budget", "metric"]):
-        n, spread = len(group), group.std() if len(group) > 1 else math.nan
-        half = stats.t.ppf(0.975, n - 1) * spread / math.sqrt(n) if n > 1 else math.nan
-        print(*key, f"{group.mean():+.4f} ± {half:.4f} (n = {n})")
+def show(table: "pd.DataFrame") -> None:
+    """Accuracy in % / NLL by rule, and the value less confidence with a 95 % interval over seeds (Student's t)."""
+    rules = [rule for rule in (*RULES, "oracle") if rule in set(table.rule)]
+    print("| system | share | " + " | ".join(rules) + " | value − confidence: NLL | accuracy, points |")
+    print("|---" * (len(rules) + 4) + "|")
+    for system, own in table.groupby("system"):
+        for budget in SHOWN:
+            at = own[own.budget == budget].pivot_table(index="seed", columns=["rule", "metric"], values="number")
+            mean = at.mean()
+            cells = [
+                f"{100 * mean[rule, 'accuracy']:.1f} / {mean[rule, 'nll']:.3f}" if rule in mean else "–"
+                for rule in rules
+            ]
+            gaps = ["–", "–"]
+            if "value" in mean:
+                gaps = [
+                    interval(scale * (at["value", metric] - at["confidence", metric]), digits)
+                    for metric, scale, digits in (("nll", 1, 3), ("accuracy", 100, 2))
+                ]
+            print(f"| {system} ({len(at)}) | {budget} | " + " | ".join(cells + gaps) + " |")
+
+
+def interval(differences: "pd.Series[float]", digits: int) -> str:
+    n = len(differences)
+    if n == 1:
+        return f"{differences.iloc[0]:+.{digits}f}"
+    half = stats.t.ppf(0.975, n - 1) * differences.std() / math.sqrt(n)
+    return f"{differences.mean():+.{digits}f} ± {half:.{digits}f}"
+
+
+def draw(table: "pd.DataFrame", systems: Sequence[str], path: Path) -> None:
+    """NLL and accuracy against compute, mean over seeds, a column a system."""
+    from ricnet.report import figures
+
+    colours = {
+        "value": figures.BLUE,
+        "confidence": figures.VERMILLION,
+        "entropy": figures.ORANGE,
+        "patience": figures.PURPLE,
+        "one exit": figures.FAINT,
+    }
+    with matplotlib.rc_context(figures.STYLE):
+        figure, axes = plt.subplots(2, len(systems), figsize=(3.2 * len(systems), 5.2), sharex=True, squeeze=False)
+        for column, named in zip(axes.T, systems, strict=True):
+            system, _, title = named.partition("=")
+            mean = table[table.system == system].pivot_table(
+                index=["rule", "budget"], columns="metric", values="number", sort=False
+            )
+            for rule, colour in colours.items():
+                own = mean.loc[rule].sort_values("cost")
+                column[0].plot(own.cost, own.nll, "o-", color=colour, ms=3, label=rule)
+                column[1].plot(own.cost, 100 * own.accuracy, "o-", color=colour, ms=3)
+            for ax, metric, scale in ((column[0], "nll", 1), (column[1], "accuracy", 100)):
+                ax.axhline(scale * mean.loc["value", 1.0][metric], color=figures.INK, lw=0.8, ls=":")
+            column[0].set_title(title)
+            column[1].set_xlabel("share of compute")
+        axes[0, 0].set_ylabel("test NLL")
+        axes[1, 0].set_ylabel("test accuracy, %")
+        axes[0, 0].legend(frameon=False)
+        figure.tight_layout()
+        figure.savefig(path, dpi=120)
 
 
 def main() -> None:
@@ -186,6 +241,8 @@ def main() -> None:
     parser.add_argument("runs", nargs="*", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--table", type=Path)
+    parser.add_argument("--figure", type=Path)
+    parser.add_argument("--systems", nargs="*")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--data-dir")
     options = parser.parse_args()
@@ -193,7 +250,10 @@ def main() -> None:
         options.out.mkdir(parents=True, exist_ok=True)
         (options.out / f"{run.name}.json").write_text(json.dumps(compare(run, options.device, options.data_dir)))
     if options.table is not None:
-        show(options.table)
+        table = read(options.table)
+        show(table)
+        if options.figure is not None:
+            draw(table, options.systems or sorted(set(table.system)), options.figure)
 
 
 if __name__ == "__main__":

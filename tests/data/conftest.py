@@ -1,10 +1,9 @@
 """Small copies of the data sets in their official forms, as files."""
 
 import gzip
-import pickle
 import tarfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 
 from ricnet.data.formats import BREEDS
 
-from .samples import ROWS, Host, balanced, idx_bytes, save_image
+from .samples import Host, balanced, idx_bytes, save_image, write_cifar
 
 
 @pytest.fixture
@@ -22,25 +21,7 @@ def rng() -> np.random.Generator:
 
 
 @pytest.fixture
-def write_cifar(rng: np.random.Generator) -> Callable[..., np.ndarray]:
-    def write(data_dir: Path, *, protocol: int = 2, key: type = bytes) -> np.ndarray:
-        """Returns the training labels."""
-        folder = data_dir / "cifar-10-batches-py"
-        folder.mkdir(parents=True)
-        encode = (lambda text: text.encode()) if key is bytes else str
-        labels = []
-        for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
-            y = rng.permutation(balanced(ROWS))
-            x = rng.integers(0, 256, (ROWS, 3072), dtype=np.uint8)
-            (folder / name).write_bytes(pickle.dumps({encode("data"): x, encode("labels"): y.tolist()}, protocol))
-            labels.append(y)
-        return np.concatenate(labels[:5])
-
-    return write
-
-
-@pytest.fixture
-def cifar_archive(tmp_path: Path, write_cifar: Callable[..., np.ndarray]) -> Path:
+def cifar_archive(tmp_path: Path) -> Path:
     write_cifar(tmp_path / "made")
     archive = tmp_path / "data" / "cifar-10-python.tar.gz"
     archive.parent.mkdir()
@@ -58,17 +39,6 @@ def fashion_dir(tmp_path: Path, rng: np.random.Generator) -> Path:
         (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx_bytes(images)))
         (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx_bytes(balanced(rows))))
     return tmp_path
-
-
-@pytest.fixture
-def write_folder() -> Callable[..., Path]:
-    def write(folder: Path, classes: str = "ab", rows: int = 4, **form: object) -> Path:
-        for name in classes:
-            for row in range(rows):
-                save_image(folder / name / f"{row}.png", **form)  # type: ignore[arg-type]
-        return folder
-
-    return write
 
 
 @pytest.fixture

@@ -1,9 +1,11 @@
 """Pieces of small data sets, for tests to put together."""
 
 import hashlib
+import pickle
 import struct
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -38,6 +40,26 @@ def save_image(path: Path, size: tuple[int, int] = (12, 12), mode: str = "RGB", 
     pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
     Image.fromarray(pixels).convert(mode).save(path)
     return path
+
+
+def write_cifar(data_dir: Path, key: type = bytes) -> np.ndarray:
+    """Returns the training labels."""
+    folder, rng, labels = data_dir / "cifar-10-batches-py", np.random.default_rng(0), []
+    folder.mkdir(parents=True)
+    data, names = ("data", "labels") if key is str else (b"data", b"labels")
+    for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
+        labels.append(rng.permutation(balanced(ROWS)))
+        pixels = rng.integers(0, 256, (ROWS, 3072), dtype=np.uint8)
+        (folder / name).write_bytes(pickle.dumps({data: pixels, names: labels[-1].tolist()}, 2))
+    return np.concatenate(labels[:5])
+
+
+def write_folder(folder: Path, classes: str = "ab", rows: int = 4, **form: Any) -> Path:
+    """A class a letter."""
+    for name in classes:
+        for row in range(rows):
+            save_image(folder / name / f"{row}.png", **form)
+    return folder
 
 
 class Host(BaseHTTPRequestHandler):

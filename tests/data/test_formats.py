@@ -15,13 +15,11 @@ from ricnet.data import Augmentation, Dataset, load
 from ricnet.data.dataset import PHOTOGRAPHS
 from ricnet.data.formats import read_idx
 
-from .samples import human_labels, idx_bytes
-
-Writer = Callable[..., np.ndarray]
+from .samples import human_labels, idx_bytes, write_cifar
 
 
 @pytest.mark.parametrize("key", [bytes, str])
-def test_cifar10_from_its_folder(tmp_path: Path, write_cifar: Writer, key: type) -> None:
+def test_cifar10_from_its_folder(tmp_path: Path, key: type) -> None:
     write_cifar(tmp_path, key=key)
     data = load("cifar10", data_dir=tmp_path)
     assert (len(data.train), len(data.val), len(data.test)) == (180, 20, 40)
@@ -38,7 +36,7 @@ def test_cifar10_from_its_archive_is_unpacked_once(cifar_archive: Path) -> None:
     assert len(load("cifar10", data_dir=cifar_archive.parent).test) == 40
 
 
-def test_missing_and_foreign_batches_are_named(tmp_path: Path, write_cifar: Writer) -> None:
+def test_missing_and_foreign_batches_are_named(tmp_path: Path) -> None:
     write_cifar(tmp_path)
     path, pixels = tmp_path / "cifar-10-batches-py" / "data_batch_3", np.zeros((1, 3072), np.uint8)
     twice: list[object] = [0]
@@ -71,7 +69,7 @@ def by_image(data: Dataset) -> dict[bytes, int]:
 @pytest.mark.parametrize("save", [save_pt, save_npy])
 @pytest.mark.parametrize(("name", "wrong"), [("cifar10n-aggregate", 10), ("cifar10n-worst", 80)])
 def test_cifar10n_is_noisy_in_train_and_val_only(
-    tmp_path: Path, write_cifar: Writer, save: Callable[..., None], name: str, wrong: int
+    tmp_path: Path, save: Callable[..., None], name: str, wrong: int
 ) -> None:
     save(tmp_path / "CIFAR-10_human", human_labels(write_cifar(tmp_path)))
     clean, noisy = load("cifar10", data_dir=tmp_path), load(name, data_dir=tmp_path)
@@ -80,7 +78,7 @@ def test_cifar10n_is_noisy_in_train_and_val_only(
     assert sum(truth[image] != label for image, label in by_image(noisy).items()) == wrong
 
 
-def test_human_labels_of_another_order_or_another_set_are_refused(tmp_path: Path, write_cifar: Writer) -> None:
+def test_human_labels_of_another_order_or_another_set_are_refused(tmp_path: Path) -> None:
     labels = write_cifar(tmp_path)
     save_pt(tmp_path / "CIFAR-10_human", {"clean_label": labels})
     with refusal("CIFAR-10_human.pt", "aggre_label"):

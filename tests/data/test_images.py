@@ -3,7 +3,7 @@
 import io
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -17,10 +17,9 @@ from ricnet.data import Augmentation, decode_image, find_images, images, load, r
 from ricnet.data.dataset import PHOTOGRAPHS
 from ricnet.data.images import choose_side
 
-from .samples import save_image
+from .samples import save_image, write_folder
 
 GRADIENT = np.linspace(0, 255, 64).astype(np.uint8).reshape(8, 8)
-Writer = Callable[..., Path]
 
 
 def test_an_image_of_the_right_size_keeps_every_pixel(tmp_path: Path) -> None:
@@ -221,7 +220,7 @@ def test_a_flat_folder_is_split_three_ways_and_labels_belong_to_their_images(tmp
     ],
 )
 def test_given_parts_are_taken_and_the_others_cut(
-    tmp_path: Path, write_folder: Writer, parts: dict[str, int], sizes: tuple[int, ...]
+    tmp_path: Path, parts: dict[str, int], sizes: tuple[int, ...]
 ) -> None:
     for part, rows in parts.items():
         write_folder(tmp_path / part, rows=rows)
@@ -245,7 +244,7 @@ def test_the_resolution_is_chosen_from_the_data() -> None:
     assert choose_side([(4, 9), (5, 9)]) == 8
 
 
-def test_what_is_passed_over_is_listed_and_uneven_classes_are_reported(tmp_path: Path, write_folder: Writer) -> None:
+def test_what_is_passed_over_is_listed_and_uneven_classes_are_reported(tmp_path: Path) -> None:
     write_folder(tmp_path, "a", rows=9)
     write_folder(tmp_path, "z", rows=3)
     (tmp_path / "a" / "bad.png").write_bytes(b"no image")
@@ -277,7 +276,7 @@ def test_a_folder_of_other_things_is_not_searched_to_its_end(tmp_path: Path, mon
 
 
 def test_small_or_grey_images_are_shifted_by_an_eighth_and_larger_ones_in_colour_are_photographs(
-    tmp_path: Path, write_folder: Writer
+    tmp_path: Path,
 ) -> None:
     folder = write_folder(tmp_path / "colour", size=(64, 64))
     expected = {None: PHOTOGRAPHS, 49: PHOTOGRAPHS, 48: Augmentation(6)}
@@ -286,19 +285,15 @@ def test_small_or_grey_images_are_shifted_by_an_eighth_and_larger_ones_in_colour
     assert load(grey).augmentation == Augmentation(8)
 
 
-def cut_short(folder: Path) -> None:
-    for path in folder.rglob("*.png"):
-        path.write_bytes(path.read_bytes()[:60])
-
-
-def made(folder: Path, content: str, write: Writer) -> None:
-    """A path a word: a/ is a class of four images, a/x2 one of two, -a/ one of damaged images; others are touched."""
+def made(folder: Path, content: str) -> None:
+    """A path a word: a/ is a class of four images, a/x2 one of two; of -a/ they are cut short, of !a/ they are none at
+    all. Other paths are images, files or folders by their suffix."""
     folder.mkdir()
     for word in content.split():
-        path, _, count = word.lstrip("-").partition("/x")
+        path, _, count = word.lstrip("-!").partition("/x")
         place = folder / path
         if word.endswith("/") or count:
-            write(place.parent, place.name, rows=int(count or 4))
+            write_folder(place.parent, place.name, rows=int(count or 4))
         elif place.suffix == ".png":
             save_image(place)
         elif place.suffix:
@@ -306,8 +301,8 @@ def made(folder: Path, content: str, write: Writer) -> None:
             place.touch()
         else:
             place.mkdir()
-        if word.startswith("-"):
-            cut_short(place)
+        for image in place.rglob("*.png") if word[0] in "-!" else ():
+            image.write_bytes(image.read_bytes()[:60] if word[0] == "-" else b"no image")
 
 
 @pytest.mark.parametrize(
@@ -319,7 +314,7 @@ def made(folder: Path, content: str, write: Writer) -> None:
         ("a/ b/ loose.png", "1 images; loose.png"),
         ("test/a/ test/b/ train/loose.png", "train; 1 images; loose.png"),
         ("a/", "one class only; 'a'"),
-        ("-a/ -b/", "8 files; a/0.png"),
+        ("!a/ !b/", "8 files; a/0.png"),
         ("a/ -b/", "at least 3; 'b' (0)"),
         ("train/a/ train/b/ -test/a/ -test/b/", "test; 8 files"),
         ("train/a/ train/b/ test/a/ test/z/", "z; test part"),
@@ -328,9 +323,9 @@ def made(folder: Path, content: str, write: Writer) -> None:
         ("a/ b/ z/x2 -y/x1", "'z' (2); 1 file; y/0.png"),
     ],
 )
-def test_what_cannot_work_is_named(tmp_path: Path, write_folder: Writer, content: str, named: str) -> None:
+def test_what_cannot_work_is_named(tmp_path: Path, content: str, named: str) -> None:
     folder = tmp_path / "pets"
-    made(folder, content, write_folder)
+    made(folder, content)
     with refusal("pets", *named.split("; ")):
         load(folder)
     shutil.rmtree(folder)
@@ -338,7 +333,7 @@ def test_what_cannot_work_is_named(tmp_path: Path, write_folder: Writer, content
         load(folder)
 
 
-def test_a_folder_whose_name_is_no_text_is_refused(tmp_path: Path, write_folder: Writer) -> None:
+def test_a_folder_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
     write_folder(tmp_path / "set", "ab")
     (tmp_path / "set" / "a").rename(tmp_path / "set" / "\udcff")
     with refusal("UTF-8"):

@@ -1,5 +1,4 @@
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +10,11 @@ from refusals import refusal
 from ricnet.data import Dataset, load, memory
 from ricnet.data.memory import activation_bytes, fitting_batch, free_bytes, map_array
 
+from .samples import write_folder
+
 NET = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Sequential(nn.Flatten(), nn.Linear(4 * 25, 10)))
 BYTES = 4 * (4 * 25 + 4 * 25 + 4 * 25 + 10)
 """Of the outputs of its four layers for one 5 × 5 image."""
-Writer = Callable[..., Path]
 
 
 def test_a_batch_is_halved_until_the_outputs_of_all_layers_fit() -> None:
@@ -71,7 +71,6 @@ def test_images_on_the_disk_are_those_in_memory_and_damaged_ones_are_named_each_
     damaged: bool,
     undivided: bool,
     tmp_path: Path,
-    write_folder: Writer,
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> None:
@@ -94,9 +93,7 @@ def test_images_on_the_disk_are_those_in_memory_and_damaged_ones_are_named_each_
     assert not list((tmp_path / "packed").glob(".*"))
 
 
-def test_images_are_decoded_anew_when_they_change_or_their_file_was_cut_off(
-    tmp_path: Path, write_folder: Writer, no_memory: None
-) -> None:
+def test_images_are_decoded_anew_when_they_change_or_their_file_was_cut_off(tmp_path: Path, no_memory: None) -> None:
     folder = write_folder(tmp_path / "pets", rows=8)
     expected = load(folder, data_dir=tmp_path).train.inputs.clone()
     packed = next(iter((tmp_path / "packed").glob("*.rows")))
@@ -110,7 +107,7 @@ def test_images_are_decoded_anew_when_they_change_or_their_file_was_cut_off(
     assert len(list((tmp_path / "packed").glob("*.rows"))) == 2
 
 
-def test_a_part_of_damaged_images_alone_is_refused(tmp_path: Path, write_folder: Writer, no_memory: None) -> None:
+def test_a_part_of_damaged_images_alone_is_refused(tmp_path: Path, no_memory: None) -> None:
     for part in ("train", "test"):
         write_folder(tmp_path / "pets" / part)
     for path in (tmp_path / "pets" / "test").rglob("*.png"):
@@ -120,7 +117,7 @@ def test_a_part_of_damaged_images_alone_is_refused(tmp_path: Path, write_folder:
 
 
 def test_the_rows_are_on_the_disk_before_they_take_their_name(
-    tmp_path: Path, write_folder: Writer, no_memory: None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, no_memory: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, seen = write_folder(tmp_path / "pets", rows=8), list[str]()
     fsync, rename = os.fsync, os.replace
@@ -173,9 +170,7 @@ def test_what_is_wrong_with_large_arrays_is_said(
         load(tmp_path / "infinite.npz", data_dir=tmp_path)
 
 
-def test_a_full_disk_is_one_sentence(
-    tmp_path: Path, write_folder: Writer, no_memory: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_one_sentence(tmp_path: Path, no_memory: None, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_folder(tmp_path / "pets", rows=8)
     (tmp_path / "file").touch()
     with refusal("file", "data_dir"):

@@ -1,6 +1,5 @@
 import hashlib
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from refusals import refusal
 from ricnet.data import Dataset, Split, check_dataset, get_dataset, list_datasets, load
 from ricnet.data.registry import DATASETS, data_folder, register_dataset
 
-from .samples import CONTENT, REFUSED, human_labels, published
+from .samples import CONTENT, REFUSED, human_labels, published, write_cifar, write_folder
 
 
 def test_the_names_are_those_of_the_command_line_and_every_file_can_be_fetched_and_recognised() -> None:
@@ -79,7 +78,7 @@ def test_missing_files_are_named_with_the_command_that_gets_them(
 
 
 def test_a_folder_called_like_a_data_set_is_not_passed_over_in_silence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fashion_dir: Path, write_folder: Callable[..., Path]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fashion_dir: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert load("digits").notes == ()
@@ -98,9 +97,7 @@ def test_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert data_folder("elsewhere") == Path("elsewhere")
 
 
-def test_the_list_says_what_is_here_and_only_what_is_missing_is_asked_for(
-    tmp_path: Path, write_cifar: Callable[..., np.ndarray]
-) -> None:
+def test_the_list_says_what_is_here_and_only_what_is_missing_is_asked_for(tmp_path: Path) -> None:
     write_cifar(tmp_path)
     listings = {listing.name: listing for listing in list_datasets(tmp_path)}
     assert [name for name, listing in listings.items() if listing.present] == ["digits", "cifar10"]
@@ -127,7 +124,7 @@ def test_what_is_missing_is_fetched_into_the_set_s_folder(
             action("shvn", tmp_path)
 
 
-def test_a_check_reads_everything(tmp_path: Path, write_cifar: Callable[..., np.ndarray]) -> None:
+def test_a_check_reads_everything(tmp_path: Path) -> None:
     table = human_labels(write_cifar(tmp_path))
     np.save(tmp_path / "CIFAR-10_human.npy", np.array(table, dtype=object), allow_pickle=True)
     check = check_dataset("cifar10n-worst", tmp_path)

@@ -177,7 +177,7 @@ HALTS = [
 ]
 
 
-@pytest.mark.parametrize("method", HALTS, ids=str)
+@pytest.mark.parametrize("method", HALTS, ids=lambda method: method.name)
 def test_halted_inference_equals_the_masked_version_and_fewer_steps_are_the_first_of_more(
     method: Method[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,7 +257,7 @@ def test_hyper_parameters_that_cannot_be_are_refused_by_name(
         Supervised(objective="logitnorm"),
         Supervised(objective="evidential"),
     ],
-    ids=str,
+    ids=lambda method: method.name,
 )
 def test_learns_to_tell_apart_what_can_be_told_apart(method: Method[Any]) -> None:
     """Two Gaussians; ACT learns to be quick too, and PonderNet to halt as its prior does."""

@@ -3,33 +3,34 @@ import math
 from dataclasses import replace
 from typing import Literal
 
+import networks
 import pytest
 import torch
+from networks import CLASSES
 from torch import Tensor, nn
 from torch.distributions import Dirichlet as TorchDirichlet
 
-from ricnet.core import mdp, objectives
+from ricnet.core import mdp
 from ricnet.methods.ric import RIC
 from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
-CLASSES, BATCH = 4, 6
+BATCH = 6
 SMALL = RIC(horizon=5, rollouts=3)
 
 
-def network(method: RIC = SMALL, batch_norm: bool = False) -> RecurrentClassifier:
-    layers = [nn.Linear(7, 8), nn.BatchNorm1d(8), nn.Tanh()] if batch_norm else [nn.Linear(7, 8), nn.Tanh()]
-    return method.build(Backbone(nn.Sequential(*layers), (7,)), CLASSES).double()
+def network(method: RIC = SMALL) -> RecurrentClassifier:
+    return networks.network(method)
 
 
 def batch() -> tuple[Tensor, Tensor]:
-    return torch.randn(BATCH, 7).double(), torch.randint(CLASSES, (BATCH,))
+    return networks.batch(BATCH)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-4)])
 def test_ratio_is_one_right_after_a_snapshot_also_with_batch_norm(dtype: torch.dtype, tolerance: float) -> None:
-    model = network(batch_norm=True).to(dtype).train()
-    inputs, labels = batch()
+    encoder = nn.Sequential(nn.Linear(7, 8), nn.BatchNorm1d(8), nn.Tanh())
+    model, (inputs, labels) = SMALL.build(Backbone(encoder, (7,)), CLASSES).to(dtype).train(), batch()
     _, metrics = SMALL.loss(model, copy.deepcopy(model), inputs.to(dtype), labels)
     assert metrics["ratio_deviation"].item() <= tolerance
     assert metrics["approx_kl"].item() == pytest.approx(0, abs=tolerance)
@@ -49,49 +50,6 @@ def test_no_gradient_reaches_the_snapshot() -> None:
     model, snapshot, (inputs, labels) = network(), network(), batch()
     SMALL.loss(model, snapshot, inputs, labels)[0].backward()
     assert all(p.grad is None for p in snapshot.parameters())
-
-
-def surrogate(method: RIC, model: RecurrentClassifier, inputs: Tensor, labels: Tensor) -> float:
-    loss, metrics = method.loss(model, model, inputs, labels)
-    return method.value_coef * metrics["value_loss"].item() - loss.item()
-
-
-def test_step_weights_entropy_and_ppo_change_the_surrogate_as_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, snapshot, (inputs, labels) = network(), network(), batch()
-    rollout = SMALL.roll_out(snapshot, snapshot.context(inputs))
-    monkeypatch.setattr(RIC, "roll_out", lambda *_: rollout)
-    policy = SMALL.policy(SMALL.replay(model, model.context(inputs), rollout.log_actions))
-    plain = surrogate(SMALL, model, inputs, labels)
-    with_entropy = surrogate(replace(SMALL, entropy_coef=0.3), model, inputs, labels)
-    assert with_entropy == pytest.approx(plain + 0.3 * policy.entropy().mean().item())
-
-    ratio = policy.log_ratio(rollout.policy, rollout.log_actions).exp()
-    rewards = mdp.rewards(mdp.log_scores(rollout.log_actions, labels), CLASSES)
-    advantages = mdp.advantages(rewards, rollout.values, 0.8, 0.95)
-    advantages = (advantages - advantages.mean()) / advantages.std()
-    discounted = [0.8**t * objectives.spo(ratio, advantages, 0.2)[t].mean().item() for t in range(5)]
-    weighted = surrogate(replace(SMALL, step_weight="discounted"), model, inputs, labels)
-    assert weighted == pytest.approx(sum(discounted) / 5)
-    clipped = surrogate(replace(SMALL, objective="ppo"), model, inputs, labels)
-    assert clipped == pytest.approx(objectives.ppo(ratio, advantages, 0.2).mean().item())
-
-
-def test_the_clamp_on_the_log_ratio_and_the_floor_on_the_reward_touch_nothing_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The ratio is asked of the actions as they were sampled, however improbable: clamped ones would bias it."""
-    model, snapshot, (inputs, labels) = network(), network(), batch()
-    rollout = SMALL.roll_out(snapshot, snapshot.context(inputs))
-    far = rollout._replace(log_actions=(100 * rollout.log_actions).log_softmax(-1))
-    monkeypatch.setattr(RIC, "roll_out", lambda *_: far)
-    policy = SMALL.policy(SMALL.replay(model, model.context(inputs), far.log_actions))
-    log_ratio = policy.log_ratio(far.policy, far.log_actions)
-    assert log_ratio.abs().max() > 2
-    for clamp, floor in ((None, None), (None, 1e-2), (2.0, 1e-2), (0.5, None)):
-        method = replace(SMALL, log_ratio_clamp=clamp, reward_floor=floor)
-        _, metrics = method.loss(model, snapshot, inputs, labels)
-        limited = log_ratio if clamp is None else log_ratio.clamp(-clamp, clamp)
-        assert metrics["ratio_deviation"].item() == pytest.approx((limited.exp() - 1).abs().mean().item())
 
 
 def test_metrics_are_what_their_names_say(monkeypatch: pytest.MonkeyPatch) -> None:

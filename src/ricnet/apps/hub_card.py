@@ -145,6 +145,8 @@ def data_text(run: RunRecord) -> str:
 def recipe_text(run: RunRecord) -> str:
     network, course = run.config["network"], run.config["optimization"]
     width = f" of width {network['width']:g}" if network["width"] != 1 else ""
+    if network.get("freeze"):
+        width = ", frozen, and a small network after it"
     encoder = "The usual encoder for inputs of this size" if network["encoder"] == "auto" else network["encoder"]
     selected, seconds = run.evaluation.get("selected_epoch"), run.training_seconds
     spent = "Trained" if seconds is None else f"{number(seconds, 0)} seconds of training"

@@ -230,7 +230,6 @@ def trigamma(order: int, x: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
 def translate(network: nn.Module, example: Num[Tensor, "2 ..."], outputs: tuple[str, ...]) -> "ONNXProgram":
     try:
         with quiet(), torch.no_grad():
-            network = with_traced_features(network, example)
             program = torch.export.export(
                 network, (example,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), strict=True
             )
@@ -251,18 +250,6 @@ def translate(network: nn.Module, example: Num[Tensor, "2 ..."], outputs: tuple[
         ) from error
     assert made is not None
     return made
-
-
-def with_traced_features(network: nn.Module, example: Num[Tensor, "2 ..."]) -> nn.Module:
-    """A copy whose encoder of another library is a plain graph: the tracer of loops does not follow the decorators that
-    such libraries put around their code."""
-    network = copy.deepcopy(network)
-    backbone = backbone_of(network)
-    if backbone.features is not None:
-        shapes = ({0: torch.export.Dim.DYNAMIC},)
-        traced = torch.export.export(backbone.features, (example,), dynamic_shapes=shapes, strict=False)
-        backbone.features = traced.module()
-    return network
 
 
 @contextlib.contextmanager

@@ -68,6 +68,11 @@ class Anytime(Iterative):
             required = f"0 without a value: it learns one with {setting('value_coef')} above 0"
             require(self.halt_threshold == 0, "halt_threshold", self.halt_threshold, required)
 
+    @classmethod
+    def for_exits(cls, rows: int, classes: int) -> "Anytime":
+        """Every exit counts the same, and a value says when to leave."""
+        return cls(step_weight="uniform", value_coef=0.5)
+
     @property
     def halts_by_value(self) -> bool:
         return self.value_coef > 0 and self.confidence_threshold is None

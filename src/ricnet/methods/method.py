@@ -63,6 +63,11 @@ class Method(ABC, Generic[Network]):
         """Our own choice of hyper-parameters for this much training data and this many classes."""
         return cls()
 
+    @classmethod
+    def for_exits(cls, rows: int, classes: int) -> "Method[Network]":
+        """The same for an encoder with exits."""
+        return cls.fast(rows, classes)
+
     @property
     def halts_by_value(self) -> bool:
         """Whether it stops where a learned value falls below `halt_threshold`."""

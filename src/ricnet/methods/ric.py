@@ -184,6 +184,12 @@ class RIC(Iterative):
         return cls.on_policy(rows, classes) if classes <= MOST_SAMPLED else cls.closed_form(rows, classes)
 
     @classmethod
+    def for_exits(cls, rows: int, classes: int) -> "RIC":
+        """In closed form: each exit answers once a roll-out, so that sampled rewards say too little about it. On
+        CIFAR-10, in 30 epochs, on-policy learned 85 %, this 93 % (docs/exits.md)."""
+        return cls.closed_form(rows, classes)
+
+    @classmethod
     def on_policy(cls, rows: int, classes: int) -> "RIC":
         """The network is its own snapshot, so that nothing holds the policy back, and an advantage is against the other
         roll-outs of the same input; with many rows it is of one step (λ = 0). The Dirichlet's range grows with the

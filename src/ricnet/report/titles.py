@@ -12,6 +12,7 @@ from typing import Any
 
 from ricnet.io import split_target
 from ricnet.methods import METHODS
+from ricnet.training.checkpoints import without_folder
 
 CLASS, FIGURE, TABLE = 14, 32, 48
 """The most letters of a class's name anywhere, and of a system's or a data set's in figures and in tables."""
@@ -76,7 +77,10 @@ DATA_TITLES = {
 }
 WITHOUT_EFFECT = ("measure_all", "measure_every", "compile", "cuda_graph")
 """Settings of what is looked at and how fast; what is learned does not depend on them."""
-LATER = {"accumulate": 1, "halt_rule": "value"}
+LATER = {
+    **{"accumulate": 1, "halt_rule": "value", "exits": "none", "steps_per_exit": 1},
+    **{"freeze": False, "encoder_lr": 0.1, "augmented_copies": 0},
+}
 """Settings that have come since runs were archived, with what those runs did."""
 TELLING = ("data", "label_noise", "preset", "encoder", "resolution", "epochs")
 """Settings by which people tell runs apart, if they do; then come all others, and last the seed."""
@@ -86,7 +90,8 @@ WORDS: dict[str, Callable[[Any], str]] = {
     "data": lambda data: data_name(str(data)),
     "label_noise": lambda share: f"{100 * (share or 0):g} % flipped",
     "preset": lambda name: f"preset {name}",
-    "encoder": str,
+    "encoder": lambda name: without_folder(str(name)),
+    "freeze": lambda frozen: "frozen" if frozen else "not frozen",
     "resolution": lambda side: "own resolution" if side is None else f"{side} pixels",
     "epochs": lambda count: f"{count} epochs",
     "batch_size": lambda rows: f"batches of {rows}",

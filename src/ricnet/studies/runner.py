@@ -32,7 +32,7 @@ from ricnet.io import read_json, write_atomically
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.studies.systems import RAW, System, all_systems, find_system
 from ricnet.threads import usable_cores
-from ricnet.training.api import configure, pick_device, run
+from ricnet.training.api import configure, for_encoder, pick_device, run
 from ricnet.training.checkpoints import keep_encoder
 from ricnet.training.classifier import after_encoder, backbone_of, load
 from ricnet.training.config import AFTER_TRAINING, DATA_SETTINGS, Config, from_json, stripped
@@ -179,6 +179,7 @@ def plan(experiment: Experiment, data_dir: Path | None, device: str = "cuda") ->
     """One plan a seed. Raises RicnetError where the data is not here."""
     system, data = find_system(experiment.system), whole_path(experiment.benchmark.data)
     given = {**dict(experiment.benchmark.changes), **system.changes, **system.after, **dict(experiment.changes)}
+    given = dict(for_encoder(data, given))
     dataset = read_data(data, data_dir, *(given.get(name, getattr(Config, name)) for name in DATA_SETTINGS))
     settings = {**RAW, **system.changes_for(len(dataset.class_names)), **given}
     described, names = describe_data(dataset), (experiment.system, _base(experiment.system, system))

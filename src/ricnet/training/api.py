@@ -155,9 +155,9 @@ def train_in_folder(
         if data is None:
             data = start.data if start is not None else "digits"
         with first_on_each_machine(processes):
+            changes = for_encoder(data, changes) if stored is None else changes
             if encoder is None and is_pretrained(name := _encoder_name(start, changes)):
                 encoder = _began_with(folder) if stored is not None else find_encoder(name)
-                changes = _at_its_size(encoder, data, start, changes)
             tokenizer = find_tokenizer(encoder, _encoder_name(start, changes))
             dataset = _dataset(data, target, data_dir, start, changes, tokenizer)
         notes = [f"{folder.path} holds no run yet, so that this one starts anew."] * (resume and stored is None)
@@ -236,14 +236,21 @@ def _began_with(folder: RunFolder, own: nn.Module | None = None) -> nn.Module:
     return read_encoder(read_config(folder.path).get("encoder"), folder, own)
 
 
-def _at_its_size(encoder: nn.Module, data: Any, start: Config | None, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Images that are resized anyway are resized to what the encoder reads, unless the user says otherwise."""
+def for_encoder(data: Any, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Settings as an encoder that others have trained wants them: its path whole, and images that are resized anyway at
+    the size that it reads, unless the user says otherwise."""
+    name = changes.get("encoder")
+    if not isinstance(name, str) or not is_pretrained(name):
+        return changes
+    changes = {**changes, "encoder": whole_name(name)}
     resizable = isinstance(data, str | Path) and (
         DATASETS[str(data)].resizable if str(data) in DATASETS else user_path(split_target(str(data))[0]).is_dir()
     )
-    if start is not None or "resolution" in changes or not resizable or not isinstance(encoder, ImageEncoder):
+    if not resizable or changes.get("resolution") is not None:
         return changes
-    return {**changes, "resolution": max(encoder.architecture.size)}
+    encoder = find_encoder(changes["encoder"])
+    size = max(encoder.architecture.size) if isinstance(encoder, ImageEncoder) else None
+    return {**changes, "resolution": size}
 
 
 def _stored(folder: RunFolder) -> Config | None:
@@ -352,6 +359,7 @@ def configure(dataset: Dataset, method: str, preset_name: str, device: torch.dev
         encoder=changes.get("encoder"),
         freeze=changes.get("freeze"),
         copies=changes.get("augmented_copies", 0),
+        exits=changes.get("exits", "none") != "none",
     )
     config = preset(preset_name, method, known)
     return _changed(dataclasses.replace(config, data=dataset.name), changes)
@@ -522,7 +530,7 @@ def _trained(
     config: Config, dataset: Dataset, encoder: nn.Module | None, weights: dict[str, Tensor], device: torch.device
 ) -> nn.Module:
     model, backbone = build_model(config, dataset.input_shape, len(dataset.class_names), encoder)
-    model.load_state_dict(weights | (encoder_weights(model, backbone) if backbone.frozen else {}))
+    model.load_state_dict(weights | encoder_weights(model))
     backbone.autocast = autocast_dtype(config.optimization.precision, device)
     return model.to(device).eval()
 

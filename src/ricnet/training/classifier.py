@@ -31,7 +31,7 @@ from ricnet.methods import Method
 from ricnet.methods.method import TimeLeft
 from ricnet.nets.budget import SLACK, OverBudget, budget
 from ricnet.nets.encoders import Backbone, build_encoder, choose_encoder, divide, embedding_size, is_pretrained
-from ricnet.training.checkpoints import build_described, read_encoder
+from ricnet.training.checkpoints import build_described, read_encoder, without_folder
 from ricnet.training.config import Config, fits, from_json
 from ricnet.training.inference import Recordings
 from ricnet.training.run import RunFolder, locate, read_config
@@ -212,7 +212,7 @@ def _require_positive(**limits: Any) -> None:
 def encoder_name(config: Config, input_shape: tuple[int, ...]) -> str:
     """What a person is told; `auto` has become the one it stands for."""
     name = config.network.encoder
-    named = "of your own" if name == "custom" else choose_encoder(name, input_shape)
+    named = "of your own" if name == "custom" else without_folder(choose_encoder(name, input_shape))
     return f"{named} (frozen)" if config.network.freeze else named
 
 
@@ -362,8 +362,7 @@ def _build_loaded(
             encoder = build_described(described, RunFolder(folder), numbers)
         with nullcontext() if encoder is not None else budget(4 * numbers + SLACK):
             model, backbone = build_model(config, input_shape, classes, encoder)
-        frozen = {} if not config.network.freeze else encoder_weights(model, backbone)
-        model.load_state_dict(weights | frozen)
+        model.load_state_dict(weights | encoder_weights(model))
     except (OverBudget, RuntimeError) as error:
         raise RicnetError(
             f"{path} does not fit the network in config.json beside it; they are of different runs."
@@ -375,16 +374,18 @@ def _build_loaded(
     return model, backbone
 
 
-def encoder_weights(model: nn.Module, backbone: Backbone) -> dict[str, Tensor]:
-    """Those of `model.state_dict()` that an encoder which others have trained came with."""
+def encoder_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Those of `model.state_dict()` that a frozen encoder came with; none where there is none."""
+    backbone = backbone_of(model)
+    if backbone.features is None or not backbone.frozen:
+        return {}
     inner = next(name for name, module in model.named_modules() if module is backbone.features)
     return {name: tensor for name, tensor in model.state_dict().items() if name.startswith(f"{inner}.")}
 
 
 def own_weights(model: nn.Module) -> dict[str, Tensor]:
     """All but those of a frozen encoder, which have a file of their own."""
-    backbone = backbone_of(model)
-    frozen = encoder_weights(model, backbone) if backbone.frozen else {}
+    frozen = encoder_weights(model)
     return {name: tensor for name, tensor in model.state_dict().items() if name not in frozen}
 
 

@@ -4,6 +4,7 @@ A row's features are kept under a hash of the encoder's weights and of the row i
 fold and split that has the row, and a run that was stopped goes on where it was.
 """
 
+import copy
 import hashlib
 import sqlite3
 from contextlib import closing
@@ -69,7 +70,9 @@ class Features:
     """Of one encoder. Where the cache cannot be used they are computed all the same, and a note says so."""
 
     def __init__(self, encoder: nn.Module, device: torch.device, console: Console | None = None) -> None:
-        self.encoder, self.device = encoder.eval().to(device), device
+        # others share the encoder, and expect it where it is
+        self.encoder = (encoder if device.type == "cpu" else copy.deepcopy(encoder)).eval().to(device)
+        self.device = device
         self.console = console or Console(stderr=True)
         self.weights = describe_encoder(encoder)["weights"].encode()
         self.path: Path | None = cache_folder() / "features.sqlite"

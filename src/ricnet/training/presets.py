@@ -37,6 +37,8 @@ class Facts:
     """What the user says; None leaves it to the preset."""
     copies: int = 0
     """Of each image that are learned from beside it."""
+    exits: bool = False
+    """Whether the encoder can be left early."""
 
     @property
     def pretrained(self) -> bool:
@@ -87,7 +89,8 @@ def _paper(method: str, facts: Facts) -> Config:
 
 
 def _fast(name: str, method: str, facts: Facts) -> Config:
-    choose = getattr(METHODS[method], name.replace("-", "_"), None)
+    chosen = "for_exits" if name == "fast" and facts.exits else name.replace("-", "_")
+    choose = getattr(METHODS[method], chosen, None)
     if choose is None:
         raise RicnetError(
             f"{setting('preset', name)} is for {setting('method', 'ric')}, not for {method}; use "

@@ -16,7 +16,7 @@ from ricnet.data import whole_path
 from ricnet.data.tables import short_name
 from ricnet.errors import RicnetError, require, require_extra
 from ricnet.studies.systems import parse_settings
-from ricnet.training.api import configure, pick_device
+from ricnet.training.api import configure, for_encoder, pick_device
 from ricnet.training.config import DATA_SETTINGS
 from ricnet.training.console import GO_ON, Interrupted
 from ricnet.training.presets import TYPICAL, preset
@@ -82,6 +82,7 @@ def _sweep(options: SweepOptions[Any], shared: Mapping[str, Any], root: Path) ->
     from ricnet.studies.sweep import Sweep, default_space, parse_space
 
     space = parse_space(options.space or default_space(options.method), options.method)
+    shared = for_encoder(options.source, shared)
     wanted = {k: shared[k] for k in DATA_SETTINGS if k in shared}
     dataset = load_data(options.source, data_dir=options.data_dir, **wanted)
     config = configure(dataset, options.method, options.preset, pick_device(options.device), **shared)

@@ -1,0 +1,174 @@
+"""Early exits: what each step sees, what it costs, what its value learns, and that what is not needed is not done."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from ricnet.core import mdp
+from ricnet.errors import RicnetError
+from ricnet.methods import METHODS, RIC, Anytime, Supervised
+from ricnet.methods.iterative import unroll
+from ricnet.nets.encoders import Backbone, EncoderOptions, build_encoder, divide
+from ricnet.nets.refiner import at_step
+
+CLASSES, WIDTH = 3, 4
+INPUTS = torch.randn(32, 5, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(32) % CLASSES
+
+
+class Counted(nn.Module):
+    """A layer that says how many rows it has seen."""
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        self.layer, self.rows = nn.Linear(inputs, WIDTH, bias=False), 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.rows += len(x)
+        return self.layer(x).tanh()
+
+
+def network(method, steps_per_exit=1):
+    torch.manual_seed(0)
+    encoder = nn.Sequential(Counted(5), Counted(WIDTH), Counted(WIDTH))
+    return method.build(Backbone(encoder, (5,), "block", steps_per_exit), CLASSES).eval()
+
+
+def rows_seen(model):
+    return [stage.rows for stage in model.backbone.stages]
+
+
+def forget(model):
+    for stage in model.backbone.stages:
+        stage.rows = 0
+
+
+def test_costs_are_the_multiply_adds_of_stages_and_steps():
+    model = network(RIC(horizon=3))
+    gates, hidden = 3 * WIDTH, WIDTH + CLASSES
+    step = WIDTH * gates + CLASSES * gates + WIDTH * gates + WIDTH * (CLASSES + 2) + hidden * WIDTH + WIDTH
+    stages = [5 * WIDTH, WIDTH * WIDTH, WIDTH * WIDTH]
+    spent = torch.tensor([stage + step for stage in stages], dtype=torch.float64).cumsum(0)
+    assert model.costs == pytest.approx((spent / spent[-1]).tolist())
+
+
+def test_step_t_reads_stage_of_its_exit():
+    model = network(RIC(horizon=6), steps_per_exit=2)
+    context, seen = model.context(INPUTS), INPUTS
+    assert len(context) == len(model.costs) == 6
+    for stage, module in enumerate(model.backbone.stages):
+        seen = module(seen)
+        expected = model.refiner.from_features[stage](seen)
+        assert torch.equal(at_step(context, 2 * stage), expected)
+        assert torch.equal(at_step(context, 2 * stage + 1), expected)
+
+
+@pytest.mark.parametrize("exits", ["stage", "block"])
+def test_stages_of_a_resnet_do_its_work(exits):
+    encoder = build_encoder(EncoderOptions("resnet10", width=0.1), (3, 8, 8)).eval()
+    x = seen = torch.randn(2, 3, 8, 8)
+    stages = divide(encoder, exits)
+    for stage in stages:
+        seen = stage(seen)
+    assert torch.equal(seen.mean((2, 3)), encoder(x))
+
+
+def test_blocks_and_stages_of_a_resnet18():
+    encoder = build_encoder(EncoderOptions("resnet18", width=0.1), (3, 8, 8))
+    assert [len(divide(encoder, exits)) for exits in ("stage", "block")] == [4, 8]
+    assert [
+        len(divide(build_encoder(EncoderOptions(name), shape), "stage"))
+        for name, shape in (("conv", (1, 8, 8)), ("mlp", (7,)))
+    ] == [3, 2]
+
+
+def test_an_encoder_that_cannot_be_left_early_is_refused():
+    with pytest.raises(RicnetError, match="exits"):
+        divide(nn.Linear(5, 4), "stage")
+    with pytest.raises(RicnetError, match="exits"):
+        divide(nn.Sequential(nn.Linear(5, 4)), "stage")
+
+
+def test_what_is_still_to_be_gained_by_hand():
+    rewards, values = torch.tensor([0.5, -0.2, 0.3]), torch.tensor([9.0, 1.0, -1.0, 0.0])
+    assert torch.allclose(mdp.still_to_gain(rewards, values, stops=False), torch.tensor([0.6, 0.1, 0.3]))
+    # the value before the third step is negative: who stops there gains nothing from it
+    assert torch.allclose(mdp.still_to_gain(rewards, values, stops=True), torch.tensor([0.3, -0.2, 0.3]))
+
+
+@pytest.mark.parametrize("price", [0.0, 0.7])
+def test_the_value_of_ric_learns_what_going_on_brings_less_its_price(price):
+    method = RIC(horizon=3, rollouts=2, compute_price=price, normalize_advantages=False)
+    model = network(method)
+    rollout = method.roll_out(model, model.context(INPUTS))
+    estimates = method.estimate_advantages(rollout, LABELS)
+    scores = mdp.log_scores(rollout.log_actions, LABELS)
+    before = torch.cat([torch.full_like(scores[:1], -math.log(CLASSES)), scores[:-1]])
+    spent = torch.tensor([0.0, *model.costs])
+    assert (rollout.values[-1] == 0).all()
+    following = torch.zeros_like(scores[0])
+    for t in (2, 1, 0):
+        stays = rollout.values[t + 1] > 0 if price else torch.ones_like(following, dtype=torch.bool)
+        following = scores[t] - before[t] - price * (spent[t + 1] - spent[t]) + following * stays
+        assert torch.allclose(estimates.targets[t], following, atol=1e-6)
+    returns = sum(method.gamma**k * (scores[k] - before[k]) for k in range(3))
+    assert torch.allclose(estimates.advantages[0], returns - rollout.values[0], atol=1e-6)
+
+
+def test_replay_asks_the_value_of_the_state_before_each_step():
+    method = RIC(horizon=3, rollouts=2)
+    model = network(method)
+    context = model.context(INPUTS)
+    rollout = method.roll_out(model, context)
+    heads = method.replay(model, context, rollout.log_actions)
+    assert torch.allclose(heads.value, rollout.values[:-1], atol=1e-6)  # on-policy: the same network, the same states
+    assert torch.allclose(method.policy(heads).log_mean(), rollout.policy.log_mean(), atol=1e-5)
+
+
+def test_unroll_and_inference_see_the_same():
+    method = Anytime(horizon=3, value_coef=0.5)
+    model = network(method)
+    path = method.refine(model, INPUTS)
+    heads = unroll(model, INPUTS, 3, expects=True)
+    assert torch.allclose(path.log_beliefs, heads.logits.log_softmax(-1), atol=1e-6)
+    assert torch.allclose(path.values, heads.value, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_who_has_left_enters_no_further_stage_and_answers_as_if_all_had_gone_on(name):
+    method = METHODS[name].for_exits(100, CLASSES)
+    if hasattr(method, "horizon"):
+        method = replace(method, horizon=3)
+    model = network(method)
+    if method.halts_by_value:
+        values = method.refine(model, INPUTS).values
+        method = replace(method, halt_threshold=float(values[1:].median()))
+    if isinstance(method, Supervised):
+        method = replace(
+            method, confidence_threshold=float(method.refine(model, INPUTS).log_beliefs.exp().amax(-1).median())
+        )
+    forget(model)
+    everything = method.refine(model, INPUTS, halt=False)
+    assert rows_seen(model) == [len(INPUTS)] * 3
+    forget(model)
+    halted = method.refine(model, INPUTS, halt=True)
+    assert rows_seen(model) == [int((halted.halt_step > stage).sum()) for stage in range(3)]
+    assert torch.equal(halted.halt_step, everything.halt_step)
+    assert torch.allclose(halted.final, everything.final, atol=1e-5)
+    assert torch.equal(halted.cost, torch.tensor(model.costs)[halted.halt_step - 1])
+    assert halted.cell_evaluations.equal(halted.halt_step)
+    if halted.values is not None:
+        assert torch.allclose(halted.values, everything.frozen().values, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_all_of_a_network_with_exits_learns(name):
+    method = METHODS[name].for_exits(100, CLASSES)
+    method = replace(method, horizon=3) if hasattr(method, "horizon") else method
+    model = network(method).train()
+    loss, _ = method.loss(model, model, INPUTS, LABELS)
+    loss.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters() if p.requires_grad)
