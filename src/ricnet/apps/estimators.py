@@ -42,9 +42,9 @@ from ricnet.data.tables import frame_table, is_frame
 from ricnet.data.texts import as_texts, fit_text
 from ricnet.errors import spelled_in_python
 from ricnet.methods import METHODS, Method
-from ricnet.nets.encoders import Backbone, is_pretrained
+from ricnet.nets.encoders import Backbone
 from ricnet.training.api import configure, pick_device, train_in_memory
-from ricnet.training.checkpoints import find_encoder, find_tokenizer
+from ricnet.training.checkpoints import find_tokenizer
 from ricnet.training.classifier import Classifier, after_encoder, autocast_dtype, backbone_of
 from ricnet.training.config import Config
 from ricnet.training.console import say
@@ -115,9 +115,8 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             labels = column_or_1d(y, warn=True)
             check_consistent_length(texts, labels)
             table = Table("X", {TEXT: texts}, range(len(texts)), "text")
-            name = self.encoder if isinstance(self.encoder, str) else ""
-            read = find_encoder(name) if is_pretrained(name) else None
-            columns = Columns("", (fit_text(table, TEXT, find_tokenizer(read, name)),))
+            tokenizer = find_tokenizer(self.encoder) if isinstance(self.encoder, str) else None
+            columns = Columns("", (fit_text(table, TEXT, tokenizer),))
             array = columns.encode(table).numpy()
         elif is_frame(X) and not is_plain(X):
             labels, table = column_or_1d(y, warn=True), self._table(X, reset=True)

@@ -33,7 +33,7 @@ from ricnet.report.runs import RunRecord, read_run
 from ricnet.studies.systems import RAW, System, all_systems, find_system
 from ricnet.threads import usable_cores
 from ricnet.training.api import configure, for_encoder, pick_device, run
-from ricnet.training.checkpoints import keep_encoder
+from ricnet.training.checkpoints import find_tokenizer, keep_encoder
 from ricnet.training.classifier import after_encoder, backbone_of, load
 from ricnet.training.config import AFTER_TRAINING, DATA_SETTINGS, Config, from_json, stripped
 from ricnet.training.console import GO_ON, Interrupted, StopRequest
@@ -180,7 +180,8 @@ def plan(experiment: Experiment, data_dir: Path | None, device: str = "cuda") ->
     system, data = find_system(experiment.system), whole_path(experiment.benchmark.data)
     given = {**dict(experiment.benchmark.changes), **system.changes, **system.after, **dict(experiment.changes)}
     given = dict(for_encoder(data, given))
-    dataset = read_data(data, data_dir, *(given.get(name, getattr(Config, name)) for name in DATA_SETTINGS))
+    how = (given.get(name, getattr(Config, name)) for name in DATA_SETTINGS)
+    dataset = read_data(data, data_dir, *how, given.get("encoder", "auto"))
     settings = {**RAW, **system.changes_for(len(dataset.class_names)), **given}
     described, names = describe_data(dataset), (experiment.system, _base(experiment.system, system))
     plans = []
@@ -257,15 +258,25 @@ def read_data(
     resolution: int | None,
     val_fraction: float,
     label_noise: float,
-    text: str | None,
+    text: str | None = None,
+    encoder: str = "auto",
 ) -> Dataset:
-    """Many runs in a row use the same data, so the last few sets stay in memory."""
-    how = {"resolution": resolution, "val_fraction": val_fraction, "label_noise": label_noise, "text": text}
-    return load_data(data, data_dir=data_dir, **how)  # type: ignore[arg-type]
+    """Many runs in a row use the same data, so the last few sets stay in memory. An `encoder` that others have trained
+    may cut texts in its own way."""
+    return load_data(
+        data,
+        data_dir=data_dir,
+        resolution=resolution,
+        val_fraction=val_fraction,
+        label_noise=label_noise,
+        text=text,
+        tokenizer=find_tokenizer(encoder),
+    )
 
 
 def dataset_of(config: Config, data_dir: Path | None) -> Dataset:
-    return read_data(config.data, data_dir, *(getattr(config, name) for name in DATA_SETTINGS))
+    settings = (getattr(config, name) for name in DATA_SETTINGS)
+    return read_data(config.data, data_dir, *settings, config.network.encoder)
 
 
 def worker_count(asked: int | None, jobs: int, device: torch.device) -> int:

@@ -27,8 +27,8 @@ from ricnet.data.texts import Tokenizer
 from ricnet.distributed import Processes, first_on_each_machine, launched, own_gpu, together
 from ricnet.errors import Interrupted, RicnetError, in_python, nearest, setting, spelled_in_python
 from ricnet.io import Unwritable, read_json, split_target, user_path
-from ricnet.nets.encoders import build_encoder, example_input, is_pretrained, reads_tokens
-from ricnet.nets.pretrained import ImageEncoder
+from ricnet.nets.encoders import build_encoder, example_input, is_pretrained
+from ricnet.nets.pretrained import ImageEncoder, TextEncoder
 from ricnet.training.checkpoints import (
     describe_encoder,
     find_encoder,
@@ -158,7 +158,7 @@ def train_in_folder(
             changes = for_encoder(data, changes) if stored is None else changes
             if encoder is None and is_pretrained(name := _encoder_name(start, changes)):
                 encoder = _began_with(folder) if stored is not None else find_encoder(name)
-            tokenizer = find_tokenizer(encoder, _encoder_name(start, changes))
+            tokenizer = find_tokenizer(_encoder_name(start, changes)) if isinstance(encoder, TextEncoder) else None
             dataset = _dataset(data, target, data_dir, start, changes, tokenizer)
         notes = [f"{folder.path} holds no run yet, so that this one starts anew."] * (resume and stored is None)
         notes += dataset.notes
@@ -453,7 +453,7 @@ def _as_features(
     """What a network after a frozen encoder learns from; without one, the data as it is."""
     if not config.network.freeze or encoder is None:
         return dataset
-    refuse_other_kind(reads_tokens(encoder), dataset, config)
+    refuse_other_kind(encoder, dataset, config)
     settings = config.optimization
     varied = dataclasses.replace(dataset.augmentation, cutout=settings.cutout)
     copies = settings.augmented_copies if settings.augment and dataset.is_image else 0

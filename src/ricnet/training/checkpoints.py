@@ -69,9 +69,9 @@ def find_encoder(name: str) -> Pretrained:
     return read_hf(hf_folder(rest)) if library == "hf" else _find_timm(rest)
 
 
-def find_tokenizer(encoder: nn.Module | None, name: str) -> Tokenizer | None:
-    """What the checkpoint of an encoder cuts texts with; None where it reads none, or is none of transformers."""
-    if not isinstance(encoder, TextEncoder) or not name.startswith("hf:"):
+def find_tokenizer(name: str) -> Tokenizer | None:
+    """What the encoder of that name cuts texts with; None where it reads none, or is none of transformers."""
+    if not name.startswith("hf:") or not isinstance(encoder := find_encoder(name), TextEncoder):
         return None
     architecture = encoder.architecture
     longest = architecture.network.get("max_position_embeddings")
