@@ -39,7 +39,7 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(reviews: Path) -> Path:
     out = reviews.parent / "run"
-    small = ["--epochs", "10", "--batch-size", "8", "--lr", "0.03", "--width", "0.1", "--device", "cpu"]
+    small = ["--epochs", "20", "--batch-size", "8", "--lr", "0.03", "--width", "0.1", "--device", "cpu"]
     main(["train", str(reviews), "--target", "label", "--text", "review", "--out", str(out), *small])
     return out
 
@@ -117,7 +117,7 @@ def test_the_server_reads_texts(run: Path) -> None:
         assert said(client, rows={"review": "cold"}).json()["predictions"][0]["answer"] == "bad"
         assert said(client, texts=["a"] * 4).status_code == 413
         assert said(client, features=[1, 2]).json()["error"] == (
-            'this model reads no bare numbers; send "texts" with a text or several.'
+            'this model reads texts; send "texts" with a text or several.'
         )
         assert client.get("/v1/model").json()["input"]["kind"] == "text"
         assert "film" in client.get("/v1/examples").json()[0]["text"]

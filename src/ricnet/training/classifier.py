@@ -101,8 +101,14 @@ class Classifier:
     @property
     def kind(self) -> Literal["image", "features", "tokens"]:
         """What its inputs are."""
-        tokens = backbone_of(self.model).takes_tokens
-        return "tokens" if tokens else "image" if len(self.input_shape) == 3 else "features"
+        backbone = next((module for module in self.model.modules() if isinstance(module, Backbone)), None)
+        return (
+            "tokens"
+            if backbone is not None and backbone.takes_tokens
+            else "image"
+            if len(self.input_shape) == 3
+            else "features"
+        )
 
     @property
     def input_dtype(self) -> torch.dtype:
@@ -128,9 +134,18 @@ class Classifier:
         elif is_frame(given):
             given = self._read_frame(given)
         inputs = as_inputs(given, self.input_shape, self.columns is not None)
-        if self.kind == "tokens" and (inputs.dtype not in (torch.int32, torch.int64) or int(inputs.min()) < 0):
-            raise RicnetError(f"the model reads texts, or their token ids as whole numbers, not {inputs.dtype}.")
+        if self.kind == "tokens":
+            self._require_ids(inputs)
         return inputs
+
+    def _require_ids(self, inputs: Num[Tensor, "batch tokens"]) -> None:
+        """An id that the encoder has not would end a GPU's work, and with it the program."""
+        if inputs.dtype not in (torch.int32, torch.int64):
+            raise RicnetError(f"the model reads texts, or their token ids as whole numbers, not {inputs.dtype}.")
+        backbone = backbone_of(self.model)
+        known: Any = (backbone.features or backbone.encoder).vocabulary
+        if len(inputs) and not 0 <= int(inputs.min()) <= int(inputs.max()) < int(known):
+            raise RicnetError(f"a token id is not in 0 … {int(known) - 1}; give the texts themselves.")
 
     def _read_frame(self, frame: Any) -> Any:
         """Values that training had not are warned of, as `read` does."""
@@ -139,7 +154,7 @@ class Classifier:
         table = frame_table(frame)
         inputs = self.columns.encode(table)
         for surprise in self.columns.surprises(table):
-            warnings.warn(f"note: {surprise}", stacklevel=4)
+            warnings.warn(f"note: {surprise}", stacklevel=5)
         return inputs
 
     def read(self, paths: str | Path | Iterable[str | Path]) -> Num[Tensor, "n ..."]:

@@ -156,7 +156,8 @@ def _read_ask(ask: Ask, classifier: Classifier, limits: Limits) -> Asked:
     if (
         classifier.kind == "tokens" or classifier.columns is not None
     ):  # cells are standardised and one-hot encoded first, which bare numbers are not
-        raise Refusal(422, f"this model reads no bare numbers; send {_wanted(classifier)}.")
+        reads = "cells by the names of their columns" if classifier.text is None else "texts"
+        raise Refusal(422, f"this model reads {reads}; send {_wanted(classifier)}.")
     features: list[Any] = list(ask.features or [])
     rows = features if features and isinstance(features[0], list) else [features]
     return Asked(_places("features", rows), _read_features(rows, classifier.input_shape[0], limits))
