@@ -17,10 +17,10 @@ from torch import Tensor
 from ricnet.data.arrays import read_npz_inputs
 from ricnet.data.columns import Columns
 from ricnet.data.images import TEXTS, decode_image, find_images, read_image, read_images
-from ricnet.data.tables import Table, is_table, parse_table, read_table
+from ricnet.data.tables import Table, parse_table, read_table
 from ricnet.data.texts import Text, decode_text, read_text_file
 from ricnet.errors import RicnetError
-from ricnet.io import read_arrays, user_path
+from ricnet.io import is_table, read_arrays, user_path
 
 STANDARD_INPUT = "-"
 SHOWN = 200
