@@ -65,3 +65,25 @@ def test_bars_are_as_long_as_the_belief() -> None:
 def test_the_answer_leads_and_early_favourites_follow() -> None:
     assert leading_classes(BELIEF, halt_step=3, top=2) == [1, 0]
     assert leading_classes(BELIEF, halt_step=1, top=9) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("each", "titles", "first"), [(1, ["exit", "compute"], "2 35 %"), (2, ["step", "exit", "compute"], "2 1 35 %")]
+)
+def test_with_exits_a_line_says_which_it_was_and_what_it_had_cost(each: int, titles: list[str], first: str) -> None:
+    console = Console(width=80, no_color=True)
+    with console.capture() as captured:
+        console.print(trace_lines(np.log(BELIEF), VALUES, 3, NAMES, 3, (0.2, 0.35, 0.7, 1.0), each))
+    header, *steps, note = (line.rstrip() for line in captured.get().splitlines())
+    assert header.split()[: len(titles)] == titles
+    assert " ".join(steps[1].split()).startswith(first)
+    assert [("◀ leaves" in line) for line in steps] == [False, False, True, False]
+    assert "leaves" in note
+    assert max(map(len, steps)) <= 80
+
+
+def test_all_the_way_is_the_last_exit() -> None:
+    console = Console(width=80, no_color=True)
+    with console.capture() as captured:
+        console.print(trace_lines(np.log(BELIEF), None, 4, NAMES, 3, (0.2, 0.35, 0.7, 1.0)))
+    assert captured.get().rstrip().endswith("◀ last exit")

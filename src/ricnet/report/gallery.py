@@ -60,6 +60,8 @@ def _aside(group: RunGroup) -> str:
 
 def _gallery(run: RunRecord) -> str:
     assert run.examples is not None
+    if run.has_exits:
+        return _by_exit(run, run.examples)
     words = UNSORTED if run.examples.kind is None else IN_STEPS if run.iterative else AT_ONCE
     parts = []
     for kind, rows in rows_by_kind(run.examples).items():
@@ -71,6 +73,31 @@ def _gallery(run: RunRecord) -> str:
             aside = f' <span class="aside">{escape(said)}</span>' if said else ""
             parts.append(f'<h4>{kind.capitalize()}{aside}</h4>\n<div class="gallery">{cards}</div>')
     return "\n".join(parts)
+
+
+def _by_exit(run: RunRecord, examples: Examples) -> str:
+    """From those that left first to those that went all the way, the right answers before the wrong ones."""
+    parts = []
+    for entry in run.test["halting"]:
+        left = np.flatnonzero(examples.halt_step == entry["step"])
+        rows = sorted(left.tolist(), key=lambda row: bool(examples.answers[row] != examples.labels[row]))
+        if not rows:
+            continue
+        here = entry["correct"] + entry["wrong"]
+        said = f"{run.work(entry['step'])}; {percent(here / run.test['n'], 0)} of the test set leave here"
+        said += f", {percent(entry['correct'] / here, 0)} of them right" if here else ""
+        cards = "\n".join(card_html(run, row) for row in rows)
+        heading = f'<h4>{exit_title(run, entry["step"])} <span class="aside">{escape(said)}</span></h4>'
+        parts.append(f'{heading}\n<div class="gallery">{cards}</div>')
+    return "\n".join(parts)
+
+
+def exit_title(run: RunRecord, step: int) -> str:
+    if step == len(run.test["per_step"]):
+        return "All the way"
+    place = (step - 1) // run.steps_per_exit + 1
+    name = "First exit" if place == 1 else f"Exit {place}"
+    return name if run.steps_per_exit == 1 else f"{name}, step {step}"
 
 
 def _all_gained(examples: Examples, rows: Sequence[int]) -> bool:
@@ -143,6 +170,7 @@ def _caption(run: RunRecord, row: int) -> str:
     label, answer, halt = int(examples.labels[row]), int(examples.answers[row]), int(examples.halt_step[row])
     sure = percent(float(np.exp(examples.log_beliefs[halt - 1, row, answer])), 0)
     after = f" after {steps(halt)}" if run.iterative else ""
+    after += f", {run.work(halt)}" if run.has_exits else ""
     is_right = answer == label
     verdict = f'<b class="{"right" if is_right else "mistake"}">{"✓" if is_right else "✗"} {_name(run, answer)}</b>'
     truth = "" if is_right else f", truly {_name(run, label)}"

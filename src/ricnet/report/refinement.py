@@ -46,7 +46,7 @@ def refinement_figure(run: RunRecord, rows: Sequence[int] | None = None) -> Figu
         _draw_belief(axes[1, column], run, row)
         if run.examples.values is not None:
             _draw_value(axes[2, column], run.examples, row, run.halt_threshold)
-        axes[-1, column].set_xlabel("step")
+        axes[-1, column].set_xlabel("exit" if run.has_exits and run.steps_per_exit == 1 else "step")
     _label_left(axes)
     if run.examples.values is not None:
         halt = int(run.examples.halt_step[rows[0]])
@@ -94,7 +94,9 @@ def _draw_belief(ax: Axes, run: RunRecord, row: int) -> None:
     ax.tick_params(labelbottom=examples.values is None)
     verdict = f"{'✓' if answer == label else '✗'} {short(run.class_names[answer])}"
     shade = BLUE if answer == label else VERMILLION
-    ax.set_title(f"{verdict}\n{100 * belief[halt, answer]:.0f} % after {steps(halt)}", color=shade, fontweight="bold")
+    work = f"\nfor {run.work(halt)}" if run.has_exits else ""
+    sure = f"{100 * belief[halt, answer]:.0f} % after {steps(halt)}{work}"
+    ax.set_title(f"{verdict}\n{sure}", color=shade, fontweight="bold")
 
 
 def _draw_stack(ax: Axes, belief: Float[np.ndarray, "steps classes"], label: int, rival: int) -> None:

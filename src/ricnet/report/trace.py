@@ -1,4 +1,5 @@
-"""A prediction thinking aloud in the terminal: one line a step, the belief as a stacked bar.
+"""A prediction thinking aloud in the terminal: one line a step, the belief as a stacked bar. With exits each line also
+says how much of the network had been computed by then.
 
 Shades of the bar differ as well as its colours, so the trace reads the same in a log file.
 """
@@ -23,20 +24,31 @@ def trace_lines(
     halt_step: int,
     class_names: Sequence[str],
     top: int = 3,
+    costs: Sequence[float] = (),
+    steps_per_exit: int = 1,
 ) -> Table:
-    """The belief after each step; `top` classes (at most five) have a shade of their own."""
+    """The belief after each step; `top` classes (at most five) have a shade of their own. With exits, `costs` are those
+    of the trajectory."""
     belief = np.exp(log_beliefs)
     leaders = leading_classes(belief, halt_step, min(top, len(SHADES)))
     names = [short(class_names[k], 9 if top <= 3 else 6) for k in leaders]
-    table = _frame(names, values is not None)
-    taken = sum(max(len(name) + 2, 5) + 2 for name in names)
-    width = min(30, WIDTH - len("step  " + "  " + "+0.000  " + "◀ last step  ") - taken)
+    places = ["step"] if not costs else ["exit", "compute"] if steps_per_exit == 1 else ["step", "exit", "compute"]
+    table = _frame(places, names, values is not None)
+    taken = sum(len(place) + 2 for place in places) + sum(max(len(name) + 2, 5) + 2 for name in names)
+    width = min(30, WIDTH - len("  " + "+0.000  " + "◀ last step  ") - taken)
     for step, row in enumerate(belief, start=1):
         shares = row[leaders]
-        cells = [Text(str(step)), _bar(shares, width), *(Text(f"{share:.3f}") for share in shares)]
+        place = {"step": str(step), "exit": str((step - 1) // steps_per_exit + 1)}
+        if costs:
+            place["compute"] = f"{100 * costs[step - 1]:.0f} %"
+        cells = [
+            *(Text(place[name]) for name in places),
+            _bar(shares, width),
+            *(Text(f"{share:.3f}") for share in shares),
+        ]
         if values is not None:
             cells.append(Text(f"{values[step]:+.3f}" if step < len(values) else ""))
-        cells.append(Text(_mark(step, halt_step, values), style="bold"))
+        cells.append(Text(_mark(step, halt_step, len(belief), values is not None, bool(costs)), style="bold"))
         table.add_row(*cells, style="dim" if step > halt_step else None)
     return table
 
@@ -48,10 +60,13 @@ def leading_classes(belief: Float[np.ndarray, "steps classes"], halt_step: int, 
     return [answer, *(int(k) for k in order if k != answer)][:top]
 
 
-def _frame(names: Sequence[str], has_values: bool) -> Table:
+def _frame(places: Sequence[str], names: Sequence[str], has_values: bool) -> Table:
     note = "V: the gain expected from going on; below its threshold, it stops." if has_values else None
+    if note and "compute" in places:
+        note = "V: the gain expected from looking further; below its threshold, it leaves."
     table = Table(box=None, padding=(0, 2, 0, 0), caption=note, caption_justify="left", header_style="none")
-    table.add_column("step", justify="right")
+    for place in places:
+        table.add_column(place, justify="right", no_wrap=True)
     table.add_column("belief", no_wrap=True)
     for name, shade, colour in zip(names, SHADES, COLOURS, strict=False):
         table.add_column(Text(f"{shade} {name}", style=colour), justify="right", no_wrap=True)
@@ -71,7 +86,9 @@ def _bar(shares: Float[np.ndarray, "leaders"], width: int) -> Text:
     return bar.append("·" * (width - int(ends[-1])), style="dim")
 
 
-def _mark(step: int, halt_step: int, values: np.ndarray | None) -> str:
+def _mark(step: int, halt_step: int, last: int, has_values: bool, has_exits: bool) -> str:
     if step != halt_step:
         return ""
-    return "◀ last step" if values is not None and step == len(values) else "◀ stops"
+    if step == last and (has_values or has_exits):
+        return "◀ last exit" if has_exits else "◀ last step"
+    return "◀ leaves" if has_exits else "◀ stops"
