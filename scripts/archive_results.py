@@ -21,9 +21,8 @@ from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import read_predictions
 from ricnet.io import Maybe, is_number, misfit, read_json, write_atomically
 from ricnet.report.figures import thin
-from ricnet.report.runs import RunRecord, is_archive, read_run
+from ricnet.report.runs import RunRecord, flatten, is_archive, read_run
 from ricnet.report.statistics import scores
-from ricnet.report.titles import flatten
 
 UNIT = 1e-4
 """Nats; log-scores are whole numbers of them, which takes half the room that decimals would."""

@@ -12,9 +12,8 @@ import numpy as np
 
 from archive_results import log_scores
 from ricnet.report.comparison import ACCURACY, ALPHA, ECE, ENOUGH_SEEDS, NLL, Metric
-from ricnet.report.runs import RunGroup, RunRecord
+from ricnet.report.runs import ALGORITHMS, RunGroup, RunRecord
 from ricnet.report.statistics import Difference, Interval, holm, mean_interval, paired_difference
-from ricnet.report.titles import ALGORITHMS
 
 CLAIMANTS = tuple(
     algorithm + readout for algorithm in ALGORITHMS for readout in ("", " + temperature", ", readout mu + temperature")

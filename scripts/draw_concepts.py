@@ -21,9 +21,9 @@ from ricnet.core.policies import Dirichlet, Readout
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import Examples
 from ricnet.methods import RIC
+from ricnet.report.examples import refinement_figure, telling_rows
 from ricnet.report.figures import FAINT, house_style, styled
 from ricnet.report.pictures import halting_figure, reliability_figure
-from ricnet.report.refinement import refinement_figure, telling_rows
 from ricnet.report.runs import RunGroup, RunRecord, read_run
 from ricnet.training.classifier import Classifier, load
 

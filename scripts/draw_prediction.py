@@ -13,8 +13,8 @@ from pathlib import Path
 from filmstrip import filmstrip_figure
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import Examples
+from ricnet.report.examples import telling_rows
 from ricnet.report.figures import house_style
-from ricnet.report.refinement import telling_rows
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.training.classifier import load
 

@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ricnet.evaluation.evaluate import Examples
+from ricnet.io import short
+from ricnet.report.examples import small_image, with_start
 from ricnet.report.figures import BLUE, FAINT, INK, ORANGE, VERMILLION, styled
-from ricnet.report.refinement import small_image, with_start
-from ricnet.report.titles import belief, short
 
 FRAMES = 6
 MOST_CLASSES = 10
@@ -100,3 +100,8 @@ def _conclude(ax: Axes, examples: Examples, class_names: Sequence[str], row: int
     text = f"{'✓' if right else '✗'} {short(class_names[answer])}\n{confidence}, step {halt}"
     ax.set_title(text, color=BLUE if right else VERMILLION, fontweight="bold")
     ax.spines["left"].set_color(INK)
+
+
+def belief(share: float) -> str:
+    """In whole percent; nothing short of certainty is called so."""
+    return "> 99 %" if 0.995 <= share < 1 else f"{100 * share:.0f} %"

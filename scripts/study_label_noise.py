@@ -31,7 +31,7 @@ from sklearn.model_selection import train_test_split
 
 from ricnet.data import Dataset, Split
 from ricnet.evaluation.metrics import expected_calibration_error
-from ricnet.studies.systems import uniform_share
+from ricnet.studies.experiments import uniform_share
 from ricnet.training.api import configure, train_in_memory
 from ricnet.training.run import fit
 

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from claims import sentences
 from pace import pace_figure
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, listing
+from ricnet.io import TABLE, short
 from ricnet.report.comparison import (
     ACCURACY,
     BRIER,
@@ -34,9 +35,8 @@ from ricnet.report.comparison import (
     interval_of,
 )
 from ricnet.report.figures import by_task, house_style
-from ricnet.report.runs import RunGroup, RunRecord, group_seeds, read_runs, repeats_note
-from ricnet.report.tables import Cell, Grid, markdown_table
-from ricnet.report.titles import ALGORITHMS, TABLE, listing, markdown_safe, short
+from ricnet.report.runs import ALGORITHMS, RunGroup, RunRecord, group_seeds, read_runs, repeats_note
+from ricnet.report.tables import Cell, Grid, markdown_safe, markdown_table
 
 MARKED = re.compile(r"(<!-- results:(\S+) -->\n).*?(<!-- /results -->)", re.DOTALL)
 ALL = "all"

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from ricnet.apps.commands.flags import docstrings
+from ricnet.apps.cli import docstrings
 from ricnet.methods import METHODS
 from ricnet.nets.encoders import EncoderOptions
-from ricnet.report.titles import CLOSED_FORM, ON_POLICY, RIC
+from ricnet.report.runs import CLOSED_FORM, ON_POLICY, RIC
 from ricnet.training.config import Config, Optimization
 from ricnet.training.presets import TYPICAL, preset
 

@@ -133,6 +133,16 @@ def listed(items: Sequence[str], most: int = 5) -> str:
     return ", ".join(items[:most]) + rest
 
 
+def listing(words: Sequence[str]) -> str:
+    """a, b and c."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+def counted(count: int, noun: str) -> str:
+    """1 step; 3 steps."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 def require_extra(who: str, extra: str, *modules: str) -> None:
     """Refuse, before any work is done, what needs libraries that only some doors need."""
     missing = [name for name in modules if find_spec(name) is None]

@@ -27,8 +27,9 @@ LARGEST_ARRAYS = 1 << 30
 LARGEST_NUMBER = 1e15
 """A number beyond it is no result, and drawing it fails in strange ways."""
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # numpy writes no others, and those have no memory limit
-_WITH_TARGET = re.compile(r"(.*?\.(?:(?:csv|tsv|jsonl)(?:\.gz)?|parquet))#(.+)", re.IGNORECASE | re.DOTALL)
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+CLASS, FIGURE, TABLE = 14, 32, 48
+"""The most letters of a class's name anywhere, and of a system's or a data set's in figures and in tables."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -57,15 +58,73 @@ def user_path(text: str | Path) -> Path:
     return path
 
 
+def short(name: str, width: int = CLASS) -> str:
+    """Names come from strangers' folders: one printable line of bounded length is safe to draw anywhere."""
+    clean = "".join(c if c.isprintable() else "�" for c in name)
+    return clean if len(clean) <= width else clean[: width - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """Names come from strangers' files, and a terminal obeys some characters instead of showing them."""
+    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
+
+
+# What data is called: a name, a path, or a table with the column of its classes, my.csv#label
+
+_TEXTS = (".csv", ".tsv", ".jsonl")
+TABLES = (*_TEXTS, *(f"{suffix}.gz" for suffix in _TEXTS), ".parquet")
+"""Endings of the tables that are read."""
+UNREAD_TABLES = (".xlsx", ".xls", ".ods", ".numbers", ".feather")
+"""Tables all the same."""
+UNFIT = re.compile(r"[^\w.-]+")
+"""For the name of a folder."""
+_WITH_TARGET = re.compile(rf"(.*?(?:{'|'.join(map(re.escape, TABLES))}))#(.+)", re.IGNORECASE | re.DOTALL)
+
+
 def split_target(spec: str) -> tuple[str, str | None]:
     """my.csv#label is the table my.csv with the classes in its column `label`, whose name may have slashes."""
     match = _WITH_TARGET.fullmatch(spec)
     return (match[1], match[2]) if match else (spec, None)
 
 
-def printable(text: str) -> str:
-    """Names come from strangers' files, and a terminal obeys some characters instead of showing them."""
-    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
+def table_suffix(path: str | Path) -> str | None:
+    """The ending that says which kind of table a file is; None for other files."""
+    name = Path(path).name.lower()
+    return next((suffix for suffix in TABLES if name.endswith(suffix)), None)
+
+
+def is_table(path: str | Path) -> bool:
+    return table_suffix(path) is not None
+
+
+def with_target(spec: str, target: str | None) -> str:
+    """The table and its column of classes as one name, which is all that a run has to keep of them."""
+    if target is None:
+        return spec
+    path = split_target(spec)[0]
+    if is_table(path):
+        return f"{path}#{target}"
+    suffix = Path(path).suffix.lower()
+    if suffix in UNREAD_TABLES or (suffix != ".npz" and user_path(path).is_file()):
+        raise RicnetError(f"{path} cannot be read; save the table as CSV, in a file that ends in .csv.")
+    raise RicnetError(
+        f"{setting('target', target)} is for tables ({', '.join(TABLES)}); {path} says by itself what its classes are."
+    )
+
+
+def short_name(spec: str) -> str:
+    """What folders made for this data are called; two targets of one table are two tasks."""
+    name, target = split_target(spec)
+    path = Path(name)
+    suffix = ".npz" if path.suffix.lower() == ".npz" else table_suffix(path) or ""
+    short = path.name[: len(path.name) - len(suffix)]
+    return short if target is None else f"{short}-{UNFIT.sub('-', target).strip('-.')}"
+
+
+def shown_name(spec: str) -> str:
+    """Without the folders it lies in; a target may have slashes of its own."""
+    name, target = split_target(spec)
+    return with_target(Path(name).name, target)
 
 
 # Files that are written whole or not at all

@@ -13,7 +13,7 @@ from sklearn.metrics import accuracy_score, log_loss
 from ricnet.apps.cli import main
 from ricnet.apps.commands.compare import _notes
 from ricnet.report.runs import RunRecord
-from ricnet.studies.runner import Benchmark, Experiment
+from ricnet.studies.experiments import Benchmark, Experiment
 
 QUICK = ["--set", "epochs=2", "batch_size=32", "width=0.1"]
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import tyro
 
-from ricnet.apps.cli import main
+from ricnet.apps.cli import UnknownFlag, main, parse
 from ricnet.apps.commands import compare, sweep, train
-from ricnet.apps.commands.flags import UnknownFlag, fitting, merged, over, parse, read, typed
+from ricnet.apps.commands.settings import fitting, merged, over, read, typed
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS, RIC
 from ricnet.nets.encoders import EncoderOptions
-from ricnet.studies.systems import settings_of
+from ricnet.studies.experiments import settings_of
 from ricnet.training.config import Optimization
 from ricnet.training.presets import TYPICAL, preset
 

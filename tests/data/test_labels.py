@@ -5,7 +5,7 @@ import torch
 
 from refusals import refusal
 from ricnet.data import Dataset, load, whole_path
-from ricnet.data.tables import short_name, shown_name, with_target
+from ricnet.io import short_name, shown_name, with_target
 
 AB = ["b", "a"] * 20
 

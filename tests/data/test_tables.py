@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from refusals import refusal
 from ricnet.data import load, tables
-from ricnet.data.tables import TableError, frame_table, is_frame, parse_table, read_table, short_name, with_target
+from ricnet.data.tables import TableError, frame_table, is_frame, parse_table, read_table
 from ricnet.errors import RicnetError
-from ricnet.io import split_target
+from ricnet.io import short_name, split_target, with_target
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])

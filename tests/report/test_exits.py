@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ricnet.report.examples import gallery_html
 from ricnet.report.exits import budget_curves, exit_means, exits_figure
-from ricnet.report.gallery import gallery_html
 from ricnet.report.page import page_html
 from ricnet.report.pictures import pictures
 from ricnet.report.runs import RunGroup, group_seeds, read_run, read_runs

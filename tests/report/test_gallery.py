@@ -8,7 +8,7 @@ import pytest
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from ricnet.evaluation.evaluate import Examples
-from ricnet.report.gallery import PAIR_EXAMPLES, gallery_html, mistakes_html, rows_by_kind, run_confusion
+from ricnet.report.examples import PAIR_EXAMPLES, gallery_html, mistakes_html, rows_by_kind, run_confusion
 from ricnet.report.page import page_html
 from ricnet.report.runs import RunGroup, group_seeds, read_run, read_runs
 from ricnet.report.tables import class_grid, confusion, matrix_grid, pair_words

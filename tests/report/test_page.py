@@ -11,8 +11,8 @@ from ricnet.apps.hub_card import hub_card
 from ricnet.errors import RicnetError
 from ricnet.report import page
 from ricnet.report.comparison import compare_as_far_as_possible, has_seeds
+from ricnet.report.examples import BARS
 from ricnet.report.page import command, page_html, page_title, refinement_words, results_html, systems_html, write_page
-from ricnet.report.refinement import BARS
 from ricnet.report.runs import RunGroup, group_seeds, read_run, read_runs
 from ricnet.report.tables import Cell, Grid, details, html_table, paragraph, scrolling, terms
 

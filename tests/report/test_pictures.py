@@ -11,6 +11,7 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from ricnet.errors import RicnetError
+from ricnet.report.examples import BARS
 from ricnet.report.figures import BLUE
 from ricnet.report.pictures import (
     COVERAGE,
@@ -31,7 +32,6 @@ from ricnet.report.pictures import (
     training_figure,
     with_predictions,
 )
-from ricnet.report.refinement import BARS
 from ricnet.report.runs import RunGroup
 
 

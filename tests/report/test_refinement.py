@@ -7,8 +7,7 @@ import pytest
 from PIL import Image
 
 from ricnet.errors import RicnetError
-from ricnet.report.gallery import bars, data_uri
-from ricnet.report.refinement import SIDE, leading_rival, refinement_figure, small_image, telling_rows
+from ricnet.report.examples import SIDE, bars, data_uri, leading_rival, refinement_figure, small_image, telling_rows
 from ricnet.report.runs import RunGroup, RunRecord, read_run
 
 from .conftest import MakeRun

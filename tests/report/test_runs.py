@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from archive_results import to_columns
 from ricnet.errors import RicnetError
-from ricnet.report.runs import group_seeds, read_run, read_runs, repeats_note, to_rows
-from ricnet.report.titles import flatten
+from ricnet.report.runs import flatten, group_seeds, read_run, read_runs, repeats_note, to_rows
 
 from .conftest import MakeRun, rewrite
 from .systems import groups_of, write_run, write_system

@@ -3,8 +3,7 @@ from dataclasses import asdict
 import pytest
 
 from ricnet.methods import RIC
-from ricnet.report.runs import system_name
-from ricnet.report.titles import without_algorithm
+from ricnet.report.runs import system_name, without_algorithm
 
 
 @pytest.mark.parametrize(

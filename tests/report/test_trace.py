@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from ricnet.report.trace import leading_classes, trace_lines
+from ricnet.report.examples import leading_classes, trace_lines
 
 BELIEF = np.array(
     [[0.5, 0.3, 0.1, 0.1], [0.2, 0.7, 0.06, 0.04], [0.1, 0.87, 0.02, 0.01], [0.05, 0.92, 0.02, 0.01]],

@@ -1,6 +1,9 @@
 import pytest
 
-from ricnet.report.titles import belief, epochs, listing, markdown_safe, number, percent, short
+from filmstrip import belief
+from ricnet.errors import counted, listing
+from ricnet.io import short
+from ricnet.report.tables import markdown_safe, number, percent
 
 
 def test_names_are_one_printable_line() -> None:
@@ -18,7 +21,7 @@ def test_shares() -> None:
 
 
 def test_one_epoch_is_no_epochs() -> None:
-    assert (epochs(1), epochs(20)) == ("1 epoch", "20 epochs")
+    assert (counted(1, "epoch"), counted(20, "epoch")) == ("1 epoch", "20 epochs")
 
 
 def test_listing() -> None:

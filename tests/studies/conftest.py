@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ricnet.studies.runner import Benchmark, Experiment
+from ricnet.studies.experiments import Benchmark, Experiment
 
 QUICK = (("batch_size", 32), ("epochs", 2), ("width", 0.1))
 

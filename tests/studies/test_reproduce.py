@@ -8,11 +8,10 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from ricnet.studies import reproduce as reproducing
-from ricnet.studies.given import read_given
+from ricnet.studies.experiments import SCALES, Benchmark, Scale
 from ricnet.studies.paper import ITEMS, fig1_architecture
-from ricnet.studies.reproduce import CATALOGUE, FAIL, reproduce
-from ricnet.studies.runner import Benchmark, Runner
-from ricnet.studies.scales import SCALES, Scale
+from ricnet.studies.reproduce import CATALOGUE, FAIL, read_given, reproduce
+from ricnet.studies.runner import Runner
 from ricnet.studies.theory.finding import Finding
 
 QUIET = Console(quiet=True)

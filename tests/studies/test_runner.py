@@ -7,7 +7,8 @@ import torch
 from rich.console import Console
 
 from ricnet.errors import RicnetError
-from ricnet.studies.runner import Benchmark, Experiment, RunIndex, Runner, dataset_of, plan, read_data
+from ricnet.studies.experiments import Benchmark, Experiment
+from ricnet.studies.runner import RunIndex, Runner, dataset_of, plan, read_data
 from ricnet.training.run import RunFolder
 
 CPU, QUIET = torch.device("cpu"), Console(quiet=True)

@@ -4,8 +4,8 @@ import pytest
 
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS, Supervised
+from ricnet.studies.experiments import VARIANTS, all_systems, find_system, settings_of, uniform_share
 from ricnet.studies.sweep import Choice, default_space, parse_space
-from ricnet.studies.systems import VARIANTS, all_systems, find_system, settings_of, uniform_share
 from ricnet.training.config import AFTER_TRAINING
 from ricnet.training.presets import Facts, preset
 

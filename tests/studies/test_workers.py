@@ -13,7 +13,8 @@ from rich.console import Console
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import read_predictions
 from ricnet.studies import runner as running
-from ricnet.studies.runner import Benchmark, Experiment, Runner
+from ricnet.studies.experiments import Benchmark, Experiment
+from ricnet.studies.runner import Runner
 
 QUIET = Console(quiet=True)
 

@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ricnet.errors import counted, listing
+from ricnet.io import TABLE, short
 from ricnet.report.figures import house_style
 from ricnet.report.page import refinement_words
 from ricnet.report.pictures import reliability_figure
-from ricnet.report.runs import RunGroup, RunRecord
-from ricnet.report.titles import DATA_TITLES, TABLE, epochs, listing, markdown_safe, number, percent, short, system_name
+from ricnet.report.runs import DATA_TITLES, RunGroup, RunRecord, system_name
+from ricnet.report.tables import markdown_safe, number, percent
 
 DIAGRAM = "reliability.png"
 TAGS = ("ricnet", "calibration", "adaptive-computation", "reinforcement-learning")
@@ -140,7 +142,7 @@ def recipe_text(run: RunRecord) -> str:
     selected, seconds = run.evaluation.get("selected_epoch"), run.training_seconds
     spent = "Trained" if seconds is None else f"{number(seconds, 0)} seconds of training"
     return (
-        f"{encoder}{width}, {epochs(course['epochs'])} of batches of {course['batch_size']}, "
+        f"{encoder}{width}, {counted(course['epochs'], 'epoch')} of batches of {course['batch_size']}, "
         f"{course['optimizer']} at {course['lr']:g}, seed {run.config['seed']}; the weights are those of epoch "
         f"{selected}, chosen on validation data. {spent} on "
         f"{run.hardware.get('name', 'unknown')}, PyTorch {run.hardware.get('torch', 'unknown')}, ricnet {run.version}. "

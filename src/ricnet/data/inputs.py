@@ -17,9 +17,9 @@ from torch import Tensor
 from ricnet.data.arrays import read_npz_inputs
 from ricnet.data.columns import Columns
 from ricnet.data.images import decode_image, find_images, read_image, read_images
-from ricnet.data.tables import Table, is_table, parse_table, read_table
+from ricnet.data.tables import Table, parse_table, read_table
 from ricnet.errors import RicnetError
-from ricnet.io import user_path
+from ricnet.io import is_table, user_path
 
 STANDARD_INPUT = "-"
 Part = tuple[list[str], Num[Tensor, "n ..."]]

@@ -15,9 +15,10 @@ import torch
 from ricnet.data.columns import MISSING, RARE_ROWS, Columns, fit_columns, parse_number
 from ricnet.data.dataset import Dataset, Parts, Split
 from ricnet.data.images import IMAGES, MOST_OTHERS, TEXTS, UNREAD, damage, label_files, survey
-from ricnet.data.tables import FRAME, UNFIT, Table, frame_table, shown_name
+from ricnet.data.tables import FRAME, Table, frame_table
 from ricnet.data.texts import fit_text, read_text_file
 from ricnet.errors import RicnetError, listed, nearest, setting
+from ricnet.io import UNFIT, shown_name
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -14,9 +14,9 @@ from ricnet.data.dataset import Augmentation, Dataset, Parts, Split, class_count
 from ricnet.data.downloads import Progress, PublishedFile, fetch
 from ricnet.data.images import read_folder
 from ricnet.data.labels import holds_texts, labelled_table, read_text_folder
-from ricnet.data.tables import SUFFIXES, is_table, read_table, with_target
+from ricnet.data.tables import read_table
 from ricnet.errors import RicnetError, nearest, setting
-from ricnet.io import split_target, user_path
+from ricnet.io import TABLES, is_table, split_target, user_path, with_target
 
 Reader = TypeVar("Reader", bound=Callable[..., Dataset | tuple[Split, Split]])
 
@@ -123,7 +123,7 @@ def _read(spec: str | Path, folder: Path, resolution: int | None, columns: Colum
         return read_npz(path, folder / "packed")
     if path.exists():
         raise RicnetError(
-            f"{path} is neither a folder of images or texts, nor an .npz file, nor a table ({', '.join(SUFFIXES)}); "
+            f"{path} is neither a folder of images or texts, nor an .npz file, nor a table ({', '.join(TABLES)}); "
             "give one of these."
         )
     if isinstance(spec, Path) or "/" in spec or os.sep in spec:

@@ -16,21 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from ricnet.errors import RicnetError, require_extra, setting
-from ricnet.io import parse_json, split_target, user_path
+from ricnet.errors import RicnetError, counted, require_extra
+from ricnet.io import TABLES, parse_json, table_suffix
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 DELIMITERS = ",;\t|"
-UNREAD = (".xlsx", ".xls", ".ods", ".numbers", ".feather")
-"""Tables all the same."""
 LARGEST = 1 << 32
 """Bytes of a table once it is unpacked: a few can claim to be all there are."""
 FRAME = "the data frame"
 """What messages call it."""
-UNFIT = re.compile(r"[^\w.-]+")
-"""For the name of a folder."""
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 
 
@@ -88,7 +84,7 @@ def parse_table(text: str, name: str) -> Table:
         raise TableError(f"{name} begins with numbers, {header[0]} first; its first line must name the columns.")
     for row, line in zip(rows, lines, strict=True):
         if len(row) != len(header):
-            cells_, named = _counted(len(row), "cell"), _counted(len(header), "column")
+            cells_, named = counted(len(row), "cell"), counted(len(header), "column")
             raise TableError(f"{name}, line {line}: {cells_} where the first line names {named}.")
     columns = {column: list(cells) for column, *cells in zip(*rows, strict=True) if column}
     return Table(name, columns, lines[1:])
@@ -103,10 +99,6 @@ def _is_row(row: list[str], cells: list[str], names: int) -> bool:
 
 def _with_decimal_point(cell: str) -> str:
     return cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell) else cell
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _refuse_twins(names: Sequence[str], table: str) -> None:
@@ -198,23 +190,12 @@ READERS: dict[str, Callable[[str, str], Table]] = {
     ".jsonl": parse_json_lines,
 }
 """What makes a table of a text, by the ending of its file."""
-SUFFIXES = (*READERS, *(f"{suffix}.gz" for suffix in READERS), ".parquet")
-
-
-def table_suffix(path: str | Path) -> str | None:
-    """The ending that says which kind of table a file is; None for other files."""
-    name = Path(path).name.lower()
-    return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), None)
-
-
-def is_table(path: str | Path) -> bool:
-    return table_suffix(path) is not None
 
 
 def read_table(path: Path) -> Table:
     suffix = table_suffix(path) or ".csv"
     if not path.exists():
-        raise TableError(f"{path} does not exist; give the path of a table ({', '.join(SUFFIXES)}).")
+        raise TableError(f"{path} does not exist; give the path of a table ({', '.join(TABLES)}).")
     if suffix == ".parquet":
         return read_parquet(path)
     packed = suffix.endswith(".gz")
@@ -229,34 +210,3 @@ def read_table(path: Path) -> Table:
         raise TableError(f"{path} is {kind} ({error}); save the table as CSV in UTF-8.") from error
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     return READERS[suffix.removesuffix(".gz")](lines, str(path))
-
-
-def with_target(spec: str, target: str | None) -> str:
-    """The table and its column of classes as one name, which is all that a run has to keep of them."""
-    if target is None:
-        return spec
-    path = split_target(spec)[0]
-    if is_table(path):
-        return f"{path}#{target}"
-    suffix = Path(path).suffix.lower()
-    if suffix in UNREAD or (suffix != ".npz" and user_path(path).is_file()):
-        raise RicnetError(f"{path} cannot be read; save the table as CSV, in a file that ends in .csv.")
-    raise RicnetError(
-        f"{setting('target', target)} is for tables ({', '.join(SUFFIXES)}); {path} says by itself what its "
-        "classes are."
-    )
-
-
-def short_name(spec: str) -> str:
-    """What folders made for this data are called; two targets of one table are two tasks."""
-    name, target = split_target(spec)
-    path = Path(name)
-    suffix = ".npz" if path.suffix.lower() == ".npz" else table_suffix(path) or ""
-    short = path.name[: len(path.name) - len(suffix)]
-    return short if target is None else f"{short}-{UNFIT.sub('-', target).strip('-.')}"
-
-
-def shown_name(spec: str) -> str:
-    """Without the folders it lies in; a target may have slashes of its own."""
-    name, target = split_target(spec)
-    return with_target(Path(name).name, target)

@@ -1,4 +1,5 @@
-"""--first"""
+"""Systems beside each other, seed by seed: the one list of metrics, means with their intervals, and which differences
+are more than chance."""
 
 import math
 from collections.abc import Sequence
@@ -6,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, listing
 from ricnet.evaluation.evaluate import Predictions, read_predictions
+from ricnet.io import TABLE, short
 from ricnet.report.runs import RunGroup, RunRecord, Task
 from ricnet.report.statistics import (
     Difference,
@@ -19,7 +21,6 @@ from ricnet.report.statistics import (
     paired_difference,
     scores,
 )
-from ricnet.report.titles import TABLE, listing, short
 
 
 @dataclass(frozen=True)
@@ -255,8 +256,8 @@ def _check_seeds(group: RunGroup, reference: RunGroup) -> None:
 
 
 def _with_seeds(group: RunGroup) -> str:
-    plural = "s" if len(group.seeds) > 1 else ""
-    return f"{group.label} (seed{plural} {listing([str(seed) for seed in group.seeds])}, {group.first.path} …)"
+    seeds = "seeds" if len(group.seeds) > 1 else "seed"
+    return f"{group.label} ({seeds} {listing([str(seed) for seed in group.seeds])}, {group.first.path} …)"
 
 
 def _check_labels(

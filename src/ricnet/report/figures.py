@@ -23,10 +23,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from ricnet.io import FIGURE, short
 from ricnet.methods import METHODS
-from ricnet.report.runs import RunGroup, RunRecord
+from ricnet.report.runs import RunGroup, RunRecord, without_algorithm
 from ricnet.report.statistics import band
-from ricnet.report.titles import FIGURE, short, without_algorithm
 
 P = ParamSpec("P")
 

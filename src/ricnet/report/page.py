@@ -15,7 +15,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from ricnet.io import writing
+from ricnet.errors import counted, listing
+from ricnet.io import TABLE, short, writing
 from ricnet.report.comparison import (
     ACCURACY,
     ECE,
@@ -27,11 +28,10 @@ from ricnet.report.comparison import (
     has_seeds,
     ranking,
 )
+from ricnet.report.examples import BARS, gallery_html, mistakes_html
 from ricnet.report.figures import inline_svg
-from ricnet.report.gallery import gallery_html, mistakes_html
 from ricnet.report.pictures import Picture, looks_ahead, mean_of, pictures, speakers, step_curves
-from ricnet.report.refinement import BARS
-from ricnet.report.runs import RunGroup, RunRecord, group_seeds, is_archive, repeats_note
+from ricnet.report.runs import RunGroup, RunRecord, flatten, group_seeds, is_archive, repeats_note
 from ricnet.report.tables import (
     Cell,
     Grid,
@@ -39,7 +39,9 @@ from ricnet.report.tables import (
     contrasts_grid,
     details,
     html_table,
+    number,
     paragraph,
+    percent,
     references,
     runs_caption,
     runs_grid,
@@ -48,7 +50,6 @@ from ricnet.report.tables import (
     systems_grid,
     terms,
 )
-from ricnet.report.titles import TABLE, flatten, listing, number, percent, short, steps
 from ricnet.training.console import chosen_words, rule_words
 
 SECTIONS = {
@@ -201,7 +202,7 @@ def halting_rule(group: RunGroup) -> str:
 
 def _course(group: RunGroup) -> str:
     most, mean = max(run.max_steps for run in group.runs), mean_of(group, "mean_steps")
-    start = f"{group.label} begins with an even belief and changes it in up to {steps(most)}"
+    start = f"{group.label} begins with an even belief and changes it in up to {counted(most, 'step')}"
     if mean == most:
         return f"{start}, which it always makes."
     return f"{start}; it stops after {number(mean, 1)} on average."
@@ -211,7 +212,7 @@ def _gain(group: RunGroup) -> str:
     """By the NLL on the test set, which every step is rewarded for; digits that are not shown decide nothing."""
     every = step_curves(group, "nll")[1].mean(axis=0)
     first, halt, best = float(every[0]), mean_of(group, "nll"), int(every.argmin())
-    lowest = f"lowest after {steps(best + 1)}, {number(float(every[best]), 3)}"
+    lowest = f"lowest after {counted(best + 1, 'step')}, {number(float(every[best]), 3)}"
     shown = f"NLL {number(first, 3)} after the first, {number(halt, 3)} where it stops, {lowest}"
     if number(first, 3) == number(halt, 3):
         return f"On the test set the steps after the first change little: {shown}."

@@ -20,10 +20,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, listing
 from ricnet.evaluation.evaluate import read_predictions
 from ricnet.evaluation.metrics import risk_at
-from ricnet.io import LARGEST_NUMBER
+from ricnet.io import FIGURE, LARGEST_NUMBER, short
+from ricnet.report.examples import BARS, refinement_figure
 from ricnet.report.exits import can_be_budgeted, exits_figure
 from ricnet.report.figures import (
     FAINT,
@@ -47,10 +48,8 @@ from ricnet.report.figures import (
     styled,
     task_title,
 )
-from ricnet.report.refinement import BARS, refinement_figure
 from ricnet.report.runs import RunGroup, RunRecord, group_seeds
 from ricnet.report.statistics import band, mean_interval
-from ricnet.report.titles import FIGURE, listing, short
 from ricnet.training.console import rule_words
 
 

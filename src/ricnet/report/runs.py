@@ -1,19 +1,23 @@
 """What a run left behind, read back and checked: the only file of the report that opens a run's folder.
 
-First what its files must look like, then the run itself, then runs that differ in their seed alone.
+First what its files must look like, then the run itself, then runs that differ in their seed alone, and what runs are
+called, the same in every table, figure and page.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, combinations, pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, listing
 from ricnet.evaluation.evaluate import Examples, read_examples
 from ricnet.io import (
+    FIGURE,
+    TABLE,
     Absent,
     Maybe,
     is_count,
@@ -26,20 +30,12 @@ from ricnet.io import (
     printable,
     read_json,
     read_text,
+    short,
+    shown_name,
     user_path,
 )
-from ricnet.report.titles import (
-    DATA_TITLES,
-    LATER,
-    TABLE,
-    WITHOUT_EFFECT,
-    data_name,
-    differences,
-    listing,
-    percent,
-    short,
-    system_name,
-)
+from ricnet.methods import METHODS
+from ricnet.training.checkpoints import without_folder
 from ricnet.training.run import locate
 
 DEEPEST = 2
@@ -187,7 +183,7 @@ class RunRecord:
     def data_label(self) -> str:
         """The same, short enough to show, with what was done to its labels."""
         flipped = f", {100 * self.label_noise:.0f} % flipped" if self.label_noise else ""
-        return data_name(self.data_name) + flipped
+        return shown_name(self.data_name) + flipped
 
     @property
     def data_title(self) -> str:
@@ -299,7 +295,7 @@ class RunRecord:
     def work(self, step: int) -> str:
         """What it takes to get so far, in words; of a run without exits there is nothing to say."""
         costs = self.costs
-        return f"{percent(costs[min(step, len(costs)) - 1], 0)} of the work" if costs else ""
+        return f"{100 * costs[min(step, len(costs)) - 1]:.0f} % of the work" if costs else ""
 
 
 def read_run(run: str | Path) -> RunRecord:
@@ -441,6 +437,9 @@ def to_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     return rows
 
 
+# Runs that differ in their seed alone
+
+
 @dataclass(frozen=True)
 class RunGroup:
     label: str
@@ -491,3 +490,130 @@ def _system(run: RunRecord) -> str:
     alike |= {"network": {key: value for key, value in network.items() if LATER.get(key) != value}}
     numbers = json.loads(json.dumps(alike), parse_int=float)  # 2 and 2.0 are the same setting
     return json.dumps([numbers, run.derived_from is not None], sort_keys=True)
+
+
+# What runs are called: by their method, then only by what sets one apart from the others beside it, in the fewest words
+
+RIC, ON_POLICY, CLOSED_FORM = "RIC", "RIC, on-policy", "RIC, closed form"
+"""The algorithms that go by the name RIC (`methods.ric.RIC.title_of`); alone it is Algorithm 1."""
+ALGORITHMS = (RIC, ON_POLICY, CLOSED_FORM)
+VARIANTS = {
+    "objective": {"ppo": "PPO", "logitnorm": "LogitNorm", "evidential": "evidential"},
+    "head": {"logistic-normal": "logistic-normal"},
+    "readout": {"mu": "readout mu", "implied": "readout implied"},
+    "feedback": {"sample": "sampled feedback"},
+}
+"""Settings that make another system of a method, and what it is then called."""
+DATA_TITLES = {
+    "cifar10": "CIFAR-10",
+    "cifar10n-aggregate": "CIFAR-10N, aggregate labels",
+    "cifar10n-worst": "CIFAR-10N, worst labels",
+    "imagewoof": "ImageWoof",
+    "fashion-mnist": "Fashion-MNIST",
+    "svhn": "SVHN",
+}
+WITHOUT_EFFECT = ("measure_all", "measure_every", "compile", "cuda_graph")
+"""Settings of what is looked at and how fast; what is learned does not depend on them."""
+LATER = {
+    **{"accumulate": 1, "halt_rule": "value", "exits": "none", "steps_per_exit": 1},
+    **{"freeze": False, "encoder_lr": 0.1, "augmented_copies": 0},
+}
+"""Settings that have come since runs were archived, with what those runs did."""
+TELLING = ("data", "label_noise", "preset", "encoder", "resolution", "epochs")
+"""Settings by which people tell runs apart, if they do; then come all others, and last the seed."""
+MOST = 3
+"""Settings in a name."""
+WORDS: dict[str, Callable[[Any], str]] = {
+    "data": lambda data: shown_name(str(data)),
+    "label_noise": lambda share: f"{100 * (share or 0):g} % flipped",
+    "preset": lambda name: f"preset {name}",
+    "encoder": lambda name: without_folder(str(name)),
+    "freeze": lambda frozen: "frozen" if frozen else "not frozen",
+    "resolution": lambda side: "own resolution" if side is None else f"{side} pixels",
+    "epochs": lambda count: f"{count} epochs",
+    "batch_size": lambda rows: f"batches of {rows}",
+    "halt_rule": lambda rule: {"auto": "halt chosen", "value": "V < 0"}.get(rule, f"halt rule {rule}"),
+    "calibration": lambda kind: {"auto": "temperature if it helps", "none": "raw"}.get(kind, str(kind)),
+}
+"""How a setting is said where its name and its value are not what a person would say."""
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"method": {"gamma": 0.8}} as {"method.gamma": 0.8}, the way the command line spells it."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return flat
+
+
+def without_algorithm(title: str) -> str:
+    """RIC, PPO for RIC, on-policy, PPO: one look and one place for all algorithms of a system."""
+    return title.replace(ON_POLICY, RIC).replace(CLOSED_FORM, RIC)
+
+
+def method_title(settings: Mapping[str, Any]) -> str:
+    """What the configuration of a method is called (`method` in config.json): SL; RIC, on-policy, PPO."""
+    method = METHODS.get(str(settings["name"]))  # None where a method of somebody's own is not registered here
+    parts = [method.title_of(settings) if method else str(settings["name"])]
+    parts += [words[value] for key, words in VARIANTS.items() if (value := settings.get(key)) in words]
+    parts += ["label smoothing"] * bool(settings.get("label_smoothing"))
+    parts += ["confidence cap"] * bool(settings.get("uniform_mix"))
+    return ", ".join(parts)
+
+
+def system_name(config: Mapping[str, Any]) -> str:
+    """The same with what is always done after training: SL + temperature."""
+    return method_title(config["method"]) + " + temperature" * (config.get("calibration") == "temperature")
+
+
+def differences(configs: Sequence[Mapping[str, Any]]) -> list[str] | None:
+    """What tells runs of one system apart: as few settings as will do, the most telling first, and for a run that has
+    all of the commonest values nothing. None where that takes more words than anybody would read."""
+    settings = [flatten(config) for config in configs]
+    keys = [key for key in dict.fromkeys(key for flat in settings for key in flat) if _differs(key, settings)]
+    keys.sort(key=_rank)
+    candidates = keys if len(keys) <= 12 else keys[:12]
+    for count in range(1, MOST + 1):
+        for chosen in combinations(keys if count == 1 else candidates, count):
+            names = _describe_all(settings, chosen)
+            if len(set(names)) == len(names) and max(map(len, names)) <= FIGURE:
+                return names
+    return None
+
+
+def _differs(key: str, settings: Sequence[Mapping[str, Any]]) -> bool:
+    return _name(key) not in WITHOUT_EFFECT and len({str(_value(flat, key)) for flat in settings}) > 1
+
+
+def _rank(key: str) -> int:
+    name = _name(key)
+    return TELLING.index(name) if name in TELLING else len(TELLING) + (name == "seed")
+
+
+def _describe_all(settings: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[str]:
+    """Of two runs both are described; of more, what most have in common is left out where that names one at most."""
+    whole = [", ".join(_say(key, _value(flat, key)) for key in keys) for flat in settings]
+    if len(settings) < 3 or len(keys) < 2:
+        return whole
+    usual = {key: Counter(str(_value(flat, key)) for flat in settings).most_common(1)[0][0] for key in keys}
+    odd = [[key for key in keys if str(_value(flat, key)) != usual[key]] for flat in settings]
+    brief = [", ".join(_say(key, _value(flat, key)) for key in own) for flat, own in zip(settings, odd, strict=True)]
+    return brief if len(set(brief)) == len(brief) else whole
+
+
+def _say(key: str, value: Any) -> str:
+    name = _name(key)
+    if name in WORDS:
+        return WORDS[name](value)
+    words = name.replace("_", " ")
+    if value is None or isinstance(value, bool):
+        return words if value else f"no {words}"
+    return f"{words} {value:g}" if isinstance(value, float) else f"{words} {value}"
+
+
+def _value(settings: Mapping[str, Any], key: str) -> Any:
+    return settings.get(key, LATER.get(_name(key)))
+
+
+def _name(key: str) -> str:
+    return key.rpartition(".")[2]

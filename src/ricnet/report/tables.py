@@ -21,7 +21,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ricnet.errors import listing
 from ricnet.evaluation.metrics import BINS
+from ricnet.io import TABLE, short
 from ricnet.report.comparison import (
     ALPHA,
     ECE,
@@ -36,7 +38,6 @@ from ricnet.report.comparison import (
 )
 from ricnet.report.runs import RunRecord, Task, repeats_note
 from ricnet.report.statistics import RESAMPLES
-from ricnet.report.titles import TABLE, listing, markdown_safe, number, percent, short
 
 # A grid, and how it is written
 
@@ -122,6 +123,24 @@ _LATEX = {
 def escape_latex(text: str) -> str:
     """Names come from strangers' folders. Letters beyond those of T1 fonts would stop pdflatex and become a ?."""
     return "".join(_LATEX.get(c, c if c.isascii() or (ord(c) < 0x180 and c.isalpha()) else "?") for c in text)
+
+
+# Numbers and names in a table
+
+
+def number(value: float | int | None, digits: int) -> str:
+    return "–" if value is None or math.isnan(value) else f"{value:,.{digits}f}"
+
+
+def percent(share: float | int | None, digits: int = 2) -> str:
+    return "–" if share is None or math.isnan(share) else f"{100 * share:.{digits}f} %"
+
+
+def markdown_safe(text: str) -> str:
+    """Markdown's own signs, made harmless."""
+    for sign in "\\|*_`[]":
+        text = text.replace(sign, "\\" + sign)
+    return text.replace("<", "&lt;")
 
 
 # Runs as they are: a row a run

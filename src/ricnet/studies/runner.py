@@ -27,10 +27,10 @@ from rich.console import Console
 
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, counted
 from ricnet.io import read_json, write_atomically
 from ricnet.report.runs import RunRecord, read_run
-from ricnet.studies.systems import RAW, System, all_systems, find_system
+from ricnet.studies.experiments import RAW, Experiment, System, all_systems, find_system
 from ricnet.threads import usable_cores
 from ricnet.training.api import configure, for_encoder, pick_device, run
 from ricnet.training.checkpoints import keep_encoder
@@ -42,35 +42,6 @@ from ricnet.training.run import RunFolder, describe_data, finalize, read_config
 
 SECONDS_TO_SAVE = 20
 SECONDS_OF_SILENCE = 15
-Changes = tuple[tuple[str, Any], ...]
-"""Settings that differ from the preset's, hashable."""
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    label: str
-    """What a figure calls it."""
-    data: str
-    """A name, a folder or a file, as `ric train` takes it."""
-    changes: Changes = ()
-    """What the data asks of the training, for instance label noise or a resolution."""
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """All seeds of one system on one data set."""
-
-    system: str
-    """A name of `all_systems`, perhaps with settings: ric, supervised-temperature, ric:gamma=0.9."""
-    benchmark: Benchmark
-    seeds: tuple[int, ...]
-    changes: Changes = ()
-    """Settings of this experiment alone; they win over the system's and the benchmark's."""
-    preset: str = "fast"
-
-
-Runs = Mapping[Experiment, Sequence[RunRecord]]
-"""The finished runs of each experiment, in the order of its seeds. One whose data is not here has none."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +92,7 @@ class Runner:
             jobs = self._find(stage, folders)
             if jobs:
                 workers = worker_count(self.jobs, len(jobs), pick_device(self.device))
-                count = f"{len(jobs)} run{'s' * (len(jobs) > 1)} to make, {workers} at once, in {self.root}"
+                count = f"{counted(len(jobs), 'run')} to make, {workers} at once, in {self.root}"
                 console.print(count, highlight=False, markup=False, soft_wrap=True)
                 problems += execute(jobs, workers, console)
         made = {config: folder.path for config, folder in folders.items() if folder.finished}

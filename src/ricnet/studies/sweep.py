@@ -21,8 +21,8 @@ from ricnet.data import Dataset
 from ricnet.errors import RicnetError
 from ricnet.io import read_json
 from ricnet.methods import METHODS
+from ricnet.studies.experiments import parse_settings, read_setting, settings_of
 from ricnet.studies.runner import RunIndex
-from ricnet.studies.systems import parse_settings, read_setting, settings_of
 from ricnet.training.api import pick_device, run
 from ricnet.training.config import Config, to_json
 from ricnet.training.console import Interrupted

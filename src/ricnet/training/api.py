@@ -22,10 +22,10 @@ from ricnet.data import load as load_data
 from ricnet.data.dataset import flip_labels
 from ricnet.data.labels import labelled_frame
 from ricnet.data.memory import fitting_batch, free_bytes
-from ricnet.data.tables import is_frame, short_name, with_target
+from ricnet.data.tables import is_frame
 from ricnet.distributed import Processes, first_on_each_machine, launched, own_gpu, together
 from ricnet.errors import Interrupted, RicnetError, in_python, nearest, setting, spelled_in_python
-from ricnet.io import Unwritable, read_json, split_target, user_path
+from ricnet.io import Unwritable, read_json, short_name, split_target, user_path, with_target
 from ricnet.nets.encoders import build_encoder, example_input, is_pretrained
 from ricnet.nets.pretrained import ImageEncoder
 from ricnet.training.checkpoints import describe_encoder, find_encoder, keep_encoder, read_encoder, whole_name

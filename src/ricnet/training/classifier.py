@@ -22,10 +22,10 @@ from ricnet.core.trajectory import Trajectory
 from ricnet.data import Columns, columns_from_json
 from ricnet.data.columns import Number
 from ricnet.data.inputs import read_inputs
-from ricnet.data.tables import frame_table, is_frame, shown_name
+from ricnet.data.tables import frame_table, is_frame
 from ricnet.errors import RicnetError, setting, whole_number
 from ricnet.evaluation.evaluate import pool_size
-from ricnet.io import read_json
+from ricnet.io import read_json, shown_name
 from ricnet.methods import Method
 from ricnet.methods.method import TimeLeft
 from ricnet.nets.budget import SLACK, OverBudget, budget

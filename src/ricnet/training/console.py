@@ -27,7 +27,7 @@ from ricnet.data import Dataset
 from ricnet.data.dataset import PHOTOGRAPH_SIDE
 from ricnet.data.registry import DATASETS
 from ricnet.errors import Interrupted as Interrupted
-from ricnet.errors import in_flags, require_extra, setting
+from ricnet.errors import counted, in_flags, require_extra, setting
 from ricnet.io import printable, read_json, user_path
 from ricnet.nets.encoders import choose_encoder, is_pretrained
 from ricnet.training import presets
@@ -58,11 +58,10 @@ def say(lines: Iterable[str], console: Console | None = None) -> None:
 def announcement(config: Config, dataset: Dataset, device: torch.device, processes: int = 1) -> str:
     rows, numbers = f"{len(dataset.train):,} {dataset.unit}", "" if dataset.is_image else " numbers"
     shape = " × ".join(str(side) for side in dataset.input_shape)
-    epochs = "1 epoch" if config.optimization.epochs == 1 else f"{config.optimization.epochs} epochs"
     where = f"{device}" if processes == 1 else f"{processes} processes on {device.type}"
     return (
-        f"training {config.method.name} on {rows} of {shape}{numbers}, {len(dataset.class_names)} classes, "
-        f"encoder {encoder_name(config, dataset.input_shape)}, {epochs}, on {where}"
+        f"training {config.method.name} on {rows} of {shape}{numbers}, {len(dataset.class_names)} classes, encoder "
+        f"{encoder_name(config, dataset.input_shape)}, {counted(config.optimization.epochs, 'epoch')}, on {where}"
     )
 
 
@@ -253,7 +252,7 @@ def chosen_words(evaluation: Mapping[str, Any]) -> list[str]:
 
 def rule_words(rule: Mapping[str, Any]) -> str:
     """after 3 steps; or: once V < 0.01, after 12 steps at the latest."""
-    most = "1 step" if rule["max_steps"] == 1 else f"{rule['max_steps']} steps"
+    most = counted(rule["max_steps"], "step")
     if rule["max_steps"] == 1 or not rule["reached"]:
         return f"after {most}"
     return f"once V < {rule['halt_threshold']:g}, after {most} at the latest"

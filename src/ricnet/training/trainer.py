@@ -24,10 +24,10 @@ from torch.nn.parallel import DistributedDataParallel
 from ricnet.core.mdp import log_scores
 from ricnet.data import Augmentation, Dataset, Split, augment, epoch_order
 from ricnet.data.dataset import balanced
-from ricnet.data.tables import shown_name
 from ricnet.distributed import ALONE, Processes, Shard
 from ricnet.errors import RicnetError, setting
 from ricnet.evaluation.evaluate import Outcome, observe, summarize
+from ricnet.io import shown_name
 from ricnet.methods import Method
 from ricnet.methods.method import Batch, Metrics
 from ricnet.nets.encoders import TINY_IMAGE, Backbone

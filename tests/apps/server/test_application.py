@@ -29,7 +29,7 @@ from ricnet.apps.server.limits import Limits
 from ricnet.apps.server.responses import describe
 from ricnet.data.tables import Table
 from ricnet.errors import RicnetError
-from ricnet.report.titles import ALGORITHMS
+from ricnet.report.runs import ALGORITHMS
 from ricnet.training.classifier import Classifier
 
 from .conftest import serving

@@ -13,11 +13,9 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from ricnet.report.runs import RunRecord
+from ricnet.studies.experiments import SCALES, Experiment, Runs, Scale, find_system
 from ricnet.studies.paper import Item
 from ricnet.studies.paper.kit import read_csv, write_csv
-from ricnet.studies.runner import Experiment, Runs
-from ricnet.studies.scales import SCALES, Scale
-from ricnet.studies.systems import find_system
 
 BINS, CLASSES, STEPS, TEST = 15, 10, 20, 90
 MakeRuns = Callable[..., dict[Experiment, list[RunRecord]]]

@@ -10,9 +10,9 @@ from torch import nn
 from ricnet.data import load
 from ricnet.nets.encoders import Backbone, EncoderOptions, build_encoder
 from ricnet.nets.refiner import RecurrentClassifier
+from ricnet.studies.experiments import SCALES
 from ricnet.studies.paper import ITEMS
 from ricnet.studies.paper.fig1_architecture import INPUTS, measure
-from ricnet.studies.scales import SCALES
 
 from .conftest import draw, pick, shown_texts
 

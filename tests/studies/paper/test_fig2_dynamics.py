@@ -2,8 +2,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ricnet.studies.experiments import SCALES, Scale
 from ricnet.studies.paper import ITEMS
-from ricnet.studies.scales import SCALES, Scale
 
 from .conftest import MakeRuns, draw, pick, texts_of
 

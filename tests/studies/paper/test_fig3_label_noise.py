@@ -3,9 +3,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from ricnet.studies.experiments import SCALES, Scale
 from ricnet.studies.paper import ITEMS
 from ricnet.studies.paper.fig3_label_noise import LOWEST, lowest
-from ricnet.studies.scales import SCALES, Scale
 
 from .conftest import MakeRuns, draw, pick, texts_of, with_curve
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from ricnet.report.runs import RunRecord
+from ricnet.studies.experiments import SCALES, Scale
 from ricnet.studies.paper import ITEMS
-from ricnet.studies.scales import SCALES, Scale
 
 from .conftest import MakeRuns, draw, pick, texts_of
 

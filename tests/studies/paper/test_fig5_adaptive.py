@@ -6,9 +6,9 @@ import pytest
 
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import Predictions, read_predictions
+from ricnet.studies.experiments import Scale
 from ricnet.studies.paper import ITEMS
 from ricnet.studies.paper.fig5_adaptive import split_by_difficulty
-from ricnet.studies.scales import Scale
 
 from .conftest import MakeRuns, draw, pick, record, texts_of
 

@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ricnet.studies.experiments import Scale
 from ricnet.studies.paper import ITEMS
 from ricnet.studies.paper.fig6_generalization import generalization, levels_note
 from ricnet.studies.paper.kit import over_seeds
-from ricnet.studies.scales import Scale
 
 from .conftest import MakeRuns, draw, pick, record, texts_of, with_curve
 

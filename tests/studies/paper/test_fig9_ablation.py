@@ -10,10 +10,8 @@ from torch import nn
 
 from ricnet.methods import RIC
 from ricnet.nets.encoders import Backbone
+from ricnet.studies.experiments import SCALES, Experiment, Scale, find_system
 from ricnet.studies.paper import ITEMS
-from ricnet.studies.runner import Experiment
-from ricnet.studies.scales import SCALES, Scale
-from ricnet.studies.systems import find_system
 from ricnet.training.presets import Facts, preset
 
 from .conftest import MakeRuns, draw, pick, texts_of

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import Predictions
 from ricnet.report.runs import RunRecord
+from ricnet.studies.experiments import SCALES
 from ricnet.studies.paper.halting import (
     COUNT,
     ITEM,
@@ -22,7 +23,6 @@ from ricnet.studies.paper.halting import (
     scores,
     threshold_for,
 )
-from ricnet.studies.scales import SCALES
 
 from .conftest import pick, record, scored, through_csv
 

@@ -6,11 +6,9 @@ import pandas as pd
 import pytest
 
 from ricnet.errors import RicnetError
+from ricnet.studies.experiments import SCALES, Benchmark, Scale, all_systems, find_system
 from ricnet.studies.paper import ITEMS
 from ricnet.studies.paper.kit import conditions, curves, measured, network_name, over_seeds, tabulate
-from ricnet.studies.runner import Benchmark
-from ricnet.studies.scales import SCALES, Scale
-from ricnet.studies.systems import all_systems, find_system
 
 from .conftest import MakeRuns, draw, record, texts_of, through_csv, with_curve
 

@@ -4,9 +4,8 @@ from pathlib import Path
 import pytest
 
 from ricnet.report.runs import RunRecord
+from ricnet.studies.experiments import SCALES, Runs
 from ricnet.studies.paper import ITEMS
-from ricnet.studies.runner import Runs
-from ricnet.studies.scales import SCALES
 
 from .conftest import MakeRuns, record, scored, through_csv
 

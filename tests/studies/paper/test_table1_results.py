@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from ricnet.studies.experiments import SCALES, Scale
 from ricnet.studies.paper import ITEMS
 from ricnet.studies.paper.table1_results import experiments
-from ricnet.studies.scales import SCALES, Scale
 
 from .conftest import MakeRuns, pick, scored, through_csv
 

@@ -2,9 +2,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ricnet.report.runs import RunRecord
+from ricnet.studies.experiments import SCALES, Scale
 from ricnet.studies.paper import ITEMS
 from ricnet.studies.paper.table2_settings import experiments
-from ricnet.studies.scales import SCALES, Scale
 
 from .conftest import MakeRuns, pick, through_csv
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pandas as pd
 
 from ricnet.report.tables import Cell, Grid
-from ricnet.studies.paper.tables import METRICS, measure, write_cell, write_latex, write_markdown
+from ricnet.studies.paper.kit import METRICS, measure, write_cell, write_latex, write_markdown
 
 from .conftest import pick, record
 

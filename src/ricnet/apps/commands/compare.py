@@ -9,17 +9,25 @@ from typing import Any
 
 from rich.console import Console
 
-from ricnet.apps.commands.flags import Hyper, Settings, fitting, look_for, make_folder, merged, over, read, typed
+from ricnet.apps.cli import make_folder
+from ricnet.apps.commands.settings import Hyper, Settings, fitting, look_for, merged, over, read, typed
 from ricnet.data import whole_path
-from ricnet.data.tables import short_name
 from ricnet.errors import RicnetError, require
-from ricnet.io import read_json
+from ricnet.io import read_json, short_name
 from ricnet.report.comparison import Comparison, compare_as_far_as_possible
 from ricnet.report.page import write_page
 from ricnet.report.runs import RunRecord, group_seeds
 from ricnet.report.tables import csv_text, latex, markdown, terminal_table
-from ricnet.studies.runner import Benchmark, Experiment, Runner, Runs
-from ricnet.studies.systems import all_systems, find_system, parse_settings, settings_of
+from ricnet.studies.experiments import (
+    Benchmark,
+    Experiment,
+    Runs,
+    all_systems,
+    find_system,
+    parse_settings,
+    settings_of,
+)
+from ricnet.studies.runner import Runner
 from ricnet.training.api import pick_device
 from ricnet.training.console import say
 from ricnet.training.presets import TYPICAL, preset

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ricnet.apps.commands.flags import parse
+from ricnet.apps.cli import parse
 from ricnet.apps.commands.serve import NEEDED, serve
 from ricnet.errors import require_extra
 

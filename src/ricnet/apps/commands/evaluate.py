@@ -14,16 +14,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ricnet.apps.commands.flags import Answering, parse
+from ricnet.apps.cli import parse
+from ricnet.apps.commands.settings import Answering
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.dataset import divisible, flip_labels
 from ricnet.data.inputs import wanted
 from ricnet.data.registry import DATASETS
-from ricnet.data.tables import is_table
 from ricnet.errors import RicnetError, listed, require
 from ricnet.evaluation.evaluate import Reading, observe, report
-from ricnet.io import split_target, user_path
+from ricnet.io import is_table, split_target, user_path
 from ricnet.report.tables import Confusion, class_grid, confusion, matrix_grid, pair_words, terminal
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load

@@ -8,8 +8,9 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
+from ricnet.apps.cli import make_folder, parse
 from ricnet.apps.commands.evaluate import adjust
-from ricnet.apps.commands.flags import Answering, make_folder, parse
+from ricnet.apps.commands.settings import Answering
 from ricnet.apps.onnx import export_onnx
 from ricnet.errors import RicnetError
 from ricnet.training.classifier import load

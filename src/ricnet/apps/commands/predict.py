@@ -15,14 +15,15 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
+from ricnet.apps.cli import parse
 from ricnet.apps.commands.evaluate import adjust, check_steps
-from ricnet.apps.commands.flags import Answering, parse
+from ricnet.apps.commands.settings import Answering
 from ricnet.core.trajectory import Trajectory
 from ricnet.data.inputs import read_inputs
-from ricnet.errors import RicnetError, require
+from ricnet.errors import RicnetError, counted, require
 from ricnet.evaluation.evaluate import UNSURE, pool_size, validation_sentence
 from ricnet.io import printable
-from ricnet.report.trace import trace_lines
+from ricnet.report.examples import trace_lines
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load
 from ricnet.training.console import say, unfinished
@@ -198,7 +199,7 @@ def _write_csv(records: list[dict[str, Any]], top: int) -> None:
 
 
 def _headline(record: dict[str, Any]) -> str:
-    steps = "1 step" if record["steps"] == 1 else f"{record['steps']} steps"
+    steps = counted(record["steps"], "step")
     return printable(f"{record['input']}: {record['answer']} ({record['confidence']:.1%}) after {steps}")
 
 

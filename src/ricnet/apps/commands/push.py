@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from ricnet.apps.commands.flags import parse
+from ricnet.apps.cli import parse
 from ricnet.apps.hub import push_to_hub
 from ricnet.training.classifier import load
 

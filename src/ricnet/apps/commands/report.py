@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from ricnet.apps.commands.flags import parse
+from ricnet.apps.cli import parse
 from ricnet.errors import RicnetError
 from ricnet.report.comparison import compare_as_far_as_possible, has_seeds
 from ricnet.report.page import write_page

@@ -8,12 +8,11 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
-from ricnet.apps.commands.flags import make_folder, parse
+from ricnet.apps.cli import make_folder, parse
 from ricnet.errors import RicnetError, require, what_else
-from ricnet.studies.given import read_given
-from ricnet.studies.reproduce import CATALOGUE, FAIL, Made, reproduce
+from ricnet.studies.experiments import find_scale
+from ricnet.studies.reproduce import CATALOGUE, FAIL, Made, read_given, reproduce
 from ricnet.studies.runner import Runner
-from ricnet.studies.scales import find_scale
 
 
 @dataclass(frozen=True)

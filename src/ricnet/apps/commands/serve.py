@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from rich.console import Console
 
-from ricnet.apps.commands.flags import parse
+from ricnet.apps.cli import parse
 from ricnet.apps.server.limits import Limits
 from ricnet.errors import require_extra
 

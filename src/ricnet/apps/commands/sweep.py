@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from ricnet.apps.commands.flags import Hyper, MethodSettings, look_for, over, read, typed
+from ricnet.apps.commands.settings import Hyper, MethodSettings, look_for, over, read, typed
 from ricnet.data import load as load_data
 from ricnet.data import whole_path
-from ricnet.data.tables import short_name
 from ricnet.errors import RicnetError, require, require_extra
-from ricnet.studies.systems import parse_settings
+from ricnet.io import short_name
+from ricnet.studies.experiments import parse_settings
 from ricnet.training.api import configure, for_encoder, pick_device
 from ricnet.training.config import DATA_SETTINGS
 from ricnet.training.console import GO_ON, Interrupted

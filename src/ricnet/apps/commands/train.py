@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ricnet.apps.commands.flags import NOT_TYPED, Hyper, MethodSettings, look_for, over, read, typed
+from ricnet.apps.commands.settings import NOT_TYPED, Hyper, MethodSettings, look_for, over, read, typed
 from ricnet.errors import RicnetError, in_flags
 from ricnet.io import read_json
 from ricnet.report.page import write_page

@@ -25,7 +25,7 @@ from ricnet.data.columns import Columns
 from ricnet.data.images import FORMATS, decode_image
 from ricnet.data.tables import Table
 from ricnet.errors import RicnetError, listed
-from ricnet.report.titles import short
+from ricnet.io import short
 from ricnet.training.classifier import Classifier
 
 SOURCE = "the request"

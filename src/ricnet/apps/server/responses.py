@@ -20,7 +20,7 @@ from ricnet.data.columns import Category, Columns, Date, Number
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import KINDS
 from ricnet.io import read_arrays, read_json
-from ricnet.report.titles import system_name
+from ricnet.report.runs import system_name
 from ricnet.training.classifier import Classifier
 from ricnet.training.config import to_json
 from ricnet.version import __version__

@@ -16,9 +16,9 @@ from torch import nn
 from ricnet.methods import RIC
 from ricnet.nets.encoders import ResNet
 from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, VERMILLION, styled
-from ricnet.studies.paper.kit import SMALL, WIDTH, Item, network_name
-from ricnet.studies.runner import Runs
-from ricnet.studies.scales import Scale
+from ricnet.studies.experiments import Runs, Scale
+from ricnet.studies.paper import kit
+from ricnet.studies.paper.kit import Item
 from ricnet.training.classifier import build_model
 from ricnet.training.presets import Facts, preset
 
@@ -43,7 +43,7 @@ def table(scale: Scale, runs: Runs) -> pd.DataFrame:
     network, method = (_changed(part, changes) for part in (config.network, config.method))
     assert isinstance(method, RIC)
     model, _ = build_model(dataclasses.replace(config, network=network, method=method), shape, facts.classes)
-    built = network_name(network.encoder, network.width, shape)
+    built = kit.network_name(network.encoder, network.width, shape)
     settings = {"classes": facts.classes, "horizon": method.horizon, "c_min": method.c_min, "c_max": method.c_max}
     settings["alpha_floor"] = method.alpha_floor
     rows = [
@@ -117,9 +117,9 @@ def _layer_name(module: nn.Module) -> str:
 
 @styled
 def draw(table: pd.DataFrame) -> Figure:
-    figure = Figure(figsize=(WIDTH, HEIGHT))
+    figure = Figure(figsize=(kit.WIDTH, HEIGHT))
     ax = figure.add_axes((0, 0, 1, 1))
-    ax.set(xlim=(0, WIDTH), ylim=(0, HEIGHT))
+    ax.set(xlim=(0, kit.WIDTH), ylim=(0, HEIGHT))
     ax.axis("off")
     parts = table[table.part != "stage"].drop_duplicates("part").set_index("part")
     settings = table[table.part == "setting"].set_index("name")["value"]
@@ -140,7 +140,7 @@ def _draw_encoder(ax: Axes, stages: pd.DataFrame, parameters: str) -> None:
     for i, (_, stage) in enumerate(stages.iterrows()):
         floor = top - STAGE * (i + 1) + 0.11
         _box(ax, (1.08, floor), (1.72, STAGE - 0.11), [], BLUE)
-        small: dict[str, Any] = {"va": "center", "fontsize": SMALL, "zorder": 3}
+        small: dict[str, Any] = {"va": "center", "fontsize": kit.SMALL, "zorder": 3}
         middle = floor + (STAGE - 0.11) / 2
         ax.text(1.15, middle, f"{stage['name']}: {_shape(stage)}", **small)
         ax.text(2.73, middle, _count(stage["parameters"]), ha="right", **small)
@@ -155,14 +155,14 @@ def _draw_loop(ax: Axes, parts: pd.DataFrame, settings: pd.Series) -> None:
     bounds = rf"$c_t \in [{settings['c_min']:g}, {settings['c_max']:g}],\ \varepsilon = {settings['alpha_floor']:g}$"
     policy = [r"Dirichlet($\alpha_t$)", r"$\alpha_t = \mu_t \cdot c_t + \varepsilon$", bounds]
     _frame(ax, (3.46, 0.66), (3.48, 1.86), FAINT)
-    ax.text(3.17, 1.65, rf"$e {space}$", ha="center", va="bottom", fontsize=SMALL, parse_math=True)
+    ax.text(3.17, 1.65, rf"$e {space}$", ha="center", va="bottom", fontsize=kit.SMALL, parse_math=True)
     _box(ax, (3.58, 1.25), (0.98, 0.7), ["GRU", rf"thought $\tau_t {space}$", size["gru"]], GREEN)
     _box(ax, (4.76, 1.76), (0.96, 0.62), ["policy head", r"$\mu_t,\ c_t$", heads], ORANGE)
     _box(ax, (4.76, 0.8), (0.96, 0.62), ["value head", r"$V(s_t)$", size["value"]], PURPLE)
     _box(ax, (5.88, 1.76), (1.0, 0.62), policy, ORANGE)
     diamond = [(5.89, 1.11), (6.38, 1.42), (6.87, 1.11), (6.38, 0.8)]
     ax.add_patch(Polygon(diamond, closed=True, facecolor=_pale(PURPLE), edgecolor=PURPLE, linewidth=0.9, zorder=2))
-    ax.text(6.38, 1.11, r"$V(s_t) < 0$ ?", ha="center", va="center", fontsize=SMALL, parse_math=True, zorder=3)
+    ax.text(6.38, 1.11, r"$V(s_t) < 0$ ?", ha="center", va="center", fontsize=kit.SMALL, parse_math=True, zorder=3)
     _box(ax, (5.88, 0.1), (1.0, 0.34), [r"answer $a_{t-1}$"], VERMILLION)
     _arrow(ax, (2.88, 1.6), (3.58, 1.6))
     _arrow(ax, (4.56, 1.73), (4.76, 2.07))
@@ -178,8 +178,8 @@ def _draw_loop(ax: Axes, parts: pd.DataFrame, settings: pd.Series) -> None:
 def _draw_words(ax: Axes, made: str, horizon: float) -> None:
     title = rf"refinement, steps $t = 1, …, T$; $T = {horizon:.0f}$"
     ax.text(3.5, 0.5, title, va="center", parse_math=True, fontsize=7, fontweight="bold")
-    ax.text(0.06, 0.15, made, va="center", fontsize=SMALL)
-    small: dict[str, Any] = {"va": "center", "fontsize": SMALL, "parse_math": True}
+    ax.text(0.06, 0.15, made, va="center", fontsize=kit.SMALL)
+    small: dict[str, Any] = {"va": "center", "fontsize": kit.SMALL, "parse_math": True}
     ax.text(3.5, 0.32, r"training: $a_t$ is sampled, all $T$ steps are taken", **small)
     ax.text(3.5, 0.15, r"inference: $a_t$ is the mean, until $V(s_t) < 0$", **small)
     ax.text(6.44, 1.59, r"no: $a_t$", **small)
@@ -198,7 +198,9 @@ def _box(ax: Axes, corner: Point, size: Point, lines: Sequence[str], colour: str
     for i, line in enumerate(lines):
         weight = "bold" if i == 0 and len(lines) > 1 else "normal"
         place = (corner[0] + size[0] / 2, top - pitch * i)
-        ax.text(*place, line, ha="center", va="center", fontsize=SMALL, fontweight=weight, parse_math=True, zorder=3)
+        ax.text(
+            *place, line, ha="center", va="center", fontsize=kit.SMALL, fontweight=weight, parse_math=True, zorder=3
+        )
 
 
 def _frame(ax: Axes, corner: Point, size: Point, colour: str) -> None:

@@ -8,28 +8,13 @@ from matplotlib.lines import Line2D
 
 from ricnet.report.figures import INK, letter, styled
 from ricnet.report.runs import RunRecord
+from ricnet.studies.experiments import Experiment, Runs, Scale
+from ricnet.studies.paper import kit
 from ricnet.studies.paper.fig6_generalization import draw_generalization, generalization, levels_note
-from ricnet.studies.paper.kit import (
-    WIDTH,
-    Dash,
-    Item,
-    conditions,
-    curves,
-    distinct,
-    draw_systems,
-    fit,
-    intervals,
-    legend,
-    measured,
-    note_missing,
-    system_handles,
-    tabulate,
-)
-from ricnet.studies.runner import Experiment, Runs
-from ricnet.studies.scales import Scale
+from ricnet.studies.paper.kit import Item
 
 PANELS = {"normalized_return": "normalised return", "accuracy": "accuracy"}
-DASHES: dict[str, Dash] = {"train": (0.0, (2.0, 1.2)), "validation": "-"}
+DASHES: dict[str, kit.Dash] = {"train": (0.0, (2.0, 1.2)), "validation": "-"}
 
 
 def experiments(scale: Scale) -> list[Experiment]:
@@ -37,31 +22,36 @@ def experiments(scale: Scale) -> list[Experiment]:
 
 
 def table(scale: Scale, runs: Runs) -> pd.DataFrame:
-    return tabulate(scale, experiments(scale), runs, measure, measured)
+    return kit.tabulate(scale, experiments(scale), runs, measure, kit.measured)
 
 
 def measure(runs: Sequence[RunRecord]) -> pd.DataFrame:
-    over_training = [row for quantity in PANELS for split in DASHES for row in curves(runs, split, quantity)]
+    over_training = [row for quantity in PANELS for split in DASHES for row in kit.curves(runs, split, quantity)]
     return pd.concat([pd.DataFrame(over_training), generalization(runs)])
 
 
 @styled
 def draw(table: pd.DataFrame) -> Figure:
-    figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
+    figure = Figure(figsize=(kit.WIDTH, 2.6), layout="constrained")
     *left, right = figure.subplots(1, 3)
     for i, (ax, (quantity, title)) in enumerate(zip(left, PANELS.items(), strict=True)):
         shown = table[table.quantity == quantity]
         for _, own in shown.groupby("system", sort=False):
             for split, dash in DASHES.items():
-                draw_systems(ax, own[own.split == split], dash)
-        fit(ax, shown["mean"])
-        note_missing(ax, table)
+                kit.draw_systems(ax, own[own.split == split], dash)
+        kit.fit(ax, shown["mean"])
+        kit.note_missing(ax, table)
         letter(ax, i, title)
     draw_generalization(right, table)
     letter(right, 2, "generalisation")
     dashes = [Line2D([], [], color=INK, linestyle=dash, linewidth=1.1, label=split) for split, dash in DASHES.items()]
-    notes = [distinct(table, "benchmark")[0], conditions(table), intervals(table), levels_note(table, "(c) lines")]
-    legend(figure, [*system_handles(table), *dashes], notes)
+    notes = [
+        kit.distinct(table, "benchmark")[0],
+        kit.conditions(table),
+        kit.intervals(table),
+        levels_note(table, "(c) lines"),
+    ]
+    kit.legend(figure, [*kit.system_handles(table), *dashes], notes)
     return figure
 
 

@@ -14,24 +14,9 @@ from matplotlib.lines import Line2D
 
 from ricnet.report.figures import INK, letter, look_of, styled
 from ricnet.report.runs import RunRecord
-from ricnet.studies.paper.kit import (
-    SMALL,
-    WIDTH,
-    Item,
-    conditions,
-    curves,
-    distinct,
-    draw_systems,
-    fit,
-    intervals,
-    legend,
-    measured,
-    note_missing,
-    system_handles,
-    tabulate,
-)
-from ricnet.studies.runner import Experiment, Runs
-from ricnet.studies.scales import Scale
+from ricnet.studies.experiments import Experiment, Runs, Scale
+from ricnet.studies.paper import kit
+from ricnet.studies.paper.kit import Item
 
 QUANTITIES = {"ece": "ECE", "mean_confidence": "mean confidence"}
 LOWEST = "lowest ece"
@@ -42,14 +27,14 @@ def experiments(scale: Scale) -> list[Experiment]:
 
 
 def table(scale: Scale, runs: Runs) -> pd.DataFrame:
-    found = tabulate(scale, experiments(scale), runs, measure, measured)
+    found = kit.tabulate(scale, experiments(scale), runs, measure, kit.measured)
     parts = found.groupby(["benchmark", "system", "split"], sort=False) if "split" in found else ()
     return pd.concat([found, *(lowest(own) for _, own in parts)], ignore_index=True)
 
 
 def measure(runs: Sequence[RunRecord]) -> pd.DataFrame:
     splits, quantities = ("test", "validation"), (*QUANTITIES, "accuracy")
-    seen = pd.DataFrame([row for split in splits for name in quantities for row in curves(runs, split, name)])
+    seen = pd.DataFrame([row for split in splits for name in quantities for row in kit.curves(runs, split, name)])
     return seen.assign(examples=seen.split.map({"test": int(runs[0].test["n"])}))
 
 
@@ -65,27 +50,27 @@ def lowest(curves: pd.DataFrame) -> pd.DataFrame:
 
 @styled
 def draw(table: pd.DataFrame) -> Figure:
-    benchmarks = distinct(table, "benchmark")
-    figure = Figure(figsize=(WIDTH, 4.0), layout="constrained")
+    benchmarks = kit.distinct(table, "benchmark")
+    figure = Figure(figsize=(kit.WIDTH, 4.0), layout="constrained")
     grid = figure.subplots(2, len(benchmarks), sharex="col", sharey="row", height_ratios=(1.2, 1), squeeze=False)
     test = table[table["split"] == "test"]
     for i, (column, benchmark) in enumerate(zip(grid.T, benchmarks, strict=True)):
         shown = test[test.benchmark == benchmark]
         for ax, quantity in zip(column, QUANTITIES, strict=True):
-            draw_systems(ax, shown[shown.quantity == quantity])
+            kit.draw_systems(ax, shown[shown.quantity == quantity])
         column[0].set_xlabel("")
         for line, best in enumerate(shown[shown.quantity == LOWEST].itertuples()):
             _mark_lowest(column[0], best, line)
         for ax in column:
-            note_missing(ax, table[table.benchmark == benchmark])
+            kit.note_missing(ax, table[table.benchmark == benchmark])
         letter(column[0], i, benchmark, pad=24)
     for ax, (quantity, name) in zip(grid[:, 0], QUANTITIES.items(), strict=True):
         ax.set_ylabel(name)
-        fit(ax, test["mean"][test.quantity == quantity])
+        kit.fit(ax, test["mean"][test.quantity == quantity])
     star = Line2D([], [], linestyle="none", marker="*", color=INK, markersize=7, label="lowest mean ECE")
     sizes = sorted(f"{int(n):,}" for n in table["examples"].dropna().unique())
-    notes = [f"Clean test set, n = {' and '.join(sizes) or '–'}", conditions(table), intervals(table)]
-    legend(figure, [*system_handles(table), star], [*notes, "★: among epochs with half the best accuracy"])
+    notes = [f"Clean test set, n = {' and '.join(sizes) or '–'}", kit.conditions(table), kit.intervals(table)]
+    kit.legend(figure, [*kit.system_handles(table), star], [*notes, "★: among epochs with half the best accuracy"])
     return figure
 
 
@@ -94,7 +79,7 @@ def _mark_lowest(ax: Axes, best: Any, line: int) -> None:
     shade, at, low = look_of(best.system).colour, best.epoch, best.mean
     ax.plot([at], [low], "*", color=shade, markersize=9, markeredgecolor=INK, markeredgewidth=0.6, zorder=4)
     text, place = f"★ {best.system}: {low:.3f} at epoch {at:.0f}", (0, 13 - 10 * line)
-    ax.annotate(text, (0, 1), place, "axes fraction", textcoords="offset points", color=shade, fontsize=SMALL)
+    ax.annotate(text, (0, 1), place, "axes fraction", textcoords="offset points", color=shade, fontsize=kit.SMALL)
 
 
 ITEM = Item("fig3", "Calibration dynamics under label noise", experiments, table, draw)

@@ -13,20 +13,9 @@ from matplotlib.patches import Patch
 from ricnet.report.comparison import ECE
 from ricnet.report.figures import draw_intervals, draw_reliability, letter, look_of, reliability_handles, styled
 from ricnet.report.runs import RunRecord
-from ricnet.studies.paper.kit import (
-    WIDTH,
-    Item,
-    conditions,
-    distinct,
-    first,
-    intervals,
-    legend,
-    note_missing,
-    seeds,
-    tabulate,
-)
-from ricnet.studies.runner import Experiment, Runs
-from ricnet.studies.scales import Scale
+from ricnet.studies.experiments import Experiment, Runs, Scale
+from ricnet.studies.paper import kit
+from ricnet.studies.paper.kit import Item
 
 SCORES = ("accuracy", "mean_confidence", "ece")
 RARE = 0.01
@@ -38,7 +27,7 @@ def experiments(scale: Scale, index: int) -> list[Experiment]:
 
 
 def table(scale: Scale, runs: Runs, index: int) -> pd.DataFrame:
-    return tabulate(scale, experiments(scale, index), runs, measure)
+    return kit.tabulate(scale, experiments(scale, index), runs, measure)
 
 
 def measure(runs: Sequence[RunRecord]) -> pd.DataFrame:
@@ -54,9 +43,9 @@ def measure(runs: Sequence[RunRecord]) -> pd.DataFrame:
 
 @styled
 def draw(table: pd.DataFrame) -> Figure:
-    figure = Figure(figsize=(WIDTH, 2.7), layout="constrained")
+    figure = Figure(figsize=(kit.WIDTH, 2.7), layout="constrained")
     histogram, *diagrams = figure.subplots(1, 3)
-    systems = distinct(table, "system")
+    systems = kit.distinct(table, "system")
     for system, filled in zip(systems, (True, False), strict=True):  # the second outlined over the first
         share = table[(table.system == system) & (table.quantity == "share")]
         if len(share):
@@ -65,12 +54,12 @@ def draw(table: pd.DataFrame) -> Figure:
     histogram.set(xlim=(0, 1), xlabel="confidence", ylabel="share of answers, %")
     highest = 100 * table["mean"][table.quantity == "share"].max()
     histogram.set_ylim(0, 1.06 * np.nanmax([highest, 1]))
-    note_missing(histogram, table)
+    kit.note_missing(histogram, table)
     letter(histogram, 0, "confidence")
     for i, (ax, system) in enumerate(zip(diagrams, systems, strict=True), start=1):
         _draw_reliability(ax, table[table.system == system])
         letter(ax, i, f"reliability of {system}")
-    legend(figure, _handles(table), _notes(table))
+    kit.legend(figure, _handles(table), _notes(table))
     return figure
 
 
@@ -89,29 +78,29 @@ def _draw_reliability(ax: Axes, table: pd.DataFrame) -> None:
         draw_reliability(ax, lower, upper, height, confidence, colour, np.where(share >= RARE, 0.8, 0.3))
         draw_intervals(ax, (lower + upper) / 2, np.clip(height - half, 0, 1), np.clip(height + half, 0, 1))
         scores = [
-            f"accuracy {100 * (first(of['accuracy'], 'mean') or 0):.1f} %",
-            f"confidence {100 * (first(of['mean_confidence'], 'mean') or 0):.1f} %",
-            f"ECE {ECE.write(first(of['ece'], 'mean'), first(of['ece'], 'half_width'))}",
+            f"accuracy {100 * (kit.first(of['accuracy'], 'mean') or 0):.1f} %",
+            f"confidence {100 * (kit.first(of['mean_confidence'], 'mean') or 0):.1f} %",
+            f"ECE {ECE.write(kit.first(of['ece'], 'mean'), kit.first(of['ece'], 'half_width'))}",
         ]
         ax.text(0.03, 0.99, "\n".join(scores), transform=ax.transAxes, va="top", fontsize=7, linespacing=1.35)
     ax.set(xlim=(0, 1), ylim=(0, 1.42), xlabel="confidence", ylabel="accuracy")
-    note_missing(ax, table)
+    kit.note_missing(ax, table)
 
 
 def _handles(table: pd.DataFrame) -> list[Any]:
     systems = [
-        Patch(**_histogram_style(system, filled), label=f"{system} ({seeds(own)})")
+        Patch(**_histogram_style(system, filled), label=f"{system} ({kit.seeds(own)})")
         for (system, own), filled in zip(table.groupby("system", sort=False), (True, False), strict=True)
     ]
     return [*systems, *reliability_handles()]
 
 
 def _notes(table: pd.DataFrame) -> list[str]:
-    size, bins = first(table, "examples"), first(table, "bins")
+    size, bins = kit.first(table, "examples"), kit.first(table, "bins")
     counts = f", test n = {size:,.0f}, {bins:.0f} bins" if size and bins else ""
-    means = f"{distinct(table, 'benchmark')[0]}{counts}, means over seeds"
+    means = f"{kit.distinct(table, 'benchmark')[0]}{counts}, means over seeds"
     pale = "Pale: bins with less than 1 % of the answers"
-    return [means, conditions(table), intervals(table, "Lines, cut at 0 and 1"), pale]
+    return [means, kit.conditions(table), kit.intervals(table, "Lines, cut at 0 and 1"), pale]
 
 
 def _item(name: str, index: int) -> Item:

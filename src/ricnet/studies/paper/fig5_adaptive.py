@@ -32,22 +32,9 @@ from ricnet.report.figures import (
     styled,
 )
 from ricnet.report.runs import RunRecord
-from ricnet.studies.paper.kit import (
-    WIDTH,
-    Item,
-    conditions,
-    distinct,
-    draw_curve,
-    first,
-    fit,
-    intervals,
-    legend,
-    note_missing,
-    seeds,
-    tabulate,
-)
-from ricnet.studies.runner import Experiment, Runs
-from ricnet.studies.scales import Scale
+from ricnet.studies.experiments import Experiment, Runs, Scale
+from ricnet.studies.paper import kit
+from ricnet.studies.paper.kit import Item
 
 DIFFICULTIES = {"easy": (GREEN, "^"), "intermediate": (BLUE, "o"), "hard": (VERMILLION, "v")}
 PER_STEP = {"mean_confidence": "confidence", "ece": "ECE"}
@@ -61,7 +48,7 @@ def experiments(scale: Scale) -> list[Experiment]:
 
 
 def table(scale: Scale, runs: Runs) -> pd.DataFrame:
-    return tabulate(scale, experiments(scale), runs, measure)
+    return kit.tabulate(scale, experiments(scale), runs, measure)
 
 
 def measure(runs: Sequence[RunRecord]) -> pd.DataFrame:
@@ -111,7 +98,7 @@ def _halting(runs: Sequence[RunRecord]) -> Iterator[dict[str, Any]]:
 
 @styled
 def draw(table: pd.DataFrame) -> Figure:
-    figure = Figure(figsize=(WIDTH, 2.9), layout="constrained")
+    figure = Figure(figsize=(kit.WIDTH, 2.9), layout="constrained")
     grid = figure.add_gridspec(2, 3)
     left, right = figure.add_subplot(grid[:, 0]), figure.add_subplot(grid[:, 2])
     upper = figure.add_subplot(grid[0, 1])
@@ -120,10 +107,10 @@ def draw(table: pd.DataFrame) -> Figure:
     _draw_steps((upper, lower), table)
     _draw_halting(right, table[table.quantity == "halting"])
     for ax in (left, upper, lower, right):
-        note_missing(ax, table)
+        kit.note_missing(ax, table)
     for i, (ax, title) in enumerate(((left, "return by difficulty"), (upper, "calibration"), (right, "halting"))):
         letter(ax, i, title)
-    legend(figure, _handles(), _notes(table))
+    kit.legend(figure, _handles(), _notes(table))
     return figure
 
 
@@ -131,21 +118,21 @@ def _draw_returns(ax: Axes, table: pd.DataFrame) -> None:
     returns = table[table.quantity == "return"]
     for name, (colour, marker) in DIFFICULTIES.items():
         curve = returns[returns.difficulty == name]
-        draw_curve(ax, curve, "step", color=colour)
+        kit.draw_curve(ax, curve, "step", color=colour)
         for at in table["mean"][(table.quantity == "halt of part") & (table.difficulty == name)]:
             height = np.interp(at, curve["step"], curve["mean"])
             ax.plot([at], [height], marker, color=colour, markersize=5, markeredgecolor=INK, markeredgewidth=0.6)
-    fit(ax, returns["mean"])
+    kit.fit(ax, returns["mean"])
     _over_steps(ax, "normalised return")
 
 
 def _draw_steps(axes: Sequence[Axes], table: pd.DataFrame) -> None:
     for ax, (quantity, name) in zip(axes, PER_STEP.items(), strict=True):
         curve = table[table.quantity == quantity]
-        draw_curve(ax, curve, "step", color=BLUE)
+        kit.draw_curve(ax, curve, "step", color=BLUE)
         for halt in table["mean"][table.quantity == "halt"]:
             ax.axvline(halt, **HALT)
-        fit(ax, curve["mean"])
+        kit.fit(ax, curve["mean"])
         ax.yaxis.set_major_locator(MaxNLocator(4))
         _over_steps(ax, name)
     axes[0].tick_params(labelbottom=False)
@@ -180,14 +167,14 @@ def _handles() -> list[Line2D]:
 
 
 def _notes(table: pd.DataFrame) -> list[str]:
-    size, count = first(table, "examples"), table["seeds"].max()
+    size, count = kit.first(table, "examples"), table["seeds"].max()
     examples = f", test n = {size:,.0f}" if size else ""
     by = "in the other seeds" if count > 1 else "in this seed, for there is no other"
     return [
-        f"{distinct(table, 'system')[0]} on {distinct(table, 'benchmark')[0]} ({seeds(table)}{examples})",
-        conditions(table),
+        f"{kit.distinct(table, 'system')[0]} on {kit.distinct(table, 'benchmark')[0]} ({kit.seeds(table)}{examples})",
+        kit.conditions(table),
         f"(a): each seed's thirds of the test set by log-score at the halt {by}" if count else "",
-        intervals(table),
+        kit.intervals(table),
     ]
 
 

@@ -14,25 +14,9 @@ from matplotlib.figure import Figure
 
 from ricnet.report.figures import FAINT, letter, look_of, styled
 from ricnet.report.runs import RunRecord
-from ricnet.studies.paper.kit import (
-    WIDTH,
-    Item,
-    conditions,
-    curves,
-    distinct,
-    draw_curve,
-    fit,
-    intervals,
-    legend,
-    measured,
-    note_missing,
-    system_handles,
-    system_line,
-    tabulate,
-    thin,
-)
-from ricnet.studies.runner import Experiment, Runs
-from ricnet.studies.scales import Scale
+from ricnet.studies.experiments import Experiment, Runs, Scale
+from ricnet.studies.paper import kit
+from ricnet.studies.paper.kit import Item
 
 LEVELS = 50
 """Bins of training accuracy, each 1/50 = two points wide."""
@@ -43,7 +27,7 @@ def experiments(scale: Scale) -> list[Experiment]:
 
 
 def table(scale: Scale, runs: Runs) -> pd.DataFrame:
-    return tabulate(scale, experiments(scale), runs, generalization, measured)
+    return kit.tabulate(scale, experiments(scale), runs, generalization, kit.measured)
 
 
 def generalization(runs: Sequence[RunRecord]) -> pd.DataFrame:
@@ -58,22 +42,24 @@ def generalization(runs: Sequence[RunRecord]) -> pd.DataFrame:
 
 def _accuracies(run: RunRecord) -> pd.DataFrame:
     """On training and validation data, at the epochs that measured both."""
-    train, value = (pd.DataFrame(curves([run], split, "accuracy")) for split in ("train", "validation"))
+    train, value = (pd.DataFrame(kit.curves([run], split, "accuracy")) for split in ("train", "validation"))
     both = train.merge(value, on="epoch")
     return pd.DataFrame({"epoch": both["epoch"], "train": both["value_x"], "value": both["value_y"]})
 
 
 @styled
 def draw(table: pd.DataFrame) -> Figure:
-    benchmarks = distinct(table, "benchmark")
-    figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
+    benchmarks = kit.distinct(table, "benchmark")
+    figure = Figure(figsize=(kit.WIDTH, 2.6), layout="constrained")
     axes = figure.subplots(1, len(benchmarks), squeeze=False)[0]
     for i, (ax, benchmark) in enumerate(zip(axes, benchmarks, strict=True)):
         draw_generalization(ax, table[table.benchmark == benchmark])
         letter(ax, i, benchmark)
     for ax in axes[1:]:
         ax.set_ylabel("")
-    legend(figure, system_handles(table), [conditions(table), intervals(table), levels_note(table, "Lines")])
+    kit.legend(
+        figure, kit.system_handles(table), [kit.conditions(table), kit.intervals(table), levels_note(table, "Lines")]
+    )
     return figure
 
 
@@ -87,14 +73,14 @@ def levels_note(table: pd.DataFrame, lines: str) -> str:
 
 def draw_generalization(ax: Axes, table: pd.DataFrame) -> None:
     for system, own in table.groupby("system", sort=False):
-        epochs, levels = thin(own[own.quantity == "epoch"]), own[own.quantity == "level"]
+        epochs, levels = kit.thin(own[own.quantity == "epoch"]), own[own.quantity == "level"]
         # Two seeds of many give a mean worth drawing, but an interval of 13 standard errors that hides all others.
         levels = levels[levels.n >= np.minimum(2, levels.seeds)]
         levels = levels.assign(half_width=levels.half_width.where(levels.n == levels.seeds))
         ax.scatter(epochs.train, epochs["mean"], s=3, alpha=0.35, linewidths=0, zorder=1, color=look_of(system).colour)
-        draw_curve(ax, levels, "train", **system_line(system, len(levels)))
+        kit.draw_curve(ax, levels, "train", **kit.system_line(system, len(levels)))
     _frame(ax, table[table.quantity == "epoch"])
-    note_missing(ax, table)
+    kit.note_missing(ax, table)
 
 
 def _frame(ax: Axes, epochs: pd.DataFrame) -> None:
@@ -104,7 +90,7 @@ def _frame(ax: Axes, epochs: pd.DataFrame) -> None:
     train = epochs["train"]
     start = max(train.min(), min(train.quantile(0.1), train.max() - 0.1))
     ax.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
-    fit(ax, epochs["mean"][train >= start])
+    kit.fit(ax, epochs["mean"][train >= start])
     ax.set_xlim(start - 0.02 * (1 - start), 1 + 0.02 * (1 - start))
     ax.set(xlabel="training accuracy", ylabel="validation accuracy")
 

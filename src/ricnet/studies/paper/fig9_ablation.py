@@ -8,22 +8,9 @@ from matplotlib.figure import Figure
 
 from ricnet.report.figures import letter, styled
 from ricnet.report.runs import RunRecord
-from ricnet.studies.paper.kit import (
-    WIDTH,
-    Item,
-    conditions,
-    curves,
-    distinct,
-    draw_systems,
-    fit,
-    intervals,
-    legend,
-    note_missing,
-    system_handles,
-    tabulate,
-)
-from ricnet.studies.runner import Experiment, Runs
-from ricnet.studies.scales import Scale
+from ricnet.studies.experiments import Experiment, Runs, Scale
+from ricnet.studies.paper import kit
+from ricnet.studies.paper.kit import Item
 
 PANELS = {"normalized_return": "normalised return", "accuracy": "accuracy", "ece": "ECE"}
 
@@ -34,11 +21,11 @@ def experiments(scale: Scale) -> list[Experiment]:
 
 
 def table(scale: Scale, runs: Runs) -> pd.DataFrame:
-    return tabulate(scale, experiments(scale), runs, measure)
+    return kit.tabulate(scale, experiments(scale), runs, measure)
 
 
 def measure(runs: Sequence[RunRecord]) -> pd.DataFrame:
-    rows = [row for quantity in PANELS for row in curves(runs, "validation", quantity)]
+    rows = [row for quantity in PANELS for row in kit.curves(runs, "validation", quantity)]
     return pd.DataFrame(rows).assign(snapshot=_snapshot(runs[0].config["method"]))
 
 
@@ -52,16 +39,16 @@ def _snapshot(settings: Mapping[str, Any]) -> str | None:
 
 @styled
 def draw(table: pd.DataFrame) -> Figure:
-    figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
+    figure = Figure(figsize=(kit.WIDTH, 2.6), layout="constrained")
     for i, (ax, (quantity, title)) in enumerate(zip(figure.subplots(1, 3), PANELS.items(), strict=True)):
         shown = table[table.quantity == quantity]
-        draw_systems(ax, shown)
-        fit(ax, shown["mean"])
-        note_missing(ax, table)
+        kit.draw_systems(ax, shown)
+        kit.fit(ax, shown["mean"])
+        kit.note_missing(ax, table)
         letter(ax, i, title)
-    where = f"{distinct(table, 'benchmark')[0]}, validation data"
-    notes = [where, conditions(table), *distinct(table, "snapshot"), intervals(table)]
-    legend(figure, system_handles(table), notes)
+    where = f"{kit.distinct(table, 'benchmark')[0]}, validation data"
+    notes = [where, kit.conditions(table), *kit.distinct(table, "snapshot"), kit.intervals(table)]
+    kit.legend(figure, kit.system_handles(table), notes)
     return figure
 
 

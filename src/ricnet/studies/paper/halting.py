@@ -25,22 +25,9 @@ from ricnet.report.comparison import Metric
 from ricnet.report.figures import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILLION, draw_intervals, letter, styled
 from ricnet.report.runs import RunRecord
 from ricnet.report.tables import Cell, Grid
-from ricnet.studies.paper.kit import (
-    WIDTH,
-    Item,
-    conditions,
-    distinct,
-    draw_curve,
-    fit,
-    intervals,
-    legend,
-    note_missing,
-    seeds,
-    tabulate,
-)
-from ricnet.studies.paper.tables import MEANS, write_cell, write_markdown
-from ricnet.studies.runner import Experiment, Runs
-from ricnet.studies.scales import Scale
+from ricnet.studies.experiments import Experiment, Runs, Scale
+from ricnet.studies.paper import kit
+from ricnet.studies.paper.kit import Item
 
 HaltStep = Integer[np.ndarray, "n"]
 MEASURES = {
@@ -147,8 +134,8 @@ def experiments(scale: Scale) -> list[Experiment]:
 
 def table(scale: Scale, runs: Runs) -> pd.DataFrame:
     mean_fed, sample_fed = experiments(scale)
-    rules = tabulate(scale, [mean_fed], runs, lambda own: list(_compare_rules(own)))
-    return pd.concat([rules, tabulate(scale, [mean_fed, sample_fed], runs, _steps_taken)], ignore_index=True)
+    rules = kit.tabulate(scale, [mean_fed], runs, lambda own: list(_compare_rules(own)))
+    return pd.concat([rules, kit.tabulate(scale, [mean_fed, sample_fed], runs, _steps_taken)], ignore_index=True)
 
 
 def _compare_rules(runs: Sequence[RunRecord]) -> Iterator[dict[str, Any]]:
@@ -177,7 +164,7 @@ def _steps_taken(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
 
 @styled
 def draw(table: pd.DataFrame) -> Figure:
-    figure = Figure(figsize=(WIDTH, 2.7), layout="constrained")
+    figure = Figure(figsize=(kit.WIDTH, 2.7), layout="constrained")
     *frontiers, steps = figure.subplots(1, 3)
     for i, (ax, measure, title) in enumerate(zip(frontiers, ("nll", "accuracy"), ("NLL", "accuracy"), strict=True)):
         _draw_frontier(ax, table, measure)
@@ -189,9 +176,9 @@ def draw(table: pd.DataFrame) -> Figure:
         Line2D([], [], color=rule.look[0], marker=rule.look[1], markersize=3.5, label=rule.name) for rule in RULES
     ]
     handles.append(Line2D([], [], color=INK, marker="*", linestyle="", markersize=7, label="V < 0, as trained"))
-    lines = intervals(table[table.part == "steps"], "(a) and (b): means over seeds; (c), lines")
-    notes = [f"{distinct(table, 'benchmark')[0]}, {seeds(table)}", conditions(table), lines, NOTE]
-    legend(figure, handles, notes, columns=5)
+    lines = kit.intervals(table[table.part == "steps"], "(a) and (b): means over seeds; (c), lines")
+    notes = [f"{kit.distinct(table, 'benchmark')[0]}, {kit.seeds(table)}", kit.conditions(table), lines, NOTE]
+    kit.legend(figure, handles, notes, columns=5)
     return figure
 
 
@@ -203,12 +190,12 @@ def _draw_frontier(ax: Axes, table: pd.DataFrame, measure: str) -> None:
         own = points[points.rule == rule.name]
         curve = pd.DataFrame({"spent": own["cost"], "mean": own[measure], "half_width": np.nan})
         colour, marker = rule.look
-        draw_curve(ax, curve, "spent", color=colour, marker=marker, markersize=2.5, markevery=3)
+        kit.draw_curve(ax, curve, "spent", color=colour, marker=marker, markersize=2.5, markevery=3)
     own = table[(table.part == "at equal cost") & (table.rule == VALUE.name)].set_index("measure")["mean"]
     if measure in own:
         ax.plot(own["cost"], own[measure], "*", color=INK, markersize=8, zorder=5)
-    fit(ax, points[measure] if measure in points else np.empty(0))
-    note_missing(ax, table)
+    kit.fit(ax, points[measure] if measure in points else np.empty(0))
+    kit.note_missing(ax, table)
 
 
 def _draw_steps(ax: Axes, table: pd.DataFrame) -> None:
@@ -223,7 +210,7 @@ def _draw_steps(ax: Axes, table: pd.DataFrame) -> None:
     if ax.has_data():
         ax.set_ylim(0, 1.25 * ax.get_ylim()[1])
         ax.legend(loc="upper right", ncols=2)
-    note_missing(ax, table)
+    kit.note_missing(ax, table)
 
 
 def write(table: pd.DataFrame) -> dict[str, str]:
@@ -232,15 +219,15 @@ def write(table: pd.DataFrame) -> dict[str, str]:
     lines = []
     for rule in RULES:
         own = equal[equal.rule == rule.name]
-        texts = [write_cell(metric, own[own.measure == name]) for name, metric in MEASURES.items()]
+        texts = [kit.write_cell(metric, own[own.measure == name]) for name, metric in MEASURES.items()]
         lines.append([Cell(text) for text in (rule.name, *texts)])
     titles = ["Halting by", *(metric.title for metric in MEASURES.values())]
     note = (
-        f"{distinct(table, 'benchmark')[0]}, {seeds(table)}. {conditions(table)}. {MEANS} "
+        f"{kit.distinct(table, 'benchmark')[0]}, {kit.seeds(table)}. {kit.conditions(table)}. {kit.MEANS} "
         f"The value halts where V < 0, as trained; the others cost at most as much on validation data. {NOTE}. "
         "A stop by the value costs one evaluation of the cell more than its steps, for it is asked of the next thought."
     )
-    return {"md": write_markdown(Grid(titles, lines), note)}
+    return {"md": kit.write_markdown(Grid(titles, lines), note)}
 
 
 ITEM = Item("halting", "When to stop: the value against simpler rules", experiments, table, draw, write)

@@ -6,8 +6,8 @@ number of a small scale can be taken for one of the paper's. What all figures of
 """
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,15 +19,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, counted, listing
 from ricnet.nets.encoders import choose_encoder
 from ricnet.report import figures
+from ricnet.report.comparison import ACCURACY, ECE, ECE_SIGNED, NLL, STEPS, TRAIN_ACCURACY, Metric
 from ricnet.report.figures import cuts_bands, integer_ticks, look_of
 from ricnet.report.runs import RunRecord
 from ricnet.report.statistics import band
-from ricnet.report.titles import epochs, listing
-from ricnet.studies.runner import Experiment, Runs
-from ricnet.studies.scales import GIVEN, Scale
+from ricnet.report.tables import Grid, escape_latex, latex_table, markdown_table
+from ricnet.studies.experiments import GIVEN, Experiment, Runs, Scale
 
 Measure = Callable[[Sequence[RunRecord]], Any]
 """What was seen in the runs of an experiment: rows of one `value` each, the same but for it in every seed."""
@@ -159,7 +159,7 @@ def conditions(table: pd.DataFrame) -> str:
     written: Mapping[str, tuple[str, Callable[[Any], str]]] = {
         "network": ("benchmark", str),
         "input": ("benchmark", lambda shape: f"inputs {shape}"),
-        "epochs": ("system", lambda count: epochs(int(count))),
+        "epochs": ("system", lambda count: counted(int(count), "epoch")),
         "preset": ("system", lambda name: f"preset {name}"),
     }
     parts = []
@@ -299,3 +299,60 @@ def fill_lines(notes: Sequence[str]) -> str:
         longer = f"{lines[-1]}. {note}" if lines else note
         lines[-1:] = [longer] if len(longer) <= LINE else [*lines[-1:], *textwrap.wrap(note, LINE)]
     return "\n".join(lines)
+
+
+# Writing a table: Markdown to read anywhere, LaTeX (booktabs) to \input
+
+
+NEEDS = r"% needs \usepackage{booktabs}, \usepackage{graphicx} and \usepackage[T1]{fontenc}"
+MEANS = "Mean ± half-width of the 95 % Student-t interval over seeds."
+METRICS = {
+    "train accuracy": replace(TRAIN_ACCURACY, title="train acc., %"),
+    "val accuracy": replace(ACCURACY, title="val. acc., %", split="val"),
+    "val nll": replace(NLL, title="val. NLL", split="val"),
+    "test accuracy": replace(ACCURACY, title="test acc., %"),
+    "test ece": replace(ECE, title="test ECE"),
+    "test ece signed": replace(ECE_SIGNED, title="conf. − acc."),
+    "test nll": replace(NLL, title="test NLL"),
+    "mean steps": replace(STEPS, title="mean steps"),
+}
+"""By what the CSV files call them, with the short titles of a page's width."""
+
+
+def measure(runs: Sequence[RunRecord], names: Iterable[str]) -> pd.DataFrame:
+    """These metrics of each run, with what one must know of its test set."""
+    rows = [{"quantity": name, "value": METRICS[name].of(run)} for name in names for run in runs]
+    return pd.DataFrame(rows).assign(examples=int(runs[0].test["n"]), bins=int(runs[0].test["ece_bins"]))
+
+
+def write_cell(metric: Metric, table: pd.DataFrame, intervals: bool = True) -> str:
+    """The number of a table's first row; a dash where there is none."""
+    return metric.write(first(table[:1], "mean"), first(table[:1], "half_width") if intervals else None)
+
+
+def facts(table: pd.DataFrame) -> str:
+    """What one must know to read a table of one benchmark."""
+    size, bins = first(table, "examples"), first(table, "bins")
+    counts = f", test n = {size:,.0f}, ECE with {bins:.0f} bins" if size and bins else ""
+    return f"{distinct(table, 'benchmark')[0]}{counts}. {conditions(table)}. {MEANS}"
+
+
+def gaps(table: pd.DataFrame) -> list[str]:
+    """What is missing, wholly or in part."""
+    missing = table.dropna(subset=["missing"]).groupby("benchmark", sort=False)
+    found = [f"{listing(distinct(own, 'system'))} on {b}: {'; '.join(distinct(own, 'missing'))}." for b, own in missing]
+    partly = table[(table.quantity == "test accuracy") & (table.seeds != table.asked)]
+    return found + [
+        f"{system} on {benchmark}: {seeds(own)} finished."
+        for (benchmark, system), own in partly.groupby(["benchmark", "system"], sort=False)
+    ]
+
+
+def write_markdown(grid: Grid, note: str) -> str:
+    return f"{markdown_table(grid)}\n\n{note}\n"
+
+
+def write_latex(grid: Grid, title: str, note: str, head: Sequence[str] | None = None) -> str:
+    """`head` takes the place of the titles, for those may span columns; it is LaTeX already."""
+    caption = rf"\textbf{{{escape_latex(title)}.}} {escape_latex(note)}"
+    return f"{NEEDS}\n{latex_table(grid, caption, head, shrink=True)}\n"

@@ -10,12 +10,9 @@ from ricnet.io import read_json
 from ricnet.methods import RIC
 from ricnet.report.runs import RunRecord
 from ricnet.report.tables import Cell, Grid
-from ricnet.studies.paper import tables
-from ricnet.studies.paper.kit import Item, distinct, tabulate
-from ricnet.studies.paper.tables import METRICS, facts, gaps, write_cell, write_markdown
-from ricnet.studies.runner import Experiment, Runs
-from ricnet.studies.scales import Scale
-from ricnet.studies.systems import find_system
+from ricnet.studies.experiments import Experiment, Runs, Scale, find_system
+from ricnet.studies.paper import kit
+from ricnet.studies.paper.kit import Item
 
 PEERS = (
     *("supervised", "supervised-temperature", "label-smoothing", "logitnorm", "evidential", "confidence-cap"),
@@ -52,20 +49,20 @@ def ablations(scale: Scale) -> list[Experiment]:
 
 
 def measure(runs: Sequence[RunRecord]) -> pd.DataFrame:
-    found = tables.measure(runs, COLUMNS)
+    found = kit.measure(runs, COLUMNS)
     if runs[0].config.get("calibration") == "temperature":
         found["unfitted"] = sum(not read_json(run.path / "calibration.json")["found"] for run in runs)
     return found
 
 
 def write(table: pd.DataFrame, *, notes: Callable[[pd.DataFrame], list[str]]) -> dict[str, str]:
-    titles = ["System", "Seeds", *(METRICS[name].title for name in COLUMNS)]
+    titles = ["System", "Seeds", *(kit.METRICS[name].title for name in COLUMNS)]
     lines = []
     for system, own in table.groupby("system", sort=False):
-        scores = [write_cell(METRICS[name], own[own.quantity == name]) for name in COLUMNS]
+        scores = [kit.write_cell(kit.METRICS[name], own[own.quantity == name]) for name in COLUMNS]
         lines.append([Cell(text) for text in (str(system), f"{own.seeds.iloc[0]:.0f}", *scores)])
-    words = " ".join([facts(table), *notes(table), *gaps(table)])
-    return {"md": write_markdown(Grid(titles, lines), words)}
+    words = " ".join([kit.facts(table), *notes(table), *kit.gaps(table)])
+    return {"md": kit.write_markdown(Grid(titles, lines), words)}
 
 
 def _peer_notes(table: pd.DataFrame) -> list[str]:
@@ -91,7 +88,7 @@ def _ablation_notes(table: pd.DataFrame) -> list[str]:
         "Anytime is a control, not an ablation of one part: it lacks the Dirichlet, sampling, the value and halting.",
     ]
     alone = "With rollouts=1 the leave-one-out part of the label baseline has no other roll-out to compare with."
-    return notes + [alone] * (ALONE in distinct(table, "system"))
+    return notes + [alone] * (ALONE in kit.distinct(table, "system"))
 
 
 def _item(
@@ -101,7 +98,7 @@ def _item(
     notes: Callable[[pd.DataFrame], list[str]],
 ) -> Item:
     def table(scale: Scale, runs: Runs) -> pd.DataFrame:
-        return tabulate(scale, experiments(scale), runs, measure)
+        return kit.tabulate(scale, experiments(scale), runs, measure)
 
     return Item(name, title, experiments, table, write=partial(write, notes=notes))
 

@@ -6,10 +6,9 @@ from functools import partial
 import pandas as pd
 
 from ricnet.report.tables import Cell, Grid, escape_latex
-from ricnet.studies.paper.kit import Item, conditions, distinct, first, tabulate
-from ricnet.studies.paper.tables import METRICS, gaps, measure, write_cell, write_latex, write_markdown
-from ricnet.studies.runner import Experiment, Runs
-from ricnet.studies.scales import Scale
+from ricnet.studies.experiments import Experiment, Runs, Scale
+from ricnet.studies.paper import kit
+from ricnet.studies.paper.kit import Item
 
 COLUMNS = ("train accuracy", "test accuracy", "test ece")
 
@@ -19,53 +18,53 @@ def experiments(scale: Scale) -> list[Experiment]:
 
 
 def table(scale: Scale, runs: Runs) -> pd.DataFrame:
-    return tabulate(scale, experiments(scale), runs, partial(measure, names=COLUMNS))
+    return kit.tabulate(scale, experiments(scale), runs, partial(kit.measure, names=COLUMNS))
 
 
 def write(table: pd.DataFrame, *, title: str, intervals: bool) -> dict[str, str]:
-    benchmarks = distinct(table, "benchmark")
+    benchmarks = kit.distinct(table, "benchmark")
     places = [(benchmark, name) for benchmark in benchmarks for name in COLUMNS]
     lines = [
         [Cell(system), *(_cell(table, system, *place, intervals) for place in places)]
-        for system in distinct(table, "system")
+        for system in kit.distinct(table, "system")
     ]
-    titles = ["System", *(f"{benchmark}: {METRICS[name].title}" for benchmark, name in places)]
+    titles = ["System", *(f"{benchmark}: {kit.METRICS[name].title}" for benchmark, name in places)]
     grid, note = Grid(titles, lines), _note(table, intervals)
-    return {"md": write_markdown(grid, note), "tex": write_latex(grid, title, note, _latex_head(benchmarks))}
+    return {"md": kit.write_markdown(grid, note), "tex": kit.write_latex(grid, title, note, _latex_head(benchmarks))}
 
 
 def _cell(table: pd.DataFrame, system: str, benchmark: str, name: str, intervals: bool) -> Cell:
     """Bold is the best mean; means that print alike win alike, for the digits not shown decide nothing."""
-    metric = METRICS[name]
+    metric = kit.METRICS[name]
     rivals = table[(table.benchmark == benchmark) & (table.quantity == name)].dropna(subset=["mean"])
     own = rivals[rivals.system == system]
     if own.empty or not metric.merit or len(rivals) < 2:
-        return Cell(write_cell(metric, own, intervals))
+        return Cell(kit.write_cell(metric, own, intervals))
     best = rivals.loc[[(metric.merit * rivals["mean"]).idxmax()]]
-    wins = write_cell(metric, own, False) == write_cell(metric, best, False)
-    return Cell(write_cell(metric, own, intervals), wins)
+    wins = kit.write_cell(metric, own, False) == kit.write_cell(metric, best, False)
+    return Cell(kit.write_cell(metric, own, intervals), wins)
 
 
 def _note(table: pd.DataFrame, intervals: bool) -> str:
-    asked, bins = table["asked"].iloc[0], first(table, "bins")
+    asked, bins = table["asked"].iloc[0], kit.first(table, "bins")
     interval = " ± half-width of the 95 % Student-t interval over seeds" if intervals else ""
     sizes = table.groupby("benchmark", sort=False)["examples"].max().dropna()
     tests = "; ".join(f"{benchmark}, n = {size:,.0f}" for benchmark, size in sizes.items())
     sentences = [
-        f"{conditions(table)}.",
+        f"{kit.conditions(table)}.",
         f"Means over {asked:.0f} seeds{interval}." if asked > 1 else "One seed.",
         f"ECE with {bins:.0f} bins. Test sets: {tests}." if bins else "",
         "The epoch is chosen by validation accuracy.",
         "Bold: the best mean of its column, which need not be a difference that other seeds would repeat.",
     ]
-    return " ".join([*filter(None, sentences), *gaps(table)])
+    return " ".join([*filter(None, sentences), *kit.gaps(table)])
 
 
 def _latex_head(benchmarks: Sequence[str]) -> list[str]:
     width = len(COLUMNS)
     names = [rf"\multicolumn{{{width}}}{{c}}{{{escape_latex(benchmark)}}}" for benchmark in benchmarks]
     rules = [rf"\cmidrule(lr){{{2 + width * i}-{1 + width * (i + 1)}}}" for i in range(len(benchmarks))]
-    titles = [escape_latex(METRICS[name].title) for name in COLUMNS] * len(benchmarks)
+    titles = [escape_latex(kit.METRICS[name].title) for name in COLUMNS] * len(benchmarks)
     return [" & ".join(["", *names]) + r" \\", " ".join(rules), " & ".join(["System", *titles]) + r" \\"]
 
 

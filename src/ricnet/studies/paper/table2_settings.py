@@ -10,11 +10,11 @@ from typing import Any
 
 import pandas as pd
 
+from ricnet.errors import counted
 from ricnet.report.tables import Cell, Grid
-from ricnet.studies.paper.kit import Item, conditions, distinct, first, seeds, tabulate
-from ricnet.studies.paper.tables import METRICS, measure, write_cell, write_latex, write_markdown
-from ricnet.studies.runner import Experiment, Runs
-from ricnet.studies.scales import Scale
+from ricnet.studies.experiments import Experiment, Runs, Scale
+from ricnet.studies.paper import kit
+from ricnet.studies.paper.kit import Item
 
 SYSTEMS = ("supervised", "ric")
 RATES: dict[str, dict[str, Any]] = {"adam": {}, "sgd": {"lr": 0.1}}
@@ -39,7 +39,7 @@ def table(scale: Scale, runs: Runs) -> pd.DataFrame:
     parts = []
     for one in experiments(scale):
         settings = {name: value for name, value in one.changes if name in SETTINGS}
-        parts.append(tabulate(scale, [one], runs, partial(measure, names=COLUMNS)).assign(**settings, chosen=0))
+        parts.append(kit.tabulate(scale, [one], runs, partial(kit.measure, names=COLUMNS)).assign(**settings, chosen=0))
     finished = [part for part in parts if part["missing"].isna().all()]
     for system in {part["system"].iloc[0] for part in finished}:
         best = max((part for part in finished if part["system"].iloc[0] == system), key=_rank)
@@ -53,20 +53,23 @@ def _rank(part: pd.DataFrame) -> tuple[float, float]:
 
 
 def write(table: pd.DataFrame, *, title: str) -> dict[str, str]:
-    titles = ["System", "optimizer", "activation", "batch", *(METRICS[name].title for name in COLUMNS)]
+    titles = ["System", "optimizer", "activation", "batch", *(kit.METRICS[name].title for name in COLUMNS)]
     lines = []
     for setting, own in table.groupby(["system", *SETTINGS], sort=False):
-        texts = [*map(str, setting), *(write_cell(METRICS[name], own[own.quantity == name]) for name in COLUMNS)]
+        texts = [
+            *map(str, setting),
+            *(kit.write_cell(kit.METRICS[name], own[own.quantity == name]) for name in COLUMNS),
+        ]
         lines.append([Cell(text, bool(own["chosen"].iloc[0])) for text in texts])
     grid, note = Grid(titles, lines, frozenset({0, 1, 2})), _note(table)
-    return {"md": write_markdown(grid, note), "tex": write_latex(grid, title, note)}
+    return {"md": kit.write_markdown(grid, note), "tex": kit.write_latex(grid, title, note)}
 
 
 def _note(table: pd.DataFrame) -> str:
-    size, asked = first(table, "examples"), int(table["asked"].iloc[0])
+    size, asked = kit.first(table, "examples"), int(table["asked"].iloc[0])
     test = f", test n = {size:,.0f}" if size is not None else ""
     sentences = [
-        f"{distinct(table, 'benchmark')[0]}, {asked} seed{'s' * (asked > 1)} a setting{test}. {conditions(table)}.",
+        f"{kit.distinct(table, 'benchmark')[0]}, {counted(asked, 'seed')} a setting{test}. {kit.conditions(table)}.",
         f"Adam at the preset's learning rate, SGD at {RATES['sgd']['lr']} with momentum 0.9; weight decay {DECAY}.",
         "Bold: each system's setting with the best validation accuracy, among equals the lowest validation NLL.",
     ]
@@ -77,8 +80,8 @@ def _gaps(table: pd.DataFrame) -> list[str]:
     found = []
     for (system, *setting), own in table.groupby(["system", *SETTINGS], sort=False):
         name = f"{system} with {', '.join(map(str, setting))}"
-        found += [f"{name}: {reason}." for reason in distinct(own, "missing")]
-        found += [f"{name}: {seeds(own)}."] if 0 < own["seeds"].iloc[0] < own["asked"].iloc[0] else []
+        found += [f"{name}: {reason}." for reason in kit.distinct(own, "missing")]
+        found += [f"{name}: {kit.seeds(own)}."] if 0 < own["seeds"].iloc[0] < own["asked"].iloc[0] else []
     return found
 
 

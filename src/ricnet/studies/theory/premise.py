@@ -22,13 +22,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from ricnet.data import Split
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, counted
 from ricnet.methods.ric import RIC
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.report.figures import BLUE, ORANGE, SKY, VERMILLION, draw_band, styled
 from ricnet.report.runs import RunRecord
 from ricnet.report.statistics import Interval, mean_interval
-from ricnet.report.titles import epochs
 from ricnet.studies.runner import dataset_of
 from ricnet.studies.theory.finding import Finding
 from ricnet.training.api import pick_device
@@ -158,11 +157,11 @@ def _verdict(gap: Interval, probes: Sequence[Probes]) -> str:
 
 
 def _conditions(run: RunRecord) -> str:
-    return f"{run.data_label}, {epochs(run.config['optimization']['epochs'])}, preset {run.config['preset']}"
+    return f"{run.data_label}, {counted(run.config['optimization']['epochs'], 'epoch')}, preset {run.config['preset']}"
 
 
 def _count(runs: Sequence[RunRecord]) -> str:
-    return f"{len(runs)} seed{'s' * (len(runs) > 1)}"
+    return counted(len(runs), "seed")
 
 
 def _norm_curve(run: RunRecord, key: str) -> dict[int, float]:
@@ -225,7 +224,7 @@ def _draw_errors(ax: Axes, probes: Sequence[Probes]) -> None:
     for split, label, shade, dash in (("train", "probe, train", BLUE, "-"), *lines):
         draw_band(ax, steps, 100 * np.stack(_errors(probes, split)), shade, dash, label=label)
     ax.set(xlabel="step", ylabel="error, %")
-    ax.set_title(f"(a) probe error ({len(probes)} seed{'s' * (len(probes) > 1)})", loc="left")
+    ax.set_title(f"(a) probe error ({counted(len(probes), 'seed')})", loc="left")
     ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     ax.set_ylim(top=1.35 * ax.get_ylim()[1])  # for the legend, which would lie on a band otherwise
     ax.legend(loc="upper left")
