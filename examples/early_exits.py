@@ -1,0 +1,82 @@
+"""A classifier that looks, thinks and stops by itself: easy digits take less of the network. `make demo` runs this.
+
+    python examples/early_exits.py
+
+The network can be left after each of its blocks. Validation digits choose the threshold on the value by which a digit
+leaves; everything that is printed is measured on test digits, whatever it says. See docs/exits.md.
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+import ricnet
+from ricnet.data import load as load_data
+
+SHADES = " .:-=+*#%@"
+
+
+def print_exits(path: ricnet.Trajectory, labels: torch.Tensor) -> None:
+    """Who leaves where, and what would be right if all left there."""
+    print(f"\n{'exit':>4} {'work':>6} {'leave here':>11} {'of them right':>14} {'right if all left here':>23}")
+    right = path.log_beliefs.argmax(-1) == labels
+    for exit, cost in enumerate(path.costs):
+        here = path.halt_step == exit + 1
+        own = f"{right[exit][here].float().mean():.1%}" if here.any() else "–"
+        print(f"{exit + 1:>4} {cost:>6.0%} {here.float().mean():>11.1%} {own:>14} {right[exit].float().mean():>23.1%}")
+
+
+def print_digit(path: ricnet.Trajectory, image: torch.Tensor, row: int, label: int) -> None:
+    """The image in letters, and beside it the belief in two classes and V, the gain expected of looking further."""
+    beliefs, halt = path.log_beliefs[:, row].exp(), int(path.halt_step[row])
+    best = beliefs[halt - 1].topk(2).indices.tolist()
+    lines = [f"exit   work {best[0]:>6} {best[1]:>6} {'V':>8}"]
+    for exit in range(1, halt + 1):
+        value = f"{path.values[exit, row]:+.3f}" if path.values is not None and exit < path.steps else ""
+        shown = " ".join(f"{beliefs[exit - 1, k]:>6.3f}" for k in best)
+        lines.append(f"{exit:>4} {path.costs[exit - 1]:>6.0%} {shown} {value:>8}")
+    lines[-1] += f"   answers {best[0]}, {'right' if best[0] == label else f'but it is a {label}'}"
+    drawn = ["".join(2 * SHADES[int(pixel) * len(SHADES) // 256] for pixel in line) for line in image.tolist()]
+    print()
+    for number in range(max(len(drawn), len(lines))):
+        print(f"  {drawn[number] if number < len(drawn) else '':<18}{lines[number] if number < len(lines) else ''}")
+
+
+def conclusion(path: ricnet.Trajectory, labels: torch.Tensor) -> list[str]:
+    """What the numbers say, whatever they are."""
+    right = path.log_beliefs.argmax(-1) == labels
+    stopped = right[path.halt_step - 1, torch.arange(len(labels))].float().mean()
+    cost = torch.tensor(path.costs)[path.halt_step - 1]
+    by_digit = sorted((float(cost[labels == digit].mean()), digit) for digit in labels.unique().tolist())
+    order = ", ".join(f"{digit} {share:.0%}" for share, digit in by_digit)
+    return [
+        f"It stops by itself: {stopped:.1%} right for {cost.mean():.0%} of the work; the whole network has "
+        f"{right[-1].float().mean():.1%}.",
+        f"The easy digits first, in mean share of the work: {order}.",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=20)
+    args = parser.parse_args()
+    test = load_data("digits").test
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        settings = {"method": "anytime", "exits": "block", "encoder": "resnet18", "width": 0.25, "epochs": args.epochs}
+        model = ricnet.train("digits", out=Path(folder) / "run", **settings)
+    print(f"Learned digits with {len(model.model.costs)} exits in {time.perf_counter() - start:.0f} s.")
+    path = model.refine(test.inputs, halt=False)
+    print_exits(path, test.labels)
+    steps = path.halt_step.tolist()
+    for row in dict.fromkeys((steps.index(min(steps)), steps.index(max(steps)))):
+        print_digit(path, test.inputs[row, 0], row, int(test.labels[row]))
+    print("\nWhat the digits show:")
+    print("\n".join(f"- {sentence}" for sentence in conclusion(path, test.labels)))
+
+
+if __name__ == "__main__":
+    main()
