@@ -17,7 +17,7 @@ STEPS = 20
 
 
 def add_costs(run: Path) -> Path:
-    """As if each step had been an exit: the twentieth part of the work."""
+    """As if each step had been an exit: the twentieth part of the compute."""
 
     def change(evaluation: dict[str, Any]) -> None:
         test = evaluation["test"]
@@ -100,13 +100,13 @@ def test_a_card_says_what_it_took(leaver: RunGroup) -> None:
     assert examples is not None
     html = gallery_html([leaver])
     for step in examples.halt_step.tolist():
-        assert f"after {step} step{'s' * (step > 1)}, {5 * step} % of the work" in html
+        assert f"after {step} step{'s' * (step > 1)}, {5 * step} % of the compute" in html
 
 
 def test_the_page_says_how_much_of_the_work_was_done(leaver: RunGroup, systems: list[RunGroup]) -> None:
     mean = f"{100 * leaver.first.test['mean_cost']:.0f}"
     words = page_html([leaver]).replace("\N{NO-BREAK SPACE}", " ")
-    assert f"That takes {mean} % of the whole network's work (21 % when right, 43 % when wrong)." in words.replace(
+    assert f"That takes {mean} % of the whole network's compute (21 % when right, 43 % when wrong)." in words.replace(
         "&#x27;", "'"
     )
     assert "Share of compute" not in page_html(systems)

@@ -295,7 +295,7 @@ class RunRecord:
     def work(self, step: int) -> str:
         """What it takes to get so far, in words; of a run without exits there is nothing to say."""
         costs = self.costs
-        return f"{100 * costs[min(step, len(costs)) - 1]:.0f} % of the work" if costs else ""
+        return f"{100 * costs[min(step, len(costs)) - 1]:.0f} % of the compute" if costs else ""
 
 
 def read_run(run: str | Path) -> RunRecord:
@@ -375,7 +375,7 @@ def _checked_header(header: dict[str, Any], path: Path) -> dict[str, Any]:
         raise RicnetError(f"{path} does not name the classes: restore it or train again.")
     if misplaced:
         raise RicnetError(f"{path} has a {misplaced} that cannot be: restore it or train again.")
-    return {name: _shown(entry) for name, entry in header.items()}
+    return {name: _shown(header[name]) for name in ("ricnet", *HEADER) if name in header}
 
 
 def _shown(entry: Any) -> Any:
