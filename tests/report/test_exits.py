@@ -1,18 +1,19 @@
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from made_runs import rewrite, rewrite_arrays
 from ricnet.report.examples import gallery_html
 from ricnet.report.exits import budget_curves, exit_means, exits_figure
 from ricnet.report.page import page_html
 from ricnet.report.pictures import pictures
 from ricnet.report.runs import RunGroup, group_seeds, read_run, read_runs
 
-from .conftest import MakeRun, rewrite
-
+MakeRun = Callable[..., Path]
 STEPS = 20
 
 
@@ -59,8 +60,8 @@ def test_the_curve_passes_where_the_run_stops_by_itself(leaver: RunGroup) -> Non
 
 def test_thresholds_come_from_validation_data(leaver: RunGroup) -> None:
     """Values that are higher by 5 there make each of its thresholds one by which no test example goes on."""
-    stored = dict(np.load(leaver.first.path / "predictions.npz"))
-    np.savez(leaver.first.path / "predictions.npz", **stored | {"val_values": stored["val_values"] + 5})
+    stored = leaver.first.path / "predictions.npz"
+    rewrite_arrays(stored, val_values=np.load(stored)["val_values"] + 5)
     shares, curves = budget_curves(leaver, "accuracy")
     first, last = (leaver.first.test["per_step"][place]["accuracy"] for place in (0, -1))
     line = first + (last - first) * (shares - shares[0]) / (shares[-1] - shares[0])
