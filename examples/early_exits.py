@@ -84,8 +84,9 @@ def main() -> None:
     threshold = threshold_within(args.budget, model.refine(data.val.inputs, halt=False))
     path = replace(path, halt_step=halting_step(path.values, threshold))
     print_exits(path, test.labels)
-    steps = path.halt_step.tolist()
-    for row in dict.fromkeys((steps.index(min(steps)), steps.index(max(steps)))):
+    first_belief = path.log_beliefs[0].amax(-1).exp()
+    easiest, hardest = first_belief - path.halt_step, path.halt_step - first_belief
+    for row in dict.fromkeys((int(easiest.argmax()), int(hardest.argmax()))):
         print_digit(path, test.inputs[row, 0], row, int(test.labels[row]))
     print("\nWhat the digits show:")
     print("\n".join(f"- {sentence}" for sentence in conclusion(path, test.labels)))
