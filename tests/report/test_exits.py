@@ -103,7 +103,7 @@ def test_a_card_says_what_it_took(leaver: RunGroup) -> None:
     assert examples is not None
     html = gallery_html([leaver])
     for step in examples.halt_step.tolist():
-        assert f"after {step} step{'s' * (step > 1)}, {5 * step} % of the compute" in html
+        assert f"after {step} step{'s' * (step > 1)}, {5 * step} % of compute" in html
 
 
 def test_the_page_says_how_much_of_the_network_it_took(leaver: RunGroup) -> None:

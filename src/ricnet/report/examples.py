@@ -110,7 +110,7 @@ def _draw_belief(ax: Axes, run: RunRecord, row: int) -> None:
     ax.tick_params(labelbottom=examples.values is None)
     verdict = f"{'✓' if answer == label else '✗'} {short(run.class_names[answer])}"
     shade = BLUE if answer == label else VERMILLION
-    work = f"\nfor {run.work(halt)}" if run.has_exits else ""
+    work = f"\n{run.work(halt)}" if run.has_exits else ""
     sure = f"{100 * belief[halt, answer]:.0f} % after {counted(halt, 'step')}{work}"
     ax.set_title(f"{verdict}\n{sure}", color=shade, fontweight="bold")
 

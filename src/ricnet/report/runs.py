@@ -295,7 +295,7 @@ class RunRecord:
     def work(self, step: int) -> str:
         """What it takes to get so far, in words; of a run without exits there is nothing to say."""
         costs = self.costs
-        return f"{100 * costs[min(step, len(costs)) - 1]:.0f} % of the compute" if costs else ""
+        return f"{100 * costs[min(step, len(costs)) - 1]:.0f} % of compute" if costs else ""
 
 
 def read_run(run: str | Path) -> RunRecord:
