@@ -16,7 +16,7 @@ from contextlib import contextmanager
 import torch
 
 from common import Row, parse, publish
-from ricnet.threads import COUNTS, WAITS
+from ricnet.machine import COUNTS, WAITS
 
 CORES, TURNS = 2, 3
 UPDATES = """

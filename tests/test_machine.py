@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ricnet import threads
-from ricnet.threads import COUNTS, WAITS, settle_threads, usable_cores
+from ricnet.machine import COUNTS, WAITS, settle_threads, usable_cores
 
 
 def container(root: Path, cgroup: str, files: dict[str, str]) -> Path:
