@@ -22,7 +22,7 @@ CORES, TURNS = 2, 3
 UPDATES = """
 import sys, time
 if sys.argv[1] == "settled":
-    from ricnet.threads import settle_threads
+    from ricnet.machine import settle_threads
     settle_threads()
 import torch
 from ricnet.data import load
