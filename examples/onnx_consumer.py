@@ -33,6 +33,6 @@ def read(path: str) -> np.ndarray:
     return np.asarray(image).reshape(height, width, channels).transpose(2, 0, 1)
 
 
-probabilities, steps = session.run(None, {"input": np.stack([read(path) for path in paths])})
+probabilities, steps, *_ = session.run(None, {"input": np.stack([read(path) for path in paths])})
 for path, belief, taken in zip(paths, probabilities, steps, strict=True):
     print(f"{path}: {names[belief.argmax()]} ({belief.max():.1%}, steps: {taken})")

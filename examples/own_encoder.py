@@ -4,26 +4,43 @@ name that the command line knows too, for this script is then the command line:
     python examples/own_encoder.py --epochs 30
     python examples/own_encoder.py train digits --encoder patches --out runs/patches
     python examples/own_encoder.py predict runs/patches
+
+It says where it can be left, so that easy inputs need not go all the way (--exits stage).
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 import ricnet
 from ricnet.apps.cli import main
 from ricnet.nets.encoders import EncoderOptions
 
 
+class Patches(nn.Module):
+    """Patches of 2 × 2 pixels, seen one by one and then together."""
+
+    def __init__(self, channels: int, height: int, width: int, size: int) -> None:
+        super().__init__()
+        self.each = nn.Sequential(nn.Conv2d(channels, size, 2, stride=2), nn.ReLU())
+        places = (height // 2) * (width // 2)
+        self.together = nn.Sequential(nn.Flatten(), nn.Linear(size * places, 2 * size), nn.ReLU())
+
+    def forward(self, images: Tensor) -> Tensor:
+        vectors: Tensor = self.together(self.each(images))
+        return vectors
+
+    def stages(self, exits: str) -> list[nn.Module]:
+        """One after the other they do all its work."""
+        return [self.each, self.together]
+
+
 @ricnet.register_encoder("patches")
 def patches(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:
-    """Patches of 2 × 2 pixels, seen one by one and then together."""
-    size = round(64 * options.width)
-    sides = [side // 2 for side in input_shape[1:]]
-    look = nn.Sequential(nn.Conv2d(input_shape[0], size, 2, stride=2), nn.ReLU(), nn.Flatten())
-    return nn.Sequential(look, nn.Linear(size * sides[0] * sides[1], 2 * size), nn.ReLU())
+    channels, height, width = input_shape
+    return Patches(channels, height, width, round(64 * options.width))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,15 @@ def digits_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def exits_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with an exit after each of its three stages."""
+    out = tmp_path_factory.mktemp("runs") / "exits"
+    settings = "--method anytime --value-coef 0.5 --exits stage --encoder conv --epochs 2 --width 0.25 --device cpu"
+    main(["train", "--out", str(out), *settings.split()])
+    return out
+
+
+@pytest.fixture(scope="session")
 def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two classes of 12 × 12 colour images: bright and dark."""
     folder = tmp_path_factory.mktemp("images")

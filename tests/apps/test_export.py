@@ -73,6 +73,34 @@ def test_it_agrees_with_pytorch_on_every_test_digit(exported: Path, digits_run: 
     np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-5)
 
 
+@pytest.mark.slow
+def test_with_exits_it_leaves_where_pytorch_does(exits_run: Path, tmp_path: Path) -> None:
+    """And what nobody needs is not computed: operators inside an If run only for those that go on."""
+    classifier, digits = ricnet.load(exits_run), load_data("digits").test.inputs
+    values = classifier.refine(digits, halt=False).values
+    assert values is not None
+    threshold = round(float(values[1:].median()), 4)
+    out = tmp_path / "model.onnx"
+    export(exits_run, "--out", out, f"--halt-threshold={threshold}")
+    classifier = adjust(classifier, threshold, None)
+    found, path = compare(out, classifier, digits), classifier.refine(digits)
+    assert found.same_steps >= 0.999 * 449
+    assert found.difference < 1e-5
+    probabilities, steps, cost = run(out, digits.numpy())
+    assert set(steps.tolist()) == {1, 2, 3}
+    same = steps == path.halt_step.numpy()
+    assert path.cost is not None
+    np.testing.assert_allclose(cost[same], path.cost.numpy()[same])
+    for row in range(0, 40, 8):
+        alone, taken, _ = run(out, digits[row : row + 1].numpy())
+        assert taken[0] == steps[row]
+        np.testing.assert_allclose(alone[0], probabilities[row], atol=1e-5)
+    graph = onnx.load(out).graph
+    assert [node.op_type for node in graph.node].count("If") == 2
+    kernels = [node.op_type for node in graph.node if node.op_type in ("Conv", "Gemm")]
+    assert kernels.count("Conv") == 1, "the first stage alone is outside"
+
+
 def test_each_row_answers_alone_as_it_does_among_others(exported: Path) -> None:
     digits = load_data("digits").test.inputs[:40].numpy()
     probabilities, steps = run(exported, digits)

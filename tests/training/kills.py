@@ -34,6 +34,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "anytime": {},
     "act": {},
     "pondernet": {},
+    "ric, with exits": {"exits": "stage", "compute_price": 0.01},
 }
 PLACES: dict[str, tuple[Any, str]] = {
     "write": (SealedFile, "write"),
@@ -58,7 +59,7 @@ def train(folder: RunFolder, variant: str, seconds: float) -> None:
     splits = (blobs(rows, seed, images) for seed, rows in enumerate((96, 30, 60)))
     dataset = Dataset("blobs", *splits, ("a", "b", "c"), Augmentation(crop_padding=1, flip=True))
     method = variant.split(maxsplit=1)[0].strip(",")
-    horizon = {} if method == "supervised" else {"horizon": 4}
+    horizon = {} if method == "supervised" or "exits" in variant else {"horizon": 4}
     settings = {"epochs": 4, "batch_size": 16, "width": 0.1} | horizon | VARIANTS[variant]
     config = configure(dataset, method, "fast", **settings)
     resume, quiet = folder.config.is_file(), Console(quiet=True)

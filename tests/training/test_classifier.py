@@ -180,19 +180,22 @@ def test_what_is_within_a_budget_is_made_and_what_is_beyond_is_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("moments", "answers"),
+    ("costs", "moments", "answers"),
     [
-        ((4, 6, 7.9, 9), [True, True, True, False]),  # a step begins only if one like the last would end in time
-        ((4, 8), [True, False]),
-        ((9.9,), [True]),  # before any step has been timed only the limit counts
-        ((10.1,), [False]),
+        ((), (4, 6, 7.9, 9), [True, True, True, False]),  # a step begins only if one like the last would end in time
+        ((), (4, 8), [True, False]),
+        ((), (9.9,), [True]),  # before any step has been timed only the limit counts
+        ((), (10.1,), [False]),
+        ((0.1, 0.3, 0.4, 1.0), (1, 3, 3.9), [True, True, True]),  # the next takes as much longer as it costs more
+        ((0.1, 0.3, 0.4, 1.0), (1, 3, 4.5), [True, True, False]),
+        ((0.1, 1.0), (1.1,), [False]),
     ],
 )
 def test_a_clock_of_ten_milliseconds(
-    monkeypatch: pytest.MonkeyPatch, moments: tuple[float, ...], answers: list[bool]
+    monkeypatch: pytest.MonkeyPatch, costs: tuple[float, ...], moments: tuple[float, ...], answers: list[bool]
 ) -> None:
     times = iter([0.0, *(moment / 1000 for moment in moments)])
     with monkeypatch.context() as patch:
         patch.setattr("time.perf_counter", lambda: next(times))
-        time_left = start_clock(10.0, CPU)
+        time_left = start_clock(10.0, CPU, costs)
         assert [time_left() for _ in moments] == answers

@@ -25,6 +25,7 @@ from ricnet.data import Augmentation, Dataset, Split, epoch_order
 from ricnet.distributed import ALONE, Processes, first_on_each_machine, launched, together
 from ricnet.methods import METHODS
 from ricnet.training.api import configure, pick_device, run
+from ricnet.training.classifier import settle_horizon
 from ricnet.training.console import Interrupted
 from ricnet.training.run import RunFolder
 from ricnet.training.trainer import Trainer
@@ -36,6 +37,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "ric, with snapshots": {"updates_per_snapshot": 2, "exact_gain": True, "reward_floor": None},
     "ric, in parts": {"accumulate": 2},
     "supervised, batch norm": {"encoder": "conv"},
+    "ric, with exits": {"exits": "stage"},
 }
 ALIKE = [system for system in SYSTEMS if "batch norm" not in system]
 
@@ -57,9 +59,10 @@ def problem(weighted: bool = False) -> Dataset:
 def settings(system: str, dataset: Dataset, **changes: Any) -> Any:
     """Batches of 15, so that the shares are not even equally large."""
     method = system.split(",")[0]
-    own = {} if method == "supervised" else {"horizon": 3}
+    own = {} if method == "supervised" or "exits" in SYSTEMS[system] else {"horizon": 3}
     common = {"epochs": 2, "batch_size": 15, "width": 0.1, "encoder": "mlp", "cutout": 2, "average": 0.9, "lr": 1e-3}
-    return configure(dataset, method, "fast", **(common | own | SYSTEMS[system] | changes))
+    config = configure(dataset, method, "fast", **(common | own | SYSTEMS[system] | changes))
+    return settle_horizon(config, dataset.input_shape)
 
 
 @contextmanager

@@ -6,6 +6,9 @@ that stops by itself. Everything else a program needs to know stands in the file
 The number of steps depends on the input, so the loop has to be an operator of the graph, not Python's:
 `torch.while_loop` becomes ONNX's `Loop`. Its tensors keep their shapes, so nobody leaves the batch before its end: an
 example that has stopped keeps its answer while others go on, and the loop ends with the last of them.
+
+With exits the steps differ, so each is an `If`: what no example of a batch needs is skipped, and of a stage that some
+need only they are computed.
 """
 
 import contextlib
@@ -13,7 +16,7 @@ import copy
 import json
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +31,9 @@ from ricnet.data import read_npz_inputs
 from ricnet.errors import RicnetError, require, require_extra
 from ricnet.io import write_atomically
 from ricnet.methods import Method, Supervised
-from ricnet.methods.iterative import Iterative, Step, Steps
+from ricnet.methods.iterative import Iterative, Pool, Step, Steps
+from ricnet.methods.supervised import ExitHeads
+from ricnet.nets.encoders import example_input
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.classifier import Classifier, backbone_of
 from ricnet.training.config import AFTER_TRAINING
@@ -53,8 +58,9 @@ def export_onnx(
     """Write the classifier to `out`, and say how well the file agrees with it.
 
     The file takes `input` and gives `probabilities` (batch, classes) and `steps` (batch,): each example stops by
-    itself, after `max_steps` at the latest. With `fixed_steps` all make so many, without a loop, and it gives `beliefs`
-    (steps, batch, classes), `steps`, where each would stop, and for RIC `values` (steps, batch).
+    itself, after `max_steps` at the latest. Where there are exits it gives `cost` (batch,) too, the share of the whole
+    network's work. With `fixed_steps` all make so many, without a loop, and it gives `beliefs` (steps, batch, classes),
+    `steps`, where each would stop, and for RIC `values` (steps, batch).
     """
     require_extra("ric export", "onnx", "onnx", "onnxscript", "onnxruntime")
     check_exportable(classifier.method, max_steps, fixed_steps)
@@ -104,6 +110,8 @@ def metadata(classifier: Classifier, steps: int) -> dict[str, str]:
         "temperature": classifier.temperature,
         "max_steps": steps,
     }
+    if costs := getattr(classifier.model, "costs", ()):
+        entry["costs"] = list(costs)
     entry |= {name: getattr(method, name) for name in AFTER_TRAINING if hasattr(method, name)}
     if classifier.columns is not None:  # the file reads numbers; whoever feeds it encodes the cells
         entry["columns"] = classifier.columns.to_json()
@@ -122,15 +130,22 @@ def network_to_trace(
 ) -> tuple[nn.Module, tuple[str, ...]]:
     """And what its outputs are called."""
     method, model, temperature = classifier.method, classifier.model, classifier.temperature
+    if isinstance(model, ExitHeads):
+        raise RicnetError(f"the method {method.name} cannot be exported with exits; train ric or anytime for that.")
     if isinstance(method, Supervised):
         return OnePass(method, model, temperature), ("probabilities", "steps")
     if not isinstance(method, Iterative) or not isinstance(model, RecurrentClassifier):
         raise RicnetError(
             f"the method {method.name} cannot be exported: it neither answers at once nor steps as RIC does."
         )
-    if fixed_steps is None:
-        return Halting(method, model, max_steps or method.horizon, temperature), ("probabilities", "steps")
-    return Unrolled(method, model, fixed_steps, temperature), ("beliefs", "steps", "values")
+    steps = fixed_steps or max_steps or method.horizon
+    if model.has_exits:
+        steps = min(steps, len(model.costs))
+    if fixed_steps is not None:
+        return Unrolled(method, model, steps, temperature), ("beliefs", "steps", "values")
+    if model.has_exits:
+        return Leaving(method, model, steps, temperature), ("probabilities", "steps", "cost")
+    return Halting(method, model, steps, temperature), ("probabilities", "steps")
 
 
 class OnePass(nn.Module):
@@ -185,6 +200,84 @@ class Halting(nn.Module):
         return tempered(path, self.temperature).final.exp(), path.halt_step
 
 
+class Leaving(nn.Module):
+    """As `Halting`, of a network with exits, and what each example has cost.
+
+    All tensors have room for the whole batch. A step takes out those that are going, sees a stage more of them and puts
+    them back; of the others it leaves zeros, which nothing reads. Where none is going there are only zeros.
+    """
+
+    def __init__(self, method: Iterative, model: RecurrentClassifier, steps: int, temperature: float) -> None:
+        super().__init__()
+        self.method, self.model, self.steps, self.temperature = method, model, steps, temperature
+        self.shapes = shapes_seen(model)
+
+    def forward(
+        self, inputs: Num[Tensor, "batch ..."]
+    ) -> tuple[Float[Tensor, "batch classes"], Int64[Tensor, "batch"], Float[Tensor, "batch"]]:
+        start = self.method.start(self.model, inputs)
+        steps = [next_step(self.method, self.model, start, 0)]
+        for time in range(1, self.steps):
+            steps.append(self.go_on(time, steps[-1]))
+        path = path_of(self.method, self.model, start, steps)
+        assert path.cost is not None
+        return tempered(path, self.temperature).final.exp(), path.halt_step, path.cost
+
+    def go_on(self, time: int, last: Step) -> Step:
+        def some(going: Bool[Tensor, "batch"], *state: Tensor) -> tuple[Tensor, ...]:
+            rows = going.nonzero().squeeze(1)
+            torch._check(len(rows) > 0)  # known here, but not to torch
+            made = next_step(self.method, self.model, as_pool(state).take(rows), time)
+            return tuple(
+                part.new_zeros(len(going), *part.shape[1:]).index_copy(0, rows, part)
+                for part in (*as_tensors(made.pool), *made[1:])
+            )
+
+        def none(going: Bool[Tensor, "batch"], seen: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+            shape = self.shapes[time // self.model.backbone.steps_per_exit]
+            step = (torch.zeros_like(state[2]), torch.zeros_like(state[2][:, 0]), torch.zeros_like(going))
+            return seen.new_zeros(len(going), *shape), *(torch.zeros_like(part) for part in state), *step
+
+        *state, output, value, going = torch.cond(last.going.any(), some, none, (last.going, *as_tensors(last.pool)))
+        return Step(as_pool(state), output, value, going)
+
+
+def shapes_seen(model: RecurrentClassifier) -> list[tuple[int, ...]]:
+    """What each stage makes of one input."""
+    seen, shapes = model.backbone.normalized(example_input(model.backbone.encoder, model.backbone.input_shape)), []
+    for stage in range(len(model.backbone.stages)):
+        seen, _ = model.backbone.look(stage, seen)
+        shapes.append(tuple(seen.shape[1:]))
+    return shapes
+
+
+def as_tensors(pool: Pool) -> tuple[Tensor, ...]:
+    """A branch of a graph takes and gives tensors only."""
+    assert pool.seen is not None
+    return pool.seen, pool.context, pool.thought, pool.belief, *pool.memory
+
+
+def as_pool(tensors: Sequence[Tensor]) -> Pool:
+    seen, context, thought, belief, *memory = tensors
+    return Pool(context, thought, belief, tuple(memory), seen=seen)
+
+
+def next_step(method: Iterative, model: RecurrentClassifier, pool: Pool, time: int) -> Step:
+    """With exits, a look before it where it is the first at its stage."""
+    if model.has_exits and time % model.backbone.steps_per_exit == 0:
+        assert pool.seen is not None
+        seen, context = model.look(time // model.backbone.steps_per_exit, pool.seen)
+        pool = pool._replace(seen=seen, context=context)
+    return method.step(model, pool, first=time == 0)
+
+
+def path_of(method: Iterative, model: RecurrentClassifier, start: Pool, steps: Sequence[Step]) -> Trajectory:
+    output, value, going = (torch.stack(part) for part in zip(*(step[1:] for step in steps), strict=True))
+    if method.looks_ahead(model):
+        value = torch.cat([model.refiner.expect(start.thought, start.belief).unsqueeze(0), value[:-1]])
+    return method.conclude(model, Steps(output, value, going), halt=False)
+
+
 class Unrolled(nn.Module):
     """The beliefs of every step, where each example would halt, and the values where the method has them.
 
@@ -196,13 +289,14 @@ class Unrolled(nn.Module):
         self.method, self.model, self.steps, self.temperature = method, model, steps, temperature
 
     def forward(self, inputs: Num[Tensor, "batch ..."]) -> tuple[Tensor, ...]:
-        pool = self.method.gather(self.model, self.model.context(inputs))
-        steps = []
-        for time in range(self.steps):
-            steps.append(self.method.step(self.model, pool, first=time == 0))
-            pool = steps[-1].pool
-        output, value, going = (torch.stack(part) for part in zip(*(step[1:] for step in steps), strict=True))
-        path = tempered(self.method.trajectory(Steps(output, value, going)), self.temperature)
+        if self.model.has_exits:
+            start = self.method.start(self.model, inputs)
+        else:
+            start = self.method.gather(self.model, self.model.context(inputs))
+        steps = [next_step(self.method, self.model, start, 0)]
+        for time in range(1, self.steps):
+            steps.append(next_step(self.method, self.model, steps[-1].pool, time))
+        path = tempered(path_of(self.method, self.model, start, steps), self.temperature)
         beliefs = path.log_beliefs.exp()
         return (beliefs, path.halt_step) if path.values is None else (beliefs, path.halt_step, path.values)
 
@@ -258,16 +352,19 @@ def translate(network: nn.Module, example: Num[Tensor, "2 ..."], outputs: tuple[
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """torch warns of its own deprecated calls, and that torchvision is missing, which nothing here needs."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    """torch warns of its own deprecated calls, and that torchvision is missing, which nothing here needs; onnx_ir of
+    lists of axes that are empty."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def label(program: "ONNXProgram", properties: dict[str, str]) -> None:
@@ -275,6 +372,10 @@ def label(program: "ONNXProgram", properties: dict[str, str]) -> None:
     from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 
     ClearMetadataAndDocStringPass()(program.model)
+    for graph in program.model.graphs():  # what branches were traced with and do not need; onnxruntime warns of it
+        for initializer in [*graph.initializers.values()]:
+            if not initializer.uses() and not initializer.is_graph_output():
+                graph.initializers.pop(str(initializer.name))
     program.model.metadata_props.clear()
     program.model.metadata_props.update(properties)
 

@@ -8,6 +8,7 @@ the time of a halted batch goes with the mean number of steps and not with the l
 With exits they are one: each step first takes what its pool has seen through the next stage of the encoder.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,6 +44,13 @@ class Pool(NamedTuple):
         context, thought, belief = (tensor.index_select(0, rows) for tensor in self[:3])
         memory = tuple(tensor.index_select(0, rows) for tensor in self.memory)
         seen = None if self.seen is None else self.seen.index_select(0, rows)
+        return Pool(context, thought, belief, memory, self.heads, seen)
+
+    def join(self, other: "Pool") -> "Pool":
+        """Both in one, if they have made as many steps."""
+        context, thought, belief = (torch.cat(pair) for pair in zip(self[:3], other[:3], strict=True))
+        memory = tuple(torch.cat(pair) for pair in zip(self.memory, other.memory, strict=True))
+        seen = None if self.seen is None or other.seen is None else torch.cat([self.seen, other.seen])
         return Pool(context, thought, belief, memory, self.heads, seen)
 
 
@@ -125,27 +133,22 @@ class Iterative(Method[RecurrentClassifier]):
     ) -> Trajectory:
         steps = max_steps or self.horizon
         if not model.has_exits:
-            path = self.trajectory(self._run(model, self.start(model, inputs), steps, halt, time_left))
-            return path.frozen() if halt else path
+            return self.conclude(model, self._run(model, self.start(model, inputs), steps, halt, time_left), halt)
         steps = min(steps, len(model.costs))  # there is nothing to see after the last exit
         rows = CPU_POOL if inputs.device.type == "cpu" else GPU_POOL
         parts = inputs.split(len(inputs) if time_left is not None else rows)  # a clock stops all at the same step
         made = [self._run(model, self.start(model, part), steps, halt, time_left) for part in parts]
-        path = self.trajectory(Steps(*(torch.cat(tensors, 1) for tensors in zip(*made, strict=True))))
-        path = replace(path, costs=model.costs[: path.steps])
-        return path.frozen() if halt else path
+        return self.conclude(model, Steps(*(torch.cat(tensors, 1) for tensors in zip(*made, strict=True))), halt)
 
     def _run(self, model: RecurrentClassifier, pool: Pool, steps: int, halt: bool, time_left: TimeLeft | None) -> Steps:
-        made, ahead = Steps.blank(steps, pool), model.has_exits and self.halts_by_value
+        made, ahead = Steps.blank(steps, pool), self.looks_ahead(model)
         if ahead:
             made.value[0] = model.refiner.expect(pool.thought, pool.belief)
         rows: Tensor | slice = slice(None)
         for time in range(steps):
             if time > 0 and time_left is not None and not time_left():
                 return made.until(time)
-            if model.has_exits and time % model.backbone.steps_per_exit == 0:
-                pool = _look(model, pool, time // model.backbone.steps_per_exit)
-            step = self.step(model, pool, first=time == 0)
+            step = self.advance(model, pool, time)
             made.write(time, step, rows, ahead)
             pool = step.pool
             if halt and time + 1 < steps:
@@ -156,14 +159,30 @@ class Iterative(Method[RecurrentClassifier]):
                     rows, pool = stay if isinstance(rows, slice) else rows[stay], pool.take(stay)
         return made
 
+    def advance(self, model: RecurrentClassifier, pool: Pool, time: int) -> Step:
+        """The next step of a pool that has made `time`. Where it is the first at its exit, a look comes before it, in
+        batches that suit the encoder."""
+        per_exit = model.backbone.steps_per_exit
+        if model.has_exits and time % per_exit == 0:
+            assert pool.seen is not None
+            most = CPU_BATCH if pool.seen.device.type == "cpu" else GPU_BATCH
+            parts = pool.seen.chunk(
+                max(1, math.ceil(len(pool.seen) / most))
+            )  # of equal size: few rows take long for each
+            looks = [model.look(time // per_exit, part) for part in parts]
+            seen, context = (torch.cat(part) if len(looks) > 1 else part[0] for part in zip(*looks, strict=True))
+            pool = pool._replace(seen=seen, context=context)
+        return self.step(model, pool, first=time == 0)
 
-def _look(model: RecurrentClassifier, pool: Pool, stage: int) -> Pool:
-    """Take what a pool has seen through the next stage, in batches that suit the encoder."""
-    assert pool.seen is not None
-    rows = CPU_BATCH if pool.seen.device.type == "cpu" else GPU_BATCH
-    parts = [model.look(stage, part) for part in pool.seen.split(rows)]
-    seen, context = (torch.cat(tensors) if len(parts) > 1 else tensors[0] for tensors in zip(*parts, strict=True))
-    return pool._replace(seen=seen, context=context)
+    def looks_ahead(self, model: RecurrentClassifier) -> bool:
+        """Whether the value of a step is already that of the next."""
+        return model.has_exits and self.halts_by_value
+
+    def conclude(self, model: RecurrentClassifier, made: Steps, halt: bool) -> Trajectory:
+        path = self.trajectory(made)
+        if model.has_exits:
+            path = replace(path, costs=model.costs[: path.steps])
+        return path.frozen() if halt else path
 
 
 def outset(

@@ -5,10 +5,11 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ class Classifier:
         device = next(self.model.parameters()).device
         max_steps = None if max_steps is None else whole_number(max_steps, "max_steps")
         _require_positive(max_steps=max_steps, max_ms=max_ms)
-        time_left = None if max_ms is None else start_clock(max_ms, device)
+        time_left = None if max_ms is None else start_clock(max_ms, device, getattr(self.model, "costs", ()))
         if is_frame(inputs):
             inputs = self._read_frame(inputs)
         inputs = as_inputs(inputs, self.input_shape, self.columns is not None)
@@ -458,21 +459,27 @@ def _require_finite(inputs: Num[Tensor, "batch ..."], is_table: bool) -> None:
     raise RicnetError(f"row {row} of the inputs has a number that is missing (NaN), infinite or too large{gaps}.")
 
 
-def start_clock(milliseconds: float, device: torch.device) -> TimeLeft:
-    """From now on: is there time for another step, one as long as the last?
+def start_clock(milliseconds: float, device: torch.device, costs: Sequence[float] = ()) -> TimeLeft:
+    """From now on: is there time for another step, one as long as the last? With exits steps differ, and the next is
+    taken to be as much longer as it `costs` more.
 
     A GPU works behind the host's back, so each answer waits for what has been asked of it so far.
     """
-    end = time.perf_counter() + milliseconds / 1000
-    asked: float | None = None
+    start = time.perf_counter()
+    end = start + milliseconds / 1000
+    asked: float | None = start if costs else None  # without exits, encoding comes before the first step
+    shares = [after - before for before, after in pairwise([0.0, *costs])]
+    steps = 0
 
     def time_left() -> bool:
-        nonlocal asked
+        nonlocal asked, steps
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         now = time.perf_counter()
         step = 0.0 if asked is None else now - asked
-        asked = now
+        asked, steps = now, steps + 1
+        if costs:
+            step *= shares[steps] / shares[steps - 1]
         return now + step < end
 
     return time_left

@@ -4,6 +4,9 @@ A batch costs little more than a single input, so whatever has come in while the
 Clients that ask without a pause come back at once when they have been answered, and would fall into several groups,
 each waiting for the others. So who asks right after a batch waits a moment for those who were there with it, unless it
 has a deadline. Who comes later, or was alone before, never waits.
+
+Where a model has exits nobody waits for those who look longer: requests enter its stages as they come (stages.py). Only
+one that asks for something else than an answer, such as a trace or a deadline, is still answered by itself.
 """
 
 import threading
@@ -18,6 +21,7 @@ from jaxtyping import Num
 from torch import Tensor
 
 from ricnet.apps.server.limits import Refusal
+from ricnet.apps.server.stages import Stages, in_stages
 from ricnet.core.trajectory import Trajectory
 from ricnet.training.classifier import Classifier
 
@@ -28,7 +32,7 @@ SHORTEST = 1e-3
 """Milliseconds that a request has whose time was up before the model was free; one step is always made."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Question:
     """The inputs of one request and how they are to be refined."""
 
@@ -43,6 +47,10 @@ class Question:
     def joins(self, first: "Question") -> bool:
         alike = (self.max_steps, self.trace) == (first.max_steps, first.trace)
         return alike and self.deadline is None and first.deadline is None
+
+    @property
+    def plain(self) -> bool:
+        return self.joins(Question(self.inputs))
 
 
 @dataclass
@@ -64,6 +72,8 @@ class Batcher:
         self._closed = False
         self._answered = 0
         self._patience = 0.0
+        room = 2 * max_batch  # so that some can enter while others are on their way
+        self._stages: Stages[Question] | None = Stages(classifier, room) if in_stages(classifier) else None
         self._thread = threading.Thread(target=self._work, name="model", daemon=True)
         self._thread.start()
 
@@ -89,21 +99,35 @@ class Batcher:
         self._thread.join(timeout)
 
     def _work(self) -> None:
-        while batch := self._next():
+        while (batch := self._next()) or self._under_way:
             wanted = [question for question in batch if question.answer.set_running_or_notify_cancel()]
+            started = time.perf_counter()
             if wanted:
-                started = time.perf_counter()
                 self._answer(wanted)
-                self._patience = min(PATIENCE, time.perf_counter() - started)
+            if self._stages is not None and self._under_way:
+                self._advance(self._stages)
+            self._patience = min(PATIENCE, time.perf_counter() - started)
+
+    @property
+    def _under_way(self) -> int:
+        """Inputs that wait at some stage."""
+        return 0 if self._stages is None else self._stages.under_way
 
     def _next(self) -> list[Question]:
-        """The one that has waited longest and those that can join it; nothing once all is done."""
+        """The one that has waited longest and those that can join it, as many as there is room for. Nothing once all is
+        done; with others under way it may be nothing, too."""
         with self._change:
-            expected, free = len(self._waiting) + self._answered, time.perf_counter()
-            self._change.wait_for(lambda: self._waiting or self._closed)
-            if time.perf_counter() - free < self._patience:
-                self._gather(expected)
-            chosen = _choose(self._waiting, self._max_batch)
+            if not self._under_way:
+                expected, free = len(self._waiting) + self._answered, time.perf_counter()
+                self._change.wait_for(lambda: self._waiting or self._closed)
+                if time.perf_counter() - free < self._patience:
+                    self._gather(expected)
+            most = self._max_batch
+            if self._stages is not None and self._waiting and self._waiting[0].plain:
+                most = min(most, self._stages.room)
+                if len(self._waiting[0].inputs) > most:
+                    return []
+            chosen = _choose(self._waiting, most)
             self._answered = len(chosen)
             return chosen
 
@@ -122,6 +146,9 @@ class Batcher:
     def _answer(self, batch: Sequence[Question]) -> None:
         started = time.perf_counter()
         try:
+            if self._stages is not None and batch[0].plain:
+                self._stages.enter({question: question.inputs for question in batch})
+                return self._count([], time.perf_counter() - started)
             path = self._refine(batch, started)
             sizes = [len(question.inputs) for question in batch]
             parts = _split(path, sizes)
@@ -133,16 +160,30 @@ class Batcher:
         for question, part in zip(batch, parts, strict=True):
             question.answer.set_result(part)
 
+    def _advance(self, stages: "Stages[Question]") -> None:
+        """One stage of those who wait at it; who leaves there is answered."""
+        started = time.perf_counter()
+        try:
+            left = {question: _on_cpu(path) for question, path in stages.advance().items()}
+        except Exception as error:  # as above
+            for question in stages.clear():
+                question.answer.set_exception(error)
+            return
+        self._count([len(question.inputs) for question in left], time.perf_counter() - started, batches=0)
+        for question, path in left.items():
+            question.answer.set_result(path)
+
     def _refine(self, batch: Sequence[Question], now: float) -> Trajectory:
         first = batch[0]
         inputs = torch.cat([question.inputs for question in batch])
         max_ms = None if first.deadline is None else max(SHORTEST, 1000 * (first.deadline - now))
         return _on_cpu(self._classifier.refine(inputs, first.max_steps, not first.trace, max_ms))
 
-    def _count(self, sizes: Sequence[int], seconds: float) -> None:
+    def _count(self, sizes: Sequence[int], seconds: float, batches: int = 1) -> None:
+        """Those who enter the stages of a model together are one batch, however they leave."""
         done = self.tally
         self.tally = Tally(
-            done.requests + len(sizes), done.inputs + sum(sizes), done.batches + 1, done.model_seconds + seconds
+            done.requests + len(sizes), done.inputs + sum(sizes), done.batches + batches, done.model_seconds + seconds
         )
 
 
@@ -178,7 +219,7 @@ def _split(path: Trajectory, sizes: Sequence[int]) -> list[Trajectory]:
         none if path.halt_probability is None else path.halt_probability.split(sizes, 1),
         strict=True,
     )
-    return [Trajectory(*part) for part in parts]
+    return [Trajectory(*part, path.costs) for part in parts]
 
 
 def _on_cpu(path: Trajectory) -> Trajectory:

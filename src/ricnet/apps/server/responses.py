@@ -40,6 +40,9 @@ class Answer(BaseModel):
     answer: Annotated[str, Field(description="The class believed in most at the halt.")]
     confidence: Annotated[float, Field(description="The belief in it.")]
     steps: Annotated[int, Field(description="How many steps it took before it stopped.")]
+    cost: Annotated[
+        float | None, Field(description="Of a model with exits: the share of the network's work that it took.")
+    ] = None
     top: Annotated[list[Ranked], Field(description="As many classes as were asked for, likeliest first.")]
     beliefs: Annotated[
         list[list[float]] | None, Field(description="With trace: after every step, in the order of the classes.")
@@ -82,6 +85,9 @@ def answers(
         ranked = [{"class": class_names[k], "probability": p} for p, k in zip(beliefs, classes, strict=True)]
         said = {"answer": class_names[classes[0]], "confidence": beliefs[0], "steps": steps, "top": ranked}
         entries.append({"input": name, **said})
+    if path.cost is not None:
+        for entry, cost in zip(entries, path.cost.tolist(), strict=True):
+            entry["cost"] = cost
     if trace:
         for row, entry in enumerate(entries):
             entry["beliefs"] = path.log_beliefs[:, row].exp().tolist()
@@ -122,6 +128,10 @@ class Model(BaseModel):
     classes: Annotated[list[str], Field(description="In the order in which beliefs are given.")]
     input: Annotated[Inputs, Field(description="What it reads.")]
     horizon: Annotated[int, Field(description="The most steps it takes.")]
+    costs: Annotated[
+        list[float] | None,
+        Field(description="With exits: the share of the network's work that is done after each step; else none."),
+    ]
     halt_threshold: Annotated[float | None, Field(description="It stops once its value falls below this.")]
     test: Annotated[Measured | None, Field(description="Measured on test data after training.")]
     limits: Annotated[dict[str, float], Field(description="What a request may ask of this server.")]
@@ -146,6 +156,7 @@ def describe(classifier: Classifier, name: str, limits: Limits) -> dict[str, Any
         "classes": list(classifier.class_names),
         "input": _inputs(classifier),
         "horizon": horizon(classifier),
+        "costs": list(getattr(classifier.model, "costs", ())) or None,
         "halt_threshold": getattr(method, "halt_threshold", None),
         "test": _measured(classifier.folder),
         "limits": asdict(limits),

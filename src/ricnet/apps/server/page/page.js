@@ -162,7 +162,7 @@ function end(thought, step, which) {
   button.className = "end";
   button.dataset.step = step;
   const sure = Object.assign(document.createElement("small"), { textContent: ` ${percent(share)}` });
-  button.append(line("which", which), line("said", name, sure), line("cost", `after ${steps(step)}${verdict}`));
+  button.append(line("which", which), line("said", name, sure), line("cost", `after ${steps(step)}${thought.work(step)}${verdict}`));
   button.addEventListener("click", () => player.jump(step));
   return button;
 }
@@ -192,7 +192,7 @@ function sentence(thought, step) {
   if (thought.last === 1) return ["It answers ", ...sure, ", in one step."];
   if (step < thought.halt) return [`After ${steps(step)} it leans to `, ...sure, "."];
   if (step > thought.halt) return [`After ${steps(step)}, had it gone on: `, ...sure, "."];
-  return ["It answers ", ...sure, thought.stoppedByItself() ? `, and stops after ${step} of ${steps(thought.last)}.` : `, after all ${steps(step)}.`];
+  return ["It answers ", ...sure, thought.stoppedByItself() ? `, and stops after ${step} of ${steps(thought.last)}${thought.work(step)}.` : `, after all ${steps(step)}.`];
 }
 
 function caption(thought) {

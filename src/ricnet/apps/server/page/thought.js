@@ -11,6 +11,7 @@ export class Thought {
     this.threshold = model.halt_threshold ?? 0;
     this.halt = answer.steps;
     this.last = answer.beliefs.length;
+    this.costs = model.costs;
     this.first = classes.indexOf(answer.answer);
     this.second = this.strongestRival();
   }
@@ -35,6 +36,11 @@ export class Thought {
   // The value that is asked after a step; there is none after the last.
   value(step) {
     return this.values?.[step] ?? null;
+  }
+
+  // With exits, how much of the network it took to get there.
+  work(step) {
+    return this.costs ? `, ${Math.round(100 * this.costs[step - 1])} % of the network` : "";
   }
 
   stoppedByItself() {

@@ -1,0 +1,189 @@
+"""How much of the work that leaving early saves is saved in time.
+
+    python benchmarks/exits.py [RUN] [--data-dir DIR] [--share 0.5] [--clients 16] [--skip onnx,server]
+
+RUN is a run with exits that stops by its value, measured on the test images it names. Without one, a narrow ResNet-18
+with an exit after every block first learns digits of 32 × 32 pixels. The threshold is set so that the mean share of
+multiply-adds is near --share. Each way to answer meets the same network twice, once leaving early and once going all
+the way; both take turns. `saved` is how many times as many images are answered in a second, `efficiency` is that times
+the share: 1 would be no overhead, and at least 0.85 is wanted.
+"""
+
+import argparse
+import io
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import onnxruntime
+import torch
+from PIL import Image
+from torch import Tensor
+
+import ricnet
+from common import Row, publish, take_turns
+from ricnet.apps.onnx import export_onnx
+from ricnet.data import Dataset, Split
+from ricnet.data import load as load_data
+from ricnet.training.api import pick_device
+from ricnet.training.classifier import Classifier
+from server import WARM_UP_SECONDS, Load, Request, press, server
+
+IMAGES, ONE_BY_ONE = 256, 64
+TURNS = 9
+SERVED_SECONDS, SERVED_TURNS = 5.0, 5
+LEARNED = {"encoder": "resnet18", "width": 0.5, "exits": "block", "method": "anytime", "value_coef": 0.5, "epochs": 2}
+
+
+def large_digits() -> Dataset:
+    """Each pixel four times as high and wide: images on which a ResNet has something to do."""
+    digits = load_data("digits")
+    splits = [
+        Split(split.inputs.repeat_interleave(4, 2).repeat_interleave(4, 3), split.labels)
+        for split in (digits.train, digits.val, digits.test)
+    ]
+    return Dataset("digits of 32 pixels", *splits, digits.class_names)
+
+
+@contextmanager
+def run_or_digits(run: Path | None, data_dir: Path | None, device: str) -> Iterator[tuple[Classifier, Tensor]]:
+    if run is not None:
+        classifier = ricnet.load(run, device)
+        config = classifier.config
+        yield classifier, load_data(config.data, data_dir=data_dir, resolution=config.resolution).test.inputs
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        data = large_digits()
+        yield ricnet.train(data, out=Path(scratch) / "run", device=device, **LEARNED), data.test.inputs
+
+
+def leaving_at(classifier: Classifier, threshold: float) -> Classifier:
+    return replace(classifier, method=replace(classifier.method, halt_threshold=threshold))  # type: ignore[call-arg]
+
+
+def share_of(classifier: Classifier, inputs: Tensor) -> float:
+    cost = classifier.refine(inputs).cost
+    if cost is None:
+        raise SystemExit("this run has no exits; train one with --exits block.")
+    return cost.mean().item()
+
+
+def spending(classifier: Classifier, inputs: Tensor, share: float) -> Classifier:
+    """Leaving where the mean share comes nearest."""
+    values = classifier.refine(inputs, halt=False).values
+    if values is None:
+        raise SystemExit("this run does not stop by a value; give one of ric, or of anytime with a value.")
+    candidates = [leaving_at(classifier, float(t)) for t in values[1:].flatten().quantile(torch.linspace(0, 1, 65))]
+    return min(candidates, key=lambda each: abs(share_of(each, inputs) - share))
+
+
+def one_by_one(classifier: Classifier, inputs: Tensor) -> None:
+    for row in inputs.split(1):
+        classifier.refine(row)
+
+
+def in_pytorch(early: Classifier, whole: Classifier, inputs: Tensor, device: torch.device) -> Iterator[Row]:
+    few = inputs[:ONE_BY_ONE]
+    taken = take_turns(
+        {"early": partial(one_by_one, early, few), "whole": partial(one_by_one, whole, few)}, device, TURNS
+    )
+    yield measured("PyTorch, one by one", share_of(early, few), taken["early"], taken["whole"], len(few))
+    taken = take_turns({"early": lambda: early.refine(inputs), "whole": lambda: whole.refine(inputs)}, device, TURNS)
+    yield measured(
+        f"PyTorch, {len(inputs)} at once", share_of(early, inputs), taken["early"], taken["whole"], len(inputs)
+    )
+
+
+def in_onnx(early: Classifier, whole: Classifier, inputs: Tensor, scratch: Path) -> Iterator[Row]:
+    few = inputs[:ONE_BY_ONE].cpu().numpy()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    sessions = {}
+    for name, classifier in (("early", early), ("whole", whole)):
+        export_onnx(classifier, scratch / f"{name}.onnx")
+        sessions[name] = onnxruntime.InferenceSession(scratch / f"{name}.onnx", options)
+
+    def answer(session: onnxruntime.InferenceSession, size: int) -> float:
+        rows = (few[start : start + size] for start in range(0, len(few), size))
+        return sum(float(session.run(None, {"input": row})[2].sum()) for row in rows) / len(few)
+
+    for size in (1, len(few)):
+        candidates = {name: partial(answer, session, size) for name, session in sessions.items()}
+        taken = take_turns(candidates, torch.device("cpu"), TURNS)
+        what = "ONNX, one by one" if size == 1 else f"ONNX, {size} at once"
+        yield measured(what, answer(sessions["early"], size), taken["early"], taken["whole"], len(few))
+
+
+def as_request(image: Tensor) -> Request:
+    pixels = image.permute(1, 2, 0).cpu().numpy()
+    with io.BytesIO() as file:
+        Image.fromarray(pixels if len(image) == 3 else pixels[..., 0]).save(file, "png")
+        png = file.getvalue()
+    head = b'--edge\r\ncontent-disposition: form-data; name="images"; filename="x.png"\r\n\r\n'
+    return head + png + b"\r\n--edge--\r\n", {"content-type": "multipart/form-data; boundary=edge"}
+
+
+def in_a_server(
+    early: Classifier, whole: Classifier, inputs: Tensor, device: torch.device, clients: int, scratch: Path
+) -> Iterator[Row]:
+    requests = [as_request(image) for image in inputs]
+    with ExitStack() as running:
+        loads = {}
+        for name, classifier in (("early", early), ("whole", whole)):
+            classifier.save_pretrained(scratch / name)
+            loads[name] = Load(running.enter_context(server(str(scratch / name), str(device))).address)
+            press(Load(loads[name].address), requests, clients, WARM_UP_SECONDS)
+        for _ in range(SERVED_TURNS):
+            for load in loads.values():
+                press(load, requests, clients, SERVED_SECONDS)
+    share = share_of(early, inputs)
+    ends = {name: 1 / load.throughput for name, load in loads.items()}
+    models = {name: 1 / load.rate for name, load in loads.items()}
+    yield measured(f"server, {clients} clients", share, ends["early"], ends["whole"], 1)
+    yield measured("its model alone", share, models["early"], models["whole"], 1)
+
+
+def measured(what: str, share: float, early: float, whole: float, images: int) -> Row:
+    return {
+        "what": what,
+        "early/s": images / early,
+        "whole/s": images / whole,
+        "share": share,
+        "saved": whole / early,
+        "efficiency": whole / early * share,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", nargs="?", type=Path, metavar="RUN", help="folder of a run with exits")
+    parser.add_argument("--data-dir", type=Path, help="where named data sets lie")
+    parser.add_argument("--share", type=float, default=0.5, help="of the whole network's multiply-adds")
+    parser.add_argument("--clients", type=int, default=16, help="how many ask the server at a time")
+    parser.add_argument("--skip", default="", help="onnx, server, or both")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:0")
+    parser.add_argument("--json", type=Path, help="write the numbers to this file, too")
+    options = parser.parse_args()
+    device = pick_device(options.device)
+    with (
+        run_or_digits(options.run, options.data_dir, str(device)) as (classifier, images),
+        tempfile.TemporaryDirectory() as scratch,
+    ):
+        inputs = images[torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:IMAGES]].to(device)
+        early, whole = spending(classifier, inputs, options.share), leaving_at(classifier, -1e9)
+        rows = [*in_pytorch(early, whole, inputs, device)]
+        if "onnx" not in options.skip:
+            rows += in_onnx(early, whole, inputs, Path(scratch))
+        if "server" not in options.skip:
+            rows += in_a_server(early, whole, inputs, device, options.clients, Path(scratch))
+        network, leave = classifier.config.network, early.refine(inputs).halt_step
+        exits = ", ".join(f"{int((leave == step + 1).sum())}" for step in range(int(leave.max())))
+        notes = [f"{network.encoder} of width {network.width:g}. Images that leave at each exit: {exits}."]
+        publish("Leaving early against going all the way", rows, notes, device, options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""Where a model has exits, inputs at the same stage are computed together, whoever sent them and whenever.
+
+New ones enter at the first stage while older ones go deeper. Next comes the stage at which most are waiting; each time
+that one is passed over counts as one more who waits there, so that nobody waits forever.
+"""
+
+from collections.abc import Hashable, Mapping
+from typing import Generic, TypeVar
+
+import torch
+from jaxtyping import Int64, Num
+from torch import Tensor
+
+from ricnet.core.trajectory import Trajectory
+from ricnet.methods.iterative import Iterative, Pool, Steps
+from ricnet.nets.refiner import RecurrentClassifier
+from ricnet.training.classifier import Classifier, as_inputs
+
+Asker = TypeVar("Asker", bound=Hashable)
+
+
+def in_stages(classifier: Classifier) -> bool:
+    method, model = classifier.method, classifier.model
+    return isinstance(method, Iterative) and isinstance(model, RecurrentClassifier) and model.has_exits
+
+
+class Stages(Generic[Asker]):
+    """The inputs that are under way, `room` of them at most, each in a place of its own until its asker is answered."""
+
+    def __init__(self, classifier: Classifier, room: int) -> None:
+        assert isinstance(classifier.method, Iterative)
+        assert isinstance(classifier.model, RecurrentClassifier)
+        self.classifier, self.method, self.model = classifier, classifier.method, classifier.model.eval()
+        self.device = self.model.backbone.mean.device
+        self.steps = min(self.method.horizon, len(self.model.costs))
+        nobody = self.method.start(self.model, self.model.backbone.mean.new_zeros(1, *classifier.input_shape))
+        self.made = Steps.blank(self.steps, nobody.take(torch.zeros(room, dtype=torch.int64, device=self.device)))
+        if self.method.looks_ahead(self.model):
+            self.made.value[0] = self.model.refiner.expect(nobody.thought, nobody.belief).detach()
+        self._make_room(room)
+
+    def _make_room(self, room: int) -> None:
+        self.free = list(range(room))
+        self.waiting: dict[int, tuple[Pool, Tensor]] = {}
+        """Who has made so many steps, and the places."""
+        self.passed_over = [0] * self.steps
+        self.askers: dict[int, Asker] = {}
+        """Who is in a place."""
+        self.places: dict[Asker, list[int]] = {}
+        self.going: dict[Asker, int] = {}
+        """How many of an asker's inputs are still on their way."""
+
+    @property
+    def under_way(self) -> int:
+        return sum(len(places) for _, places in self.waiting.values())
+
+    @property
+    def room(self) -> int:
+        return len(self.free)
+
+    @torch.no_grad()
+    def enter(self, inputs: Mapping[Asker, Num[Tensor, "n ..."]]) -> None:
+        """There must be room for them."""
+        classifier = self.classifier
+        batch = [as_inputs(some, classifier.input_shape, classifier.columns is not None) for some in inputs.values()]
+        pool, places = self.method.start(self.model, torch.cat(batch).to(self.device)), []
+        for asker, some in inputs.items():
+            self.places[asker] = [self.free.pop() for _ in some]
+            self.going[asker] = len(some)
+            self.askers |= dict.fromkeys(self.places[asker], asker)
+            places += self.places[asker]
+        self._wait(0, pool, self._rows(places))
+
+    @torch.no_grad()
+    def advance(self) -> dict[Asker, Trajectory]:
+        """One step of those at one stage, and the answers to whom it was the last."""
+        time = self._fullest()
+        pool, places = self.waiting.pop(time)
+        step = self.method.advance(self.model, pool, time)
+        self.made.write(time, step, places, self.method.looks_ahead(self.model))
+        stays = step.going.tolist() if time + 1 < self.steps else [False] * len(places)
+        if any(stays):
+            rows = self._rows([row for row, stay in enumerate(stays) if stay])
+            self._wait(time + 1, step.pool.take(rows), places[rows])
+        left = [self.askers[place] for place, stay in zip(places.tolist(), stays, strict=True) if not stay]
+        for asker in left:
+            self.going[asker] -= 1
+        return {asker: self._leave(asker) for asker in dict.fromkeys(left) if self.going[asker] == 0}
+
+    def clear(self) -> list[Asker]:
+        """Nobody is under way any more; those that were."""
+        askers = list(self.places)
+        self._make_room(self.made.going.shape[1])
+        return askers
+
+    def _fullest(self) -> int:
+        """The deepest of those at which most are waiting."""
+        chosen = max(self.waiting, key=lambda time: (len(self.waiting[time][1]) + self.passed_over[time], time))
+        for time in self.waiting:
+            self.passed_over[time] = 0 if time == chosen else self.passed_over[time] + 1
+        return chosen
+
+    def _wait(self, time: int, pool: Pool, places: Int64[Tensor, "pool"]) -> None:
+        if time in self.waiting:
+            others, theirs = self.waiting[time]
+            pool, places = others.join(pool), torch.cat([theirs, places])
+        self.waiting[time] = (pool, places)
+
+    def _leave(self, asker: Asker) -> Trajectory:
+        places = self.places.pop(asker)
+        del self.going[asker]
+        self.free += places
+        made = Steps(*(tensor[:, self._rows(places)] for tensor in self.made))
+        path = self.method.conclude(self.model, made, halt=True)
+        temperature = self.classifier.temperature
+        return path if temperature == 1 else path.tempered(temperature).frozen()
+
+    def _rows(self, places: list[int]) -> Int64[Tensor, "rows"]:
+        return torch.tensor(places, dtype=torch.int64, device=self.device)

@@ -1,0 +1,129 @@
+"""Answers of a model with exits: those at the same stage are computed together, and nobody waits for the deepest."""
+
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+from PIL import Image
+
+import ricnet
+from ricnet.apps.server.batching import Batcher, Question
+from ricnet.apps.server.stages import Stages
+from ricnet.data import load
+from ricnet.nets.refiner import RecurrentClassifier
+from ricnet.training.classifier import Classifier
+
+from .conftest import serving
+
+
+@pytest.fixture(scope="module")
+def digits() -> torch.Tensor:
+    return load("digits").test.inputs[:60]
+
+
+@pytest.fixture(scope="module")
+def exits(exits_run: Path, digits: torch.Tensor) -> Classifier:
+    """About half of those that are at an exit leave there."""
+    found = ricnet.load(exits_run)
+    values = found.refine(digits, halt=False).values
+    assert values is not None
+    return replace(found, method=replace(found.method, halt_threshold=values[1:].median().item()))  # type: ignore[call-arg]
+
+
+@pytest.fixture
+def looks(exits: Classifier) -> Iterator[list[tuple[int, int]]]:
+    """Which stage was computed, and for how many."""
+    seen: list[tuple[int, int]] = []
+    assert isinstance(exits.model, RecurrentClassifier)
+    hooks = [
+        stage.register_forward_hook(lambda _, inputs, __, number=number: seen.append((number, len(inputs[0]))))
+        for number, stage in enumerate(exits.model.backbone.stages)
+    ]
+    yield seen
+    for hook in hooks:
+        hook.remove()
+
+
+def test_whoever_is_at_a_stage_goes_on_together_and_each_gets_its_own(
+    exits: Classifier, digits: torch.Tensor, looks: list[tuple[int, int]]
+) -> None:
+    expected = exits.refine(digits)
+    takes = expected.halt_step
+    stages: Stages[str] = Stages(exits, room=60)
+    looks.clear()
+    stages.enter({"first": digits[:20]})
+    answers = stages.advance()
+    stages.enter({"second": digits[20:21], "third": digits[21:60]})
+    while stages.under_way:
+        answers |= stages.advance()
+    assert answers.keys() == {"first", "second", "third"}
+    for name, rows in (("first", slice(20)), ("second", slice(20, 21)), ("third", slice(21, 60))):
+        assert torch.equal(answers[name].halt_step, takes[rows])
+        torch.testing.assert_close(answers[name].final, expected.final[rows])
+        assert answers[name].cost.tolist() == expected.cost[rows].tolist()  # type: ignore[union-attr]
+    deeper = [int((takes > stage).sum()) for stage in (1, 2)]
+    assert looks == [(0, 20), (0, 40), (1, deeper[0]), (2, deeper[1])], "the first wait for the others, who are more"
+    assert stages.room == 60
+
+
+def test_nobody_is_passed_over_forever(exits: Classifier, digits: torch.Tensor) -> None:
+    stages: Stages[int] = Stages(exits, room=60)
+    hard = digits[exits.refine(digits).halt_step == 3][:1]
+    stages.enter({0: hard})
+    stages.advance()
+    answered: set[int] = set()
+    for asker in range(1, 40):
+        stages.enter({asker: digits[:2]})
+        answered |= stages.advance().keys()
+    assert 0 in answered
+
+
+def test_a_server_answers_as_python_does_and_says_what_it_cost(exits: Classifier, digits: torch.Tensor) -> None:
+    batcher = Batcher(exits, max_batch=8)
+    questions = [Question(digits[row : row + 1 + row % 3]) for row in range(0, 50, 2)]
+    questions += [Question(digits[:2], trace=True), Question(digits[:2], max_steps=2), Question(digits[:4])]
+    for question in questions:
+        batcher.ask(question)
+    batcher.close(timeout=20.0)
+    for question in questions:
+        alone, path = exits.refine(question.inputs, question.max_steps), question.answer.result(0)
+        assert torch.equal(path.halt_step, alone.halt_step)
+        torch.testing.assert_close(path.final, alone.final)
+        torch.testing.assert_close(path.cost, alone.cost)
+    assert batcher.tally.requests == len(questions)
+    assert batcher.tally.inputs == sum(len(question.inputs) for question in questions)
+
+
+def test_a_failure_is_told_to_those_under_way_and_survived(
+    exits: Classifier, digits: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batcher = Batcher(exits, max_batch=4)
+    with pytest.raises(Exception, match="shape"):
+        batcher.ask(Question(digits[:1, :, :5])).result(10)
+    with monkeypatch.context() as patch:
+        patch.setattr(RecurrentClassifier, "look", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            batcher.ask(Question(digits[:1])).result(10)
+    assert batcher.ask(Question(digits[:4])).result(10).halt_step.shape == (4,)
+    batcher.close(timeout=20.0)
+
+
+def test_clients_hear_where_it_left_and_what_it_cost(exits: Classifier, digits: torch.Tensor) -> None:
+    with serving(exits) as client:
+        model = client.get("/v1/model").json()
+        assert model["costs"] == sorted(model["costs"])
+        assert model["costs"][-1] == 1
+        image = ask(client, digits[0])
+        assert image["cost"] == pytest.approx(model["costs"][image["steps"] - 1])
+
+
+def ask(client: httpx.Client, image: torch.Tensor) -> dict[str, float]:
+    with io.BytesIO() as file:
+        Image.fromarray(image[0].numpy()).save(file, "png")
+        sent = client.post("/v1/predict", files={"images": ("digit.png", file.getvalue())})
+    answer: dict[str, float] = sent.json()["predictions"][0]
+    return answer
