@@ -71,12 +71,12 @@ def test_whoever_is_at_a_stage_goes_on_together_and_each_gets_its_own(
 
 
 def test_nobody_is_passed_over_forever(exits: Classifier, digits: torch.Tensor) -> None:
-    stages: Stages[int] = Stages(exits, room=60)
+    stages: Stages[int] = Stages(exits, room=200)
     hard = digits[exits.refine(digits).halt_step == 3][:1]
     stages.enter({0: hard})
     stages.advance()
     answered: set[int] = set()
-    for asker in range(1, 40):
+    for asker in range(1, 60):
         stages.enter({asker: digits[:2]})
         answered |= stages.advance().keys()
     assert 0 in answered
