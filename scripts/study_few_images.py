@@ -121,7 +121,7 @@ def _table(found: dict[str, Any]) -> str:
     for size in SIZES:
         for method in dict.fromkeys(run["method"] for run in found["runs"]):
             runs = [run for run in found["runs"] if (run["images"], run["method"]) == (size, method)]
-            if runs:
+            if len(runs) == len(SEEDS):
                 lines.append(f"| {size} | {method} | {' | '.join(_cell(runs, name) for name in MEASURES)} |")
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     return "\n".join([*lines, "", f"*Mean ± deviation over five seeds; {found['hardware']}; {versions}.*", ""])

@@ -1,7 +1,7 @@
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,8 @@ from ricnet.threads import usable_cores
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+    from ricnet.report.runs import RunGroup, RunRecord
 
 # Scripts find each other as scripts do.
 sys.path.append(str(Path(__file__).parents[1] / "scripts"))
@@ -56,3 +58,35 @@ def browser() -> Iterator["Browser"]:
         opened = running.chromium.launch(executable_path=chromium, args=list(flags))
         yield opened
         opened.close()
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a run folder of this name, made up."""
+    from made_runs import write_run
+
+    return lambda folder="run", *args, **settings: write_run(tmp_path / folder, *args, **settings)
+
+
+@pytest.fixture(scope="session")
+def systems(tmp_path_factory: pytest.TempPathFactory) -> "list[RunGroup]":
+    """Three seeds each of RIC, SL and ACT, made up; tests read them and leave them alone."""
+    from made_runs import groups_of, write_system
+
+    root = tmp_path_factory.mktemp("systems")
+    return groups_of(*(path for method in ("ric", "supervised", "act") for path in write_system(root, method)))
+
+
+@pytest.fixture(scope="session")
+def ric(systems: "list[RunGroup]") -> "RunRecord":
+    return systems[0].first
+
+
+@pytest.fixture(scope="session")
+def digits_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small run, trained; tests read it and leave it alone."""
+    from ricnet.apps.cli import main
+
+    out = tmp_path_factory.mktemp("runs") / "digits"
+    main(["train", "--out", str(out), "--epochs", "2", "--width", "0.1", "--horizon", "4", "--device", "cpu"])
+    return out

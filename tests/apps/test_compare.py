@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
-from sklearn.metrics import accuracy_score, log_loss
 
-from ricnet.apps.cli import main
+from recomputed import recompute
 from ricnet.apps.commands.compare import _notes
 from ricnet.report.runs import RunRecord
 from ricnet.studies.experiments import Benchmark, Experiment
+
+from .conftest import Refused, RunRic
 
 QUICK = ["--set", "epochs=2", "batch_size=32", "width=0.1"]
 
@@ -28,33 +29,10 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "blobs.npz"
 
 
-def recompute(run: Path) -> dict[str, float]:
-    """From the saved predictions alone, by other people's code and the plainest of our own."""
-    with np.load(run / "predictions.npz") as stored:
-        beliefs, labels = np.exp(stored["test_log_beliefs"].astype(float)), stored["test_labels"]
-        steps = stored["test_halt_step"]
-    confidence, answer = beliefs.max(1), beliefs.argmax(1)
-    ece = 0.0
-    for m in range(15):
-        inside = [i for i, c in enumerate(confidence) if m / 15 < c <= (m + 1) / 15]
-        if inside:
-            ece += (
-                len(inside) / len(labels) * abs(np.mean(answer[inside] == labels[inside]) - confidence[inside].mean())
-            )
-    return {
-        "accuracy": accuracy_score(labels, answer),
-        "nll": log_loss(labels, beliefs / beliefs.sum(1, keepdims=True), labels=[0, 1, 2]),
-        "brier": float(np.mean([((b - np.eye(3)[k]) ** 2).sum() for b, k in zip(beliefs, labels, strict=True)])),
-        "ece": float(ece),
-        "mean_steps": float(steps.mean()),
-    }
-
-
-def test_the_numbers_are_those_of_the_saved_predictions(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_numbers_are_those_of_the_saved_predictions(data: Path, run_ric: RunRic) -> None:
     systems = ["supervised", "ric", "supervised-temperature"]
-    main(["compare", str(data), "--methods", *systems, "--seeds", "3", "--jobs", "1", *QUICK])
-    shown = capsys.readouterr().out
-    assert "too few" in shown
+    shown = run_ric("compare", data, "--methods", *systems, "--seeds", 3, "--jobs", 1, *QUICK)
+    assert "too few" in shown.out
     with Path("comparison-blobs/comparison.csv").open() as file:
         rows = list(csv.DictReader(file))
     labels = dict(zip(systems, dict.fromkeys(row["system"] for row in rows), strict=True))
@@ -75,47 +53,39 @@ def test_the_numbers_are_those_of_the_saved_predictions(data: Path, capsys: pyte
         assert (Path("comparison-blobs") / name).stat().st_size > 500
 
 
-def test_a_second_call_repeats_nothing(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    call = ["compare", str(data), "--methods", "supervised", "--seeds", "1", "--jobs", "1", *QUICK]
-    main(call)
-    made = (Path("runs/studies") / "blobs-supervised-seed0" / "evaluation.json").stat().st_mtime_ns
-    assert "1 run to make" in capsys.readouterr().err
-    main(call)
-    assert "to make" not in capsys.readouterr().err
-    assert (Path("runs/studies") / "blobs-supervised-seed0" / "evaluation.json").stat().st_mtime_ns == made
+def test_a_second_call_repeats_nothing(data: Path, run_ric: RunRic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ricnet.apps.commands.compare.write_page", lambda runs, out: out)
+    call = ["compare", data, "--methods", "supervised", "--seeds", "1", "--jobs", "1", *QUICK]
+    made = Path("runs/studies") / "blobs-supervised-seed0" / "evaluation.json"
+    assert "1 run to make" in run_ric(*call).err
+    before = made.stat().st_mtime_ns
+    assert "to make" not in run_ric(*call).err
+    assert made.stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("flags", "named"),
     [
-        (["--methods", "rick"], "did you mean ric"),
-        (["--seeds", "0"], "--seeds 0"),
-        (["--jobs", "0"], "--jobs 0"),
-        (["--set", "epoch=3"], "did you mean epochs"),
-        (["--set", "seed=3"], "seeds are given by --seeds"),
-        (["--methods", "ric:seed=3"], "seeds are given by --seeds"),
-        (["--out", "blobs.npz"], "--out blobs.npz"),
-        (["--set", "epochs=0"], "--epochs 0"),
-        (["--methods", "supervised", "--reference", "ric"], "--reference ric is not among"),
-        (["nowhere.npz"], "nowhere.npz"),
+        ("--methods rick", "ric"),
+        ("--seeds 0", "--seeds 0"),
+        ("--jobs 0", "--jobs 0"),
+        ("--set epoch=3", "epochs"),
+        ("--set seed=3", "--seeds"),
+        ("--methods ric:seed=3", "--seeds"),
+        ("--out blobs.npz", "--out blobs.npz"),
+        ("--set epochs=0", "--epochs 0"),
+        ("--methods supervised --reference ric", "--reference ric"),
+        ("nowhere.npz", "nowhere.npz"),
     ],
 )
-def test_what_cannot_be_compared_is_said_in_a_sentence(
-    data: Path, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    where = [] if flags[0].endswith(".npz") else [str(data)]
-    with pytest.raises(SystemExit) as end:
-        main(["compare", *where, *flags])
-    assert end.value.code == 2
-    words = capsys.readouterr().err
-    assert message in words
-    assert len(words.strip().splitlines()) == 1, words
+def test_what_cannot_be_compared_is_said_in_a_sentence(data: Path, flags: str, named: str, refused: Refused) -> None:
+    where = [] if flags.endswith("nowhere.npz") else [data]
+    refused(named, "compare", *where, *flags.split())
     assert not list(Path().glob("comparison-*"))
 
 
-def test_the_names_of_all_systems_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["compare", "--list"])
-    assert {"ric", "act", "logitnorm"} <= set(capsys.readouterr().out.split())
+def test_the_names_of_all_systems_can_be_listed(run_ric: RunRic) -> None:
+    assert {"ric", "act", "logitnorm"} <= set(run_ric("compare", "--list").out.split())
 
 
 def test_systems_that_learn_by_the_same_gradients_are_named() -> None:

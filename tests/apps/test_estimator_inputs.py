@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from refusals import refusal
 from ricnet.apps.estimator_inputs import (
     SHOWN,
     InputError,
@@ -10,7 +11,6 @@ from ricnet.apps.estimator_inputs import (
     example_weights,
     pixel_scale,
 )
-from ricnet.errors import RicnetError
 
 
 @pytest.mark.parametrize(
@@ -35,13 +35,13 @@ def test_channels_come_first_inside() -> None:
     assert inputs[1, 2, 3, 4] == colour[1, 3, 4, 2]
     assert torch.equal(as_inputs(colour / 255, 255.0), inputs)
     assert as_inputs(colour[..., 0], 1.0).shape == (2, 1, 4, 5)
-    with pytest.raises(InputError, match="which come last"):
+    with refusal("last", kind=InputError):
         as_inputs(np.zeros((2, 3, 32, 32)), 1.0)
 
 
 def test_fractions_are_refused_where_pixels_were_fitted() -> None:
     for fractions in (np.full((2, 3, 3), 0.5), np.ones((2, 3, 3)), np.full((2, 3, 3), True)):
-        with pytest.raises(InputError, match=r"fractions of full brightness.* multiply X by 255"):
+        with refusal("255", kind=InputError):
             as_inputs(fractions, 1.0)
     assert not as_inputs(np.zeros((2, 3, 3)), 1.0).any()
     assert as_inputs(np.ones((2, 3, 3), np.uint8), 1.0).all()
@@ -50,10 +50,10 @@ def test_fractions_are_refused_where_pixels_were_fitted() -> None:
 @pytest.mark.parametrize("shape", [(0, 8, 8), (0, 8, 8, 3), (2, 0, 8)])
 def test_no_image_is_too_few(shape: tuple[int, ...]) -> None:
     for array in (np.zeros(shape), np.zeros(shape, np.uint8)):
-        with pytest.raises(InputError, match=r"holds no pixels; give at least one image"):
+        with refusal("no pixels", kind=InputError):
             pixel_scale(array)
         for scale in (1.0, 255.0):
-            with pytest.raises(InputError, match=r"holds no pixels; give at least one image"):
+            with refusal("no pixels", kind=InputError):
                 as_inputs(array, scale)
 
 
@@ -105,14 +105,11 @@ def test_images_may_be_shifted_a_little_tables_not() -> None:
 
 def test_one_class_is_not_enough_nor_two_of_which_one_has_no_weight() -> None:
     inputs, labels = rows(4)
-    with pytest.raises(ValueError, match="one class only"):
+    with refusal("one class", kind=ValueError):
         as_dataset(inputs, torch.zeros_like(labels), None, ("a",), 0.0, 0)
-    with pytest.raises(RicnetError, match="one class only"):
+    with refusal("one class"):
         as_dataset(inputs, labels, np.array([1.0, 0, 1, 0]), ("a", "b"), 0.0, 0)
-
-
-def test_a_class_of_one_row_cannot_be_divided_and_is_named() -> None:
-    inputs, labels = rows(5)[0], torch.tensor([0, 0, 1, 2, 2])
-    with pytest.raises(InputError, match="y has one row only of bee; a validation_fraction needs"):
-        as_dataset(inputs, labels, None, ("ant", "bee", "cow"), 0.4, 0)
-    assert len(as_dataset(inputs, labels, None, ("ant", "bee", "cow"), 0.0, 0).train) == 5
+    inputs, labels, names = rows(5)[0], torch.tensor([0, 0, 1, 2, 2]), ("ant", "bee", "cow")
+    with refusal("bee", "validation_fraction", kind=InputError):  # a class of one row cannot be divided
+        as_dataset(inputs, labels, None, names, 0.4, 0)
+    assert len(as_dataset(inputs, labels, None, names, 0.0, 0).train) == 5

@@ -22,9 +22,9 @@ from sklearn.utils.estimator_checks import estimator_checks_generator, parametri
 from torch import nn
 
 import ricnet
+from refusals import refusal
 from ricnet.apps.estimator_inputs import InputError, as_dataset
 from ricnet.apps.estimators import Estimator, _on_cpu
-from ricnet.errors import RicnetError
 from ricnet.methods import METHODS, Supervised
 
 TINY: dict[str, Any] = {"epochs": 5, "batch_size": 64, "lr": 0.05, "weight_decay": 0.0, "width": 0.1, "device": "cpu"}
@@ -50,14 +50,10 @@ def test_scikit_learns_checks(estimator: Estimator, check: Callable[[Estimator],
     check(estimator)
 
 
-@by_name
-def test_the_list_of_expected_failures_is_short(estimator: Estimator, capsys: pytest.CaptureFixture[str]) -> None:
-    checks = [getattr(check, "func", check).__name__ for _, check in estimator_checks_generator(estimator)]
-    failing = [name for name in checks if name in EXPECTED_FAILURES]
-    with capsys.disabled():
-        print(f"\n{type(estimator).__name__}: {len(checks)} checks of scikit-learn, {len(failing)} expected to fail")
+def test_the_list_of_expected_failures_is_short() -> None:
+    checks = [getattr(check, "func", check).__name__ for _, check in estimator_checks_generator(ESTIMATORS[0])]
     assert len(checks) >= 50
-    assert len(failing) == len(EXPECTED_FAILURES) == 1
+    assert [name for name in checks if name in EXPECTED_FAILURES] == list(EXPECTED_FAILURES)
 
 
 def small(kind: type[Estimator] = ricnet.SupervisedClassifier, **changes: Any) -> Estimator:
@@ -96,8 +92,7 @@ def test_it_works_in_what_scikit_learn_builds_around_it() -> None:
 
 
 def test_frames_text_labels_and_feature_names() -> None:
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(X, columns=[f"column {i}" for i in range(X.shape[1])])
+    frame = pd.DataFrame(X, columns=[f"column {i}" for i in range(X.shape[1])])
     names = np.array(["red", "white", "rosé"])[Y]
     fitted = small().fit(frame, names)
     assert fitted.classes_.tolist() == ["red", "rosé", "white"]
@@ -153,9 +148,9 @@ def test_images_of_bytes_and_of_fractions_are_the_same_images() -> None:
     np.testing.assert_array_equal(with_axis.predict_proba(grey[..., None]), expected)
     fractions = small(epochs=6).fit(grey / 255, labels[:300])
     np.testing.assert_array_equal(fractions.predict_proba(grey / 255), expected)
-    with pytest.raises(ValueError, match=r"not in 0\.\.1 as when fitting"):
+    with refusal("0..1", kind=ValueError):
         fractions.predict(grey.astype(float))
-    with pytest.raises(ValueError, match=r"shape \(1, 8, 4\), but fit saw \(1, 8, 8\)"):
+    with refusal("(1, 8, 4)", "(1, 8, 8)", kind=ValueError):
         fitted.predict(grey[:, :, :4])
 
 
@@ -163,7 +158,7 @@ def test_patience_stops_early_and_needs_rows_to_judge_by() -> None:
     fitted = small(epochs=200, patience=3, validation_fraction=0.2).fit(X, Y)
     assert 4 <= fitted.n_iter_ < 200
     assert small().fit(X, Y).n_iter_ == 15
-    with pytest.raises(RicnetError, match="set validation_fraction"):
+    with refusal("validation_fraction"):
         small(patience=3, validation_fraction=0.0).fit(X, Y)
 
 
@@ -177,9 +172,8 @@ def test_any_module_can_be_the_encoder_and_is_left_alone() -> None:
 
 
 def test_the_default_encoder_is_the_presets_and_settings_reach_the_run() -> None:
-    config = (
-        ricnet.RICClassifier(epochs=1, width=0.1, gamma=0.7, horizon=2, random_state=5).fit(X, Y).classifier_.config
-    )
+    settings: dict[str, Any] = {"epochs": 1, "width": 0.1, "gamma": 0.7, "horizon": 2, "random_state": 5}
+    config = ricnet.RICClassifier(**settings).fit(X, Y).classifier_.config
     assert (config.method.gamma, config.method.horizon, config.network.width, config.seed) == (0.7, 2, 0.1, 5)
     assert (config.optimization.epochs, config.optimization.select) == (1, "nll")
     cost = ricnet.ACTClassifier(**TINY | {"epochs": 1}, horizon=2, ponder_cost=0.5).fit(X, Y).classifier_.config.method
@@ -187,6 +181,13 @@ def test_the_default_encoder_is_the_presets_and_settings_reach_the_run() -> None
     assert (cost.ponder_cost, prior.prior) == (0.5, 0.4)
     unwatched = small(epochs=1, validation_fraction=0.0).fit(X, Y).classifier_.config.optimization
     assert (unwatched.select, unwatched.patience) == ("last", None)
+    plain, wide, paper = (  # what the user sets goes before what small tables get
+        ricnet.SupervisedClassifier(epochs=1, **changes).fit(X, Y).classifier_.config
+        for changes in ({}, {"width": 0.7}, {"preset": "paper"})
+    )
+    assert (plain.network.width, plain.optimization.batch_size, plain.optimization.epochs) == (0.5, 64, 1)
+    assert wide.network.width == 0.7
+    assert (paper.optimization.lr, paper.network.width) == (3e-4, 1.0)
 
 
 @dataclass(frozen=True)
@@ -202,16 +203,6 @@ def test_a_registered_method_has_an_estimator(monkeypatch: pytest.MonkeyPatch) -
     fitted = small(ricnet.GentleClassifier, epochs=1, patience_with_errors=0.25).fit(X, Y)
     assert fitted.classifier_.config.method == Gentle(patience_with_errors=0.25)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict(X), fitted.predict(X))
-
-
-def test_what_the_user_sets_goes_before_what_small_tables_get() -> None:
-    plain, wide, paper = (
-        ricnet.SupervisedClassifier(epochs=1, **changes).fit(X, Y).classifier_.config
-        for changes in ({}, {"width": 0.7}, {"preset": "paper"})
-    )
-    assert (plain.network.width, plain.optimization.batch_size, plain.optimization.epochs) == (0.5, 64, 1)
-    assert wide.network.width == 0.7
-    assert (paper.optimization.lr, paper.network.width) == (3e-4, 1.0)
 
 
 def test_a_data_frame_is_read_as_the_command_reads_a_table() -> None:
@@ -235,13 +226,13 @@ def test_a_data_frame_is_read_as_the_command_reads_a_table() -> None:
     assert fitted.predict(frame.iloc[:3]).tolist() == ["yes", "no", "yes"]
     assert list(fitted.feature_names_in_) == list(frame.columns)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict(frame), fitted.predict(frame))
-    with pytest.warns(UserWarning, match="a value of 'colour' that training had not, such as 'green'"):
+    with pytest.warns(UserWarning, match="'colour' .* 'green'"):
         fitted.predict(frame.head(2).assign(colour="green"))
-    with pytest.raises(ValueError, match="X is no data frame, but fit saw one with texts"):
+    with refusal("data frame", kind=ValueError):
         fitted.predict(np.zeros((2, 4)))
-    with pytest.raises(ValueError, match="feature names should match"):
+    with pytest.raises(ValueError, match="feature names"):
         fitted.predict(frame[["size"]])
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+    with pytest.raises(ValueError, match="samples"):
         small().fit(frame, kind[:-1])
 
 
@@ -266,19 +257,19 @@ def test_fitting_is_silent_and_leaves_no_file(
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "named"),
     [
-        ({"lr": -1.0}, "^lr=-1.0 is out of range"),
-        ({"encoder": "resnet18"}, "reads images"),
-        ({"preset": "slow"}, "^preset='slow' is unknown"),
-        ({"device": "abacus"}, "^device='abacus'"),
-        ({"validation_fraction": 1.5}, r"^validation_fraction is 1\.5; it must be 0 or lie"),
-        ({"batch_size": 1}, "^batch_size=1 is out of range"),
-        ({"random_state": -1}, "^random_state=-1 is out of range"),
+        ({"lr": -1.0}, "lr=-1.0 "),
+        ({"encoder": "resnet18"}, "images"),
+        ({"preset": "slow"}, "preset='slow' "),
+        ({"device": "abacus"}, "device='abacus'"),
+        ({"validation_fraction": 1.5}, "validation_fraction is 1.5;"),
+        ({"batch_size": 1}, "batch_size=1 "),
+        ({"random_state": -1}, "random_state=-1 "),
     ],
 )
-def test_bad_settings_are_refused_by_the_names_they_have_here(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_bad_settings_are_refused_by_the_names_they_have_here(changes: dict[str, Any], named: str) -> None:
+    with refusal(named, kind=InputError):
         small(**changes).fit(X, Y)
 
 

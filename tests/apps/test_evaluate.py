@@ -1,56 +1,218 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 
-from ricnet.apps.cli import main
+import ricnet
+from ricnet.data import columns_from_json
+from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import read_predictions
+from ricnet.training.config import Config
+from ricnet.training.run import RunFolder, describe_data, read_config
+
+from .conftest import Refused, RunRic, Said
+
+SPLITS = ("train", "val", "test")
+SHORT = ["--method", "supervised", "--epochs", "1", "--device", "cpu"]
 
 
-def test_classes_and_confusions_are_named(digits_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["evaluate", str(digits_run), "--json", "--device", "cpu"])
-    test = json.loads(capsys.readouterr().out)["test"]
+@pytest.fixture
+def evaluate(run_ric: RunRic) -> Any:
+    """What was measured, and what was said about it."""
+
+    def measured(run: Path, *flags: object, data: object = None) -> tuple[dict[str, Any], str]:
+        where = [] if data is None else ["--data", data]
+        said: Said = run_ric("evaluate", run, *where, "--json", "--device", "cpu", *flags)
+        assert said.code == 0, said.err
+        return json.loads(said.out), said.err
+
+    return measured
+
+
+def sizes(measured: tuple[dict[str, Any], str]) -> dict[str, int]:
+    return {part: entry["n"] for part, entry in measured[0].items()}
+
+
+def test_a_run_is_measured_as_its_evaluation_says(digits_run: Path, evaluate: Any, run_ric: RunRic) -> None:
+    """Stopping as was chosen, with a row for every step that it was trained to make."""
+    (measured, _), stored = evaluate(digits_run), json.loads((digits_run / "evaluation.json").read_text())
+    for split in SPLITS:
+        assert measured[split]["nll"] == pytest.approx(stored[split]["nll"], abs=1e-5)
+        assert measured[split]["mean_cell_evaluations"] == pytest.approx(stored[split]["mean_cell_evaluations"])
+        assert len(measured[split]["per_step"]) == len(stored[split]["per_step"]) == 4
+    raw, _ = evaluate(digits_run, "--halt-threshold", 0)
+    assert raw["test"]["mean_steps"] == pytest.approx(stored.get("raw", stored)["test"]["mean_steps"])
+    once, _ = evaluate(digits_run, "--max-steps", 1, "--readout", "implied")
+    assert once["test"]["mean_steps"] == 1
+    shown = run_ric("evaluate", digits_run)
+    assert all(words in shown.out for words in ("mean cell evaluations", "test, by class", " taken for "))
+    assert shown.err.splitlines() == [f"measuring {part}: {measured[part]['n']:,} images …" for part in SPLITS]
+
+
+def test_classes_and_confusions_are_named(digits_run: Path, evaluate: Any) -> None:
+    classes = evaluate(digits_run)[0]["test"]["classes"]
     kept = read_predictions(digits_run)
     answers = kept.log_beliefs.argmax(axis=1)
-    assert [entry["class"] for entry in test["classes"]] == [str(k) for k in range(10)]
-    for k, entry in enumerate(test["classes"]):
+    assert [entry["class"] for entry in classes] == [str(k) for k in range(10)]
+    for k, entry in enumerate(classes):
         mine, said = kept.labels == k, answers == k
         assert entry["n"] == mine.sum()
         assert entry["recall"] == pytest.approx((mine & said).sum() / mine.sum())
         assert entry["precision"] == (pytest.approx((mine & said).sum() / said.sum()) if said.any() else None)
         assert entry["answers"] == {str(j): int(n) for j, n in enumerate(np.bincount(answers[mine])) if n}
-    main(["evaluate", str(digits_run), "--device", "cpu"])
-    shown = capsys.readouterr().out
-    assert "test, by class" in shown
-    assert " taken for " in shown
 
 
-def test_a_run_is_measured_as_its_evaluation_says(digits_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Stopping as was chosen, with a row for every step that it was trained to make."""
-    main(["evaluate", str(digits_run), "--json", "--device", "cpu"])
-    measured, stored = json.loads(capsys.readouterr().out), json.loads((digits_run / "evaluation.json").read_text())
-    for split in ("train", "val", "test"):
-        assert measured[split]["nll"] == pytest.approx(stored[split]["nll"], abs=1e-5)
-        assert measured[split]["mean_cell_evaluations"] == pytest.approx(stored[split]["mean_cell_evaluations"])
-        assert len(measured[split]["per_step"]) == len(stored[split]["per_step"]) == 4
-    main(["evaluate", str(digits_run), "--json", "--device", "cpu", "--halt-threshold", "0"])
-    raw = json.loads(capsys.readouterr().out)
-    assert raw["test"]["mean_steps"] == pytest.approx(stored.get("raw", stored)["test"]["mean_steps"])
+def test_what_cannot_be_measured(
+    table_run: Path, digits_run: Path, image_folder: Path, tmp_path: Path, run_ric: RunRic, refused: Refused
+) -> None:
+    """A threshold of a method without a value; data of another shape or kind, refused before it is read."""
+    run_ric("train", "--out", tmp_path / "sl", *SHORT)
+    refused("--halt-threshold", "evaluate", tmp_path / "sl", "--halt-threshold", "1")
+    refused("(3, 8, 8)", "evaluate", digits_run, "--data", image_folder)
+    refused("empty", "evaluate", table_run, "--data", "")
+    refused("class", "train", table_run.parent / "my.csv")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("ricnet.apps.commands.evaluate.load_data", None)
+        for run, data, names in (
+            (table_run, image_folder, ("holds images", ".csv")),
+            (table_run, "cifar10", "cifar10 holds images"),
+            (digits_run, table_run.parent / "other.csv", ("is a table", "images")),
+            (digits_run, "https://example.org/my.csv", "address"),
+        ):
+            refused(names, "evaluate", run, "--data", data)
 
 
-def test_the_end_of_training_says_what_was_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tiny = ["--epochs", "1", "--width", "0.1", "--horizon", "3", "--device", "cpu"]
-    main(["train", "--out", str(tmp_path / "run"), *tiny])
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "chosen on 135 validation examples" in shown
-    assert "temperature " in shown
-    main(["train", "--out", str(tmp_path / "raw"), *tiny, "--halt-rule", "value", "--calibration", "none"])
-    assert "validation examples" not in capsys.readouterr().out
+def test_other_photographs_are_evaluated_at_the_size_the_model_knows(
+    tmp_path: Path, image_folder: Path, evaluate: Any, run_ric: RunRic
+) -> None:
+    run, others = tmp_path / "run", tmp_path / "others"
+    run_ric("train", image_folder, "--out", run, "--resolution", 8, *SHORT)
+    stored = json.loads((run / "evaluation.json").read_text())["test"]["nll"]
+    assert evaluate(run, data=image_folder)[0]["test"]["nll"] == pytest.approx(stored, rel=1e-4)
+    for name in ("bright/0.png", "bright/1.png", "dark/0.png"):
+        (others / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.open(image_folder / name).resize((20, 30)).save(others / name)
+    assert sizes(evaluate(run, data=others)) == {"test": 3}
 
 
-def test_no_help_promises_calibration(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--help"])
-    assert "are calibrated" not in capsys.readouterr().out
-    project = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
-    assert "are calibrated" not in project
+def test_a_table_can_be_evaluated_and_a_run_on_it_repeated(
+    table_run: Path, tmp_path: Path, evaluate: Any, run_ric: RunRic
+) -> None:
+    stored = json.loads((table_run / "evaluation.json").read_text())["test"]["nll"]
+    for data in (None, table_run.parent / "my.csv", f"{table_run.parent}/my.csv#kind"):
+        assert evaluate(table_run, data=data)[0]["test"]["nll"] == pytest.approx(stored, rel=1e-4)
+    again = tmp_path / "again"
+    run_ric("train", "--config", table_run, "--out", again, "--device", "cpu")
+    assert read_config(again)["config"] == read_config(table_run)["config"]
+    assert (again / "model.safetensors").read_bytes() == (table_run / "model.safetensors").read_bytes()
+
+
+def test_a_table_that_has_changed_since_is_noted(table_run: Path, evaluate: Any) -> None:
+    table = table_run.parent / "my.csv"
+    before = table.read_text()
+    header, *rows = before.splitlines()
+    for changed, expected in ((rows, False), (rows[::-1], True)):
+        table.write_text("\n".join([header, *changed]))
+        try:
+            _, said = evaluate(table_run)
+        finally:
+            table.write_text(before)
+        assert ("is not what the run learned from" in said) is expected
+
+
+def test_another_table_is_measured_as_a_whole(table_run: Path, tmp_path: Path, evaluate: Any, refused: Refused) -> None:
+    header, *rows = (table_run.parent / "my.csv").read_text().splitlines()
+    stored = json.loads((table_run / "evaluation.json").read_text())
+    whole = {name: stored[name]["n"] for name in SPLITS}
+    other = tmp_path / "other.csv"
+    for lines, expected in (
+        ([*rows[:7], rows[7].replace("tall", "NA")], {"test": 7}),
+        (rows[1:8:2], {"test": 4}),  # of one class, which is the model's second
+        (rows, whole),  # a copy
+        (rows[::-1], {"test": 120}),  # the same rows, but not in their order
+    ):
+        other.write_text("\n".join([header, *lines]))
+        measured = evaluate(table_run, data=other)
+        assert sizes(measured) == expected
+        assert len(lines) != 4 or measured[0]["test"]["accuracy"] == 1
+    other.write_text("\n".join([header, rows[0], rows[1].replace(",tall", ",huge")]))
+    refused("huge", "evaluate", table_run, "--data", other)
+
+
+def test_what_a_run_learned_from_must_still_have_its_classes(
+    tmp_path: Path, evaluate: Any, run_ric: RunRic, refused: Refused
+) -> None:
+    table, run, other = tmp_path / "my.csv", tmp_path / "run", tmp_path / "other.csv"
+    rows = [f"{row % 3},{('none', 'minor', 'major')[row % 3]}" for row in range(24)]
+    table.write_text("\n".join(["size,damage", *rows, "1,?"]))
+    run_ric("train", table, "--target", "damage", "--out", run, *SHORT)
+    assert "note: 1 row has no 'damage' (read as gaps: '?'" in evaluate(run)[1]
+    other.write_text("\n".join(["size,damage", "0,none", "0,none"]))
+    measured = evaluate(run, data=other)
+    assert sizes(measured) == {"test": 2}
+    assert f"note: {other}#damage lacks classes that the model knows: major, minor." in measured[1]
+    table.write_text("\n".join(["size,damage", *(row for row in rows if "major" not in row)]))
+    for data in ([], ["--data", table]):
+        refused(("my.csv#damage", "lacks major"), "evaluate", run, *data)
+    table.write_text("\n".join(["size,damage", *rows, *["9,total"] * 3]))
+    refused("adds total", "evaluate", run)
+
+
+def write_digits(place: Path, names: list[str]) -> Path:
+    """Images of 8 × 8 pixels in a folder."""
+    for number, name in enumerate(names):
+        (place / name).mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8), 9 * number).save(place / name / f"{number}.png")
+    return place
+
+
+def test_other_data_may_be_of_one_class(table_run: Path, digits_run: Path, tmp_path: Path, evaluate: Any) -> None:
+    rows, arrays, folder = tmp_path / "other.csv", tmp_path / "other.npz", write_digits(tmp_path / "other", ["3", "3"])
+    rows.write_text("height,colour,kind\n40,blue,tall\n41,blue,tall\n")
+    np.savez(arrays, x=np.zeros((2, 8, 8), np.uint8), y=np.array([3, 3]))
+    for run, place in ((table_run, rows), (digits_run, folder), (digits_run, arrays)):
+        measured = evaluate(run, data=place)
+        assert sizes(measured) == {"test": 2}
+        assert "lacks classes that the model knows: " in measured[1]
+
+
+def test_a_test_part_is_measured_whatever_the_train_part_beside_it_is(
+    digits_run: Path, tmp_path: Path, evaluate: Any
+) -> None:
+    folder, arrays = tmp_path / "folder", tmp_path / "arrays.npz"
+    write_digits(folder / "train", ["3", "5"])
+    write_digits(folder / "test", ["3", "5", "5"])
+    x, y = np.zeros((5, 8, 8), np.uint8), np.array([3, 5, 5, 3, 5])
+    np.savez(arrays, x_train=x[:2], y_train=y[:2], x_test=x[2:], y_test=y[2:])
+    for place in (folder, arrays):
+        assert sizes(evaluate(digits_run, data=place)) == {"train": 2, "test": 3}
+
+
+def test_an_error_on_the_way_to_recognise_a_copy_is_no_secret(
+    table_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evaluate: Any, refused: Refused
+) -> None:
+    def read_once(*given: Any, undivided: bool = False, **how: Any) -> ricnet.data.Dataset:
+        if not undivided:
+            raise RicnetError("the disk is gone")
+        return load(*given, undivided=True, **how)
+
+    load, copy = ricnet.data.load, tmp_path / "copy.csv"
+    copy.write_text((table_run.parent / "my.csv").read_text())
+    monkeypatch.setattr("ricnet.apps.commands.evaluate.load_data", read_once)
+    refused("the disk is gone", "evaluate", table_run, "--data", copy)
+    lonely = copy.read_text().replace(",small", ",tall").replace(",tall", ",small", 2)  # as many, in parts too small
+    copy.write_text(lonely)
+    assert sizes(evaluate(table_run, data=copy))["test"] == 120
+
+
+def test_columns_are_kept_with_the_run(tmp_path: Path, table_run: Path) -> None:
+    table = ricnet.data.load(f"{table_run.parent}/my.csv#kind")
+    RunFolder(tmp_path).begin(Config(), table, torch.device("cpu"))
+    assert columns_from_json(read_config(tmp_path)["data"]["columns"], "config.json") == table.columns
+    assert json.loads((tmp_path / "config.json").read_text())["data"] == describe_data(table)
+    RunFolder(tmp_path).begin(Config(), ricnet.data.load("digits"), torch.device("cpu"))
+    assert "columns" not in read_config(tmp_path)["data"]

@@ -15,7 +15,6 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 import ricnet
-from ricnet.apps.cli import main
 from ricnet.apps.commands import export as command
 from ricnet.apps.commands.evaluate import adjust
 from ricnet.apps.onnx import Agreement, compare
@@ -23,7 +22,7 @@ from ricnet.data import load as load_data
 from ricnet.data.columns import Category, Columns, Number
 from ricnet.training.run import pretrained_names
 
-from .test_cli import refused
+from .conftest import Refused, RunRic
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -163,21 +162,24 @@ def test_the_consumer_says_how_it_is_used_and_what_it_cannot_read(tmp_path: Path
     assert done[2].stderr.startswith(f"{tmp_path}/table.onnx reads rows of 4 numbers, not images")
 
 
-def test_wrong_flags(digits_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_flags(digits_run: Path, tmp_path: Path, refused: Refused) -> None:
+    old, file = tmp_path / "old.onnx", tmp_path / "file"
+    old.write_text("mine")
+    file.touch()
     out = tmp_path / "model.onnx"
-    assert "give one that ends in .onnx" in refused(capsys, "export", digits_run, "--out", tmp_path / "model.pt")
-    assert "no run at" in refused(capsys, "export", tmp_path / "none", "--out", out)
-    assert "--fixed-steps 0" in refused(capsys, "export", digits_run, "--out", out, "--fixed-steps", "0")
-    (tmp_path / "old.onnx").write_text("mine")
-    assert "replace it with --overwrite" in refused(capsys, "export", digits_run, "--out", tmp_path / "old.onnx")
-    assert (tmp_path / "old.onnx").read_text() == "mine"
-    (tmp_path / "file").write_text("")
-    assert "cannot be made" in refused(capsys, "export", digits_run, "--out", tmp_path / "file" / "model.onnx")
+    for names, *flags in (
+        (".onnx", "--out", tmp_path / "model.pt"),
+        ("--fixed-steps 0", "--out", out, "--fixed-steps", "0"),
+        ("--overwrite", "--out", old),
+        (file, "--out", file / "model.onnx"),
+    ):
+        refused(names, "export", digits_run, *flags)
+    assert old.read_text() == "mine"
     assert not out.exists()
 
 
 def test_an_old_file_is_replaced_when_told_and_a_table_s_encoding_is_named(
-    digits_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    digits_run: Path, tmp_path: Path, run_ric: RunRic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     columns = Columns("label", (Number("age", 40.0, 12.0, True), Category("sex", ("f", "m"), False)))
     model = replace(ricnet.load(digits_run), columns=columns)
@@ -185,9 +187,9 @@ def test_an_old_file_is_replaced_when_told_and_a_table_s_encoding_is_named(
     out.write_text("old")
     monkeypatch.setattr(command, "load", lambda run: model)
     monkeypatch.setattr(command, "export_onnx", lambda *_: (out.write_text("new"), Agreement(3, 3, 1e-6))[1])
-    main(["export", str(digits_run), "--out", str(out), "--overwrite"])
+    said = run_ric("export", digits_run, "--out", out, "--overwrite").out
     assert out.read_text() == "new"
-    assert "reads 4 numbers a row, not cells: how those of 2 columns become numbers" in capsys.readouterr().out
+    assert "reads 4 numbers a row, not cells" in said
 
 
 def trained(folder: Path, **settings: Any) -> Path:
@@ -195,9 +197,11 @@ def trained(folder: Path, **settings: Any) -> Path:
     return folder
 
 
-def agreement(folder: Path, out: Path, *flags: object) -> Agreement:
+def agrees(folder: Path, out: Path, *flags: object, inputs: torch.Tensor | None = None) -> None:
     export(folder, "--out", out, *flags)
-    return compare(out, ricnet.load(folder), load_data("digits").test.inputs)
+    found = compare(out, ricnet.load(folder), load_data("digits").test.inputs if inputs is None else inputs)
+    assert found.same_steps >= 0.999 * found.inputs
+    assert found.difference < 1e-4
 
 
 SYSTEMS: list[dict[str, Any]] = [
@@ -214,46 +218,32 @@ SYSTEMS: list[dict[str, Any]] = [
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", SYSTEMS, ids=lambda settings: "-".join(map(str, settings.values())))
 def test_every_method_agrees(settings: dict[str, Any], tmp_path: Path) -> None:
-    found = agreement(trained(tmp_path / "run", **settings), tmp_path / "model.onnx")
-    assert found.same_steps >= 0.999 * found.inputs
-    assert found.difference < 1e-4
+    agrees(trained(tmp_path / "run", **settings), tmp_path / "model.onnx")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["ric", "act"])
 def test_fixed_steps_give_every_belief(method: str, tmp_path: Path) -> None:
     out = tmp_path / "model.onnx"
-    found = agreement(trained(tmp_path / "run", method=method), out, "--fixed-steps", 6)
-    assert found.same_steps >= 0.999 * found.inputs
-    assert found.difference < 1e-4
+    agrees(trained(tmp_path / "run", method=method), out, "--fixed-steps", 6)
     outputs = {value.name: len(value.type.tensor_type.shape.dim) for value in onnx.load(out).graph.output}
     assert outputs == {"beliefs": 3, "steps": 1} | ({"values": 2} if method == "ric" else {})
     assert "Loop" not in [node.op_type for node in onnx.load(out).graph.node]
 
 
 @pytest.mark.slow
-def test_a_resnet_agrees_on_random_images(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["images", "features"])
+def test_other_inputs_go_in_as_they_are(kind: str, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
-    x, y = random.integers(0, 256, (200, 3, 32, 32), dtype=np.uint8), np.arange(200) % 5
-    np.savez(tmp_path / "images.npz", x=x, y=y)
-    run = tmp_path / "run"
-    ricnet.train(tmp_path / "images.npz", encoder="resnet10", width=0.25, epochs=2, device="cpu", out=run)
-    export(run, "--out", tmp_path / "model.onnx")
-    found = compare(tmp_path / "model.onnx", ricnet.load(run), torch.from_numpy(x))
-    assert found.same_steps >= 0.999 * found.inputs
-    assert found.difference < 1e-4
-
-
-@pytest.mark.slow
-def test_features_go_in_as_they_are(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    x = random.normal([5.0, 0.0, -300.0], [0.1, 1.0, 50.0], (300, 3)).astype(np.float32)
-    np.savez(tmp_path / "table.npz", x=x, y=(x[:, 1] > 0).astype(np.int64))
-    ricnet.train(tmp_path / "table.npz", epochs=2, device="cpu", out=tmp_path / "run")
-    export(tmp_path / "run", "--out", tmp_path / "model.onnx")
-    found = compare(tmp_path / "model.onnx", ricnet.load(tmp_path / "run"), torch.from_numpy(x))
-    assert found.same_steps >= 0.999 * found.inputs
-    assert found.difference < 1e-4
+    if kind == "images":
+        x, settings = random.integers(0, 256, (200, 3, 32, 32), dtype=np.uint8), {"encoder": "resnet10", "width": 0.25}
+        y = np.arange(200) % 5
+    else:
+        x, settings = random.normal([5.0, 0.0, -300.0], [0.1, 1.0, 50.0], (300, 3)).astype(np.float32), {}
+        y = (x[:, 1] > 0).astype(np.int64)
+    np.savez(tmp_path / "data.npz", x=x, y=y)
+    ricnet.train(tmp_path / "data.npz", epochs=2, device="cpu", out=tmp_path / "run", **settings)
+    agrees(tmp_path / "run", tmp_path / "model.onnx", inputs=torch.from_numpy(x))
 
 
 UNTRACEABLE = """

@@ -1,7 +1,6 @@
 import json
-import os
-import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,19 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from scipy.special import polygamma
+from torch import Tensor, nn
 
 import ricnet
+from refusals import refusal
 from ricnet.apps import onnx
-from ricnet.apps.onnx import Agreement, compare, export_onnx, metadata
-from ricnet.data import load
+from ricnet.apps.onnx import Agreement, Halting, Leaving, OnePass, Unrolled, export_onnx, metadata, trigamma
 from ricnet.data.columns import Category, Columns, Number, columns_from_json
-from ricnet.errors import RicnetError
-from ricnet.methods import RIC, Anytime, Method, PonderNet, Supervised
+from ricnet.methods import ACT, RIC, Anytime, Method, PonderNet, Supervised
+from ricnet.methods.iterative import Iterative
+from ricnet.nets.encoders import Backbone
+from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.classifier import Classifier, build_model
 from ricnet.training.config import Config
-
-CIFAR10 = Path(os.environ.get("RICNET_DATA", "nowhere")) / "cifar-10-batches-py"
 
 
 def untrained(method: Method[Any], encoder: nn.Module | None = None) -> Classifier:
@@ -51,31 +51,27 @@ def test_the_metadata_of_a_table_says_how_its_columns_are_read() -> None:
     assert columns_from_json(json.loads(about["columns"]), "model.onnx") == table
 
 
-def refusal(method: Method[Any], out: Path, **options: Any) -> str:
-    with pytest.raises(RicnetError) as refused:
-        export_onnx(untrained(method), out / "model.onnx", **options)
-    assert list(out.iterdir()) == []
-    return str(refused.value)
-
-
 def test_what_cannot_be_exported_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "--feedback mean" in refusal(RIC(feedback="sample"), tmp_path)
-    assert "--halting median" in refusal(PonderNet(halting="sample"), tmp_path)
-    assert "--fixed-steps 3: the method supervised has one step" in refusal(Supervised(), tmp_path, fixed_steps=3)
-    assert "exclude each other" in refusal(RIC(), tmp_path, fixed_steps=3, max_steps=3)
-    assert "--max-steps 0 is out of range" in refusal(RIC(), tmp_path, max_steps=0)
-    assert "--fixed-steps -1 is out of range" in refusal(RIC(), tmp_path, fixed_steps=-1)
-    assert "the method foreign cannot be exported" in refusal(Foreign(), tmp_path)
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    assert "needs onnxruntime; install with: pip install 'ricnet[onnx]'" in refusal(RIC(), tmp_path)
-
-
-def test_a_network_that_cannot_be_traced_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("\nData-dependent branching\n  in your encoder")
 
-    monkeypatch.setattr(torch.export, "export", fails)
-    assert "(Data-dependent branching); an encoder of your own" in refusal(RIC(), tmp_path)
+    def check(names: object, method: Method[Any], **options: Any) -> None:
+        with refusal(*(names if isinstance(names, tuple) else (names,))):
+            export_onnx(untrained(method), tmp_path / "model.onnx", **options)
+        assert list(tmp_path.iterdir()) == []
+
+    check("--feedback mean", RIC(feedback="sample"))
+    check("--halting median", PonderNet(halting="sample"))
+    check(("--fixed-steps 3", "supervised"), Supervised(), fixed_steps=3)
+    check(("--fixed-steps", "--max-steps"), RIC(), fixed_steps=3, max_steps=3)
+    check("--max-steps 0", RIC(), max_steps=0)
+    check("--fixed-steps -1", RIC(), fixed_steps=-1)
+    check("foreign", Foreign())
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.export, "export", fails)
+        check("(Data-dependent branching)", RIC())
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    check(("onnxruntime", "pip install 'ricnet[onnx]'"), RIC())
 
 
 def test_a_file_is_tried_on_the_examples_of_its_run_or_on_noise_of_its_scale(tmp_path: Path) -> None:
@@ -113,20 +109,185 @@ class Foreign(Method[nn.Module]):
 
 def test_a_file_that_answers_otherwise_is_refused() -> None:
     Agreement(inputs=12, same_steps=11, difference=9e-5).check()  # one value may have been all but at the threshold
-    with pytest.raises(RicnetError, match=r"12 of 12 inputs halt where they should, with probabilities 2.0e-04 off"):
-        Agreement(inputs=12, same_steps=12, difference=2e-4).check()
-    with pytest.raises(RicnetError, match="10 of 12 inputs"):
-        Agreement(inputs=12, same_steps=10, difference=0.0).check()
-    with pytest.raises(RicnetError, match="nan"):
-        Agreement(inputs=12, same_steps=12, difference=float("nan")).check()
+    for same, difference, named in ((12, 2e-4, "2.0e-04"), (10, 0.0, "10 of 12 inputs"), (12, float("nan"), "nan")):
+        with refusal(named):
+            Agreement(inputs=12, same_steps=same, difference=difference).check()
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not CIFAR10.is_dir(), reason="$RICNET_DATA has no CIFAR-10")
-def test_the_pretrained_model_on_a_thousand_real_images(tmp_path: Path) -> None:
-    file = tmp_path / "model.onnx"
-    subprocess.run([sys.executable, "-m", "ricnet", "export", "pretrained:cifar10", "--out", str(file)], check=True)
-    images = load("cifar10", data_dir=CIFAR10.parent).test.inputs[:1000]
-    agreement = compare(file, ricnet.load("pretrained:cifar10", device="cpu"), images)
-    assert agreement.same_steps >= 999
-    assert agreement.difference <= 1e-4
+METHODS: list[Iterative] = [
+    RIC(horizon=6, head_gain=1.0),
+    RIC(horizon=6, head_gain=1.0, readout="mu"),
+    RIC(horizon=6, head_gain=1.0, readout="implied"),
+    RIC(horizon=6, head_gain=1.0, head="logistic-normal"),
+    Anytime(horizon=6, confidence_threshold=0.8),
+    Anytime(horizon=6),
+    ACT(horizon=6),
+    PonderNet(horizon=6),
+]
+
+
+@pytest.fixture
+def iterations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The loop as Python would write it, for torch cannot trace what checks types; it counts its iterations."""
+    counts: list[int] = []
+
+    def loop(condition: Callable[..., Tensor], body: Callable[..., Any], carried: tuple[Tensor, ...]) -> Any:
+        counts.append(0)
+        while condition(*carried):
+            handed_on = body(*carried)
+            assert [t.shape for t in handed_on] == [t.shape for t in carried]
+            assert not {id(t) for t in handed_on} & {id(t) for t in carried}
+            carried = handed_on
+            counts[-1] += 1
+        return carried
+
+    monkeypatch.setattr(torch, "while_loop", loop)
+    return counts
+
+
+def model_of(method: Iterative) -> RecurrentClassifier:
+    """Untrained, with weights large enough for the examples to differ in where they halt."""
+    model = method.build(Backbone(nn.Sequential(nn.Linear(5, 8), nn.ReLU()), (5,)), 4)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3.0)
+        model.refiner.value.bias.fill_(0.0 if isinstance(method, RIC) else -2.0)
+    return model.eval()
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.name}-{getattr(method, 'readout', '')}")
+def test_each_row_answers_at_its_own_halt_and_the_loop_ends_with_the_last(
+    method: Iterative, iterations: list[int]
+) -> None:
+    model, inputs = model_of(method), torch.randn(200, 5)
+    expected = method.refine(model, inputs, halt=True)
+    probabilities, steps = Halting(method, model, 6, 1.0)(inputs)
+    torch.testing.assert_close(probabilities, expected.final.exp())
+    assert torch.equal(steps, expected.halt_step)
+    if method != Anytime(horizon=6):
+        assert len(steps.unique()) > 2
+    for row in range(5):
+        alone, taken = Halting(method, model, 6, 1.0)(inputs[row : row + 1])
+        torch.testing.assert_close(alone[0], probabilities[row])
+        assert taken == steps[row]
+        looked_ahead = int(isinstance(method, RIC) and int(taken) < 6)
+        assert iterations[-1] == int(taken) - 1 + looked_ahead
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.name}-{getattr(method, 'readout', '')}")
+def test_unrolled_gives_every_belief(method: Iterative) -> None:
+    model, inputs = model_of(method), torch.randn(50, 5)
+    expected = method.refine(model, inputs, max_steps=4)
+    beliefs, steps, *values = Unrolled(method, model, 4, 1.0)(inputs)
+    assert beliefs.shape == (4, 50, 4)
+    torch.testing.assert_close(beliefs, expected.log_beliefs.exp())
+    assert torch.equal(steps, expected.halt_step)
+    if expected.values is None:
+        assert values == []
+    else:
+        torch.testing.assert_close(values[0], expected.values)
+
+
+@pytest.fixture
+def branches(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """A branch as Python would take it, for the same reason; both must give the same kinds of tensors."""
+    taken: list[bool] = []
+
+    def branch(condition: Tensor, yes: Callable[..., Any], no: Callable[..., Any], operands: tuple[Tensor, ...]) -> Any:
+        taken.append(bool(condition))
+        made, skipped = yes(*operands) if condition else None, no(*operands)
+        if made is not None:
+            assert [(t.shape, t.dtype) for t in made] == [(t.shape, t.dtype) for t in skipped]
+        return made or skipped
+
+    monkeypatch.setattr(torch, "cond", branch)
+    return taken
+
+
+WITH_EXITS: list[Iterative] = [
+    RIC(horizon=6, head_gain=1.0),
+    Anytime(horizon=6, value_coef=0.5),
+    Anytime(horizon=6, confidence_threshold=0.6),
+    ACT(horizon=6),
+    PonderNet(horizon=6),
+]
+
+
+def with_exits(method: Iterative) -> RecurrentClassifier:
+    """Three stages, two steps at each."""
+    layers = nn.Sequential(*(nn.Sequential(nn.Linear(*sizes), nn.ReLU()) for sizes in ((5, 7), (7, 6), (6, 8))))
+    model = method.build(Backbone(layers, (5,), "stage", 2), 4)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3.0)
+        model.refiner.value.bias.fill_(-1.0)
+        model.refiner.critic[-1].bias.fill_(0.5)
+    return model.eval()
+
+
+@pytest.mark.parametrize("method", WITH_EXITS, ids=lambda method: method.name)
+def test_with_exits_each_row_leaves_at_its_own_and_no_branch_is_taken_for_nobody(
+    method: Iterative, branches: list[bool]
+) -> None:
+    torch.manual_seed(0)
+    model, inputs = with_exits(method), torch.randn(200, 5)
+    expected = method.refine(model, inputs, halt=True)
+    leaving = Leaving(method, model, 6, 1.0)
+    probabilities, steps, cost = leaving(inputs)
+    torch.testing.assert_close(probabilities, expected.final.exp())
+    assert torch.equal(steps, expected.halt_step)
+    assert len(steps.unique()) > 1
+    torch.testing.assert_close(cost, expected.cost)
+    for row in range(5):
+        branches.clear()
+        alone, taken, _ = leaving(inputs[row : row + 1])
+        torch.testing.assert_close(alone[0], probabilities[row])
+        assert taken == steps[row]
+        assert branches == [step < int(taken) for step in range(1, 6)]
+    beliefs, would, *values = Unrolled(method, model, 6, 1.0)(inputs)
+    full = method.refine(model, inputs)
+    torch.testing.assert_close(beliefs, full.log_beliefs.exp())
+    assert torch.equal(would, full.halt_step)
+    assert (full.values is None) == (not values)
+    if full.values is not None:
+        torch.testing.assert_close(values[0], full.values)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 9])
+def test_at_most_so_many_steps(steps: int, iterations: list[int]) -> None:
+    method = RIC(head_gain=1.0)
+    model, inputs = model_of(method), torch.randn(50, 5)
+    expected = method.refine(model, inputs, max_steps=steps)
+    probabilities, taken = Halting(method, model, steps, 1.0)(inputs)
+    torch.testing.assert_close(probabilities, expected.final.exp())
+    assert torch.equal(taken, expected.halt_step)
+    assert iterations[-1] <= steps - 1
+
+
+@pytest.mark.parametrize("objective", ["cross-entropy", "logitnorm", "evidential"])
+def test_one_pass(objective: Any) -> None:
+    method = Supervised(objective=objective, uniform_mix=0.0 if objective == "evidential" else 0.1)
+    model = method.build(Backbone(nn.Linear(5, 8), (5,)), 4).eval()
+    inputs = torch.randn(20, 5)
+    probabilities, steps = OnePass(method, model, 1.0)(inputs)
+    torch.testing.assert_close(probabilities, method.refine(model, inputs).final.exp())
+    assert steps.tolist() == [1] * 20
+
+
+def test_a_temperature_changes_the_beliefs_and_not_the_steps(iterations: list[int]) -> None:
+    method = RIC(head_gain=1.0)
+    model, inputs = model_of(method), torch.randn(50, 5)
+    sharp, steps = Halting(method, model, 20, 1.0)(inputs)
+    soft, same = Halting(method, model, 20, 2.5)(inputs)
+    assert torch.equal(steps, same)
+    by_hand = sharp ** (1 / 2.5)
+    torch.testing.assert_close(soft, by_hand / by_hand.sum(-1, keepdim=True))
+    beliefs, *_ = Unrolled(method, model, 20, 2.5)(inputs)
+    torch.testing.assert_close(beliefs[steps - 1, torch.arange(50)], soft)
+
+
+def test_trigamma_against_scipy() -> None:
+    x = np.logspace(-3, 3, 200)
+    np.testing.assert_allclose(trigamma(1, torch.from_numpy(x)).numpy(), polygamma(1, x), rtol=1e-7)
+    single = trigamma(1, torch.from_numpy(x.astype(np.float32)))
+    np.testing.assert_allclose(single.numpy(), polygamma(1, x), rtol=2e-6)

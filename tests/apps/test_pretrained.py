@@ -11,8 +11,9 @@ import torch
 from safetensors.torch import load_file
 
 import ricnet
-from ricnet.apps.cli import main
-from ricnet.errors import RicnetError
+from refusals import refusal
+
+from .conftest import Refused, RunRic
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -44,25 +45,20 @@ def test_it_answers_as_its_run_does(shelf: Path, digits_run: Path) -> None:
     torch.testing.assert_close(made.refine(images).final, run.refine(images).final, rtol=0.02, atol=0.02)
 
 
-def test_every_command_takes_it(shelf: Path, digits_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["predict", "pretrained:tiny", str(digits_run / "examples.npz"), "--json", "--device", "cpu"])
-    stored = np.load(digits_run / "examples.npz")
-    assert len(capsys.readouterr().out.splitlines()) == len(stored["y"])
-    main(["evaluate", "pretrained:tiny", "--json", "--device", "cpu"])
-    measured = json.loads(capsys.readouterr().out)["test"]["accuracy"]
-    said = json.loads((shelf / "tiny" / "evaluation.json").read_text())["test"]["accuracy"]
-    assert measured == pytest.approx(said, abs=0.01)
-    main(["report", "pretrained:tiny", "--out", str(shelf / "report.html")])
-    assert "RIC" in capsys.readouterr().out
-    with pytest.raises(SystemExit) as end:
-        main(["predict", "pretrained:large", str(digits_run / "examples.npz")])
-    assert end.value.code == 2
-    assert "which has pretrained:tiny;" in capsys.readouterr().err
+def test_every_command_takes_it(shelf: Path, digits_run: Path, run_ric: RunRic, refused: Refused) -> None:
+    stored = digits_run / "examples.npz"
+    said = run_ric("predict", "pretrained:tiny", stored, "--json", "--device", "cpu")
+    assert len(said.records) == len(np.load(stored)["y"])
+    measured = json.loads(run_ric("evaluate", "pretrained:tiny", "--json", "--device", "cpu").out)["test"]["accuracy"]
+    expected = json.loads((shelf / "tiny" / "evaluation.json").read_text())["test"]["accuracy"]
+    assert measured == pytest.approx(expected, abs=0.01)
+    assert "RIC" in run_ric("report", "pretrained:tiny", "--out", shelf / "report.html").out
+    refused("pretrained:tiny", "predict", "pretrained:large", stored)
 
 
 def test_a_model_too_large_to_ship_is_refused(digits_run: Path, tool: dict[str, Any], tmp_path: Path) -> None:
     tool["check_size"].__globals__["MOST_BYTES"] = 1000
-    with pytest.raises(RicnetError, match="train a narrower one"):
+    with refusal("narrower"):
         tool["make"](digits_run, tmp_path / "shelf", "tiny")
     assert list((tmp_path / "shelf").iterdir()) == []
 
@@ -74,5 +70,5 @@ def test_the_picture_is_drawn_from_the_model(shelf: Path, tmp_path: Path) -> Non
     np.testing.assert_allclose(examples.log_beliefs, run.examples.log_beliefs, atol=0.05)
     tool["draw"](run, examples, [0], tmp_path / "strip.png")
     assert (tmp_path / "strip.png").stat().st_size > 5000
-    with pytest.raises(RicnetError, match="--rows 99 is out of range"):
+    with refusal("--rows 99"):
         tool["draw"](run, examples, [99], tmp_path / "strip.png")

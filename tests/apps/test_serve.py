@@ -14,10 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ricnet.apps.cli import main
 from ricnet.apps.commands import demo
 
-from .test_cli import refused
+from .conftest import Refused, RunRic
 
 
 @contextmanager
@@ -64,22 +63,18 @@ def test_what_is_under_way_is_answered_before_the_end(digits_run: Path) -> None:
         assert process.wait(20) == 0
 
 
-def test_what_cannot_be_served(digits_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "no run at" in refused(capsys, "serve", tmp_path / "none", "--port", "0")
-    assert "--port 70000" in refused(capsys, "serve", digits_run, "--port", "70000")
-    assert "--host nowhere.invalid" in refused(capsys, "serve", digits_run, "--host", "nowhere.invalid")
-    assert "--max-batch 0" in refused(capsys, "serve", digits_run, "--max-batch", "0")
+def test_what_cannot_be_served(digits_run: Path, refused: Refused) -> None:
+    for flag, value in (("--port", "70000"), ("--host", "nowhere.invalid"), ("--max-batch", "0")):
+        refused(f"{flag} {value}", "serve", digits_run, flag, value)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert f"--port {port}" in refused(capsys, "serve", digits_run, "--port", port)
+        refused(f"--port {port}", "serve", digits_run, "--port", port)
 
 
-@pytest.mark.parametrize("command", [["serve", "run"], ["demo"]])
-def test_a_missing_extra_is_named(
-    command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_extra_is_named(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    assert "pip install 'ricnet[serve]'" in refused(capsys, *command)
+    for command in (["serve", "run"], ["demo"]):
+        refused("pip install 'ricnet[serve]'", *command)
 
 
 def test_the_demo_takes_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,18 +97,18 @@ def test_the_demo_learns_digits_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_the_demo_opens_the_page_unless_told_not_to(
-    digits_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    digits_run: Path, monkeypatch: pytest.MonkeyPatch, run_ric: RunRic
 ) -> None:
-    opened = []
+    opened: list[str] = []
     monkeypatch.setattr(demo, "prepare", lambda device: str(digits_run))
     monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)
     monkeypatch.setattr("webbrowser.open", opened.append)
-    main(["demo", "--port", "0", "--no-browser"])
+    run_ric("demo", "--port", 0, "--no-browser")
     assert opened == []
-    main(["demo", "--port", "0"])
+    said = run_ric("demo", "--port", 0).err
     for _ in range(100):
         if opened:
             break
         signal.sigtimedwait([], 0.02)
     assert len(opened) == 1
-    assert opened[0] in capsys.readouterr().err
+    assert opened[0] in said

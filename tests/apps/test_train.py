@@ -1,5 +1,6 @@
 """`ric train` as people and schedulers treat it: stopped at any moment, and given again until it is done."""
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -9,23 +10,22 @@ import numpy as np
 import pytest
 
 import ricnet
-from ricnet.apps.cli import main
 from ricnet.training import api
 from ricnet.training.run import LOCK, RunFolder
 
-TOO_SOON = "ric: stopped before it was done; start it with the same command."
+from .conftest import TINY, Refused, RunRic
+
 QUICK = ["--epochs", "1", "--width", "0.1", "--method", "supervised", "--device", "cpu"]
 
 
 @pytest.mark.parametrize(("flags", "width"), [([], 1.0), (["--width", "0.1"], 0.1)])
 def test_a_network_that_is_named_comes_at_its_own_width_unless_a_flag_says_another(
-    flags: list[str], width: float, tmp_path: Path
+    flags: list[str], width: float, tmp_path: Path, run_ric: RunRic
 ) -> None:
     np.savez(tmp_path / "x.npz", x=np.zeros((40, 24, 24), np.uint8), y=np.arange(40) % 2)
-    out = tmp_path / "run"
-    short = ["--epochs", "1", "--method", "supervised", "--device", "cpu", "--out", str(out)]
-    main(["train", str(tmp_path / "x.npz"), "--encoder", "resnet10", *flags, *short])
-    network = ricnet.load(out).config.network
+    short = ["--epochs", "1", "--method", "supervised", "--device", "cpu", "--out", tmp_path / "run"]
+    run_ric("train", tmp_path / "x.npz", "--encoder", "resnet10", *flags, *short)
+    network = ricnet.load(tmp_path / "run").config.network
     assert (network.encoder, network.width, network.stem) == ("resnet10", width, "auto")
 
 
@@ -33,97 +33,105 @@ def interrupt(*_: object, **__: object) -> Any:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def stopped(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as end:
-        main(["train", *arguments])
-    assert end.value.code == 130
-    return capsys.readouterr().err.strip().splitlines()[-1]
-
-
-def test_ctrl_c_while_data_is_read_gets_a_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("place", ["load_data", "Trainer._build_networks"])
+def test_ctrl_c_before_there_is_a_run_leaves_no_folder(
+    place: str, tmp_path: Path, run_ric: RunRic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api, "load_data", interrupt)
-    out = tmp_path / "run"
-    assert stopped(capsys, "--out", str(out), *QUICK) == TOO_SOON
-    assert not out.exists()
+    monkeypatch.setattr(f"ricnet.training.api.{place}", interrupt)
+    said = run_ric("train", "--out", tmp_path / "run", *QUICK)
+    assert (said.code, said.err.splitlines()[-1].startswith("ric: stopped before it was done")) == (130, True)
+    assert not (tmp_path / "run").exists()
 
 
-def test_ctrl_c_while_networks_are_made_leaves_no_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_ctrl_c_elsewhere_is_not_silent(run_ric: RunRic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.import_module", interrupt)
+    said = run_ric("train")
+    assert (said.code, "stopped before it was done" in said.err) == (130, True)
+
+
+def test_the_same_command_goes_on_until_it_is_done(
+    tmp_path: Path, run_ric: RunRic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api.Trainer, "_build_networks", interrupt)
-    out = tmp_path / "run"
-    assert stopped(capsys, "--out", str(out), *QUICK) == TOO_SOON
-    assert not out.exists()
+    """Stopped before the first checkpoint, within an update (as while code is compiled), and at the very end."""
+    learn, out = api.Trainer._learn, tmp_path / "parts"
+    command = ["train", "digits", "--out", out, "--resume", *QUICK]
 
-
-def test_ctrl_c_once_there_is_a_run_says_how_to_go_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "run"
-    again = f"Go on with: ric train --out {out} --resume"
-    with monkeypatch.context() as patched:
-        patched.setattr(api.Trainer, "run", interrupt)
-        assert stopped(capsys, "--out", str(out), *QUICK) == f"ric: stopped; what was saved before is whole. {again}"
-    learn = api.Trainer._learn
-
-    def interrupted(trainer: api.Trainer, rows: Any) -> None:  # within an update, as while code is compiled
+    def interrupted(trainer: api.Trainer, rows: Any) -> None:
         interrupt()
         learn(trainer, rows)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(api.Trainer, "_learn", interrupted)
-        said = stopped(capsys, "--out", str(out), "--resume")
-    assert said.startswith("ric: stopped after 1 of ")
-    assert said.endswith(again)
+    for target, name, stand_in, words in (
+        (api.Trainer, "run", interrupt, "what was saved before is whole"),
+        (api.Trainer, "_learn", interrupted, "stopped after 1 of "),
+        (api, "tracked", interrupt, "stopped"),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(target, name, stand_in)
+            said = run_ric(*command)
+        assert ("before its first checkpoint" in said.err) == (name == "_learn")
+        assert (said.code, words in said.err.splitlines()[-1]) == (130, True)
+        assert said.err.rstrip().endswith(f"Go on with: ric train --out {out} --resume")
+    run_ric(*command)
+    run_ric("train", "digits", "--out", tmp_path / "whole", *QUICK)
+    parts, whole = (RunFolder(tmp_path / name) for name in ("parts", "whole"))
+    assert parts.model.read_bytes() == whole.model.read_bytes()
 
 
-def test_ctrl_c_elsewhere_is_not_silent(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.import_module", interrupt)
-    assert "stopped before it was done; start it with the same command." in stopped(capsys)
-
-
-def test_resume_starts_a_run_that_is_not_there_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_resume_starts_a_run_that_is_not_there_yet(tmp_path: Path, run_ric: RunRic, refused: Refused) -> None:
     fresh, killed = tmp_path / "fresh", tmp_path / "killed"
     killed.mkdir()
     (killed / LOCK).touch()
     (killed / ".config.json.draft").touch()
     for out in (fresh, killed):
-        main(["train", "digits", "--out", str(out), "--resume", *QUICK])
-        assert f"note: {out} holds no run yet, so that this one starts anew." in capsys.readouterr().err
+        assert f"{out} holds no run yet" in run_ric("train", "digits", "--out", out, "--resume", *QUICK).err
         assert RunFolder(out).finished
     assert not (killed / LOCK).exists()
-
-
-def test_the_same_command_goes_on_before_and_after_the_first_checkpoint(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    command = ["digits", "--out", str(tmp_path / "parts"), "--resume", *QUICK]
-    with monkeypatch.context() as patched:
-        patched.setattr(api.Trainer, "run", interrupt)
-        stopped(capsys, *command)
-    with monkeypatch.context() as patched:
-        patched.setattr(api, "tracked", interrupt)
-        assert "stopped" in stopped(capsys, *command)
-    main(["train", *command])
-    assert "was stopped before its first checkpoint, so that it starts from the beginning" in capsys.readouterr().err
-    main(["train", "digits", "--out", str(tmp_path / "whole"), *QUICK])
-    parts, whole = (RunFolder(tmp_path / name) for name in ("parts", "whole"))
-    assert parts.model.read_bytes() == whole.model.read_bytes()
-
-
-def test_resume_overwrites_nothing_that_is_not_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "thesis.tex").touch()
-    with pytest.raises(SystemExit, match="2"):
-        main(["train", "--out", str(tmp_path), "--resume", *QUICK])
-    assert "holds files that are not a run" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-
-
-def test_python_resumes_what_is_not_there_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings: dict[str, Any] = {"epochs": 1, "width": 0.1, "method": "supervised", "device": "cpu"}
-    api.train("digits", out=tmp_path / "run", resume=True, **settings)
-    assert "holds no run yet" in capsys.readouterr().err
-    assert RunFolder(tmp_path / "run").finished
+    ricnet.train("digits", out=tmp_path / "python", resume=True, **settings)
+    assert RunFolder(tmp_path / "python").finished
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    refused(tmp_path / "mine", "train", "--out", tmp_path / "mine", "--resume", *QUICK)  # which is not a run
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
+
+
+def test_a_run_can_be_resumed_from_another_folder_and_with_a_trailing_slash(
+    image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_ric: RunRic, refused: Refused
+) -> None:
+    monkeypatch.chdir(image_folder.parent)
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr("ricnet.training.console.StopRequest.asked", True, raising=False)
+        patch.setattr("ricnet.training.console.StopRequest.__init__", lambda self: setattr(self, "_before", {}))
+        said = run_ric("train", f"{image_folder.name}/", "--out", run, *TINY, "--checkpoint-seconds", 0)
+    assert (said.code, "Go on with: ric train --out" in said.err) == (130, True)
+    monkeypatch.chdir(tmp_path)
+    again = ("train", "--out", run, "--resume")
+    refused("--seed", *again, "--seed", "4")
+    refused(("--horizon", "--width", "--epochs"), *again, "--epochs", "3", "--width", "1", "--horizon", "5")
+    image_folder.rename(moved := image_folder.with_name("moved"))
+    refused((image_folder, run), *again)
+    moved.rename(image_folder)
+    run_ric("train", image_folder, "--out", run, "--resume", "--device", "cpu")
+    assert (run / "evaluation.json").exists()
+
+
+def test_batches_are_made_to_fit_into_memory_unless_asked_for(
+    tmp_path: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch, run_ric: RunRic
+) -> None:
+    monkeypatch.setattr("ricnet.training.api.free_bytes", lambda _: 1)
+    short = ["--method", "supervised", "--epochs", "1", "--device", "cpu", "--out", tmp_path, "--overwrite"]
+    for flags, size, noted in (([], 13, True), (["--batch-size", "20"], 20, False)):  # 27 rows, halved once
+        said = run_ric("train", image_folder, *short, *flags)
+        stored = json.loads((tmp_path / "config.json").read_text())["config"]
+        assert stored["optimization"]["batch_size"] == size
+        assert ("note: Batches of 13 instead of 27" in said.err) is noted
+
+
+def test_the_end_of_training_says_what_was_chosen(tmp_path: Path, run_ric: RunRic) -> None:
+    tiny = ["--epochs", "1", "--width", "0.1", "--horizon", "3", "--device", "cpu"]
+    shown = " ".join(run_ric("train", "--out", tmp_path / "run", *tiny).out.split())
+    assert "chosen on 135 validation examples" in shown
+    assert "temperature " in shown
+    raw = run_ric("train", "--out", tmp_path / "raw", *tiny, "--halt-rule", "value", "--calibration", "none")
+    assert "validation examples" not in raw.out

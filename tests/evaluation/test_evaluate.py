@@ -11,6 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from made_runs import rewrite_arrays
+from refusals import refusal
 from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.data import Split
 from ricnet.evaluation.evaluate import (
@@ -108,6 +110,33 @@ def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
     np.testing.assert_allclose(test.step_entropy[0, 0], entropy, rtol=1e-6)
     np.testing.assert_array_equal(test.values, [[1, 1], [1, -1]])
     assert read_predictions(tmp_path, "val").values is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"test_labels": np.zeros(3, dtype=np.int64)},
+        {"test_step_correct": np.zeros((3, 2), dtype=bool)},
+        {"test_values": np.zeros((2, 3), dtype=np.float32)},
+        {"test_halt_step": None},
+        {"test_colour": np.zeros(2)},
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, changes: dict[str, np.ndarray | None]) -> None:
+    path = tmp_path / "predictions.npz"
+    save_predictions({"test": outcome(True)}, path)
+    rewrite_arrays(path, **changes)
+    with refusal("predictions.npz"):
+        read_predictions(tmp_path)
+
+
+def test_what_is_no_file_of_predictions(tmp_path: Path) -> None:
+    with refusal(tmp_path, "predictions.npz"):
+        read_predictions(tmp_path)
+    for content in (b"", b"no archive"):
+        (tmp_path / "predictions.npz").write_bytes(content)
+        with refusal("predictions.npz"):
+            read_predictions(tmp_path)
 
 
 def trajectory_of(*beliefs: list[float], halt: list[int]) -> Trajectory:

@@ -13,6 +13,7 @@ from nets.checkpoints import PROCESSOR, save_checkpoint
 from ricnet.errors import RicnetError
 from ricnet.nets.encoders import Backbone, EncoderOptions, build_encoder, choose_encoder
 from ricnet.nets.pretrained import architecture_from_json, build, read_hf, read_timm, rebuild
+from ricnet.training.checkpoints import find_encoder
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed (ricnet[hf])")
 
@@ -225,6 +226,12 @@ def test_a_name_of_the_hub_gets_its_prefix(typed: str, meant: str) -> None:
 def test_only_what_has_learned_can_be_frozen() -> None:
     with pytest.raises(RicnetError, match="--freeze is for an encoder that has learned already"):
         EncoderOptions("resnet18", freeze=True)
+
+
+def test_a_missing_extra_names_its_command_before_anything_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ricnet.errors.find_spec", lambda name: None)
+    with pytest.raises(RicnetError, match=r"pip install 'ricnet\[hf\]'"):
+        find_encoder("hf:microsoft/resnet-50")
 
 
 # timm

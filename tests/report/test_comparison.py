@@ -1,14 +1,15 @@
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.metrics import accuracy_score, log_loss
 
-from ricnet.errors import RicnetError
+from made_runs import groups_of, rewrite, write_run, write_system
+from recomputed import recompute
+from refusals import refusal
 from ricnet.evaluation.evaluate import read_predictions
 from ricnet.report.comparison import ACCURACY, ECE, SYSTEM_METRICS, Comparison, Contrast, compare, ranking, summarize
+from ricnet.report.runs import RunGroup
 from ricnet.report.statistics import (
     Difference,
     Interval,
@@ -19,52 +20,38 @@ from ricnet.report.statistics import (
     paired_difference,
 )
 
-from .systems import groups_of, write_run, write_system
+COMPARED = ("accuracy", "ece", "nll", "brier")
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five seeds of three systems: SL is over-confident, ACT is as good as RIC but for chance."""
     root = tmp_path_factory.mktemp("runs")
-    write_system(root, "ric", seeds=5, n=300)
-    write_system(root, "supervised", seeds=5, n=300, skill=1.0, sharpness=4.0)
-    write_system(root, "act", seeds=5, n=300)
+    write_system(root, "ric", seeds=5)
+    write_system(root, "supervised", seeds=5, skill=2.0, sharpness=4.0)
+    write_system(root, "act", seeds=5)
     return root
 
 
-def folders(root: Path, *methods: str, seeds: int = 5) -> list[Path]:
-    return [root / f"{method}-{seed}" for method in methods for seed in range(seeds)]
+def folders(root: Path, method: str, seeds: int = 5) -> list[Path]:
+    return [root / f"{method}-{seed}" for seed in range(seeds)]
+
+
+def read(root: Path, *methods: str, seeds: int = 5) -> list[RunGroup]:
+    return groups_of(*(folder for method in methods for folder in folders(root, method, seeds)))
 
 
 @pytest.fixture(scope="module")
 def found(root: Path) -> Comparison:
-    return compare(groups_of(*folders(root, "ric", "supervised", "act")))
+    return compare(read(root, "ric", "supervised", "act"))
 
 
 def contrast(comparison: Comparison, label: str, metric: str) -> Contrast:
     return next(c for c in comparison.contrasts if c.system.label == label and c.metric.name == metric)
 
 
-def recompute(folder: Path) -> dict[str, float]:
-    """The numbers of a run from predictions.npz alone, with other people's code or none."""
-    with np.load(folder / "predictions.npz") as stored:
-        log_beliefs, labels, halt = (stored[f"test_{key}"] for key in ("log_beliefs", "labels", "halt_step"))
-    beliefs = np.exp(log_beliefs.astype(np.float64))
-    beliefs /= beliefs.sum(axis=1, keepdims=True)
-    answers, confidence = beliefs.argmax(axis=1), beliefs.max(axis=1)
-    ece = 0.0
-    for m in range(1, 16):
-        inside = [i for i, c in enumerate(confidence) if (m - 1) / 15 < c <= m / 15]
-        if inside:
-            share = sum(answers[i] == labels[i] for i in inside) / len(inside)
-            ece += len(inside) / len(labels) * abs(share - sum(confidence[i] for i in inside) / len(inside))
-    return {
-        "accuracy": accuracy_score(labels, answers),
-        "ece": ece,
-        "nll": log_loss(labels, beliefs, labels=range(beliefs.shape[1])),
-        "brier": float(((beliefs - np.eye(beliefs.shape[1])[labels]) ** 2).sum() / len(labels)),
-        "mean_steps": float(np.mean(halt)),
-    }
+def verdicts(comparison: Comparison, label: str) -> set[str]:
+    return {contrast(comparison, label, metric).verdict for metric in COMPARED}
 
 
 def test_the_table_can_be_recomputed_from_the_predictions(root: Path, found: Comparison) -> None:
@@ -78,39 +65,35 @@ def test_the_table_can_be_recomputed_from_the_predictions(root: Path, found: Com
     assert set(found.systems[0].intervals) == {metric.key for metric in SYSTEM_METRICS}
 
 
-def test_differences_are_paired_by_seed_and_by_example(root: Path, found: Comparison) -> None:
+def test_differences_are_paired_by_seed_and_by_example_and_corrected_together(root: Path, found: Comparison) -> None:
     numbers = {m: [recompute(folder) for folder in folders(root, m)] for m in ("ric", "supervised")}
     own, base = ([read_predictions(folder) for folder in folders(root, m)] for m in ("supervised", "ric"))
-    for name in ("accuracy", "ece", "nll", "brier"):
+    bootstrap = paired_bootstrap(own, base)
+    for name in COMPARED:
         gaps = [a[name] - b[name] for a, b in zip(numbers["supervised"], numbers["ric"], strict=True)]
         one = contrast(found, "SL", name)
         assert one.reference.label == "RIC"
         assert one.seeds.mean == pytest.approx(np.mean(gaps), abs=1e-6)
         assert one.seeds.half_width == pytest.approx(mean_interval(gaps).half_width, abs=1e-5)
-        assert one.examples == paired_bootstrap(own, base)[name]
+        assert one.examples == bootstrap[name]
         assert one.examples.low < one.seeds.mean < one.examples.high
-
-
-def test_all_tests_are_corrected_together(found: Comparison) -> None:
     assert found.tests == len(found.contrasts) == 8
-    expected = holm([c.seeds.p_value for c in found.contrasts])
-    assert [c.p_corrected for c in found.contrasts] == expected
+    assert [c.p_corrected for c in found.contrasts] == holm([c.seeds.p_value for c in found.contrasts])
 
 
 def test_verdicts_of_a_clear_case(root: Path, found: Comparison) -> None:
-    assert {contrast(found, "SL", m).verdict for m in ("accuracy", "ece", "nll", "brier")} == {"worse"}
-    assert {contrast(found, "ACT", m).verdict for m in ("accuracy", "ece", "nll", "brier")} == {"no difference shown"}
-    turned = compare(groups_of(*folders(root, "ric", "supervised", "act")), reference="SL")
-    assert {contrast(turned, "RIC", m).verdict for m in ("accuracy", "ece", "nll", "brier")} == {"better"}
-    assert turned.is_better(turned.systems[0], ECE)
-    assert not turned.is_better(turned.systems[1], ECE)
+    assert verdicts(found, "SL") == {"worse"}
+    assert verdicts(found, "ACT") == {"no difference shown"}
+    turned = compare(read(root, "ric", "supervised", "act"), reference="SL")
+    assert verdicts(turned, "RIC") == {"better"}
+    assert [turned.is_better(system, ECE) for system in turned.systems] == [True, False, True]
     assert [system.label for system in turned.systems] == ["RIC", "SL", "ACT"]
 
 
 def test_three_seeds_claim_nothing(root: Path) -> None:
-    few = compare(groups_of(*folders(root, "ric", "supervised", seeds=3)))
+    few = compare(read(root, "ric", "supervised", seeds=3))
     assert {c.verdict for c in few.contrasts} == {"too few seeds (3)"}
-    one = compare(groups_of(*folders(root, "ric", "supervised", seeds=1)))
+    one = compare(read(root, "ric", "supervised", seeds=1))
     assert one.tests == 0
     assert {(c.p_corrected, c.verdict) for c in one.contrasts} == {(None, "too few seeds (1)")}
 
@@ -120,49 +103,46 @@ def test_three_seeds_claim_nothing(root: Path) -> None:
     [
         (0.1, 0.01, 0.05, 0.15, "better", "worse"),
         (-0.1, 0.01, -0.15, -0.05, "worse", "better"),
-        (0.1, 0.06, 0.05, 0.15, "no difference shown", "no difference shown"),
-        (0.1, 0.01, -0.01, 0.2, "no difference shown", "no difference shown"),
-        (0.1, 0.01, -0.2, -0.1, "no difference shown", "no difference shown"),
-        (0.0, 1.0, -0.1, 0.1, "no difference shown", "no difference shown"),
-        (float("nan"), float("nan"), 0.1, 0.2, "no difference shown", "no difference shown"),
+        *((*numbers, *2 * ("no difference shown",)) for numbers in (
+            (0.1, 0.06, 0.05, 0.15),
+            (0.1, 0.01, -0.01, 0.2),
+            (0.1, 0.01, -0.2, -0.1),
+            (0.0, 1.0, -0.1, 0.1),
+            (float("nan"), float("nan"), 0.1, 0.2),
+        )),
     ],
-)
+)  # fmt: skip
 def test_a_verdict_needs_seeds_and_examples_to_agree(
     found: Comparison, mean: float, p: float, low: float, high: float, accuracy: str, ece: str
 ) -> None:
     one = replace(found.contrasts[0], seeds=Difference(mean, 0.1, 0.5, 5), examples=Percentiles(low, high))
     assert replace(one, metric=ACCURACY, p_corrected=p).verdict == accuracy
     assert replace(one, metric=ECE, p_corrected=p).verdict == ece
+    alike = paired_difference([0.9, 0.8, 0.7, 0.6, 0.5], [0.8, 0.7, 0.6, 0.5, 0.4])
+    assert replace(one, seeds=alike, p_corrected=None).verdict == "no difference shown"
 
 
 def test_only_systems_on_the_same_data_are_compared(tmp_path: Path) -> None:
-    runs = []
-    for data, noise in (("digits", 0.0), ("digits", 0.4), ("some/where/leaves", 0.0)):
+    runs, tasks = [], ["digits", "digits, 40 % flipped", "leaves"]
+    for task, (data, noise) in zip(tasks, (("digits", 0.0), ("digits", 0.4), ("some/where/leaves", 0.0)), strict=True):
         for method in ("ric", "supervised"):
-            folder = f"{method}-{Path(data).name}-{noise}"
-            runs += write_system(tmp_path, method, seeds=2, folder=folder, data=data, label_noise=noise)
+            runs += write_system(tmp_path / task, method, seeds=2, data=data, label_noise=noise)
     found = compare(groups_of(*runs), reference="SL")
-    assert [system.data for system in found.systems][::2] == ["digits", "digits, 40 % flipped", "leaves"]
-    pairs = {(c.system.data, c.reference.data) for c in found.contrasts}
-    assert pairs == {(data, data) for data in ("digits", "digits, 40 % flipped", "leaves")}
+    assert [system.data for system in found.systems][::2] == tasks
+    assert {(c.system.data, c.reference.data) for c in found.contrasts} == {(task, task) for task in tasks}
     assert {c.reference.group.first.method for c in found.contrasts} == {"SL"}
     assert found.tests == 12
     assert len(ranking(found)) == 3
 
 
-def test_a_single_system_needs_no_predictions(tmp_path: Path) -> None:
+def test_a_single_system_needs_no_predictions_and_a_missing_number_is_no_zero(tmp_path: Path) -> None:
     runs = write_system(tmp_path, "ric", seeds=2)
     for run in runs:
         (run / "predictions.npz").unlink()
-    assert compare(groups_of(*runs)).contrasts == ()
-    assert ranking(compare(groups_of(*runs))) == []
-
-
-def test_what_cannot_be_paired_can_still_be_summarized(tmp_path: Path) -> None:
-    groups = groups_of(*write_system(tmp_path, "ric", seeds=3), *write_system(tmp_path, "supervised", seeds=2))
-    with pytest.raises(RicnetError, match=r"SL \(seeds 0 and 1, .*supervised-0 …\) and RIC \(seeds 0, 1 and 2"):
-        compare(groups)
-    assert [len(system.group.runs) for system in summarize(groups).systems] == [3, 2]
+    found = compare(groups_of(*runs))
+    assert (found.contrasts, ranking(found)) == ((), [])
+    rewrite(runs[0] / "evaluation.json", lambda evaluation: evaluation["test"].update(mean_steps=None))
+    assert np.isnan(summarize(groups_of(*runs)).systems[0].intervals["mean_steps"].mean)
 
 
 def test_a_repeated_seed_is_no_further_seed(tmp_path: Path) -> None:
@@ -172,28 +152,20 @@ def test_a_repeated_seed_is_no_further_seed(tmp_path: Path) -> None:
     assert found.systems[0].intervals["accuracy"].n == 2
 
 
-def test_five_seeds_that_differ_alike_support_no_claim(found: Comparison) -> None:
-    alike = paired_difference([0.9, 0.8, 0.7, 0.6, 0.5], [0.8, 0.7, 0.6, 0.5, 0.4])
-    one = replace(found.contrasts[0], seeds=alike, examples=Percentiles(0.05, 0.15), p_corrected=None)
-    assert one.verdict == "no difference shown"
-
-
-def test_other_test_examples_are_refused(tmp_path: Path) -> None:
-    runs = [*write_system(tmp_path, "ric", seeds=2), *write_system(tmp_path, "supervised", seeds=2, draw=1)]
-    with pytest.raises(RicnetError, match=r"supervised-0 and .*ric-0 were tested on different examples"):
-        compare(groups_of(*runs))
-
-
-def test_predictions_of_another_run_are_refused(tmp_path: Path) -> None:
-    runs = [*write_system(tmp_path, "ric", seeds=2), *write_system(tmp_path, "supervised", seeds=2)]
-    (runs[2] / "predictions.npz").write_bytes((runs[0] / "predictions.npz").read_bytes())
-    with pytest.raises(RicnetError, match=r"supervised-0/predictions\.npz has NLL .* they are of different runs"):
-        compare(groups_of(*runs))
-
-
-def test_an_unknown_reference_is_told_the_known(root: Path) -> None:
-    with pytest.raises(RicnetError, match="No system on digits is called SGD: the reference can be RIC and SL"):
-        compare(groups_of(*folders(root, "ric", "supervised", seeds=2)), reference="SGD")
+def test_what_cannot_be_compared_is_refused(root: Path, tmp_path: Path) -> None:
+    """Other seeds, other test examples, predictions of another run, a reference that there is not."""
+    uneven = [*read(root, "ric", seeds=3), *read(root, "supervised", seeds=2)]
+    with refusal("SL (seeds 0 and 1", "supervised-0", "RIC (seeds 0, 1 and 2"):
+        compare(uneven)
+    assert [len(system.group.runs) for system in summarize(uneven).systems] == [3, 2]
+    elsewhere = groups_of(*write_system(tmp_path, "supervised", seeds=2, draw=1))
+    with refusal("supervised-0", "ric-0", "examples"):
+        compare([*read(root, "ric", seeds=2), *elsewhere])
+    (tmp_path / "supervised-0" / "predictions.npz").write_bytes((root / "ric-0" / "predictions.npz").read_bytes())
+    with refusal("supervised-0/predictions.npz", "NLL"):
+        compare([*read(root, "ric", seeds=2), *elsewhere])
+    with refusal("SGD", "RIC", "SL"):
+        compare(read(root, "ric", "supervised", seeds=2), reference="SGD")
 
 
 def test_ranks_by_what_is_printed(found: Comparison) -> None:
@@ -203,14 +175,6 @@ def test_ranks_by_what_is_printed(found: Comparison) -> None:
         for label, (accuracy, ece) in means.items()
     }
     systems = tuple(replace(system, intervals=intervals[system.label]) for system in found.systems)
-    assert ranking(Comparison(systems)) == [
-        "Ranks on digits by mean test accuracy: 1 ACT; 2 RIC; 2 SL. By mean ECE: 1 SL; 2 RIC; 3 ACT."
-    ]
-
-
-def test_a_number_that_was_not_measured_is_no_zero(tmp_path: Path) -> None:
-    runs = write_system(tmp_path, "ric", seeds=2)
-    content = json.loads((runs[0] / "evaluation.json").read_text())
-    content["test"]["mean_steps"] = None
-    (runs[0] / "evaluation.json").write_text(json.dumps(content))
-    assert np.isnan(summarize(groups_of(*runs)).systems[0].intervals["mean_steps"].mean)
+    (line,) = ranking(Comparison(systems))
+    assert "1 ACT; 2 RIC; 2 SL" in line
+    assert "1 SL; 2 RIC; 3 ACT" in line

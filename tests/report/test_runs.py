@@ -1,5 +1,8 @@
-from dataclasses import replace
+import math
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,177 +10,163 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archive_results import to_columns
-from ricnet.errors import RicnetError
-from ricnet.report.runs import flatten, group_seeds, read_run, read_runs, repeats_note, to_rows
+from filmstrip import belief
+from made_runs import groups_of, rewrite, rewrite_arrays, write_run, write_system
+from refusals import refusal
+from ricnet.errors import counted, listing
+from ricnet.io import short
+from ricnet.methods import RIC
+from ricnet.report.runs import (
+    RunRecord,
+    flatten,
+    group_seeds,
+    is_measure,
+    is_setting,
+    is_share,
+    read_run,
+    read_runs,
+    repeats_note,
+    system_name,
+    to_rows,
+    without_algorithm,
+)
+from ricnet.report.tables import markdown_safe, number, percent
 
-from .conftest import MakeRun, rewrite
-from .systems import groups_of, write_run, write_system
+MakeRun = Callable[..., Path]
 
 
-def test_a_run_is_read_back(make_run: MakeRun) -> None:
+def test_a_run_is_read_back_with_its_answers_at_the_halt(make_run: MakeRun) -> None:
     run = read_run(make_run())
     assert (run.label, run.data_name, run.iterative, len(run.metrics)) == ("RIC", "digits", True, 40)
-    assert run.examples is not None
-    assert run.examples.values is not None
     assert run.examples.log_beliefs.shape[::2] == (20, 10)
+    assert run.examples.values.shape == run.examples.log_beliefs.shape[:2]
+    for i, halt in enumerate(run.examples.halt_step):
+        assert run.examples.answers[i] == run.examples.log_beliefs[halt - 1, i].argmax()
+    (run.path / "examples.npz").unlink()
+    assert read_run(run.path).examples is None
+    one_pass = read_run(make_run("sl", method="supervised"))
+    assert (one_pass.iterative, one_pass.examples.values) == (False, None)
 
 
-def test_answers_are_read_at_the_halt(make_run: MakeRun) -> None:
-    examples = read_run(make_run()).examples
-    assert examples is not None
-    for i, halt in enumerate(examples.halt_step):
-        assert examples.answers[i] == examples.log_beliefs[halt - 1, i].argmax()
+def test_what_a_run_says_of_itself(make_run: MakeRun) -> None:
+    run = read_run(make_run(data="my/leaves", label_noise=0.4))
+    assert (run.derived_from, run.seconds, run.halt_threshold) == (None, 61.0, 0)
+    assert run.task == ("my/leaves", 0.4, 300)
+    assert run.data_label == "leaves, 40 % flipped"
+    for data, label in (("/data/my.csv#kind/type", "my.csv#kind/type"), ("/data/photos", "photos")):
+        assert replace(run, config={"data": data}).data_label == label
+    assert replace(run, config={"method": {"name": "ric", "halt_threshold": 0.1}}).halt_threshold == 0.1
+    rewrite(run.path / "config.json", lambda header: header.update(derived_from="base"))
+    assert (read_run(run.path).derived_from, read_run(run.path).seconds) == ("base", None)
 
 
-def test_one_step_methods_are_not_iterative(make_run: MakeRun) -> None:
-    run = read_run(make_run(method="supervised"))
-    assert not run.iterative
-    assert run.examples is not None
-    assert run.examples.values is None
+def labels_of(*folders: Path) -> list[str]:
+    return [run.label for run in read_runs(folders)]
 
 
-@pytest.mark.parametrize(("method", "name"), [("ric", "RIC"), ("supervised", "SL"), ("act", "ACT"), ("mine", "mine")])
-def test_methods_have_their_usual_names(make_run: MakeRun, method: str, name: str) -> None:
-    assert read_run(make_run(method=method)).label == name
+@pytest.mark.parametrize(
+    ("settings", "labels"),
+    [
+        ([{"method": "supervised"}, {}, {"seed": 1}], ["SL", "RIC, seed 0", "RIC, seed 1"]),
+        ([{"method": "act"}, {"method": "mine"}], ["ACT", "mine"]),
+        ([{"lr": 1, "epochs": 2}, {"data": "svhn", "out": "y"}], ["RIC, digits", "RIC, svhn"]),
+        ([{}, {"lr": 0.01}, {"weight_decay": 0.5}], ["RIC", "RIC, lr 0.01", "RIC, weight decay 0.5"]),
+        ([{"resolution": None}, {"resolution": 64}], ["RIC, own resolution", "RIC, 64 pixels"]),
+        ([{"epochs": 10}, {"epochs": 20}], ["RIC, 10 epochs", "RIC, 20 epochs"]),
+        ([{"augment": True}, {"augment": False}], ["RIC, augment", "RIC, no augment"]),
+        ([{"calibration": "none"}, {"calibration": "auto"}], ["RIC, raw", "RIC, temperature if it helps"]),
+        ([{"label_noise": 0.0}, {"label_noise": 0.4}], ["RIC, 0 % flipped", "RIC, 40 % flipped"]),
+        ([{}, {"halt_rule": "value", "seed": 1}], ["RIC, seed 0", "RIC, seed 1"]),  # older runs have no halt_rule
+        ([{}, {}], ["RIC, run0", "RIC, run1"]),
+    ],
+)
+def test_labels_say_what_differs(make_run: MakeRun, settings: list[dict[str, Any]], labels: list[str]) -> None:
+    assert labels_of(*(make_run(f"run{i}", **each) for i, each in enumerate(settings))) == labels
 
 
-def test_labels_say_what_differs(make_run: MakeRun) -> None:
-    ric, fast = {"name": "ric", "gamma": 0.8}, {"name": "ric", "gamma": 0.9}
-    runs = read_runs([make_run("a", method="supervised"), make_run("b"), make_run("c", seed=1)])
-    assert [run.label for run in runs] == ["SL", "RIC, seed 0", "RIC, seed 1"]
-    runs = read_runs([make_run("d", lr=1, epochs=2), make_run("e", data="svhn", out="y")])
-    assert [run.label for run in runs] == ["RIC, digits", "RIC, svhn"]
+def test_labels_of_methods_and_of_folders(make_run: MakeRun) -> None:
     folders = [make_run("f"), make_run("g")]
-    for folder, method in zip(folders, (ric, fast), strict=True):
+    for folder, gamma in zip(folders, (0.8, 0.9), strict=True):
+        method = {"name": "ric", "gamma": gamma}
         rewrite(folder / "config.json", lambda header, method=method: header["config"].update(method=method))
-    assert [run.label for run in read_runs(folders)] == ["RIC, gamma 0.8", "RIC, gamma 0.9"]
-
-
-def test_what_most_runs_have_is_left_out(make_run: MakeRun) -> None:
-    runs = read_runs([make_run("a"), make_run("b", lr=0.01), make_run("c", weight_decay=0.5)])
-    assert [run.label for run in runs] == ["RIC", "RIC, lr 0.01", "RIC, weight decay 0.5"]
+    assert labels_of(*folders) == ["RIC, gamma 0.8", "RIC, gamma 0.9"]
+    assert len(set(labels_of(make_run("a/run"), make_run("b/run")))) == 2
+    first, second = make_run("first"), make_run("second", method="supervised")
+    assert labels_of(first, second, first / "." / "../first") == ["RIC", "SL"]  # a folder named twice is one run
 
 
 def test_of_many_differences_the_most_telling_will_do(make_run: MakeRun) -> None:
     """Two runs of a photo folder that differ in everything a preset and a person may set."""
     small = {"resolution": 64, "encoder": "resnet10", "epochs": 50, "lr": 0.003, "batch_size": 32, "seed": 1}
-    large = {"resolution": 128, "encoder": "resnet18", "epochs": 80, "lr": 0.004, "batch_size": 512, "preset": "mine"}
-    runs = read_runs([make_run("a", data="x/photos", **small), make_run("b", data="x/photos", **large)])
-    assert [run.label for run in runs] == ["RIC, preset fast", "RIC, preset mine"]
-    del large["preset"]
-    runs = read_runs([make_run("c", data="x/photos", **small), make_run("d", data="x/photos", **large)])
-    assert [run.label for run in runs] == ["RIC, resnet10", "RIC, resnet18"]
-
-
-def test_settings_are_said_as_a_person_would(make_run: MakeRun) -> None:
-    def labels(**settings: tuple[object, object]) -> list[str]:
-        pair = [{name: values[i] for name, values in settings.items()} for i in (0, 1)]
-        folders = [make_run(f"{'-'.join(settings)}{i}", **each) for i, each in enumerate(pair)]
-        return [run.label.removeprefix("RIC, ") for run in read_runs(folders)]
-
-    assert labels(resolution=(None, 64)) == ["own resolution", "64 pixels"]
-    assert labels(epochs=(10, 20)) == ["10 epochs", "20 epochs"]
-    assert labels(augment=(True, False)) == ["augment", "no augment"]
-    assert labels(calibration=("none", "auto")) == ["raw", "temperature if it helps"]
-    assert labels(label_noise=(0.0, 0.4)) == ["0 % flipped", "40 % flipped"]
-
-
-def test_a_setting_that_older_runs_did_not_have_tells_nothing_apart(make_run: MakeRun) -> None:
-    runs = read_runs([make_run("old"), make_run("new", halt_rule="value", seed=1)])
-    assert [run.label for run in runs] == ["RIC, seed 0", "RIC, seed 1"]
-    assert len(group_seeds(runs)) == 1
-
-
-def test_equal_runs_are_told_apart_by_their_folders(make_run: MakeRun) -> None:
-    assert [run.label for run in read_runs([make_run("one"), make_run("two")])] == ["RIC, one", "RIC, two"]
-    labels = [run.label for run in read_runs([make_run("a/run"), make_run("b/run")])]
-    assert len(set(labels)) == 2
-
-
-def test_a_folder_named_twice_is_one_run(make_run: MakeRun) -> None:
-    first, second = make_run("a"), make_run("b", method="supervised")
-    assert [run.label for run in read_runs([first, second, first / "." / "../a"])] == ["RIC", "SL"]
-
-
-def test_an_unfinished_run_says_how_to_go_on(make_run: MakeRun) -> None:
-    path = make_run()
-    (path / "evaluation.json").unlink()
-    with pytest.raises(RicnetError, match=r"not finished: `ric train --out .*run --resume`"):
-        read_run(path)
-
-
-def test_a_run_without_examples_is_still_a_run(make_run: MakeRun) -> None:
-    path = make_run()
-    (path / "examples.npz").unlink()
-    assert read_run(path).examples is None
-
-
-def test_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(RicnetError, match="no run folder"):
-        read_run(tmp_path / "nowhere")
+    large = {"resolution": 128, "encoder": "resnet18", "epochs": 80, "lr": 0.004, "batch_size": 512}
+    folders = [make_run("a", **small), make_run("b", preset="mine", **large), make_run("c", **large)]
+    assert labels_of(*folders[:2]) == ["RIC, preset fast", "RIC, preset mine"]
+    assert labels_of(folders[0], folders[2]) == ["RIC, resnet10", "RIC, resnet18"]
 
 
 @pytest.mark.parametrize("name", ["config.json", "evaluation.json", "metrics.jsonl", "examples.npz"])
-@pytest.mark.parametrize("content", [b"{", b"[1, 2]", b"\xff\xfe\x00", b"{}"])
-def test_broken_files_are_named(make_run: MakeRun, name: str, content: bytes) -> None:
+def test_broken_files_are_named(make_run: MakeRun, name: str) -> None:
     path = make_run()
-    (path / name).write_bytes(content)
-    with pytest.raises(RicnetError, match=name):
+    for content in (b"{", b"[1, 2]", b"\xff\xfe\x00", b"{}"):
+        (path / name).write_bytes(content)
+        with refusal(name):
+            read_run(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"y": np.full(15, 99)}, {"halt_step": np.full(15, 0)}, {"halt_step": np.full(15, 21)}),
+        *({"kind": np.full(15, 4)}, {"kind": np.full(15, -1)}, {"kind": np.zeros(3, dtype=int)}),
+        {"log_beliefs": np.full((20, 15, 2), -0.7, dtype=np.float32)},
+    ],
+)
+def test_examples_that_cannot_be_are_refused(make_run: MakeRun, change: dict[str, np.ndarray]) -> None:
+    path = make_run()
+    assert len(read_run(path).examples.labels) == 15
+    rewrite_arrays(path / "examples.npz", **change)
+    with refusal("examples.npz"):
         read_run(path)
 
 
-@pytest.mark.parametrize("change", [{"y": 99}, {"halt_step": 0}, {"halt_step": 21}])
-def test_examples_out_of_range_are_refused(make_run: MakeRun, change: dict[str, int]) -> None:
-    path = make_run() / "examples.npz"
-    arrays = dict(np.load(path))
-    np.savez(path, **arrays | {key: np.full_like(arrays[key], value) for key, value in change.items()})
-    with pytest.raises(RicnetError, match="out of range"):
-        read_run(path.parent)
-
-
-@pytest.mark.parametrize("kind", [np.full(14, 4), np.full(14, -1), np.zeros(3, dtype=int)])
-def test_kinds_that_do_not_fit_are_refused(make_run: MakeRun, kind: np.ndarray) -> None:
-    path = make_run() / "examples.npz"
-    np.savez(path, **dict(np.load(path)) | {"kind": kind})
-    with pytest.raises(RicnetError, match="kinds do not fit"):
-        read_run(path.parent)
-
-
-def test_a_derived_run_was_not_trained(make_run: MakeRun) -> None:
-    path = make_run()
-    assert (read_run(path).derived_from, read_run(path).seconds) == (None, 61.0)
-    rewrite(path / "config.json", lambda header: header.update(derived_from="base"))
-    assert (read_run(path).derived_from, read_run(path).seconds) == ("base", None)
-
-
-def test_the_threshold_is_zero_unless_set(make_run: MakeRun) -> None:
-    run = read_run(make_run())
-    assert run.halt_threshold == 0
-    assert replace(run, config={**run.config, "method": {"name": "ric", "halt_threshold": 0.1}}).halt_threshold == 0.1
-
-
-def test_data_noise_and_test_set_make_a_task(make_run: MakeRun) -> None:
-    run = read_run(make_run(data="my/leaves", label_noise=0.4))
-    assert run.task == ("my/leaves", 0.4, 450)
-    assert run.data_label == "leaves, 40 % flipped"
-
-
-def test_examples_of_other_classes_are_refused(make_run: MakeRun) -> None:
-    with pytest.raises(RicnetError, match="fit together"):
-        read_run(make_run(class_names=["a", "b"]))
-
-
-def test_a_missing_measure_is_named(make_run: MakeRun) -> None:
+def test_what_a_run_lacks_is_named(make_run: MakeRun, tmp_path: Path) -> None:
+    with refusal("nowhere"):
+        read_run(tmp_path / "nowhere")
     path = make_run()
     rewrite(path / "evaluation.json", lambda evaluation: evaluation["test"].pop("reliability"))
-    with pytest.raises(RicnetError, match=r"lacks test\.reliability"):
+    with refusal("evaluation.json", "test.reliability"):
+        read_run(path)
+    (path / "evaluation.json").unlink()
+    with refusal(f"ric train --out {path} --resume"):
         read_run(path)
 
 
-def test_a_table_is_called_by_its_name_and_its_target(make_run: MakeRun) -> None:
-    run = read_run(make_run("table"))
-    for data, label in (("/data/my.csv#kind/type", "my.csv#kind/type"), ("/data/photos", "photos")):
-        assert replace(run, config={**run.config, "data": data}).data_label == label
+def test_what_may_stand_in_a_file() -> None:
+    """A run that diverged wrote its loss down, and must be read nevertheless; a setting is one value."""
+    assert all(map(is_share, [0, 1, 0.5]))
+    assert not any(map(is_share, [-0.1, 1.1, None]))
+    assert all(map(is_measure, [3e15, 1e308, {"nll": 2.5e38, "ece": None}, None, "adam"]))
+    assert not any(map(is_measure, [math.inf, {"nll": math.nan}, 10**400, {"nll": 10**400}, []]))
+    assert is_setting({"method": {"name": "ric", "gamma": 0.8, "clip": None}, "seed": 0})
+    assert not any(map(is_setting, [{"a": [1]}, {"method": {"objective": {}}}]))
+
+
+@pytest.fixture
+def timed(ric: RunRecord) -> RunRecord:
+    """Two epochs of 10 updates of 100 images, at 500 and at 1000 images a second."""
+    lines = [{"epoch": k, "update": 10 * k, "images_per_second": 500.0 * k} for k in (1, 2)]
+    return replace(ric, metrics=lines, config=ric.config | {"optimization": {"batch_size": 100}})
+
+
+def test_the_clock_counts_updates_alone(ric: RunRecord, timed: RunRecord) -> None:
+    assert timed.clock == {1: 2.0, 2: 3.0}
+    assert (timed.training_seconds, timed.images_per_second) == (3.0, 750.0)
+    few = replace(timed, data=timed.data | {"rows": {"train": 50}})  # a batch is no larger than the data
+    assert few.clock == {1: 1.0, 2: 1.5}
+    assert replace(timed, data={}).clock == {}  # found by fuzzing
+    derived = replace(timed, derived_from="ric-seed0")
+    assert (derived.training_seconds, derived.images_per_second) == (None, None)
+    assert (ric.clock, ric.training_seconds, ric.images_per_second) == ({}, 61.0, None)
 
 
 def test_runs_alike_in_all_but_the_seed_are_one_system(tmp_path: Path) -> None:
@@ -189,17 +178,29 @@ def test_runs_alike_in_all_but_the_seed_are_one_system(tmp_path: Path) -> None:
     assert first.first is first.runs[0]
 
 
-def test_one_setting_more_is_another_system_and_the_label_says_which(tmp_path: Path) -> None:
-    plain = [write_run(tmp_path / f"a{seed}", seed=seed, lr=0.1) for seed in range(2)]
-    other = [write_run(tmp_path / f"b{seed}", seed=seed, lr=0.2) for seed in range(2)]
-    assert [group.label for group in groups_of(*plain, *other)] == ["RIC, lr 0.1", "RIC, lr 0.2"]
-    assert [len(group.runs) for group in groups_of(*plain, *other)] == [2, 2]
-
-
-def test_the_order_of_settings_in_the_file_makes_no_difference(tmp_path: Path) -> None:
-    a = write_run(tmp_path / "a", seed=0, lr=0.1, epochs=3)
-    b = write_run(tmp_path / "b", seed=1, epochs=3, lr=0.1)
-    assert len(groups_of(a, b)) == 1
+@pytest.mark.parametrize(
+    ("settings", "sizes"),
+    [
+        ([{"lr": 0.1}, {"lr": 0.1}, {"lr": 0.2}, {"lr": 0.2}], [2, 2]),
+        ([{"lr": 0.1, "epochs": 3}, {"epochs": 3, "lr": 0.1}], [2]),  # whatever the order in the file
+        ([{}, {"halt_rule": "value"}], [2]),  # a setting that older runs did not have
+        (  # what is looked at, and how fast it is, makes no other system
+            [
+                {"optimization": {"lr": 0.1, "measure_all": True, "measure_every": 5}},
+                {"optimization": {"lr": 0.1, "compile": "off"}},
+                {"optimization": {"lr": 0.2, "measure_all": False, "compile": "off"}},
+            ],
+            [2, 1],
+        ),
+        (  # an older run may lack a setting or write it as a whole number
+            [{"optimization": {"lr": 0.1, **more}} for more in ({}, *({"accumulate": k} for k in (1, 2, 2.0)))],
+            [2, 2],
+        ),
+    ],
+)
+def test_what_makes_a_system(tmp_path: Path, settings: list[dict[str, Any]], sizes: list[int]) -> None:
+    folders = [write_run(tmp_path / str(seed), seed=seed, **each) for seed, each in enumerate(settings)]
+    assert [len(group.runs) for group in groups_of(*folders)] == sizes
 
 
 def test_of_runs_with_the_same_seed_the_first_counts(tmp_path: Path) -> None:
@@ -209,31 +210,16 @@ def test_of_runs_with_the_same_seed_the_first_counts(tmp_path: Path) -> None:
     assert group.seeds == (0, 1)
     assert [run.path.name for run in group.runs] == ["ric-0", "again"]
     assert [run.path.name for run in group.repeats] == ["ric-1", "last"]
-    assert repeats_note([group]).endswith("those of another run: ric-1 and last.")
+    assert repeats_note([group]).endswith("ric-1 and last.")
     assert repeats_note(groups_of(a, b)) == ""
 
 
-def test_a_derived_run_is_not_the_trained_one_of_the_same_settings(tmp_path: Path) -> None:
-    trained, derived = write_run(tmp_path / "trained"), write_run(tmp_path / "derived")
+def test_a_derived_run_is_not_the_trained_one_of_the_same_settings(make_run: MakeRun) -> None:
+    trained, derived = make_run("trained"), make_run("derived")
     rewrite(derived / "config.json", lambda header: header.update(derived_from="other"))
-    groups = groups_of(trained, derived)
+    groups = group_seeds(read_runs([trained, derived]))
     assert [group.label for group in groups] == ["RIC, trained", "RIC, derived"]
     assert not any(group.repeats for group in groups)
-
-
-def test_what_is_looked_at_and_how_fast_makes_no_other_system(tmp_path: Path) -> None:
-    a = write_run(tmp_path / "a", seed=0, optimization={"lr": 0.1, "measure_all": True, "measure_every": 5})
-    b = write_run(tmp_path / "b", seed=1, optimization={"lr": 0.1, "compile": "off"})
-    c = write_run(tmp_path / "c", seed=2, optimization={"lr": 0.2, "measure_all": False, "compile": "off"})
-    assert [len(group.runs) for group in groups_of(a, b, c)] == [2, 1]
-
-
-def test_an_older_run_may_lack_a_setting_or_write_it_as_a_whole_number(tmp_path: Path) -> None:
-    old = write_run(tmp_path / "old", seed=0, optimization={"lr": 0.1})
-    new = write_run(tmp_path / "new", seed=1, optimization={"lr": 0.1, "accumulate": 1})
-    other = write_run(tmp_path / "other", seed=2, optimization={"lr": 0.1, "accumulate": 2})
-    whole = write_run(tmp_path / "whole", seed=3, optimization={"lr": 0.1, "accumulate": 2.0})
-    assert [len(group.runs) for group in groups_of(old, new, other, whole)] == [2, 2]
 
 
 names = st.text("abc", min_size=1, max_size=3)
@@ -245,16 +231,9 @@ entries = st.recursive(
 )
 
 
-def test_names_are_those_of_the_command_line() -> None:
-    assert flatten({"seed": 1, "method": {"name": "ric", "gamma": 0.8}}) == {
-        **{"seed": 1, "method.name": "ric", "method.gamma": 0.8}
-    }
-
-
-@given(st.lists(entries, min_size=1, max_size=4))
-def test_rows_come_back_from_their_columns(rows: list[dict]) -> None:
-    first = rows[0]
-    alike = [first | {"epoch": place} for place, _ in enumerate(rows)]
+@given(entries, st.integers(1, 4))
+def test_rows_come_back_from_their_columns(first: dict[str, Any], count: int) -> None:
+    alike = [first | {"epoch": place} for place in range(count)]
     assert to_rows(to_columns(alike)) == alike
 
 
@@ -262,3 +241,40 @@ def test_what_a_row_does_not_have_is_not_made_up() -> None:
     rows = [{"epoch": 1, "val": {"nll": 2.0}}, {"epoch": 2}]
     assert to_columns(rows) == {"epoch": [1, 2], "val.nll": [2.0, None]}
     assert to_rows(to_columns(rows)) == rows
+
+
+@pytest.mark.parametrize(
+    ("settings", "title"),
+    [
+        ({}, "RIC"),
+        (asdict(RIC()), "RIC"),  # the settings of the paper are Algorithm 1
+        ({"updates_per_snapshot": None, "passes_per_snapshot": 5, "exact_gain": False}, "RIC"),
+        ({"updates_per_snapshot": 10}, "RIC"),
+        ({"updates_per_snapshot": 1, "exact_gain": False}, "RIC, on-policy"),
+        ({"updates_per_snapshot": 1, "exact_gain": True}, "RIC, closed form"),
+        ({"updates_per_snapshot": 10, "exact_gain": True}, "RIC, closed form"),
+        ({"updates_per_snapshot": 1, "objective": "expected"}, "RIC, expected"),
+    ],
+)
+def test_a_title_says_which_algorithm_it_was(settings: dict[str, object], title: str) -> None:
+    assert RIC.title_of(settings) == title
+
+
+def test_a_system_is_called_by_its_algorithm_and_what_else_it_has() -> None:
+    method = {"name": "ric", "exact_gain": True, "objective": "ppo", "readout": "mu"}
+    full = "RIC, closed form, PPO, readout mu + temperature"
+    assert system_name({"method": method, "calibration": "temperature"}) == full
+    assert without_algorithm("RIC, closed form, PPO") == without_algorithm("RIC, on-policy, PPO") == "RIC, PPO"
+    assert system_name({"method": {"name": "supervised", "updates_per_snapshot": 1}}) == "SL"
+    settings = {"seed": 1, "method": {"name": "ric", "gamma": 0.8}}
+    assert flatten(settings) == {"seed": 1, "method.name": "ric", "method.gamma": 0.8}
+
+
+def test_how_words_and_numbers_are_written() -> None:
+    assert (short("a\nb\x1b[31m"), short("x" * 20, 5)) == ("a�b�[31m", "xxxx…")
+    assert [number(x, 1) for x in (61, 1234.56, None, float("nan"))] == ["61.0", "1,234.6", "–", "–"]
+    assert (percent(0.98444), percent(1), percent(None)) == ("98.44 %", "100.00 %", "–")
+    assert [belief(share) for share in (0.994, 0.996, 0.99999, 1.0)] == ["99 %", "> 99 %", "> 99 %", "100 %"]
+    assert (counted(1, "epoch"), counted(20, "epoch")) == ("1 epoch", "20 epochs")
+    assert [listing(["a", "b", "c"][:n]) for n in (1, 2, 3)] == ["a", "a and b", "a, b and c"]
+    assert markdown_safe(r"a|b *c* _d_ `e` [f] <i> \\") == r"a\|b \*c\* \_d\_ \`e\` \[f\] &lt;i> \\\\"

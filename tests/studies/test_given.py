@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ricnet.errors import RicnetError
+from refusals import refusal
 from ricnet.report.runs import RunRecord
 from ricnet.studies.experiments import GIVEN, SCALES, Benchmark, Experiment
 from ricnet.studies.paper.kit import tabulate
@@ -82,7 +82,7 @@ def test_two_recipes_of_one_system_are_not_mixed(capsys: pytest.CaptureFixture[s
     one = Experiment("ric", CIFAR, SEEDS)
     found, problems = take_given([one], [run("short", epochs=10), run("long", 1, epochs=90)], Console(soft_wrap=True))
     assert found[one] == []
-    assert problems == ["ric on CIFAR-10 was run with different settings (short and long): leave all but one out."]
+    assert ["short and long" in problem for problem in problems] == [True]
     assert "missing: ric on CIFAR-10" in capsys.readouterr().out
 
 
@@ -106,5 +106,5 @@ def test_rows_say_what_was_run_and_what_is_missing() -> None:
 def test_only_finished_runs_are_read(tmp_path: Path) -> None:
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "config.json").write_text("{}")
-    with pytest.raises(RicnetError, match="--from-runs: there are no finished runs in"):
+    with refusal("--from-runs", tmp_path):
         read_given([tmp_path])

@@ -7,8 +7,8 @@ import optuna
 import pytest
 from rich.console import Console
 
+from refusals import refusal
 from ricnet.data import load
-from ricnet.errors import RicnetError
 from ricnet.methods import METHODS
 from ricnet.studies import sweep as sweeping
 from ricnet.studies.sweep import Choice, Range, Sweep, default_space, finished, open_study, parse_space, search
@@ -48,22 +48,12 @@ def test_ranges_and_choices_are_told_apart() -> None:
     assert space["gamma"] == Range(0.5, 0.9, whole=False, log=False)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "lr=high..low",
-        "lr=2..1",
-        "lr=0..1:log",
-        "speed=1..2",
-        "optimizer=adam..sgd",
-        "optimizer=adam,lion",
-        "lr",
-        "seed=0,1",
-        "lr=1",
-    ],
-)
+SENSELESS = "lr=high..low lr=2..1 lr=0..1:log speed=1..2 optimizer=adam..sgd optimizer=adam,lion lr seed=0,1 lr=1"
+
+
+@pytest.mark.parametrize("text", SENSELESS.split())
 def test_a_space_that_makes_no_sense_is_refused(text: str) -> None:
-    with pytest.raises(RicnetError, match="--space"):
+    with refusal("--space"):
         parse_space([text], "ric")
 
 
@@ -138,18 +128,13 @@ def test_a_new_study_does_not_take_the_old_ones_runs_for_its_own(sweep: Sweep, t
     assert again.trials[0].user_attrs["folder"] == "trial-0000-2"
 
 
-def test_a_study_about_something_else_is_refused(sweep: Sweep, tmp_path: Path) -> None:
+def test_a_study_about_something_else_and_a_storage_that_cannot_be_opened(sweep: Sweep, tmp_path: Path) -> None:
     open_at(tmp_path, sweep)
-    with pytest.raises(RicnetError, match="begun with another metric"):
-        open_at(tmp_path, replace(sweep, metric="accuracy"))
-    with pytest.raises(RicnetError, match="begun with another config"):
-        open_at(tmp_path, replace(sweep, base=replace(sweep.base, seed=1)))
-    with pytest.raises(RicnetError, match="begun with another space"):
-        open_at(tmp_path, replace(sweep, space={}))
-
-
-def test_a_storage_that_cannot_be_opened_is_named(sweep: Sweep) -> None:
-    with pytest.raises(RicnetError, match="--storage nothing:///x cannot be opened"):
+    changes = {"metric": "accuracy", "base": replace(sweep.base, seed=1), "space": {}}
+    for name, value in changes.items():
+        with refusal({"base": "config"}.get(name, name)):
+            open_at(tmp_path, replace(sweep, **{name: value}))
+    with refusal("--storage nothing:///x"):
         open_study("test", "nothing:///x", "nll", sweep.base, sweep.space)
 
 

@@ -91,6 +91,9 @@ def test_an_encoder_of_the_users_own_can_be_frozen(tmp_path: Path) -> None:
     data, run = coloured(), tmp_path / "run"
     model = ricnet.train(data, encoder=Means(), freeze=True, epochs=15, out=run, device="cpu")
     assert not any("features" in name for name in ricnet_weights(run / "model.safetensors"))
+    (run / "evaluation.json").unlink()  # as if it had been stopped
+    with pytest.raises(RicnetError, match="began with an encoder of your own; pass that module as encoder"):
+        ricnet.train(data, out=run, resume=True)
     again = ricnet.load(run, encoder=Means(5.0))  # the weights are the run's, whatever those of the module given
     beliefs = again.predict_proba(data.test.inputs)
     np.testing.assert_allclose(beliefs, model.predict_proba(data.test.inputs))

@@ -160,7 +160,7 @@ def rebuild(architecture: Architecture, weights: Mapping[str, Tensor], source: s
 
 def read_hf(folder: Path) -> Pretrained:
     """The encoder in a folder as transformers saves it."""
-    require_extra(f"{setting('encoder')} hf:…", "hf", "transformers")
+    require_hf()
     _refuse_unknown_kind(folder)
     files = _weight_files(folder)
     numbers = sum(math.prod(shape) for file in files for shape in _shapes(file).values())
@@ -202,8 +202,12 @@ def read_hf(folder: Path) -> Pretrained:
     return TextEncoder(network, replace(architecture, reads="tokens", pad=getattr(config, "pad_token_id", None) or 0))
 
 
+def require_hf() -> None:
+    require_extra(f"{setting('encoder')} hf:…", "hf", "transformers")
+
+
 def _hf_network(architecture: Architecture) -> nn.Module:
-    require_extra("this model's encoder", "hf", "transformers")
+    require_hf()
     from transformers import CONFIG_MAPPING, AutoModel
 
     settings = dict(architecture.network)

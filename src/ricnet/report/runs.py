@@ -356,7 +356,7 @@ def _checked_header(header: dict[str, Any], path: Path) -> dict[str, Any]:
         raise RicnetError(f"{path} does not name the classes: restore it or train again.")
     if misplaced:
         raise RicnetError(f"{path} has a {misplaced} that cannot be: restore it or train again.")
-    return {name: _shown(entry) for name, entry in header.items()}
+    return {name: _shown(header[name]) for name in ("ricnet", *HEADER) if name in header}
 
 
 def _shown(entry: Any) -> Any:

@@ -27,6 +27,7 @@ from ricnet.nets.pretrained import (
     read_hf,
     read_timm,
     rebuild,
+    require_hf,
     timm_source,
 )
 from ricnet.training.run import HUB_ID, RunFolder, download
@@ -64,7 +65,10 @@ def without_folder(name: str) -> str:
 def find_encoder(name: str) -> Pretrained:
     """The encoder that `hf:…` or `timm:…` stands for; shared by all who ask, so that nobody may change it."""
     library, _, rest = name.partition(":")
-    return read_hf(hf_folder(rest)) if library == "hf" else _find_timm(rest)
+    if library == "timm":
+        return _find_timm(rest)
+    require_hf()  # before anything is fetched
+    return read_hf(hf_folder(rest))
 
 
 def hf_folder(name: str) -> Path:
@@ -120,8 +124,9 @@ def read_encoder(entry: object, folder: RunFolder, own: nn.Module | None = None)
     weights, source = _read_weights(folder, str(described.get("weights"))), str(folder.encoder)
     if "architecture" in described:
         return rebuild(architecture_from_json(described["architecture"], str(folder.config)), weights, source)
+    if own is None:
+        raise RicnetError(f"{folder.path} began with an encoder of your own; pass that module as {setting('encoder')}.")
     encoder = copy.deepcopy(own)
-    assert encoder is not None
     try:
         encoder.load_state_dict(weights)
     except RuntimeError as error:

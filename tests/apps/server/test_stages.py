@@ -3,6 +3,7 @@
 import io
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 import httpx
@@ -66,7 +67,8 @@ def test_whoever_is_at_a_stage_goes_on_together_and_each_gets_its_own(
         torch.testing.assert_close(answers[name].final, expected.final[rows])
         assert answers[name].cost.tolist() == expected.cost[rows].tolist()  # type: ignore[union-attr]
     deeper = [int((takes > stage).sum()) for stage in (1, 2)]
-    assert looks == [(0, 20), (0, 40), (1, deeper[0]), (2, deeper[1])], "the first wait for the others, who are more"
+    order = [(stage, sum(rows for _, rows in some)) for stage, some in groupby(looks, key=lambda look: look[0])]
+    assert order == [(0, 60), (1, deeper[0]), (2, deeper[1])], "the first wait for the others, who are more"
     assert stages.room == 60
 
 

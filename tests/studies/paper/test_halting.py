@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ricnet.errors import RicnetError
+from refusals import refusal
 from ricnet.evaluation.evaluate import Predictions
 from ricnet.report.runs import RunRecord
 from ricnet.studies.experiments import SCALES
@@ -115,16 +115,11 @@ def test_each_seed_has_its_own_budget(tmp_path: Path) -> None:
     assert found(rows, "fixed number of steps")["nll"] == (0.5 + 0.375) / 2
 
 
-def test_the_table(rows: pd.DataFrame) -> None:
-    assert ITEM.write is not None
+def test_the_table_and_the_figure(rows: pd.DataFrame) -> None:
     text = ITEM.write(rows)["md"]
     assert "| value | 100.00 | 0.400 | 1.250 | 2.50 | 1.50 | 1.50 | – |" in text
     assert "| fixed number of steps | 100.00 |" in text
     assert "Scale smoke: conv, inputs 1 × 8 × 8, 12 epochs, preset fast." in text
-
-
-def test_the_figure(rows: pd.DataFrame) -> None:
-    assert ITEM.draw is not None
     figure = ITEM.draw(rows)
     star = next(line for line in figure.axes[0].lines if line.get_marker() == "*")
     assert (star.get_xdata()[0], star.get_ydata()[0]) == (2.5, 1.25)
@@ -188,11 +183,8 @@ def test_answers_are_judged_at_each_examples_own_halt() -> None:
     assert found["nll"] == pytest.approx(-np.mean(chosen))
     assert found["accuracy"] == pytest.approx(2 / 3)
     assert (found["steps"], found["steps_right"], found["steps_wrong"]) == (pytest.approx(4 / 3), 1.5, 1)
-
-
-def test_nobody_wrong_has_no_mean_steps() -> None:
-    run = Predictions(**{**vars(predictions(steps=2, n=3)), "step_correct": np.ones((2, 3), dtype=bool)})
-    assert at(run, [1, 2, 1])["steps_wrong"] is None
+    spotless = Predictions(**{**vars(run), "step_correct": np.ones((2, 3), dtype=bool)})
+    assert at(spotless, [1, 2, 1])["steps_wrong"] is None
 
 
 def test_a_confidence_on_the_edge_of_a_bin_lies_in_the_lower_one() -> None:
@@ -207,5 +199,5 @@ def test_a_confidence_on_the_edge_of_a_bin_lies_in_the_lower_one() -> None:
 
 def test_a_run_without_a_value_cannot_halt_by_it() -> None:
     run = predictions()
-    with pytest.raises(RicnetError, match="no value function"):
+    with refusal("value function"):
         by_value(Predictions(**{**vars(run), "values": None}), 0.0)

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -5,22 +6,30 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from refusals import refusal
 from ricnet.report.figures import look_of
+from ricnet.studies.experiments import Benchmark, Scale
 from ricnet.studies.paper.kit import (
     MOST_POINTS,
+    conditions,
+    curves,
     draw_curve,
     fill_lines,
     fit,
     intervals,
     legend,
+    measured,
+    network_name,
     note_missing,
+    over_seeds,
     seeds,
     system_handles,
     system_line,
+    tabulate,
     thin,
 )
 
-from .conftest import check_words, record, texts_of
+from .conftest import MakeRuns, check_words, record, texts_of, through_csv, with_curve
 
 
 def curve(count: int, half_width: float = 0.1) -> pd.DataFrame:
@@ -55,14 +64,10 @@ def test_a_curve_has_its_mean_and_its_band() -> None:
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [0.25, 0.5, 0.75, 1])
     vertices = ax.collections[0].get_paths()[0].vertices
     np.testing.assert_allclose(np.ptp(vertices[vertices[:, 0] == 2][:, 1]), 0.2)
-
-
-def test_one_seed_has_no_band() -> None:
-    ax = Figure().subplots()
-    draw_curve(ax, curve(4, half_width=np.nan), "epoch", color="k")
-    draw_curve(ax, curve(0), "epoch", color="k")
-    assert len(ax.lines) == 1
-    assert not ax.collections
+    alone = Figure().subplots()
+    draw_curve(alone, curve(4, half_width=np.nan), "epoch", color="k")  # one seed
+    draw_curve(alone, curve(0), "epoch", color="k")
+    assert (len(alone.lines), len(alone.collections)) == (1, 0)
 
 
 def test_the_range_is_that_of_the_means() -> None:
@@ -131,3 +136,106 @@ def test_the_legend_counts_seeds_and_breaks_long_notes() -> None:
     assert box.get_title().get_text() == "a" * 70 + "\n" + "b" * 70
     figure.draw_without_rendering()
     check_words(figure)
+
+
+def rows_of(runs) -> list:
+    return [{"quantity": "x", "value": 1.0} for _ in runs]
+
+
+def test_whole_numbers_and_words_stay_what_they_are(tmp_path: Path) -> None:
+    table = pd.DataFrame({"step": [1, None], "name": ["None", "nan"], "mean": [0.1 + 0.2, np.nan]})
+    again = through_csv(table, tmp_path)
+    assert (tmp_path / "table.csv").read_text().splitlines()[1:] == ["1,None,0.30000000000000004", ",nan,"]
+    assert (again["name"].tolist(), again["mean"][0]) == (["None", "nan"], pytest.approx(0.3))
+
+
+def test_mean_and_interval_by_hand() -> None:
+    observed = pd.DataFrame({"x": [1.0] * 5, "value": [0.90, 0.92, None, 0.94, np.nan]})
+    (row,) = over_seeds(observed).to_dict("records")
+    # s = 0.02, t(0.975; 2) = 4.30265
+    half_width = pytest.approx(4.30265 * 0.02 / np.sqrt(3), rel=1e-5)
+    assert row == {"x": 1.0, "mean": pytest.approx(0.92), "half_width": half_width, "n": 3}
+
+
+def test_rows_are_grouped_by_all_they_say_where_something_is_unsaid_too() -> None:
+    observed = pd.DataFrame({"step": [1, None, 2, 1, None, 2], "value": [1.0, np.nan, np.nan, 3.0, 5.0, np.inf]})
+    table = over_seeds(observed)
+    assert table["n"].tolist() == [2, 1, 0]
+    np.testing.assert_array_equal(table["mean"], [2.0, 5.0, np.nan])
+    np.testing.assert_allclose(table["half_width"], [12.7062, np.nan, np.nan], rtol=1e-5)  # s/√2 = 1
+
+
+def test_rows_carry_their_experiment_and_how_many_seeds_finished(scale: Scale, make_runs: MakeRuns) -> None:
+    sl, ric = scale.experiments(["supervised", "ric"], scale.benchmarks[:1])
+    table = tabulate(scale, [sl, ric], make_runs([sl]) | make_runs([ric], only=2), rows_of)
+    facts = table[["system", "seeds", "asked", "n", "benchmark", "scale", "epochs"]].to_numpy().tolist()
+    assert facts == [["SL", 3, 3, 3, "digits", "smoke", 12], ["RIC", 2, 3, 2, "digits", "smoke", 12]]
+    assert table[["network", "input", "preset"]].iloc[0].tolist() == ["conv", "1 × 8 × 8", "fast"]
+
+
+def test_systems_are_called_as_the_report_calls_their_runs(scale: Scale, make_runs: MakeRuns) -> None:
+    systems = ["ric-ppo", "supervised-temperature", "ric-mu", "ric:gamma=0.9", "act"]
+    asked = scale.experiments(systems, scale.benchmarks[:1])
+    elsewhere = scale.experiments(["ric-ppo"], scale.benchmarks[1:2])
+    table = tabulate(scale, [*asked, *elsewhere], make_runs(asked[:-1]), rows_of)
+    assert table["system"].tolist() == [
+        *("RIC, PPO", "SL + temperature", "RIC, readout mu"),
+        "ric:gamma=0.9",  # which shows its settings
+        "act",  # of which there is no run
+        "RIC, PPO",  # of which there is one elsewhere, so that a table has one line for both
+    ]
+
+
+def test_why_an_experiment_is_missing(scale: Scale, make_runs: MakeRuns) -> None:
+    svhn = replace(scale, benchmarks=(Benchmark("SVHN", "svhn"),))
+    sl, ric = svhn.experiments(["supervised", "ric"], svhn.benchmarks)
+
+    def reasons(runs: dict) -> list:
+        return tabulate(svhn, [sl, ric], runs, rows_of)["missing"].fillna("").tolist()
+
+    assert reasons({}) == ["svhn is not here", "svhn is not here"]
+    assert reasons(make_runs([sl])) == ["", "no run finished"]
+    assert reasons({sl: [], ric: []}) == ["no run finished", "no run finished"]
+
+
+def test_the_encoder_as_built() -> None:
+    assert network_name("resnet18", 0.5, (3, 32, 32)) == "resnet18, width 0.5"
+    assert network_name("auto", 1.0, (3, 32, 32)) == "resnet18"
+    assert network_name("auto", 1.0, (16,)) == "mlp"
+
+
+def test_one_sentence_that_tells_whose_conditions_are_which() -> None:
+    shared = {"scale": "paper", "network": "resnet34", "preset": "paper"}
+    rows = [
+        {**shared, "benchmark": bench, "system": system, "input": size, "epochs": epochs}
+        for bench, size in (("CIFAR-10", "3 × 32 × 32"), ("SVHN", "3 × 32 × 32"), ("ImageWoof", "3 × 224 × 224"))
+        for system, epochs in (("SL", 300), ("RIC", 2000))
+    ]
+    assert conditions(pd.DataFrame(rows)) == (
+        "Scale paper: resnet34, inputs 3 × 32 × 32 (CIFAR-10 and SVHN) and inputs 3 × 224 × 224 (ImageWoof), "
+        "300 epochs (SL) and 2000 epochs (RIC), preset paper"
+    )
+    one = "Scale paper: resnet34, inputs 3 × 32 × 32, 300 epochs, preset paper"
+    assert conditions(pd.DataFrame(rows[:1])) == one
+    assert conditions(pd.DataFrame([{"scale": "small", "missing": "svhn is not here"}])) == "Scale small"
+
+
+def test_curves_are_of_the_right_split_as_far_as_each_run_goes(tmp_path: Path) -> None:
+    long, short = record(tmp_path / "a", epochs=3), record(tmp_path / "b", seed=1, epochs=2)
+    for split, key in (("train", "train_eval"), ("validation", "val"), ("test", "test")):
+        pair = [with_curve(long, key, "ece", [0.1, 0.2, 0.7]), with_curve(short, key, "ece", [0.3, 0.2])]
+        table = over_seeds(pd.DataFrame(curves(pair, split, "ece")))
+        assert (set(table["split"]), table["epoch"].tolist(), table["n"].tolist()) == ({split}, [1, 2, 3], [2, 2, 1])
+        np.testing.assert_allclose(table["mean"], [0.2, 0.2, 0.7])
+        np.testing.assert_allclose(table["half_width"], [12.7062 * 0.1, 0, np.nan], rtol=1e-5, atol=1e-12)
+
+
+def test_runs_without_the_measurement(tmp_path: Path) -> None:
+    """Those that have measured stand for those that have not; where none has, it is named."""
+    full, bare = record(tmp_path / "full"), record(tmp_path / "bare", seed=1)
+    bare = replace(bare, metrics=[{"epoch": entry["epoch"], "val": entry["val"]} for entry in bare.metrics])
+    partly = replace(bare, metrics=[full.metrics[0], *bare.metrics[1:]])
+    assert measured([bare, full, partly]) == [full, partly]
+    assert measured([bare]) == [bare]
+    with refusal("bare", "test.ece"):
+        curves([bare], "test", "ece")

@@ -1,8 +1,6 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from ricnet.report.runs import RunRecord
 from ricnet.studies.experiments import SCALES, Runs
 from ricnet.studies.paper import ITEMS
@@ -43,23 +41,17 @@ def test_means_and_intervals_by_hand(tmp_path: Path) -> None:
     assert "evidential, confidence-cap, ric and ric-temperature on digits: no run finished." in text
 
 
-def test_peers_are_described(make_runs: MakeRuns, tmp_path: Path) -> None:
-    text = text_of("peers", all_runs("peers", make_runs), tmp_path)
+def test_peers_are_described_and_a_temperature_that_was_not_found_is_told(make_runs: MakeRuns, tmp_path: Path) -> None:
+    runs = all_runs("peers", make_runs)
+    text = text_of("peers", runs, tmp_path)
     names = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("|")][2:]
     assert names == [
         *("SL", "SL + temperature", "SL, label smoothing", "SL, LogitNorm", "SL, evidential", "SL, confidence cap"),
         *("RIC", "RIC + temperature"),
     ]
-    assert "softplus" in text
-    assert "without annealing" in text
-    assert "LogitNorm reports the softmax of the normalised logits" in text
-    assert "stays at 1" not in text
-
-
-def test_a_temperature_that_was_not_found_is_told(make_runs: MakeRuns, tmp_path: Path) -> None:
-    runs = all_runs("peers", make_runs)
-    one = next(one for one in runs if one.system == "ric-temperature")
-    for run in runs[one][:2]:
+    assert all(words in text for words in ("softplus", "without annealing", "softmax of the normalised logits"))
+    assert "no finite temperature" not in text
+    for run in next(found for one, found in runs.items() if one.system == "ric-temperature")[:2]:
         fit(run, found=False)
     text = text_of("peers", runs, tmp_path)
     assert "RIC + temperature: in 2 of 3 seeds no finite temperature is best" in text
@@ -75,18 +67,13 @@ def test_ablations_and_controls_are_told_apart(make_runs: MakeRuns, tmp_path: Pa
     assert "With rollouts=1 the leave-one-out part of the label baseline has no other roll-out" in text
 
 
-@pytest.mark.parametrize("name", ["smoke", "small"])
-def test_settings_are_tried_in_one_seed(name: str) -> None:
-    asked = ITEMS["ablations"].experiments(SCALES[name])
-    assert {len(one.seeds) for one in asked if ":" in one.system} == {1}
-    assert {"ric:rollouts=1", "ric:updates_per_snapshot=none"} <= {one.system for one in asked}
-
-
-def test_what_the_paper_s_preset_already_has_is_no_ablation_of_it() -> None:
+def test_settings_are_tried_in_one_seed() -> None:
+    """And what the paper's preset already has is no ablation of it."""
+    for name in ("smoke", "small"):
+        asked = ITEMS["ablations"].experiments(SCALES[name])
+        assert {len(one.seeds) for one in asked if ":" in one.system} == {1}
+        assert {"ric:rollouts=1", "ric:updates_per_snapshot=none"} <= {one.system for one in asked}
     asked = ITEMS["ablations"].experiments(SCALES["paper"])
-    settings = [one.system for one in asked if ":" in one.system]
-    assert settings == [
-        *("ric:horizon=5", "ric:gae_lambda=0", "ric:gamma=0.5", "ric:gamma=0.95"),
-        *("ric:c_max=3", "ric:c_max=100"),
-    ]
+    settings = [one.system.removeprefix("ric:") for one in asked if ":" in one.system]
+    assert settings == ["horizon=5", "gae_lambda=0", "gamma=0.5", "gamma=0.95", "c_max=3", "c_max=100"]
     assert {len(one.seeds) for one in asked} == {5}

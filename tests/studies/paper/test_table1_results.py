@@ -30,30 +30,25 @@ def cells_of(markdown: str, system: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")][1:]
 
 
-def test_means_as_in_table_1(tables: dict[str, dict[str, str]]) -> None:
-    assert cells_of(tables["table1"]["md"], "SL")[:3] == ["99.90", "92.00", "0.059"]
-    assert cells_of(tables["table1"]["md"], "RIC")[:3] == ["100.00", "91.00", "**0.035**"]
-
-
-def test_numbers_that_print_alike_win_alike(tables: dict[str, dict[str, str]]) -> None:
-    assert [cells_of(tables["table1"]["md"], system)[1] for system in ("ACT", "PonderNet")] == ["**93.00**"] * 2
-
-
-def test_intervals_as_in_table_3(tables: dict[str, dict[str, str]]) -> None:
-    assert cells_of(tables["table3"]["md"], "SL")[:3] == ["99.90 ± 0.00", "92.00 ± 4.97", "0.059 ± 0.000"]
+def test_means_as_in_table_1_and_intervals_as_in_table_3(tables: dict[str, dict[str, str]]) -> None:
+    means, intervals = tables["table1"]["md"], tables["table3"]["md"]
+    assert cells_of(means, "SL")[:3] == ["99.90", "92.00", "0.059"]
+    assert cells_of(means, "RIC")[:3] == ["100.00", "91.00", "**0.035**"]
+    assert [cells_of(means, system)[1] for system in ("ACT", "PonderNet")] == ["**93.00**"] * 2  # they print alike
+    assert cells_of(intervals, "SL")[:3] == ["99.90 ± 0.00", "92.00 ± 4.97", "0.059 ± 0.000"]
     assert r"92.00 $\pm$ 4.97" in tables["table3"]["tex"]
 
 
-def test_what_is_missing_is_said(tables: dict[str, dict[str, str]]) -> None:
+def test_the_scale_and_what_is_missing_are_said(tables: dict[str, dict[str, str]]) -> None:
     text = tables["table3"]["md"]
     assert cells_of(text, "SL")[6:] == ["–"] * 3
-    assert "SL, ACT, PonderNet and RIC on digits, 40 % flipped: no run finished." in text
-    assert "RIC on digits: 2 of 3 seeds finished." in text
-    assert "digits, n = 10,000" in text
-    assert "15 bins" in text
-
-
-def test_the_scale_is_said(tables: dict[str, dict[str, str]]) -> None:
+    for said in (
+        "SL, ACT, PonderNet and RIC on digits, 40 % flipped: no run finished.",
+        "RIC on digits: 2 of 3 seeds finished.",
+        "digits, n = 10,000",
+        "15 bins",
+    ):
+        assert said in text
     for table in tables.values():
         assert "Scale smoke: conv, inputs 1 × 8 × 8, 12 epochs, preset fast." in table["md"]
 

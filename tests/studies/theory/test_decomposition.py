@@ -39,12 +39,6 @@ def test_holds() -> None:
     assert all(row["ceiling"] == pytest.approx(-math.log(4)) for row in unknown)
 
 
-def test_leaves_the_random_state_alone_and_repeats() -> None:
-    before = torch.get_rng_state()
-    assert examine().rows == examine().rows
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def without_the_total(self: Dirichlet, labels: Tensor) -> Tensor:
     return log_scores(self.alpha, labels).digamma()
 

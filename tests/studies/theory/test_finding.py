@@ -40,6 +40,16 @@ def test_findings_are_ready_for_files(name: str) -> None:
     assert pyplot.get_fignums() == []
 
 
+@pytest.mark.usefixtures("_undrawn")
+@pytest.mark.parametrize("name", SMALL)
+def test_findings_repeat_and_leave_the_random_state_alone(name: str) -> None:
+    before = torch.get_rng_state()
+    first, second = (theory.CLAIMS[name](**SMALL[name]).rows for _ in range(2))
+    assert first == second
+    assert torch.equal(torch.get_rng_state(), before)
+    assert name == "proposition2" or theory.CLAIMS[name](**SMALL[name], seed=1).rows != first
+
+
 def test_deviation_is_in_standard_errors_of_the_mean() -> None:
     samples = torch.tensor([[1.0], [2.0], [3.0], [6.0]], dtype=torch.float64)
     found = compare(samples, torch.tensor([2.0], dtype=torch.float64))
@@ -55,9 +65,6 @@ def test_pairs_count_only_what_their_expectations_leave() -> None:
     expected = torch.tensor([[0.0], [100.0]], dtype=torch.float64)
     found = compare_pairs(expected + torch.tensor([[0.5], [1.5]], dtype=torch.float64), expected)
     assert found.deviation.item() == pytest.approx(1 / (math.sqrt(0.5) / math.sqrt(2)))
-
-
-def test_nothing_holds_that_is_not_a_number() -> None:
     assert not compare(torch.tensor([[1.0], [math.nan]]), torch.tensor([1.0])).holds
 
 

@@ -22,12 +22,6 @@ def test_holds() -> None:
     assert row["quadratic_penalty"] == pytest.approx(0.2 * 0.8 / 11 / (2 * 0.04))
 
 
-def test_leaves_the_random_state_alone_and_repeats() -> None:
-    before = torch.get_rng_state()
-    assert lemma2.examine(DRAWS).rows == lemma2.examine(DRAWS).rows
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def without_the_total(self: Dirichlet, labels: Tensor) -> Tensor:
     return log_scores(self.alpha, labels).digamma()
 

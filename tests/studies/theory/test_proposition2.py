@@ -23,10 +23,6 @@ def test_holds() -> None:
     assert norms["last step"] == sorted(norms["last step"])
 
 
-def test_repeats() -> None:
-    assert proposition2.examine(100).rows == proposition2.examine(100).rows
-
-
 def all_on_the_last_step(steps: int, gamma: float) -> Tensor:
     weights = torch.zeros(steps, dtype=torch.float64)
     weights[-1] = 1

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from ricnet.errors import RicnetError
+from refusals import refusal
 from ricnet.methods import METHODS, Supervised
 from ricnet.studies.experiments import VARIANTS, all_systems, find_system, settings_of, uniform_share
 from ricnet.studies.sweep import Choice, default_space, parse_space
@@ -34,19 +34,19 @@ def test_settings_of_its_own_are_read_by_their_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "named"),
     [
-        ("rick", "did you mean ric"),
-        ("ric:gama=0.9", "'gama' is no setting of ric; did you mean gamma"),
-        ("ric:gamma", "'gamma' needs a value"),
-        ("ric:gamma=high", "gamma cannot be high"),
-        ("supervised:rollouts=2", "no setting of supervised"),
-        ("ric:rollouts=2.5", "rollouts cannot be 2.5"),
-        ("ric:objective=a2c", "objective cannot be a2c"),
+        ("rick", "ric"),
+        ("ric:gama=0.9", "gamma"),
+        ("ric:gamma", "'gamma'"),
+        ("ric:gamma=high", "high"),
+        ("supervised:rollouts=2", "supervised"),
+        ("ric:rollouts=2.5", "2.5"),
+        ("ric:objective=a2c", "a2c"),
     ],
 )
-def test_what_cannot_be_understood_is_named(name: str, message: str) -> None:
-    with pytest.raises(RicnetError, match=message):
+def test_what_cannot_be_understood_is_named(name: str, named: str) -> None:
+    with refusal(named):
         find_system(name)
 
 

@@ -1,16 +1,16 @@
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import write_results
 from archive_results import archive_run
-from ricnet.errors import RicnetError
-from write_results import IN_SHORT, archived, block, fill, read_groups
+from made_runs import rewrite
+from refusals import refusal
+from write_results import IN_SHORT, archived, block, fill, read_groups, refresh
 
-from .conftest import MakeRun, rewrite
+MakeRun = Callable[..., Path]
+
 
 ROOT = Path(__file__).parents[2]
 MARKS = "before\n<!-- results:{name} -->\nold\n<!-- /results -->\nafter\n"
@@ -78,12 +78,11 @@ def test_all_folders_have_a_heading_and_their_curves(results: Path) -> None:
 
 
 def test_runs_that_are_not_there_are_named(results: Path) -> None:
-    with pytest.raises(RicnetError, match=r"README\.md asks for results:cifar, but .*cifar holds no archived runs"):
+    with refusal("README.md", "results:cifar"):
         fill(MARKS.format(name="cifar"), results, "README.md")
 
 
 def test_the_texts_of_this_repository_are_what_its_runs_give() -> None:
-    refresh = write_results.refresh
     for name in ("README.md", "docs/results.md"):
         assert not refresh(ROOT / name, ROOT / "results", write=False), f"{name}: run scripts/write_results.py"
 
@@ -93,13 +92,3 @@ def test_published_files_are_small_and_name_no_place() -> None:
         text = path.read_text()
         assert len(text) < 150_000, path
         assert "/home/" not in text, path
-
-
-def test_a_folder_that_is_no_run_is_one_sentence(tmp_path: Path) -> None:
-    script = str(ROOT / "scripts" / "archive_results.py")
-    done = subprocess.run(
-        [sys.executable, script, str(tmp_path), "--to", str(tmp_path / "out")], capture_output=True, text=True
-    )
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"archive_results: {tmp_path} is no run folder")
-    assert not (tmp_path / "out").exists()

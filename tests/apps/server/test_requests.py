@@ -7,26 +7,28 @@ from ricnet.apps.server.requests import Ask, Options, parse
 
 
 @pytest.mark.parametrize(
-    ("body", "sentence"),
+    ("body", "place"),
     [
-        ('{"features": [[1, 2], [1, null]]}', "features[1][1] should be a valid number."),
-        ('{"features": [1, "a"]}', "features[1] should be a valid number, unable to parse string as a number."),
-        ('{"features": [[1, NaN]]}', "features[0][1] should be a finite number."),
-        ('{"rows": [{}, {"age": NaN}]}', "rows[1]: 'age' should be a finite number."),
-        ('{"rows": {"a": 1, "age": -Infinity}}', "rows: 'age' should be a finite number."),
-        ('{"rows": [{"age": 1e999}]}', "rows[0]: 'age' should be a finite number."),
-        ('{"rows": [{}, 1]}', "rows[1] should be an object."),
-        ('{"images": ["a", 5]}', "images[1] should be a valid string."),
-        ('{"max_steps": 0}', "max_steps should be greater than or equal to 1."),
-        ('{"max_step": 1}', "there is no field 'max_step' to fill in; see /docs for those there are."),
-        ("[]", "the body should be an object."),
-        ("{", "the body is no JSON that can be read (EOF while parsing an object at line 1 column 1)."),
+        ('{"features": [[1, 2], [1, null]]}', "features[1][1] "),
+        ('{"features": [1, "a"]}', "features[1] "),
+        ('{"features": [[1, NaN]]}', "features[0][1] "),
+        ('{"rows": [{}, {"age": NaN}]}', "rows[1]: 'age' "),
+        ('{"rows": {"a": 1, "age": -Infinity}}', "rows: 'age' "),
+        ('{"rows": [{"age": 1e999}]}', "rows[0]: 'age' "),
+        ('{"rows": [{}, 1]}', "rows[1] "),
+        ('{"images": ["a", 5]}', "images[1] "),
+        ('{"max_steps": 0}', "max_steps "),
+        ('{"max_step": 1}', "there is no field 'max_step' "),
+        ("[]", "the body "),
+        ("{", "the body is no JSON "),
     ],
 )
-def test_what_is_wrong_is_named_as_the_client_wrote_it(body: str, sentence: str) -> None:
+def test_what_is_wrong_is_named_as_the_client_wrote_it(body: str, place: str) -> None:
     with pytest.raises(Refusal) as refusal:
         parse(Ask, body.encode())
-    assert (refusal.value.status, str(refusal.value)) == (422, sentence)
+    assert refusal.value.status == 422
+    assert str(refusal.value).startswith(place)
+    assert "\n" not in str(refusal.value)
 
 
 def test_a_form_takes_options_alone() -> None:

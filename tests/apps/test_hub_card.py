@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,7 @@ from PIL import Image
 from ricnet.apps.hub_card import DIAGRAM, draw_diagram, hub_card
 from ricnet.report.runs import RunRecord, read_run
 
-from .conftest import MakeRun
-
+MakeRun = Callable[..., Path]
 NETWORK = {"encoder": "auto", "width": 1.0}
 COURSE = {"epochs": 40, "batch_size": 128, "optimizer": "adamw", "lr": 0.003}
 
@@ -51,8 +51,11 @@ def test_a_thousand_classes_are_counted(make_run: MakeRun) -> None:
 
 
 def test_what_was_not_measured_is_not_said(run: RunRecord) -> None:
-    card = hub_card(run.config, run.data, "ada/digits", None)
+    stepping = run.config | {"method": {"name": "ric", "horizon": 4}}
+    card = hub_card(stepping, run.data, "ada/digits", None)
     assert "Nothing was measured" in card
+    assert "changes it in up to" in card
+    assert "step by step" not in card
     assert DIAGRAM not in card
     assert "model-index" not in header_of(card)
     assert "## Recipe" not in card

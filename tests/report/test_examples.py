@@ -1,0 +1,263 @@
+import base64
+import io
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+
+from made_runs import groups_of, rewrite_arrays
+from refusals import refusal
+from ricnet.evaluation.evaluate import KINDS
+from ricnet.report.examples import (
+    PAIR_EXAMPLES,
+    SIDE,
+    bars,
+    data_uri,
+    gallery_html,
+    leading_classes,
+    leading_rival,
+    mistakes_html,
+    refinement_figure,
+    run_confusion,
+    small_image,
+    telling_rows,
+    trace_lines,
+)
+from ricnet.report.page import page_html
+from ricnet.report.runs import RunGroup, RunRecord, group_seeds, read_run
+from ricnet.report.tables import class_grid, confusion, matrix_grid, pair_words
+
+
+def gallery_of(run: RunRecord, **changes: object) -> str:
+    return gallery_html([RunGroup("RIC", (replace(run, examples=replace(run.examples, **changes)),))])
+
+
+def test_examples_stand_by_kind(ric: RunRecord) -> None:
+    """Older files are called right or wrong and no more; nothing wrong is no row of mistakes."""
+    answers, headings = ric.examples.answers, r"<h4>(\w+)"
+    assert re.findall(headings, gallery_of(ric)) == ["Easy", "Hard", "Wrong"]
+    assert re.findall(headings, gallery_of(ric, kind=None)) == ["Right", "Wrong"]
+    perfect = gallery_of(ric, labels=answers, kind=np.arange(len(answers)) % 2)
+    assert re.findall(headings, perfect) == ["Easy", "Hard"]
+    assert "✗" not in perfect
+
+
+def test_every_example_has_its_card(ric: RunRecord) -> None:
+    """The first is easy; its belief begins at a tenth, so at 90 % of the height from the top."""
+    examples, html = ric.examples, gallery_of(ric)
+    count = int((examples.kind != KINDS.index("confused")).sum())  # those stand beside what they are taken for
+    assert html.count("<figure") == html.count("<figcaption") == html.count('src="data:image/png;base64,') == count
+    wrong = int(np.flatnonzero(examples.answers != examples.labels)[0])
+    assert f"✗ {examples.answers[wrong]}</b>, truly {examples.labels[wrong]}<br>" in html
+    assert "<details" not in html
+    path = re.search(r'class="true" d="M0 48L([^z]*)L100 48z"', html)
+    heights = [float(point.split()[1]) for point in path[1].split("L")]
+    belief = np.exp(examples.log_beliefs[:, 0, examples.labels[0]])
+    assert heights == pytest.approx([48 * 0.9, *(48 * (1 - belief))], abs=0.06)
+    halt = re.search(r'class="halt" d="M([\d.]+) 0V48"', html)
+    assert float(halt[1]) == pytest.approx(100 * np.sqrt(examples.halt_step[0] / 20), abs=0.06)
+
+
+def test_several_systems_are_folded_but_the_first(systems: list[RunGroup], ric: RunRecord) -> None:
+    html = gallery_html(systems)
+    assert (html.count("<details"), html.count(" open>")) == (3, 1)
+    assert gallery_html([RunGroup("RIC", (replace(ric, examples=None),))]) == ""
+
+
+def test_features_are_bars_and_names_are_escaped(make_run: Callable[..., Path]) -> None:
+    (group,) = groups_of(make_run(tabular=True, class_names=['"><script>', *(f"<{k}>" for k in range(1, 10))]))
+    html = gallery_html([group])
+    assert html.count('class="input"') == html.count("<figcaption") > 10
+    assert not re.search(r"<img|<script|<\d>", html)
+
+
+def test_the_report_shows_what_is_confused_with_examples(make_run: Callable[..., Path]) -> None:
+    run = read_run(make_run(class_names=["zero", "<b>one</b>", *"cdefghij"]))
+    found = run_confusion(run)
+    assert found.counts.trace() / found.counts.sum() == run.test["accuracy"]
+    page = page_html(group_seeds([run]))
+    assert '<section id="mistakes">' in page
+    assert "&lt;b&gt;one&lt;/b&gt;" in page
+    assert "<b>one</b>" not in page
+    true, _, times = found.pairs()[0]
+    assert f"{escape(found.names[true])} taken for" in page
+    assert times >= found.pairs()[-1][2]
+    kept = Counter(zip(run.examples.labels.tolist(), run.examples.answers.tolist(), strict=True))
+    expected = sum(min(PAIR_EXAMPLES, kept[true, answer]) for true, answer, _ in found.pairs())
+    assert expected > 0
+    assert mistakes_html(group_seeds([run])).count('class="card"') == expected
+
+
+def test_of_several_systems_each_has_its_own_mistakes(make_run: Callable[..., Path]) -> None:
+    html = mistakes_html(groups_of(make_run("a"), make_run("b", method="supervised")))
+    assert html.count("Precision and recall by class") == html.count("<details") == 2
+    folder = make_run("other classes")
+    rewrite_arrays(folder / "predictions.npz", test_labels=np.full(300, 99))
+    assert run_confusion(read_run(folder)) is None
+    (folder / "predictions.npz").unlink()
+    assert mistakes_html(groups_of(folder)) == ""
+
+
+@pytest.mark.filterwarnings("ignore:.*ill-defined")
+def test_counts_precision_and_recall_are_scikit_learns() -> None:
+    rng = np.random.default_rng(0)
+    labels, answers = rng.integers(0, 5, 200), rng.integers(0, 4, 200)  # 4 is never the answer
+    found = confusion(labels, answers, list("abcde"))
+    np.testing.assert_array_equal(found.counts, confusion_matrix(labels, answers, labels=range(5)))
+    precision, recall, _, _ = precision_recall_fscore_support(labels, answers, labels=range(5), zero_division=np.nan)
+    np.testing.assert_allclose(found.precision, precision)
+    np.testing.assert_allclose(found.recall, recall)
+
+
+def test_the_commonest_mistakes_come_first() -> None:
+    """By hand: cats are taken for dogs twice of three times, a dog once for a fox."""
+    found = confusion(np.array([0, 0, 0, 1, 1, 2]), np.array([1, 1, 0, 1, 2, 2]), ["cat", "dog", "fox"])
+    assert found.pairs() == [(0, 1, 2), (1, 2, 1)]
+    assert found.pairs(1) == [(0, 1, 2)]
+    assert pair_words(found, *found.pairs()[0]) == "cat taken for dog: 2 of 3 (66.7 %)"
+    classes, matrix = class_grid(found), matrix_grid(found)
+    assert classes.titles == ["Class", "Precision", "Recall", "Examples", "Answers"]
+    assert [cell.text for cell in classes.rows[0]] == ["cat", "100.0 %", "33.3 %", "3", "1"]
+    assert matrix.titles[1:] == ["cat", "dog", "fox"]
+    assert [cell.text for cell in matrix.rows[0]] == ["cat", "1", "2", "·"]
+    assert [cell.best for cell in matrix.rows[0]] == [False, True, False, False]
+    assert confusion(np.array([0, 1]), np.array([0, 1]), ["a", "b"]).pairs() == []
+
+
+def test_of_many_classes_the_worst_are_listed() -> None:
+    answers = (labels := np.arange(150).repeat(2)).copy()
+    answers[[0, 1, 7]] = 149
+    rows = confusion(labels, answers, [f"class {k}" for k in range(150)]).rows()
+    assert (len(rows), rows[:2]) == (100, [0, 3])
+
+
+def test_refinement_shows_halt_value_truth_and_the_start_from_uniform(ric: RunRecord) -> None:
+    examples = ric.examples
+    image, belief, value = refinement_figure(ric, rows=[3]).axes
+    halt, label = int(examples.halt_step[3]), examples.labels[3]
+    assert image.get_title() == f"true class: {ric.class_names[label]}"
+    assert belief.lines[0].get_xdata()[0] == halt
+    assert f"{halt} step" in belief.get_title()
+    dot = value.lines[-1]
+    assert (dot.get_xdata()[0], dot.get_ydata()[0]) == (halt, examples.values[halt, 3])
+    assert dot.get_ydata()[0] < 0
+    heights = {int(x): y for x, y in belief.collections[0].get_paths()[0].vertices if y > 0}
+    assert heights[0] == pytest.approx(0.1)
+    assert heights[7] == pytest.approx(float(np.exp(examples.log_beliefs[6, 3, label])))
+
+
+def test_the_value_is_held_against_the_runs_own_threshold(ric: RunRecord) -> None:
+    early = [int(ric.examples.halt_step.argmin())]
+    for threshold, words in ((None, "V < 0: stops"), (0.05, "V < 0.05: stops"), (-0.2, "V < -0.2: stops")):
+        method = {"name": "ric"} | ({} if threshold is None else {"halt_threshold": threshold})
+        value = refinement_figure(replace(ric, config={**ric.config, "method": method}), rows=early).axes[2]
+        assert [text.get_text() for text in value.texts] == [words]
+        assert value.lines[0].get_ydata()[0] == (threshold or 0)
+
+
+def test_telling_rows_end_with_a_wrong_one(ric: RunRecord) -> None:
+    examples = ric.examples
+    rows = telling_rows(examples)
+    assert (examples.answers[rows] == examples.labels[rows]).tolist() == [True, True, True, False]
+    first = {name: getattr(examples, name)[:1] for name in ("inputs", "labels", "halt_step")}
+    one = replace(examples, **first, log_beliefs=examples.log_beliefs[:, :1], values=None, kind=None)
+    assert telling_rows(one) == [0]
+    assert telling_rows(replace(one, labels=(one.answers + 1) % 10)) == [0]
+    assert [leading_rival(np.array([0.5, 0.3, 0.2]), label) for label in range(3)] == [1, 0, 0]
+
+
+@pytest.mark.parametrize(("method", "tabular"), [("ric", True), ("ric", False), ("act", True), ("supervised", False)])
+def test_refinement_of_every_kind(make_run: Callable[..., Path], tabular: bool, method: str) -> None:
+    names = ["$x^{", "a\nb", "x" * 40, *"3456789"]
+    run = read_run(make_run(method=method, tabular=tabular, class_names=names))
+    assert len(refinement_figure(run).axes) == (12 if method == "ric" else 8)
+    with refusal("examples.npz"):
+        refinement_figure(replace(run, examples=None))
+
+
+def decoded(uri: str) -> tuple[str, Image.Image]:
+    head, _, content = uri.partition(";base64,")
+    return head, Image.open(io.BytesIO(base64.b64decode(content)))
+
+
+def test_small_images_keep_every_pixel_and_photographs_are_small() -> None:
+    pixels = np.arange(3 * 4 * 5, dtype=np.uint8).reshape(3, 4, 5)
+    head, image = decoded(data_uri(pixels))
+    assert head == "data:image/png"
+    np.testing.assert_array_equal(np.asarray(image), pixels.transpose(1, 2, 0))
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 240, 160), dtype=np.uint8)
+    head, image = decoded(data_uri(pixels))
+    assert (head, image.size) == ("data:image/jpeg", (SIDE * 160 // 240, SIDE))
+    assert len(data_uri(pixels)) < 12_000  # noise is the worst a photograph can be
+
+
+def test_grey_runs_from_black_to_white() -> None:
+    image = np.asarray(small_image(np.array([[[0, 8], [12, 16]]], dtype=np.uint8)))
+    assert image.tolist() == [[0, 127], [191, 255]]
+    assert np.asarray(small_image(np.full((1, 2, 2), 7, dtype=np.uint8))).tolist() == [[0, 0], [0, 0]]
+
+
+def test_bars_rise_and_hang_from_zero() -> None:
+    """From −1 to 3 is 100 high: zero lies at 75, and a unit is 25."""
+    assert bars(np.array([3.0, -1.0])) == "M0 75v-75h40V75zM50 75v25h40V75z"
+    for odd in ([0.0, 0.0], [np.nan, np.inf], [5.0]):
+        path = bars(np.array(odd))
+        assert "n" not in path  # neither nan nor inf
+        assert path.count("M") == len(odd)
+
+
+BELIEF = np.array(
+    [[0.5, 0.3, 0.1, 0.1], [0.2, 0.7, 0.06, 0.04], [0.1, 0.87, 0.02, 0.01], [0.05, 0.92, 0.02, 0.01]],
+    dtype=np.float32,
+)
+VALUES = np.array([1.2, 0.4, 0.1, -0.02], dtype=np.float32)
+NAMES = ["cat", "dog", "[red]owl", "a\x1b[31m very long name"]
+
+
+def lines_of(values: np.ndarray | None, halt: int, top: int = 3) -> list[str]:
+    console = Console(width=80, no_color=True)
+    with console.capture() as captured:
+        console.print(trace_lines(np.log(BELIEF), values, halt, NAMES, top))
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def test_a_line_a_step_the_halt_marked_and_the_value_asked_after_it() -> None:
+    header, *steps, note = lines_of(VALUES, 3)
+    assert "█ dog" in header
+    assert [line.split()[0] for line in steps] == ["1", "2", "3", "4"]
+    assert [("◀ stops" in line) for line in steps] == [False, False, True, False]
+    assert "0.870" in steps[2]
+    assert note.startswith("V:")
+    assert ("+0.400" in steps[0], "-0.020" in steps[2], "+" in steps[3]) == (True, True, False)
+    bars = [steps[2].count(shade) for shade in "█▓▒·"]
+    assert bars[0] == pytest.approx(0.87 * sum(bars), abs=1)
+    assert sum(bars) == max(len(line.split()[1]) for line in steps)
+
+
+def test_out_of_steps_and_methods_without_a_value() -> None:
+    assert "◀ last step" in lines_of(np.abs(VALUES), 4)[4]
+    lines = lines_of(None, 2)
+    assert len(lines) == 5
+    assert " V" not in lines[0]
+    assert "◀ stops" in lines[2]
+
+
+@pytest.mark.parametrize("top", [1, 3, 5])
+def test_it_fits_eighty_columns_and_cuts_nothing(top: int) -> None:
+    lines = lines_of(VALUES, 3, top)
+    assert max(map(len, lines)) <= 80
+    assert all("…" not in line for line in lines[1:])
+    assert "\x1b" not in "".join(lines)
+
+
+def test_the_answer_leads_and_early_favourites_follow() -> None:
+    assert leading_classes(BELIEF, halt_step=3, top=2) == [1, 0]
+    assert leading_classes(BELIEF, halt_step=1, top=9) == [0, 1, 2, 3]
