@@ -29,6 +29,7 @@ from ricnet.report.figures import (
     FAINT,
     INK,
     Look,
+    band,
     by_task,
     cuts_bands,
     draw_band,
@@ -48,7 +49,7 @@ from ricnet.report.figures import (
     task_title,
 )
 from ricnet.report.runs import RunGroup, RunRecord, group_seeds
-from ricnet.report.statistics import band, mean_interval
+from ricnet.report.statistics import mean_interval
 from ricnet.training.console import rule_words
 
 
