@@ -22,7 +22,7 @@ from rich.markup import escape
 
 from ricnet.errors import Interrupted, RicnetError, nearest, what_else
 from ricnet.io import printable
-from ricnet.threads import settle_threads
+from ricnet.machine import settle_threads
 from ricnet.version import __version__
 
 COMMANDS = {

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from ricnet.data.dataset import Dataset, Parts, Split, small_crops
 from ricnet.data.images import as_bytes
-from ricnet.data.memory import SHARE, fits_memory, free_bytes, map_array, pack_rows
+from ricnet.data.memory import map_array, pack_rows
 from ricnet.errors import RicnetError, listed
 from ricnet.io import open_zip, printable, read_arrays
+from ricnet.machine import SHARE, fits_memory, free_bytes
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _NUMBERS = "biuf"

@@ -1,7 +1,6 @@
 """A table as data: a row an example, a column its class; and a folder of texts, read as such a table."""
 
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,7 +13,7 @@ import torch
 
 from ricnet.data.columns import MISSING, RARE_ROWS, Columns, fit_columns, parse_number
 from ricnet.data.dataset import Dataset, Parts, Split
-from ricnet.data.images import IMAGES, MOST_OTHERS, TEXTS, UNREAD, damage, label_files, survey
+from ricnet.data.images import TEXTS, damage, label_files, survey
 from ricnet.data.tables import FRAME, Table, frame_table
 from ricnet.data.texts import Tokenizer, fit_text, read_text_file
 from ricnet.errors import RicnetError, listed, nearest, setting
@@ -89,20 +88,6 @@ def encoded(
 
 TEXT, CLASS = "text", "class"
 """The columns of a folder of texts."""
-
-
-def holds_texts(folder: Path) -> bool:
-    """Whether there are texts in its subfolders, and no images, beside which texts are captions or notes. A search that
-    meets too much else gives up."""
-    found, others = False, 0
-    for place, folders, files in os.walk(folder):
-        suffixes = [Path(name).suffix.lower() for name in files if not name.startswith(".")]
-        texts = sum(suffix in TEXTS.suffixes for suffix in suffixes)
-        others += len(folders) + len(files) - texts
-        if others > MOST_OTHERS or not (IMAGES.suffixes | UNREAD).isdisjoint(suffixes):
-            return False
-        found |= texts > 0 and Path(place) != folder
-    return found
 
 
 def read_text_folder(folder: Path, columns: Columns | None, tokenizer: Tokenizer | None = None) -> Parts:

@@ -12,8 +12,8 @@ from ricnet.data.arrays import read_npz
 from ricnet.data.columns import Columns
 from ricnet.data.dataset import Augmentation, Dataset, Parts, Split, class_counts, flip_labels
 from ricnet.data.downloads import Progress, PublishedFile, fetch
-from ricnet.data.images import read_folder
-from ricnet.data.labels import holds_texts, labelled_table, read_text_folder
+from ricnet.data.images import holds_texts, read_folder
+from ricnet.data.labels import labelled_table, read_text_folder
 from ricnet.data.tables import read_table
 from ricnet.data.texts import Tokenizer
 from ricnet.errors import RicnetError, nearest, setting

@@ -29,9 +29,9 @@ from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
 from ricnet.errors import RicnetError, counted
 from ricnet.io import read_json, write_atomically
+from ricnet.machine import usable_cores
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.studies.experiments import RAW, Experiment, System, all_systems, find_system
-from ricnet.threads import usable_cores
 from ricnet.training.api import configure, for_encoder, pick_device, run
 from ricnet.training.checkpoints import find_tokenizer, keep_encoder
 from ricnet.training.classifier import after_encoder, backbone_of, load

@@ -21,12 +21,12 @@ from ricnet.data import DATASETS, Dataset, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.dataset import flip_labels
 from ricnet.data.labels import labelled_frame
-from ricnet.data.memory import fitting_batch, free_bytes
 from ricnet.data.tables import is_frame
 from ricnet.data.texts import Tokenizer
 from ricnet.distributed import Processes, first_on_each_machine, launched, own_gpu, together
 from ricnet.errors import Interrupted, RicnetError, in_python, nearest, setting, spelled_in_python
 from ricnet.io import Unwritable, read_json, short_name, split_target, user_path, with_target
+from ricnet.machine import free_bytes
 from ricnet.nets.encoders import build_encoder, example_input, is_pretrained
 from ricnet.nets.pretrained import ImageEncoder, TextEncoder
 from ricnet.training.checkpoints import (
@@ -61,6 +61,7 @@ from ricnet.training.console import (
 from ricnet.training.features import featured
 from ricnet.training.presets import Facts, preset
 from ricnet.training.run import RunFolder, fit, read_config
+from ricnet.training.speed import fitting_batch
 from ricnet.training.trainer import Trainer, refuse_other_kind
 
 GPU = torch.device("cuda")
@@ -216,13 +217,14 @@ def _naming(
     data: Any, target: str | None, method: str | None, start: Config | None, changes: Mapping[str, Any]
 ) -> tuple[str, str, int]:
     """What the folder of a run is called after: its data, its method and its seed."""
-    if is_frame(data):
-        name = labelled_frame(data, target, 0.1, changes.get("text")).name
+    if data is None:
+        name = with_target(start.data if start else "digits", target)
     elif isinstance(data, Dataset):
         name = data.name
+    elif isinstance(data, str | Path) or not is_frame(data):
+        name = whole_path(with_target(str(data), target))
     else:
-        known = start.data if start else "digits"
-        name = whole_path(with_target(str(data), target)) if data is not None else with_target(known, target)
+        name = labelled_frame(data, target, 0.1, changes.get("text")).name
     usual = start.method.name if start else "ric"
     return name, method or usual, changes.get("seed", start.seed if start else 0)
 
@@ -295,9 +297,6 @@ def _dataset(
 ) -> Dataset:
     began = {name: getattr(start, name) for name in DATA_SETTINGS} if start is not None else {}
     settings = began | given_settings(Config, {k: changes[k] for k in DATA_SETTINGS if k in changes})
-    if is_frame(data):
-        dataset = labelled_frame(data, target, settings.get("val_fraction", 0.1), settings.get("text"), tokenizer)
-        return flip_labels(dataset, settings.get("label_noise", 0.0))
     if isinstance(data, Dataset):
         for name, column in (("target", target), ("text", settings.get("text"))):
             if column is not None:
@@ -308,7 +307,10 @@ def _dataset(
                 f"{data.name} has no {lacking} rows; give it both, those to learn from and those to choose by."
             )
         return flip_labels(data, settings.get("label_noise", 0.0))
-    return load_data(data, target=target, data_dir=data_dir, tokenizer=tokenizer, **settings)
+    if isinstance(data, str | Path) or not is_frame(data):
+        return load_data(data, target=target, data_dir=data_dir, tokenizer=tokenizer, **settings)
+    dataset = labelled_frame(data, target, settings.get("val_fraction", 0.1), settings.get("text"), tokenizer)
+    return flip_labels(dataset, settings.get("label_noise", 0.0))
 
 
 def _conclude(
