@@ -233,6 +233,7 @@ def _facts(run: RunRecord) -> str:
         "test accuracy": percent(run.test["accuracy"]),
         "calibration error (ECE)": number(run.test["ece"], 3),
         "steps on average": number(run.test["mean_steps"], 1) if run.iterative else None,
+        "of the compute": percent(run.test["mean_cost"]) if run.test.get("mean_cost") is not None else None,
         "trained in": f"{number(run.seconds, 0)} s" if run.seconds is not None else None,
     }
     return f'<dl class="facts">{terms((name, fact) for name, fact in facts.items() if fact)}</dl>'
