@@ -40,7 +40,7 @@ from ricnet.data.columns import fit_columns, is_plain
 from ricnet.data.tables import frame_table, is_frame
 from ricnet.errors import spelled_in_python
 from ricnet.methods import METHODS, Method
-from ricnet.nets.encoders import Backbone
+from ricnet.nets.encoders import Backbone, Exits
 from ricnet.training.api import configure, pick_device, train_in_memory
 from ricnet.training.classifier import Classifier, after_encoder, autocast_dtype, backbone_of
 from ricnet.training.config import Config
@@ -48,7 +48,10 @@ from ricnet.training.console import say
 from ricnet.training.features import Features
 from ricnet.training.presets import Preset, unwatched_table
 
-RUN_SETTINGS = ("epochs", "batch_size", "lr", "weight_decay", "freeze", "width", "exits", "patience", "budget")
+RUN_SETTINGS = (
+    *("epochs", "batch_size", "lr", "weight_decay", "freeze", "width", "patience"),
+    *("exits", "steps_per_exit", "budget"),
+)
 """Settings of a run that have the same name here. None leaves them to the preset, as it does a method's own."""
 
 OWN_NAMES = {"seed": "random_state", "val_fraction": "validation_fraction"}
@@ -81,8 +84,10 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     does with few rows or on a CPU, if others have trained it."""
     width: float | None = None
     """Multiplies every layer's width. Raise it for accuracy on much data, lower it for speed."""
-    exits: Literal["none", "stage", "block"] | None = None
-    """Where thinking may end before the encoder does: after each stage or block of it; none reads all of it."""
+    exits: Exits | None = None
+    """Where an answer may leave the encoder early: after each stage or block of it; None or none reads it whole."""
+    steps_per_exit: int | None = None
+    """Steps at each exit. Raise it to think longer about what was seen before looking at more."""
     class_weight: Literal["balanced"] | dict[Any, float] | None = None
     """How much the rows of each class count. "balanced" makes all classes count the same; raise one class's weight and
     it is answered more often."""
