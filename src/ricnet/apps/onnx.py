@@ -207,7 +207,7 @@ class Leaving(nn.Module):
     them back; of the others it leaves zeros, which nothing reads. Where none is going there are only zeros.
     """
 
-    def __init__(self, method: Iterative, model: RecurrentClassifier, steps: int, temperature: float) -> None:
+    def __init__(self, method: Iterative, model: RecurrentClassifier, steps: int, temperature: Temperature) -> None:
         super().__init__()
         self.method, self.model, self.steps, self.temperature = method, model, steps, temperature
         self.shapes = shapes_seen(model)

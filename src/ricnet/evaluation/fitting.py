@@ -57,10 +57,13 @@ def fit_exits(
 ) -> TemperatureFit:
     """A temperature for the beliefs after each step, of all examples, whichever of them will leave there: so that it
     serves every budget. Whether they help is asked of all together."""
-    fits = [fit_temperature(log_beliefs, labels) for log_beliefs in steps]
-    before, after = (sum(getattr(fit, name) for fit in fits) / len(fits) for name in ("nll_before", "nll_after"))
-    found = any(fit.found for fit in fits)
-    fit = TemperatureFit(tuple(float(fit.temperature) for fit in fits), before, after, len(labels), found)
+    best = [_best_temperature(log_beliefs.double(), labels) for log_beliefs in steps]
+    each = tuple(temperature or 1.0 for temperature in best)
+    before, after = (
+        sum(_nll(beliefs.double(), labels, 1 / one) for beliefs, one in zip(steps, some, strict=True)) / len(steps)
+        for some in ((1.0,) * len(steps), each)
+    )
+    fit = TemperatureFit(each, before, after, len(labels), any(best))
     return _kept_if_it_helps(fit, steps, labels) if if_it_helps else fit
 
 
@@ -79,21 +82,27 @@ def _kept_if_it_helps(
 
 def fit_temperature(log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"]) -> TemperatureFit:
     log_beliefs = log_beliefs.double()
+    best = _best_temperature(log_beliefs, labels)
+    before, after = (_nll(log_beliefs, labels, 1 / temperature) for temperature in (1.0, best or 1.0))
+    return TemperatureFit(best or 1.0, before, after, len(labels), best is not None)
+
+
+def _best_temperature(log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"]) -> float | None:
+    """None where no finite one is best."""
     low, high = math.log(SOFTEST), math.log(SHARPEST)
-    found = _slope(log_beliefs, labels, SOFTEST) < 0 < _slope(log_beliefs, labels, SHARPEST)
-    while found and high - low > 1e-12:
+    if not _slope(log_beliefs, labels, SOFTEST) < 0 < _slope(log_beliefs, labels, SHARPEST):
+        return None
+    while high - low > 1e-12:
         middle = (low + high) / 2
         low, high = (middle, high) if _slope(log_beliefs, labels, math.exp(middle)) < 0 else (low, middle)
-    inverse = math.exp((low + high) / 2) if found else 1.0
-    before, after = (_nll(log_beliefs, labels, beta) for beta in (1.0, inverse))
-    return TemperatureFit(1 / inverse, before, after, len(labels), found)
+    return 1 / math.exp((low + high) / 2)
 
 
 def _gain(
     log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"], seen: slice, unseen: slice
 ) -> Float[Tensor, "m"]:
     """In log-score of each unseen example, by the temperature of the seen."""
-    temperature = fit_temperature(log_beliefs[seen], labels[seen]).temperature
+    temperature = _best_temperature(log_beliefs[seen].double(), labels[seen]) or 1.0
     before, truth = log_beliefs[unseen].double(), labels[unseen]
     return log_scores((before / temperature).log_softmax(-1), truth) - log_scores(before, truth)
 
