@@ -132,7 +132,7 @@ HEADER = {
         "seed": Absent(is_count),
         "label_noise": Maybe(is_share),
         "optimization": Absent({"batch_size": Absent(is_positive)}),
-        "network": Absent({}),
+        "network": Absent({"steps_per_exit": Absent(is_positive)}),
     },
     "data": {
         "class_names": [is_text],
@@ -288,6 +288,25 @@ class RunRecord:
     @property
     def iterative(self) -> bool:
         return len(self.test["per_step"]) > 1
+
+    @property
+    def costs(self) -> list[float]:
+        """With exits, the share of the network's work that each step has cost by its end; else nothing."""
+        shares = [entry.get("cost") for entry in self.test["per_step"]]
+        return [] if None in shares or self.test.get("mean_cost") is None else shares
+
+    @property
+    def has_exits(self) -> bool:
+        return len(self.costs) > 0
+
+    @property
+    def steps_per_exit(self) -> int:
+        return int(self.config.get("network", {}).get("steps_per_exit", 1))
+
+    def work(self, step: int) -> str:
+        """What it takes to get so far, in words; of a run without exits there is nothing to say."""
+        costs = self.costs
+        return f"{100 * costs[min(step, len(costs)) - 1]:.0f} % of compute" if costs else ""
 
 
 def read_run(run: str | Path) -> RunRecord:

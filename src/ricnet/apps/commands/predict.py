@@ -155,6 +155,7 @@ def _answers(path: Trajectory, classifier: Classifier, options: Predict) -> list
             answer["values"] = None if path.values is None else path.values[:, row].cpu().numpy()
             chances = path.halt_probability
             answer["halt_probability"] = None if chances is None else chances[:, row].cpu().numpy()
+            answer |= {"costs": path.costs} if path.costs else {}
         answers.append(answer)
     return answers
 
@@ -170,8 +171,9 @@ def _show(records: list[dict[str, Any]], classifier: Classifier, options: Predic
         for record in records:
             console.print(f"\n{_headline(record)}", highlight=False, markup=False, style="bold")
             top = max(3, options.top)
-            lines = trace_lines(record["log_beliefs"], record["values"], record["steps"], classifier.class_names, top)
-            console.print(lines)
+            seen = (record["log_beliefs"], record["values"], record["steps"])
+            exits = (record.get("costs", ()), classifier.config.network.steps_per_exit)
+            console.print(trace_lines(*seen, classifier.class_names, top, *exits))
     else:
         Console().print(_table(records if options.inputs else _numbered(records)))
 
