@@ -99,8 +99,8 @@ def _dispatch(arguments: list[str]) -> None:
 
 GROUPS: dict[str, Sequence[str]] = {
     "data": ("target", "text", "data_dir", "resolution", "val_fraction"),
-    "model": ("method", "methods", "preset", "encoder", "width", "horizon"),
-    "training": ("epochs", "batch_size", "lr", "weight_decay", "augment", "patience", "calibration"),
+    "model": ("method", "methods", "preset", "encoder", "width", "horizon", "exits"),
+    "training": ("epochs", "batch_size", "lr", "weight_decay", "augment", "patience", "calibration", "budget"),
     "run": (
         *("seed", "seeds", "out", "resume", "overwrite", "device", "config", "track"),
         *("reference", "jobs", "trials", "space", "metric", "storage", "list"),

@@ -51,7 +51,10 @@ from ricnet.training.console import say
 from ricnet.training.features import Features
 from ricnet.training.presets import Preset, unwatched_table
 
-RUN_SETTINGS = ("epochs", "batch_size", "lr", "weight_decay", "freeze", "width", "patience", "exits", "steps_per_exit")
+RUN_SETTINGS = (
+    *("epochs", "batch_size", "lr", "weight_decay", "freeze", "width", "patience"),
+    *("exits", "steps_per_exit", "budget"),
+)
 """Settings of a run that have the same name here. None leaves them to the preset, as it does a method's own."""
 
 OWN_NAMES = {"seed": "random_state", "val_fraction": "validation_fraction"}
@@ -98,6 +101,10 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     patience: int | None = None
     """Stop after this many epochs that were no better on the rows kept aside; None leaves it to the preset. Lower it to
     stop sooner, raise it if it stops too soon. Needs rows kept aside."""
+    budget: float | None = None
+    """With exits, the mean share of the network's work that an answer may take. Raise it for better answers, lower it
+    for quicker ones; None takes as little as is about as good as the best on the rows kept aside, which a budget
+    needs."""
     random_state: int | np.random.RandomState | None = None
     """Fixes initial weights, order of the rows, exploration and which rows are kept aside; None differs each time."""
     device: str = "auto"
@@ -155,7 +162,8 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 encoder=self.encoder if isinstance(self.encoder, nn.Module) else None,
                 console=console,
             )
-        self.classifier_ = replace(classifier, columns=columns)
+        budgets = classifier.budgets if fraction > 0 else ()  # rows that were learned say nothing of others
+        self.classifier_ = replace(classifier, columns=columns, budgets=budgets)
         if self.pixel_scale_ is None:
             # Tables are answered in float64, as others of scikit-learn do: what a row gets shall not depend, not even
             # in its seventh digit, on the rows beside it.
@@ -242,6 +250,8 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return configure(dataset, self.method.name, self.preset, device, seed=seed, **settings)
         if self.patience is not None:
             raise InputError("patience needs rows kept aside to judge by; set validation_fraction, to 0.1 for example.")
+        if self.budget is not None:
+            raise InputError("budget needs rows kept aside to fit it on; set validation_fraction, to 0.1 for example.")
         unwatched: dict[str, Any] = {"select": "last", "patience": None, "calibration": "none", "halt_rule": "value"}
         if self.preset != "paper" and not dataset.is_image:
             unwatched |= unwatched_table(len(dataset.train))

@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Bool, Float, Int64, Num
 from torch import Tensor, nn
 
-from ricnet.core.trajectory import Trajectory
+from ricnet.core.trajectory import Temperature, Trajectory
 from ricnet.data import read_npz_inputs
 from ricnet.errors import RicnetError, require, require_extra
 from ricnet.io import write_atomically
@@ -147,7 +147,7 @@ def network_to_trace(
 class OnePass(nn.Module):
     """Probabilities, and one step for each."""
 
-    def __init__(self, method: Supervised, model: nn.Module, temperature: float) -> None:
+    def __init__(self, method: Supervised, model: nn.Module, temperature: Temperature) -> None:
         super().__init__()
         self.method, self.model, self.temperature = method, model, temperature
 
@@ -162,7 +162,7 @@ class OnePass(nn.Module):
 class Halting(nn.Module):
     """Probabilities at each example's own halt, `steps` steps at the latest, and how many it took."""
 
-    def __init__(self, method: Iterative, model: RecurrentClassifier, steps: int, temperature: float) -> None:
+    def __init__(self, method: Iterative, model: RecurrentClassifier, steps: int, temperature: Temperature) -> None:
         super().__init__()
         self.method, self.model, self.steps, self.temperature = method, model, steps, temperature
 
@@ -203,7 +203,7 @@ class Leaving(nn.Module):
     them back; of the others it leaves zeros, which nothing reads. Where none is going there are only zeros.
     """
 
-    def __init__(self, method: Iterative, model: RecurrentClassifier, steps: int, temperature: float) -> None:
+    def __init__(self, method: Iterative, model: RecurrentClassifier, steps: int, temperature: Temperature) -> None:
         super().__init__()
         self.method, self.model, self.steps, self.temperature = method, model, steps, temperature
         self.shapes = shapes_seen(model)
@@ -280,7 +280,7 @@ class Unrolled(nn.Module):
     Steps follow one another as plain operators, for runtimes without `Loop`.
     """
 
-    def __init__(self, method: Iterative, model: RecurrentClassifier, steps: int, temperature: float) -> None:
+    def __init__(self, method: Iterative, model: RecurrentClassifier, steps: int, temperature: Temperature) -> None:
         super().__init__()
         self.method, self.model, self.steps, self.temperature = method, model, steps, temperature
 
@@ -303,7 +303,7 @@ def written(made: Steps, time: Int64[Tensor, ""], step: Step) -> Steps:
     return Steps(*(whole.index_copy(0, time.view(1), part.unsqueeze(0)) for whole, part in parts))
 
 
-def tempered(path: Trajectory, temperature: float) -> Trajectory:
+def tempered(path: Trajectory, temperature: Temperature) -> Trajectory:
     return path if temperature == 1 else path.tempered(temperature)
 
 

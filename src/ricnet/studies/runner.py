@@ -34,7 +34,7 @@ from ricnet.report.runs import RunRecord, read_run
 from ricnet.studies.experiments import RAW, Experiment, System, all_systems, find_system
 from ricnet.training.api import configure, for_encoder, pick_device, run
 from ricnet.training.checkpoints import find_tokenizer, keep_encoder
-from ricnet.training.classifier import after_encoder, backbone_of, load
+from ricnet.training.classifier import after_encoder, backbone_of, load, settle_horizon
 from ricnet.training.config import AFTER_TRAINING, DATA_SETTINGS, Config, from_json, stripped
 from ricnet.training.console import GO_ON, Interrupted, StopRequest
 from ricnet.training.features import featured
@@ -159,7 +159,7 @@ def plan(experiment: Experiment, data_dir: Path | None, device: str = "cuda") ->
     for seed in experiment.seeds:
         preset = system.preset or experiment.preset
         config = configure(dataset, system.method, preset, torch.device(device), **{**settings, "seed": seed})
-        config = dataclasses.replace(config, data=data)
+        config = settle_horizon(dataclasses.replace(config, data=data), dataset.input_shape)
         trained = stripped(config)
         name, base = (_slug(f"{experiment.benchmark.label} {system_name} seed{seed}") for system_name in names)
         source = Plan(trained, base, described) if trained != config else None

@@ -524,7 +524,7 @@ def train_in_memory(
     rule = fitted.halting
     method = stopping_by(config.method, rule.halt_threshold, rule.max_steps) if rule else config.method
     shape, names = dataset.input_shape, dataset.class_names
-    classifier = Classifier(config, method, model, shape, names, fitted.reading.temperature)
+    classifier = Classifier(config, method, model, shape, names, fitted.reading.temperature, budgets=fitted.budgets)
     return classifier, trainer.update // trainer.updates_per_epoch
 
 

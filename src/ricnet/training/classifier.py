@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +19,7 @@ from jaxtyping import Float64, Num
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ricnet.core.trajectory import Trajectory
+from ricnet.core.trajectory import Temperature, Trajectory
 from ricnet.data import Columns, columns_from_json
 from ricnet.data.columns import Number
 from ricnet.data.inputs import read_inputs
@@ -27,7 +27,8 @@ from ricnet.data.tables import frame_table, is_frame
 from ricnet.data.texts import Text, as_texts
 from ricnet.errors import RicnetError, setting, whole_number
 from ricnet.evaluation.evaluate import pool_size
-from ricnet.io import is_table, read_json, shown_name
+from ricnet.evaluation.fitting import OperatingPoint, point_within, shortfall
+from ricnet.io import is_finite, is_table, read_json, shown_name
 from ricnet.methods import Method
 from ricnet.methods.method import TimeLeft
 from ricnet.nets.budget import SLACK, OverBudget, budget
@@ -51,14 +52,17 @@ class Classifier:
     model: nn.Module
     input_shape: tuple[int, ...]
     class_names: tuple[str, ...]
-    temperature: float = 1.0
-    """Fitted after training where the run was calibrated; softens or sharpens every belief."""
+    temperature: Temperature = 1.0
+    """Fitted after training where the run was calibrated; softens or sharpens every belief. With exits one for each
+    step."""
     recordings: Recordings | None = None
     """See `recorded`."""
     folder: Path | None = None
     """Where it was read from, and where what was measured of it stands."""
     columns: Columns | None = None
     """How the columns of the table it was trained on become its inputs; None for other data."""
+    budgets: tuple[OperatingPoint, ...] = ()
+    """With exits, the thresholds that validation data gave for all budgets."""
 
     @torch.no_grad()
     def refine(
@@ -83,7 +87,10 @@ class Classifier:
         refine = self.method.refine if self.recordings is None else partial(self.recordings.refine, self.method)
         model = self.model.eval() if self.model.training else self.model  # asked in vain, eval takes longer than a step
         path = refine(model, inputs.to(device), max_steps, halt, time_left)
-        return path if self.temperature == 1 else path.tempered(self.temperature)
+        if self.temperature == 1:
+            return path
+        path = path.tempered(self.temperature)
+        return path.frozen() if halt else path  # a belief that is held has the temperature of its own step
 
     def predict_proba(self, x: Any) -> Float64[np.ndarray, "n classes"]:
         """Each input's belief at its own halt, in the order of `class_names`; of files as `read` takes them, of arrays,
@@ -173,6 +180,24 @@ class Classifier:
         encoder = encoder_name(self.config, self.input_shape)
         data, classes = shown_name(self.config.data), len(self.class_names)
         return f"<Classifier: {self.method.name} on {data}, {classes} classes, encoder {encoder}>"
+
+    def with_budget(self, budget: float) -> "Classifier":
+        """The same, stopping so that on validation data the mean share of the network's work stays within `budget`,
+        from what the first exit costs to 1, the whole network. Only a model with exits can leave some of it out."""
+        if not self.budgets:
+            raise RicnetError(f"{setting('budget', budget)} means nothing to this model: {self._no_budgets()}")
+        point = point_within(self.budgets, budget)
+        if told := shortfall(point.mean_cost, budget):
+            warnings.warn(told, stacklevel=2)
+        steps = len(getattr(self.model, "costs", ()))
+        return replace(self, method=stopping_by(self.method, point.halt_threshold, steps))
+
+    def _no_budgets(self) -> str:
+        if self.config.network.exits == "none":
+            return f"it has no exits to leave by; train one with {setting('exits', 'stage')}."
+        if not self.config.method.halts_by_value:
+            return f"the method {self.config.method.name} has no value to leave by; leave it out."
+        return "its thresholds for budgets are fitted on validation data at the end of training; finish that first."
 
     def recorded(self) -> "Classifier":
         """The same, quicker at answering one batch after the other on a GPU: the first of a size takes longer, for its
@@ -281,10 +306,14 @@ def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None)
         raise RicnetError(f"{folder} was trained with your own encoder; pass the module: load(run, encoder=...).")
     model, backbone = _build_loaded(config, input_shape, len(class_names), encoder, entry.get("encoder"), folder)
     backbone.autocast = autocast_dtype(config.optimization.precision, torch.device(device))
-    temperature = _read_temperature(folder / "calibration.json") if config.fits_temperature else 1.0
+    exits = len(getattr(model, "costs", ()))
+    temperature = _read_temperature(folder / "calibration.json", exits) if config.fits_temperature else 1.0
     method = _read_halt(folder / "halting.json", config.method) if config.chooses_halt else config.method
+    budgets = _read_budgets(folder / "halting.json") if config.has_budgets else ()
     model = model.to(device).eval()
-    return Classifier(config, method, model, input_shape, class_names, temperature, folder=folder, columns=columns)
+    return Classifier(
+        config, method, model, input_shape, class_names, temperature, folder=folder, columns=columns, budgets=budgets
+    )
 
 
 def _read_kind(data: object, path: Path) -> tuple[tuple[int, ...], tuple[str, ...]]:
@@ -313,13 +342,26 @@ def _read_columns(data: dict[str, Any], input_shape: tuple[int, ...], path: Path
     return columns
 
 
-def _read_temperature(path: Path) -> float:
+def _read_temperature(path: Path, steps: int) -> Temperature:
+    """One, or with exits one for each of the steps."""
     if _not_fitted_yet(path):
         return 1.0
-    temperature = read_json(path).get("temperature")
-    if not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
+    found: Any = read_json(path).get("temperature")
+    each = found if isinstance(found, list) and len(found) == steps else [found]
+    if not all(isinstance(one, int | float) and 0 < one < math.inf for one in each):
         raise RicnetError(f"{path} holds no temperature above 0; restore it or train again.")
-    return float(temperature)
+    return tuple(map(float, each)) if found is each else float(found)
+
+
+def _read_budgets(path: Path) -> tuple[OperatingPoint, ...]:
+    """None where training is not over, or where an answer to the validation data is NaN."""
+    entries = read_json(path).get("budgets", []) if path.is_file() else []
+    names = {field.name for field in fields(OperatingPoint)}
+    if not isinstance(entries, list) or not all(
+        isinstance(entry, dict) and entry.keys() == names and all(map(is_finite, entry.values())) for entry in entries
+    ):
+        raise RicnetError(f"{path} holds budgets that cannot be read; restore it or train again.")
+    return tuple(OperatingPoint(**entry) for entry in entries)
 
 
 def _read_halt(path: Path, method: Method[Any]) -> Method[Any]:

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> None:
         raise RicnetError(f"--out {options.out} is no name of a model; give one that ends in .onnx.")
     if options.out.exists() and not options.overwrite:
         raise RicnetError(f"--out {options.out} is there already; choose another name, or replace it with --overwrite.")
-    classifier = adjust(load(options.run), options.halt_threshold, options.readout)
+    classifier = adjust(load(options.run), options.halt_threshold, options.readout, options.budget)
     say(unfinished(classifier))
     make_folder(options.out.parent)
     with Console(stderr=True).status("exporting …"):

@@ -58,9 +58,11 @@ class Predict(Answering):
     trace: bool = False
     """Show the belief after each step as a small bar chart, and where the model stops."""
     json: bool = False
-    """One JSON object a line: input, answer, confidence, steps, top (and the beliefs of each step with --trace)."""
+    """One JSON object a line: input, answer, confidence, steps, top (and the beliefs of each step with --trace); of a
+    model with exits also cost, the share of the network's work that it took."""
     csv: bool = False
-    """A CSV table: input, answer, confidence, steps, and with --top K the K classes and their probabilities."""
+    """A CSV table: input, answer, confidence, steps, with exits cost, and with --top K the K classes and their
+    probabilities."""
     device: str = "auto"
     """auto, cpu, cuda …"""
 
@@ -68,7 +70,8 @@ class Predict(Answering):
 def main(arguments: Sequence[str]) -> None:
     options: Predict = parse(Predict, arguments, "predict")
     _check(options)
-    classifier = adjust(load(options.run, str(pick_device(options.device))), options.halt_threshold, options.readout)
+    trained = load(options.run, str(pick_device(options.device)))
+    classifier = adjust(trained, options.halt_threshold, options.readout, options.budget)
     say(unfinished(classifier))
     asked = options.inputs or _examples(classifier)
     names, rows, notes, problems = read_inputs(asked, classifier.input_shape, classifier.columns)
@@ -112,7 +115,7 @@ def _stored(count: int, classifier: Classifier) -> str:
 
 def _worth(options: Predict, least: float, classifier: Classifier) -> str:
     """Validation data was answered as the run was trained, so that it says nothing of another way to halt."""
-    changed = [name for name in ("halt_threshold", "readout", "max_ms") if getattr(options, name) is not None]
+    changed = [name for name in ("halt_threshold", "budget", "readout", "max_ms") if getattr(options, name) is not None]
     changed += ["max_steps"] * ((options.max_steps or 0) > getattr(classifier.method, "horizon", 1))
     if changed or classifier.folder is None:
         flag = f" with --{changed[0].replace('_', '-')}" if changed else ""
@@ -136,6 +139,7 @@ def _answers(path: Trajectory, classifier: Classifier, options: Predict) -> list
     if path.final.isnan().any():
         raise RicnetError("the model has no answer to numbers this far from those it was trained on; check the input.")
     best = path.final.exp().topk(min(options.top, len(classifier.class_names)))
+    costs = None if path.cost is None else path.cost.tolist()
     answers: list[dict[str, Any]] = []
     for row, (probabilities, classes, steps) in enumerate(
         zip(best.values.tolist(), best.indices.tolist(), path.halt_step.tolist(), strict=True)
@@ -146,6 +150,8 @@ def _answers(path: Trajectory, classifier: Classifier, options: Predict) -> list
         unsure = options.abstain_below is not None and probabilities[0] < options.abstain_below
         said = UNSURE if unsure else top[0]["class"]
         answer = {"answer": said, "confidence": probabilities[0], "steps": steps, "top": top}
+        if costs is not None:
+            answer["cost"] = costs[row]
         if options.trace:
             answer["log_beliefs"] = path.log_beliefs[:, row].cpu().numpy()
             answer["values"] = None if path.values is None else path.values[:, row].cpu().numpy()
@@ -194,25 +200,31 @@ def _write_csv(records: list[dict[str, Any]], top: int) -> None:
     places = range(1, len(records[0]["top"]) + 1) if top > 1 else ()
     ranked = [f"{what}_{place}" for place in places for what in ("class", "probability")]
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["input", "answer", "confidence", "steps", *ranked])
+    cost = ["cost"] if "cost" in records[0] else []
+    writer.writerow(["input", "answer", "confidence", "steps", *cost, *ranked])
     for record in records:
         best = [entry[what] for entry in record["top"] for what in ("class", "probability")] if top > 1 else []
-        row = [record["input"], record["answer"], record["confidence"], record["steps"], *best]
+        row = [*(record[name] for name in ("input", "answer", "confidence", "steps", *cost)), *best]
         writer.writerow([printable(cell) if isinstance(cell, str) else cell for cell in row])
 
 
 def _headline(record: dict[str, Any]) -> str:
     steps = counted(record["steps"], "step")
+    if "cost" in record:
+        steps += f", {record['cost']:.0%} of the compute"
     return printable(f"{record['input']}: {record['answer']} ({record['confidence']:.1%}) after {steps}")
 
 
 def _table(records: list[dict[str, Any]]) -> Table:
-    table = Table("input", "answer", "confidence", "steps", box=None, padding=(0, 2, 0, 0))
+    exits = "cost" in records[0]
+    titles = ("input", "answer", "confidence", "steps", *(["compute"] if exits else []))
+    table = Table(*titles, box=None, padding=(0, 2, 0, 0))
     table.columns[0].overflow = "fold"  # a path cut short is no use
     for record in records:
         lines = [(str(t["class"]), f"{t['probability']:.1%}") for t in record["top"]]
         if record["answer"] == UNSURE:
             lines = [(UNSURE, lines[0][1])] if len(lines) == 1 else [(UNSURE, ""), *lines]
         answers, confidences = ("\n".join(column) for column in zip(*lines, strict=True))
-        table.add_row(Text(printable(record["input"])), Text(printable(answers)), confidences, str(record["steps"]))
+        work = [str(record["steps"]), *([f"{record['cost']:.0%}"] if exits else [])]
+        table.add_row(Text(printable(record["input"])), Text(printable(answers)), confidences, *work)
     return table
