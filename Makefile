@@ -15,6 +15,8 @@ test slow-test fuzz: export OMP_NUM_THREADS ?= 1
 demo: $(VENV)/ready
 	$(BIN)/python examples/wrong_labels.py
 	@echo
+	$(BIN)/python examples/early_exits.py
+	@echo
 	@echo "Watch it think, step by step: $(BIN)/ric predict pretrained:cifar10 --trace, or in a browser: $(BIN)/ric demo"
 
 test: $(VENV)/ready lint

@@ -16,13 +16,13 @@ from contextlib import contextmanager
 import torch
 
 from common import Row, parse, publish
-from ricnet.threads import COUNTS, WAITS
+from ricnet.machine import COUNTS, WAITS
 
 CORES, TURNS = 2, 3
 UPDATES = """
 import sys, time
 if sys.argv[1] == "settled":
-    from ricnet.threads import settle_threads
+    from ricnet.machine import settle_threads
     settle_threads()
 import torch
 from ricnet.data import load

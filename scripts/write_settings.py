@@ -46,7 +46,19 @@ ALGORITHMS = {
     ON_POLICY: "on-policy (sampled, no snapshot; ours)",
     CLOSED_FORM: "the closed form (`exact_gain`; ours)",
 }
-RUN = ("seed", "resolution", "val_fraction", "label_noise", "class_weight", "calibration", "halt_rule")
+RUN = (
+    *(
+        "text",
+        "seed",
+        "resolution",
+        "val_fraction",
+        "label_noise",
+        "class_weight",
+        "calibration",
+        "halt_rule",
+        "budget",
+    ),
+)
 """Of `Config`; its other fields are parts with tables of their own, or say where the settings came from."""
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from ricnet.threads import usable_cores
+from ricnet.machine import usable_cores
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -1,6 +1,7 @@
 """The examples are run as a reader runs them, as short as they can be."""
 
 import json
+import re
 import runpy
 import sys
 from collections.abc import Iterator
@@ -75,6 +76,18 @@ def test_calibration_error_of_the_example_by_hand() -> None:
     score = example["judge"](beliefs, np.array([0, 1, 1]), np.array([0, 0, 0]))
     assert score["ECE"] == pytest.approx((abs(1 - 1.8) + abs(1 - 0.5)) / 3)
     assert score["truth"] == pytest.approx(2 / 3)
+
+
+def test_early_exits_are_counted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run(monkeypatch, "early_exits.py", "--epochs", 1, "--budget", 0.6)
+    said = capsys.readouterr().out
+    rows = [line.split() for line in said.splitlines() if re.match(r" +\d +\d+% ", line) and line.endswith("%")]
+    assert [row[0] for row in rows] == ["1", "2", "3"]
+    assert sum(float(row[2].rstrip("%")) for row in rows) == pytest.approx(100, abs=0.2)
+    right = sum(float(row[2].rstrip("%")) * float(row[3].rstrip("%").replace("–", "0")) for row in rows) / 100
+    stopped, cost = re.search(r"stops by itself: ([\d.]+)% right for (\d+)% of the work", said).groups()
+    assert float(stopped) == pytest.approx(right, abs=0.3)
+    assert float(cost) <= 70  # kept on validation digits, about so on others
 
 
 def test_own_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import ricnet
 from refusals import refusal
 from ricnet.apps import onnx
-from ricnet.apps.onnx import Agreement, Halting, OnePass, Unrolled, export_onnx, metadata, trigamma
+from ricnet.apps.onnx import Agreement, Halting, Leaving, OnePass, Unrolled, export_onnx, metadata, trigamma
 from ricnet.data.columns import Category, Columns, Number, columns_from_json
 from ricnet.methods import ACT, RIC, Anytime, Method, PonderNet, Supervised
 from ricnet.methods.iterative import Iterative
@@ -186,6 +186,71 @@ def test_unrolled_gives_every_belief(method: Iterative) -> None:
         assert values == []
     else:
         torch.testing.assert_close(values[0], expected.values)
+
+
+@pytest.fixture
+def branches(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """A branch as Python would take it, for the same reason; both must give the same kinds of tensors."""
+    taken: list[bool] = []
+
+    def branch(condition: Tensor, yes: Callable[..., Any], no: Callable[..., Any], operands: tuple[Tensor, ...]) -> Any:
+        taken.append(bool(condition))
+        made, skipped = yes(*operands) if condition else None, no(*operands)
+        if made is not None:
+            assert [(t.shape, t.dtype) for t in made] == [(t.shape, t.dtype) for t in skipped]
+        return made or skipped
+
+    monkeypatch.setattr(torch, "cond", branch)
+    return taken
+
+
+WITH_EXITS: list[Iterative] = [
+    RIC(horizon=6, head_gain=1.0),
+    Anytime(horizon=6, value_coef=0.5),
+    Anytime(horizon=6, confidence_threshold=0.6),
+    ACT(horizon=6),
+    PonderNet(horizon=6),
+]
+
+
+def with_exits(method: Iterative) -> RecurrentClassifier:
+    """Three stages, two steps at each."""
+    layers = nn.Sequential(*(nn.Sequential(nn.Linear(*sizes), nn.ReLU()) for sizes in ((5, 7), (7, 6), (6, 8))))
+    model = method.build(Backbone(layers, (5,), "stage", 2), 4)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3.0)
+        model.refiner.value.bias.fill_(-1.0)
+        model.refiner.critic[-1].bias.fill_(0.5)
+    return model.eval()
+
+
+@pytest.mark.parametrize("method", WITH_EXITS, ids=lambda method: method.name)
+def test_with_exits_each_row_leaves_at_its_own_and_no_branch_is_taken_for_nobody(
+    method: Iterative, branches: list[bool]
+) -> None:
+    torch.manual_seed(0)
+    model, inputs = with_exits(method), torch.randn(200, 5)
+    expected = method.refine(model, inputs, halt=True)
+    leaving = Leaving(method, model, 6, 1.0)
+    probabilities, steps, cost = leaving(inputs)
+    torch.testing.assert_close(probabilities, expected.final.exp())
+    assert torch.equal(steps, expected.halt_step)
+    assert len(steps.unique()) > 1
+    torch.testing.assert_close(cost, expected.cost)
+    for row in range(5):
+        branches.clear()
+        alone, taken, _ = leaving(inputs[row : row + 1])
+        torch.testing.assert_close(alone[0], probabilities[row])
+        assert taken == steps[row]
+        assert branches == [step < int(taken) for step in range(1, 6)]
+    beliefs, would, *values = Unrolled(method, model, 6, 1.0)(inputs)
+    full = method.refine(model, inputs)
+    torch.testing.assert_close(beliefs, full.log_beliefs.exp())
+    assert torch.equal(would, full.halt_step)
+    assert (full.values is None) == (not values)
+    if full.values is not None:
+        torch.testing.assert_close(values[0], full.values)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 9])

@@ -84,7 +84,7 @@ def test_images_of_every_kind(tmp_path: Path, x: np.ndarray, channels: int) -> N
 
 def test_what_else_is_in_the_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save(tmp_path, x=TABLE, y=Y, x_names=np.array([{}], dtype=object), large=np.zeros(10**5))
-    monkeypatch.setattr("ricnet.data.memory.free_bytes", lambda _: 10**5)
+    monkeypatch.setattr("ricnet.machine.free_bytes", lambda _: 10**5)
     data = load(path)
     assert (data.notes, len(data.train)) == ((), 26)  # with `large` it would not fit into memory
     assert len(read_npz_inputs(path, (3,), "features")) == 40

@@ -8,7 +8,9 @@ from torch import nn
 
 from refusals import refusal
 from ricnet.data import Dataset, load, memory
-from ricnet.data.memory import activation_bytes, fitting_batch, free_bytes, map_array
+from ricnet.data.memory import map_array
+from ricnet.machine import SHARE, fits_memory, free_bytes
+from ricnet.training.speed import KEPT, activation_bytes, fitting_batch
 
 from .samples import write_folder
 
@@ -23,7 +25,7 @@ def test_a_batch_is_halved_until_the_outputs_of_all_layers_fit() -> None:
     assert activation_bytes(NET, image) == BYTES
     assert NET.training
     assert not any(module._forward_hooks for module in NET.modules())
-    for_one = int(memory.KEPT * BYTES / memory.SHARE)
+    for_one = int(KEPT * BYTES / SHARE)
     cases = [(256, 256 * for_one, 256), (256, 256 * for_one - 10, 128), (100, 26 * for_one, 25), (128, 0, 8), (5, 0, 5)]
     assert [fitting_batch(NET, image, batch, free) for batch, free, _ in cases] == [fits for *_, fits in cases]
 
@@ -38,15 +40,15 @@ def test_free_memory_is_known_or_guessed_and_shared_by_the_processes_of_a_machin
         assert free_bytes(cpu) == 5 * 1024
         patch.setattr(Path, "read_text", lambda *_, **__: "")
         assert free_bytes(cpu) > 10**6
-    monkeypatch.setattr(memory, "free_bytes", lambda _: 1000)
-    assert [memory.fits_memory(size) for size in (500, 501)] == [True, False]
+    monkeypatch.setattr("ricnet.machine.free_bytes", lambda _: 1000)
+    assert [fits_memory(size) for size in (500, 501)] == [True, False]
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "5")
-    assert [memory.fits_memory(size) for size in (100, 101)] == [True, False]
+    assert [fits_memory(size) for size in (100, 101)] == [True, False]
 
 
 @pytest.fixture
 def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "free_bytes", lambda _: 100)
+    monkeypatch.setattr("ricnet.machine.free_bytes", lambda _: 100)
     monkeypatch.setattr(memory, "CHUNK", 7)
 
 

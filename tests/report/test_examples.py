@@ -222,10 +222,15 @@ VALUES = np.array([1.2, 0.4, 0.1, -0.02], dtype=np.float32)
 NAMES = ["cat", "dog", "[red]owl", "a\x1b[31m very long name"]
 
 
-def lines_of(values: np.ndarray | None, halt: int, top: int = 3) -> list[str]:
+COSTS = (0.2, 0.35, 0.7, 1.0)
+
+
+def lines_of(
+    values: np.ndarray | None, halt: int, top: int = 3, costs: tuple[float, ...] = (), each: int = 1
+) -> list[str]:
     console = Console(width=80, no_color=True)
     with console.capture() as captured:
-        console.print(trace_lines(np.log(BELIEF), values, halt, NAMES, top))
+        console.print(trace_lines(np.log(BELIEF), values, halt, NAMES, top, costs, each))
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
@@ -261,3 +266,16 @@ def test_it_fits_eighty_columns_and_cuts_nothing(top: int) -> None:
 def test_the_answer_leads_and_early_favourites_follow() -> None:
     assert leading_classes(BELIEF, halt_step=3, top=2) == [1, 0]
     assert leading_classes(BELIEF, halt_step=1, top=9) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("each", "titles", "second"), [(1, ["exit", "compute"], "2 35 %"), (2, ["step", "exit", "compute"], "2 1 35 %")]
+)
+def test_with_exits_a_line_says_which_it_was_and_what_it_had_cost(each: int, titles: list[str], second: str) -> None:
+    header, *steps, note = lines_of(VALUES, 3, costs=COSTS, each=each)
+    assert header.split()[: len(titles)] == titles
+    assert " ".join(steps[1].split()).startswith(second)
+    assert [("◀ leaves" in line) for line in steps] == [False, False, True, False]
+    assert "leaves" in note
+    assert max(map(len, steps)) <= 80
+    assert "◀ last exit" in lines_of(None, 4, costs=COSTS, each=each)[-1]

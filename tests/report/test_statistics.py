@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ricnet.evaluation.evaluate import Predictions
-from ricnet.report.statistics import band, holm, mean_interval, paired_bootstrap, paired_difference
+from ricnet.report.figures import band
+from ricnet.report.statistics import holm, mean_interval, paired_bootstrap, paired_difference
 
 SAMPLES = st.lists(st.integers(-1000, 1000).map(lambda k: k / 1000), min_size=2, max_size=9)
 

@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from refusals import refusal
+from ricnet.apps.commands.reproduce import as_given, read_given, take_given
 from ricnet.report.runs import RunRecord
 from ricnet.studies.experiments import GIVEN, SCALES, Benchmark, Experiment
 from ricnet.studies.paper.kit import tabulate
-from ricnet.studies.reproduce import as_given, read_given, take_given
 
 CIFAR, NOISY = Benchmark("CIFAR-10", "cifar10"), Benchmark("noisy", "cifar10", (("label_noise", 0.4),))
 SEEDS = (0, 1)

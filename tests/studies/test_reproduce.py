@@ -7,10 +7,10 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from ricnet.studies import reproduce as reproducing
+from ricnet.apps.commands import reproduce as reproducing
+from ricnet.apps.commands.reproduce import CATALOGUE, FAIL, read_given, reproduce
 from ricnet.studies.experiments import SCALES, Benchmark, Scale
 from ricnet.studies.paper import ITEMS, fig1_architecture
-from ricnet.studies.reproduce import CATALOGUE, FAIL, read_given, reproduce
 from ricnet.studies.runner import Runner
 from ricnet.studies.theory.finding import Finding
 

@@ -22,7 +22,7 @@ from rich.markup import escape
 
 from ricnet.errors import Interrupted, RicnetError, nearest, what_else
 from ricnet.io import printable
-from ricnet.threads import settle_threads
+from ricnet.machine import settle_threads
 from ricnet.version import __version__
 
 COMMANDS = {
@@ -98,9 +98,9 @@ def _dispatch(arguments: list[str]) -> None:
 # Flags: the fields of a command's dataclass, by tyro
 
 GROUPS: dict[str, Sequence[str]] = {
-    "data": ("target", "data_dir", "resolution", "val_fraction"),
-    "model": ("method", "methods", "preset", "encoder", "width", "horizon"),
-    "training": ("epochs", "batch_size", "lr", "weight_decay", "augment", "patience", "calibration"),
+    "data": ("target", "text", "data_dir", "resolution", "val_fraction"),
+    "model": ("method", "methods", "preset", "encoder", "width", "horizon", "exits"),
+    "training": ("epochs", "batch_size", "lr", "weight_decay", "augment", "patience", "calibration", "budget"),
     "run": (
         *("seed", "seeds", "out", "resume", "overwrite", "device", "config", "track"),
         *("reference", "jobs", "trials", "space", "metric", "storage", "list"),

@@ -37,18 +37,24 @@ from ricnet.apps.estimator_inputs import (
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Columns, Dataset, Table
 from ricnet.data.columns import fit_columns, is_plain
+from ricnet.data.labels import TEXT
 from ricnet.data.tables import frame_table, is_frame
+from ricnet.data.texts import as_texts, fit_text
 from ricnet.errors import spelled_in_python
 from ricnet.methods import METHODS, Method
-from ricnet.nets.encoders import Backbone
+from ricnet.nets.encoders import Backbone, Exits
 from ricnet.training.api import configure, pick_device, train_in_memory
+from ricnet.training.checkpoints import find_tokenizer
 from ricnet.training.classifier import Classifier, after_encoder, autocast_dtype, backbone_of
 from ricnet.training.config import Config
 from ricnet.training.console import say
 from ricnet.training.features import Features
 from ricnet.training.presets import Preset, unwatched_table
 
-RUN_SETTINGS = ("epochs", "batch_size", "lr", "weight_decay", "freeze", "width", "patience")
+RUN_SETTINGS = (
+    *("epochs", "batch_size", "lr", "weight_decay", "freeze", "width", "patience"),
+    *("exits", "steps_per_exit", "budget"),
+)
 """Settings of a run that have the same name here. None leaves them to the preset, as it does a method's own."""
 
 OWN_NAMES = {"seed": "random_state", "val_fraction": "validation_fraction"}
@@ -73,14 +79,18 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     weight_decay: float | None = None
     """Pull of the weights towards zero. Raise it against over-fitting; too much and nothing is learned."""
     encoder: str | nn.Module = "auto"
-    """What reads the input: mlp, conv, resnet10, resnet18, resnet34, or any module from inputs to vectors; auto takes
-    mlp for tables, conv for images of up to 16 pixels a side and a ResNet above. hf:FOLDER, hf:USER/NAME or timm:NAME
-    is one that others have trained."""
+    """What reads the input: mlp, conv, resnet10, resnet18, resnet34, words, or any module from inputs to vectors; auto
+    takes words for texts, mlp for tables, conv for images of up to 16 pixels a side and a ResNet above. hf:FOLDER,
+    hf:USER/NAME or timm:NAME is one that others have trained."""
     freeze: bool | None = None
     """Leave an encoder that has learned already as it is: each row is encoded once, for all folds and searches. None
     does with few rows or on a CPU, if others have trained it."""
     width: float | None = None
     """Multiplies every layer's width. Raise it for accuracy on much data, lower it for speed."""
+    exits: Exits | None = None
+    """Where an answer may leave the encoder early: after each stage or block of it; None or none reads it whole."""
+    steps_per_exit: int | None = None
+    """Steps at each exit. Raise it to think longer about what was seen before looking at more."""
     class_weight: Literal["balanced"] | dict[Any, float] | None = None
     """How much the rows of each class count. "balanced" makes all classes count the same; raise one class's weight and
     it is answered more often."""
@@ -91,6 +101,10 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     patience: int | None = None
     """Stop after this many epochs that were no better on the rows kept aside; None leaves it to the preset. Lower it to
     stop sooner, raise it if it stops too soon. Needs rows kept aside."""
+    budget: float | None = None
+    """With exits, the mean share of the network's work that an answer may take. Raise it for better answers, lower it
+    for quicker ones; None takes as little as is about as good as the best on the rows kept aside, which a budget
+    needs."""
     random_state: int | np.random.RandomState | None = None
     """Fixes initial weights, order of the rows, exploration and which rows are kept aside; None differs each time."""
     device: str = "auto"
@@ -100,20 +114,28 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """1 shows a progress bar."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
-        """Learn from a table (n, columns) or from images (n, height, width[, channels]).
+        """Learn from a table (n, columns), from images (n, height, width[, channels]) or from a list of n texts.
 
         A data frame may have columns of texts and dates, and gaps; they are read as `ric train` reads those of a file.
         Images are whole numbers or real ones from 0 to 255; real ones that never exceed 1 are fractions of full
         brightness, and so are those to predict then. `sample_weight` says how much each row counts; rows of weight 0
         are left out.
         """
-        if is_frame(X) and not is_plain(X):
+        texts, notes = as_texts(X), tuple[str, ...]()
+        if texts is not None:
+            labels = column_or_1d(y, warn=True)
+            check_consistent_length(texts, labels)
+            table = Table("X", {TEXT: texts}, range(len(texts)), "text")
+            tokenizer = find_tokenizer(self.encoder) if isinstance(self.encoder, str) else None
+            columns = Columns("", (fit_text(table, TEXT, tokenizer),))
+            array = columns.encode(table).numpy()
+        elif is_frame(X) and not is_plain(X):
             labels, table = column_or_1d(y, warn=True), self._table(X, reset=True)
             check_consistent_length(X, labels)
             columns, notes = fit_columns(table, target="")
             array = columns.encode(table).numpy()
         else:
-            columns, notes = None, ()
+            columns = None
             array, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True)
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
@@ -123,7 +145,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if fraction is None:
             fraction = usual_fraction(numbers, weights) if self.pixel_scale_ is None else 0.0
         dataset = as_dataset(
-            as_inputs(array, self.pixel_scale_),
+            as_inputs(array, self.pixel_scale_) if texts is None else torch.from_numpy(array),
             torch.tensor(numbers, dtype=torch.int64),
             weights,
             tuple(str(name) for name in self.classes_),
@@ -140,7 +162,8 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 encoder=self.encoder if isinstance(self.encoder, nn.Module) else None,
                 console=console,
             )
-        self.classifier_ = replace(classifier, columns=columns)
+        budgets = classifier.budgets if fraction > 0 else ()  # rows that were learned say nothing of others
+        self.classifier_ = replace(classifier, columns=columns, budgets=budgets)
         if self.pixel_scale_ is None:
             # Tables are answered in float64, as others of scikit-learn do: what a row gets shall not depend, not even
             # in its seventh digit, on the rows beside it.
@@ -186,6 +209,11 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _read(self, X: Any) -> Num[Tensor, "n ..."]:  # noqa: N803
         check_is_fitted(self)
         columns = self.classifier_.columns
+        if columns is not None and columns.text is not None:
+            texts = as_texts(X)
+            if texts is None:
+                raise InputError("X is no list of texts, but fit saw one; give texts.")
+            return torch.from_numpy(columns.text.rows(texts))
         if columns is not None:
             return self._encode(columns, X)
         array = validate_data(self, X, reset=False, dtype="numeric", allow_nd=True)
@@ -222,6 +250,8 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return configure(dataset, self.method.name, self.preset, device, seed=seed, **settings)
         if self.patience is not None:
             raise InputError("patience needs rows kept aside to judge by; set validation_fraction, to 0.1 for example.")
+        if self.budget is not None:
+            raise InputError("budget needs rows kept aside to fit it on; set validation_fraction, to 0.1 for example.")
         unwatched: dict[str, Any] = {"select": "last", "patience": None, "calibration": "none", "halt_rule": "value"}
         if self.preset != "paper" and not dataset.is_image:
             unwatched |= unwatched_table(len(dataset.train))

@@ -20,7 +20,7 @@ from ricnet.report.runs import read_run
 from ricnet.training.checkpoints import describe_encoder, keep_encoder, without_folder
 from ricnet.training.classifier import Classifier, backbone_of, own_weights, stopping_by
 from ricnet.training.config import Config, from_json, to_json
-from ricnet.training.run import RunFolder, first_line, read_config, require_hub
+from ricnet.training.run import RunFolder, first_line, halting_entry, read_config, require_hub
 from ricnet.version import __version__
 
 MEASURED = ("evaluation.json", "metrics.jsonl")
@@ -44,8 +44,9 @@ def save_pretrained(model: Classifier, folder: str | Path, name: str | None = No
     target.write_json(target.config, entry)
     if config.calibration != "none":
         target.write_json(target.calibration, {"method": "temperature", "temperature": model.temperature})
-    if config.halt_rule == "auto" and rule:
-        target.write_json(target.halting, rule)
+    rule = rule if config.chooses_halt else {}
+    if rule or model.budgets:
+        target.write_json(target.halting, halting_entry(rule, model.budgets))
     features = backbone_of(model.model).features
     if config.network.freeze and features is not None:
         keep_encoder(features, target)
@@ -99,7 +100,9 @@ def _shared_config(model: Classifier, rule: dict[str, Any]) -> Config:
         config = replace(config, calibration="temperature")
     if rule and model.method == stopping_by(config.method, rule["halt_threshold"], rule["max_steps"]):
         return config
-    return replace(config, method=model.method, halt_rule="value" if config.chooses_halt else config.halt_rule)
+    if config.chooses_halt:
+        config = replace(config, halt_rule="value", budget=None)
+    return replace(config, method=model.method)
 
 
 def _entry(model: Classifier, config: Config, stored: dict[str, Any]) -> dict[str, Any]:
@@ -119,7 +122,8 @@ def _was_measured(model: Classifier, config: Config, stored: dict[str, Any], run
     if not stored or not all((run.path / file).is_file() for file in (run.model.name, *MEASURED)):
         return False
     temperature = read_json(run.calibration).get("temperature") if run.calibration.is_file() else 1.0
-    if from_json(stored.get("config"), str(run.config)) != config or temperature != model.temperature:
+    own_temperature = list(model.temperature) if isinstance(model.temperature, tuple) else model.temperature
+    if from_json(stored.get("config"), str(run.config)) != config or temperature != own_temperature:
         return False
     own, weights = own_weights(model.model), load_file(run.model)
     return own.keys() == weights.keys() and all(

@@ -46,23 +46,29 @@ LIMITS = """\
 - What was measured of its confidence holds for data like its training data. On anything else expect it to be wrong more
   often than it says; measure it on data of your own before you decide anything by it."""
 IMAGES = "It sees {shape} pixels. Larger images are cut to that shape and shrunk to that size first."
+TEXTS = "It reads texts, of each the first {tokens} words and word pairs, in the language it was trained on."
 ROWS = "It reads rows of {columns} numbers, in the order and the units it was trained with."
 
 
 def hub_card(config: Mapping[str, Any], data: Mapping[str, Any], name: str, run: RunRecord | None) -> str:
     """`config` and `data` are those of config.json, `run` what was measured of just this model."""
-    image, title = len(data["input_shape"]) == 3, _data_title(config)
+    kind, title = _kind(data), _data_title(config)
     parts = [
-        f"---\n{_header(name, title, image, run)}---",
+        f"---\n{_header(name, title, kind, run)}---",
         f"# {name.rpartition('/')[2]}",
         f"{system_name(config)} on {markdown_safe(title)}: {classes_text(data['class_names'])}.",
         ITERATIVE.format(steps=_max_steps(config, run)) if "horizon" in config["method"] else ONE_PASS,
-        f"## Use\n\n{_use(name, image, config['network']['encoder'] == 'custom')}",
+        f"## Use\n\n{_use(name, kind, config['network']['encoder'] == 'custom')}",
         f"## What it reaches\n\n{UNMEASURED if run is None else _measured(run)}",
         *([] if run is None else [f"## Data\n\n{data_text(run)}", f"## Recipe\n\n{recipe_text(run)}"]),
-        f"## Limits\n\n{_limits(data, image)}",
+        f"## Limits\n\n{_limits(data, kind)}",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _kind(data: Mapping[str, Any]) -> str:
+    columns = data.get("columns", {}).get("inputs", [])
+    return "image" if len(data["input_shape"]) == 3 else "text" if any(c["kind"] == "text" for c in columns) else "row"
 
 
 def _max_steps(config: Mapping[str, Any], run: RunRecord | None) -> int:
@@ -79,9 +85,9 @@ def _data_title(config: Mapping[str, Any]) -> str:
     return DATA_TITLES.get(name, short(name, TABLE))
 
 
-def _header(name: str, title: str, image: bool, run: RunRecord | None) -> str:
+def _header(name: str, title: str, kind: str, run: RunRecord | None) -> str:
     """YAML, each value written as JSON, which is YAML too and quotes whatever a name may hold."""
-    task = "image-classification" if image else "tabular-classification"
+    task = f"{ {'row': 'tabular'}.get(kind, kind) }-classification"
     entries: dict[str, Any] = {"library_name": "ricnet", "pipeline_tag": task, "tags": TAGS}
     if run is not None:
         names = _metric_names(run)
@@ -92,10 +98,14 @@ def _header(name: str, title: str, image: bool, run: RunRecord | None) -> str:
     return "".join(f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in entries.items())
 
 
-def _use(name: str, image: bool, custom: bool) -> str:
+def _use(name: str, kind: str, custom: bool) -> str:
     encoder = ", encoder=encoder" if custom else ""
     own = "\n\nThe encoder is its author's own module; without it the weights mean nothing." if custom else ""
-    inputs = "images)  # uint8 (batch, channels, height, width)" if image else "rows)  # float32 (batch, columns)"
+    inputs = {
+        "image": "images)  # uint8 (batch, channels, height, width)",
+        "text": '["a sentence", "another one"])',
+        "row": "rows)  # float32 (batch, columns)",
+    }[kind]
     lines = [
         "import ricnet",
         "",
@@ -103,7 +113,8 @@ def _use(name: str, image: bool, custom: bool) -> str:
         f"path = model.refine({inputs}",
         "path.final.exp(), path.halt_step  # probabilities, and the steps each took",
     ]
-    shell = f"\n\n    ric predict {name} photo.png --trace" if image and not custom else ""
+    asked = {"image": "photo.png", "text": '"a sentence"'}.get(kind)
+    shell = f"\n\n    ric predict {name} {asked} --trace" if asked and not custom else ""
     return "    pip install 'ricnet[hub]'\n\n```python\n" + "\n".join(lines) + f"\n```{shell}{own}"
 
 
@@ -114,9 +125,9 @@ def _measured(run: RunRecord) -> str:
     return f"{numbers_table(run)}\n\n{steps}![{alt}]({DIAGRAM})\n\n{reading}"
 
 
-def _limits(data: Mapping[str, Any], image: bool) -> str:
+def _limits(data: Mapping[str, Any], kind: str) -> str:
     shape = " × ".join(str(side) for side in data["input_shape"])
-    inputs = IMAGES.format(shape=shape) if image else ROWS.format(columns=shape)
+    inputs = {"image": IMAGES, "text": TEXTS, "row": ROWS}[kind].format(shape=shape, columns=shape, tokens=shape)
     return LIMITS.format(count=len(data["class_names"]), inputs=inputs)
 
 

@@ -1,7 +1,7 @@
 """A trained classifier as one ONNX file, compared with PyTorch before it is written.
 
-Inputs are what the classifier reads (uint8 images, float features): normalisation is in the graph, and so is the loop
-that stops by itself. Everything else a program needs to know stands in the file's metadata.
+Inputs are what the classifier reads (uint8 images, float features, int32 token ids): normalisation is in the graph, and
+so is the loop that stops by itself. Everything else a program needs to know stands in the file's metadata.
 
 The number of steps depends on the input, so the loop has to be an operator of the graph, not Python's:
 `torch.while_loop` becomes ONNX's `Loop`. Its tensors keep their shapes, so nobody leaves the batch before its end: an
@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Bool, Float, Int64, Num
 from torch import Tensor, nn
 
-from ricnet.core.trajectory import Trajectory
+from ricnet.core.trajectory import Temperature, Trajectory
 from ricnet.data import read_npz_inputs
 from ricnet.errors import RicnetError, require, require_extra
 from ricnet.io import write_atomically
@@ -66,7 +66,7 @@ def export_onnx(
     check_exportable(classifier.method, max_steps, fixed_steps)
     classifier = float32_on_cpu(classifier)
     network, outputs = network_to_trace(classifier, max_steps, fixed_steps)
-    program = translate(network, torch.zeros(2, *classifier.input_shape, dtype=input_dtype(classifier)), outputs)
+    program = translate(network, torch.zeros(2, *classifier.input_shape, dtype=classifier.input_dtype), outputs)
     label(program, metadata(classifier, getattr(network, "steps", 1)))
     file: bytes = program.model_proto.SerializeToString()
     agreement = compare(file, classifier, inputs_to_compare(classifier))
@@ -118,10 +118,6 @@ def metadata(classifier: Classifier, steps: int) -> dict[str, str]:
     return {key: text if isinstance(text, str) else json.dumps(text, ensure_ascii=False) for key, text in entry.items()}
 
 
-def input_dtype(classifier: Classifier) -> torch.dtype:
-    return torch.uint8 if len(classifier.input_shape) == 3 else torch.float32
-
-
 # The networks that are traced, for a batch of any size.
 
 
@@ -151,7 +147,7 @@ def network_to_trace(
 class OnePass(nn.Module):
     """Probabilities, and one step for each."""
 
-    def __init__(self, method: Supervised, model: nn.Module, temperature: float) -> None:
+    def __init__(self, method: Supervised, model: nn.Module, temperature: Temperature) -> None:
         super().__init__()
         self.method, self.model, self.temperature = method, model, temperature
 
@@ -166,7 +162,7 @@ class OnePass(nn.Module):
 class Halting(nn.Module):
     """Probabilities at each example's own halt, `steps` steps at the latest, and how many it took."""
 
-    def __init__(self, method: Iterative, model: RecurrentClassifier, steps: int, temperature: float) -> None:
+    def __init__(self, method: Iterative, model: RecurrentClassifier, steps: int, temperature: Temperature) -> None:
         super().__init__()
         self.method, self.model, self.steps, self.temperature = method, model, steps, temperature
 
@@ -207,7 +203,7 @@ class Leaving(nn.Module):
     them back; of the others it leaves zeros, which nothing reads. Where none is going there are only zeros.
     """
 
-    def __init__(self, method: Iterative, model: RecurrentClassifier, steps: int, temperature: float) -> None:
+    def __init__(self, method: Iterative, model: RecurrentClassifier, steps: int, temperature: Temperature) -> None:
         super().__init__()
         self.method, self.model, self.steps, self.temperature = method, model, steps, temperature
         self.shapes = shapes_seen(model)
@@ -284,7 +280,7 @@ class Unrolled(nn.Module):
     Steps follow one another as plain operators, for runtimes without `Loop`.
     """
 
-    def __init__(self, method: Iterative, model: RecurrentClassifier, steps: int, temperature: float) -> None:
+    def __init__(self, method: Iterative, model: RecurrentClassifier, steps: int, temperature: Temperature) -> None:
         super().__init__()
         self.method, self.model, self.steps, self.temperature = method, model, steps, temperature
 
@@ -307,7 +303,7 @@ def written(made: Steps, time: Int64[Tensor, ""], step: Step) -> Steps:
     return Steps(*(whole.index_copy(0, time.view(1), part.unsqueeze(0)) for whole, part in parts))
 
 
-def tempered(path: Trajectory, temperature: float) -> Trajectory:
+def tempered(path: Trajectory, temperature: Temperature) -> Trajectory:
     return path if temperature == 1 else path.tempered(temperature)
 
 
@@ -416,12 +412,14 @@ def compare(file: bytes | Path, classifier: Classifier, inputs: Num[Tensor, "n .
 
 def inputs_to_compare(classifier: Classifier) -> Num[Tensor, "n ..."]:
     """The run's own examples, some of them easy, hard and wrong; noise of the data's scale where it has none."""
-    is_image = len(classifier.input_shape) == 3
     stored = None if classifier.folder is None else classifier.folder / "examples.npz"
     if stored is not None and stored.is_file():
-        return read_npz_inputs(stored, classifier.input_shape, "image" if is_image else "features")
+        return read_npz_inputs(stored, classifier.input_shape, classifier.kind)
     size, random = (RANDOM_INPUTS, *classifier.input_shape), torch.Generator().manual_seed(0)
-    if is_image:
+    if classifier.kind == "image":
         return torch.randint(0, 256, size, dtype=torch.uint8, generator=random)
     backbone = backbone_of(classifier.model)
+    if classifier.kind == "tokens":
+        known: Any = (backbone.features or backbone.encoder).vocabulary
+        return torch.randint(0, int(known), size, dtype=torch.int32, generator=random)
     return backbone.mean + backbone.std * torch.randn(size, generator=random)

@@ -26,6 +26,10 @@ def first_stop(going: Bool[Tensor, "steps batch"]) -> Int64[Tensor, "batch"]:
     return torch.cat([~going[:-1], torch.ones_like(going[:1])]).int().argmax(0) + 1
 
 
+Temperature = float | tuple[float, ...]
+"""Of all steps, or one for each."""
+
+
 @dataclass(frozen=True)
 class Trajectory:
     """Beliefs of a batch over the steps of refinement. A one-pass classifier has one step."""
@@ -94,9 +98,13 @@ class Trajectory:
         halt_step = self.halt_step.clamp(max=steps)
         return Trajectory(self.log_beliefs[:steps], halt_step, values, probability, self.costs[:steps])
 
-    def tempered(self, temperature: float) -> "Trajectory":
-        """Every belief made softer (above 1) or sharper (below 1): p ∝ a^{1/T}. Where it halts stays the same."""
-        return replace(self, log_beliefs=(self.log_beliefs / temperature).log_softmax(-1))
+    def tempered(self, temperature: Temperature) -> "Trajectory":
+        """Every belief made softer (above 1) or sharper (below 1): p ∝ a^{1/T}, with one T for all steps or one for
+        each. Where it halts stays the same."""
+        if isinstance(temperature, float):
+            return replace(self, log_beliefs=(self.log_beliefs / temperature).log_softmax(-1))
+        each = self.log_beliefs.new_tensor(temperature[: self.steps]).view(-1, 1, 1)
+        return replace(self, log_beliefs=(self.log_beliefs / each).log_softmax(-1))
 
     @property
     def _batch(self) -> Int64[Tensor, "batch"]:

@@ -10,14 +10,15 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Int64, Num
+from jaxtyping import Int32, Int64, Num
 from torch import Tensor
 
 from ricnet.data.dataset import Dataset, Parts, Split, small_crops
 from ricnet.data.images import as_bytes
-from ricnet.data.memory import SHARE, fits_memory, free_bytes, map_array, pack_rows
+from ricnet.data.memory import map_array, pack_rows
 from ricnet.errors import RicnetError, listed
 from ricnet.io import open_zip, printable, read_arrays
+from ricnet.machine import SHARE, fits_memory, free_bytes
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _NUMBERS = "biuf"
@@ -83,7 +84,7 @@ def _fill(arrays: dict[str, Array], path: Path, cache: Path, numbered: Dataset) 
 
 
 def read_npz_inputs(
-    path: Path, input_shape: tuple[int, ...], kind: Literal["image", "features"]
+    path: Path, input_shape: tuple[int, ...], kind: Literal["image", "features", "tokens"]
 ) -> Num[Tensor, "n ..."]:
     """Inputs to predict: `x`, else `x_test`, else the only array there is."""
     names = _sizes(path).keys()
@@ -91,7 +92,10 @@ def read_npz_inputs(
     name = next((name for name in ("x", "x_test", *only) if name in names), None)
     if name is None:
         raise RicnetError(f"{path} holds {_found(names)}; name the array to predict `x`.")
-    inputs = _read_inputs(_read_arrays(path, [name]), path)[name]
+    arrays = _read_arrays(path, [name])
+    if kind == "tokens":
+        return _tokens(arrays[name], input_shape, f"{path}: {name}")
+    inputs = _read_inputs(arrays, path)[name]
     if kind != ("image" if inputs.ndim == 4 else "features") or tuple(inputs.shape[1:]) != input_shape:
         raise RicnetError(
             f"{path}: the rows of {name} are of shape {tuple(inputs.shape[1:])}, "
@@ -99,6 +103,13 @@ def read_npz_inputs(
             "give it such rows."
         )
     return inputs
+
+
+def _tokens(array: Array, input_shape: tuple[int, ...], what: str) -> Int32[Tensor, "n tokens"]:
+    known = array.dtype.kind in "iu" and array.shape[1:] == input_shape and array.size > 0
+    if not known or array.min() < 0 or array.max() > np.iinfo(np.int32).max:
+        raise RicnetError(f"{what} holds no rows of {input_shape[0]} token ids, which the model reads; give it texts.")
+    return torch.from_numpy(array.astype(np.int32))
 
 
 def _sizes(path: Path) -> dict[str, int]:

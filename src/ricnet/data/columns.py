@@ -25,9 +25,9 @@ from jaxtyping import Float, Num
 from torch import Tensor
 
 from ricnet.data.tables import Table, TableError
-from ricnet.data.texts import MOST_TOKENS, Text, is_prose
+from ricnet.data.texts import MOST_TOKENS, Text, Tokenizer, is_prose
 from ricnet.errors import RicnetError, listed, setting
-from ricnet.io import is_count, is_finite, is_switch, is_text, misfit
+from ricnet.io import Maybe, is_count, is_finite, is_switch, is_text, misfit
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -250,7 +250,11 @@ _FORMS: dict[str, Any] = {
     "number": _NUMBER,
     "date": {**_NUMBER, "format": lambda value: is_text(value) and value in FORMATS},
     "category": {"name": is_text, "values": [is_text], "other": is_switch},
-    "text": {"name": is_text, "tokens": lambda value: is_count(value) and 0 < value <= MOST_TOKENS},
+    "text": {
+        "name": is_text,
+        "tokens": lambda value: is_count(value) and 0 < value <= MOST_TOKENS,
+        "tokenizer": Maybe({"content": is_text, "pad": is_count, "most": is_count}),
+    },
 }
 
 
@@ -266,7 +270,8 @@ def columns_from_json(entry: Any, source: str) -> Columns:
 
 def _column_from_json(entry: dict[str, Any]) -> Number | Category | Text:
     if entry["kind"] == Text.kind:
-        return Text(entry["name"], entry["tokens"])
+        own = entry.get("tokenizer")
+        return Text(entry["name"], entry["tokens"], own and Tokenizer(own["content"], own["pad"], own["most"]))
     if entry["kind"] == "category":
         return Category(entry["name"], tuple(entry["values"]), entry["other"])
     learned = entry["name"], float(entry["mean"]), float(entry["std"]), entry["flagged"]

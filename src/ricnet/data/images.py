@@ -25,8 +25,9 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from ricnet.data.dataset import PHOTOGRAPH_SIDE, PHOTOGRAPHS, Augmentation, Dataset, Parts, Split
-from ricnet.data.memory import Damaged, fits_memory, pack_rows
+from ricnet.data.memory import Damaged, pack_rows
 from ricnet.errors import RicnetError, listed
+from ricnet.machine import fits_memory
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
@@ -312,6 +313,20 @@ def label_files(classes: Classes, class_names: Sequence[str]) -> dict[Path, int]
 
 
 # Which files there are
+
+
+def holds_texts(folder: Path) -> bool:
+    """Whether there are texts in its subfolders, and no images, beside which texts are captions or notes. A search that
+    meets too much else gives up."""
+    found, others = False, 0
+    for place, folders, files in os.walk(folder):
+        suffixes = [Path(name).suffix.lower() for name in files if not name.startswith(".")]
+        texts = sum(suffix in TEXTS.suffixes for suffix in suffixes)
+        others += len(folders) + len(files) - texts
+        if others > MOST_OTHERS or not (IMAGES.suffixes | UNREAD).isdisjoint(suffixes):
+            return False
+        found |= texts > 0 and Path(place) != folder
+    return found
 
 
 def survey(folder: Path, kind: Kind = IMAGES) -> Tree:

@@ -1,5 +1,5 @@
-"""Files, folders, patterns, tables or standard input as one tensor with names: what `ric predict` and `Classifier.read`
-are given."""
+"""Files, folders, patterns, tables, sentences or standard input as one tensor with names: what `ric predict` and
+`Classifier.read` are given."""
 
 import glob
 import io
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Num
@@ -16,12 +16,15 @@ from torch import Tensor
 
 from ricnet.data.arrays import read_npz_inputs
 from ricnet.data.columns import Columns
-from ricnet.data.images import decode_image, find_images, read_image, read_images
+from ricnet.data.images import TEXTS, decode_image, find_images, read_image, read_images
 from ricnet.data.tables import Table, parse_table, read_table
+from ricnet.data.texts import Text, decode_text, read_text_file
 from ricnet.errors import RicnetError
-from ricnet.io import is_table, user_path
+from ricnet.io import is_table, read_arrays, user_path
 
 STANDARD_INPUT = "-"
+SHOWN = 200
+"""Characters of a text that stand for it."""
 Part = tuple[list[str], Num[Tensor, "n ..."]]
 """What to call each input, and the inputs."""
 T = TypeVar("T")
@@ -75,7 +78,13 @@ class _Reading:
     def of_images(self) -> bool:
         return len(self.input_shape) == 3
 
+    @property
+    def text(self) -> Text | None:
+        return None if self.columns is None else self.columns.text
+
     def read(self, spec: str) -> list[Part]:
+        if self.text is not None and spec != STANDARD_INPUT and is_sentence(spec):
+            return [self._encode_texts(self.text, [spec[:SHOWN]], [spec])]
         path = user_path(spec)
         if spec == STANDARD_INPUT:
             return [self._read_standard_input()]
@@ -88,11 +97,29 @@ class _Reading:
             return self._read_npz(path)
         if is_table(path):
             return self._encode(read_table(path), str(path))
+        if self.text is not None:
+            return self._read_texts(self.text, path)
         if not self.of_images and path.exists():
             raise RicnetError(f"{path}: this model reads {wanted(self.input_shape, self.columns)}.")
         if path.is_dir():
             return self._read_folder(path)
         return [str(path)], read_image(path, self.input_shape)[None]
+
+    def _read_texts(self, column: Text, path: Path) -> Part:
+        """A file is a text; of a folder every .txt below."""
+        if not path.is_dir():
+            return self._encode_texts(column, [str(path)], [read_text_file(path)])
+        files = find_images(path, kind=TEXTS)
+        texts, problems = _attempt(partial(_named_text, file) for file in files)
+        if not texts:
+            raise problems[0] if problems else RicnetError(f"{path} holds no .txt files.")
+        self.notes += [f"skipped: {problem}" for problem in problems]
+        return self._encode_texts(column, *map(list, zip(*texts, strict=True)))
+
+    def _encode_texts(self, column: Text, names: list[str], texts: list[str]) -> Part:
+        empty = sum(not text.strip() for text in texts)
+        self.notes += [f"note: {empty} of {len(texts)} texts are empty; nothing is known of them."] * (empty > 0)
+        return names, torch.from_numpy(column.rows(texts))
 
     def _read_folder(self, folder: Path) -> Part:
         names, images = self._read_images(find_images(folder))
@@ -127,13 +154,20 @@ class _Reading:
         return [str(path) for path in paths if path not in broken], images
 
     def _read_npz(self, path: Path) -> Part:
-        rows = read_npz_inputs(path, self.input_shape, "image" if self.of_images else "features")
+        kind: Any = "image" if self.of_images else "features" if self.text is None else "tokens"
+        rows = read_npz_inputs(path, self.input_shape, kind)
+        if kind == "tokens":  # of a run's examples the texts are kept too
+            texts = read_arrays(path, names=("text",)).get("text")
+            if texts is not None and texts.dtype.kind == "U" and texts.shape == rows.shape[:1]:
+                return [text[:SHOWN] for text in texts.tolist()], rows
         return [f"{path}[{row}]" for row in range(len(rows))], rows
 
     def _read_standard_input(self) -> Part:
         content = sys.stdin.buffer.read()
         if self.of_images:
             return [STANDARD_INPUT], decode_image(io.BytesIO(content), "standard input", self.input_shape)[None]
+        if self.text is not None:
+            return self._encode_texts(self.text, [STANDARD_INPUT], [decode_text(content, "standard input")])
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
@@ -148,10 +182,28 @@ class _Reading:
         return [f"{label}:{line}" for line in table.lines], inputs
 
 
+def _named_text(path: Path) -> tuple[str, str]:
+    return str(path), read_text_file(path)
+
+
+def is_sentence(spec: str) -> bool:
+    """Whether it is to be classified itself, rather than the file of that name. What looks like a path is one, though
+    it may be missing."""
+    try:
+        if user_path(spec).exists():
+            return False
+    except RicnetError:  # no file can be called so
+        return True
+    one_word = not any(letter.isspace() for letter in spec)
+    return not (one_word and ("/" in spec or is_table(spec) or Path(spec).suffix.lower() in (".npz", *TEXTS.suffixes)))
+
+
 def wanted(input_shape: tuple[int, ...], columns: Columns | None) -> str:
     """What to give a model, for the end of a sentence."""
     if len(input_shape) == 3:
         return "images; give image files, a folder, or an .npz file with an array x"
+    if columns is not None and columns.text is not None:
+        return f"texts; give sentences, .txt files, or a table with a column {columns.text.name!r}"
     if columns is not None:
         return "tables; give a file (.csv, .tsv, .jsonl, .parquet) with the columns it was trained on"
     return f"rows of {input_shape[0]} features; give an .npz file with an array x"

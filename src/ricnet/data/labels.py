@@ -1,7 +1,6 @@
 """A table as data: a row an example, a column its class; and a folder of texts, read as such a table."""
 
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,9 +13,9 @@ import torch
 
 from ricnet.data.columns import MISSING, RARE_ROWS, Columns, fit_columns, parse_number
 from ricnet.data.dataset import Dataset, Parts, Split
-from ricnet.data.images import IMAGES, MOST_OTHERS, TEXTS, UNREAD, damage, label_files, survey
+from ricnet.data.images import TEXTS, damage, label_files, survey
 from ricnet.data.tables import FRAME, Table, frame_table
-from ricnet.data.texts import fit_text, read_text_file
+from ricnet.data.texts import Tokenizer, fit_text, read_text_file
 from ricnet.errors import RicnetError, listed, nearest, setting
 from ricnet.io import UNFIT, shown_name
 
@@ -36,9 +35,10 @@ def labelled_table(
     undivided: bool = False,
     known: Sequence[str] = (),
     text: str | None = None,
+    tokenizer: Tokenizer | None = None,
 ) -> Dataset:
     """`columns` and `known`, its classes, are those of a model to be tried on this table; else they are learned from
-    its rows, or from the column `text` alone."""
+    its rows, or from the column `text` alone, as the `tokenizer` of a checkpoint cuts it."""
     target = _check_target(table, target or (columns.target if columns else None))
     gaps = _gaps(table.columns[target], known)
     labelled = [row for row, cell in enumerate(table.columns[target]) if cell not in gaps]
@@ -58,15 +58,22 @@ def labelled_table(
     labels = torch.tensor([number[cell] for cell in table.columns[target]])
     # The rows are divided before anything is learned from them: for now their numbers stand for them.
     rows = Split(torch.arange(len(table)), labels)
-    parts = Parts(rows, class_names, notes=tuple(notes), fill=partial(encoded, table, target, columns, text))
+    parts = Parts(rows, class_names, notes=tuple(notes), fill=partial(encoded, table, target, columns, text, tokenizer))
     return parts.dataset(f"{table.name}#{target}", val_fraction, undivided)
 
 
-def encoded(table: Table, target: str, columns: Columns | None, text: str | None, numbered: Dataset) -> Dataset:
+def encoded(
+    table: Table,
+    target: str,
+    columns: Columns | None,
+    text: str | None,
+    tokenizer: Tokenizer | None,
+    numbered: Dataset,
+) -> Dataset:
     """A data set whose inputs are numbers of rows, with what the columns make of those rows in their place."""
     notes, learned = numbered.notes, table.take(numbered.train.inputs.tolist())
     if columns is None and text is not None:
-        columns = Columns(target, (fit_text(learned, text),))
+        columns = Columns(target, (fit_text(learned, text, tokenizer),))
     if columns is None:
         columns, said = fit_columns(learned, target)
         notes = (*notes, *said)
@@ -83,21 +90,7 @@ TEXT, CLASS = "text", "class"
 """The columns of a folder of texts."""
 
 
-def holds_texts(folder: Path) -> bool:
-    """Whether there are texts in its subfolders, and no images, beside which texts are captions or notes. A search that
-    meets too much else gives up."""
-    found, others = False, 0
-    for place, folders, files in os.walk(folder):
-        suffixes = [Path(name).suffix.lower() for name in files if not name.startswith(".")]
-        texts = sum(suffix in TEXTS.suffixes for suffix in suffixes)
-        others += len(folders) + len(files) - texts
-        if others > MOST_OTHERS or not (IMAGES.suffixes | UNREAD).isdisjoint(suffixes):
-            return False
-        found |= texts > 0 and Path(place) != folder
-    return found
-
-
-def read_text_folder(folder: Path, columns: Columns | None) -> Parts:
+def read_text_folder(folder: Path, columns: Columns | None, tokenizer: Tokenizer | None = None) -> Parts:
     """One subfolder a class, at the top or below train/, val/ and test/; a file is a text."""
     tree = survey(folder, TEXTS)
     labels, texts, broken = list[int](), dict[Path, str](), dict[Path, str]()
@@ -120,13 +113,19 @@ def read_text_folder(folder: Path, columns: Columns | None) -> Parts:
         raise RicnetError(f"{folder} holds no text that can be read; {next(iter(broken.values()))}")
     name = columns.text.name if columns is not None and columns.text is not None else TEXT
     table = Table(str(folder), {name: list(texts.values())}, range(len(texts)), "text")
-    fill = partial(encoded, table, CLASS, columns, name)
+    fill = partial(encoded, table, CLASS, columns, name, tokenizer)
     return Parts(splits["train"], tree.class_names, splits.get("test"), splits.get("val"), notes=notes, fill=fill)
 
 
-def labelled_frame(frame: "DataFrame", target: str | None, val_fraction: float, text: str | None = None) -> Dataset:
+def labelled_frame(
+    frame: "DataFrame",
+    target: str | None,
+    val_fraction: float,
+    text: str | None = None,
+    tokenizer: Tokenizer | None = None,
+) -> Dataset:
     """A data frame has no name, so that its column of classes tells one run from another."""
-    dataset = labelled_table(frame_table(frame), target, val_fraction, text=text)
+    dataset = labelled_table(frame_table(frame), target, val_fraction, text=text, tokenizer=tokenizer)
     column = dataset.name.removeprefix(f"{FRAME}#")
     return replace(dataset, name=f"data-frame-{UNFIT.sub('-', column).strip('-.')}")
 

@@ -1,5 +1,4 @@
-"""What fits into memory: all data on the host, a batch and what the network makes of it on the device. Data that does
-not fit lies in one file on the disk, paged in when used.
+"""Data that does not fit into memory lies in one file on the disk, paged in when used.
 
 Pictures are decoded once and written in the order of the splits, so that each split is one stretch of the file. The
 file is mapped into memory: processes of one machine share the pages they read, and those not needed cost nothing.
@@ -22,18 +21,12 @@ import torch
 from jaxtyping import Int64, Num
 from rich.console import Console
 from rich.progress import track
-from torch import Tensor, nn
+from torch import Tensor
 
 from ricnet.data.dataset import Dataset, Split
 from ricnet.errors import RicnetError, setting
 from ricnet.io import Array, open_zip, read_array_header, replace_file
 
-SHARE = 0.5
-"""Of the memory that is free, that data or a batch may take; the rest is for weights, copies and other programs."""
-FEWEST = 8
-KEPT = 2
-"""Bytes in use at once for each byte of the encoder's outputs. Measured on a CPU: 0.8 to 1.3 for ResNets;
-3.5 for the smallest encoder, whose batches are small beside any memory."""
 CHUNK = 1024
 """Rows that are made and written at once."""
 LOCAL_HEADER = 30
@@ -41,53 +34,6 @@ LOCAL_HEADER = 30
 
 Chunk = Callable[[list[int]], tuple[Num[Tensor, "n ..."], dict[int, str]]]
 """From numbers of rows to those that can be read, in their order, and what is wrong with each of the others."""
-
-
-def free_bytes(device: torch.device) -> int:
-    """An estimate; where the system does not say what is free, half of all there is, or of 8 GiB."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**33
-        return total // 2
-
-
-def fits_memory(size: int) -> bool:
-    """Whether so many bytes of data may be held by every process that torchrun has started on this machine."""
-    return size <= SHARE * free_bytes(torch.device("cpu")) / int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-
-
-def fitting_batch(encoder: nn.Module, example: Num[Tensor, "1 ..."], batch_size: int, free: int) -> int:
-    """`batch_size`, halved until an update fits; but never so small that its statistics mean nothing."""
-    needed = KEPT * activation_bytes(encoder, example)
-    while batch_size >= 2 * FEWEST and batch_size * needed > SHARE * free:
-        batch_size //= 2
-    return batch_size
-
-
-@torch.no_grad()
-def activation_bytes(encoder: nn.Module, example: Num[Tensor, "1 ..."]) -> int:
-    """What all layers of a network make of one input."""
-    total = 0
-
-    def count(_module: nn.Module, _inputs: object, output: object) -> None:
-        nonlocal total
-        if isinstance(output, Tensor):
-            total += output.numel() * output.element_size()
-
-    leaves = [module for module in encoder.modules() if not any(module.children())]
-    hooks = [module.register_forward_hook(count) for module in leaves]
-    was_training = encoder.training
-    try:
-        encoder.eval()(example)
-    finally:
-        encoder.train(was_training)
-        for hook in hooks:
-            hook.remove()
-    return total
 
 
 # Rows in a file of ours

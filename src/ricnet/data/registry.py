@@ -12,9 +12,10 @@ from ricnet.data.arrays import read_npz
 from ricnet.data.columns import Columns
 from ricnet.data.dataset import Augmentation, Dataset, Parts, Split, class_counts, flip_labels
 from ricnet.data.downloads import Progress, PublishedFile, fetch
-from ricnet.data.images import read_folder
-from ricnet.data.labels import holds_texts, labelled_table, read_text_folder
+from ricnet.data.images import holds_texts, read_folder
+from ricnet.data.labels import labelled_table, read_text_folder
 from ricnet.data.tables import read_table
+from ricnet.data.texts import Tokenizer
 from ricnet.errors import RicnetError, nearest, setting
 from ricnet.io import TABLES, is_table, split_target, user_path, with_target
 
@@ -78,6 +79,7 @@ def load(
     label_noise: float = 0.0,
     target: str | None = None,
     text: str | None = None,
+    tokenizer: Tokenizer | None = None,
     columns: Columns | None = None,
     class_names: Sequence[str] = (),
     undivided: bool = False,
@@ -86,7 +88,7 @@ def load(
 
     A registered name wins over a folder of that name: write ./NAME for the folder. The classes of a table are in its
     column `target`, which may also be part of its name: my.csv#label; with `text` only the words of that column are
-    learned from. `columns` and `class_names` are those of a model
+    learned from, as the `tokenizer` of a checkpoint cuts it. `columns` and `class_names` are those of a model
     that is to be tried on a table; without them they are learned from it. `undivided` is for data that is only to be
     measured: its parts stay as they are, and where it has no test part, all of it is test data. It may be of one class.
     """
@@ -97,11 +99,11 @@ def load(
     path, target = split_target(with_target(str(spec), target))
     if is_table(path):
         table = read_table(user_path(path))
-        dataset = labelled_table(table, target, val_fraction, columns, undivided, class_names, text)
+        dataset = labelled_table(table, target, val_fraction, columns, undivided, class_names, text, tokenizer)
     else:
         if text is not None:
             raise RicnetError(f"{setting('text', text)} is for tables; {path} says by itself what its texts are.")
-        found = _read(spec, data_folder(data_dir), resolution, columns)
+        found = _read(spec, data_folder(data_dir), resolution, columns, tokenizer)
         dataset = found.dataset(str(spec), val_fraction, undivided) if isinstance(found, Parts) else found
     if resolution is not None and dataset.input_shape[1:] != (resolution, resolution):
         raise RicnetError(
@@ -111,12 +113,14 @@ def load(
     return flip_labels(dataset, label_noise)
 
 
-def _read(spec: str | Path, folder: Path, resolution: int | None, columns: Columns | None) -> Parts | Dataset:
+def _read(
+    spec: str | Path, folder: Path, resolution: int | None, columns: Columns | None, tokenizer: Tokenizer | None
+) -> Parts | Dataset:
     if spec in DATASETS or spec == "":  # an empty text is an unset variable, not the current folder
         return _read_named(str(spec), folder, resolution)
     path = user_path(spec)
     if path.is_dir() and holds_texts(path):
-        return read_text_folder(path, columns)
+        return read_text_folder(path, columns, tokenizer)
     if path.is_dir():
         return read_folder(path, resolution, folder / "packed")
     if path.suffix.lower() == ".npz":

@@ -6,12 +6,15 @@ to learn or to keep, and any language computes the same ids:
     words are runs of letters, digits and _ and each other sign that is no space, in lower case;
     ids are, word by word, crc32(word) and crc32(word + " " + next word), in UTF-8, without the highest bit, 0 as 1;
     they are cut or filled with 0 to a fixed length.
+
+A pretrained checkpoint brings a tokenizer of its own, which is kept with the model as the JSON it came in.
 """
 
 import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,10 +23,15 @@ import numpy as np
 from jaxtyping import Int32
 
 from ricnet.data.tables import Table
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, require_extra
+from ricnet.io import read_text
 
 MOST_TOKENS = 1_024
 """Ids of a text that are read, half of them words; more of them cost time and rarely change an answer."""
+MOST_PIECES = 256
+"""The same for the tokenizer of a checkpoint: time grows with their square."""
+LETTERS = 64
+"""Letters of a text that are looked at for each of its ids."""
 LARGEST = 1 << 24
 """Bytes of a text in a file of its own; a long novel has a tenth of them."""
 SUFFIX = ".txt"
@@ -48,6 +56,48 @@ def token_ids(text: str, most: int) -> list[int]:
 
 
 @dataclass(frozen=True)
+class Tokenizer:
+    """That of a checkpoint, read by the library tokenizers."""
+
+    content: str
+    """Its tokenizer.json."""
+    pad: int
+    """The id that fills up a text."""
+    most: int
+    """Ids that the checkpoint can read at once."""
+
+    def ids(self, text: str, most: int) -> list[int]:
+        return _opened(self.content, most).encode(text[: LETTERS * most]).ids  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=4)
+def _opened(content: str, most: int) -> Any:
+    require_extra("this model's tokenizer", "hf", "tokenizers")
+    import tokenizers
+
+    try:
+        found = tokenizers.Tokenizer.from_str(content)
+        found.no_padding()
+        found.enable_truncation(most)
+    except Exception as error:  # whatever is wrong with it, the library has one kind for it
+        raise RicnetError(f"the tokenizer cannot be read ({error}); get a whole copy of its checkpoint.") from error
+    return found
+
+
+def read_tokenizer(folder: Path, pad: int, most: int) -> Tokenizer:
+    """That of a folder as transformers saves it."""
+    path = folder / "tokenizer.json"
+    try:
+        content = read_text(path)
+    except (OSError, ValueError) as error:
+        raise RicnetError(
+            f"{path} cannot be read ({error}), and it says how texts become tokens; save it there with the tokenizer's "
+            "save_pretrained."
+        ) from error
+    return Tokenizer(content, pad, min(most, MOST_PIECES))
+
+
+@dataclass(frozen=True)
 class Text:
     """A column of texts, which stands alone: each row is the ids of one text."""
 
@@ -56,6 +106,8 @@ class Text:
     name: str
     tokens: int
     """How many ids a row has."""
+    tokenizer: Tokenizer | None = None
+    """That of a checkpoint; None for words and word pairs."""
 
     @property
     def width(self) -> int:
@@ -65,9 +117,10 @@ class Text:
         return self.rows(table.columns[self.name])
 
     def rows(self, texts: Sequence[str]) -> Int32[np.ndarray, "n tokens"]:
-        ids = np.zeros((len(texts), self.tokens), dtype=np.int32)
+        ids = np.full((len(texts), self.tokens), self.tokenizer.pad if self.tokenizer else 0, dtype=np.int32)
+        split = self.tokenizer.ids if self.tokenizer else token_ids
         for row, text in zip(ids, texts, strict=True):
-            found = token_ids(text, self.tokens)
+            found = split(text, self.tokens)
             row[: len(found)] = found
         return ids
 
@@ -75,9 +128,12 @@ class Text:
         return []
 
 
-def fit_text(table: Table, name: str) -> Text:
+def fit_text(table: Table, name: str, tokenizer: Tokenizer | None = None) -> Text:
     """As long as the longest of the training texts."""
-    return Text(name, max(len(token_ids(text, MOST_TOKENS)) for text in table.columns[name]))
+    texts = table.columns[name]
+    if tokenizer is not None:
+        return Text(name, max(len(tokenizer.ids(text, tokenizer.most)) for text in texts), tokenizer)
+    return Text(name, max(len(token_ids(text, MOST_TOKENS)) for text in texts))
 
 
 def is_prose(cells: Sequence[str]) -> bool:

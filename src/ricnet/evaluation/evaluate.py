@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int64, Integer, Num
 from torch import Tensor, nn
 
 from ricnet.core.mdp import log_scores, normalized_return
-from ricnet.core.trajectory import Trajectory, halting_step
+from ricnet.core.trajectory import Temperature, Trajectory, halting_step
 from ricnet.data import Split
 from ricnet.distributed import ALONE, Processes
 from ricnet.errors import RicnetError
@@ -43,6 +43,13 @@ class Outcome:
     step_entropy: Float[Tensor, "steps n"]
     """Of the belief, in nats."""
     values: Float[Tensor, "steps n"] | None = None
+    costs: Float[Tensor, "steps"] | None = None
+    """With exits, the share of the network's work that each step has cost by its end."""
+
+    @property
+    def cost(self) -> Float[Tensor, "n"] | None:
+        """The share that each example has cost; None without exits."""
+        return None if self.costs is None else self.costs[self.halt_step - 1]
 
     @classmethod
     def of(cls, path: Trajectory, labels: Int64[Tensor, "n"], max_steps: int | None = None) -> "Outcome":
@@ -59,31 +66,37 @@ class Outcome:
             answer == labels,
             torch.special.entr(path.log_beliefs.exp()).sum(-1),
             path.values,
+            torch.tensor(path.costs, dtype=torch.float64) if path.costs else None,
         )
 
     @classmethod
     def join(cls, parts: "list[Outcome]") -> "Outcome":
-        """Examples are the last axis everywhere but in the beliefs."""
+        """Examples are the last axis everywhere but in the beliefs; what a step costs is the same for all."""
         kept = [field.name for field in fields(cls) if getattr(parts[0], field.name) is not None]
-        arrays = {name: [getattr(part, name).cpu() for part in parts] for name in kept}
-        return cls(**{name: torch.cat(pieces, 0 if name == "log_beliefs" else -1) for name, pieces in arrays.items()})
+        arrays = {name: [getattr(part, name).cpu() for part in parts] for name in kept if name != "costs"}
+        joined = {name: torch.cat(pieces, 0 if name == "log_beliefs" else -1) for name, pieces in arrays.items()}
+        return cls(**joined, costs=parts[0].costs)
 
 
 @dataclass(frozen=True)
 class Reading:
     """How the steps that a network makes are read: where they end, and how sharp each belief is."""
 
-    temperature: float = 1.0
+    temperature: Temperature = 1.0
     halt_threshold: float | None = None
     """Stop once the value falls below this; None leaves that to the method."""
     max_steps: int | None = None
     """Stop after so many steps at the latest; None for all that are made."""
+    step: int | None = None
+    """Stop after exactly so many steps; None leaves that to the rule."""
 
     def read(self, path: Trajectory) -> Trajectory:
         """All steps are kept, those after the halt too."""
         halt = path.halt_step
         if self.halt_threshold is not None and path.values is not None:
             halt = halting_step(path.values, self.halt_threshold)
+        if self.step is not None:
+            halt = torch.full_like(halt, self.step)
         path = replace(path, halt_step=halt if self.max_steps is None else halt.clamp(max=self.max_steps))
         return path if self.temperature == 1 else path.tempered(self.temperature)
 
@@ -155,6 +168,7 @@ def summarize(outcome: Outcome) -> dict[str, float]:
         "mean_confidence": float(confidence.exp().mean()),
         "normalized_return": float(normalized_return(score, log_beliefs.shape[1]).mean()),
         "mean_steps": float(outcome.halt_step.double().mean()),
+        **({} if outcome.cost is None else {"mean_cost": float(outcome.cost.mean())}),
     }
 
 
@@ -164,24 +178,31 @@ def report(outcome: Outcome) -> dict[str, Any]:
     beliefs = log_beliefs.exp()
     confidence, answer = beliefs.max(-1)
     correct = answer == labels
-    steps = outcome.halt_step.double()
+    steps, cost = outcome.halt_step.double(), outcome.cost
     truth = torch.nn.functional.one_hot(labels, beliefs.shape[1])
     summary = summarize(outcome)
-    return summary | {
-        "ece_bins": metrics.BINS,
-        "ece_classwise": metrics.classwise_calibration_error(beliefs, labels),
-        "ece_signed": summary["mean_confidence"] - summary["accuracy"],
-        "brier": float((beliefs - truth).square().sum(-1).mean()),
-        "mean_steps_correct": _mean(steps[correct]),
-        "mean_steps_wrong": _mean(steps[~correct]),
-        "mean_cell_evaluations": float(outcome.cell_evaluations.double().mean()),
-        "aurc": metrics.area_under_risk_coverage(confidence, correct),
-        "auroc": metrics.correctness_auroc(confidence, correct),
-        "n": len(labels),
-        "per_step": _per_step(outcome),
-        "reliability": _reliability(confidence, correct),
-        "halting": _halting(outcome.halt_step, correct, len(outcome.step_scores)),
-    }
+    compute = (
+        {} if cost is None else {"mean_cost_correct": _mean(cost[correct]), "mean_cost_wrong": _mean(cost[~correct])}
+    )
+    return (
+        summary
+        | compute
+        | {
+            "ece_bins": metrics.BINS,
+            "ece_classwise": metrics.classwise_calibration_error(beliefs, labels),
+            "ece_signed": summary["mean_confidence"] - summary["accuracy"],
+            "brier": float((beliefs - truth).square().sum(-1).mean()),
+            "mean_steps_correct": _mean(steps[correct]),
+            "mean_steps_wrong": _mean(steps[~correct]),
+            "mean_cell_evaluations": float(outcome.cell_evaluations.double().mean()),
+            "aurc": metrics.area_under_risk_coverage(confidence, correct),
+            "auroc": metrics.correctness_auroc(confidence, correct),
+            "n": len(labels),
+            "per_step": _per_step(outcome),
+            "reliability": _reliability(confidence, correct),
+            "halting": _halting(outcome.halt_step, correct, len(outcome.step_scores)),
+        }
+    )
 
 
 def _mean(values: Float[Tensor, "n"]) -> float | None:
@@ -189,7 +210,8 @@ def _mean(values: Float[Tensor, "n"]) -> float | None:
 
 
 def _per_step(outcome: Outcome) -> list[dict[str, float | int]]:
-    """Every example's belief after each step, as if none had halted before."""
+    """Every example's belief after each step, as if none had halted before; with exits also what it costs to get so
+    far."""
     rows: list[dict[str, float | int]] = []
     for step, (scores, confidence, correct) in enumerate(
         zip(outcome.step_scores.double(), outcome.step_confidence, outcome.step_correct, strict=True), 1
@@ -201,6 +223,7 @@ def _per_step(outcome: Outcome) -> list[dict[str, float | int]]:
                 "ece": metrics.expected_calibration_error(confidence, correct),
                 "nll": -float(scores.mean()),
                 "mean_confidence": float(confidence.double().mean()),
+                **({} if outcome.costs is None else {"cost": float(outcome.costs[step - 1])}),
             }
         )
     return rows
@@ -258,6 +281,8 @@ class Predictions:
     """Of the belief, in nats."""
     values: Float[np.ndarray, "steps n"] | None = None
     """V(s_{t+1}) at index t; None for a method without a value."""
+    costs: Float[np.ndarray, "steps"] | None = None
+    """With exits, the share of the network's work that each step has cost by its end."""
 
     def __post_init__(self) -> None:
         steps, n = self.step_scores.shape
@@ -265,7 +290,10 @@ class Predictions:
         grids = (self.step_confidence, self.step_correct, self.step_entropy, self.values)
         if any(len(row) != n for row in rows) or any(grid is not None and grid.shape != (steps, n) for grid in grids):
             raise ValueError("its arrays do not fit together")
-        if any(array is not None and array.dtype.kind not in "biuf" for array in (*rows, *grids, self.step_scores)):
+        if self.costs is not None and self.costs.shape != (steps,):
+            raise ValueError("its costs do not fit its steps")
+        arrays = (*rows, *grids, self.step_scores, self.costs)
+        if any(array is not None and array.dtype.kind not in "biuf" for array in arrays):
             raise ValueError("its arrays are no numbers")
         if n and not (1 <= self.halt_step.min() <= self.halt_step.max() <= steps):
             raise ValueError("a halting step is out of range")
@@ -286,6 +314,8 @@ def read_predictions(folder: str | Path, split: Literal["val", "test"] = "test")
 
 KINDS = ("easy", "hard", "wrong", "confused")
 """A stored example's kind is a place here."""
+LONGEST_TEXT = 1_000
+"""Characters of a text that are kept for people to read."""
 PAIRS, OF_A_PAIR = 3, 2
 """Kinds of mistakes that have examples, and how many each."""
 
@@ -359,7 +389,10 @@ def _arrays(chosen: Split, trajectory: Trajectory) -> dict[str, Any]:
     }
     if trajectory.values is not None:
         arrays["values"] = trajectory.values[:, rows]
-    return {name: array.cpu().numpy() for name, array in arrays.items()}
+    kept: dict[str, Any] = {name: array.cpu().numpy() for name, array in arrays.items()}
+    if chosen.texts is not None:
+        kept["text"] = np.array([chosen.texts[row][:LONGEST_TEXT] for row in rows.tolist()], dtype=np.str_)
+    return kept
 
 
 def _flat(kinds: dict[str, list[int]]) -> Int64[Tensor, "m"]:
@@ -378,11 +411,13 @@ class Examples:
     halt_step: Integer[np.ndarray, "m"]
     kind: Integer[np.ndarray, "m"] | None = None
     """A place in KINDS; None in files of older versions, which did not say."""
+    texts: list[str] | None = None
+    """What token ids were made of; None of other data."""
 
     @property
     def are_rows(self) -> bool:
-        """Rows of numbers, rather than images."""
-        return self.inputs.ndim == 2
+        """Rows of numbers, rather than images or texts."""
+        return self.inputs.ndim == 2 and self.texts is None
 
     @property
     def answers(self) -> Integer[np.ndarray, "m"]:
@@ -415,7 +450,10 @@ def _checked_examples(arrays: Mapping[str, np.ndarray], classes: int) -> Example
         raise ValueError("its inputs or beliefs are no numbers that can be shown")
     if kind is not None and (kind.shape != labels.shape or not np.isin(kind, range(len(KINDS))).all()):
         raise ValueError("its kinds do not fit its examples")
-    return Examples(arrays["x"], labels, beliefs, values, halt, kind)
+    texts = arrays.get("text")
+    if texts is not None and (texts.dtype.kind != "U" or texts.shape != labels.shape):
+        raise ValueError("its texts do not fit its examples")
+    return Examples(arrays["x"], labels, beliefs, values, halt, kind, None if texts is None else texts.tolist())
 
 
 def _can_be_shown(inputs: np.ndarray) -> bool:

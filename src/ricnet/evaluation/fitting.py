@@ -1,13 +1,16 @@
 """What is chosen on held-out data once the weights are: a temperature, and when to stop.
 
 Temperature scaling (Guo et al. 2017) is one number that makes all beliefs softer or sharper. The held-out NLL is convex
-in β = 1/T, so its minimum is where the slope changes sign, and bisection cannot miss it.
+in β = 1/T, so its minimum is where the slope changes sign, and bisection cannot miss it. With exits each has its own.
 
 The paper stops once V < 0. A value that is a little off then stops too late or too soon, and where later steps are
 worse than early ones no threshold helps but a limit does. So pairs of the two are tried on the held-out examples.
+
+With exits a threshold decides how much is computed: there is one for every budget, a mean share of the network's work.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,7 +18,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from ricnet.core.mdp import log_scores
-from ricnet.core.trajectory import halting_step
+from ricnet.core.trajectory import Temperature, halting_step
+from ricnet.errors import RicnetError, setting
 from ricnet.evaluation.evaluate import Outcome
 
 SOFTEST, SHARPEST = 1e-3, 1e3
@@ -26,7 +30,8 @@ FEWEST = 30
 
 @dataclass(frozen=True)
 class TemperatureFit:
-    temperature: float
+    temperature: Temperature
+    """Of all steps; with exits one for each step, and the numbers below are means over the steps."""
     nll_before: float
     nll_after: float
     n: int
@@ -44,34 +49,60 @@ def fit_if_it_helps(log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tenso
     """A temperature that is kept only if it would help examples it has not seen: one fitted on every other example
     must lower the NLL of those between by more than a standard error, and the other way round. Of very few examples
     none is kept: of nine, calibrated perfectly, one in seven would be, and it does great harm."""
-    fit = fit_temperature(log_beliefs, labels)
+    return _kept_if_it_helps(fit_temperature(log_beliefs, labels), [log_beliefs], labels)
+
+
+def fit_exits(
+    steps: Sequence[Float[Tensor, "n classes"]], labels: Int64[Tensor, "n"], if_it_helps: bool
+) -> TemperatureFit:
+    """A temperature for the beliefs after each step, of all examples, whichever of them will leave there: so that it
+    serves every budget. Whether they help is asked of all together."""
+    best = [_best_temperature(log_beliefs.double(), labels) for log_beliefs in steps]
+    each = tuple(temperature or 1.0 for temperature in best)
+    before, after = (
+        sum(_nll(beliefs.double(), labels, 1 / one) for beliefs, one in zip(steps, some, strict=True)) / len(steps)
+        for some in ((1.0,) * len(steps), each)
+    )
+    fit = TemperatureFit(each, before, after, len(labels), any(best))
+    return _kept_if_it_helps(fit, steps, labels) if if_it_helps else fit
+
+
+def _kept_if_it_helps(
+    fit: TemperatureFit, steps: Sequence[Float[Tensor, "n classes"]], labels: Int64[Tensor, "n"]
+) -> TemperatureFit:
     halves = (slice(0, None, 2), slice(1, None, 2))
+    left = replace(fit, temperature=1.0, nll_after=fit.nll_before, kept=False)
     if not fit.found or len(labels) < FEWEST:
-        return replace(fit, temperature=1.0, nll_after=fit.nll_before, kept=False)
-    gain = torch.cat([_gain(log_beliefs, labels, *pair) for pair in (halves, halves[::-1])])
+        return left
+    gains = [torch.cat([_gain(each, labels, *pair) for pair in (halves, halves[::-1])]) for each in steps]
+    gain = torch.stack(gains).mean(0)
     mean, error = float(gain.mean()), float(gain.std() / math.sqrt(len(gain)))
-    if mean > error:
-        return replace(fit, gain=mean, gain_error=error)
-    return replace(fit, temperature=1.0, nll_after=fit.nll_before, kept=False, gain=mean, gain_error=error)
+    return replace(fit if mean > error else left, gain=mean, gain_error=error)
 
 
 def fit_temperature(log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"]) -> TemperatureFit:
     log_beliefs = log_beliefs.double()
+    best = _best_temperature(log_beliefs, labels)
+    before, after = (_nll(log_beliefs, labels, 1 / temperature) for temperature in (1.0, best or 1.0))
+    return TemperatureFit(best or 1.0, before, after, len(labels), best is not None)
+
+
+def _best_temperature(log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"]) -> float | None:
+    """None where no finite one is best."""
     low, high = math.log(SOFTEST), math.log(SHARPEST)
-    found = _slope(log_beliefs, labels, SOFTEST) < 0 < _slope(log_beliefs, labels, SHARPEST)
-    while found and high - low > 1e-12:
+    if not _slope(log_beliefs, labels, SOFTEST) < 0 < _slope(log_beliefs, labels, SHARPEST):
+        return None
+    while high - low > 1e-12:
         middle = (low + high) / 2
         low, high = (middle, high) if _slope(log_beliefs, labels, math.exp(middle)) < 0 else (low, middle)
-    inverse = math.exp((low + high) / 2) if found else 1.0
-    before, after = (_nll(log_beliefs, labels, beta) for beta in (1.0, inverse))
-    return TemperatureFit(1 / inverse, before, after, len(labels), found)
+    return 1 / math.exp((low + high) / 2)
 
 
 def _gain(
     log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"], seen: slice, unseen: slice
 ) -> Float[Tensor, "m"]:
     """In log-score of each unseen example, by the temperature of the seen."""
-    temperature = fit_temperature(log_beliefs[seen], labels[seen]).temperature
+    temperature = _best_temperature(log_beliefs[seen].double(), labels[seen]) or 1.0
     before, truth = log_beliefs[unseen].double(), labels[unseen]
     return log_scores((before / temperature).log_softmax(-1), truth) - log_scores(before, truth)
 
@@ -106,21 +137,35 @@ class HaltChoice:
     """Of the rule it takes the place of, V < 0 and all steps."""
     steps_before: float
     best_step: int
-    """The single step with the lowest NLL, and what that is: the choice is never above it."""
+    """The single step with the lowest NLL, and what that is: without exits the choice is never above it."""
     best_step_nll: float
     n: int
+    mean_cost: float | None = None
+    """With exits, the mean share of the network's work, of this rule and of the one before."""
+    cost_before: float | None = None
+    budget: float | None = None
+    """What `mean_cost` was to stay within; None where nobody asked."""
 
 
-def choose_halt(outcome: Outcome) -> HaltChoice:
+def choose_halt(outcome: Outcome, budget: float | None = None) -> HaltChoice:
     """Of the rules that are no worse than the best single step and about as good as the best rule: V < 0 if it is among
     them, else the one with fewest steps. About as good: the mean difference, example by example, is within one standard
-    error of it. Differences that four digits do not show are none."""
+    error of it. Differences that four digits do not show are none.
+
+    With exits: of the rules that are about as good as the best, the one with least work; with a budget, the threshold
+    that spends it."""
     assert outcome.values is not None
     nll = -outcome.step_scores.double()
     steps, n = nll.shape
-    never = math.floor(float(outcome.values.min())) - 1.0
+    never = _below(outcome.values)
+    thresholds: tuple[float, ...] = (never, *(one for one in THRESHOLDS if one > never))
+    if outcome.costs is not None:
+        points = operating_points(outcome)
+        if budget is not None:
+            return replace(_described(outcome, point_within(points, budget).halt_threshold, steps), budget=budget)
+        thresholds = tuple(point.halt_threshold for point in points)
     rules: list[tuple[float, int, Tensor]] = []
-    for threshold in (never, *(one for one in THRESHOLDS if one > never)):
+    for threshold in thresholds:
         halt = halting_step(outcome.values, threshold)
         rules += [(threshold, most, halt.clamp(max=most)) for most in range(1, steps + 1)]
 
@@ -134,23 +179,109 @@ def choose_halt(outcome: Outcome) -> HaltChoice:
         error = float(excess.std()) / math.sqrt(n) if n > 1 else 0.0
         return float(excess.mean()) <= 1.000001 * max(error, ALIKE)  # one example that differs is exactly one error
 
-    by_step = nll.mean(1)
-    allowed = [rule for rule in rules if float(losses(rule[2]).mean()) <= float(by_step.min()) + ALIKE]
-    good = [rule for rule in allowed if about_as_good(rule[2])]
-    usual = [rule for rule in good if rule[:2] == (max(never, 0.0), steps)]
-    threshold, most, stops = min(
-        usual or good, key=lambda rule: (float(rule[2].double().mean()), float(losses(rule[2]).mean()))
-    )
+    if outcome.costs is not None:
+        good, work = [rule for rule in rules if about_as_good(rule[2])], outcome.costs
+    else:
+        limit, work = float(nll.mean(1).min()) + ALIKE, torch.arange(1.0, steps + 1, dtype=torch.float64)
+        good = [rule for rule in rules if float(losses(rule[2]).mean()) <= limit and about_as_good(rule[2])]
+        good = [rule for rule in good if rule[:2] == (max(never, 0.0), steps)] or good
+    threshold, most, _ = min(good, key=lambda rule: (float(work[rule[2] - 1].mean()), float(losses(rule[2]).mean())))
+    return _described(outcome, threshold, most)
+
+
+def _below(values: Float[Tensor, "*any"]) -> float:
+    """A threshold by which nobody stops."""
+    return math.floor(float(values.min())) - 1.0
+
+
+def _described(outcome: Outcome, threshold: float, most: int) -> HaltChoice:
+    """What a rule is worth beside the one it takes the place of."""
+    assert outcome.values is not None
+    nll, costs = -outcome.step_scores.double(), outcome.costs
+    stops, before = halting_step(outcome.values, threshold).clamp(max=most), outcome.halt_step
+    rows = torch.arange(nll.shape[1])
     mean_steps = float(stops.double().mean())
+    by_step = nll.mean(1)
     return HaltChoice(
         threshold,
         most,
-        float(losses(stops).mean()),
+        float(nll[stops - 1, rows].mean()),
         mean_steps,
         mean_steps < most,
-        float(losses(outcome.halt_step).mean()),
-        float(outcome.halt_step.double().mean()),
+        float(nll[before - 1, rows].mean()),
+        float(before.double().mean()),
         int(by_step.argmin()) + 1,
         float(by_step.min()),
-        n,
+        len(rows),
+        *((None, None) if costs is None else (float(costs[halts - 1].mean()) for halts in (stops, before))),
+    )
+
+
+GRID = 40
+"""Budgets that thresholds are kept for: every 1/40 of the network's work, from what the first exit costs."""
+ROUNDING = 1e-9
+"""What a mean of shares may lie above a budget by."""
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """A threshold, and what comes of it on held-out data."""
+
+    halt_threshold: float
+    mean_cost: float
+    """The mean share of the network's work."""
+    accuracy: float
+    nll: float
+
+
+def operating_points(outcome: Outcome) -> tuple[OperatingPoint, ...]:
+    """For each budget of the grid the threshold that spends most of it, from the first exit for all to all the way.
+
+    Who has stopped after n steps has had a value below the threshold until then. So example i goes on from step n
+    where the lowest of its values so far, m_{n,i}, is not below it, and going on costs c_{n+1} − c_n: the mean share
+    is c_1 + Σ_{n,i} (c_{n+1} − c_n) 1[m_{n,i} ≥ threshold] / N, which falls at each m_{n,i} and nowhere else.
+    """
+    assert outcome.values is not None
+    assert outcome.costs is not None
+    lowest = outcome.values[1:].cummin(0).values
+    levels, place = lowest.unique(return_inverse=True)  # from low to high
+    prices = outcome.costs.diff()[:, None].expand_as(lowest).flatten() / lowest.shape[1]
+    spent = outcome.costs[0] + torch.bincount(place.flatten(), prices, len(levels)).flip(0).cumsum(0).flip(0)
+    between = levels[:-1] / 2 + levels[1:] / 2
+    between = torch.where(between > levels[:-1], between, levels[1:])  # the next number may be the nearest there is
+    thresholds = [_below(levels), *between.tolist(), math.floor(float(levels[-1])) + 1.0]
+    spent = torch.cat([spent, outcome.costs[:1]])  # by each of them, from most to least
+    budgets = [float(outcome.costs[0]), *(share / GRID for share in range(1, GRID + 1))]
+    within = [int((spent > budget + ROUNDING).sum()) for budget in budgets if budget >= budgets[0]]
+    return tuple(_point(outcome, thresholds[first]) for first in dict.fromkeys(within))
+
+
+def _point(outcome: Outcome, threshold: float) -> OperatingPoint:
+    assert outcome.values is not None
+    assert outcome.costs is not None
+    stops = halting_step(outcome.values, threshold) - 1
+    rows = torch.arange(len(stops))
+    right, score = outcome.step_correct[stops, rows].double(), outcome.step_scores[stops, rows].double()
+    return OperatingPoint(threshold, float(outcome.costs[stops].mean()), float(right.mean()), -float(score.mean()))
+
+
+def point_within(points: Sequence[OperatingPoint], budget: float) -> OperatingPoint:
+    """The one that spends most of a budget."""
+    affordable = [point for point in points if point.mean_cost <= budget + ROUNDING]
+    if not affordable or not budget <= 1:
+        least = math.ceil(1000 * min(point.mean_cost for point in points)) / 1000
+        raise RicnetError(
+            f"{setting('budget', budget)} is out of range: it must be from {least:g}, what the first exit costs, to 1, "
+            "the whole network."
+        )
+    return max(affordable, key=lambda point: point.mean_cost)
+
+
+def shortfall(mean_cost: float, budget: float) -> str | None:
+    """What is to be said of a budget that no threshold comes near."""
+    if budget - mean_cost <= 2 / GRID:
+        return None
+    return (
+        f"of the budget of {budget:g} only {mean_cost:.3f} is spent: on validation data too many values are tied for a "
+        "threshold between"
     )

@@ -264,12 +264,15 @@ class Words(nn.Module):
 
     def __init__(self, rows: int, size: int, activation: type[nn.Module]) -> None:
         super().__init__()
-        self.table = nn.EmbeddingBag(rows, size, mode="mean", padding_idx=0)
+        self.table = nn.Embedding(rows, size, padding_idx=0)
+        nn.init.uniform_(self.table.weight, -1 / size, 1 / size)  # as fastText begins: a larger start is over-fitted
+        nn.init.zeros_(self.table.weight[0])
         self.layer = nn.Sequential(nn.Linear(size, size), activation())
 
     def forward(self, ids: Integer[Tensor, "batch tokens"]) -> Float[Tensor, "batch size"]:
-        rows = torch.where(ids > 0, ids % (self.table.num_embeddings - 1) + 1, 0)
-        return self.layer(self.table(rows))  # type: ignore[no-any-return]
+        rows = torch.where(ids > 0, ids.long() % (self.table.num_embeddings - 1) + 1, 0)
+        known = (rows > 0).sum(1, keepdim=True).clamp(min=1)
+        return self.layer(self.table(rows).sum(1) / known)  # type: ignore[no-any-return]
 
 
 class BasicBlock(nn.Module):
@@ -371,6 +374,11 @@ class Backbone(nn.Module):
         self.register_buffer("std", torch.ones(normalized))
         self.autocast: torch.dtype | None = None
         """Lower precision for the encoder alone; what follows it stays in float32."""
+
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether its inputs are texts, be they read by what has learned already."""
+        return self.reads_tokens if self.features is None else reads_tokens(self.features)
 
     def fit_normalization(self, inputs: Num[Tensor, "n ..."]) -> None:
         """Take mean and deviation of each channel (or column) from training inputs; a constant one is left unscaled."""

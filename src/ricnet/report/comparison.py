@@ -73,6 +73,8 @@ ECE_SIGNED = Metric("ece_signed", "Confidence less accuracy")
 NLL = Metric("nll", "NLL", merit=-1)
 BRIER = Metric("brier", "Brier", merit=-1)
 STEPS = Metric("mean_steps", "Mean steps", 1)
+COST = Metric("mean_cost", "Share of compute")
+"""Of the whole network's; only with exits."""
 CELLS = Metric("mean_cell_evaluations", "Cell evaluations", 1)
 TRAIN_ACCURACY = Metric("accuracy", "Train accuracy", 2, scale=100, split="train")
 SECONDS = Metric("seconds", "Run seconds", 0, split="run")
@@ -81,9 +83,14 @@ TRAINING_SECONDS = Metric("training_seconds", "Training seconds", 0, split="run"
 """Of the updates alone."""
 RATE = Metric("images_per_second", "Images/s", 0, split="run")
 
-SYSTEM_METRICS = (TRAIN_ACCURACY, ACCURACY, ECE, NLL, BRIER, STEPS)
+SYSTEM_METRICS = (TRAIN_ACCURACY, ACCURACY, ECE, NLL, BRIER, STEPS, COST)
 """Of a system, averaged over its seeds; differences are tested in those that have a merit."""
-RUN_METRICS = (ACCURACY, ECE, NLL, BRIER, STEPS, TRAIN_ACCURACY, SECONDS)
+RUN_METRICS = (ACCURACY, ECE, NLL, BRIER, STEPS, COST, TRAIN_ACCURACY, SECONDS)
+
+
+def shown(metrics: Sequence[Metric], runs: Sequence[RunRecord]) -> list[Metric]:
+    """Those that a table of these runs has: a share of compute only where some run has exits."""
+    return [metric for metric in metrics if metric is not COST or any(COST.of(run) is not None for run in runs)]
 
 
 ENOUGH_SEEDS = 5

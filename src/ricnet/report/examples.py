@@ -2,6 +2,7 @@
 
 import base64
 import io
+import textwrap
 from collections.abc import Sequence
 from html import escape
 from typing import Any
@@ -18,7 +19,7 @@ from rich.text import Text
 
 from ricnet.errors import RicnetError, counted
 from ricnet.evaluation.evaluate import KINDS, Examples, read_predictions
-from ricnet.io import short
+from ricnet.io import printable, short
 from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled
 from ricnet.report.runs import RunGroup, RunRecord
 from ricnet.report.tables import (
@@ -62,7 +63,7 @@ def refinement_figure(run: RunRecord, rows: Sequence[int] | None = None) -> Figu
         _draw_belief(axes[1, column], run, row)
         if run.examples.values is not None:
             _draw_value(axes[2, column], run.examples, row, run.halt_threshold)
-        axes[-1, column].set_xlabel("step")
+        axes[-1, column].set_xlabel("exit" if run.has_exits and run.steps_per_exit == 1 else "step")
     _label_left(axes)
     if run.examples.values is not None:
         halt = int(run.examples.halt_step[rows[0]])
@@ -84,7 +85,10 @@ def telling_rows(examples: Examples, count: int = 4) -> list[int]:
 def _draw_input(ax: Axes, run: RunRecord, row: int) -> None:
     assert run.examples is not None
     pixels = run.examples.inputs[row]
-    if pixels.ndim == 3:
+    if run.examples.texts is not None:
+        words = textwrap.fill(short(printable(run.examples.texts[row]), 120), 22)
+        ax.text(0, 1, words, fontsize=6, va="top", parse_math=False, transform=ax.transAxes)
+    elif pixels.ndim == 3:
         ax.imshow(np.asarray(small_image(pixels)), cmap="gray", interpolation="none")
     else:
         ax.bar(np.arange(len(pixels)), pixels, color=FAINT, width=0.8)
@@ -110,9 +114,9 @@ def _draw_belief(ax: Axes, run: RunRecord, row: int) -> None:
     ax.tick_params(labelbottom=examples.values is None)
     verdict = f"{'✓' if answer == label else '✗'} {short(run.class_names[answer])}"
     shade = BLUE if answer == label else VERMILLION
-    ax.set_title(
-        f"{verdict}\n{100 * belief[halt, answer]:.0f} % after {counted(halt, 'step')}", color=shade, fontweight="bold"
-    )
+    work = f"\n{run.work(halt)}" if run.has_exits else ""
+    sure = f"{100 * belief[halt, answer]:.0f} % after {counted(halt, 'step')}{work}"
+    ax.set_title(f"{verdict}\n{sure}", color=shade, fontweight="bold")
 
 
 def _draw_stack(ax: Axes, belief: Float[np.ndarray, "steps classes"], label: int, rival: int) -> None:
@@ -218,6 +222,8 @@ SLOWLY = "right, after more than one step"
 """Of hard ones, where some lost by their later steps."""
 UNSORTED = {"right": "", "wrong": ""}
 WIDTH, HEIGHT = 100, 48
+TEXT = 160
+"""Characters of a text that a card has room for."""
 LOSSLESS = 64 * 64
 """Pixels of small images, each of which counts."""
 PAIR_EXAMPLES = 3
@@ -240,6 +246,8 @@ def _aside(group: RunGroup) -> str:
 
 def _gallery(run: RunRecord) -> str:
     assert run.examples is not None
+    if run.has_exits:
+        return _by_exit(run, run.examples)
     words = UNSORTED if run.examples.kind is None else IN_STEPS if run.iterative else AT_ONCE
     parts = []
     for kind, rows in rows_by_kind(run.examples).items():
@@ -251,6 +259,31 @@ def _gallery(run: RunRecord) -> str:
             aside = f' <span class="aside">{escape(said)}</span>' if said else ""
             parts.append(f'<h4>{kind.capitalize()}{aside}</h4>\n<div class="gallery">{cards}</div>')
     return "\n".join(parts)
+
+
+def _by_exit(run: RunRecord, examples: Examples) -> str:
+    """From those that left first to those that went all the way, the right answers before the wrong ones."""
+    parts = []
+    for entry in run.test["halting"]:
+        left = np.flatnonzero(examples.halt_step == entry["step"])
+        rows = sorted(left.tolist(), key=lambda row: bool(examples.answers[row] != examples.labels[row]))
+        if not rows:
+            continue
+        here = entry["correct"] + entry["wrong"]
+        said = f"{run.work(entry['step'])}; {percent(here / run.test['n'], 0)} of the test set leave here"
+        said += f", {percent(entry['correct'] / here, 0)} of them right" if here else ""
+        cards = "\n".join(card_html(run, row) for row in rows)
+        heading = f'<h4>{exit_title(run, entry["step"])} <span class="aside">{escape(said)}</span></h4>'
+        parts.append(f'{heading}\n<div class="gallery">{cards}</div>')
+    return "\n".join(parts)
+
+
+def exit_title(run: RunRecord, step: int) -> str:
+    if step == len(run.test["per_step"]):
+        return "All the way"
+    place = (step - 1) // run.steps_per_exit + 1
+    name = "First exit" if place == 1 else f"Exit {place}"
+    return name if run.steps_per_exit == 1 else f"{name}, step {step}"
 
 
 def _all_gained(examples: Examples, rows: Sequence[int]) -> bool:
@@ -276,6 +309,8 @@ def card_html(run: RunRecord, row: int) -> str:
 def _input(run: RunRecord, row: int) -> str:
     assert run.examples is not None
     pixels, truth = run.examples.inputs[row], escape(short(run.class_names[run.examples.labels[row]]))
+    if run.examples.texts is not None:
+        return f"<blockquote>{escape(short(run.examples.texts[row], TEXT))}</blockquote>"
     if pixels.ndim == 3:
         return f'<img src="{data_uri(pixels)}" alt="A test input of class {truth}">'
     alt = f"The {pixels.size} features of a test input of class {truth}"
@@ -323,6 +358,7 @@ def _caption(run: RunRecord, row: int) -> str:
     label, answer, halt = int(examples.labels[row]), int(examples.answers[row]), int(examples.halt_step[row])
     sure = percent(float(np.exp(examples.log_beliefs[halt - 1, row, answer])), 0)
     after = f" after {counted(halt, 'step')}" if run.iterative else ""
+    after += f", {run.work(halt)}" if run.has_exits else ""
     is_right = answer == label
     verdict = f'<b class="{"right" if is_right else "mistake"}">{"✓" if is_right else "✗"} {_name(run, answer)}</b>'
     truth = "" if is_right else f", truly {_name(run, label)}"
@@ -408,7 +444,7 @@ def _examples(run: RunRecord, true: int, answer: int) -> str:
 
 
 # A prediction thinking aloud in the terminal: one line a step, the belief as a stacked bar, whose shades differ as well
-# as its colours, so that it reads the same in a log file
+# as its colours, so that it reads the same in a log file; with exits also how much of the network it has taken
 
 SHADES = "█▓▒░▚"
 COLOURS = ("blue", "yellow", "magenta", "cyan", "green")  # the terminal's own, so that its theme is kept
@@ -421,20 +457,28 @@ def trace_lines(
     halt_step: int,
     class_names: Sequence[str],
     top: int = 3,
+    costs: Sequence[float] = (),
+    steps_per_exit: int = 1,
 ) -> Table:
-    """The belief after each step; `top` classes (at most five) have a shade of their own."""
+    """The belief after each step; `top` classes (at most five) have a shade of their own. With exits, `costs` are those
+    of the trajectory."""
     belief = np.exp(log_beliefs)
     leaders = leading_classes(belief, halt_step, min(top, len(SHADES)))
     names = [short(class_names[k], 9 if top <= 3 else 6) for k in leaders]
-    table = _trace_table(names, values is not None)
-    taken = sum(max(len(name) + 2, 5) + 2 for name in names)
-    width = min(30, TERMINAL - len("step  " + "  " + "+0.000  " + "◀ last step  ") - taken)
+    places = ["step"] if not costs else ["exit", "compute"] if steps_per_exit == 1 else ["step", "exit", "compute"]
+    table = _trace_table(places, names, values is not None)
+    taken = sum(len(place) + 2 for place in places) + sum(max(len(name) + 2, 5) + 2 for name in names)
+    width = min(30, TERMINAL - len("  " + "+0.000  " + "◀ last step  ") - taken)
     for step, row in enumerate(belief, start=1):
         shares = row[leaders]
-        cells = [Text(str(step)), _stacked_bar(shares, width), *(Text(f"{share:.3f}") for share in shares)]
+        place = {"step": str(step), "exit": str((step - 1) // steps_per_exit + 1)}
+        if costs:
+            place["compute"] = f"{100 * costs[step - 1]:.0f} %"
+        cells = [Text(place[name]) for name in places]
+        cells += [_stacked_bar(shares, width), *(Text(f"{share:.3f}") for share in shares)]
         if values is not None:
             cells.append(Text(f"{values[step]:+.3f}" if step < len(values) else ""))
-        cells.append(Text(_mark(step, halt_step, values), style="bold"))
+        cells.append(Text(_mark(step, halt_step, len(belief), values is not None, bool(costs)), style="bold"))
         table.add_row(*cells, style="dim" if step > halt_step else None)
     return table
 
@@ -446,10 +490,14 @@ def leading_classes(belief: Float[np.ndarray, "steps classes"], halt_step: int, 
     return [answer, *(int(k) for k in order if k != answer)][:top]
 
 
-def _trace_table(names: Sequence[str], has_values: bool) -> Table:
-    note = "V: the gain expected from going on; below its threshold, it stops." if has_values else None
-    table = Table(box=None, padding=(0, 2, 0, 0), caption=note, caption_justify="left", header_style="none")
-    table.add_column("step", justify="right")
+def _trace_table(places: Sequence[str], names: Sequence[str], has_values: bool) -> Table:
+    note = "V: the gain expected from going on; below its threshold, it stops."
+    if "compute" in places:
+        note = "V: the gain expected from looking further; below its threshold, it leaves."
+    shown = note if has_values else None
+    table = Table(box=None, padding=(0, 2, 0, 0), caption=shown, caption_justify="left", header_style="none")
+    for place in places:
+        table.add_column(place, justify="right", no_wrap=True)
     table.add_column("belief", no_wrap=True)
     for name, shade, colour in zip(names, SHADES, COLOURS, strict=False):
         table.add_column(Text(f"{shade} {name}", style=colour), justify="right", no_wrap=True)
@@ -469,7 +517,9 @@ def _stacked_bar(shares: Float[np.ndarray, "leaders"], width: int) -> Text:
     return bar.append("·" * (width - int(ends[-1])), style="dim")
 
 
-def _mark(step: int, halt_step: int, values: np.ndarray | None) -> str:
+def _mark(step: int, halt_step: int, last: int, has_values: bool, has_exits: bool) -> str:
     if step != halt_step:
         return ""
-    return "◀ last step" if values is not None and step == len(values) else "◀ stops"
+    if step == last and (has_values or has_exits):
+        return "◀ last exit" if has_exits else "◀ last step"
+    return "◀ leaves" if has_exits else "◀ stops"

@@ -22,11 +22,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+from scipy.special import stdtrit
 
 from ricnet.io import FIGURE, short
 from ricnet.methods import METHODS
 from ricnet.report.runs import RunGroup, RunRecord, without_algorithm
-from ricnet.report.statistics import band
+from ricnet.report.statistics import UPPER
 
 P = ParamSpec("P")
 
@@ -252,6 +253,20 @@ POINTS = 200
 """More are not seen, and a page of long runs would grow with them."""
 BAND = "_band"
 """The label of intervals: matplotlib keeps labels with an underscore out of legends."""
+
+
+def band(curves: Float[np.ndarray, "seeds x"]) -> tuple[Float[np.ndarray, "x"], Float[np.ndarray, "x"]]:
+    """The mean over seeds at every point of a curve, and the half-width of its 95 % interval, as in `mean_interval`.
+
+    NaN says that a seed has nothing there, an empty bin for instance; it is left out. Where fewer than two seeds are
+    left the half-width is NaN, which is drawn as no band.
+    """
+    known = ~np.isnan(curves)
+    n = known.sum(axis=0).astype(np.float64)
+    mean = np.where(known, curves, 0.0).sum(axis=0) / np.where(n > 0, n, np.nan)
+    squares = np.where(known, curves - mean, 0.0) ** 2
+    freedom = np.where(n > 1, n - 1, np.nan)
+    return mean, stdtrit(freedom, UPPER) * np.sqrt(squares.sum(axis=0) / freedom / n)
 
 
 def draw_band(

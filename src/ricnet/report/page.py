@@ -75,6 +75,12 @@ HALTING = {
     "mean_steps_wrong": "when wrong",
     "mean_cell_evaluations": "Steps computed",
 }
+COMPUTE = {
+    "mean_cost": "Share of compute",
+    "mean_cost_correct": "of it when right",
+    "mean_cost_wrong": "of it when wrong",
+}
+"""The same of runs that leave early."""
 
 
 def write_page(runs: Sequence[RunRecord], out: Path) -> Path:
@@ -151,14 +157,21 @@ def _halting_words(groups: Sequence[RunGroup]) -> str:
     steppers = [group for group in groups if group.first.iterative]
     if len(steppers) == 1:
         return paragraph(_halting_sentence(steppers[0]))
-    rows = [[Cell(group.label), *(Cell(_mean(group, key)) for key in HALTING)] for group in steppers]
-    return html_table("Steps taken", Grid(["System", *HALTING.values()], rows))
+    costs = COMPUTE if any(group.first.has_exits for group in steppers) else {}
+    rows = [
+        [Cell(group.label), *(Cell(_mean(group, key)) for key in HALTING), *(Cell(_share(group, key)) for key in costs)]
+        for group in steppers
+    ]
+    return html_table("Steps taken", Grid(["System", *HALTING.values(), *costs.values()], rows))
 
 
 def _halting_sentence(group: RunGroup) -> str:
     mean, right, wrong, cost = (_mean(group, key) for key in HALTING)
     ahead = f" With the step whose value says stop, it computes {cost}." if looks_ahead(group) else ""
     taken = f"{group.label} stops after {mean} steps on average ({right} when right, {wrong} when wrong)."
+    if group.first.has_exits:
+        mean, right, wrong = (_share(group, key) for key in COMPUTE)
+        ahead = f" That takes {mean} of the whole network's compute ({right} when right, {wrong} when wrong)."
     return f"{taken}{ahead} {halting_rule(group)}".strip()
 
 
@@ -166,6 +179,11 @@ def _mean(group: RunGroup, key: str) -> str:
     """A seed without a mistake has no mean over its mistakes: it is left out."""
     found = [run.test[key] for run in group.runs if run.test.get(key) is not None]
     return number(sum(found) / len(found), 1) if found else "–"
+
+
+def _share(group: RunGroup, key: str) -> str:
+    found = [run.test[key] for run in group.runs if run.test.get(key) is not None]
+    return percent(sum(found) / len(found), 0) if found else "–"
 
 
 # What the steps did, computed from the runs
@@ -233,6 +251,7 @@ def _facts(run: RunRecord) -> str:
         "test accuracy": percent(run.test["accuracy"]),
         "calibration error (ECE)": number(run.test["ece"], 3),
         "steps on average": number(run.test["mean_steps"], 1) if run.iterative else None,
+        "of the compute": percent(run.test["mean_cost"]) if run.test.get("mean_cost") is not None else None,
         "trained in": f"{number(run.seconds, 0)} s" if run.seconds is not None else None,
     }
     return f'<dl class="facts">{terms((name, fact) for name, fact in facts.items() if fact)}</dl>'

@@ -25,10 +25,12 @@ from ricnet.evaluation.evaluate import read_predictions
 from ricnet.evaluation.metrics import risk_at
 from ricnet.io import FIGURE, LARGEST_NUMBER, short
 from ricnet.report.examples import BARS, refinement_figure
+from ricnet.report.exits import can_be_budgeted, exits_figure
 from ricnet.report.figures import (
     FAINT,
     INK,
     Look,
+    band,
     by_task,
     cuts_bands,
     draw_band,
@@ -48,7 +50,7 @@ from ricnet.report.figures import (
     task_title,
 )
 from ricnet.report.runs import RunGroup, RunRecord, group_seeds
-from ricnet.report.statistics import band, mean_interval
+from ricnet.report.statistics import mean_interval
 from ricnet.training.console import rule_words
 
 
@@ -79,8 +81,12 @@ def pictures(groups: Sequence[RunGroup]) -> list[Picture]:
     """Every figure these systems have the data for."""
     found = [_refinement(group) for group in speakers(groups)[:1]]
     found += [_calibration(groups), *_selective(groups)]
+    leaving = [group for group in groups if all(run.has_exits for run in group.runs)]
+    if leaving:
+        found.append(_exits(leaving))
     if any(group.first.iterative for group in groups):
-        found += [_compute(groups), _steps(groups), _halting(groups)]
+        found += [_compute(groups)] if len(leaving) < len(groups) else []
+        found += [_steps(groups), _halting(groups)]
     if trained(groups):
         found.append(_training(groups))
     return found
@@ -259,6 +265,31 @@ def risk_of(run: RunRecord) -> Float[np.ndarray, "coverage"]:
     found = read_predictions(run.path, "test")
     sureness, answer = torch.from_numpy(found.log_beliefs).max(dim=1)
     return np.asarray(risk_at(torch.from_numpy(COVERAGE), sureness, answer == torch.from_numpy(found.labels)))
+
+
+# What less work costs, where the network can be left early
+
+
+def _exits(groups: Sequence[RunGroup]) -> Picture:
+    points = [
+        f"{group.label} {100 * mean_of(group, 'accuracy'):.1f} % for {100 * mean_of(group, 'mean_cost'):.0f} %"
+        for group in groups
+    ]
+    budgeted = any(can_be_budgeted(run) for group in groups for run in group.runs)
+    by_value = (
+        " Solid: each example leaves where its value falls below a threshold, one after the other of those that "
+        "validation data suggests."
+    )
+    figure = exits_figure(groups)
+    return Picture(
+        name="exits",
+        section="steps",
+        figure=figure,
+        alt=f"Accuracy, NLL and ECE by the share of the network that is computed. They stop at: {listing(points)}.",
+        caption="What less work costs, in share of the whole network's multiply-adds. Dotted: the whole test set "
+        f"leaves at the same exit, a stroke for each.{by_value if budgeted else ''} The dot is where the run stops by "
+        f"itself.{_band_words(groups, figure)}",
+    )
 
 
 # What accuracy costs: answers forced after every step, and where each system stops by itself

@@ -54,6 +54,11 @@ def are_counts(value: object) -> bool:
     return isinstance(value, Mapping) and all(map(is_count, value.values()))
 
 
+def are_temperatures(value: object) -> bool:
+    """One, or with exits one for each step."""
+    return is_number(value) or (isinstance(value, list) and all(map(is_number, value)))
+
+
 def is_setting(value: object, depth: int = DEEPEST) -> bool:
     """A value of the configuration: nothing that a table could not show."""
     if isinstance(value, Mapping):
@@ -77,8 +82,12 @@ SPLIT = {
     **dict.fromkeys(("n", "ece_bins"), is_positive),
     **dict.fromkeys(("mean_steps", "mean_steps_correct", "mean_steps_wrong"), Maybe(is_number)),
     "mean_cell_evaluations": Maybe(is_number),
+    **dict.fromkeys(("mean_cost", "mean_cost_correct", "mean_cost_wrong"), Maybe(is_share)),
     "per_step": [
-        {"step": is_positive, "accuracy": is_share, "ece": is_share, "nll": is_number, "mean_confidence": is_share}
+        {
+            **{"step": is_positive, "accuracy": is_share, "ece": is_share, "nll": is_number},
+            **{"mean_confidence": is_share, "cost": Maybe(is_share)},
+        }
     ],
     "reliability": [
         {
@@ -92,10 +101,12 @@ SPLIT = {
 HALTING = {
     **dict.fromkeys(("halt_threshold", "nll", "mean_steps", "nll_before", "steps_before", "best_step_nll"), is_number),
     **dict.fromkeys(("max_steps", "best_step", "n"), is_positive),
+    **dict.fromkeys(("mean_cost", "cost_before", "budget"), Maybe(is_share)),
     "reached": is_switch,
 }
 CALIBRATION = {
-    **dict.fromkeys(("temperature", "nll_before", "nll_after"), is_number),
+    "temperature": are_temperatures,
+    **dict.fromkeys(("nll_before", "nll_after"), is_number),
     **dict.fromkeys(("gain", "gain_error"), Maybe(is_number)),
     **dict.fromkeys(("found", "kept"), is_switch),
     "n": is_positive,
@@ -121,7 +132,7 @@ HEADER = {
         "seed": Absent(is_count),
         "label_noise": Maybe(is_share),
         "optimization": Absent({"batch_size": Absent(is_positive)}),
-        "network": Absent({}),
+        "network": Absent({"steps_per_exit": Absent(is_positive)}),
     },
     "data": {
         "class_names": [is_text],
@@ -277,6 +288,25 @@ class RunRecord:
     @property
     def iterative(self) -> bool:
         return len(self.test["per_step"]) > 1
+
+    @property
+    def costs(self) -> list[float]:
+        """With exits, the share of the network's work that each step has cost by its end; else nothing."""
+        shares = [entry.get("cost") for entry in self.test["per_step"]]
+        return [] if None in shares or self.test.get("mean_cost") is None else shares
+
+    @property
+    def has_exits(self) -> bool:
+        return len(self.costs) > 0
+
+    @property
+    def steps_per_exit(self) -> int:
+        return int(self.config.get("network", {}).get("steps_per_exit", 1))
+
+    def work(self, step: int) -> str:
+        """What it takes to get so far, in words; of a run without exits there is nothing to say."""
+        costs = self.costs
+        return f"{100 * costs[min(step, len(costs)) - 1]:.0f} % of compute" if costs else ""
 
 
 def read_run(run: str | Path) -> RunRecord:
@@ -496,7 +526,7 @@ DATA_TITLES = {
 WITHOUT_EFFECT = ("measure_all", "measure_every", "compile", "cuda_graph")
 """Settings of what is looked at and how fast; what is learned does not depend on them."""
 LATER = {
-    **{"accumulate": 1, "halt_rule": "value", "exits": "none", "steps_per_exit": 1},
+    **{"accumulate": 1, "halt_rule": "value", "exits": "none", "steps_per_exit": 1, "compute_price": 0.0},
     **{"freeze": False, "encoder_lr": 0.1, "augmented_copies": 0},
 }
 """Settings that have come since runs were archived, with what those runs did."""

@@ -55,20 +55,6 @@ def mean_interval(samples: Sequence[float] | Float[np.ndarray, "n"]) -> Interval
     return Interval(float(values.mean()), half, n)
 
 
-def band(curves: Float[np.ndarray, "seeds x"]) -> tuple[Float[np.ndarray, "x"], Float[np.ndarray, "x"]]:
-    """The same at every point of a curve: means and half-widths.
-
-    NaN says that a seed has nothing there, an empty bin for instance; it is left out. Where fewer than two seeds are
-    left the half-width is NaN, which is drawn as no band.
-    """
-    known = ~np.isnan(curves)
-    n = known.sum(axis=0).astype(np.float64)
-    mean = np.where(known, curves, 0.0).sum(axis=0) / np.where(n > 0, n, np.nan)
-    squares = np.where(known, curves - mean, 0.0) ** 2
-    freedom = np.where(n > 1, n - 1, np.nan)
-    return mean, stdtrit(freedom, UPPER) * np.sqrt(squares.sum(axis=0) / freedom / n)
-
-
 def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
     """a − b, seed by seed: whatever a seed gives to both systems alike cancels."""
     gaps = [x - y for x, y in zip(a, b, strict=True)]

@@ -34,6 +34,7 @@ from ricnet.report.comparison import (
     Contrast,
     Metric,
     ranking,
+    shown,
     tasks,
 )
 from ricnet.report.runs import RunRecord, Task, repeats_note
@@ -150,10 +151,11 @@ def runs_grid(runs: Sequence[RunRecord]) -> Grid:
     """A run that chose something on validation data has a second row, as it was trained."""
     bins = listing([str(count) for count in dict.fromkeys(run.test["ece_bins"] for run in runs)])
     rows = [each for run in runs for each in (run, run.raw) if each is not None]
-    titles = ["Method", "Data", *(f"ECE ({bins} bins)" if m is ECE else m.title for m in RUN_METRICS)]
+    metrics = shown(RUN_METRICS, rows)
+    titles = ["Method", "Data", *(f"ECE ({bins} bins)" if m is ECE else m.title for m in metrics)]
     cells = [
         [Cell(short(run.label, TABLE)), Cell(short(run.data_label, TABLE))]
-        + [Cell(metric.write(metric.of(run), unit=True), _is_best(metric, run, rows)) for metric in RUN_METRICS]
+        + [Cell(metric.write(metric.of(run), unit=True), _is_best(metric, run, rows)) for metric in metrics]
         for run in rows
     ]
     return Grid(titles, cells, frozenset({0, 1}))
@@ -220,16 +222,17 @@ def _seeds(runs: Sequence[RunRecord]) -> str:
 
 def systems_grid(comparison: Comparison) -> Grid:
     """A row a system, in the order given."""
+    metrics = shown(SYSTEM_METRICS, [run for system in comparison.systems for run in system.group.runs])
     rows = [
         [Cell(system.label), Cell(system.data), Cell(str(len(system.group.runs)))]
         + [
             Cell(metric.write(found.mean, found.half_width), comparison.is_better(system, metric))
-            for metric in SYSTEM_METRICS
+            for metric in metrics
             for found in [system.intervals[metric.key]]
         ]
         for system in comparison.systems
     ]
-    return Grid(["System", "Data", "Seeds", *(m.heading for m in SYSTEM_METRICS)], rows, frozenset({0, 1}))
+    return Grid(["System", "Data", "Seeds", *(m.heading for m in metrics)], rows, frozenset({0, 1}))
 
 
 def systems_caption(comparison: Comparison) -> str:
@@ -339,8 +342,9 @@ def csv_rows(comparison: Comparison) -> list[dict[str, Any]]:
     """A row a system and metric, unrounded; the columns of the difference are empty where none was taken."""
     contrasts = {(id(c.system), c.metric): c for c in comparison.contrasts}
     rows = []
+    metrics = shown(SYSTEM_METRICS, [run for system in comparison.systems for run in system.group.runs])
     for system in comparison.systems:
-        for metric in SYSTEM_METRICS:
+        for metric in metrics:
             interval, contrast = system.intervals[metric.key], contrasts.get((id(system), metric))
             row = {
                 "system": system.label,

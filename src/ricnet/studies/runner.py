@@ -29,12 +29,12 @@ from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
 from ricnet.errors import RicnetError, counted
 from ricnet.io import read_json, write_atomically
+from ricnet.machine import usable_cores
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.studies.experiments import RAW, Experiment, System, all_systems, find_system
-from ricnet.threads import usable_cores
 from ricnet.training.api import configure, for_encoder, pick_device, run
-from ricnet.training.checkpoints import keep_encoder
-from ricnet.training.classifier import after_encoder, backbone_of, load
+from ricnet.training.checkpoints import find_tokenizer, keep_encoder
+from ricnet.training.classifier import after_encoder, backbone_of, load, settle_horizon
 from ricnet.training.config import AFTER_TRAINING, DATA_SETTINGS, Config, from_json, stripped
 from ricnet.training.console import GO_ON, Interrupted, StopRequest
 from ricnet.training.features import featured
@@ -151,14 +151,15 @@ def plan(experiment: Experiment, data_dir: Path | None, device: str = "cuda") ->
     system, data = find_system(experiment.system), whole_path(experiment.benchmark.data)
     given = {**dict(experiment.benchmark.changes), **system.changes, **system.after, **dict(experiment.changes)}
     given = dict(for_encoder(data, given))
-    dataset = read_data(data, data_dir, *(given.get(name, getattr(Config, name)) for name in DATA_SETTINGS))
+    how = (given.get(name, getattr(Config, name)) for name in DATA_SETTINGS)
+    dataset = read_data(data, data_dir, *how, given.get("encoder", "auto"))
     settings = {**RAW, **system.changes_for(len(dataset.class_names)), **given}
     described, names = describe_data(dataset), (experiment.system, _base(experiment.system, system))
     plans = []
     for seed in experiment.seeds:
         preset = system.preset or experiment.preset
         config = configure(dataset, system.method, preset, torch.device(device), **{**settings, "seed": seed})
-        config = dataclasses.replace(config, data=data)
+        config = settle_horizon(dataclasses.replace(config, data=data), dataset.input_shape)
         trained = stripped(config)
         name, base = (_slug(f"{experiment.benchmark.label} {system_name} seed{seed}") for system_name in names)
         source = Plan(trained, base, described) if trained != config else None
@@ -223,14 +224,30 @@ def _identity(folder: Path) -> tuple[Config, Any, bool, str | None] | None:
 
 @functools.lru_cache(maxsize=4)
 def read_data(
-    data: str, data_dir: Path | None, resolution: int | None, val_fraction: float, label_noise: float
+    data: str,
+    data_dir: Path | None,
+    resolution: int | None,
+    val_fraction: float,
+    label_noise: float,
+    text: str | None = None,
+    encoder: str = "auto",
 ) -> Dataset:
-    """Many runs in a row use the same data, so the last few sets stay in memory."""
-    return load_data(data, data_dir=data_dir, resolution=resolution, val_fraction=val_fraction, label_noise=label_noise)
+    """Many runs in a row use the same data, so the last few sets stay in memory. An `encoder` that others have trained
+    may cut texts in its own way."""
+    return load_data(
+        data,
+        data_dir=data_dir,
+        resolution=resolution,
+        val_fraction=val_fraction,
+        label_noise=label_noise,
+        text=text,
+        tokenizer=find_tokenizer(encoder),
+    )
 
 
 def dataset_of(config: Config, data_dir: Path | None) -> Dataset:
-    return read_data(config.data, data_dir, *(getattr(config, name) for name in DATA_SETTINGS))
+    settings = (getattr(config, name) for name in DATA_SETTINGS)
+    return read_data(config.data, data_dir, *settings, config.network.encoder)
 
 
 def worker_count(asked: int | None, jobs: int, device: torch.device) -> int:

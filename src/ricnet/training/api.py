@@ -21,14 +21,22 @@ from ricnet.data import DATASETS, Dataset, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.dataset import flip_labels
 from ricnet.data.labels import labelled_frame
-from ricnet.data.memory import fitting_batch, free_bytes
 from ricnet.data.tables import is_frame
+from ricnet.data.texts import Tokenizer
 from ricnet.distributed import Processes, first_on_each_machine, launched, own_gpu, together
 from ricnet.errors import Interrupted, RicnetError, in_python, nearest, setting, spelled_in_python
 from ricnet.io import Unwritable, read_json, short_name, split_target, user_path, with_target
+from ricnet.machine import free_bytes
 from ricnet.nets.encoders import build_encoder, example_input, is_pretrained
-from ricnet.nets.pretrained import ImageEncoder
-from ricnet.training.checkpoints import describe_encoder, find_encoder, keep_encoder, read_encoder, whole_name
+from ricnet.nets.pretrained import ImageEncoder, TextEncoder
+from ricnet.training.checkpoints import (
+    describe_encoder,
+    find_encoder,
+    find_tokenizer,
+    keep_encoder,
+    read_encoder,
+    whole_name,
+)
 from ricnet.training.classifier import (
     Classifier,
     autocast_dtype,
@@ -53,7 +61,8 @@ from ricnet.training.console import (
 from ricnet.training.features import featured
 from ricnet.training.presets import Facts, preset
 from ricnet.training.run import RunFolder, fit, read_config
-from ricnet.training.trainer import Trainer
+from ricnet.training.speed import fitting_batch
+from ricnet.training.trainer import Trainer, refuse_other_kind
 
 GPU = torch.device("cuda")
 """What presets are for unless a CPU is to train."""
@@ -150,7 +159,8 @@ def train_in_folder(
             changes = for_encoder(data, changes) if stored is None else changes
             if encoder is None and is_pretrained(name := _encoder_name(start, changes)):
                 encoder = _began_with(folder) if stored is not None else find_encoder(name)
-            dataset = _dataset(data, target, data_dir, start, changes)
+            tokenizer = find_tokenizer(_encoder_name(start, changes)) if isinstance(encoder, TextEncoder) else None
+            dataset = _dataset(data, target, data_dir, start, changes, tokenizer)
         notes = [f"{folder.path} holds no run yet, so that this one starts anew."] * (resume and stored is None)
         notes += dataset.notes
         config = stored
@@ -207,13 +217,14 @@ def _naming(
     data: Any, target: str | None, method: str | None, start: Config | None, changes: Mapping[str, Any]
 ) -> tuple[str, str, int]:
     """What the folder of a run is called after: its data, its method and its seed."""
-    if is_frame(data):
-        name = labelled_frame(data, target, 0.1).name
+    if data is None:
+        name = with_target(start.data if start else "digits", target)
     elif isinstance(data, Dataset):
         name = data.name
+    elif isinstance(data, str | Path) or not is_frame(data):
+        name = whole_path(with_target(str(data), target))
     else:
-        known = start.data if start else "digits"
-        name = whole_path(with_target(str(data), target)) if data is not None else with_target(known, target)
+        name = labelled_frame(data, target, 0.1, changes.get("text")).name
     usual = start.method.name if start else "ric"
     return name, method or usual, changes.get("seed", start.seed if start else 0)
 
@@ -277,25 +288,29 @@ def _data_of(stored: Config, folder: RunFolder) -> str:
 
 
 def _dataset(
-    data: Any, target: str | None, data_dir: str | Path | None, start: Config | None, changes: Mapping[str, Any]
+    data: Any,
+    target: str | None,
+    data_dir: str | Path | None,
+    start: Config | None,
+    changes: Mapping[str, Any],
+    tokenizer: Tokenizer | None,
 ) -> Dataset:
     began = {name: getattr(start, name) for name in DATA_SETTINGS} if start is not None else {}
     settings = began | given_settings(Config, {k: changes[k] for k in DATA_SETTINGS if k in changes})
-    if is_frame(data):
-        dataset = labelled_frame(data, target, settings.get("val_fraction", 0.1))
-        return flip_labels(dataset, settings.get("label_noise", 0.0))
     if isinstance(data, Dataset):
-        if target is not None:
-            raise RicnetError(
-                f"{setting('target', target)} is for tables; {data.name} says by itself what its classes are."
-            )
+        for name, column in (("target", target), ("text", settings.get("text"))):
+            if column is not None:
+                raise RicnetError(f"{setting(name, column)} is for tables; {data.name} is none, and says itself.")
         if not (len(data.train) and len(data.val)):
             lacking = "validation" if len(data.train) else "training"
             raise RicnetError(
                 f"{data.name} has no {lacking} rows; give it both, those to learn from and those to choose by."
             )
         return flip_labels(data, settings.get("label_noise", 0.0))
-    return load_data(data, target=target, data_dir=data_dir, **settings)
+    if isinstance(data, str | Path) or not is_frame(data):
+        return load_data(data, target=target, data_dir=data_dir, tokenizer=tokenizer, **settings)
+    dataset = labelled_frame(data, target, settings.get("val_fraction", 0.1), settings.get("text"), tokenizer)
+    return flip_labels(dataset, settings.get("label_noise", 0.0))
 
 
 def _conclude(
@@ -339,6 +354,8 @@ def fit_batch(
 def configure(dataset: Dataset, method: str, preset_name: str, device: torch.device = GPU, /, **changes: Any) -> Config:
     """A preset for this data on this device, with the given settings changed, wherever in the configuration they
     stand."""
+    if dataset.is_text and changes.get("encoder") == "auto":
+        changes["encoder"] = "words"
     known = dataclasses.replace(
         facts(dataset, device),
         encoder=changes.get("encoder"),
@@ -438,6 +455,7 @@ def _as_features(
     """What a network after a frozen encoder learns from; without one, the data as it is."""
     if not config.network.freeze or encoder is None:
         return dataset
+    refuse_other_kind(encoder, dataset, config)
     settings = config.optimization
     varied = dataclasses.replace(dataset.augmentation, cutout=settings.cutout)
     copies = settings.augmented_copies if settings.augment and dataset.is_image else 0
@@ -506,7 +524,7 @@ def train_in_memory(
     rule = fitted.halting
     method = stopping_by(config.method, rule.halt_threshold, rule.max_steps) if rule else config.method
     shape, names = dataset.input_shape, dataset.class_names
-    classifier = Classifier(config, method, model, shape, names, fitted.reading.temperature)
+    classifier = Classifier(config, method, model, shape, names, fitted.reading.temperature, budgets=fitted.budgets)
     return classifier, trainer.update // trainer.updates_per_epoch
 
 
@@ -539,7 +557,7 @@ def isolated_rng(config: Config, device: torch.device) -> Iterator[None]:
 
 def facts(dataset: Dataset, device: torch.device) -> Facts:
     side = max(dataset.input_shape[1:]) if dataset.is_image else 0
-    return Facts(len(dataset.train), len(dataset.class_names), side, device.type)
+    return Facts(len(dataset.train), len(dataset.class_names), side, device.type, text=dataset.is_text)
 
 
 def default_folder(data: str, method: str, seed: int) -> Path:

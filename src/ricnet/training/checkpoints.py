@@ -17,11 +17,13 @@ import pooch
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
+from ricnet.data.texts import MOST_PIECES, Tokenizer, read_tokenizer
 from ricnet.errors import RicnetError, setting
 from ricnet.io import Unwritable, user_path, write_atomically
 from ricnet.nets.budget import SLACK, budget
 from ricnet.nets.pretrained import (
     Pretrained,
+    TextEncoder,
     architecture_from_json,
     build,
     read_hf,
@@ -69,6 +71,16 @@ def find_encoder(name: str) -> Pretrained:
         return _find_timm(rest)
     require_hf()  # before anything is fetched
     return read_hf(hf_folder(rest))
+
+
+def find_tokenizer(name: str) -> Tokenizer | None:
+    """What the encoder of that name cuts texts with; None where it reads none, or is none of transformers."""
+    if not name.startswith("hf:") or not isinstance(encoder := find_encoder(name), TextEncoder):
+        return None
+    architecture = encoder.architecture
+    longest = architecture.network.get("max_position_embeddings")
+    most = longest if isinstance(longest, int) else MOST_PIECES
+    return read_tokenizer(hf_folder(name.removeprefix("hf:")), architecture.pad, most)
 
 
 def hf_folder(name: str) -> Path:

@@ -7,11 +7,11 @@ import time
 import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,14 +19,16 @@ from jaxtyping import Float64, Num
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ricnet.core.trajectory import Trajectory
+from ricnet.core.trajectory import Temperature, Trajectory
 from ricnet.data import Columns, columns_from_json
 from ricnet.data.columns import Number
 from ricnet.data.inputs import read_inputs
 from ricnet.data.tables import frame_table, is_frame
+from ricnet.data.texts import Text, as_texts
 from ricnet.errors import RicnetError, setting, whole_number
 from ricnet.evaluation.evaluate import pool_size
-from ricnet.io import read_json, shown_name
+from ricnet.evaluation.fitting import OperatingPoint, point_within, shortfall
+from ricnet.io import is_finite, is_table, read_json, shown_name
 from ricnet.methods import Method
 from ricnet.methods.method import TimeLeft
 from ricnet.nets.budget import SLACK, OverBudget, budget
@@ -50,22 +52,25 @@ class Classifier:
     model: nn.Module
     input_shape: tuple[int, ...]
     class_names: tuple[str, ...]
-    temperature: float = 1.0
-    """Fitted after training where the run was calibrated; softens or sharpens every belief."""
+    temperature: Temperature = 1.0
+    """Fitted after training where the run was calibrated; softens or sharpens every belief. With exits one for each
+    step."""
     recordings: Recordings | None = None
     """See `recorded`."""
     folder: Path | None = None
     """Where it was read from, and where what was measured of it stands."""
     columns: Columns | None = None
     """How the columns of the table it was trained on become its inputs; None for other data."""
+    budgets: tuple[OperatingPoint, ...] = ()
+    """With exits, the thresholds that validation data gave for all budgets."""
 
     @torch.no_grad()
     def refine(
         self, inputs: Any, max_steps: int | None = None, halt: bool = True, max_ms: float | None = None
     ) -> Trajectory:
         """Beliefs for uint8 images (batch, channels, height, width) or float features (batch, columns), torch or numpy,
-        or for the rows of a data frame with the columns it was trained on; `read` makes inputs of files, and of a table
-        it must: its cells are standardised and spread out first.
+        for a list of texts, or for the rows of a data frame with the columns it was trained on; `read` makes inputs of
+        files, and of a table it must: its cells are standardised and spread out first.
 
         It takes the steps that the run chose or was trained for, or at most `max_steps`. With `halt`, examples that
         have stopped cost nothing more. `max_ms` limits the milliseconds of the whole call, encoding included: the first
@@ -76,21 +81,21 @@ class Classifier:
         max_steps = None if max_steps is None else whole_number(max_steps, "max_steps")
         _require_positive(max_steps=max_steps, max_ms=max_ms)
         time_left = None if max_ms is None else start_clock(max_ms, device, getattr(self.model, "costs", ()))
-        if is_frame(inputs):
-            inputs = self._read_frame(inputs)
-        inputs = as_inputs(inputs, self.input_shape, self.columns is not None)
+        inputs = self._as_inputs(inputs)
         if self.columns is not None and looks_raw(inputs, self.columns):
             warnings.warn(RAW, stacklevel=3)  # no_grad stands between
         refine = self.method.refine if self.recordings is None else partial(self.recordings.refine, self.method)
         model = self.model.eval() if self.model.training else self.model  # asked in vain, eval takes longer than a step
         path = refine(model, inputs.to(device), max_steps, halt, time_left)
-        return path if self.temperature == 1 else path.tempered(self.temperature)
+        if self.temperature == 1:
+            return path
+        path = path.tempered(self.temperature)
+        return path.frozen() if halt else path  # a belief that is held has the temperature of its own step
 
     def predict_proba(self, x: Any) -> Float64[np.ndarray, "n classes"]:
-        """Each input's belief at its own halt, in the order of `class_names`; of files as `read` takes them, of arrays
-        or of a data frame as `refine` does."""
-        inputs = self.read(x) if _names_files(x) else self._read_frame(x) if is_frame(x) else x
-        inputs = as_inputs(inputs, self.input_shape, self.columns is not None)
+        """Each input's belief at its own halt, in the order of `class_names`; of files as `read` takes them, of arrays,
+        texts or a data frame as `refine` does. To a model of texts a str is a text and a Path a file."""
+        inputs = self._as_inputs(self.read(x) if _names_files(x) and not self._texts(x) else x)
         parts = inputs.split(pool_size(len(self.class_names)))  # beliefs at all steps must fit into memory
         beliefs = torch.cat([self.refine(part).final for part in parts]).double().softmax(-1)  # sums to 1 in float64
         found: np.ndarray = beliefs.cpu().numpy()
@@ -101,6 +106,55 @@ class Classifier:
         names: np.ndarray = np.array(self.class_names)[self.predict_proba(x).argmax(1)]
         return names
 
+    @property
+    def kind(self) -> Literal["image", "features", "tokens"]:
+        """What its inputs are."""
+        backbone = next((module for module in self.model.modules() if isinstance(module, Backbone)), None)
+        return (
+            "tokens"
+            if backbone is not None and backbone.takes_tokens
+            else "image"
+            if len(self.input_shape) == 3
+            else "features"
+        )
+
+    @property
+    def input_dtype(self) -> torch.dtype:
+        return {"image": torch.uint8, "features": torch.float32, "tokens": torch.int32}[self.kind]
+
+    @property
+    def text(self) -> Text | None:
+        """How texts become its inputs; None where it reads none."""
+        return None if self.columns is None else self.columns.text
+
+    def _texts(self, given: Any) -> list[str] | None:
+        return None if self.text is None else as_texts(given)
+
+    def _as_inputs(self, given: Any) -> Num[Tensor, "batch ..."]:
+        texts = self._texts(given)
+        if texts is not None and self.text is not None:
+            if any(is_table(text) or text.endswith(".txt") for text in texts):
+                warnings.warn(
+                    f"{texts[0]!r} is taken for a text; for the file of that name: {READ.format(texts[0])}.",
+                    stacklevel=4,
+                )
+            given = torch.from_numpy(self.text.rows(texts))
+        elif is_frame(given):
+            given = self._read_frame(given)
+        inputs = as_inputs(given, self.input_shape, self.columns is not None)
+        if self.kind == "tokens":
+            self._require_ids(inputs)
+        return inputs
+
+    def _require_ids(self, inputs: Num[Tensor, "batch tokens"]) -> None:
+        """An id that the encoder has not would end a GPU's work, and with it the program."""
+        if inputs.dtype not in (torch.int32, torch.int64):
+            raise RicnetError(f"the model reads texts, or their token ids as whole numbers, not {inputs.dtype}.")
+        backbone = backbone_of(self.model)
+        known: Any = (backbone.features or backbone.encoder).vocabulary
+        if len(inputs) and not 0 <= int(inputs.min()) <= int(inputs.max()) < int(known):
+            raise RicnetError(f"a token id is not in 0 … {int(known) - 1}; give the texts themselves.")
+
     def _read_frame(self, frame: Any) -> Any:
         """Values that training had not are warned of, as `read` does."""
         if self.columns is None:
@@ -108,7 +162,7 @@ class Classifier:
         table = frame_table(frame)
         inputs = self.columns.encode(table)
         for surprise in self.columns.surprises(table):
-            warnings.warn(f"note: {surprise}", stacklevel=4)
+            warnings.warn(f"note: {surprise}", stacklevel=5)
         return inputs
 
     def read(self, paths: str | Path | Iterable[str | Path]) -> Num[Tensor, "n ..."]:
@@ -126,6 +180,24 @@ class Classifier:
         encoder = encoder_name(self.config, self.input_shape)
         data, classes = shown_name(self.config.data), len(self.class_names)
         return f"<Classifier: {self.method.name} on {data}, {classes} classes, encoder {encoder}>"
+
+    def with_budget(self, budget: float) -> "Classifier":
+        """The same, stopping so that on validation data the mean share of the network's work stays within `budget`,
+        from what the first exit costs to 1, the whole network. Only a model with exits can leave some of it out."""
+        if not self.budgets:
+            raise RicnetError(f"{setting('budget', budget)} means nothing to this model: {self._no_budgets()}")
+        point = point_within(self.budgets, budget)
+        if told := shortfall(point.mean_cost, budget):
+            warnings.warn(told, stacklevel=2)
+        steps = len(getattr(self.model, "costs", ()))
+        return replace(self, method=stopping_by(self.method, point.halt_threshold, steps))
+
+    def _no_budgets(self) -> str:
+        if self.config.network.exits == "none":
+            return f"it has no exits to leave by; train one with {setting('exits', 'stage')}."
+        if not self.config.method.halts_by_value:
+            return f"the method {self.config.method.name} has no value to leave by; leave it out."
+        return "its thresholds for budgets are fitted on validation data at the end of training; finish that first."
 
     def recorded(self) -> "Classifier":
         """The same, quicker at answering one batch after the other on a GPU: the first of a size takes longer, for its
@@ -234,10 +306,14 @@ def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None)
         raise RicnetError(f"{folder} was trained with your own encoder; pass the module: load(run, encoder=...).")
     model, backbone = _build_loaded(config, input_shape, len(class_names), encoder, entry.get("encoder"), folder)
     backbone.autocast = autocast_dtype(config.optimization.precision, torch.device(device))
-    temperature = _read_temperature(folder / "calibration.json") if config.fits_temperature else 1.0
+    exits = len(getattr(model, "costs", ()))
+    temperature = _read_temperature(folder / "calibration.json", exits) if config.fits_temperature else 1.0
     method = _read_halt(folder / "halting.json", config.method) if config.chooses_halt else config.method
+    budgets = _read_budgets(folder / "halting.json") if config.has_budgets else ()
     model = model.to(device).eval()
-    return Classifier(config, method, model, input_shape, class_names, temperature, folder=folder, columns=columns)
+    return Classifier(
+        config, method, model, input_shape, class_names, temperature, folder=folder, columns=columns, budgets=budgets
+    )
 
 
 def _read_kind(data: object, path: Path) -> tuple[tuple[int, ...], tuple[str, ...]]:
@@ -266,13 +342,26 @@ def _read_columns(data: dict[str, Any], input_shape: tuple[int, ...], path: Path
     return columns
 
 
-def _read_temperature(path: Path) -> float:
+def _read_temperature(path: Path, steps: int) -> Temperature:
+    """One, or with exits one for each of the steps."""
     if _not_fitted_yet(path):
         return 1.0
-    temperature = read_json(path).get("temperature")
-    if not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
+    found: Any = read_json(path).get("temperature")
+    each = found if isinstance(found, list) and len(found) == steps else [found]
+    if not all(isinstance(one, int | float) and 0 < one < math.inf for one in each):
         raise RicnetError(f"{path} holds no temperature above 0; restore it or train again.")
-    return float(temperature)
+    return tuple(map(float, each)) if found is each else float(found)
+
+
+def _read_budgets(path: Path) -> tuple[OperatingPoint, ...]:
+    """None where training is not over, or where an answer to the validation data is NaN."""
+    entries = read_json(path).get("budgets", []) if path.is_file() else []
+    names = {field.name for field in fields(OperatingPoint)}
+    if not isinstance(entries, list) or not all(
+        isinstance(entry, dict) and entry.keys() == names and all(map(is_finite, entry.values())) for entry in entries
+    ):
+        raise RicnetError(f"{path} holds budgets that cannot be read; restore it or train again.")
+    return tuple(OperatingPoint(**entry) for entry in entries)
 
 
 def _read_halt(path: Path, method: Method[Any]) -> Method[Any]:

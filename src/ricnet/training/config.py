@@ -14,9 +14,9 @@ from ricnet.nets.encoders import EncoderOptions
 
 PARTS = ("method", "network", "optimization")
 """The fields of a configuration that hold settings of their own."""
-DATA_SETTINGS = ("resolution", "val_fraction", "label_noise")
+DATA_SETTINGS = ("resolution", "val_fraction", "label_noise", "text")
 """Settings that decide what the data is, before anything is learned."""
-AFTER_TRAINING = ("readout", "feedback", "halt_threshold", "confidence_threshold", "calibration", "halt_rule")
+AFTER_TRAINING = ("readout", "feedback", "halt_threshold", "confidence_threshold", "calibration", "halt_rule", "budget")
 """Settings that change what trained weights answer. A derived run keeps the epoch that was selected without them."""
 
 
@@ -103,6 +103,9 @@ class Optimization:
 class Choices:
     """What is chosen about the data and about the end of a run, whatever is trained."""
 
+    text: str | None = None
+    """Column of a table that holds texts: only their words are then learned from. A folder of .txt files needs no
+    such name."""
     resolution: int | None = None
     """Side in pixels that images are resized to; None for the data set's own. Raise it for detail, lower it for
     speed."""
@@ -116,17 +119,25 @@ class Choices:
     """balanced makes all classes count the same in training and in choosing the epoch, however rare; None counts
     rows. Beliefs are then those for classes that are equally frequent."""
     calibration: Literal["auto", "none", "temperature"] = "none"
-    """What is fitted on validation data after training: none (nothing), temperature (one for all beliefs; with RIC it
-    does more for --readout mu, which has no floor), or auto: a temperature that is kept only if it helps there."""
+    """What is fitted on validation data after training: none (nothing), temperature (one for all beliefs, with exits
+    one for each; with RIC it does more for --readout mu, which has no floor), or auto: a temperature that is kept only
+    if it helps there."""
     halt_rule: Literal["auto", "value"] = "value"
     """When RIC stops: value (once its value falls below --halt-threshold, as in the paper), or auto: so too, or
     by another threshold or a largest number of steps where validation data wants it: there it is never worse than the
-    best single step. A --halt-threshold of your own wins over auto."""
+    best single step. With exits auto takes, of the rules about as good as the best, the one with least work. A
+    --halt-threshold of your own wins over auto, and so does a --compute-price."""
+    budget: float | None = None
+    """With exits, the mean share of the network's work that an answer may take, from what the first exit costs to 1:
+    the threshold that keeps it on validation data is when it stops. Raise it for better answers; None leaves it to
+    --halt-rule. Any other can be asked of the trained model."""
 
     def __post_init__(self) -> None:
         require(0 < self.val_fraction < 1, "val_fraction", self.val_fraction, "between 0 and 1")
         require(0 <= self.label_noise < 1, "label_noise", self.label_noise, "from 0 to below 1")
         require(self.resolution is None or self.resolution >= 1, "resolution", self.resolution, "at least 1")
+        budget = self.budget
+        require(budget is None or 0 < budget <= 1, "budget", budget, "above 0 and at most 1")
 
 
 @dataclass(frozen=True)
@@ -144,6 +155,23 @@ class Config(Choices):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(0 <= self.seed < 2**63, "seed", self.seed, "from 0 to 2^63 − 1")
+        if self.budget is None:
+            return
+        if self.network.exits == "none":
+            raise RicnetError(
+                f"{setting('budget', self.budget)} needs exits to leave by; add {setting('exits', 'stage')}."
+            )
+        if not self.method.halts_by_value:
+            raise RicnetError(
+                f"{setting('budget', self.budget)} means nothing to the method {self.method.name}, which has no value "
+                "to leave by; leave it out."
+            )
+        threshold = getattr(self.method, "halt_threshold", 0)
+        if threshold != 0:
+            raise RicnetError(
+                f"{setting('halt_threshold', threshold)} and {setting('budget', self.budget)} are two rules when to "
+                "stop; leave one out."
+            )
 
     @property
     def fits_temperature(self) -> bool:
@@ -154,9 +182,16 @@ class Config(Choices):
     @property
     def chooses_halt(self) -> bool:
         """Whether validation data decides when to stop: only for a method that stops by a value, at a threshold that
-        nobody has set. Its rows count alike, so that balanced classes are left alone."""
-        by_value = self.method.halts_by_value and getattr(self.method, "halt_threshold", None) == 0
-        return self.halt_rule == "auto" and by_value and self.class_weight is None
+        nobody has set, and without a price of compute, which sets it too. Its rows count alike, so that balanced
+        classes are left alone, but for a budget that was asked for."""
+        set_by_hand = getattr(self.method, "halt_threshold", None) != 0 or getattr(self.method, "compute_price", 0) > 0
+        auto = self.halt_rule == "auto" and self.method.halts_by_value and not set_by_hand and self.class_weight is None
+        return auto or self.budget is not None
+
+    @property
+    def has_budgets(self) -> bool:
+        """Whether thresholds are kept for all budgets."""
+        return self.network.exits != "none" and self.method.halts_by_value
 
 
 def stripped(config: Config) -> Config:
@@ -164,7 +199,7 @@ def stripped(config: Config) -> Config:
     defaults = type(config.method)()
     known = {name: getattr(defaults, name) for name in AFTER_TRAINING if hasattr(defaults, name)}
     return dataclasses.replace(
-        config, calibration="none", halt_rule="value", method=dataclasses.replace(config.method, **known)
+        config, calibration="none", halt_rule="value", budget=None, method=dataclasses.replace(config.method, **known)
     )
 
 

@@ -28,6 +28,7 @@ from ricnet.data.dataset import PHOTOGRAPH_SIDE
 from ricnet.data.registry import DATASETS
 from ricnet.errors import Interrupted as Interrupted
 from ricnet.errors import counted, in_flags, require_extra, setting
+from ricnet.evaluation.fitting import shortfall
 from ricnet.io import printable, read_json, user_path
 from ricnet.nets.encoders import choose_encoder, is_pretrained
 from ricnet.training import presets
@@ -49,6 +50,9 @@ ANEW = f"(with {setting('overwrite', True)}, or another {setting('out')})"
 """A finished run cannot go on."""
 
 
+NUMBERS = {"images": "", "rows": " numbers", "texts": " tokens"}
+
+
 def say(lines: Iterable[str], console: Console | None = None) -> None:
     console = console or Console(stderr=True)
     for line in lines:
@@ -56,7 +60,7 @@ def say(lines: Iterable[str], console: Console | None = None) -> None:
 
 
 def announcement(config: Config, dataset: Dataset, device: torch.device, processes: int = 1) -> str:
-    rows, numbers = f"{len(dataset.train):,} {dataset.unit}", "" if dataset.is_image else " numbers"
+    rows, numbers = f"{len(dataset.train):,} {dataset.unit}", NUMBERS[dataset.unit]
     shape = " × ".join(str(side) for side in dataset.input_shape)
     where = f"{device}" if processes == 1 else f"{processes} processes on {device.type}"
     return (
@@ -211,7 +215,7 @@ def _simpler_will_do(evaluation: dict[str, Any], config: Config, dataset: Datase
     """Of small tables, for which it takes no time to know; the epoch was chosen on the rows that judge both."""
     train, val = dataset.train, dataset.val
     known = set(train.labels.tolist())
-    if len(dataset.input_shape) != 1 or len(train) >= presets.FEW_ROWS or len(known) < 2:
+    if len(dataset.input_shape) != 1 or dataset.is_text or len(train) >= presets.FEW_ROWS or len(known) < 2:
         return None
     if not set(val.labels.tolist()) <= known or not (train.inputs.isfinite().all() and val.inputs.isfinite().all()):
         return None
@@ -259,14 +263,20 @@ def rule_words(rule: Mapping[str, Any]) -> str:
 
 
 def _halt_words(rule: Mapping[str, Any]) -> str:
-    return (
-        f"stops {rule_words(rule)}, chosen on {rule['n']:,} validation examples: NLL {rule['nll']:.4f} there in "
-        f"{rule['mean_steps']:.1f} steps (V < 0: {rule['nll_before']:.4f} in {rule['steps_before']:.1f} steps; "
+    now, before = f"in {rule['mean_steps']:.1f} steps", f"in {rule['steps_before']:.1f} steps"
+    if rule.get("mean_cost") is not None:
+        now, before = (f"for {rule[name]:.3f} of the compute" for name in ("mean_cost", "cost_before"))
+    words = (
+        f"stops {rule_words(rule)}, chosen on {rule['n']:,} validation examples: NLL {rule['nll']:.4f} there {now} "
+        f"(V < 0: {rule['nll_before']:.4f} {before}; "
         f"best single step, {rule['best_step']}: {rule['best_step_nll']:.4f})"
     )
+    told = None if rule.get("budget") is None else shortfall(rule["mean_cost"], rule["budget"])
+    return f"{words}; {told}" if told else words
 
 
 def _temperature_words(fit: Mapping[str, Any]) -> str:
+    """With exits all that is said of NLL is a mean over them."""
     if not fit["found"]:
         return (
             f"temperature left at 1: on {fit['n']:,} validation examples no finite one is best (is none of them wrong?)"
@@ -279,7 +289,11 @@ def _temperature_words(fit: Mapping[str, Any]) -> str:
             f"temperature left at 1: on {fit['n']:,} validation examples another does not help beyond chance ({change})"
         )
     change = f"validation NLL {fit['nll_before']:.4f} → {fit['nll_after']:.4f}"
-    return f"temperature {fit['temperature']:.3f}, fitted on {fit['n']:,} validation examples: {change}"
+    found = fit["temperature"]
+    if isinstance(found, float):
+        return f"temperature {found:.3f}, fitted on {fit['n']:,} validation examples: {change}"
+    each = ", ".join(f"{one:.2f}" for one in found)
+    return f"temperatures {each}, one an exit, fitted on {fit['n']:,} validation examples: mean {change}"
 
 
 SECONDS_BETWEEN_LINES = 15.0
@@ -347,7 +361,8 @@ class ProgressBar:
         if not self.console.is_terminal and (last or time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES):
             self.last_line = time.monotonic()
             rate = f"{line['images_per_second']:,.0f} {self.unit}/s"
-            quality = f"val acc {val['accuracy']:.2%}  ECE {val['ece']:.3f}  {val['mean_steps']:.1f} steps"
+            work = f"{val['mean_cost']:.2f} of compute" if "mean_cost" in val else f"{val['mean_steps']:.1f} steps"
+            quality = f"val acc {val['accuracy']:.2%}  ECE {val['ece']:.3f}  {work}"
             left = "" if last else f"  {duration(self._left(self.last_line))} left"
             self._print(f"{self.title}: {place}  {rate}  {quality}{left}")
 

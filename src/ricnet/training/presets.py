@@ -27,11 +27,12 @@ class Facts:
     rows: int
     classes: int
     side: int
-    """Of an image, in pixels; 0 for tables."""
+    """Of an image, in pixels; 0 for tables and texts."""
     device: str = "cuda"
     """cpu or cuda. On a CPU `fast` takes networks and epochs for images that it can train in minutes."""
     encoder: str | None = None
     """That the user names, if any: width and stem of another one do not suit it."""
+    text: bool = False
     freeze: bool | None = None
     """What the user says; None leaves it to the preset."""
     copies: int = 0
@@ -74,7 +75,7 @@ def _paper(method: str, facts: Facts) -> Config:
     return Config(
         preset="paper",
         method=METHODS[method](),
-        network=EncoderOptions("resnet34" if facts.side else "mlp"),
+        network=EncoderOptions("resnet34" if facts.side else "words" if facts.text else "mlp"),
         optimization=Optimization(
             epochs=METHODS[method].paper_epochs,
             batch_size=min(256, facts.rows),
@@ -116,6 +117,8 @@ def _fast_network(facts: Facts) -> EncoderOptions:
     if facts.pretrained or facts.frozen:
         width = 0.5 if facts.rows < FEW_ROWS else 1.0
         return EncoderOptions(facts.encoder or "custom", width, freeze=facts.frozen)
+    if facts.text:
+        return EncoderOptions("words")
     if _is_table(facts):
         return EncoderOptions(width=0.5 if facts.rows < FEW_ROWS else 1.0)
     if facts.side <= TINY_IMAGE:
@@ -133,7 +136,8 @@ def _small_network(facts: Facts) -> EncoderOptions:
 
 
 def _is_table(facts: Facts) -> bool:
-    return not facts.side and facts.rows < TABLE_ROWS
+    """Or texts, however many: few epochs over-fit them too."""
+    return not facts.side and (facts.text or facts.rows < TABLE_ROWS)
 
 
 def _fast_optimization(facts: Facts) -> Optimization:

@@ -35,7 +35,16 @@ from ricnet.evaluation.evaluate import (
     save_examples,
     save_predictions,
 )
-from ricnet.evaluation.fitting import HaltChoice, TemperatureFit, choose_halt, fit_if_it_helps, fit_temperature
+from ricnet.evaluation.fitting import (
+    HaltChoice,
+    OperatingPoint,
+    TemperatureFit,
+    choose_halt,
+    fit_exits,
+    fit_if_it_helps,
+    fit_temperature,
+    operating_points,
+)
 from ricnet.io import draft_of, fsync_file, read_json, user_path, write_atomically, writing
 from ricnet.methods import Method
 from ricnet.training.config import Config, from_json, to_json
@@ -407,6 +416,14 @@ class Fitted:
     """None where the method's own rule stays."""
     calibration: TemperatureFit | None = None
     """None where nobody asked for a temperature."""
+    budgets: tuple[OperatingPoint, ...] = ()
+    """With exits, a threshold for every budget."""
+
+    @property
+    def choices(self) -> dict[str, HaltChoice | TemperatureFit]:
+        """What was fitted, by its name in evaluation.json."""
+        parts = {"halting": self.halting, "calibration": self.calibration}
+        return {name: part for name, part in parts.items() if part is not None}
 
     @property
     def reading(self) -> Reading:
@@ -416,7 +433,10 @@ class Fitted:
 
 
 def fit(config: Config, model: nn.Module, val: Split, processes: Processes = ALONE) -> Fitted:
-    """First the halt, then a temperature for the beliefs at it, and under that temperature the halt again."""
+    """First the halt, then a temperature for the beliefs at it, and under that temperature the halt again. With exits a
+    temperature belongs to an exit and not to the halt, so that it comes first."""
+    if config.network.exits != "none":
+        return _fit_exits(config, model, val, processes)
     fitted = Fitted()
     if config.chooses_halt:
         fitted = replace(fitted, halting=_halt(config, model, val, AS_TRAINED, processes))
@@ -428,6 +448,24 @@ def fit(config: Config, model: nn.Module, val: Split, processes: Processes = ALO
     if fitted.halting is not None and temperature != 1:
         fitted = replace(fitted, halting=_halt(config, model, val, Reading(temperature), processes))
     return fitted
+
+
+def _fit_exits(config: Config, model: nn.Module, val: Split, processes: Processes) -> Fitted:
+    calibration = None
+    if config.fits_temperature:
+        each = [Reading(step=step) for step in range(1, len(model.costs) + 1)]  # type: ignore[arg-type]
+        held_out = observe_each(config.method, model, val, each, processes=processes)
+        beliefs, labels = [outcome.log_beliefs for outcome in held_out], held_out[0].labels
+        calibration = processes.broadcast(lambda: fit_exits(beliefs, labels, config.calibration == "auto"))
+    fitted = Fitted(calibration=calibration)
+    if not config.has_budgets:
+        return fitted
+    outcome = observe(config.method, model, val, reading=fitted.reading, processes=processes)
+    if not processes.broadcast(lambda: bool(outcome.step_scores.isfinite().all())):
+        return fitted
+    budgets = processes.broadcast(lambda: operating_points(outcome))
+    halting = processes.broadcast(lambda: choose_halt(outcome, config.budget)) if config.chooses_halt else None
+    return replace(fitted, halting=halting, budgets=budgets)
 
 
 def _halt(config: Config, model: nn.Module, val: Split, reading: Reading, processes: Processes) -> HaltChoice | None:
@@ -462,20 +500,27 @@ def finalize(
         lambda: (
             _reports(outcomes)
             | ({"raw": _reports(raw)} if len(readings) > 1 else {})
-            | {"fitted": {name: entry for name, entry in asdict(fitted).items() if entry is not None}}
+            | {"fitted": {name: asdict(part) for name, part in fitted.choices.items()}}
             | course
         )
     )
     if folder is not None:
         _leave(folder, config.method, model, dataset.test, outcomes, fitted.reading)
-        if fitted.halting is not None:
-            folder.write_json(folder.halting, {"split": "val", **asdict(fitted.halting)})
+        if fitted.halting is not None or fitted.budgets:
+            rule = {} if fitted.halting is None else asdict(fitted.halting)
+            folder.write_json(folder.halting, halting_entry(rule, fitted.budgets))
         if fitted.calibration is not None:
             folder.write_json(
                 folder.calibration, {"method": "temperature", "split": "val", **asdict(fitted.calibration)}
             )
         folder.write_json(folder.evaluation, evaluation)
     return evaluation
+
+
+def halting_entry(rule: Mapping[str, Any], budgets: Sequence[OperatingPoint]) -> dict[str, Any]:
+    """halting.json: the rule that was chosen, if one was, and with exits the thresholds for all budgets."""
+    kept = {"budgets": [asdict(point) for point in budgets]} if budgets else {}
+    return {"split": "val", **rule, **kept}
 
 
 def _reports(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:

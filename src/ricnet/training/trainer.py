@@ -100,6 +100,7 @@ class Trainer:
         """The one that learns, the one that acts and the one that answers; often they are the same."""
         data = self.dataset
         model, backbone = build_model(self.config, data.input_shape, len(data.class_names), encoder)
+        refuse_other_kind(backbone.features or backbone.encoder, data, self.config)
         backbone.fit_normalization(data.train.inputs)
         backbone.autocast = autocast_dtype(self.settings.precision, self.device)
         self.model = model.to(self.device).train()
@@ -594,3 +595,18 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -
     for index, entries in saved["state"].items():
         for name, value in entries.items():
             optimizer.state[parameters[index]][name].copy_(value)
+
+
+def refuse_other_kind(reader: nn.Module, dataset: Dataset, config: Config) -> None:
+    """An encoder that reads token ids can make nothing of numbers, nor the other way round, nor of ids it has not."""
+    encoder, known = setting("encoder", config.network.encoder), getattr(reader, "vocabulary", None)
+    if known is not None and dataset.is_text and int(dataset.train.inputs.max()) >= known:
+        raise RicnetError(f"{dataset.name} has token ids beyond the {known:,} that {encoder} knows; use its tokenizer.")
+    if (known is not None) == dataset.is_text:
+        return
+    if known is not None:
+        raise RicnetError(f"{encoder} reads texts, but {dataset.name} holds {dataset.unit}; leave it out.")
+    raise RicnetError(
+        f"{encoder} reads no texts, which {dataset.name} holds; use {setting('encoder', 'words')} (a module of your "
+        "own that reads token ids says so by an attribute `vocabulary`, how many there are)."
+    )

@@ -22,6 +22,7 @@ from ricnet.studies.experiments import (
     Benchmark,
     Experiment,
     Runs,
+    System,
     all_systems,
     find_system,
     parse_settings,
@@ -82,7 +83,7 @@ def main(arguments: Sequence[str]) -> None:
     for note in _notes(experiments, found):
         console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
     chosen = next((one for one in experiments if one.system == options.reference), experiments[0])
-    _present(runs, found.get(chosen, []), out)
+    _present(runs, found.get(chosen, []), out, options.budget)
 
 
 def _parse(arguments: Sequence[str]) -> Compare[Any]:
@@ -107,6 +108,8 @@ def _experiments(options: Compare[Any], given: Mapping[str, Any], console: Conso
     for name in dict.fromkeys(options.methods):
         system = find_system(name)
         own = fitting(given, settings_of(system.method))
+        if not _leaves_by_value(system, options.preset, own):
+            own.pop("budget", None)
         for setting in given.keys() - own.keys():
             without.setdefault(setting, []).append(name)
         common = own | parse_settings(options.set, system.method, "--set")
@@ -118,6 +121,14 @@ def _experiments(options: Compare[Any], given: Mapping[str, Any], console: Conso
         flag = f"--{setting.replace('_', '-')} {given[setting]}"
         say([f"note: {flag} means nothing to {' and '.join(names)}, compared without it."], console)
     return experiments
+
+
+def _leaves_by_value(system: System, preset_name: str, given: Mapping[str, Any]) -> bool:
+    """Whether it has what a budget is kept by."""
+    known = replace(TYPICAL, exits=given.get("exits", "none") != "none")
+    method = preset(system.preset or preset_name, system.method, known).method
+    changes = {**given, **system.changes, **system.after}
+    return replace(method, **{name: value for name, value in changes.items() if name in vars(method)}).halts_by_value
 
 
 def _notes(experiments: Sequence[Experiment], runs: Runs) -> list[str]:
@@ -150,13 +161,14 @@ def _same_gradients(experiments: Sequence[Experiment], runs: Runs) -> list[str]:
     ]
 
 
-def _present(runs: Sequence[RunRecord], reference: Sequence[RunRecord], out: Path) -> None:
+def _present(runs: Sequence[RunRecord], reference: Sequence[RunRecord], out: Path, budget: float | None = None) -> None:
     groups = group_seeds(runs)
     against = next((group.label for group in groups if set(_paths(group.runs)) & set(_paths(reference))), None)
     comparison, excuse = compare_as_far_as_possible(groups, against)
     Console().print(terminal_table(comparison))
+    halt = "V < 0" if budget is None else f"those with a value within a budget of {budget:g}"
     print(
-        "Compared as trained: V < 0, no temperature unless the name says so (ric train fits both on validation data)."
+        f"Compared as trained: {halt}, no temperature unless the name says so (ric train fits both on validation data)."
     )
     try:
         _write(comparison, runs, out)

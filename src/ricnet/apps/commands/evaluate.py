@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,7 +37,7 @@ MOST_IN_A_TERMINAL = 12
 """Classes whose confusion matrix fits beside one another."""
 ROWS = (
     *("accuracy", "ece", "ece_signed", "nll", "brier", "normalized_return", "mean_confidence"),
-    *("mean_steps", "mean_cell_evaluations", "aurc", "auroc", "n"),
+    *("mean_steps", "mean_cell_evaluations", "mean_cost", "aurc", "auroc", "n"),
 )
 
 
@@ -48,10 +49,10 @@ class Evaluate(Answering):
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder that ric train wrote, a model that comes with ricnet (pretrained:NAME), or one on the Hub (user/name)."""
     data: str | None = None
-    """Other data with the same classes, or some of them: images (of a folder at any size), arrays of the same shape, or
-    a table with the same columns. What has no test part of its own is measured as one part. A copy of what the run
-    learned from is recognised only if it is whole and in the same order; else all its rows are measured as one part. By
-    default the data that the run was trained on, divided as it was then."""
+    """Other data with the same classes, or some of them: images (of a folder at any size), texts, arrays of the same
+    shape, or a table with the same columns. What has no test part of its own is measured as one part. A copy of what
+    the run learned from is recognised only if it is whole and in the same order; else all its rows are measured as one
+    part. By default the data that the run was trained on, divided as it was then."""
     data_dir: Path | None = None
     """Where named data sets lie; by default $RICNET_DATA, else the user's cache folder."""
     device: str = "auto"
@@ -63,7 +64,8 @@ class Evaluate(Answering):
 def main(arguments: Sequence[str]) -> None:
     options: Evaluate = parse(Evaluate, arguments, "evaluate")
     check_steps(options.max_steps)
-    classifier = adjust(load(options.run, str(pick_device(options.device))), options.halt_threshold, options.readout)
+    trained = load(options.run, str(pick_device(options.device)))
+    classifier = adjust(trained, options.halt_threshold, options.readout, options.budget)
     say(unfinished(classifier))
     entries, mistakes = _measure(classifier, _data_for(classifier, options), options.max_steps)
     if options.json:
@@ -101,9 +103,15 @@ def check_steps(max_steps: int | None) -> None:
     require(max_steps is None or max_steps <= MOST_STEPS, "max_steps", max_steps, f"at most {MOST_STEPS:,}")
 
 
-def adjust(classifier: Classifier, halt_threshold: float | None, readout: str | None) -> Classifier:
+def adjust(
+    classifier: Classifier, halt_threshold: float | None, readout: str | None, budget: float | None = None
+) -> Classifier:
     """The same weights, halting or answering differently, if the method can. A threshold takes the place of the whole
-    rule that was chosen on validation data, its largest number of steps included."""
+    rule that was chosen on validation data, its largest number of steps included; and so does a budget."""
+    if budget is not None:
+        if halt_threshold is not None:
+            raise RicnetError("--halt-threshold and --budget are two rules when to stop; choose one.")
+        classifier = within_budget(classifier, budget)
     horizon = None if halt_threshold is None else getattr(classifier.config.method, "horizon", None)
     changes = {"halt_threshold": halt_threshold, "readout": readout, "horizon": horizon}
     wanted = {name: value for name, value in changes.items() if value is not None}
@@ -114,6 +122,14 @@ def adjust(classifier: Classifier, halt_threshold: float | None, readout: str | 
                 f"--{name.replace('_', '-')} means nothing to the method {classifier.method.name}; leave it out."
             )
     return dataclasses.replace(classifier, method=dataclasses.replace(classifier.method, **wanted))
+
+
+def within_budget(classifier: Classifier, budget: float) -> Classifier:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        frugal = classifier.with_budget(budget)
+    say(f"note: {each.message}." for each in told)
+    return frugal
 
 
 def _data_for(classifier: Classifier, options: Evaluate) -> Dataset:
@@ -146,6 +162,8 @@ def _data_for(classifier: Classifier, options: Evaluate) -> Dataset:
 def _refuse_other_kind(data: str, classifier: Classifier) -> None:
     """Before it is read, which may take long, as far as a name tells."""
     path = split_target(data)[0]
+    if classifier.text is not None and path not in DATASETS:
+        return  # a folder may hold texts, a table a column of them
     images = path in DATASETS or user_path(path).is_dir()
     if (images and len(classifier.input_shape) != 3) or (is_table(path) and classifier.columns is None):
         kind = "holds images" if images else "is a table"
@@ -227,7 +245,7 @@ def _table(title: str, entries: dict[str, dict[str, Any]]) -> Table:
     table = Table("", *entries, title=f"{title} (ECE with {entries['test']['ece_bins']} bins)")
     for column in table.columns[1:]:
         column.justify = "right"
-    for row in ROWS:
+    for row in (row for row in ROWS if row in entries["test"]):
         table.add_row(row.replace("_", " "), *(_shown(row, entry[row]) for entry in entries.values()))
     return table
 

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> None:
         raise RicnetError(f"--out {options.out} is no name of a model; give one that ends in .onnx.")
     if options.out.exists() and not options.overwrite:
         raise RicnetError(f"--out {options.out} is there already; choose another name, or replace it with --overwrite.")
-    classifier = adjust(load(options.run), options.halt_threshold, options.readout)
+    classifier = adjust(load(options.run), options.halt_threshold, options.readout, options.budget)
     say(unfinished(classifier))
     make_folder(options.out.parent)
     with Console(stderr=True).status("exporting …"):
@@ -52,7 +52,18 @@ def main(arguments: Sequence[str]) -> None:
         f"On {found.inputs} inputs it agrees with PyTorch within {found.difference:.1e}, "
         f"and {found.same_steps} of them halt at the same step."
     )
-    if classifier.columns is not None:
+    if classifier.text is not None and classifier.text.tokenizer is not None:
+        console.print(
+            f"It reads {classifier.text.tokens} token ids a text (int32), as its checkpoint's tokenizer makes them, "
+            f"cut or filled up with {classifier.text.tokenizer.pad}; its tokenizer.json is in the metadata (columns)."
+        )
+    elif classifier.text is not None:
+        console.print(
+            f"It reads {classifier.text.tokens} token ids a text (int32), by turns of a word and of it with the next "
+            'one ("word next"): crc32 of the UTF-8 in lower case, without the highest bit, filled up with 0. A word is '
+            "a run of letters, digits and _, or any other sign (see ricnet.data.texts.token_ids)."
+        )
+    elif classifier.columns is not None:
         console.print(
             f"It reads {classifier.columns.width} numbers a row, not cells: how those of "
             f"{len(classifier.columns.inputs)} columns become numbers is in its metadata, as JSON, under columns."

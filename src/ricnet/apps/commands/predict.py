@@ -36,15 +36,17 @@ SOME_UNREAD = 1
 @dataclass(frozen=True)
 class Predict(Answering):
     """Classify image files, folders of images, rows of tables (.csv, .tsv, .jsonl, .parquet) or of .npz files
-    (array x). Each input is refined until the model expects nothing more to gain. Without an INPUT, the examples
-    that came with the model. What cannot be read is named and left out. If it is an INPUT, the exit status is then
-    1; if a folder or a pattern brought it in, it stays 0; if nothing can be read, it is 2."""
+    (array x), sentences in quotes or .txt files. Each input is refined until the model expects nothing more to
+    gain. Without an INPUT, the examples that came with the model. What cannot be read is named and left out. If it
+    is an INPUT, the exit status is then 1; if a folder or a pattern brought it in, it stays 0; if nothing can be
+    read, it is 2."""
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder that ric train wrote, a model that comes with ricnet (pretrained:NAME), or one on the Hub (user/name)."""
     inputs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="INPUT...")] = ()
     """Image files, folders (searched for images), patterns in quotes ('photos/*.jpg'), tables, .npz files, or - for
-    standard input: one image, or CSV rows below a line of column names."""
+    standard input: one image, one text, or CSV rows below a line of column names. For a model of texts also sentences
+    in quotes, .txt files and folders of them."""
     max_ms: float | None = None
     """Answer each input within this many milliseconds of beginning it, with the steps there is time for; at least one
     is made, however long it takes. Inputs are then taken one at a time."""
@@ -56,9 +58,11 @@ class Predict(Answering):
     trace: bool = False
     """Show the belief after each step as a small bar chart, and where the model stops."""
     json: bool = False
-    """One JSON object a line: input, answer, confidence, steps, top (and the beliefs of each step with --trace)."""
+    """One JSON object a line: input, answer, confidence, steps, top (and the beliefs of each step with --trace); of a
+    model with exits also cost, the share of the network's work that it took."""
     csv: bool = False
-    """A CSV table: input, answer, confidence, steps, and with --top K the K classes and their probabilities."""
+    """A CSV table: input, answer, confidence, steps, with exits cost, and with --top K the K classes and their
+    probabilities."""
     device: str = "auto"
     """auto, cpu, cuda …"""
 
@@ -66,7 +70,8 @@ class Predict(Answering):
 def main(arguments: Sequence[str]) -> None:
     options: Predict = parse(Predict, arguments, "predict")
     _check(options)
-    classifier = adjust(load(options.run, str(pick_device(options.device))), options.halt_threshold, options.readout)
+    trained = load(options.run, str(pick_device(options.device)))
+    classifier = adjust(trained, options.halt_threshold, options.readout, options.budget)
     say(unfinished(classifier))
     asked = options.inputs or _examples(classifier)
     names, rows, notes, problems = read_inputs(asked, classifier.input_shape, classifier.columns)
@@ -97,20 +102,20 @@ def _examples(classifier: Classifier) -> tuple[str, ...]:
     examples = None if classifier.folder is None else RunFolder(classifier.folder).examples
     if examples is None or not examples.is_file():
         raise RicnetError(
-            "ric predict needs something to classify: image files, a folder, a table, an .npz file, or - for "
-            "standard input."
+            "ric predict needs something to classify: image files, a folder, a table, an .npz file, a sentence, or - "
+            "for standard input."
         )
     return (str(examples),)
 
 
 def _stored(count: int, classifier: Classifier) -> str:
-    kind = "image" if len(classifier.input_shape) == 3 else "row"
+    kind = {"image": "image", "tokens": "text", "features": "row"}[classifier.kind]
     return f"{count} test {kind}s" if count > 1 else f"test {kind}"
 
 
 def _worth(options: Predict, least: float, classifier: Classifier) -> str:
     """Validation data was answered as the run was trained, so that it says nothing of another way to halt."""
-    changed = [name for name in ("halt_threshold", "readout", "max_ms") if getattr(options, name) is not None]
+    changed = [name for name in ("halt_threshold", "budget", "readout", "max_ms") if getattr(options, name) is not None]
     changed += ["max_steps"] * ((options.max_steps or 0) > getattr(classifier.method, "horizon", 1))
     if changed or classifier.folder is None:
         flag = f" with --{changed[0].replace('_', '-')}" if changed else ""
@@ -134,6 +139,7 @@ def _answers(path: Trajectory, classifier: Classifier, options: Predict) -> list
     if path.final.isnan().any():
         raise RicnetError("the model has no answer to numbers this far from those it was trained on; check the input.")
     best = path.final.exp().topk(min(options.top, len(classifier.class_names)))
+    costs = None if path.cost is None else path.cost.tolist()
     answers: list[dict[str, Any]] = []
     for row, (probabilities, classes, steps) in enumerate(
         zip(best.values.tolist(), best.indices.tolist(), path.halt_step.tolist(), strict=True)
@@ -144,11 +150,14 @@ def _answers(path: Trajectory, classifier: Classifier, options: Predict) -> list
         unsure = options.abstain_below is not None and probabilities[0] < options.abstain_below
         said = UNSURE if unsure else top[0]["class"]
         answer = {"answer": said, "confidence": probabilities[0], "steps": steps, "top": top}
+        if costs is not None:
+            answer["cost"] = costs[row]
         if options.trace:
             answer["log_beliefs"] = path.log_beliefs[:, row].cpu().numpy()
             answer["values"] = None if path.values is None else path.values[:, row].cpu().numpy()
             chances = path.halt_probability
             answer["halt_probability"] = None if chances is None else chances[:, row].cpu().numpy()
+            answer |= {"costs": path.costs} if path.costs else {}
         answers.append(answer)
     return answers
 
@@ -164,10 +173,12 @@ def _show(records: list[dict[str, Any]], classifier: Classifier, options: Predic
         for record in records:
             console.print(f"\n{_headline(record)}", highlight=False, markup=False, style="bold")
             top = max(3, options.top)
-            lines = trace_lines(record["log_beliefs"], record["values"], record["steps"], classifier.class_names, top)
-            console.print(lines)
+            seen = (record["log_beliefs"], record["values"], record["steps"])
+            exits = (record.get("costs", ()), classifier.config.network.steps_per_exit)
+            console.print(trace_lines(*seen, classifier.class_names, top, *exits))
     else:
-        Console().print(_table(records if options.inputs else _numbered(records)))
+        named = bool(options.inputs) or classifier.text is not None
+        Console().print(_table(records if named else _numbered(records)))
 
 
 def _numbered(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -189,25 +200,31 @@ def _write_csv(records: list[dict[str, Any]], top: int) -> None:
     places = range(1, len(records[0]["top"]) + 1) if top > 1 else ()
     ranked = [f"{what}_{place}" for place in places for what in ("class", "probability")]
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["input", "answer", "confidence", "steps", *ranked])
+    cost = ["cost"] if "cost" in records[0] else []
+    writer.writerow(["input", "answer", "confidence", "steps", *cost, *ranked])
     for record in records:
         best = [entry[what] for entry in record["top"] for what in ("class", "probability")] if top > 1 else []
-        row = [record["input"], record["answer"], record["confidence"], record["steps"], *best]
+        row = [*(record[name] for name in ("input", "answer", "confidence", "steps", *cost)), *best]
         writer.writerow([printable(cell) if isinstance(cell, str) else cell for cell in row])
 
 
 def _headline(record: dict[str, Any]) -> str:
     steps = counted(record["steps"], "step")
+    if "cost" in record:
+        steps += f", {record['cost']:.0%} of the compute"
     return printable(f"{record['input']}: {record['answer']} ({record['confidence']:.1%}) after {steps}")
 
 
 def _table(records: list[dict[str, Any]]) -> Table:
-    table = Table("input", "answer", "confidence", "steps", box=None, padding=(0, 2, 0, 0))
+    exits = "cost" in records[0]
+    titles = ("input", "answer", "confidence", "steps", *(["compute"] if exits else []))
+    table = Table(*titles, box=None, padding=(0, 2, 0, 0))
     table.columns[0].overflow = "fold"  # a path cut short is no use
     for record in records:
         lines = [(str(t["class"]), f"{t['probability']:.1%}") for t in record["top"]]
         if record["answer"] == UNSURE:
             lines = [(UNSURE, lines[0][1])] if len(lines) == 1 else [(UNSURE, ""), *lines]
         answers, confidences = ("\n".join(column) for column in zip(*lines, strict=True))
-        table.add_row(Text(printable(record["input"])), Text(printable(answers)), confidences, str(record["steps"]))
+        work = [str(record["steps"]), *([f"{record['cost']:.0%}"] if exits else [])]
+        table.add_row(Text(printable(record["input"])), Text(printable(answers)), confidences, *work)
     return table

@@ -36,12 +36,15 @@ class Serve:
     """Open the page in a browser."""
     device: str = "auto"
     """auto (a GPU if there is one), cpu, cuda, cuda:1 …"""
+    budget: float | None = None
+    """Of a model with exits: stop so that the mean share of the network's work stays within this (see ric predict)."""
     limits: Limits = field(default_factory=Limits)
 
 
 def main(arguments: Sequence[str]) -> None:
     options: Serve = parse(Serve, arguments, "serve")
     require_extra("ric serve", *NEEDED)
+    from ricnet.apps.commands.evaluate import within_budget
     from ricnet.apps.server.application import listen
     from ricnet.training.api import pick_device
     from ricnet.training.classifier import load
@@ -50,6 +53,8 @@ def main(arguments: Sequence[str]) -> None:
     listening = listen(options.host, options.port)  # before the model is loaded, which takes longer
     with listening:
         classifier = load(options.run, str(pick_device(options.device)))
+        if options.budget is not None:
+            classifier = within_budget(classifier, options.budget)
         say(unfinished(classifier))
         serve(classifier, options.run, listening, options.open, options.limits)
 

@@ -36,6 +36,9 @@ class Answering:
     halt_threshold: float | None = None
     """Stop once the value falls below this, instead of what the run chose (0 is the paper's). Raise it to stop
     earlier."""
+    budget: float | None = None
+    """Of a model with exits: stop so that the mean share of the network's work stays within this, by the threshold that
+    validation data gave for it. Raise it for better answers, up to 1, the whole network."""
     readout: Literal["mean", "mu", "implied"] | None = None
     """Reported belief: mean (the paper), mu (softmax), implied (what the Dirichlet's optimum implies)."""
 
@@ -45,8 +48,8 @@ class Settings(Choices, Generic[Hyper]):
     """What the commands that train have in common."""
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = "digits"
-    """What to learn: a name (ric data list), a folder of images (a subfolder a class), an .npz file (x, y), or a table
-    (.csv, .tsv, .jsonl, each also .gz, or .parquet; my.csv#label says its --target too)."""
+    """What to learn: a name (ric data list), a folder of images or of .txt files (a subfolder a class), an .npz file
+    (x, y), or a table (.csv, .tsv, .jsonl, each also .gz, or .parquet; my.csv#label says its --target too)."""
     target: str | None = None
     """Column of a table that holds the classes. The others are learned from, be they numbers, dates or texts, with
     gaps; those that only name the row are left out."""

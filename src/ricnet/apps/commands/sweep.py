@@ -17,6 +17,7 @@ from ricnet.errors import RicnetError, require, require_extra
 from ricnet.io import short_name
 from ricnet.studies.experiments import parse_settings
 from ricnet.training.api import configure, for_encoder, pick_device
+from ricnet.training.checkpoints import find_tokenizer
 from ricnet.training.config import DATA_SETTINGS
 from ricnet.training.console import GO_ON, Interrupted
 from ricnet.training.presets import TYPICAL, preset
@@ -84,7 +85,8 @@ def _sweep(options: SweepOptions[Any], shared: Mapping[str, Any], root: Path) ->
     space = parse_space(options.space or default_space(options.method), options.method)
     shared = for_encoder(options.source, shared)
     wanted = {k: shared[k] for k in DATA_SETTINGS if k in shared}
-    dataset = load_data(options.source, data_dir=options.data_dir, **wanted)
+    tokenizer = find_tokenizer(shared.get("encoder", ""))
+    dataset = load_data(options.source, data_dir=options.data_dir, tokenizer=tokenizer, **wanted)
     config = configure(dataset, options.method, options.preset, pick_device(options.device), **shared)
     base = replace(config, data=whole_path(options.source))
     return Sweep(dataset, base, space, options.metric, root, options.device)

@@ -73,8 +73,7 @@ def build(classifier: Classifier, name: str, limits: Limits | None = None) -> Fa
     """The application for one model. The model is run once before the first request, since its first run is slow."""
     limits = limits or Limits()
     classifier = classifier.recorded()
-    dtype = torch.uint8 if len(classifier.input_shape) == 3 else torch.float32
-    classifier.refine(torch.zeros(1, *classifier.input_shape, dtype=dtype))
+    classifier.refine(torch.zeros(1, *classifier.input_shape, dtype=classifier.input_dtype))
     batcher = Batcher(classifier, limits.max_batch)
     decoders = ThreadPoolExecutor(DECODERS, "decoder")
 

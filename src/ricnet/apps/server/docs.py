@@ -91,8 +91,10 @@ def _example(model: Schema, origin: str) -> str:
     inputs = model["input"]
     if inputs["kind"] == "image":
         return f"curl -F images=@cat.jpg -F images=@dog.jpg -F trace=true {origin}/v1/predict"
-    if inputs["columns"] is None:
-        body: dict[str, Any] = {"features": [[0] * inputs["shape"][0]]}
+    if inputs["kind"] == "text":
+        body: dict[str, Any] = {"texts": ["a sentence", "another one"]}
+    elif inputs["columns"] is None:
+        body = {"features": [[0] * inputs["shape"][0]]}
     else:
         body = {"rows": [{column["name"]: _cell(column) for column in inputs["columns"]}]}
     asked = json.dumps({**body, "max_steps": 5}, ensure_ascii=False)

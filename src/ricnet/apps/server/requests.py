@@ -68,7 +68,7 @@ class Options(BaseModel):
 
 
 class Ask(Options):
-    """One of features, rows and images."""
+    """One of features, rows, images and texts."""
 
     features: Annotated[
         Rows | Row | None, Field(description="For a model of numbers: one row of them, or several.")
@@ -81,6 +81,7 @@ class Ask(Options):
         Texts | str | None,
         Field(description="For a model of images: one file in base64, or several; a data: URL will do, too."),
     ] = None
+    texts: Annotated[Texts | str | None, Field(description="For a model of texts: one text, or several.")] = None
 
 
 class File(NamedTuple):
@@ -141,17 +142,22 @@ def _sentence(error: ValidationError) -> str:
 
 
 def _read_ask(ask: Ask, classifier: Classifier, limits: Limits) -> Asked:
-    if sum(given is not None for given in (ask.features, ask.rows, ask.images)) != 1:
-        raise Refusal(422, "give one of features, rows and images.")
+    if sum(given is not None for given in (ask.features, ask.rows, ask.images, ask.texts)) != 1:
+        raise Refusal(422, "give one of features, rows, images and texts.")
     if ask.images is not None:
         texts = [ask.images] if isinstance(ask.images, str) else ask.images
         return read_files([_from_base64(text, i) for i, text in enumerate(texts)], classifier, limits)
     if len(classifier.input_shape) == 3:
         raise Refusal(422, "this model reads images; send them as files of a form, or in base64 as images.")
+    if ask.texts is not None:
+        return _read_texts([ask.texts] if isinstance(ask.texts, str) else ask.texts, classifier, limits)
     if ask.rows is not None:
         return _read_rows([ask.rows] if isinstance(ask.rows, dict) else ask.rows, classifier, limits)
-    if classifier.columns is not None:  # cells are standardised and one-hot encoded first, which bare numbers are not
-        raise Refusal(422, f"this model reads cells by the names of their columns; send {_wanted(classifier)}.")
+    if (
+        classifier.kind == "tokens" or classifier.columns is not None
+    ):  # cells are standardised and one-hot encoded first, which bare numbers are not
+        reads = "cells by the names of their columns" if classifier.text is None else "texts"
+        raise Refusal(422, f"this model reads {reads}; send {_wanted(classifier)}.")
     features: list[Any] = list(ask.features or [])
     rows = features if features and isinstance(features[0], list) else [features]
     return Asked(_places("features", rows), _read_features(rows, classifier.input_shape[0], limits))
@@ -163,6 +169,8 @@ def _places(field: str, inputs: Sequence[object]) -> list[str]:
 
 def _wanted(classifier: Classifier) -> str:
     """What to send to a model that reads no images."""
+    if classifier.text is not None:
+        return '"texts" with a text or several'
     if classifier.columns is None:
         return f'"features" with its {math.prod(classifier.input_shape)} numbers'
     return f'"rows" with {listed([_quoted(column.name) for column in classifier.columns.inputs])}'
@@ -222,7 +230,17 @@ def _shown(file: File) -> str:
     return short(file.name.strip(), 60) or "the file"
 
 
-# Numbers, and rows of a table.
+# Texts, numbers, and rows of a table.
+
+
+def _read_texts(texts: Sequence[str], classifier: Classifier, limits: Limits) -> Asked:
+    column = classifier.text
+    if column is None:
+        raise Refusal(422, f"this model reads no texts; send {_wanted(classifier)}.")
+    _check_count(len(texts), "text", limits)
+    empty = [place for place, text in zip(_places("texts", texts), texts, strict=True) if not text.strip()]
+    notes = (f"empty, so that nothing is known of them: {listed(empty)}.",) if empty else ()
+    return Asked(_places("texts", texts), torch.from_numpy(column.rows(texts)), notes)
 
 
 def _read_features(rows: Sequence[Sequence[float]], width: int, limits: Limits) -> Float32[Tensor, "n width"]:

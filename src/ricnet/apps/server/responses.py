@@ -108,8 +108,10 @@ class Column(BaseModel):
 
 
 class Inputs(BaseModel):
-    kind: Annotated[str, Field(description="image, features or table.")]
-    shape: Annotated[list[int], Field(description="Channels, height and width that images are brought to, or columns.")]
+    kind: Annotated[str, Field(description="image, features, table or text.")]
+    shape: Annotated[
+        list[int], Field(description="Channels, height and width that images are brought to, or columns, or tokens.")
+    ]
     columns: Annotated[list[Column] | None, Field(description="Of a table.")] = None
 
 
@@ -169,6 +171,8 @@ def horizon(classifier: Classifier) -> int:
 
 def _inputs(classifier: Classifier) -> dict[str, Any]:
     columns, shape = classifier.columns, list(classifier.input_shape)
+    if classifier.text is not None:
+        return {"kind": "text", "shape": shape, "columns": None}
     if columns is None:
         return {"kind": "image" if len(shape) == 3 else "features", "shape": shape, "columns": None}
     described = [
@@ -200,6 +204,7 @@ class Example(BaseModel):
     image: Annotated[str | None, Field(description="Where to get it.")] = None
     features: Annotated[list[float] | None, Field(description="Or its numbers, to be sent as features.")] = None
     row: Annotated[dict[str, Cell] | None, Field(description="Or its cells, to be sent as rows.")] = None
+    text: Annotated[str | None, Field(description="Or its text, perhaps cut short, to be sent as texts.")] = None
 
 
 class Sample(NamedTuple):
@@ -215,20 +220,29 @@ def samples(classifier: Classifier) -> list[Sample]:
         return []
     try:
         stored = read_arrays(path)
-        inputs, labels, kinds = stored["x"], stored["y"], stored.get("kind")
+        inputs, labels, kinds, texts = stored["x"], stored["y"], stored.get("kind"), stored.get("text")
         return [
-            _sample(classifier, place, torch.from_numpy(inputs[place]), int(labels[place]), kind)
+            _sample(classifier, place, torch.from_numpy(inputs[place]), int(labels[place]), kind, texts)
             for place, kind in enumerate([None] * len(labels) if kinds is None else kinds.tolist())
         ]
     except Exception as error:  # zip, numpy and Pillow each complain in their own way
         raise RicnetError(f"{path} cannot be used ({error}); delete it to serve without examples.") from error
 
 
-def _sample(classifier: Classifier, place: int, x: Num[Tensor, "..."], label: int, kind: int | None) -> Sample:
+def _sample(
+    classifier: Classifier,
+    place: int,
+    x: Num[Tensor, "..."],
+    label: int,
+    kind: int | None,
+    texts: np.ndarray | None,
+) -> Sample:
     entry: dict[str, Any] = {
         "label": classifier.class_names[label],
         "kind": None if kind is None else KINDS[kind],
     }
+    if classifier.kind == "tokens":
+        return Sample(entry | ({} if texts is None else {"text": str(texts[place])}), None)
     if x.ndim == 3:
         return Sample(entry | {"image": f"/v1/examples/{place}.png"}, _png(x))
     columns = classifier.columns

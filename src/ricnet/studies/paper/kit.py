@@ -23,9 +23,8 @@ from ricnet.errors import RicnetError, counted, listing
 from ricnet.nets.encoders import choose_encoder
 from ricnet.report import figures
 from ricnet.report.comparison import ACCURACY, ECE, ECE_SIGNED, NLL, STEPS, TRAIN_ACCURACY, Metric
-from ricnet.report.figures import cuts_bands, integer_ticks, look_of
+from ricnet.report.figures import band, cuts_bands, integer_ticks, look_of
 from ricnet.report.runs import RunRecord
-from ricnet.report.statistics import band
 from ricnet.report.tables import Grid, escape_latex, latex_table, markdown_table
 from ricnet.studies.experiments import GIVEN, Experiment, Runs, Scale
 

@@ -1,4 +1,4 @@
-// Numbers instead of an image: a field for each column, by its name where the table had one.
+// Numbers or a text instead of an image: a field for each column, by its name where the table had one, or one for the text.
 
 import { Trouble } from "./ask.js";
 
@@ -8,6 +8,7 @@ export class Form {
   constructor(form, input, ask) {
     this.form = form;
     this.columns = input.columns;
+    this.text = input.kind === "text";
     this.count = input.shape[0];
     this.single = !this.columns && this.count > MOST_FIELDS;
     form.append(...this.fields(), button());
@@ -18,6 +19,7 @@ export class Form {
   }
 
   fields() {
+    if (this.text) return [labelled("A text", area(true), "all")];
     if (this.single) return [labelled(`${this.count} numbers, with commas or spaces between them`, area(), "all")];
     const columns = this.columns ?? Array.from({ length: this.count }, (_, n) => ({ name: `Feature ${n + 1}`, values: null }));
     return columns.map(({ name, values, date }) => labelled(name, values ? choice(values) : date ? day(date) : number()));
@@ -28,6 +30,7 @@ export class Form {
   }
 
   fill(sample) {
+    if (this.text) return (this.inputs[0].value = sample.text ?? "");
     const cells = sample.features ?? this.columns.map(({ name }) => sample.row[name]);
     const shown = cells.map(cell => (cell === null ? "" : typeof cell === "number" ? Number(cell.toPrecision(6)) : cell));
     if (this.single) this.inputs[0].value = shown.join(", ");
@@ -35,6 +38,7 @@ export class Form {
   }
 
   question() {
+    if (this.text) return { texts: this.inputs[0].value };
     if (this.columns) return { rows: Object.fromEntries(this.columns.map(({ name }, n) => [name, this.cell(n)])) };
     const texts = this.single ? this.inputs[0].value.split(/[\s,;]+/).filter(Boolean) : this.inputs.map(field => field.value);
     const features = texts.map(text => number_of(text));
@@ -72,8 +76,8 @@ function day(example) {
   return Object.assign(number(), { inputMode: "text", placeholder: example });
 }
 
-function area() {
-  return Object.assign(document.createElement("textarea"), { rows: 6, spellcheck: false });
+function area(spellcheck = false) {
+  return Object.assign(document.createElement("textarea"), { rows: 6, spellcheck });
 }
 
 function choice(values) {

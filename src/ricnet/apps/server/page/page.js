@@ -1,4 +1,4 @@
-// The page: from an image or numbers to a thought on the stage.
+// The page: from an image, a text or numbers to a thought on the stage.
 
 import { askImage, askNumbers, getJSON, Trouble } from "./ask.js";
 import { Bars } from "./bars.js";
@@ -211,7 +211,7 @@ function describe() {
   const parts = [`${model.name}: ${model.method} on ${model.data}, ${model.classes.length} classes`];
   if (model.test) {
     const { n, accuracy, ece, mean_steps } = model.test;
-    parts.push(`${percent(accuracy)} right on ${n.toLocaleString("en")} test ${model.input.kind === "image" ? "images" : "rows"}`, `calibration error ${ece.toFixed(3)}`);
+    parts.push(`${percent(accuracy)} right on ${n.toLocaleString("en")} test ${{ image: "images", text: "texts" }[model.input.kind] ?? "rows"}`, `calibration error ${ece.toFixed(3)}`);
     if (model.horizon > 1) parts.push(`${mean_steps.toFixed(1)} of ${steps(model.horizon)} on average`);
   }
   find("model").textContent = parts.join(" · ");

@@ -1,4 +1,4 @@
-"""How many threads suit this machine, and how they wait.
+"""What this machine has for us: how many threads suit it and how they wait, and what fits into its memory.
 
 torch's threads spin while they wait for each other, which takes the time of cores that others use too, and so their own
 (docs/performance.md); and it counts the cores of the machine, of which a container may have fewer. Both are told to
@@ -9,10 +9,16 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 COUNTS = {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}
 WAITS = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"}
 """Whoever sets one of these has decided."""
+SHARE = 0.5
+"""Of the memory that is free, that data or a batch may take; the rest is for weights, copies and other programs."""
 
 
 def settle_threads() -> None:
@@ -60,3 +66,24 @@ def _quota(folder: Path) -> float | None:
         return int(work) / int(period) if work not in ("max", "-1") else None
     except (OSError, ValueError, ZeroDivisionError):
         return None
+
+
+def free_bytes(device: "torch.device") -> int:
+    """An estimate; where the system does not say what is free, half of all there is, or of 8 GiB."""
+    if device.type == "cuda":
+        import torch
+
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**33
+        return total // 2
+
+
+def fits_memory(size: int) -> bool:
+    """Whether so many bytes of data may be held by every process that torchrun has started on this machine."""
+    import torch
+
+    return size <= SHARE * free_bytes(torch.device("cpu")) / int(os.environ.get("LOCAL_WORLD_SIZE", 1))

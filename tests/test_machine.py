@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ricnet import threads
-from ricnet.threads import COUNTS, WAITS, settle_threads, usable_cores
+from ricnet import machine
+from ricnet.machine import COUNTS, WAITS, settle_threads, usable_cores
 
 
 def container(root: Path, cgroup: str, files: dict[str, str]) -> Path:
@@ -40,7 +40,7 @@ def container(root: Path, cgroup: str, files: dict[str, str]) -> Path:
 def test_a_container_may_have_fewer_cores_than_its_machine(
     cgroup: str, files: dict[str, str], cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threads, "_own_cores", lambda: 16)
+    monkeypatch.setattr(machine, "_own_cores", lambda: 16)
     assert usable_cores(container(tmp_path, cgroup, files)) == cores
 
 
@@ -61,8 +61,8 @@ def test_what_the_user_says_stays(
     given: dict[str, str], set_to: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "torch")
-    monkeypatch.setattr(threads, "_own_cores", lambda: 16)
-    monkeypatch.setattr(threads, "usable_cores", lambda: 3)
+    monkeypatch.setattr(machine, "_own_cores", lambda: 16)
+    monkeypatch.setattr(machine, "usable_cores", lambda: 3)
     for name in COUNTS | WAITS:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv(name, given[name]) if name in given else None

@@ -1,0 +1,96 @@
+"""A classifier that looks, thinks and stops by itself: easy digits take less of the network. `make demo` runs this.
+
+    python examples/early_exits.py
+
+The network can be left after each of its three layers. Validation digits choose the threshold on the value V, the gain
+expected of looking further, so that on average half of the network is computed. All that is printed is measured on
+test digits, whatever it says. See docs/exits.md.
+"""
+
+import argparse
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+import ricnet
+from ricnet.core.trajectory import halting_step
+from ricnet.data import load as load_data
+
+SHADES = " .:-=+*#%@"
+
+
+def threshold_within(budget: float, path: ricnet.Trajectory) -> float:
+    """The threshold on V that spends most of a budget on these examples."""
+    costs = torch.tensor(path.costs)
+    candidates = [*path.values[1:].flatten().sort().values.tolist(), float("inf")]
+    spent = [(float(costs[halting_step(path.values, one) - 1].mean()), one) for one in candidates]
+    return max(pair for pair in spent if pair[0] <= budget)[1]
+
+
+def print_exits(path: ricnet.Trajectory, labels: torch.Tensor) -> None:
+    """Who leaves where, and what would be right if all left there."""
+    print(f"\n{'exit':>4} {'work':>6} {'leave here':>11} {'of them right':>14} {'right if all left here':>23}")
+    right = path.log_beliefs.argmax(-1) == labels
+    for exit, cost in enumerate(path.costs):
+        here = path.halt_step == exit + 1
+        own = f"{right[exit][here].float().mean():.1%}" if here.any() else "–"
+        print(f"{exit + 1:>4} {cost:>6.0%} {here.float().mean():>11.1%} {own:>14} {right[exit].float().mean():>23.1%}")
+
+
+def print_digit(path: ricnet.Trajectory, image: torch.Tensor, row: int, label: int) -> None:
+    """The image in letters, and beside it the belief in two classes and V, the gain expected of looking further."""
+    beliefs, halt = path.log_beliefs[:, row].exp(), int(path.halt_step[row])
+    best = beliefs[halt - 1].topk(2).indices.tolist()
+    lines = [f"exit   work {best[0]:>6} {best[1]:>6} {'V':>8}"]
+    for exit in range(1, halt + 1):
+        value = f"{path.values[exit, row]:+.3f}" if path.values is not None and exit < path.steps else ""
+        shown = " ".join(f"{beliefs[exit - 1, k]:>6.3f}" for k in best)
+        lines.append(f"{exit:>4} {path.costs[exit - 1]:>6.0%} {shown} {value:>8}")
+    lines[-1] += f"   answers {best[0]}, {'right' if best[0] == label else f'but it is a {label}'}"
+    drawn = ["".join(2 * SHADES[int(pixel) * len(SHADES) // 256] for pixel in line) for line in image.tolist()]
+    print()
+    for number in range(max(len(drawn), len(lines))):
+        print(f"  {drawn[number] if number < len(drawn) else '':<18}{lines[number] if number < len(lines) else ''}")
+
+
+def conclusion(path: ricnet.Trajectory, labels: torch.Tensor) -> list[str]:
+    """What the numbers say, whatever they are."""
+    right = path.log_beliefs.argmax(-1) == labels
+    stopped = right[path.halt_step - 1, torch.arange(len(labels))].float().mean()
+    cost = torch.tensor(path.costs)[path.halt_step - 1]
+    by_digit = sorted((float(cost[labels == digit].mean()), digit) for digit in labels.unique().tolist())
+    order = ", ".join(f"{digit} {share:.0%}" for share, digit in by_digit)
+    return [
+        f"It stops by itself: {stopped:.1%} right for {cost.mean():.0%} of the work; the whole network, always, "
+        f"{right[-1].float().mean():.1%}.",
+        f"The easy digits first, in mean share of the work: {order}.",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--budget", type=float, default=0.5, help="mean share of the network's work")
+    args = parser.parse_args()
+    data, start = load_data("digits"), time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        model = ricnet.train(data, exits="block", epochs=args.epochs, out=Path(folder) / "run")
+    print(f"Learned {len(data.train):,} digits in {time.perf_counter() - start:.0f} s. Those that it has never seen:")
+    test = data.test
+    path = model.refine(test.inputs, halt=False)
+    threshold = threshold_within(args.budget, model.refine(data.val.inputs, halt=False))
+    path = replace(path, halt_step=halting_step(path.values, threshold))
+    print_exits(path, test.labels)
+    first_belief = path.log_beliefs[0].amax(-1).exp()
+    easiest, hardest = first_belief - path.halt_step, path.halt_step - first_belief
+    for row in dict.fromkeys((int(easiest.argmax()), int(hardest.argmax()))):
+        print_digit(path, test.inputs[row, 0], row, int(test.labels[row]))
+    print("\nWhat the digits show:")
+    print("\n".join(f"- {sentence}" for sentence in conclusion(path, test.labels)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""What less work costs: accuracy, NLL and ECE on the test set against the share of the network that is computed.
+
+Two ways to spend less are drawn: everybody leaves at the same exit, or each example where its value falls below a
+threshold. Thresholds come from validation data; the test set only says what comes of them.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ricnet.core.trajectory import halting_step
+from ricnet.evaluation.evaluate import read_predictions
+from ricnet.evaluation.metrics import expected_calibration_error
+from ricnet.io import FIGURE, short
+from ricnet.report.figures import INK, by_task, draw_band, looks, percent_ticks, styled, task_title
+from ricnet.report.runs import RunGroup, RunRecord
+
+SCORES = {"accuracy": "test accuracy", "nll": "test NLL", "ece": "test ECE"}
+THRESHOLDS = 40
+TOGETHER: dict[str, Any] = {"linestyle": ":", "marker": "|", "markersize": 7, "linewidth": 1.0}
+
+
+@styled
+def exits_figure(groups: Sequence[RunGroup]) -> Figure:
+    """A row of panels for each data set."""
+    look, rows = looks(groups), by_task(groups)
+    figure = Figure(figsize=(7.2, 2.2 * len(rows) + 0.35), layout="constrained")
+    panels = figure.subplots(len(rows), len(SCORES), squeeze=False)
+    for row, alike in zip(panels, rows, strict=True):
+        where = f", {task_title(alike[0])}" if len(rows) > 1 else ""
+        for ax, (key, title) in zip(row, SCORES.items(), strict=True):
+            for group in alike:
+                colour = look[group.label].colour
+                ax.plot(*exit_means(group, key), color=colour, **TOGETHER)
+                shares, curves = budget_curves(group, key)
+                if len(curves):
+                    draw_band(ax, shares, curves, colour, ceiling=np.inf if key == "nll" else 1.0)
+                cost, score = (np.mean([run.test[name] for run in group.runs]) for name in ("mean_cost", key))
+                ax.plot(cost, score, "o", color=colour, markersize=5.5, markeredgecolor="white", zorder=3)
+            ax.set(title=title + where, xlim=(0, 1.02))
+            ax.xaxis.set_major_formatter(percent_ticks())
+        row[0].yaxis.set_major_formatter(percent_ticks())
+    for ax in panels[-1]:
+        ax.set_xlabel("share of compute")
+    figure.legend(handles=_handles(groups), loc="outside lower center", ncols=3)
+    return figure
+
+
+def _handles(groups: Sequence[RunGroup]) -> list[Line2D]:
+    """Colours are systems, where there are several; lines are ways to leave."""
+    look = looks(groups)
+    systems = [Line2D([], [], color=each.colour, linewidth=3, label=short(each.name, FIGURE)) for each in look.values()]
+    ways = [Line2D([], [], color=INK, **TOGETHER, label="all at the same exit")]
+    if any(can_be_budgeted(run) for group in groups for run in group.runs):
+        ways.insert(0, Line2D([], [], color=INK, label="each by its value"))
+    return [
+        *(systems if len(look) > 1 else []),
+        *ways,
+        Line2D([], [], color=INK, marker="o", linestyle="", label="as it stops"),
+    ]
+
+
+def exit_means(group: RunGroup, key: str) -> tuple[Float[np.ndarray, "exits"], Float[np.ndarray, "exits"]]:
+    """What each exit costs, and how good it is where all leave there, averaged over seeds."""
+    scores = [[entry[key] for entry in run.test["per_step"]] for run in group.runs]
+    return np.mean([run.costs for run in group.runs], axis=0), np.mean(scores, axis=0)
+
+
+def budget_curves(group: RunGroup, key: str) -> tuple[Float[np.ndarray, "shares"], Float[np.ndarray, "seeds shares"]]:
+    """How good it is where each leaves by its value, at the same shares of compute for all seeds."""
+    found = [_spending(run) for run in group.runs if can_be_budgeted(run)]
+    if not found:
+        return np.empty(0), np.empty((0, 0))
+    shares = np.linspace(max(each["cost"][0] for each in found), min(each["cost"][-1] for each in found), THRESHOLDS)
+    return shares, np.stack([np.interp(shares, each["cost"], each[key]) for each in found])
+
+
+def can_be_budgeted(run: RunRecord) -> bool:
+    """Whether it kept what its values said."""
+    return run.has_exits and run.has_predictions and read_predictions(run.path).values is not None
+
+
+def _spending(run: RunRecord) -> dict[str, Float[np.ndarray, "thresholds"]]:
+    """From the least compute to the most: what the test examples cost and how good the answers are."""
+    held_out, test = read_predictions(run.path, "val"), read_predictions(run.path, "test")
+    assert held_out.values is not None
+    assert test.values is not None
+    costs = np.array(run.costs)
+    lowest = np.minimum.accumulate(held_out.values[1:], axis=0)
+    inner = np.quantile(lowest, np.linspace(1, 0, THRESHOLDS))
+    points = []
+    for threshold in (np.inf, *inner, -np.inf):
+        stops = halting_step(torch.from_numpy(test.values), float(threshold)).numpy() - 1
+        rows = np.arange(len(stops))
+        correct, confidence = (
+            torch.from_numpy(grid[stops, rows]) for grid in (test.step_correct, test.step_confidence)
+        )
+        points.append(
+            {
+                "cost": float(costs[stops].mean()),
+                "accuracy": float(correct.double().mean()),
+                "nll": -float(test.step_scores[stops, rows].mean(dtype=np.float64)),
+                "ece": expected_calibration_error(confidence, correct),
+            }
+        )
+    return {key: np.array([point[key] for point in points]) for key in points[0]}

@@ -1,0 +1,163 @@
+"""Thresholds for budgets, temperatures of exits, and what evaluation says of compute."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ricnet.core.trajectory import Trajectory, halting_step
+from ricnet.errors import RicnetError
+from ricnet.evaluation.evaluate import Outcome, Reading, report
+from ricnet.evaluation.fitting import (
+    choose_halt,
+    fit_exits,
+    fit_temperature,
+    operating_points,
+    point_within,
+    shortfall,
+)
+
+COSTS = (0.25, 0.5, 1.0)
+
+
+def outcome_of(beliefs: list[list[float]], values: list[list[float]], costs: tuple[float, ...] = COSTS) -> Outcome:
+    """Of examples of class 0 of two: what is believed of it, step by step. The first values are never asked."""
+    sure = torch.tensor(beliefs, dtype=torch.float64)
+    v = torch.tensor([[9.0] * len(sure[0]), *values], dtype=torch.float64)
+    path = Trajectory(torch.stack([sure, 1 - sure], -1).log(), halting_step(v), v, costs=costs)
+    return Outcome.of(path, torch.zeros(len(sure[0]), dtype=torch.int64))
+
+
+TWO = outcome_of([[0.4, 0.8], [0.6, 0.9], [0.9, 0.9]], [[2.0, 1.0], [1.6, 0.2]])
+"""The lowest values so far are 2 and 1 after the first step, 1.6 and 0.2 after the second."""
+
+
+def test_the_curve_of_two_examples_by_hand() -> None:
+    """Going on after the first step costs an example 1/4, after the second 1/2, and each is half of the mean."""
+    points = operating_points(TWO)
+    assert [point.mean_cost for point in points] == [0.25, 0.375, 0.625, 0.75, 1.0]
+    assert [point.halt_threshold for point in points] == [3.0, 1.8, 1.3, 0.6, -1.0]
+    assert [point.accuracy for point in points] == [0.5, 1.0, 1.0, 1.0, 1.0]
+    assert points[2].nll == pytest.approx(-(np.log(0.9) + np.log(0.8)) / 2)
+    assert points[3].nll == pytest.approx(-np.log(0.9))
+
+
+@pytest.mark.parametrize(
+    ("budget", "spent"), [(0.25, 0.25), (0.374, 0.25), (0.375, 0.375), (0.7, 0.625), (0.99, 0.75), (1.0, 1.0)]
+)
+def test_a_budget_is_spent_as_far_as_a_threshold_can(budget: float, spent: float) -> None:
+    assert point_within(operating_points(TWO), budget).mean_cost == spent
+
+
+@pytest.mark.parametrize("budget", [0.2, 0.0, -1.0, 1.01, float("nan")])
+def test_no_threshold_spends_less_than_the_first_exit_or_more_than_everything(budget: float) -> None:
+    with pytest.raises(RicnetError, match=r"out of range: it must be from 0\.25, what the first exit costs, to 1"):
+        point_within(operating_points(TWO), budget)
+
+
+def test_where_values_are_tied_nothing_lies_between_and_that_is_said() -> None:
+    tied = outcome_of([[0.8, 0.7]] * 3, [[0.5, 0.5]] * 2)
+    points = operating_points(tied)
+    assert [point.mean_cost for point in points] == [0.25, 1.0]
+    assert "only 0.250 is spent" in str(shortfall(point_within(points, 0.6).mean_cost, 0.6))
+    assert shortfall(point_within(points, 0.28).mean_cost, 0.28) is None
+
+
+@given(st.integers(0, 10_000), st.integers(2, 5), st.integers(1, 60), st.booleans())
+def test_each_point_is_what_its_threshold_does_and_no_other_threshold_spends_more_of_the_budget(
+    seed: int, steps: int, n: int, coarse: bool
+) -> None:
+    """Against every threshold there is, written out in numpy; coarse values have many ties."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(0, 1, (steps - 1, n))
+    values = np.round(values) if coarse else values
+    costs = np.cumsum(rng.uniform(0.1, 1, steps))
+    costs = costs / costs[-1]
+    beliefs = rng.uniform(0.05, 0.95, (steps, n))
+    points = operating_points(outcome_of(beliefs.tolist(), values.tolist(), tuple(costs.tolist())))
+
+    def halts(threshold: float) -> np.ndarray:
+        return np.array([next((t for t in range(steps - 1) if values[t, i] < threshold), steps - 1) for i in range(n)])
+
+    shares = [costs[halts(threshold)].mean() for threshold in (-np.inf, *np.unique(values), np.inf)]
+    for point in points:
+        stops = halts(point.halt_threshold)
+        assert point.mean_cost == pytest.approx(costs[stops].mean())
+        assert point.nll == pytest.approx(-np.log(beliefs[stops, range(n)]).mean())
+        assert point.accuracy == pytest.approx((beliefs[stops, range(n)] > 0.5).mean())
+    assert len(points) <= 41
+    for budget in (costs[0], 0.25, 0.4, 0.5, 0.775, 1.0):
+        if budget >= costs[0]:
+            most = max(share for share in shares if share <= budget + 1e-9)
+            assert point_within(points, float(budget)).mean_cost == pytest.approx(most)
+
+
+def test_without_a_budget_the_least_work_that_is_about_as_good_is_taken() -> None:
+    """The second exit is as good as the last; V < 0, which never comes, goes all the way."""
+    outcome = outcome_of([[0.4, 0.6, 0.4, 0.5], [0.9] * 4, [0.9] * 4], [[1.0] * 4, [0.5] * 4])
+    choice = choose_halt(outcome)
+    assert (choice.mean_cost, choice.cost_before, choice.budget) == (0.5, 1.0, None)
+    assert choice.nll == choice.nll_before == pytest.approx(-np.log(0.9))
+
+
+def test_with_a_budget_the_threshold_that_spends_it_is_taken() -> None:
+    choice = choose_halt(TWO, budget=0.7)
+    assert (choice.halt_threshold, choice.max_steps, choice.mean_cost, choice.budget) == (1.3, 3, 0.625, 0.7)
+
+
+def sharpened(n: int, scales: tuple[float, ...]) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Labels drawn from beliefs, which are then made too sharp, at each exit in another measure."""
+    random = torch.Generator().manual_seed(0)
+    logits = torch.randn(n, 4, generator=random, dtype=torch.float64)
+    labels = torch.multinomial(logits.softmax(-1), 1, generator=random).squeeze(1)
+    return [(scale * logits).log_softmax(-1) for scale in scales], labels
+
+
+def test_every_exit_has_the_temperature_of_its_own_beliefs() -> None:
+    steps, labels = sharpened(400, (4.0, 2.0, 1.0))
+    fit = fit_exits(steps, labels, if_it_helps=True)
+    alone = [fit_temperature(beliefs, labels) for beliefs in steps]
+    assert fit.kept
+    assert fit.temperature == tuple(one.temperature for one in alone)
+    assert fit.nll_before == pytest.approx(np.mean([one.nll_before for one in alone]))
+    assert fit.nll_after == pytest.approx(np.mean([one.nll_after for one in alone]))
+
+
+def test_the_temperatures_of_exits_are_kept_or_left_together() -> None:
+    """One exit is a little too sharp, the others are calibrated: fitting them all does not help beyond chance."""
+    steps, labels = sharpened(60, (1.05, 1.0, 1.0, 1.0))
+    fit = fit_exits(steps, labels, if_it_helps=True)
+    assert (fit.kept, fit.temperature) == (False, 1.0)
+    assert isinstance(fit_exits(steps, labels, if_it_helps=False).temperature, tuple)
+
+
+def test_each_step_is_tempered_by_its_own_and_a_shorter_path_by_the_first_ones() -> None:
+    path = Trajectory(torch.randn(3, 2, 4).log_softmax(-1), torch.tensor([1, 3]), costs=COSTS)
+    soft = path.tempered((1.0, 2.0, 4.0))
+    for time, temperature in enumerate((1.0, 2.0, 4.0)):
+        torch.testing.assert_close(soft.log_beliefs[time], (path.log_beliefs[time] / temperature).log_softmax(-1))
+    torch.testing.assert_close(path.until(2).tempered((1.0, 2.0, 4.0)).log_beliefs, soft.log_beliefs[:2])
+
+
+def test_an_evaluation_says_what_right_and_wrong_answers_cost() -> None:
+    entry = report(TWO)  # both go all the way
+    assert (entry["mean_cost"], entry["mean_cost_correct"], entry["mean_cost_wrong"]) == (1.0, 1.0, None)
+    assert [row["cost"] for row in entry["per_step"]] == list(COSTS)
+    mixed = outcome_of([[0.4, 0.8]] * 3, [[-1.0, 1.0], [-1.0, 1.0]])
+    entry = report(mixed)
+    assert (entry["mean_cost"], entry["mean_cost_correct"], entry["mean_cost_wrong"]) == (0.625, 1.0, 0.25)
+    plain = report(outcome_of([[0.4, 0.8]] * 3, [[-1.0, 1.0], [-1.0, 1.0]], costs=()))
+    assert not [key for key in plain if "cost" in key]
+    assert "cost" not in plain["per_step"][0]
+
+
+def test_outcomes_are_joined_with_what_steps_cost() -> None:
+    joined = Outcome.join([TWO, TWO])
+    assert joined.cost is not None
+    assert joined.cost.tolist() == [1.0] * 4
+
+
+def test_a_reading_may_stop_all_at_one_step() -> None:
+    path = Trajectory(torch.randn(3, 2, 4).log_softmax(-1), torch.tensor([1, 3]), costs=COSTS)
+    assert Reading(step=2).read(path).halt_step.tolist() == [2, 2]

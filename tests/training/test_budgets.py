@@ -1,0 +1,149 @@
+"""A run with exits: what is fitted on validation data, and any budget asked of it later."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from ricnet.apps.hub import save_pretrained
+from ricnet.data import Dataset
+from ricnet.errors import RicnetError
+from ricnet.evaluation.evaluate import Reading, read_predictions
+from ricnet.report.runs import read_run
+from ricnet.report.tables import runs_grid
+from ricnet.studies.runner import derive
+from ricnet.training.api import configure, run, train_in_memory
+from ricnet.training.classifier import Classifier, load
+from ricnet.training.config import Config
+from ricnet.training.console import chosen_words
+from ricnet.training.run import RunFolder
+
+CPU = torch.device("cpu")
+
+
+def with_exits(dataset: Dataset, method: str = "ric", **changes: object) -> Config:
+    how = {"epochs": 4, "batch_size": 32, "exits": "stage", "steps_per_exit": 2, "calibration": "temperature"}
+    return configure(dataset, method, "fast", **{**how, **changes})
+
+
+@pytest.fixture(scope="module")
+def folder(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """Two exits of two steps each."""
+    made = RunFolder(tmp_path_factory.mktemp("exits") / "run")
+    run(with_exits(dataset), dataset, made, CPU)
+    return made
+
+
+@pytest.fixture(scope="module")
+def model(folder: RunFolder) -> Classifier:
+    return load(folder.path)
+
+
+def test_halted_inference_under_a_budget_answers_as_all_steps_read_with_its_threshold(
+    dataset: Dataset, model: Classifier
+) -> None:
+    assert len(model.budgets) > 2
+    for point in model.budgets:
+        frugal = model.with_budget(point.mean_cost)
+        halted = frugal.refine(dataset.val.inputs)
+        every = Reading(model.temperature, point.halt_threshold).read(
+            model.method.refine(model.model, dataset.val.inputs, 4)
+        )
+        assert halted.halt_step.tolist() == every.halt_step.tolist()
+        torch.testing.assert_close(halted.final, every.final)
+        assert halted.cost is not None
+        assert float(halted.cost.double().mean()) == pytest.approx(point.mean_cost, abs=1e-6)
+        right = halted.final.argmax(-1) == dataset.val.labels
+        assert float(right.double().mean()) == pytest.approx(point.accuracy)
+
+
+def test_a_belief_that_is_held_keeps_the_temperature_of_its_own_step(dataset: Dataset, model: Classifier) -> None:
+    path = (
+        replace(model, temperature=(1.0, 2.0, 3.0, 4.0))
+        .with_budget(model.budgets[0].mean_cost)
+        .refine(dataset.val.inputs)
+    )
+    assert path.halt_step.max() == 1
+    torch.testing.assert_close(path.at(4), path.final)
+
+
+def test_what_is_written_is_what_is_loaded_and_measured(folder: RunFolder, model: Classifier) -> None:
+    rule, fit = json.loads(folder.halting.read_text()), json.loads(folder.calibration.read_text())
+    assert len(fit["temperature"]) == 4
+    assert model.temperature == tuple(fit["temperature"])
+    assert (model.method.halt_threshold, model.method.horizon) == (rule["halt_threshold"], rule["max_steps"])
+    evaluation = json.loads(folder.evaluation.read_text())
+    assert evaluation["val"]["mean_cost"] == pytest.approx(rule["mean_cost"])
+    costs = [row["cost"] for row in evaluation["test"]["per_step"]]
+    assert costs == pytest.approx(list(model.model.costs))
+    assert costs[-1] == 1
+    kept = read_predictions(folder.path)
+    assert kept.costs is not None
+    assert kept.costs[kept.halt_step - 1].mean() == pytest.approx(evaluation["test"]["mean_cost"])
+    assert "of the compute" in chosen_words(evaluation)[1]
+    assert "Share of compute" in runs_grid([read_run(folder.path)]).titles
+
+
+def test_a_run_may_be_derived_or_trained_for_a_budget(dataset: Dataset, folder: RunFolder, tmp_path: Path) -> None:
+    trained = load(folder.path)
+    frugal = RunFolder(tmp_path / "frugal")
+    derive(folder, replace(trained.config, budget=0.9), dataset, frugal, CPU)
+    evaluation = json.loads(frugal.evaluation.read_text())
+    assert evaluation["val"]["mean_cost"] <= 0.9
+    assert load(frugal.path).method == trained.with_budget(0.9).method
+    assert evaluation["fitted"]["halting"]["budget"] == 0.9
+
+
+def test_a_shared_model_keeps_its_budgets(dataset: Dataset, model: Classifier, tmp_path: Path) -> None:
+    for name, one in {"as it was": model, "frugal": model.with_budget(0.9)}.items():
+        shared = load(save_pretrained(one, tmp_path / name))
+        assert shared.budgets == model.budgets
+        assert shared.method == one.method
+        assert shared.temperature == model.temperature
+
+
+def test_a_price_of_compute_is_a_rule_of_its_own_and_budgets_are_kept_beside_it(dataset: Dataset) -> None:
+    config = with_exits(dataset, compute_price=0.1, epochs=1)
+    assert not config.chooses_halt
+    classifier, _ = train_in_memory(config, dataset, CPU)
+    assert classifier.method.halt_threshold == 0
+    assert classifier.with_budget(1.0).refine(dataset.val.inputs).cost.tolist() == [1.0] * len(dataset.val)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"exits": "none", "steps_per_exit": 1}, "needs exits to leave by; add --exits stage"),
+        ({"method": "pondernet"}, "means nothing to the method pondernet, which has no value"),
+        ({"halt_threshold": 0.1}, "two rules when to stop"),
+        ({"budget": 1.5}, "above 0 and at most 1"),
+    ],
+)
+def test_a_budget_that_cannot_be_is_refused_before_training(
+    dataset: Dataset, changes: dict[str, object], words: str
+) -> None:
+    with pytest.raises(RicnetError, match=words):
+        with_exits(dataset, **{"budget": 0.5, **changes})
+
+
+def test_a_model_without_exits_or_value_says_that_a_budget_means_nothing_to_it(dataset: Dataset) -> None:
+    plain, _ = train_in_memory(configure(dataset, "ric", "fast", epochs=1, horizon=2), dataset, CPU)
+    with pytest.raises(RicnetError, match=r"--budget 0\.4 means nothing to this model: it has no exits to leave by"):
+        plain.with_budget(0.4)
+    one_pass, _ = train_in_memory(with_exits(dataset, "supervised", epochs=1, steps_per_exit=1), dataset, CPU)
+    assert one_pass.refine(dataset.val.inputs).cost is not None
+    with pytest.raises(RicnetError, match="supervised has no value to leave by"):
+        one_pass.with_budget(0.4)
+
+
+def test_budgets_that_cannot_be_read_are_refused(dataset: Dataset, folder: RunFolder) -> None:
+    entry = folder.halting.read_text()
+    try:
+        for wrong in ([1], [{"halt_threshold": 0.1}], [{**json.loads(entry)["budgets"][0], "nll": "low"}], 7):
+            folder.halting.write_text(json.dumps(json.loads(entry) | {"budgets": wrong}))
+            with pytest.raises(RicnetError, match=r"halting\.json holds budgets that cannot be read"):
+                load(folder.path)
+    finally:
+        folder.halting.write_text(entry)
