@@ -10,24 +10,14 @@ test digits, whatever it says. See docs/exits.md.
 import argparse
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 import ricnet
-from ricnet.core.trajectory import halting_step
 from ricnet.data import load as load_data
 
 SHADES = " .:-=+*#%@"
-
-
-def threshold_within(budget: float, path: ricnet.Trajectory) -> float:
-    """The threshold on V that spends most of a budget on these examples."""
-    costs = torch.tensor(path.costs)
-    candidates = [*path.values[1:].flatten().sort().values.tolist(), float("inf")]
-    spent = [(float(costs[halting_step(path.values, one) - 1].mean()), one) for one in candidates]
-    return max(pair for pair in spent if pair[0] <= budget)[1]
 
 
 def print_exits(path: ricnet.Trajectory, labels: torch.Tensor) -> None:
@@ -80,9 +70,7 @@ def main() -> None:
         model = ricnet.train(data, exits="block", epochs=args.epochs, out=Path(folder) / "run")
     print(f"Learned {len(data.train):,} digits in {time.perf_counter() - start:.0f} s. Those that it has never seen:")
     test = data.test
-    path = model.refine(test.inputs, halt=False)
-    threshold = threshold_within(args.budget, model.refine(data.val.inputs, halt=False))
-    path = replace(path, halt_step=halting_step(path.values, threshold))
+    path = model.with_budget(args.budget).refine(test.inputs, halt=False)  # all exits, to say what each would answer
     print_exits(path, test.labels)
     first_belief = path.log_beliefs[0].amax(-1).exp()
     easiest, hardest = first_belief - path.halt_step, path.halt_step - first_belief

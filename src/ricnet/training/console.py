@@ -79,9 +79,10 @@ def preface(config: Config, dataset: Dataset, known: Facts) -> list[str]:
             f"mirrored, cropped and varied in colour; {setting('augment', False)} leaves them as they are."
         )
     if config.preset == "fast" and getattr(config.method, "exact_gain", False):
+        why = "with exits" if config.network.exits != "none" else f"with {known.classes} classes"
         said.append(
-            f"note: {known.classes} classes are too many to learn from sampled rewards: they are in closed form here, "
-            f"which leaves little of reinforcement; {setting('preset', 'on-policy')} samples all the same."
+            f"note: {why} too little is learned from sampled rewards: they are in closed form here, which leaves "
+            f"little of reinforcement; {setting('preset', 'on-policy')} samples all the same."
         )
     spared = preset("fast", config.method.name, known)
     larger = preset("fast", config.method.name, replace(known, device="cuda"))
