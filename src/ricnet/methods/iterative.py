@@ -169,10 +169,8 @@ class Iterative(Method[RecurrentClassifier]):
         if model.has_exits and time % per_exit == 0:
             assert pool.seen is not None
             most = CPU_LOOK if pool.seen.device.type == "cpu" else GPU_BATCH
-            parts = pool.seen.chunk(
-                max(1, math.ceil(len(pool.seen) / most))
-            )  # of equal size: few rows take long for each
-            looks = [model.look(time // per_exit, part) for part in parts]
+            chunks = max(1, math.ceil(len(pool.seen) / most))  # of equal size, for a few rows alone take long for each
+            looks = [model.look(time // per_exit, part) for part in pool.seen.chunk(chunks)]
             seen, context = (torch.cat(part) if len(looks) > 1 else part[0] for part in zip(*looks, strict=True))
             pool = pool._replace(seen=seen, context=context)
         return self.step(model, pool, first=time == 0)
