@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,14 @@ def test_a_network_that_is_named_comes_at_its_own_width_unless_a_flag_says_anoth
     run_ric("train", tmp_path / "x.npz", "--encoder", "resnet10", *flags, *short)
     network = ricnet.load(tmp_path / "run").config.network
     assert (network.encoder, network.width, network.stem) == ("resnet10", width, "auto")
+
+
+@pytest.fixture(autouse=True)
+def heeded_interrupts() -> Iterator[None]:
+    """Ctrl-C is heard, also where the tests were started in the background, whose processes ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def interrupt(*_: object, **__: object) -> Any:

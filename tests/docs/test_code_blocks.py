@@ -164,7 +164,7 @@ def understand(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program, *arguments = shlex.split(command, comments=True)
     if program == "curl" or any(PLACEHOLDER.search(argument) for argument in arguments):
         return
-    name = "flags" if arguments[0] in ("train", "compare", "sweep") else arguments[0]
+    name = "settings" if arguments[0] in ("train", "compare", "sweep") else arguments[0]
     module = importlib.import_module(f"ricnet.apps.commands.{name}")
     parse = module.parse
 
