@@ -85,7 +85,7 @@ def _measure(data: Dataset, seed: int) -> Iterator[tuple[str, dict[str, float]]]
         model, _ = train_in_memory(config, data, CPU)
         seconds = time.perf_counter() - began
         beliefs = model.refine(test.inputs).final.double()
-        yield {"ric": "RIC", "supervised": "SL"}[method], _judge(beliefs, test.labels, seconds)
+        yield {"ric": "RIC, on-policy", "supervised": "SL"}[method], _judge(beliefs, test.labels, seconds)
         if method == "supervised":
             fitted = fit_temperature(model.refine(data.val.inputs).final, data.val.labels)
             warm = (beliefs / fitted.temperature).log_softmax(-1)
