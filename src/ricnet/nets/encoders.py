@@ -9,7 +9,7 @@ them. One that reads texts takes token ids (batch, tokens), 0 or its own number 
     def mine(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module: ...
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Integer, Num
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from ricnet.errors import RicnetError, require, require_finite, setting, what_else
 
@@ -418,20 +419,36 @@ class Backbone(nn.Module):
             seen = self.stages[stage](seen)
         return seen, pool_features(seen).to(self.mean.dtype)
 
+    def walk(self, inputs: Num[Tensor, "batch ..."]) -> Iterator[tuple[Tensor, Float[Tensor, "batch features"]]]:
+        """Through all stages: what each makes, and its features."""
+        seen = self.normalized(inputs)
+        for stage in range(len(self.stages)):
+            seen, features = self.look(stage, seen)
+            yield seen, features
+
+    @torch.no_grad()
+    def walk_once(self) -> Iterator[tuple[Tensor, Float[Tensor, "1 features"]]]:
+        """With one input, to see what there is."""
+        was_training = self.training
+        yield from self.eval().walk(example_input(self.encoder, self.input_shape))
+        self.train(was_training)
+
     @property
     def feature_sizes(self) -> list[int]:
         """How many features each stage gives."""
-        if not self.stages:
-            return []
-        was_training, seen = self.training, self.normalized(example_input(self.encoder, self.input_shape))
-        self.eval()
-        sizes = []
-        with torch.no_grad():
-            for stage in range(len(self.stages)):
-                seen, features = self.look(stage, seen)
-                sizes.append(features.shape[1])
-        self.train(was_training)
-        return sizes
+        return [features.shape[1] for _, features in self.walk_once()] if self.stages else []
+
+    def count_costs(self, read: Callable[[int, Tensor], Tensor], step: Callable[[Tensor], object]) -> tuple[float, ...]:
+        """The share of all multiply-adds that is spent after each step, where a stage's features are `read` once and
+        each step at its exit works with that."""
+        spent = []
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            for stage, (_, features) in enumerate(self.walk_once()):
+                context = read(stage, features)
+                for _ in range(self.steps_per_exit):
+                    step(context)
+                    spent.append(counter.get_total_flops())
+        return tuple(flops / spent[-1] for flops in spent)
 
 
 def encode(
