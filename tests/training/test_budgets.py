@@ -80,8 +80,8 @@ def test_what_is_written_is_what_is_loaded_and_measured(folder: RunFolder, model
     assert costs == pytest.approx(list(model.model.costs))
     assert costs[-1] == 1
     kept = read_predictions(folder.path)
-    assert kept.costs is not None
-    assert kept.costs[kept.halt_step - 1].mean() == pytest.approx(evaluation["test"]["mean_cost"])
+    assert kept.cost is not None
+    assert float(kept.cost.mean()) == pytest.approx(evaluation["test"]["mean_cost"])
     assert "of the compute" in chosen_words(evaluation)[1]
     assert "Share of compute" in runs_grid([read_run(folder.path)]).titles
 

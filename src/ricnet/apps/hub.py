@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 
 from ricnet.apps.hub_card import DIAGRAM, draw_diagram, hub_card
 from ricnet.errors import RicnetError
-from ricnet.io import read_json, write_atomically
+from ricnet.io import read_json, without_folder, write_atomically
 from ricnet.report.runs import read_run
-from ricnet.training.checkpoints import describe_encoder, keep_encoder, without_folder
+from ricnet.training.checkpoints import describe_encoder, keep_encoder
 from ricnet.training.classifier import Classifier, backbone_of, own_weights, stopping_by
 from ricnet.training.config import Config, from_json, to_json
 from ricnet.training.run import RunFolder, first_line, halting_entry, read_config, require_hub

@@ -5,10 +5,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
+import torch
 
 from ricnet.errors import RicnetError, listing
-from ricnet.evaluation.evaluate import Predictions, read_predictions
+from ricnet.evaluation.evaluate import Outcome, read_predictions
 from ricnet.io import TABLE, short
 from ricnet.report.runs import RunGroup, RunRecord, Task
 from ricnet.report.statistics import (
@@ -221,7 +221,7 @@ def _contrasts(rivals: Sequence[Summary], name: str | None) -> list[Contrast]:
     return [contrast for system in others for contrast in _contrast(system, reference, base)]
 
 
-def _contrast(system: Summary, reference: Summary, base: Sequence[Predictions]) -> list[Contrast]:
+def _contrast(system: Summary, reference: Summary, base: Sequence[Outcome]) -> list[Contrast]:
     own = _read_all(system.group)
     _check_labels(system.group, own, reference.group, base)
     examples = paired_bootstrap(own, base)
@@ -267,22 +267,20 @@ def _with_seeds(group: RunGroup) -> str:
     return f"{group.label} ({seeds} {listing([str(seed) for seed in group.seeds])}, {group.first.path} …)"
 
 
-def _check_labels(
-    group: RunGroup, own: Sequence[Predictions], reference: RunGroup, base: Sequence[Predictions]
-) -> None:
+def _check_labels(group: RunGroup, own: Sequence[Outcome], reference: RunGroup, base: Sequence[Outcome]) -> None:
     for run, predictions in zip((*reference.runs, *group.runs), (*base, *own), strict=True):
-        if not np.array_equal(predictions.labels, base[0].labels):
+        if not torch.equal(predictions.labels, base[0].labels):
             raise RicnetError(
                 f"{run.path} and {reference.first.path} were tested on different examples and cannot be paired: "
                 "train both on the same data."
             )
 
 
-def _read_all(group: RunGroup) -> list[Predictions]:
+def _read_all(group: RunGroup) -> list[Outcome]:
     return [_read(run) for run in group.runs]
 
 
-def _read(run: RunRecord) -> Predictions:
+def _read(run: RunRecord) -> Outcome:
     """The test predictions, if they are those that evaluation.json speaks of."""
     predictions = read_predictions(run.path)
     nll = float(scores(predictions)[:, 1].mean())

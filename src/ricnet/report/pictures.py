@@ -263,8 +263,8 @@ def with_predictions(groups: Sequence[RunGroup]) -> tuple[list[RunGroup], list[R
 def risk_of(run: RunRecord) -> Float[np.ndarray, "coverage"]:
     """The share of errors among the surest answers, at each of `COVERAGE`."""
     found = read_predictions(run.path, "test")
-    sureness, answer = torch.from_numpy(found.log_beliefs).max(dim=1)
-    return np.asarray(risk_at(torch.from_numpy(COVERAGE), sureness, answer == torch.from_numpy(found.labels)))
+    sureness, answer = found.log_beliefs.max(dim=1)
+    return risk_at(torch.from_numpy(COVERAGE), sureness, answer == found.labels).numpy()
 
 
 # What less work costs, where the network can be left early

@@ -33,9 +33,9 @@ from ricnet.io import (
     short,
     shown_name,
     user_path,
+    without_folder,
 )
 from ricnet.methods import METHODS
-from ricnet.training.checkpoints import without_folder
 from ricnet.training.run import locate
 
 DEEPEST = 2
