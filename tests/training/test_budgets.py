@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from ricnet.apps.hub import save_pretrained
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import Reading, read_predictions
+from ricnet.evaluation.fitting import chosen_words
 from ricnet.report.runs import read_run
 from ricnet.report.tables import runs_grid
 from ricnet.studies.runner import derive
 from ricnet.training.api import configure, run, train_in_memory
 from ricnet.training.classifier import Classifier, load
 from ricnet.training.config import Config
-from ricnet.training.console import chosen_words
+from ricnet.training.hub import save_pretrained
 from ricnet.training.run import RunFolder
 
 CPU = torch.device("cpu")

@@ -72,10 +72,19 @@ ECE = Metric("ece", "ECE", merit=-1)
 ECE_SIGNED = Metric("ece_signed", "Confidence less accuracy")
 NLL = Metric("nll", "NLL", merit=-1)
 BRIER = Metric("brier", "Brier", merit=-1)
+RETURN = Metric("normalized_return", "Normalised return")
+CONFIDENCE = Metric("mean_confidence", "Mean confidence", 2, scale=100)
 STEPS = Metric("mean_steps", "Mean steps", 1)
+CELLS = Metric("mean_cell_evaluations", "Cell evaluations", 1)
 COST = Metric("mean_cost", "Share of compute")
 """Of the whole network's; only with exits."""
-CELLS = Metric("mean_cell_evaluations", "Cell evaluations", 1)
+AURC = Metric("aurc", "AURC", 4)
+AUROC = Metric("auroc", "AUROC")
+EXAMPLES = Metric("n", "Examples", 0)
+
+METRICS = (ACCURACY, ECE, ECE_SIGNED, NLL, BRIER, RETURN, CONFIDENCE, STEPS, CELLS, COST, AURC, AUROC, EXAMPLES)
+"""All that is measured of a split; tables show some of them."""
+
 TRAIN_ACCURACY = Metric("accuracy", "Train accuracy", 2, scale=100, split="train")
 SECONDS = Metric("seconds", "Run seconds", 0, split="run")
 """Of the whole course, measuring each epoch included."""

@@ -213,13 +213,13 @@ class Classifier:
     def save_pretrained(self, folder: str | Path, name: str | None = None) -> Path:
         """Write a folder to share: config.json, model.safetensors and README.md, the model's card, which calls it by
         `name`. None of the data is in it."""
-        from ricnet.apps.hub import save_pretrained
+        from ricnet.training.hub import save_pretrained
 
         return save_pretrained(self, folder, name)
 
     def push_to_hub(self, repo: str, private: bool = False) -> str:
         """Put that folder on the Hub as user/name, made if it is not there; returns the address of its page."""
-        from ricnet.apps.hub import push_to_hub
+        from ricnet.training.hub import push_to_hub
 
         return push_to_hub(self, repo, private)
 
