@@ -453,7 +453,8 @@ UNSURE = "unsure"
 def select_validation(found: Outcome, threshold: float, max_steps: int | None = None) -> tuple[int, int]:
     """How many examples are answered where an answer needs this confidence, and how many of the answers are wrong;
     each example at its own halt, or at `max_steps` if that comes first."""
-    last, rows = found.halt_step.clamp(max=max_steps) - 1, torch.arange(len(found.halt_step))
+    last = found.halt_step.clamp(max=max_steps or len(found.step_confidence)) - 1
+    rows = torch.arange(len(last))
     answered = found.step_confidence[last, rows] >= threshold
     return int(answered.sum()), int((answered & ~found.step_correct[last, rows]).sum())
 
