@@ -51,7 +51,7 @@ class Metric:
         return None if value is None else float(value)
 
     def write(
-        self, mean: float | None, half_width: float | None = None, *, signed: bool = False, unit: bool = False
+        self, mean: float | int | None, half_width: float | None = None, *, signed: bool = False, unit: bool = False
     ) -> str:
         """Mean ± half-width; the mean alone where one seed gives no interval, a dash where there is no number."""
         if mean is None or math.isnan(mean):
