@@ -28,12 +28,12 @@ from ricnet.data.texts import Text, as_texts
 from ricnet.errors import RicnetError, setting, whole_number
 from ricnet.evaluation.evaluate import pool_size
 from ricnet.evaluation.fitting import OperatingPoint, point_within, shortfall
-from ricnet.io import is_finite, is_table, read_json, shown_name
+from ricnet.io import is_finite, is_table, read_json, shown_name, without_folder
 from ricnet.methods import Method
 from ricnet.methods.method import TimeLeft
 from ricnet.nets.budget import SLACK, OverBudget, budget
 from ricnet.nets.encoders import Backbone, build_encoder, choose_encoder, divide, embedding_size, is_pretrained
-from ricnet.training.checkpoints import build_described, read_encoder, without_folder
+from ricnet.training.checkpoints import build_described, read_encoder
 from ricnet.training.config import Config, fits, from_json
 from ricnet.training.inference import Recordings
 from ricnet.training.run import RunFolder, locate, read_config
@@ -213,13 +213,13 @@ class Classifier:
     def save_pretrained(self, folder: str | Path, name: str | None = None) -> Path:
         """Write a folder to share: config.json, model.safetensors and README.md, the model's card, which calls it by
         `name`. None of the data is in it."""
-        from ricnet.apps.hub import save_pretrained
+        from ricnet.training.hub import save_pretrained
 
         return save_pretrained(self, folder, name)
 
     def push_to_hub(self, repo: str, private: bool = False) -> str:
         """Put that folder on the Hub as user/name, made if it is not there; returns the address of its page."""
-        from ricnet.apps.hub import push_to_hub
+        from ricnet.training.hub import push_to_hub
 
         return push_to_hub(self, repo, private)
 
