@@ -18,6 +18,8 @@ from ricnet.apps.estimators import RICClassifier
 from ricnet.data import Dataset, Split
 from ricnet.data.dataset import Augmentation
 from ricnet.errors import RicnetError
+from ricnet.nets.encoders import CPU_BATCH
+from ricnet.nets.pretrained import Architecture, TextEncoder
 from ricnet.training.api import configure, for_encoder
 from ricnet.training.checkpoints import cache_folder, describe_encoder
 from ricnet.training.config import Optimization
@@ -294,3 +296,23 @@ def test_sixty_photos_a_breed_are_enough(tmp_path: Path) -> None:
     answers = model.predict(sorted((tmp_path / "val").glob("*/*")))
     truth = np.repeat(model.class_names, 60)
     assert (answers == truth).mean() > 0.9
+
+
+def test_a_text_is_encoded_beside_others_of_its_length_and_not_longer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.setenv("RICNET_CACHE", str(tmp_path))
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = transformers.BertConfig(vocab_size=40, max_position_embeddings=20, pad_token_id=1, **sizes)
+    network, widths = transformers.BertModel(config), []
+    network.embeddings.register_forward_hook(lambda _module, _given, made: widths.append(made.shape[1]))
+    encoder = TextEncoder(network, Architecture("transformers", config.to_dict(), reads="tokens", pad=1))
+    ids = torch.randint(2, 40, (2 * CPU_BATCH, 20))
+    ids[::2, 3:] = 1  # every other text is short
+    ids[0, 1] = 1  # and a text may name what fills up
+    found = Features(encoder, CPU)(ids)
+    assert widths == [3, 20]
+    hidden = network(input_ids=ids, attention_mask=(ids != 1).long()).last_hidden_state
+    counts = (ids != 1).float()[..., None]
+    torch.testing.assert_close(found, (hidden * counts).sum(1) / counts.sum(1), atol=1e-5, rtol=1e-4)

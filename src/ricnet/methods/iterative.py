@@ -20,12 +20,12 @@ from torch import Tensor
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.methods.method import Method, Metrics, TimeLeft
-from ricnet.nets.encoders import GPU_BATCH, encode
+from ricnet.nets.encoders import encode
 from ricnet.nets.refiner import Heads, HeadWeights, RecurrentClassifier, at_step
 
 CPU_POOL, GPU_POOL = 128, 2048
 """Examples that are looked at together where there are exits: what a stage makes of them is kept until the next."""
-CPU_LOOK = 16
+CPU_LOOK, GPU_LOOK = 16, 1024
 """Of these so many at a time: in batches of 64 the first stage of a narrow ResNet-18, whose images are largest, took
 half as long again for each. The whole took the same."""
 
@@ -46,8 +46,14 @@ class Pool(NamedTuple):
     def take(self, rows: Int64[Tensor, "rows"]) -> "Pool":
         context, thought, belief = (tensor.index_select(0, rows) for tensor in self[:3])
         memory = tuple(tensor.index_select(0, rows) for tensor in self.memory)
-        seen = None if self.seen is None else self.seen.index_select(0, rows)
+        seen = None if self.seen is None else select(self.seen, rows)
         return Pool(context, thought, belief, memory, self.heads, seen)
+
+    def first(self, size: int) -> "Pool":
+        """So many of them, where they are."""
+        context, thought, belief = (tensor[:size] for tensor in self[:3])
+        seen = None if self.seen is None else self.seen[:size]
+        return Pool(context, thought, belief, tuple(tensor[:size] for tensor in self.memory), self.heads, seen)
 
     def join(self, other: "Pool") -> "Pool":
         """Both in one, if they have made as many steps."""
@@ -55,6 +61,13 @@ class Pool(NamedTuple):
         memory = tuple(torch.cat(pair) for pair in zip(self.memory, other.memory, strict=True))
         seen = None if self.seen is None or other.seen is None else torch.cat([self.seen, other.seen])
         return Pool(context, thought, belief, memory, self.heads, seen)
+
+
+def select(seen: Float[Tensor, "pool ..."], rows: Int64[Tensor, "rows"]) -> Float[Tensor, "rows ..."]:
+    """Those rows in the layout they have: index_select would lay out channels first."""
+    if seen.ndim == 4 and seen.is_contiguous(memory_format=torch.channels_last):
+        return seen.permute(0, 2, 3, 1).index_select(0, rows).permute(0, 3, 1, 2)
+    return seen.index_select(0, rows)
 
 
 class Step(NamedTuple):
@@ -118,6 +131,8 @@ class Iterative(Method[RecurrentClassifier]):
         if not model.has_exits:
             return self.gather(model, encode(model.context, inputs))
         seen = model.backbone.normalized(inputs)
+        if seen.ndim == 4 and seen.is_cuda:  # what convolutions on tensor cores work in
+            seen = seen.contiguous(memory_format=torch.channels_last)
         blank = model.backbone.mean.new_zeros(len(seen), 3 * model.refiner.size)
         return self.gather(model, blank)._replace(seen=seen)
 
@@ -168,7 +183,7 @@ class Iterative(Method[RecurrentClassifier]):
         per_exit = model.backbone.steps_per_exit
         if model.has_exits and time % per_exit == 0:
             assert pool.seen is not None
-            most = CPU_LOOK if pool.seen.device.type == "cpu" else GPU_BATCH
+            most = CPU_LOOK if pool.seen.device.type == "cpu" else GPU_LOOK
             chunks = max(1, math.ceil(len(pool.seen) / most))  # of equal size, for a few rows alone take long for each
             looks = [model.look(time // per_exit, part) for part in pool.seen.chunk(chunks)]
             seen, context = (torch.cat(part) if len(looks) > 1 else part[0] for part in zip(*looks, strict=True))

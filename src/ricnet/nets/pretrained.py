@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Integer, Num
+from jaxtyping import Float, Int64, Integer, Num
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -128,11 +128,24 @@ class TextEncoder(Pretrained):
         self.vocabulary = int(architecture.network["vocab_size"])
 
     def forward(self, tokens: Integer[Tensor, "batch tokens"]) -> Float[Tensor, "batch embedding"]:
+        tokens = self.cut(tokens)
         ids = tokens.long()
         mask = ids != self.architecture.pad
         hidden = self.network(input_ids=ids, attention_mask=mask.long()).last_hidden_state
         weights = mask.unsqueeze(-1).to(hidden.dtype)
         return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)  # type: ignore[no-any-return]
+
+    def lengths(self, tokens: Integer[Tensor, "batch tokens"]) -> Int64[Tensor, "batch"]:
+        """Tokens up to the last that is not there to fill up; at least one."""
+        places = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
+        return (places * (tokens != self.architecture.pad)).amax(1).clamp(min=1)
+
+    def cut(self, tokens: Integer[Tensor, "batch tokens"]) -> Integer[Tensor, "batch most"]:
+        """As long as the longest of these texts: what fills up changes no answer, but takes as long as what does. A
+        GPU would have to be waited for, and an exported network has one shape."""
+        if tokens.device.type != "cpu" or torch.compiler.is_compiling():
+            return tokens
+        return tokens[:, : int(self.lengths(tokens).amax())]
 
 
 def build(architecture: Architecture) -> Pretrained:

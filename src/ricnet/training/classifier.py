@@ -311,6 +311,8 @@ def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None)
     method = _read_halt(folder / "halting.json", config.method) if config.chooses_halt else config.method
     budgets = _read_budgets(folder / "halting.json") if config.has_budgets else ()
     model = model.to(device).eval()
+    if torch.device(device).type == "cuda":
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return Classifier(
         config, method, model, input_shape, class_names, temperature, folder=folder, columns=columns, budgets=budgets
     )

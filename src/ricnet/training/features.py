@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ricnet.data import Augmentation, Dataset, Split, augment
 from ricnet.nets.encoders import CPU_BATCH, GPU_BATCH, as_embedding
+from ricnet.nets.pretrained import TextEncoder
 from ricnet.training.checkpoints import cache_folder, describe_encoder
 from ricnet.training.console import say
 
@@ -95,6 +96,8 @@ class Features:
         keys = [self._key(row) for row in inputs]
         known = self._look_up(keys)
         lacking = [place for place, key in enumerate(keys) if key not in known]
+        if lacking and isinstance(self.encoder, TextEncoder):  # a batch of texts takes as long as its longest
+            lacking = [lacking[place] for place in self.encoder.lengths(inputs[lacking]).argsort().tolist()]
         if lacking:
             made = self._encode(inputs[lacking]).numpy()
             new = {keys[place]: row.tobytes() for place, row in zip(lacking, made, strict=True)}
