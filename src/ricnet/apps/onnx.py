@@ -33,7 +33,6 @@ from ricnet.io import write_atomically
 from ricnet.methods import Method, Supervised
 from ricnet.methods.iterative import Iterative, Pool, Step, Steps
 from ricnet.methods.supervised import ExitHeads
-from ricnet.nets.encoders import example_input
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.classifier import Classifier, backbone_of
 from ricnet.training.config import AFTER_TRAINING
@@ -240,7 +239,7 @@ class Leaving(nn.Module):
 
 def shapes_seen(model: RecurrentClassifier) -> list[tuple[int, ...]]:
     """What each stage makes of one input."""
-    seen, shapes = model.backbone.normalized(example_input(model.backbone.encoder, model.backbone.input_shape)), []
+    seen, shapes = model.backbone.normalized(model.backbone.example), []
     for stage in range(len(model.backbone.stages)):
         seen, _ = model.backbone.look(stage, seen)
         shapes.append(tuple(seen.shape[1:]))
@@ -420,6 +419,6 @@ def inputs_to_compare(classifier: Classifier) -> Num[Tensor, "n ..."]:
         return torch.randint(0, 256, size, dtype=torch.uint8, generator=random)
     backbone = backbone_of(classifier.model)
     if classifier.kind == "tokens":
-        known: Any = (backbone.features or backbone.encoder).vocabulary
+        known: Any = backbone.reader.vocabulary
         return torch.randint(0, int(known), size, dtype=torch.int32, generator=random)
     return backbone.mean + backbone.std * torch.randn(size, generator=random)

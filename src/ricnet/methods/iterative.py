@@ -40,8 +40,9 @@ class Pool(NamedTuple):
     """What the halting rule remembers from step to step."""
     heads: HeadWeights | None = None
     """Of the network, joined once for all steps; else each step joins them for itself."""
-    seen: Float[Tensor, "pool ..."] | None = None
-    """With exits, what the last stage of the encoder made; before the first the normalised inputs."""
+    seen: Num[Tensor, "pool ..."] | None = None
+    """With exits, what the last stage of the encoder made; before the first the inputs, normalised unless an encoder
+    that comes trained does that itself."""
 
     def take(self, rows: Int64[Tensor, "rows"]) -> "Pool":
         context, thought, belief = (tensor.index_select(0, rows) for tensor in self[:3])

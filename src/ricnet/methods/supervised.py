@@ -9,13 +9,12 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int64, Num
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from ricnet.core import losses
 from ricnet.core.trajectory import Trajectory, first_stop
 from ricnet.errors import require, require_finite
 from ricnet.methods.method import Method, Metrics, TimeLeft, accuracy, weighted_mean
-from ricnet.nets.encoders import CPU_BATCH, Backbone, encode, example_input
+from ricnet.nets.encoders import CPU_BATCH, Backbone, counting, encode
 
 
 @dataclass(frozen=True)
@@ -164,15 +163,15 @@ class ExitHeads(nn.Module):
     def _count_costs(self) -> tuple[float, ...]:
         was_training, spent = self.training, []
         self.eval()
-        seen = self.backbone.normalized(example_input(self.backbone.encoder, self.backbone.input_shape))
-        with FlopCounterMode(display=False) as counter:
+        seen = self.backbone.normalized(self.backbone.example)
+        with counting() as counter:
             for stage in range(len(self.heads)):
                 seen, _ = self.look(stage, seen)
-                spent.append(counter.get_total_flops())
+                spent.append(counter.get_total_flops() + sum(self.backbone.flops[: stage + 1]))
         self.train(was_training)
         return tuple(flops / spent[-1] for flops in spent)
 
-    def look(self, stage: int, seen: Float[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch classes"]]:
+    def look(self, stage: int, seen: Num[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch classes"]]:
         """The next stage of the encoder: what it makes of what was seen, and the answer."""
         seen, features = self.backbone.look(stage, seen)
         return seen, self.heads[stage](features)

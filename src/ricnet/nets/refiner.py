@@ -7,10 +7,9 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Num
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from ricnet.nets import gru
-from ricnet.nets.encoders import Backbone, example_input
+from ricnet.nets.encoders import Backbone, counting
 
 LARGEST_WITH_EXITS = 256
 """Of a thought, where every stage has weights of its own to read with: a step shall cost little beside a stage."""
@@ -123,16 +122,16 @@ class RecurrentClassifier(nn.Module):
     def _count_costs(self) -> tuple[float, ...]:
         was_training, spent = self.training, []
         self.eval()
-        seen = self.backbone.normalized(example_input(self.backbone.encoder, self.backbone.input_shape))
+        seen = self.backbone.normalized(self.backbone.example)
         thought, belief = torch.zeros(1, self.refiner.size), torch.zeros(1, self.classes)
-        with FlopCounterMode(display=False) as counter:
+        with counting() as counter:
             for stage in range(len(self.backbone.stages)):
                 seen, context = self.look(stage, seen)
                 for _ in range(self.backbone.steps_per_exit):
                     thought = self.refiner.think(context, thought, belief)
                     self.refiner.heads(thought)
                     self.refiner.expect(thought, belief)
-                    spent.append(counter.get_total_flops())
+                    spent.append(counter.get_total_flops() + sum(self.backbone.flops[: stage + 1]))
         self.train(was_training)
         return tuple(flops / spent[-1] for flops in spent)
 
@@ -146,7 +145,7 @@ class RecurrentClassifier(nn.Module):
             contexts += [context] * self.backbone.steps_per_exit
         return torch.stack(contexts)
 
-    def look(self, stage: int, seen: Float[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch gates"]]:
+    def look(self, stage: int, seen: Num[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch gates"]]:
         """The next stage of the encoder: what it makes of what was seen, and the context that is read off it."""
         seen, features = self.backbone.look(stage, seen)
         return seen, self.refiner.from_features[stage](features)
