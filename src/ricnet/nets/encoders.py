@@ -254,9 +254,11 @@ def embedding_size(encoder: nn.Module, input_shape: tuple[int, ...]) -> int:
 
 
 def example_input(encoder: nn.Module, input_shape: tuple[int, ...]) -> Num[Tensor, "1 ..."]:
-    """Zeros that an encoder can read, where its weights are."""
+    """What an encoder can read, where its weights are: zeros, or a text of the same `word` all over."""
     device = next((parameter.device for parameter in encoder.parameters()), None)
-    return torch.zeros(1, *input_shape, device=device, dtype=torch.int32 if reads_tokens(encoder) else None)
+    if reads_tokens(encoder):
+        return torch.full((1, *input_shape), getattr(encoder, "word", 0), device=device, dtype=torch.int32)
+    return torch.zeros(1, *input_shape, device=device)
 
 
 def reads_tokens(encoder: nn.Module) -> bool:
@@ -515,6 +517,8 @@ class Backbone(nn.Module):
     @property
     def feature_sizes(self) -> list[int]:
         """How many features each stage gives."""
+        if not self.stages:
+            return []
         was_training = self.training
         self.eval()
         sizes = [size for size, _ in measure(self.stages, self.normalized(self.example))]

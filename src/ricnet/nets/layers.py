@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Integer, Num
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int64, Integer, Num
 from torch import Tensor, nn
 
 from ricnet.nets.encoders import Exits
@@ -51,7 +52,8 @@ def divisions(network: nn.Module, exits: Exits) -> Iterator[list[list[Part]]]:
         stem, end = ([attrgetter(n)(network) for n in names if _has(network, n)] for names in (layout.stem, layout.end))
         found = [attrgetter(name)(network) for name in layout.layers]
         stages = _stages([*found[0]] if len(found) == 1 else found, exits)
-        yield [[*stem, *stages[0]], *stages[1:-1], [*stages[-1], *end]] if len(stages) > 1 else [[*stem, *stages[0]]]
+        stages[0], stages[-1] = [*stem, *stages[0]], [*stages[-1], *end]
+        yield stages
 
 
 def _has(network: nn.Module, name: str) -> bool:
@@ -61,7 +63,7 @@ def _has(network: nn.Module, name: str) -> bool:
         return False
 
 
-def _stages(layers: Sequence[nn.Module], exits: Exits) -> list[list[nn.Module]]:
+def _stages(layers: Sequence[Part], exits: Exits) -> list[list[Part]]:
     """A stage of a network that has stages, a block of one; of a transformer every layer is a block."""
     blocks = [_blocks(layer) for layer in layers]
     if exits == "block":
@@ -72,7 +74,7 @@ def _stages(layers: Sequence[nn.Module], exits: Exits) -> list[list[nn.Module]]:
     return [[part for block in some for part in block] for some in blocks]
 
 
-def _blocks(stage: nn.Module) -> list[list[nn.Module]]:
+def _blocks(stage: Any) -> list[list[Part]]:
     """Of a stage, the first with what makes its input smaller; what is no stage is one block."""
     if isinstance(stage, nn.Sequential):
         return [[block] for block in stage]
@@ -114,19 +116,32 @@ class TextStage(nn.Module):
     def forward(
         self, seen: Integer[Tensor, "batch tokens"] | Float[Tensor, "batch tokens size"]
     ) -> Float[Tensor, "batch tokens size2"]:
-        parts = self.parts
-        if self.pad is None:
-            hidden, there = seen[..., :-1], seen[..., -1]
-        else:
-            hidden, parts = _tensor(parts[0](seen.long())), parts[1:]
-            there = (seen != self.pad).to(hidden.dtype)
+        there = seen[..., -1] if self.pad is None else (seen != self.pad).float()
+        most, tokens = longest(there > 0), seen.shape[1]
+        seen, there = seen[:, :most], there[:, :most]
+        hidden = seen[..., :-1] if self.pad is None else _tensor(self.parts[0](seen.long()))
         hide = ((1 - there) * torch.finfo(hidden.dtype).min)[:, None, None]  # (batch, heads, from, to)
-        for part in parts:
+        for part in self.parts if self.pad is None else self.parts[1:]:
             hidden = _tensor(part(hidden) if isinstance(part, nn.LayerNorm) else part(hidden, hide))  # type: ignore[call-arg]
-        return torch.cat([hidden, there.unsqueeze(-1).to(hidden.dtype)], -1)
+        made = torch.cat([hidden, there.unsqueeze(-1).to(hidden.dtype)], -1)
+        return F.pad(made, (0, 0, 0, tokens - most))  # so that it can join a batch of longer texts
 
     def pool(self, seen: Float[Tensor, "batch tokens size"]) -> Float[Tensor, "batch features"]:
         return mean_of_tokens(seen[..., :-1], seen[..., -1])
+
+
+def lengths(there: Bool[Tensor, "batch tokens"]) -> Int64[Tensor, "batch"]:
+    """Tokens up to the last that is not there to fill up; at least one."""
+    places = torch.arange(1, there.shape[1] + 1, device=there.device)
+    return (places * there).amax(1).clamp(min=1)
+
+
+def longest(there: Bool[Tensor, "batch tokens"]) -> int:
+    """Tokens that are worth computing: what fills up changes no answer, but takes as long as what does. A GPU would
+    have to be waited for, and an exported network has one shape: there it is all of them."""
+    if there.device.type != "cpu" or torch.compiler.is_compiling():
+        return there.shape[1]
+    return int(lengths(there).amax())
 
 
 def mean_of_tokens(
@@ -138,4 +153,5 @@ def mean_of_tokens(
 
 def _tensor(output: Any) -> Tensor:
     """Some layers return a tuple, with what they attended to behind it."""
-    return output[0] if isinstance(output, tuple) else output
+    made: Tensor = output[0] if isinstance(output, tuple) else output
+    return made

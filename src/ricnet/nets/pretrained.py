@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Integer, Num
+from jaxtyping import Float, Int64, Integer, Num
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ from ricnet.errors import RicnetError, listed, require_extra, setting
 from ricnet.io import misfit, parse_json, read_text
 from ricnet.nets.budget import SLACK, OverBudget, budget
 from ricnet.nets.encoders import Exits, as_embedding
-from ricnet.nets.layers import ImageStage, Part, TextStage, divisions, mean_of_tokens
+from ricnet.nets.layers import ImageStage, Part, TextStage, divisions, lengths, longest, mean_of_tokens
 
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack")
 """What checkpoints keep their weights in if not in safetensors."""
@@ -182,8 +182,21 @@ class TextEncoder(Pretrained):
         self.vocabulary = int(architecture.network["vocab_size"])
 
     def forward(self, tokens: Integer[Tensor, "batch tokens"]) -> Float[Tensor, "batch embedding"]:
+        tokens = self.cut(tokens)
         hidden = self._hidden(tokens)
         return mean_of_tokens(hidden, (tokens != self.architecture.pad).to(hidden.dtype))
+
+    def lengths(self, tokens: Integer[Tensor, "batch tokens"]) -> Int64[Tensor, "batch"]:
+        return lengths(tokens != self.architecture.pad)
+
+    def cut(self, tokens: Integer[Tensor, "batch tokens"]) -> Integer[Tensor, "batch most"]:
+        """As long as the longest of these texts."""
+        return tokens[:, : longest(tokens != self.architecture.pad)]
+
+    @property
+    def word(self) -> int:
+        """An id that is not there to fill up."""
+        return int(self.architecture.pad == 0)
 
     def _example(self) -> Integer[Tensor, "2 tokens"]:
         """Two texts, of which one is shorter."""

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ricnet.data import Augmentation, Dataset, Split, augment
 from ricnet.nets.encoders import CPU_BATCH, GPU_BATCH, Exits, all_features, as_embedding, divide
+from ricnet.nets.pretrained import TextEncoder
 from ricnet.training.checkpoints import cache_folder, describe_encoder
 from ricnet.training.console import say
 
@@ -76,8 +77,8 @@ class Features:
         self, encoder: nn.Module, device: torch.device, console: Console | None = None, exits: Exits = "none"
     ) -> None:
         # others share the encoder, and expect it where it is
-        own = (encoder if device.type == "cpu" else copy.deepcopy(encoder)).eval().to(device)
-        self.encoder = own if exits == "none" else partial(all_features, divide(own, exits))
+        self.encoder = (encoder if device.type == "cpu" else copy.deepcopy(encoder)).eval().to(device)
+        self.network = self.encoder if exits == "none" else partial(all_features, divide(self.encoder, exits))
         self.device = device
         self.console = console or Console(stderr=True)
         self.about = describe_encoder(encoder)["weights"].encode() + (b"" if exits == "none" else exits.encode())
@@ -101,6 +102,8 @@ class Features:
         keys = [self._key(row) for row in inputs]
         known = self._look_up(keys)
         lacking = [place for place, key in enumerate(keys) if key not in known]
+        if lacking and isinstance(self.encoder, TextEncoder):  # a batch of texts takes as long as its longest
+            lacking = [lacking[place] for place in self.encoder.lengths(inputs[lacking]).argsort().tolist()]
         if lacking:
             made = self._encode(inputs[lacking]).numpy()
             new = {keys[place]: row.tobytes() for place, row in zip(lacking, made, strict=True)}
@@ -118,7 +121,7 @@ class Features:
     @torch.no_grad()
     def _encode(self, inputs: Num[Tensor, "n ..."]) -> Float[Tensor, "n size"]:
         rows = CPU_BATCH if self.device.type == "cpu" else GPU_BATCH
-        parts = [as_embedding(self.encoder(batch.to(self.device))).float().cpu() for batch in inputs.split(rows)]
+        parts = [as_embedding(self.network(batch.to(self.device))).float().cpu() for batch in inputs.split(rows)]
         return torch.cat(parts)
 
     def _look_up(self, keys: list[bytes]) -> dict[bytes, bytes]:
