@@ -15,8 +15,8 @@ from sklearn.model_selection import cross_val_score
 import ricnet
 from ricnet.apps.cli import main
 from ricnet.apps.estimators import RICClassifier
-from ricnet.apps.hub import save_pretrained
 from ricnet.errors import RicnetError
+from ricnet.training.hub import save_pretrained
 
 from .server.conftest import serving
 

@@ -514,16 +514,36 @@ class Backbone(nn.Module):
             features = (features - self.mean[self.parts[stage]]) / self.std[self.parts[stage]]
         return seen, features
 
+    def walk(self, inputs: Num[Tensor, "batch ..."]) -> Iterator[tuple[Tensor, Float[Tensor, "batch features"]]]:
+        """Through all stages: what each makes, and its features."""
+        seen = self.normalized(inputs)
+        for stage in range(len(self.stages)):
+            seen, features = self.look(stage, seen)
+            yield seen, features
+
+    @torch.no_grad()
+    def walk_once(self) -> Iterator[tuple[Tensor, Float[Tensor, "1 features"]]]:
+        """With one input, to see what there is."""
+        was_training = self.training
+        yield from self.eval().walk(self.example)
+        self.train(was_training)
+
     @property
     def feature_sizes(self) -> list[int]:
         """How many features each stage gives."""
-        if not self.stages:
-            return []
-        was_training = self.training
-        self.eval()
-        sizes = [size for size, _ in measure(self.stages, self.normalized(self.example))]
-        self.train(was_training)
-        return sizes
+        return [features.shape[1] for _, features in self.walk_once()] if self.stages else []
+
+    def count_costs(self, read: Callable[[int, Tensor], Tensor], step: Callable[[Tensor], object]) -> tuple[float, ...]:
+        """The share of all multiply-adds that is spent after each step, where a stage's features are `read` once and
+        each step at its exit works with that."""
+        spent = []
+        with counting() as counter, torch.no_grad():
+            for stage, (_, features) in enumerate(self.walk_once()):
+                context = read(stage, features)
+                for _ in range(self.steps_per_exit):
+                    step(context)
+                    spent.append(counter.get_total_flops() + sum(self.flops[: stage + 1]))
+        return tuple(flops / spent[-1] for flops in spent)
 
 
 def encode(

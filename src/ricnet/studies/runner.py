@@ -30,6 +30,7 @@ from ricnet.data import load as load_data
 from ricnet.errors import RicnetError, counted
 from ricnet.io import read_json, write_atomically
 from ricnet.machine import usable_cores
+from ricnet.nets.encoders import is_pretrained
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.studies.experiments import RAW, Experiment, System, all_systems, find_system
 from ricnet.training.api import configure, for_encoder, pick_device, run
@@ -241,7 +242,7 @@ def read_data(
         val_fraction=val_fraction,
         label_noise=label_noise,
         text=text,
-        tokenizer=find_tokenizer(encoder),
+        tokenizer=find_tokenizer(encoder) if is_pretrained(encoder) else None,
     )
 
 

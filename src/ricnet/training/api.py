@@ -25,7 +25,8 @@ from ricnet.data.tables import is_frame
 from ricnet.data.texts import Tokenizer
 from ricnet.distributed import Processes, first_on_each_machine, launched, own_gpu, together
 from ricnet.errors import Interrupted, RicnetError, in_python, nearest, setting, spelled_in_python
-from ricnet.io import Unwritable, read_json, short_name, split_target, user_path, with_target
+from ricnet.evaluation.fitting import chosen_words
+from ricnet.io import Unwritable, read_json, short_name, split_target, user_path, whole_name, with_target
 from ricnet.machine import free_bytes
 from ricnet.nets.encoders import build_encoder, example_input, is_pretrained, known
 from ricnet.nets.pretrained import ImageEncoder, TextEncoder
@@ -35,7 +36,6 @@ from ricnet.training.checkpoints import (
     find_tokenizer,
     keep_encoder,
     read_encoder,
-    whole_name,
 )
 from ricnet.training.classifier import (
     Classifier,
@@ -51,7 +51,6 @@ from ricnet.training.console import (
     Track,
     advice,
     announcement,
-    chosen_words,
     faster,
     preface,
     require_tracker,

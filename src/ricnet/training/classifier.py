@@ -28,7 +28,7 @@ from ricnet.data.texts import Text, as_texts
 from ricnet.errors import RicnetError, setting, whole_number
 from ricnet.evaluation.evaluate import pool_size
 from ricnet.evaluation.fitting import OperatingPoint, point_within, shortfall
-from ricnet.io import is_finite, is_table, read_json, shown_name
+from ricnet.io import is_finite, is_table, read_json, shown_name, without_folder
 from ricnet.methods import Method
 from ricnet.methods.method import TimeLeft
 from ricnet.nets.budget import SLACK, OverBudget, budget
@@ -42,7 +42,7 @@ from ricnet.nets.encoders import (
     known,
     mlp_size,
 )
-from ricnet.training.checkpoints import build_described, find_encoder, read_encoder, without_folder
+from ricnet.training.checkpoints import build_described, find_encoder, read_encoder
 from ricnet.training.config import Config, fits, from_json
 from ricnet.training.inference import Recordings
 from ricnet.training.run import RunFolder, locate, read_config
@@ -221,13 +221,13 @@ class Classifier:
     def save_pretrained(self, folder: str | Path, name: str | None = None) -> Path:
         """Write a folder to share: config.json, model.safetensors and README.md, the model's card, which calls it by
         `name`. None of the data is in it."""
-        from ricnet.apps.hub import save_pretrained
+        from ricnet.training.hub import save_pretrained
 
         return save_pretrained(self, folder, name)
 
     def push_to_hub(self, repo: str, private: bool = False) -> str:
         """Put that folder on the Hub as user/name, made if it is not there; returns the address of its page."""
-        from ricnet.apps.hub import push_to_hub
+        from ricnet.training.hub import push_to_hub
 
         return push_to_hub(self, repo, private)
 
@@ -324,6 +324,8 @@ def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None)
     method = _read_halt(folder / "halting.json", config.method) if config.chooses_halt else config.method
     budgets = _read_budgets(folder / "halting.json") if config.has_budgets else ()
     model = model.to(device).eval()
+    if torch.device(device).type == "cuda":
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return Classifier(
         config, method, model, input_shape, class_names, temperature, folder=folder, columns=columns, budgets=budgets
     )
