@@ -30,8 +30,9 @@ from ricnet.data import Dataset, load
 from ricnet.data.dataset import split_off
 from ricnet.evaluation.fitting import fit_temperature
 from ricnet.evaluation.metrics import expected_calibration_error
+from ricnet.io import without_folder
 from ricnet.training.api import configure, train_in_memory
-from ricnet.training.checkpoints import find_encoder, without_folder
+from ricnet.training.checkpoints import find_encoder
 from ricnet.training.features import featured
 
 ROOT = Path(__file__).parents[1]

@@ -33,10 +33,9 @@ from ricnet.io import (
     short,
     shown_name,
     user_path,
+    without_folder,
 )
 from ricnet.methods import METHODS
-from ricnet.training.checkpoints import without_folder
-from ricnet.training.run import locate
 
 DEEPEST = 2
 """Tables within one another: a configuration, and its method."""
@@ -310,7 +309,7 @@ class RunRecord:
 
 
 def read_run(run: str | Path) -> RunRecord:
-    path = locate(run)
+    path = user_path(run)
     header, metrics, evaluation, examples = _read_archive(path) if is_archive(path) else _read_folder(path)
     return RunRecord(
         path=path,
