@@ -113,15 +113,17 @@ def test_with_a_clock_nobody_is_asked_once_all_have_stopped() -> None:
     assert (ours.steps, len(asked)) == (STEPS, 1)
 
 
-def system_with_exits(name: str, steps_per_exit: int = 1) -> tuple[Iterative, RecurrentClassifier]:
+def system_with_exits(name: str, steps_per_exit: int = 1) -> tuple[Method[Any], Any]:
     """Four stages; its examples leave at different ones."""
-    method = METHODS[name](horizon=4 * steps_per_exit)
-    if name == "anytime":
-        method = replace(method, value_coef=0.5)
+    method = METHODS[name]() if name == "supervised" else METHODS[name](horizon=4 * steps_per_exit)
+    if name in ("anytime", "supervised"):
+        method = replace(method, **{"value_coef": 0.5} if name == "anytime" else {"confidence_threshold": 0.33})
     parts = [nn.Sequential(nn.Conv2d(channels, 6, 3, padding=1), nn.Tanh()) for channels in (1, 6, 6, 6)]
     encoder = nn.Sequential(*parts, nn.Flatten(), nn.Linear(6 * 16, 8))
     encoder.stages = lambda exits: parts  # type: ignore[assignment]
     model = method.build(Backbone(encoder, (1, 4, 4), "stage", steps_per_exit), CLASSES).eval()
+    if name == "supervised":
+        return method, model
     with torch.no_grad():
         model.refiner.policy.weight.mul_(300)
         model.refiner.value.weight.normal_(0, 5)
@@ -135,7 +137,9 @@ def system_with_exits(name: str, steps_per_exit: int = 1) -> tuple[Iterative, Re
 
 
 @pytest.mark.parametrize("halt", [False, True])
-@pytest.mark.parametrize(("name", "per_exit"), [("ric", 1), ("anytime", 2), ("act", 1), ("pondernet", 1)])
+@pytest.mark.parametrize(
+    ("name", "per_exit"), [("ric", 1), ("anytime", 2), ("act", 1), ("pondernet", 1), ("supervised", 1)]
+)
 def test_stages_are_recorded_too(name: str, per_exit: int, halt: bool) -> None:
     (method, model), recordings = system_with_exits(name, per_exit), Recordings()
     asked = [(torch.randn(n, 1, 4, 4), None) for n in (8, 5, 1, 90, 30, 70)]

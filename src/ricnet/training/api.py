@@ -29,7 +29,7 @@ from ricnet.errors import Interrupted, RicnetError, in_python, nearest, setting,
 from ricnet.evaluation.fitting import chosen_words
 from ricnet.io import Unwritable, read_json, short_name, split_target, user_path, whole_name, with_target
 from ricnet.machine import free_bytes
-from ricnet.nets.encoders import build_encoder, example_input, is_pretrained
+from ricnet.nets.encoders import build_encoder, example_input, is_pretrained, known
 from ricnet.nets.pretrained import ImageEncoder, TextEncoder
 from ricnet.training.checkpoints import (
     describe_encoder,
@@ -417,6 +417,9 @@ def run(
     `watch` is shown each line of metrics.jsonl; what it raises ends the training. `hint` is given if that takes long.
     """
     tell = partial(_tell, console or Console(stderr=True))
+    learned = config.network.freeze or is_pretrained(config.network.encoder)
+    if learned and encoder is None:
+        encoder = _began_with(folder) if resume else find_encoder(config.network.encoder)
     config = settle_horizon(config, dataset.input_shape, encoder)
     with (
         isolated_rng(config, device),
@@ -429,12 +432,9 @@ def run(
         elif first:
             folder.refuse_if_taken(overwrite)
         mine = folder if first else None
-        learned = config.network.freeze or is_pretrained(config.network.encoder)
-        if learned and encoder is None:
-            encoder = _began_with(folder) if resume else find_encoder(config.network.encoder)
         with first_on_each_machine(processes):
             data = _as_features(config, dataset, encoder, device, console)
-        own = None if config.network.freeze else encoder
+        own = _for_head(config, encoder, dataset)
         trainer = Trainer(config, data, mine, device, own, checkpoint_seconds, console, processes, hint)
         if first and not resume:
             # only now: a configuration that cannot be built leaves no trace
@@ -463,7 +463,15 @@ def _as_features(
     settings = config.optimization
     varied = replace(dataset.augmentation, cutout=settings.cutout)
     copies = settings.augmented_copies if settings.augment and dataset.is_image else 0
-    return featured(dataset, encoder, device, copies, varied, console)
+    return featured(dataset, encoder, device, copies, varied, console, config.network.exits)
+
+
+def _for_head(config: Config, encoder: nn.Module | None, dataset: Dataset) -> nn.Module | None:
+    """The encoder of the network that is trained: none after a frozen one, unless it has exits, of which it knows."""
+    if not config.network.freeze or encoder is None:
+        return encoder
+    exits = config.network.exits
+    return None if exits == "none" else known(encoder.eval(), dataset.input_shape, exits)
 
 
 def _tell(console: Console, sentence: str) -> None:
@@ -512,12 +520,12 @@ def train_in_memory(
 ) -> tuple[Classifier, int]:
     """The classifier, and how many epochs it took. Nothing else is left: no folder, no checkpoint, no evaluation. The
     caller's random state is kept."""
+    if encoder is None and is_pretrained(config.network.encoder):
+        encoder = find_encoder(config.network.encoder)
     config = settle_horizon(config, dataset.input_shape, encoder)
     with isolated_rng(config, device):
-        if encoder is None and is_pretrained(config.network.encoder):
-            encoder = find_encoder(config.network.encoder)
         data = _as_features(config, dataset, encoder, device, console)
-        own = None if config.network.freeze else encoder
+        own = _for_head(config, encoder, dataset)
         trainer = Trainer(config, data, None, device, own, console=console)
         trainer.train()
         # A new network: the trained one may hold compiled code, which cannot be copied or pickled.

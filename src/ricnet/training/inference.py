@@ -18,7 +18,8 @@ from jaxtyping import Float, Num
 from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory
-from ricnet.methods.iterative import Iterative, Pool, Step, Steps
+from ricnet.methods import in_steps
+from ricnet.methods.iterative import InSteps, Iterative, Pool, Step, Steps
 from ricnet.methods.method import Method, TimeLeft
 from ricnet.nets.encoders import GPU_BATCH, encode
 from ricnet.nets.refiner import RecurrentClassifier
@@ -107,9 +108,10 @@ class Recordings:
         halt: bool,
         time_left: TimeLeft | None,
     ) -> Trajectory:
+        stepping = in_steps(method, model)
+        if stepping is not None and bool(getattr(model, "costs", ())):
+            return self._staged(weights, stepping, model, inputs).refine(inputs, max_steps, halt, time_left)
         if isinstance(method, Iterative) and isinstance(model, RecurrentClassifier):
-            if model.has_exits:
-                return self._staged(weights, method, model, inputs).refine(inputs, max_steps, halt, time_left)
             context = self._encode(weights, model.context, inputs)
             steps = max_steps or method.horizon
             return self._pool(weights, method, model, context, steps).refine(context, steps, halt, time_left)
@@ -123,7 +125,7 @@ class Recordings:
         return encode(self._networks[key], inputs)
 
     def _staged(
-        self, weights: object, method: Iterative, model: RecurrentClassifier, inputs: Num[Tensor, "batch ..."]
+        self, weights: object, method: InSteps[Any], model: nn.Module, inputs: Num[Tensor, "batch ..."]
     ) -> "RecordedStages":
         """As `_pool`, with exits."""
         key, size = (weights, method, inputs.dtype), rung(len(inputs), STAGE_LADDER)
@@ -153,11 +155,9 @@ def on_gpu(inputs: Num[Tensor, "batch ..."]) -> bool:
 
 
 def recordable(method: Method[Any], model: nn.Module) -> bool:
-    """What draws at random is left to `Method.refine`: its draws are to be those of the seed. So is a one-pass
-    classifier with exits."""
-    if isinstance(method, Iterative):
-        return isinstance(model, RecurrentClassifier) and not method.draws
-    return method.one_pass and not getattr(model, "costs", ())
+    """What draws at random is left to `Method.refine`: its draws are to be those of the seed."""
+    stepping = in_steps(method, model)
+    return method.one_pass if stepping is None else not stepping.draws
 
 
 class RecordedNetwork:
@@ -305,9 +305,7 @@ class RecordedStages:
     tensors, so that a graph can be recorded when it is first needed.
     """
 
-    def __init__(
-        self, method: Iterative, model: RecurrentClassifier, inputs: Num[Tensor, "batch ..."], size: int
-    ) -> None:
+    def __init__(self, method: InSteps[Any], model: Any, inputs: Num[Tensor, "batch ..."], size: int) -> None:
         self.method, self.model, self.size = method, model, size
         self.inputs = inputs.new_zeros(size, *inputs.shape[1:])
         self.rows = torch.arange(size, device=inputs.device)
@@ -365,8 +363,10 @@ class RecordedStages:
         pool = self.method.start(self.model, self.inputs[:size])
         _write_pool(self.pools[0], pool, size)
         torch.lt(self.rows, self.batch, out=self.going[0])
-        if self.method.looks_ahead(self.model):
-            self.made.value[0, :size] = self.model.refiner.expect(pool.thought, pool.belief)
+        first = self.method.first_value(self.model, pool)
+        self.ahead = first is not None
+        if first is not None:
+            self.made.value[0, :size] = first
 
     def _advance(self, time: int, size: int, fewer: bool) -> None:
         """With `fewer`, those that are going are taken out of a larger pool, and the first of the others fill up."""
@@ -376,7 +376,7 @@ class RecordedStages:
         step = self.method.advance(self.model, pool.take(rows) if fewer else pool.first(size), time)
         self.made.output[time].index_copy_(0, ids, step.output)
         self.made.going[time].index_copy_(0, ids, step.going)
-        self.made.value[time + self.method.looks_ahead(self.model)].index_copy_(0, ids, step.value)
+        self.made.value[time + self.ahead].index_copy_(0, ids, step.value)
         going = going & step.going
         torch.sum(going, 0, out=self.left)
         if time + 1 < len(self.pools):
