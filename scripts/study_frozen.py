@@ -47,8 +47,9 @@ from ricnet.data.dataset import split_off
 from ricnet.data.texts import MOST_TOKENS, Text, token_ids
 from ricnet.evaluation.fitting import fit_temperature
 from ricnet.evaluation.metrics import expected_calibration_error
+from ricnet.io import without_folder
 from ricnet.training.api import configure, train_in_memory
-from ricnet.training.checkpoints import find_encoder, find_tokenizer, without_folder
+from ricnet.training.checkpoints import find_encoder, find_tokenizer
 from ricnet.training.classifier import Classifier, after_encoder
 from ricnet.training.features import featured
 

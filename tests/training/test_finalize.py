@@ -14,18 +14,18 @@ from problems import CPU, PARTS, configured, read, read_lines
 
 from refusals import refusal
 from ricnet.apps.commands.evaluate import adjust
-from ricnet.apps.hub import save_pretrained
 from ricnet.apps.onnx import network_to_trace
 from ricnet.apps.server.limits import Limits
 from ricnet.apps.server.responses import describe
 from ricnet.data import Dataset
 from ricnet.evaluation.evaluate import read_predictions
+from ricnet.evaluation.fitting import chosen_words
 from ricnet.methods import METHODS
 from ricnet.studies.runner import derive
 from ricnet.training.api import run, train_in_memory
 from ricnet.training.classifier import load
 from ricnet.training.config import stripped
-from ricnet.training.console import chosen_words
+from ricnet.training.hub import save_pretrained
 from ricnet.training.presets import TYPICAL, preset
 from ricnet.training.run import RunFolder
 

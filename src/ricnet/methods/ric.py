@@ -366,8 +366,11 @@ class RIC(Iterative):
             advantages, sampled = shard.all_gather(advantages, -1), shard.all_gather(sampled, -1)
             weights = None if weights is None else shard.all_gather(weights, -1)
         mean, std = mdp.mean(advantages, weights), mdp.std(sampled, weights)
-        return estimates._replace(
-            advantages=(estimates.advantages - mean) / std, reward_coefficient=estimates.reward_coefficient / std
+        return Estimates(  # not _replace, which the compiler of PyTorch 2.11 gets wrong
+            estimates.log_scores,
+            (estimates.advantages - mean) / std,
+            estimates.targets,
+            estimates.reward_coefficient / std,
         )
 
     def replay(

@@ -554,7 +554,7 @@ def _leave(
 
 
 # Models by name: `pretrained:NAME`, which come with ricnet, and `user/name` or `user/name@revision`, on the Hub. Both
-# stand wherever a run folder does. (Sharing a model is `apps.hub`.) Of the Hub only files of known names are fetched:
+# stand wherever a run folder does. (Sharing a model is `hub`.) Of the Hub only files of known names are fetched:
 # JSON, and weights as safetensors. Reading them executes nothing.
 
 PREFIX = "pretrained:"
