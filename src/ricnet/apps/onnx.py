@@ -413,6 +413,6 @@ def inputs_to_compare(classifier: Classifier) -> Num[Tensor, "n ..."]:
         return torch.randint(0, 256, size, dtype=torch.uint8, generator=random)
     backbone = backbone_of(classifier.model)
     if classifier.kind == "tokens":
-        known: Any = (backbone.features or backbone.encoder).vocabulary
+        known: Any = backbone.reader.vocabulary
         return torch.randint(0, int(known), size, dtype=torch.int32, generator=random)
     return backbone.mean + backbone.std * torch.randn(size, generator=random)

@@ -40,8 +40,9 @@ class Pool(NamedTuple):
     """What the halting rule remembers from step to step."""
     heads: HeadWeights | None = None
     """Of the network, joined once for all steps; else each step joins them for itself."""
-    seen: Float[Tensor, "pool ..."] | None = None
-    """With exits, what the last stage of the encoder made; before the first the normalised inputs."""
+    seen: Num[Tensor, "pool ..."] | None = None
+    """With exits, what the last stage of the encoder made; before the first the inputs, normalised unless an encoder
+    that comes trained does that itself."""
 
     def take(self, rows: Int64[Tensor, "rows"]) -> "Pool":
         context, thought, belief = (tensor.index_select(0, rows) for tensor in self[:3])
@@ -116,7 +117,7 @@ class Staged(Protocol):
     @property
     def has_exits(self) -> bool: ...
 
-    def look(self, stage: int, seen: Float[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch read"]]:
+    def look(self, stage: int, seen: Num[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch read"]]:
         """The next stage: what it makes of what was seen, and what is read off it."""
 
 

@@ -163,7 +163,7 @@ class ExitHeads(nn.Module):
     def has_exits(self) -> bool:
         return True
 
-    def look(self, stage: int, seen: Float[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch classes"]]:
+    def look(self, stage: int, seen: Num[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch classes"]]:
         """The next stage of the encoder: what it makes of what was seen, and the answer."""
         seen, features = self.backbone.look(stage, seen)
         return seen, self._answer(stage, features)

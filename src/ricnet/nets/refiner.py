@@ -132,7 +132,7 @@ class RecurrentClassifier(nn.Module):
         contexts = [self._read(stage, features) for stage, (_, features) in enumerate(self.backbone.walk(inputs))]
         return torch.stack([context for context in contexts for _ in range(self.backbone.steps_per_exit)])
 
-    def look(self, stage: int, seen: Float[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch gates"]]:
+    def look(self, stage: int, seen: Num[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch gates"]]:
         """The next stage of the encoder: what it makes of what was seen, and the context that is read off it."""
         seen, features = self.backbone.look(stage, seen)
         return seen, self._read(stage, features)

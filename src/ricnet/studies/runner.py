@@ -304,7 +304,8 @@ def derive(source: RunFolder, config: Config, dataset: Dataset, folder: RunFolde
             write_atomically(new, functools.partial(shutil.copyfile, old))
         if config.network.freeze and features is not None:
             keep_encoder(features, folder)
-            dataset, trained = featured(dataset, features, device), after_encoder(trained)
+            exits = config.network.exits
+            dataset, trained = featured(dataset, features, device, exits=exits), after_encoder(trained)
         torch.manual_seed(config.seed)
         finalize(config, trained.model, dataset, folder, course)
 

@@ -32,8 +32,17 @@ from ricnet.io import is_finite, is_table, read_json, shown_name, without_folder
 from ricnet.methods import Method
 from ricnet.methods.method import TimeLeft
 from ricnet.nets.budget import SLACK, OverBudget, budget
-from ricnet.nets.encoders import Backbone, build_encoder, choose_encoder, divide, embedding_size, is_pretrained
-from ricnet.training.checkpoints import build_described, read_encoder
+from ricnet.nets.encoders import (
+    Backbone,
+    build_encoder,
+    choose_encoder,
+    divide,
+    embedding_size,
+    is_pretrained,
+    known,
+    mlp_size,
+)
+from ricnet.training.checkpoints import build_described, find_encoder, read_encoder
 from ricnet.training.config import Config, fits, from_json
 from ricnet.training.inference import Recordings
 from ricnet.training.run import RunFolder, locate, read_config
@@ -150,8 +159,7 @@ class Classifier:
         """An id that the encoder has not would end a GPU's work, and with it the program."""
         if inputs.dtype not in (torch.int32, torch.int64):
             raise RicnetError(f"the model reads texts, or their token ids as whole numbers, not {inputs.dtype}.")
-        backbone = backbone_of(self.model)
-        known: Any = (backbone.features or backbone.encoder).vocabulary
+        known: Any = backbone_of(self.model).reader.vocabulary
         if len(inputs) and not 0 <= int(inputs.min()) <= int(inputs.max()) < int(known):
             raise RicnetError(f"a token id is not in 0 … {int(known) - 1}; give the texts themselves.")
 
@@ -263,14 +271,18 @@ def build_model(
     config: Config, input_shape: tuple[int, ...], classes: int, encoder: nn.Module | None = None
 ) -> tuple[nn.Module, Backbone]:
     """The untrained network of a configuration; a copy of `encoder` takes the place of the configured one. After one
-    that has learned already comes what the configuration says; without it the network reads its features."""
+    that has learned already comes what the configuration says; without it the network reads its features. With exits
+    nothing does: a thought, as large as what would have come, reads the features of its stages."""
     network, own = config.network, copy.deepcopy(encoder)
     features = own if network.freeze or is_pretrained(network.encoder) else None
-    if features is not None:
+    size = None
+    if features is not None and network.exits != "none":
+        own, size = nn.Identity(), mlp_size(network)
+    elif features is not None:
         own = build_encoder(network, (embedding_size(features, input_shape),))
     elif own is None:
         own = build_encoder(network, input_shape)
-    backbone = Backbone(own, input_shape, network.exits, network.steps_per_exit, features, network.freeze)
+    backbone = Backbone(own, input_shape, network.exits, network.steps_per_exit, features, network.freeze, size)
     return config.method.build(backbone, classes), backbone
 
 
@@ -279,8 +291,9 @@ def settle_horizon(config: Config, input_shape: tuple[int, ...], encoder: nn.Mod
     network = config.network
     if network.exits == "none" or not hasattr(config.method, "horizon"):
         return config
+    own = find_encoder(network.encoder) if encoder is None and is_pretrained(network.encoder) else encoder
     with torch.random.fork_rng():  # what is built here is only counted
-        own = encoder if encoder is not None else build_encoder(network, input_shape)
+        own = own if own is not None else build_encoder(network, input_shape)
     steps = len(divide(own, network.exits)) * network.steps_per_exit
     return replace(config, method=replace(config.method, horizon=steps))  # type: ignore[call-arg]
 
@@ -457,10 +470,13 @@ def backbone_of(model: nn.Module) -> Backbone:
 
 def after_encoder(classifier: Classifier) -> Classifier:
     """A copy that reads the features of its frozen encoder."""
-    backbone = backbone_of(classifier.model)
-    features, backbone.features = backbone.features, None
+    backbone, exits = backbone_of(classifier.model), classifier.config.network.exits
+    features, stages = backbone.features, backbone.stages
+    assert features is not None
+    backbone.features = known(features, classifier.input_shape, exits) if stages else None
+    backbone.stages = divide(backbone.features, exits) if backbone.features is not None else ()
     model = copy.deepcopy(classifier.model)
-    backbone.features = features
+    backbone.features, backbone.stages = features, stages
     return replace(classifier, model=model, input_shape=(len(backbone.mean),))
 
 
