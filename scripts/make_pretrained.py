@@ -19,8 +19,8 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from ricnet.apps.hub_card import classes_text, data_text, numbers_table, recipe_text
 from ricnet.errors import RicnetError
+from ricnet.report.card import classes_text, data_text, numbers_table, recipe_text
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.training.classifier import load
 from ricnet.training.run import PRETRAINED

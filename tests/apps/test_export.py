@@ -78,7 +78,7 @@ def test_with_exits_it_leaves_where_pytorch_does(exits_run: Path, tmp_path: Path
     classifier, digits = ricnet.load(exits_run), load_data("digits").test.inputs
     values = classifier.refine(digits, halt=False).values
     assert values is not None
-    threshold = round(float(values[1:].median()), 4)
+    threshold = round(float(values[1].median()), 4)
     out = tmp_path / "model.onnx"
     export(exits_run, "--out", out, f"--halt-threshold={threshold}")
     classifier = adjust(classifier, threshold, None)
@@ -86,7 +86,7 @@ def test_with_exits_it_leaves_where_pytorch_does(exits_run: Path, tmp_path: Path
     assert found.same_steps >= 0.999 * 449
     assert found.difference < 1e-5
     probabilities, steps, cost = run(out, digits.numpy())
-    assert set(steps.tolist()) == {1, 2, 3}
+    assert {1} < set(steps.tolist())
     same = steps == path.halt_step.numpy()
     assert path.cost is not None
     np.testing.assert_allclose(cost[same], path.cost.numpy()[same])

@@ -90,7 +90,7 @@ def test_the_card_says_what_was_measured(digits_run: Path, shared: Path) -> None
     assert (card.data.library_name, card.data.pipeline_tag) == ("ricnet", "image-classification")
     results = {result.metric_type: result.metric_value for result in card.data.eval_results}
     assert results == {key: test[key] for key in ("accuracy", "ece", "nll", "brier", "mean_steps")}
-    assert f"| accuracy | {100 * test['accuracy']:.2f} % |" in card.text
+    assert f"| Test accuracy | {100 * test['accuracy']:.2f} % |" in card.text
     assert "](reliability.png)" in card.text
     assert f'ricnet.load("{REPO}")' in card.text
 

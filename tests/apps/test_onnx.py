@@ -14,11 +14,21 @@ from torch import Tensor, nn
 import ricnet
 from refusals import refusal
 from ricnet.apps import onnx
-from ricnet.apps.onnx import Agreement, Halting, Leaving, OnePass, Unrolled, export_onnx, metadata, trigamma
+from ricnet.apps.onnx import (
+    Agreement,
+    Halting,
+    Leaving,
+    OnePass,
+    Unrolled,
+    export_onnx,
+    metadata,
+    network_to_trace,
+    trigamma,
+)
 from ricnet.data.columns import Category, Columns, Number, columns_from_json
 from ricnet.methods import ACT, RIC, Anytime, Method, PonderNet, Supervised
 from ricnet.methods.iterative import Iterative
-from ricnet.nets.encoders import Backbone
+from ricnet.nets.encoders import Backbone, EncoderOptions
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.classifier import Classifier, build_model
 from ricnet.training.config import Config
@@ -251,6 +261,28 @@ def test_with_exits_each_row_leaves_at_its_own_and_no_branch_is_taken_for_nobody
     assert (full.values is None) == (not values)
     if full.values is not None:
         torch.testing.assert_close(values[0], full.values)
+
+
+def test_with_exits_supervised_learning_leaves_once_it_is_sure(branches: list[bool]) -> None:
+    torch.manual_seed(0)
+    method = Supervised(confidence_threshold=0.6)
+    layers = nn.Sequential(*(nn.Sequential(nn.Linear(*sizes), nn.ReLU()) for sizes in ((5, 7), (7, 6), (6, 8))))
+    model, inputs = method.build(Backbone(layers, (5,), "stage"), 4).eval(), torch.randn(200, 5)
+    for parameter in model.parameters():
+        parameter.data.mul_(3.0)
+    config = Config(method=method, network=EncoderOptions(exits="stage"))
+    classifier = Classifier(config, method, model, (5,), ("a", "b", "c", "d"))
+    leaving, outputs = network_to_trace(classifier, None, None)
+    assert outputs == ("probabilities", "steps", "cost")
+    probabilities, steps, cost = leaving(inputs)
+    expected = method.refine(model, inputs, halt=True)
+    assert len(expected.halt_step.unique()) == 3
+    assert torch.equal(steps, expected.halt_step)
+    torch.testing.assert_close(probabilities, expected.final.exp())
+    torch.testing.assert_close(cost, expected.cost)
+    branches.clear()
+    leaving(inputs[:1])
+    assert branches == [step < int(steps[0]) for step in (1, 2)]
 
 
 @pytest.mark.parametrize("steps", [1, 2, 9])

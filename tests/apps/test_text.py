@@ -15,8 +15,8 @@ from sklearn.model_selection import cross_val_score
 import ricnet
 from ricnet.apps.cli import main
 from ricnet.apps.estimators import RICClassifier
-from ricnet.apps.hub import save_pretrained
 from ricnet.errors import RicnetError
+from ricnet.training.hub import save_pretrained
 
 from .server.conftest import serving
 
@@ -159,7 +159,7 @@ def save_text_checkpoint(folder: Path) -> Path:
     """A tiny one with random weights, and a tokenizer of whole words that fills up with 1."""
     transformers, tokenizers = pytest.importorskip("transformers"), pytest.importorskip("tokenizers")
     transformers.utils.logging.disable_progress_bar()
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
     config = transformers.BertConfig(vocab_size=40, max_position_embeddings=12, pad_token_id=1, **sizes)
     transformers.BertModel(config).save_pretrained(folder)
     known = {word: place for place, word in enumerate(["[UNK]", "[PAD]", *GOOD, *BAD, "a", "and", "film", "so"])}
@@ -180,6 +180,14 @@ def test_a_checkpoint_brings_its_tokenizer_which_is_then_part_of_the_model(revie
     again = ricnet.load(tmp_path / "run")
     assert np.array_equal(again.predict_proba(TEXTS), model.predict_proba(TEXTS))
     assert (again.predict(TEXTS) == LABELS).mean() > 0.8
+    left = ricnet.train(
+        reviews, encoder=f"hf:{save_text_checkpoint(folder)}", exits="block", out=tmp_path / "exits", **how
+    )
+    shutil.rmtree(folder)
+    again = ricnet.load(tmp_path / "exits")
+    assert len(again.model.costs) == 2
+    assert np.array_equal(again.predict_proba(TEXTS), left.predict_proba(TEXTS))
+    assert again.refine(["so warm film"]).cost is not None
     (save_text_checkpoint(folder) / "tokenizer.json").unlink()
     with pytest.raises(RicnetError, match=r"tokenizer\.json cannot be read .* save_pretrained"):
         ricnet.train(reviews, encoder=f"hf:{folder}", out=tmp_path / "other", **how)

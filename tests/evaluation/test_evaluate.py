@@ -17,7 +17,6 @@ from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.data import Split
 from ricnet.evaluation.evaluate import (
     Outcome,
-    Predictions,
     Reading,
     observe,
     pick_rows,
@@ -102,8 +101,8 @@ def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
     np.testing.assert_array_equal(test.labels, [0, 0])
     np.testing.assert_array_equal(test.halt_step, [2, 1])
     np.testing.assert_array_equal(test.cell_evaluations, [2, 2])
-    np.testing.assert_allclose(np.exp(test.log_beliefs), [[0.9, 0.1], [0.3, 0.7]], rtol=1e-6)
-    np.testing.assert_allclose(np.exp(test.step_scores), [[0.6, 0.3], [0.9, 0.5]], rtol=1e-6)
+    np.testing.assert_allclose(test.log_beliefs.exp(), [[0.9, 0.1], [0.3, 0.7]], rtol=1e-6)
+    np.testing.assert_allclose(test.step_scores.exp(), [[0.6, 0.3], [0.9, 0.5]], rtol=1e-6)
     np.testing.assert_allclose(test.step_confidence, [[0.6, 0.7], [0.9, 0.5]], rtol=1e-6)
     np.testing.assert_array_equal(test.step_correct[0], [True, False])
     entropy = -(0.6 * np.log(0.6) + 0.4 * np.log(0.4))
@@ -119,6 +118,9 @@ def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
         {"test_step_correct": np.zeros((3, 2), dtype=bool)},
         {"test_values": np.zeros((2, 3), dtype=np.float32)},
         {"test_halt_step": None},
+        {"test_halt_step": np.array([1, 3])},
+        {"test_labels": np.zeros(2)},
+        {"test_costs": np.ones(3)},
         {"test_colour": np.zeros(2)},
     ],
 )
@@ -227,17 +229,17 @@ def test_mistakes_of_one_kind_have_examples() -> None:
     assert kinds["confused"] == [1, 2, 4, 3]
 
 
-CONFIDENCE = np.array([[0.4, 0.6, 0.5, 0.9], [0.7, 0.8, 0.95, 0.95]])
-CORRECT = np.array([[True, False, False, True], [True, True, False, True]])
-FOUND = Predictions(
-    labels=np.zeros(4, int),
-    log_beliefs=np.zeros((4, 2)),
-    halt_step=np.array([2, 1, 2, 1]),
-    cell_evaluations=np.ones(4, int),
-    step_scores=np.zeros((2, 4)),
+CONFIDENCE = torch.tensor([[0.4, 0.6, 0.5, 0.9], [0.7, 0.8, 0.95, 0.95]], dtype=torch.float64)
+CORRECT = torch.tensor([[True, False, False, True], [True, True, False, True]])
+FOUND = Outcome(
+    labels=torch.zeros(4, dtype=torch.int64),
+    log_beliefs=torch.zeros(4, 2),
+    halt_step=torch.tensor([2, 1, 2, 1]),
+    cell_evaluations=torch.ones(4, dtype=torch.int64),
+    step_scores=torch.zeros(2, 4),
     step_confidence=CONFIDENCE,
     step_correct=CORRECT,
-    step_entropy=np.zeros((2, 4)),
+    step_entropy=torch.zeros(2, 4),
 )
 """At their own halts: 0.7 right, 0.6 wrong, 0.95 wrong, 0.9 right."""
 
@@ -256,13 +258,12 @@ def test_fewer_steps_are_taken_into_account() -> None:
 
 
 def test_single_precision_is_compared_as_it_is() -> None:
-    single = replace(FOUND, step_confidence=np.full((2, 4), 0.9, np.float32))
+    single = replace(FOUND, step_confidence=torch.full((2, 4), 0.9))
     assert select_validation(single, float(np.float32(0.9)))[0] == 4
 
 
-def save(folder: Path, found: Predictions) -> None:
-    arrays = {f"val_{name}": value for name, value in vars(found).items() if value is not None}
-    np.savez(folder / "predictions.npz", **arrays)
+def save(folder: Path, found: Outcome) -> None:
+    save_predictions({"val": found}, folder / "predictions.npz")
 
 
 def test_the_sentence_says_coverage_and_risk(tmp_path: Path) -> None:
@@ -270,7 +271,7 @@ def test_the_sentence_says_coverage_and_risk(tmp_path: Path) -> None:
     said = validation_sentence(tmp_path, 0.61, None)
     assert all(fact in said for fact in ("3 of 4", "0.61", "75.0%", "1 of them", "33.3%"))
     assert "all 4" in validation_sentence(tmp_path, 1.0, None)
-    save(tmp_path, replace(FOUND, step_correct=np.ones((2, 4), bool)))
+    save(tmp_path, replace(FOUND, step_correct=torch.ones(2, 4, dtype=torch.bool)))
     assert "risk 0.0%" in validation_sentence(tmp_path, 0.61, None)
 
 

@@ -64,7 +64,7 @@ def test_thresholds_come_from_validation_data(leaver: RunGroup) -> None:
     """Values that are higher by 50 there make each of its thresholds one by which no test example goes on."""
     values = read_predictions(leaver.first.path, "val").values
     assert values is not None
-    rewrite_arrays(leaver.first.path / "predictions.npz", val_values=values + 50)
+    rewrite_arrays(leaver.first.path / "predictions.npz", val_values=(values + 50).numpy())
     shares, curves = budget_curves(leaver, "accuracy")
     first, last = (leaver.first.test["per_step"][place]["accuracy"] for place in (0, -1))
     line = first + (last - first) * (shares - shares[0]) / (shares[-1] - shares[0])

@@ -153,10 +153,17 @@ def test_curves_are_forced_answers_and_markers_are_halts(systems: list[RunGroup]
     assert one_pass.get_xdata()[0] == 1
     assert halt.get_marker() != one_pass.get_marker()
     assert (ax.get_xscale(), ax.get_xlabel()) == ("log", "steps computed")
-    test = {key: value for key, value in ric.first.test.items() if key != "mean_cell_evaluations"}
-    uncounted = RunGroup("RIC", (replace(ric.first, evaluation={"test": test}),))  # an older run shows its steps
-    halt = compute_figure([uncounted]).axes[0].lines[1]
-    assert halt.get_xdata()[0] == pytest.approx(ric.first.test["mean_steps"])
+
+
+def test_a_run_that_has_not_counted_its_steps_is_shown_without(ric: RunRecord) -> None:
+    """An older one shows the steps it took, one without these a dash."""
+    lacking = {key: value for key, value in ric.test.items() if key != "mean_cell_evaluations"}
+    for uncounted in (replace(ric, evaluation={"test": lacking}), with_test(ric, mean_cell_evaluations=None).first):
+        halt = compute_figure([RunGroup("RIC", (uncounted,))]).axes[0].lines[1]
+        assert halt.get_xdata()[0] == pytest.approx(ric.test["mean_steps"])
+    words = [picture.alt for picture in pictures([with_test(ric, mean_cell_evaluations=None, mean_steps=None)])]
+    assert any("RIC –" in alt for alt in words)
+    assert not any("nan" in alt for alt in words)
 
 
 def test_an_axis_of_near_accuracies_has_no_digits_to_fill_up(ric: RunRecord) -> None:

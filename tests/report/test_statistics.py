@@ -2,29 +2,30 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ricnet.evaluation.evaluate import Predictions
+from ricnet.evaluation.evaluate import Outcome
 from ricnet.report.figures import band
 from ricnet.report.statistics import holm, mean_interval, paired_bootstrap, paired_difference
 
 SAMPLES = st.lists(st.integers(-1000, 1000).map(lambda k: k / 1000), min_size=2, max_size=9)
 
 
-def predictions(log_beliefs: np.ndarray, labels: np.ndarray) -> Predictions:
+def predictions(log_beliefs: np.ndarray, labels: np.ndarray) -> Outcome:
     n = len(labels)
-    grid = np.zeros((1, n))
-    return Predictions(labels, log_beliefs, np.ones(n, int), np.ones(n, int), grid, grid, grid > 0, grid)
+    ones, grid = torch.ones(n, dtype=torch.int64), torch.zeros(1, n)
+    return Outcome(torch.from_numpy(log_beliefs), torch.from_numpy(labels), ones, ones, grid, grid, grid > 0, grid)
 
 
-def random_predictions(rng: np.random.Generator, labels: np.ndarray, classes: int = 3) -> Predictions:
+def random_predictions(rng: np.random.Generator, labels: np.ndarray, classes: int = 3) -> Outcome:
     beliefs = rng.dirichlet(np.ones(classes), size=len(labels))
     return predictions(np.log(beliefs).astype(np.float32), labels)
 
 
-def two_class(confidence: np.ndarray, right: np.ndarray) -> Predictions:
+def two_class(confidence: np.ndarray, right: np.ndarray) -> Outcome:
     """Always answers class 0, with this confidence; the label says whether it is right."""
     return predictions(np.log(np.stack([confidence, 1 - confidence], axis=1)), np.where(right, 0, 1))
 
@@ -93,7 +94,7 @@ def test_holm_by_hand() -> None:
     assert holm([]) == []
 
 
-def loop_metrics(run: Predictions, rows: list[int]) -> dict[str, float]:
+def loop_metrics(run: Outcome, rows: list[int]) -> dict[str, float]:
     """The metrics of some rows, repeated ones included, in plain Python."""
     bins: dict[int, list[float]] = {}
     totals = dict.fromkeys(("accuracy", "nll", "brier"), 0.0)

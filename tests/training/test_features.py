@@ -18,6 +18,8 @@ from ricnet.apps.estimators import RICClassifier
 from ricnet.data import Dataset, Split
 from ricnet.data.dataset import Augmentation
 from ricnet.errors import RicnetError
+from ricnet.nets.encoders import CPU_BATCH
+from ricnet.nets.pretrained import Architecture, TextEncoder
 from ricnet.training.api import configure, for_encoder
 from ricnet.training.checkpoints import cache_folder, describe_encoder
 from ricnet.training.config import Optimization
@@ -264,15 +266,11 @@ def test_photos_are_read_at_the_size_of_the_checkpoint(checkpoint: Path, tmp_pat
     assert model.input_shape == (3, 16, 16)
 
 
-def test_after_a_frozen_encoder_comes_what_a_table_gets(checkpoint: Path) -> None:
+def test_after_a_frozen_encoder_comes_what_a_table_gets_at_a_lower_rate(checkpoint: Path) -> None:
     config = configure(coloured(), "ric", "fast", CPU, encoder=f"hf:{checkpoint}")
     assert config.network.freeze
-    assert (
-        config.optimization
-        == configure(
-            replace(coloured(), train=Split(torch.zeros(20, 4), coloured().train.labels)), "ric", "fast", CPU
-        ).optimization
-    )
+    table = replace(coloured(), train=Split(torch.zeros(20, 4), coloured().train.labels))
+    assert config.optimization == replace(configure(table, "ric", "fast", CPU).optimization, lr=1e-3)
     assert not configure(coloured(), "ric", "fast", CPU, encoder=f"hf:{checkpoint}", freeze=False).network.freeze
 
 
@@ -294,3 +292,77 @@ def test_sixty_photos_a_breed_are_enough(tmp_path: Path) -> None:
     answers = model.predict(sorted((tmp_path / "val").glob("*/*")))
     truth = np.repeat(model.class_names, 60)
     assert (answers == truth).mean() > 0.9
+
+
+def test_a_text_is_encoded_beside_others_of_its_length_and_not_longer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.setenv("RICNET_CACHE", str(tmp_path))
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = transformers.BertConfig(vocab_size=40, max_position_embeddings=20, pad_token_id=1, **sizes)
+    network, widths = transformers.BertModel(config), []
+    network.embeddings.register_forward_hook(lambda _module, _given, made: widths.append(made.shape[1]))
+    encoder = TextEncoder(network, Architecture("transformers", config.to_dict(), reads="tokens", pad=1))
+    ids = torch.randint(2, 40, (2 * CPU_BATCH, 20))
+    ids[::2, 3:] = 1  # every other text is short
+    ids[0, 1] = 1  # and a text may name what fills up
+    found = Features(encoder, CPU)(ids)
+    assert widths == [3, 20]
+    hidden = network(input_ids=ids, attention_mask=(ids != 1).long()).last_hidden_state
+    counts = (ids != 1).float()[..., None]
+    torch.testing.assert_close(found, (hidden * counts).sum(1) / counts.sum(1), atol=1e-5, rtol=1e-4)
+
+
+# Exits after its layers
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_a_run_that_leaves_after_a_layer_is_whole(
+    checkpoint: Path, tmp_path: Path, freeze: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trained on what is known of all blocks, or through them; answers by itself, and skips what it need not see."""
+    data, gone, run = coloured(), shutil.copytree(checkpoint, tmp_path / "gone"), tmp_path / "run"
+    settings = {"encoder": f"hf:{gone}", "freeze": freeze, "exits": "block", "method": "anytime", "device": "cpu"}
+    ricnet.train(data, epochs=6, budget=0.9, out=run, **settings)
+    shutil.rmtree(gone)
+    monkeypatch.setenv("RICNET_CACHE", str(tmp_path / "empty"))
+    model, stored = ricnet.load(run), np.load(run / "predictions.npz")
+    assert len(model.model.costs) == 3
+    np.testing.assert_allclose(model.predict_proba(data.test.inputs), np.exp(stored["test_log_beliefs"]), atol=1e-5)
+    rows, blocks = [], model.model.backbone.stages
+    for block in blocks:
+        block.parts[-1].register_forward_pre_hook(lambda _block, given: rows.append(len(given[0])))
+    path = model.refine(data.test.inputs)
+    assert path.cost is not None
+    assert sum(rows) == int(path.halt_step.sum()) < 3 * len(data.test)
+    shared = ricnet.load(model.save_pretrained(tmp_path / "shared"))
+    assert np.array_equal(shared.predict_proba(data.test.inputs), model.predict_proba(data.test.inputs))
+
+
+def test_folds_share_the_features_of_all_layers(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RICNET_CACHE", str(tmp_path))
+    data = coloured(45)
+    images, labels = data.train.inputs.permute(0, 2, 3, 1).numpy(), data.train.labels.numpy()
+    estimator = RICClassifier(encoder=f"hf:{checkpoint}", exits="stage", epochs=1, device="cpu").fit(images, labels)
+    whole = estimator.classifier_.predict_proba(data.train.inputs)
+    np.testing.assert_allclose(estimator.predict_proba(images), whole, atol=1e-5)
+
+
+def test_a_module_of_the_users_own_is_frozen_in_parts(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    encoder = nn.Sequential(nn.Sequential(nn.Flatten(), Scaled()), nn.Linear(192, 6), nn.Linear(6, 5))
+    model = ricnet.train(
+        coloured(), encoder=encoder, freeze=True, exits="block", method="anytime", epochs=1, out=tmp_path, device="cpu"
+    )
+    assert [part.stop for part in model.model.backbone.parts] == [192, 198, 203]
+    again = ricnet.load(tmp_path, encoder=encoder)
+    images = coloured().test.inputs
+    assert np.array_equal(again.predict_proba(images), model.predict_proba(images))
+
+
+class Scaled(nn.Module):
+    def forward(self, pixels: Tensor) -> Tensor:
+        return pixels / 255

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,23 +14,31 @@ from problems import CPU, PARTS, configured, read, read_lines
 
 from refusals import refusal
 from ricnet.apps.commands.evaluate import adjust
-from ricnet.apps.hub import save_pretrained
 from ricnet.apps.onnx import network_to_trace
 from ricnet.apps.server.limits import Limits
 from ricnet.apps.server.responses import describe
 from ricnet.data import Dataset
+from ricnet.evaluation import fitting
 from ricnet.evaluation.evaluate import read_predictions
+from ricnet.evaluation.fitting import chosen_words
 from ricnet.methods import METHODS
 from ricnet.studies.runner import derive
 from ricnet.training.api import run, train_in_memory
 from ricnet.training.classifier import load
 from ricnet.training.config import stripped
-from ricnet.training.console import chosen_words
+from ricnet.training.hub import save_pretrained
 from ricnet.training.presets import TYPICAL, preset
 from ricnet.training.run import RunFolder
 
 RAW = {"calibration": "none", "halt_rule": "value"}
 """Nothing is fitted on validation data."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_are_enough() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "FEWEST_TO_HALT", 1)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 then is all but the recording itself."""
 
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +14,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory, first_stop
-from ricnet.methods import METHODS, Method
-from ricnet.methods.iterative import Iterative, Pool, Step, Steps, step_towards
+from ricnet.methods import METHODS, Method, iterative
+from ricnet.methods.iterative import Iterative, Pool, Step, Steps, select, step_towards
 from ricnet.methods.ric import RIC
 from ricnet.nets.encoders import GPU_BATCH, Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 from ricnet.training import inference
-from ricnet.training.inference import LADDER, RecordedPool, Recordings, rung
+from ricnet.training.inference import LADDER, RecordedPool, RecordedStages, Recordings, rung
 from ricnet.training.speed import Part
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -110,6 +111,76 @@ def test_with_a_clock_nobody_is_asked_once_all_have_stopped() -> None:
     model.refiner.value.bias.data.fill_(-9.0)
     ours = Recordings().refine(method, model, torch.randn(40, 7), None, True, lambda: asked.append(True) or True)
     assert (ours.steps, len(asked)) == (STEPS, 1)
+
+
+def system_with_exits(name: str, steps_per_exit: int = 1) -> tuple[Method[Any], Any]:
+    """Four stages; its examples leave at different ones."""
+    method = METHODS[name]() if name == "supervised" else METHODS[name](horizon=4 * steps_per_exit)
+    if name in ("anytime", "supervised"):
+        method = replace(method, **{"value_coef": 0.5} if name == "anytime" else {"confidence_threshold": 0.33})
+    parts = [nn.Sequential(nn.Conv2d(channels, 6, 3, padding=1), nn.Tanh()) for channels in (1, 6, 6, 6)]
+    encoder = nn.Sequential(*parts, nn.Flatten(), nn.Linear(6 * 16, 8))
+    encoder.stages = lambda exits: parts  # type: ignore[assignment]
+    model = method.build(Backbone(encoder, (1, 4, 4), "stage", steps_per_exit), CLASSES).eval()
+    if name == "supervised":
+        return method, model
+    with torch.no_grad():
+        model.refiner.policy.weight.mul_(300)
+        model.refiner.value.weight.normal_(0, 5)
+        model.refiner.value.bias.fill_(-2)
+        for part in (*model.refiner.from_features, *model.refiner.critic[::2]):
+            part.weight.normal_()
+        if method.halts_by_value:
+            values = method.refine(model, torch.randn(200, 1, 4, 4)).values
+            model.refiner.critic[2].bias.sub_(values[1].quantile(0.5))
+    return method, model
+
+
+@pytest.mark.parametrize("halt", [False, True])
+@pytest.mark.parametrize(
+    ("name", "per_exit"), [("ric", 1), ("anytime", 2), ("act", 1), ("pondernet", 1), ("supervised", 1)]
+)
+def test_stages_are_recorded_too(name: str, per_exit: int, halt: bool) -> None:
+    (method, model), recordings = system_with_exits(name, per_exit), Recordings()
+    asked = [(torch.randn(n, 1, 4, 4), None) for n in (8, 5, 1, 90, 30, 70)]
+    asked += [(asked[3][0], steps) for steps in (3, 1, 9)]
+    answers = [recordings.refine(method, model, batch, steps, halt) for batch, steps in asked]
+    for (batch, steps), answer in zip(asked, answers, strict=True):
+        eager = method.refine(model, batch, steps, halt)
+        assert_same(answer, eager)
+        assert answer.costs == eager.costs
+    if name != "pondernet":
+        assert len(answers[3].halt_step.unique()) > 1
+    assert len(recordings._stages) == 1
+
+
+def test_only_those_who_go_on_enter_the_next_recorded_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filled up to the next rung."""
+    (method, model), entered = system_with_exits("anytime"), list[int]()
+    look = model.look
+    monkeypatch.setattr(iterative, "CPU_LOOK", 1000)
+    monkeypatch.setattr(model, "look", lambda stage, seen: (entered.append(len(seen)), look(stage, seen))[1])
+    inputs, recordings = torch.randn(90, 1, 4, 4), Recordings()
+    path = recordings.refine(method, model, inputs, halt=True)
+    entered.clear()
+    recordings.refine(method, model, inputs, halt=True)
+    going = [int((path.halt_step > stage).sum()) for stage in range(4)]
+    assert going[0] == 90 > 65 > going[1] > going[3] > 0
+    assert entered == [rung(rows, inference.STAGE_LADDER) for rows in going]
+
+
+def test_out_of_time_recorded_stages_end_there() -> None:
+    (method, model), answers = system_with_exits("anytime"), iter([True, False])
+    model.refiner.critic[2].bias.data.fill_(9.0)
+    inputs = torch.randn(9, 1, 4, 4)
+    ours = Recordings().refine(method, model, inputs, None, True, lambda: next(answers))
+    assert_same(ours, method.refine(model, inputs, 2, halt=True))
+
+
+def test_rows_keep_the_layout_of_their_channels() -> None:
+    images, rows = torch.randn(5, 3, 4, 4).contiguous(memory_format=torch.channels_last), torch.tensor([3, 1])
+    assert torch.equal(select(images, rows), images[[3, 1]])
+    assert select(images, rows).is_contiguous(memory_format=torch.channels_last)
 
 
 class Counting(Iterative):
@@ -236,6 +307,18 @@ def test_nothing_that_is_recorded_waits_for_a_number(name: str) -> None:
         part()
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("name", ITERATIVE)
+def test_nothing_that_is_recorded_of_stages_waits_for_a_number(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    method, model = system_with_exits(name)
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # such a device has none
+    stages = RecordedStages(method, model.to("meta"), torch.empty(40, 1, 4, 4, device="meta"), 64)
+    stages._start(48)
+    for time in range(4):
+        stages._advance(time, 48 >> time, time > 0)
+    stages._conclude(48, 4, True)
+
+
 @given(st.integers(1, LADDER[-1]))
 def test_a_rung_has_room_and_the_one_below_has_not(examples: int) -> None:
     above = LADDER.index(rung(examples))
@@ -292,6 +375,21 @@ def test_graphs_answer_as_eager_inference_does(name: str, halt: bool) -> None:
         answers = [recordings.refine(method, model, batch, None, halt) for batch in batches]
         for batch, answer in zip(batches, answers, strict=True):
             assert_same(answer, method.refine(model, batch, None, halt))
+    assert not recordings._refused
+
+
+@pytest.mark.gpu
+@GPU
+@pytest.mark.parametrize("halt", [False, True])
+@pytest.mark.parametrize("name", ["ric", "anytime", "act"])
+def test_graphs_of_stages_answer_as_eager_inference_does(name: str, halt: bool) -> None:
+    method, model = system_with_exits(name)
+    model.double().cuda()
+    recordings = Recordings()
+    batches = [torch.randn(n, 1, 4, 4, device="cuda", dtype=torch.float64) for n in (8, 5, 1, 700, 3000, 32, 700)]
+    answers = [recordings.refine(method, model, batch, None, halt) for batch in batches]
+    for batch, answer in zip(batches, answers, strict=True):
+        assert_same(answer, method.refine(model, batch, None, halt))
     assert not recordings._refused
 
 

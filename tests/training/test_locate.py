@@ -58,7 +58,7 @@ def test_a_folder_is_itself_and_a_name_is_a_folder_of_the_package(
 
 @shipped
 def test_the_shipped_model_answers_is_small_and_its_card_true() -> None:
-    model, record = ricnet.load("pretrained:cifar10"), read_run("pretrained:cifar10")
+    model, record = ricnet.load("pretrained:cifar10"), read_run(locate("pretrained:cifar10"))
     folder = locate("pretrained:cifar10")
     answers = model.refine(record.examples.inputs).final.argmax(-1).numpy()
     assert (answers == record.examples.answers).mean() > 0.9  # it was measured in bf16 on a GPU

@@ -203,8 +203,8 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         inputs, features = self._read(X), backbone_of(self.classifier_.model).features
         if not self.classifier_.config.network.freeze or features is None:
             return self.classifier_, inputs
-        device = next(self.classifier_.model.parameters()).device
-        return after_encoder(self.classifier_), Features(features, device, Console(quiet=True))(inputs)
+        device, exits = next(self.classifier_.model.parameters()).device, self.classifier_.config.network.exits
+        return after_encoder(self.classifier_), Features(features, device, Console(quiet=True), exits)(inputs)
 
     def _read(self, X: Any) -> Num[Tensor, "n ..."]:  # noqa: N803
         check_is_fitted(self)

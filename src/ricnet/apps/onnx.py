@@ -30,11 +30,8 @@ from ricnet.core.trajectory import Temperature, Trajectory
 from ricnet.data import read_npz_inputs
 from ricnet.errors import RicnetError, require, require_extra
 from ricnet.io import write_atomically
-from ricnet.methods import Method, Supervised
-from ricnet.methods.iterative import Iterative, Pool, Step, Steps
-from ricnet.methods.supervised import ExitHeads
-from ricnet.nets.encoders import example_input
-from ricnet.nets.refiner import RecurrentClassifier
+from ricnet.methods import Supervised, in_steps
+from ricnet.methods.iterative import InSteps, Pool, Step, Steps
 from ricnet.training.classifier import Classifier, backbone_of
 from ricnet.training.config import AFTER_TRAINING
 from ricnet.training.run import first_line
@@ -63,7 +60,7 @@ def export_onnx(
     `steps`, where each would stop, and for RIC `values` (steps, batch).
     """
     require_extra("ric export", "onnx", "onnx", "onnxscript", "onnxruntime")
-    check_exportable(classifier.method, max_steps, fixed_steps)
+    check_exportable(classifier, max_steps, fixed_steps)
     classifier = float32_on_cpu(classifier)
     network, outputs = network_to_trace(classifier, max_steps, fixed_steps)
     program = translate(network, torch.zeros(2, *classifier.input_shape, dtype=classifier.input_dtype), outputs)
@@ -75,14 +72,15 @@ def export_onnx(
     return agreement
 
 
-def check_exportable(method: Method[Any], max_steps: int | None, fixed_steps: int | None) -> None:
+def check_exportable(classifier: Classifier, max_steps: int | None, fixed_steps: int | None) -> None:
+    method, stepping = classifier.method, in_steps(classifier.method, classifier.model)
     require(max_steps is None or max_steps >= 1, "max_steps", max_steps, "at least 1")
     require(fixed_steps is None or fixed_steps >= 1, "fixed_steps", fixed_steps, "at least 1")
     if max_steps is not None and fixed_steps is not None:
         raise RicnetError("--max-steps and --fixed-steps exclude each other; leave one of them out.")
-    if fixed_steps is not None and isinstance(method, Supervised):
+    if fixed_steps is not None and stepping is None and isinstance(method, Supervised):
         raise RicnetError(f"--fixed-steps {fixed_steps}: the method {method.name} has one step; leave the flag out.")
-    if isinstance(method, Iterative) and method.draws:
+    if stepping is not None and stepping.draws:
         raise RicnetError(
             f"this {method.name} model draws at random when it answers, which a file cannot; "
             "export one with --feedback mean (RIC) or --halting median (PonderNet)."
@@ -126,22 +124,20 @@ def network_to_trace(
 ) -> tuple[nn.Module, tuple[str, ...]]:
     """And what its outputs are called."""
     method, model, temperature = classifier.method, classifier.model, classifier.temperature
-    if isinstance(model, ExitHeads):
-        raise RicnetError(f"the method {method.name} cannot be exported with exits; train ric or anytime for that.")
-    if isinstance(method, Supervised):
+    stepping = in_steps(method, model)
+    if stepping is None and isinstance(method, Supervised):
         return OnePass(method, model, temperature), ("probabilities", "steps")
-    if not isinstance(method, Iterative) or not isinstance(model, RecurrentClassifier):
+    if stepping is None:
         raise RicnetError(
             f"the method {method.name} cannot be exported: it neither answers at once nor steps as RIC does."
         )
-    steps = fixed_steps or max_steps or method.horizon
-    if model.has_exits:
-        steps = min(steps, len(model.costs))
+    steps, costs = fixed_steps or max_steps or stepping.horizon, getattr(model, "costs", ())
+    steps = min(steps, len(costs)) if costs else steps  # there is nothing to see after the last exit
     if fixed_steps is not None:
-        return Unrolled(method, model, steps, temperature), ("beliefs", "steps", "values")
-    if model.has_exits:
-        return Leaving(method, model, steps, temperature), ("probabilities", "steps", "cost")
-    return Halting(method, model, steps, temperature), ("probabilities", "steps")
+        return Unrolled(stepping, model, steps, temperature), ("beliefs", "steps", "values")
+    if costs:
+        return Leaving(stepping, model, steps, temperature), ("probabilities", "steps", "cost")
+    return Halting(stepping, model, steps, temperature), ("probabilities", "steps")
 
 
 class OnePass(nn.Module):
@@ -162,7 +158,7 @@ class OnePass(nn.Module):
 class Halting(nn.Module):
     """Probabilities at each example's own halt, `steps` steps at the latest, and how many it took."""
 
-    def __init__(self, method: Iterative, model: RecurrentClassifier, steps: int, temperature: Temperature) -> None:
+    def __init__(self, method: InSteps[Any], model: Any, steps: int, temperature: Temperature) -> None:
         super().__init__()
         self.method, self.model, self.steps, self.temperature = method, model, steps, temperature
 
@@ -203,7 +199,7 @@ class Leaving(nn.Module):
     them back; of the others it leaves zeros, which nothing reads. Where none is going there are only zeros.
     """
 
-    def __init__(self, method: Iterative, model: RecurrentClassifier, steps: int, temperature: Temperature) -> None:
+    def __init__(self, method: InSteps[Any], model: Any, steps: int, temperature: Temperature) -> None:
         super().__init__()
         self.method, self.model, self.steps, self.temperature = method, model, steps, temperature
         self.shapes = shapes_seen(model)
@@ -238,13 +234,9 @@ class Leaving(nn.Module):
         return Step(as_pool(state), output, value, going)
 
 
-def shapes_seen(model: RecurrentClassifier) -> list[tuple[int, ...]]:
+def shapes_seen(model: Any) -> list[tuple[int, ...]]:
     """What each stage makes of one input."""
-    seen, shapes = model.backbone.normalized(example_input(model.backbone.encoder, model.backbone.input_shape)), []
-    for stage in range(len(model.backbone.stages)):
-        seen, _ = model.backbone.look(stage, seen)
-        shapes.append(tuple(seen.shape[1:]))
-    return shapes
+    return [tuple(seen.shape[1:]) for seen, _ in model.backbone.walk_once()]
 
 
 def as_tensors(pool: Pool) -> tuple[Tensor, ...]:
@@ -258,7 +250,7 @@ def as_pool(tensors: Sequence[Tensor]) -> Pool:
     return Pool(context, thought, belief, tuple(memory), seen=seen)
 
 
-def next_step(method: Iterative, model: RecurrentClassifier, pool: Pool, time: int) -> Step:
+def next_step(method: InSteps[Any], model: Any, pool: Pool, time: int) -> Step:
     """With exits, a look before it where it is the first at its stage."""
     if model.has_exits and time % model.backbone.steps_per_exit == 0:
         assert pool.seen is not None
@@ -267,10 +259,11 @@ def next_step(method: Iterative, model: RecurrentClassifier, pool: Pool, time: i
     return method.step(model, pool, first=time == 0)
 
 
-def path_of(method: Iterative, model: RecurrentClassifier, start: Pool, steps: Sequence[Step]) -> Trajectory:
+def path_of(method: InSteps[Any], model: Any, start: Pool, steps: Sequence[Step]) -> Trajectory:
     output, value, going = (torch.stack(part) for part in zip(*(step[1:] for step in steps), strict=True))
-    if method.looks_ahead(model):
-        value = torch.cat([model.refiner.expect(start.thought, start.belief).unsqueeze(0), value[:-1]])
+    first = method.first_value(model, start)
+    if first is not None:
+        value = torch.cat([first.unsqueeze(0), value[:-1]])
     return method.conclude(model, Steps(output, value, going), halt=False)
 
 
@@ -280,7 +273,7 @@ class Unrolled(nn.Module):
     Steps follow one another as plain operators, for runtimes without `Loop`.
     """
 
-    def __init__(self, method: Iterative, model: RecurrentClassifier, steps: int, temperature: Temperature) -> None:
+    def __init__(self, method: InSteps[Any], model: Any, steps: int, temperature: Temperature) -> None:
         super().__init__()
         self.method, self.model, self.steps, self.temperature = method, model, steps, temperature
 
@@ -420,6 +413,6 @@ def inputs_to_compare(classifier: Classifier) -> Num[Tensor, "n ..."]:
         return torch.randint(0, 256, size, dtype=torch.uint8, generator=random)
     backbone = backbone_of(classifier.model)
     if classifier.kind == "tokens":
-        known: Any = (backbone.features or backbone.encoder).vocabulary
+        known: Any = backbone.reader.vocabulary
         return torch.randint(0, int(known), size, dtype=torch.int32, generator=random)
     return backbone.mean + backbone.std * torch.randn(size, generator=random)

@@ -43,6 +43,7 @@ class Outcome:
     step_entropy: Float[Tensor, "steps n"]
     """Of the belief, in nats."""
     values: Float[Tensor, "steps n"] | None = None
+    """V(s_{t+1}) at index t; None for a method without a value."""
     costs: Float[Tensor, "steps"] | None = None
     """With exits, the share of the network's work that each step has cost by its end."""
 
@@ -255,6 +256,11 @@ def _finite(value: Float[Tensor, ""]) -> float | None:
 
 # Every prediction, kept with its run
 
+GRIDS = ("step_scores", "step_confidence", "step_correct", "step_entropy", "values")
+"""What an Outcome has of each example at each step."""
+DTYPES = {"labels": "iu", "halt_step": "iu", "cell_evaluations": "iu", "step_correct": "b"}
+"""Kinds of numbers as numpy calls them; all others are real."""
+
 
 def save_predictions(outcomes: Mapping[str, Outcome], path: Path) -> None:
     """Arrays named SPLIT_FIELD, for each field of an Outcome that the method has."""
@@ -266,47 +272,23 @@ def save_predictions(outcomes: Mapping[str, Outcome], path: Path) -> None:
         np.savez_compressed(file, **arrays)
 
 
-@dataclass(frozen=True)
-class Predictions:
-    labels: Integer[np.ndarray, "n"]
-    log_beliefs: Float[np.ndarray, "n classes"]
-    """At each example's halt."""
-    halt_step: Integer[np.ndarray, "n"]
-    cell_evaluations: Integer[np.ndarray, "n"]
-    step_scores: Float[np.ndarray, "steps n"]
-    """log a_{t,y}."""
-    step_confidence: Float[np.ndarray, "steps n"]
-    step_correct: Bool[np.ndarray, "steps n"]
-    step_entropy: Float[np.ndarray, "steps n"]
-    """Of the belief, in nats."""
-    values: Float[np.ndarray, "steps n"] | None = None
-    """V(s_{t+1}) at index t; None for a method without a value."""
-    costs: Float[np.ndarray, "steps"] | None = None
-    """With exits, the share of the network's work that each step has cost by its end."""
-
-    def __post_init__(self) -> None:
-        steps, n = self.step_scores.shape
-        rows = (self.labels, self.log_beliefs, self.halt_step, self.cell_evaluations)
-        grids = (self.step_confidence, self.step_correct, self.step_entropy, self.values)
-        if any(len(row) != n for row in rows) or any(grid is not None and grid.shape != (steps, n) for grid in grids):
-            raise ValueError("its arrays do not fit together")
-        if self.costs is not None and self.costs.shape != (steps,):
-            raise ValueError("its costs do not fit its steps")
-        arrays = (*rows, *grids, self.step_scores, self.costs)
-        if any(array is not None and array.dtype.kind not in "biuf" for array in arrays):
-            raise ValueError("its arrays are no numbers")
-        if n and not (1 <= self.halt_step.min() <= self.halt_step.max() <= steps):
-            raise ValueError("a halting step is out of range")
-
-
-def read_predictions(folder: str | Path, split: Literal["val", "test"] = "test") -> Predictions:
+def read_predictions(folder: str | Path, split: Literal["val", "test"] = "test") -> Outcome:
     path = Path(folder) / "predictions.npz"
     if not path.is_file():
         raise RicnetError(f"{folder} has no predictions.npz: it is of an older ricnet; train the run again.")
     try:
         stored, prefix = read_arrays(path), f"{split}_"
-        return Predictions(**{key.removeprefix(prefix): stored[key] for key in stored if key.startswith(prefix)})
-    except (OSError, ValueError, TypeError) as error:
+        arrays = {key.removeprefix(prefix): stored[key] for key in stored if key.startswith(prefix)}
+        steps, n = arrays["step_scores"].shape
+        for name, array in arrays.items():
+            width = array.shape[-1:] if name == "log_beliefs" else ()
+            shape = (steps,) if name == "costs" else (steps, n) if name in GRIDS else (n, *width)
+            if array.shape != shape or array.dtype.kind not in DTYPES.get(name, "f"):
+                raise ValueError(f"{name} does not fit the others")
+        if n and not 1 <= arrays["halt_step"].min() <= arrays["halt_step"].max() <= steps:
+            raise ValueError("a halting step is out of range")
+        return Outcome(**{name: torch.from_numpy(array) for name, array in arrays.items()})
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise RicnetError(f"{path} is damaged: restore it, or delete the run and make it again.") from error
 
 
@@ -468,11 +450,11 @@ def _can_be_shown(inputs: np.ndarray) -> bool:
 UNSURE = "unsure"
 
 
-def select_validation(found: Predictions, threshold: float, max_steps: int | None = None) -> tuple[int, int]:
+def select_validation(found: Outcome, threshold: float, max_steps: int | None = None) -> tuple[int, int]:
     """How many examples are answered where an answer needs this confidence, and how many of the answers are wrong;
     each example at its own halt, or at `max_steps` if that comes first."""
-    last = np.minimum(found.halt_step, max_steps or len(found.step_confidence)) - 1
-    rows = np.arange(len(last))
+    last = found.halt_step.clamp(max=max_steps or len(found.step_confidence)) - 1
+    rows = torch.arange(len(last))
     answered = found.step_confidence[last, rows] >= threshold
     return int(answered.sum()), int((answered & ~found.step_correct[last, rows]).sum())
 

@@ -10,8 +10,9 @@ With exits a threshold decides how much is computed: there is one for every budg
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from ricnet.core.mdp import log_scores
 from ricnet.core.trajectory import Temperature, halting_step
-from ricnet.errors import RicnetError, setting
+from ricnet.errors import RicnetError, counted, setting
 from ricnet.evaluation.evaluate import Outcome
 
 SOFTEST, SHARPEST = 1e-3, 1e3
@@ -121,6 +122,10 @@ def _nll(log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"], be
 
 THRESHOLDS = (-0.1, -0.03, -0.01, 0.0, 0.01, 0.03, 0.1, 0.3)
 """Nats that are still expected. Below all of them comes one under every value seen, by which nobody stops."""
+FEWEST_TO_HALT = 50
+"""Examples, below which no rule when to stop is chosen that nobody asked for. Drawn at random from CIFAR-10's
+validation data, 22 gave rules with a test NLL of .251 on average and above .280 once in ten times, 50 gave .245, 100
+.2426; V < 0 has .2429 (a ResNet-18 with 8 steps)."""
 ALIKE = 5e-5
 """A difference of NLL that four digits do not show."""
 
@@ -145,6 +150,15 @@ class HaltChoice:
     cost_before: float | None = None
     budget: float | None = None
     """What `mean_cost` was to stay within; None where nobody asked."""
+
+
+def choose_halt_of_enough(outcome: Outcome, budget: float | None = None) -> HaltChoice:
+    """`choose_halt`; of very few examples V < 0 stays, for the best of many rules is then the luckiest. A budget that
+    was asked for needs a threshold all the same."""
+    steps, n = outcome.step_scores.shape
+    if budget is None and n < FEWEST_TO_HALT:
+        return _described(outcome, 0.0, steps)
+    return choose_halt(outcome, budget)
 
 
 def choose_halt(outcome: Outcome, budget: float | None = None) -> HaltChoice:
@@ -285,3 +299,61 @@ def shortfall(mean_cost: float, budget: float) -> str | None:
         f"of the budget of {budget:g} only {mean_cost:.3f} is spent: on validation data too many values are tied for a "
         "threshold between"
     )
+
+
+# What was fitted, in words
+
+
+def chosen_words(evaluation: Mapping[str, Any]) -> list[str]:
+    """Of evaluation.json; none where nothing was to be chosen."""
+    fitted = evaluation.get("fitted") or {}
+    found = []
+    if fit := fitted.get("calibration"):
+        found.append(_temperature_words(fit))
+    if rule := fitted.get("halting"):
+        found.append(_halt_words(rule))
+    return found
+
+
+def rule_words(rule: Mapping[str, Any]) -> str:
+    """after 3 steps; or: once V < 0.01, after 12 steps at the latest."""
+    most = counted(rule["max_steps"], "step")
+    if rule["max_steps"] == 1 or not rule["reached"]:
+        return f"after {most}"
+    return f"once V < {rule['halt_threshold']:g}, after {most} at the latest"
+
+
+def _halt_words(rule: Mapping[str, Any]) -> str:
+    if rule["n"] < FEWEST_TO_HALT and rule.get("budget") is None:
+        return f"stops {rule_words(rule)}: {rule['n']:,} validation examples are too few to choose another rule"
+    now, before = f"in {rule['mean_steps']:.1f} steps", f"in {rule['steps_before']:.1f} steps"
+    if rule.get("mean_cost") is not None:
+        now, before = (f"for {rule[name]:.3f} of the compute" for name in ("mean_cost", "cost_before"))
+    words = (
+        f"stops {rule_words(rule)}, chosen on {rule['n']:,} validation examples: NLL {rule['nll']:.4f} there {now} "
+        f"(V < 0: {rule['nll_before']:.4f} {before}; "
+        f"best single step, {rule['best_step']}: {rule['best_step_nll']:.4f})"
+    )
+    told = None if rule.get("budget") is None else shortfall(rule["mean_cost"], rule["budget"])
+    return f"{words}; {told}" if told else words
+
+
+def _temperature_words(fit: Mapping[str, Any]) -> str:
+    """With exits all that is said of NLL is a mean over them."""
+    if not fit["found"]:
+        return (
+            f"temperature left at 1: on {fit['n']:,} validation examples no finite one is best (is none of them wrong?)"
+        )
+    if not fit["kept"]:
+        if fit["gain"] is None:
+            return f"temperature left at 1: {fit['n']:,} validation examples are too few to fit another"
+        change = f"NLL changes by {-fit['gain']:+.4f} ± {fit['gain_error']:.4f} on examples it was not fitted on"
+        return (
+            f"temperature left at 1: on {fit['n']:,} validation examples another does not help beyond chance ({change})"
+        )
+    change = f"validation NLL {fit['nll_before']:.4f} → {fit['nll_after']:.4f}"
+    found = fit["temperature"]
+    if isinstance(found, float):
+        return f"temperature {found:.3f}, fitted on {fit['n']:,} validation examples: {change}"
+    each = ", ".join(f"{one:.2f}" for one in found)
+    return f"temperatures {each}, one an exit, fitted on {fit['n']:,} validation examples: mean {change}"

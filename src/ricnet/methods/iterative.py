@@ -9,10 +9,10 @@ With exits they are one: each step first takes what its pool has seen through th
 """
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int64, Num
@@ -20,12 +20,12 @@ from torch import Tensor
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.methods.method import Method, Metrics, TimeLeft
-from ricnet.nets.encoders import GPU_BATCH, encode
+from ricnet.nets.encoders import Backbone, encode
 from ricnet.nets.refiner import Heads, HeadWeights, RecurrentClassifier, at_step
 
 CPU_POOL, GPU_POOL = 128, 2048
 """Examples that are looked at together where there are exits: what a stage makes of them is kept until the next."""
-CPU_LOOK = 16
+CPU_LOOK, GPU_LOOK = 16, 1024
 """Of these so many at a time: in batches of 64 the first stage of a narrow ResNet-18, whose images are largest, took
 half as long again for each. The whole took the same."""
 
@@ -33,21 +33,28 @@ half as long again for each. The whole took the same."""
 class Pool(NamedTuple):
     """Where the examples stand that are still being refined; they come first in every tensor."""
 
-    context: Float[Tensor, "pool gates"]
+    context: Float[Tensor, "pool read"]
     thought: Float[Tensor, "pool size"]
     belief: Float[Tensor, "pool classes"]
     memory: tuple[Float[Tensor, "pool"], ...] = ()
     """What the halting rule remembers from step to step."""
     heads: HeadWeights | None = None
     """Of the network, joined once for all steps; else each step joins them for itself."""
-    seen: Float[Tensor, "pool ..."] | None = None
-    """With exits, what the last stage of the encoder made; before the first the normalised inputs."""
+    seen: Num[Tensor, "pool ..."] | None = None
+    """With exits, what the last stage of the encoder made; before the first the inputs, normalised unless an encoder
+    that comes trained does that itself."""
 
     def take(self, rows: Int64[Tensor, "rows"]) -> "Pool":
         context, thought, belief = (tensor.index_select(0, rows) for tensor in self[:3])
         memory = tuple(tensor.index_select(0, rows) for tensor in self.memory)
-        seen = None if self.seen is None else self.seen.index_select(0, rows)
+        seen = None if self.seen is None else select(self.seen, rows)
         return Pool(context, thought, belief, memory, self.heads, seen)
+
+    def first(self, size: int) -> "Pool":
+        """So many of them, where they are."""
+        context, thought, belief = (tensor[:size] for tensor in self[:3])
+        seen = None if self.seen is None else self.seen[:size]
+        return Pool(context, thought, belief, tuple(tensor[:size] for tensor in self.memory), self.heads, seen)
 
     def join(self, other: "Pool") -> "Pool":
         """Both in one, if they have made as many steps."""
@@ -55,6 +62,13 @@ class Pool(NamedTuple):
         memory = tuple(torch.cat(pair) for pair in zip(self.memory, other.memory, strict=True))
         seen = None if self.seen is None or other.seen is None else torch.cat([self.seen, other.seen])
         return Pool(context, thought, belief, memory, self.heads, seen)
+
+
+def select(seen: Float[Tensor, "pool ..."], rows: Int64[Tensor, "rows"]) -> Float[Tensor, "rows ..."]:
+    """Those rows in the layout they have: index_select would lay out channels first."""
+    if seen.ndim == 4 and seen.is_contiguous(memory_format=torch.channels_last):
+        return seen.permute(0, 2, 3, 1).index_select(0, rows).permute(0, 3, 1, 2)
+    return seen.index_select(0, rows)
 
 
 class Step(NamedTuple):
@@ -91,8 +105,27 @@ class Steps(NamedTuple):
         return Steps(*(tensor[:time] for tensor in self))
 
 
-class Iterative(Method[RecurrentClassifier]):
-    """A method whose inference is a loop over `step`, which each method has of its own, as it has a `trajectory`."""
+@runtime_checkable
+class Staged(Protocol):
+    """A network that may be left after each stage of its encoder."""
+
+    backbone: Backbone
+    classes: int
+    costs: tuple[float, ...]
+    """The share of the whole network's work that is spent after each step; without exits nothing."""
+
+    @property
+    def has_exits(self) -> bool: ...
+
+    def look(self, stage: int, seen: Num[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch read"]]:
+        """The next stage: what it makes of what was seen, and what is read off it."""
+
+
+StagedNetwork = TypeVar("StagedNetwork", bound=Staged)
+
+
+class InSteps(ABC, Generic[StagedNetwork]):
+    """Inference as a loop over `step`, which each method has of its own, as it has a `trajectory`."""
 
     horizon: int
 
@@ -102,7 +135,7 @@ class Iterative(Method[RecurrentClassifier]):
         return False
 
     @abstractmethod
-    def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
+    def step(self, model: StagedNetwork, pool: Pool, first: bool) -> Step:
         """The next step of every example in a pool, with nothing the host would have to wait for."""
 
     @abstractmethod
@@ -113,22 +146,25 @@ class Iterative(Method[RecurrentClassifier]):
         """What the halting rule knows before the first step, given a zero for each example."""
         return ()
 
-    def start(self, model: RecurrentClassifier, inputs: Num[Tensor, "batch ..."]) -> Pool:
-        """Examples before their first step; with exits before their first look."""
-        if not model.has_exits:
-            return self.gather(model, encode(model.context, inputs))
-        seen = model.backbone.normalized(inputs)
-        blank = model.backbone.mean.new_zeros(len(seen), 3 * model.refiner.size)
-        return self.gather(model, blank)._replace(seen=seen)
+    @abstractmethod
+    def gather(self, model: StagedNetwork, context: Float[Tensor, "batch read"]) -> Pool:
+        """Examples of which that much is read, before their first step."""
 
-    def gather(self, model: RecurrentClassifier, context: Float[Tensor, "batch gates"]) -> Pool:
-        memory = self.memory(torch.zeros_like(context[:, 0]))
-        return Pool(context, *outset(model, context), memory, model.refiner.head_weights())
+    def first_value(self, model: StagedNetwork, pool: Pool) -> Float[Tensor, "pool"] | None:
+        """What the value says before the first step, where the value of a step is already that of the next."""
+        return None
+
+    def start(self, model: StagedNetwork, inputs: Num[Tensor, "batch ..."]) -> Pool:
+        """Examples before their first look."""
+        seen = model.backbone.normalized(inputs)
+        if seen.ndim == 4 and seen.is_cuda:  # what convolutions on tensor cores work in
+            seen = seen.contiguous(memory_format=torch.channels_last)
+        return self.gather(model, model.backbone.mean.new_zeros(len(seen), 1))._replace(seen=seen)
 
     @torch.no_grad()
     def refine(
         self,
-        model: RecurrentClassifier,
+        model: StagedNetwork,
         inputs: Num[Tensor, "batch ..."],
         max_steps: int | None = None,
         halt: bool = False,
@@ -136,23 +172,24 @@ class Iterative(Method[RecurrentClassifier]):
     ) -> Trajectory:
         steps = max_steps or self.horizon
         if not model.has_exits:
-            return self.conclude(model, self._run(model, self.start(model, inputs), steps, halt, time_left), halt)
+            made = self._run(model, self.start(model, inputs), steps, halt, time_left)
+            return self.conclude(model, made, halt)
         steps = min(steps, len(model.costs))  # there is nothing to see after the last exit
         rows = CPU_POOL if inputs.device.type == "cpu" else GPU_POOL
         parts = inputs.split(len(inputs) if time_left is not None else rows)  # a clock stops all at the same step
-        made = [self._run(model, self.start(model, part), steps, halt, time_left) for part in parts]
-        return self.conclude(model, Steps(*(torch.cat(tensors, 1) for tensors in zip(*made, strict=True))), halt)
+        each = [self._run(model, self.start(model, part), steps, halt, time_left) for part in parts]
+        return self.conclude(model, Steps(*(torch.cat(tensors, 1) for tensors in zip(*each, strict=True))), halt)
 
-    def _run(self, model: RecurrentClassifier, pool: Pool, steps: int, halt: bool, time_left: TimeLeft | None) -> Steps:
-        made, ahead = Steps.blank(steps, pool), self.looks_ahead(model)
-        if ahead:
-            made.value[0] = model.refiner.expect(pool.thought, pool.belief)
+    def _run(self, model: StagedNetwork, pool: Pool, steps: int, halt: bool, time_left: TimeLeft | None) -> Steps:
+        made, first = Steps.blank(steps, pool), self.first_value(model, pool)
+        if first is not None:
+            made.value[0] = first
         rows: Tensor | slice = slice(None)
         for time in range(steps):
             if time > 0 and time_left is not None and not time_left():
                 return made.until(time)
             step = self.advance(model, pool, time)
-            made.write(time, step, rows, ahead)
+            made.write(time, step, rows, ahead=first is not None)
             pool = step.pool
             if halt and time + 1 < steps:
                 stay = step.going.nonzero().squeeze(1)  # the one thing in a step that a GPU's host waits for
@@ -162,28 +199,39 @@ class Iterative(Method[RecurrentClassifier]):
                     rows, pool = stay if isinstance(rows, slice) else rows[stay], pool.take(stay)
         return made
 
-    def advance(self, model: RecurrentClassifier, pool: Pool, time: int) -> Step:
+    def advance(self, model: StagedNetwork, pool: Pool, time: int) -> Step:
         """The next step of a pool that has made `time`. Where it is the first at its exit, a look comes before it, in
         batches that suit the encoder."""
         per_exit = model.backbone.steps_per_exit
         if model.has_exits and time % per_exit == 0:
             assert pool.seen is not None
-            most = CPU_LOOK if pool.seen.device.type == "cpu" else GPU_BATCH
+            most = CPU_LOOK if pool.seen.device.type == "cpu" else GPU_LOOK
             chunks = max(1, math.ceil(len(pool.seen) / most))  # of equal size, for a few rows alone take long for each
             looks = [model.look(time // per_exit, part) for part in pool.seen.chunk(chunks)]
             seen, context = (torch.cat(part) if len(looks) > 1 else part[0] for part in zip(*looks, strict=True))
             pool = pool._replace(seen=seen, context=context)
         return self.step(model, pool, first=time == 0)
 
-    def looks_ahead(self, model: RecurrentClassifier) -> bool:
-        """Whether the value of a step is already that of the next."""
-        return model.has_exits and self.halts_by_value
-
-    def conclude(self, model: RecurrentClassifier, made: Steps, halt: bool) -> Trajectory:
+    def conclude(self, model: StagedNetwork, made: Steps, halt: bool) -> Trajectory:
         path = self.trajectory(made)
         if model.has_exits:
             path = replace(path, costs=model.costs[: path.steps])
         return path.frozen() if halt else path
+
+
+class Iterative(InSteps[RecurrentClassifier], Method[RecurrentClassifier]):
+    """A method that refines: thought and belief go from step to step."""
+
+    def start(self, model: RecurrentClassifier, inputs: Num[Tensor, "batch ..."]) -> Pool:
+        """Examples before their first step; with exits before their first look."""
+        return super().start(model, inputs) if model.has_exits else self.gather(model, encode(model.context, inputs))
+
+    def gather(self, model: RecurrentClassifier, context: Float[Tensor, "batch read"]) -> Pool:
+        memory = self.memory(torch.zeros_like(context[:, 0]))
+        return Pool(context, *outset(model, context), memory, model.refiner.head_weights())
+
+    def first_value(self, model: RecurrentClassifier, pool: Pool) -> Float[Tensor, "pool"] | None:
+        return model.refiner.expect(pool.thought, pool.belief) if model.has_exits and self.halts_by_value else None
 
 
 def outset(

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int64, Num
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from ricnet.core import losses
 from ricnet.core.trajectory import Trajectory, first_stop
 from ricnet.errors import require, require_finite
+from ricnet.methods.iterative import InSteps, Pool, Step, Steps
 from ricnet.methods.method import Method, Metrics, TimeLeft, accuracy, weighted_mean
-from ricnet.nets.encoders import CPU_BATCH, Backbone, encode, example_input
+from ricnet.nets.encoders import Backbone, encode
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,10 @@ class Supervised(Method[nn.Module]):
 
     def build(self, backbone: Backbone, classes: int) -> nn.Module:
         if backbone.stages:
+            each = backbone.steps_per_exit
+            require(
+                each == 1, "steps_per_exit", each, f"1 with the method {self.name}, which answers once at each exit"
+            )
             return ExitHeads(backbone, classes)
         return nn.Sequential(backbone, nn.Linear(backbone.embedding_size, classes))
 
@@ -116,38 +120,33 @@ class Supervised(Method[nn.Module]):
     ) -> Trajectory:
         """One step, which is also the last; with exits one for each."""
         if isinstance(model, ExitHeads):
-            return self._refine_with_exits(model, inputs, max_steps, halt, time_left)
+            return self.at_exits(model).refine(model, inputs, max_steps, halt, time_left)
         log_beliefs = self.log_beliefs(encode(model, inputs)).unsqueeze(0)
         return Trajectory(log_beliefs, torch.ones_like(log_beliefs[0, :, 0], dtype=torch.int64))
 
-    def _refine_with_exits(
-        self,
-        model: "ExitHeads",
-        inputs: Num[Tensor, "batch ..."],
-        max_steps: int | None,
-        halt: bool,
-        time_left: TimeLeft | None,
-    ) -> Trajectory:
-        """With `halt`, whoever is sure enough enters no further stage."""
-        steps = min(max_steps or len(model.costs), len(model.costs))
-        seen, rows = model.backbone.normalized(inputs), torch.arange(len(inputs), device=inputs.device)
-        made = model.backbone.mean.new_zeros(steps, len(inputs), model.classes)
-        for stage in range(steps):
-            if stage > 0 and time_left is not None and not time_left():
-                made = made[:stage]
-                break
-            some = CPU_BATCH if seen.device.type == "cpu" else max(1, len(seen))
-            parts = [model.look(stage, part) for part in seen.split(some)]
-            seen, logits = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
-            made[stage, rows] = self.log_beliefs(logits)
-            if halt and self.confidence_threshold is not None:
-                stay = (made[stage, rows].amax(-1).exp() < self.confidence_threshold).nonzero().squeeze(1)
-                seen, rows = seen.index_select(0, stay), rows[stay]
-                if len(rows) == 0:
-                    break
-        unsure = made.amax(-1).exp() < (math.inf if self.confidence_threshold is None else self.confidence_threshold)
-        path = Trajectory(made, first_stop(unsure), costs=model.costs[: len(made)])
-        return path.frozen() if halt else path
+    def at_exits(self, model: "ExitHeads") -> "AtExits":
+        return AtExits(self, len(model.costs))
+
+
+@dataclass(frozen=True)
+class AtExits(InSteps["ExitHeads"]):
+    """SL with exits, one after the other; whoever is sure enough enters no further stage."""
+
+    method: Supervised
+    horizon: int
+
+    def gather(self, model: "ExitHeads", context: Float[Tensor, "batch read"]) -> Pool:
+        """There is no thought."""
+        return Pool(context, context[:, :0], context.new_full((len(context), model.classes), 1 / model.classes))
+
+    def step(self, model: "ExitHeads", pool: Pool, first: bool) -> Step:
+        log_belief = self.method.log_beliefs(pool.context)
+        belief, sure = log_belief.exp(), self.method.confidence_threshold
+        unsure = belief.amax(-1) < (math.inf if sure is None else sure)
+        return Step(pool._replace(belief=belief), log_belief, torch.zeros_like(belief[:, 0]), unsure)
+
+    def trajectory(self, steps: Steps) -> Trajectory:
+        return Trajectory(steps.output, first_stop(steps.going))
 
 
 class ExitHeads(nn.Module):
@@ -157,29 +156,21 @@ class ExitHeads(nn.Module):
         super().__init__()
         self.backbone, self.classes = backbone, classes
         self.heads = nn.ModuleList(nn.Linear(features, classes) for features in backbone.feature_sizes)
-        self.costs = self._count_costs()
+        self.costs = backbone.count_costs(self._answer, lambda answer: None)
         """The share of the whole network's multiply-adds that is spent at each exit."""
 
-    @torch.no_grad()
-    def _count_costs(self) -> tuple[float, ...]:
-        was_training, spent = self.training, []
-        self.eval()
-        seen = self.backbone.normalized(example_input(self.backbone.encoder, self.backbone.input_shape))
-        with FlopCounterMode(display=False) as counter:
-            for stage in range(len(self.heads)):
-                seen, _ = self.look(stage, seen)
-                spent.append(counter.get_total_flops())
-        self.train(was_training)
-        return tuple(flops / spent[-1] for flops in spent)
+    @property
+    def has_exits(self) -> bool:
+        return True
 
-    def look(self, stage: int, seen: Float[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch classes"]]:
+    def look(self, stage: int, seen: Num[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch classes"]]:
         """The next stage of the encoder: what it makes of what was seen, and the answer."""
         seen, features = self.backbone.look(stage, seen)
-        return seen, self.heads[stage](features)
+        return seen, self._answer(stage, features)
 
     def forward(self, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "exits batch classes"]:
-        answers, seen = [], self.backbone.normalized(inputs)
-        for stage in range(len(self.heads)):
-            seen, logits = self.look(stage, seen)
-            answers.append(logits)
+        answers = [self._answer(stage, features) for stage, (_, features) in enumerate(self.backbone.walk(inputs))]
         return torch.stack(answers)
+
+    def _answer(self, stage: int, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch classes"]:
+        return self.heads[stage](features)  # type: ignore[no-any-return]

@@ -9,8 +9,10 @@ them. One that reads texts takes token ids (batch, tokens), 0 or its own number 
     def mine(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module: ...
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -18,6 +20,8 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Integer, Num
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from ricnet.errors import RicnetError, require, require_finite, setting, what_else
 
@@ -61,7 +65,8 @@ class EncoderOptions:
     --no-freeze trains it too (see --encoder-lr): better with much data and a GPU."""
     exits: Exits = "none"
     """Where thinking may end before the encoder does: none (each step reads the whole encoder, as in the paper), or
-    after each stage or block of it. Steps then read one after the other, and what is not needed is not computed."""
+    after each stage or block of it. Steps then read one after the other, and what is not needed is not computed. Of a
+    transformer a block is a layer, and a stage a quarter of its layers."""
     steps_per_exit: int = 1
     """Steps at each exit. Raise it to think longer about what was seen before looking at more."""
 
@@ -71,16 +76,10 @@ class EncoderOptions:
         require(self.steps_per_exit >= 1, "steps_per_exit", self.steps_per_exit, "at least 1")
         if self.exits == "none":
             require(self.steps_per_exit == 1, "steps_per_exit", self.steps_per_exit, f"1 without {setting('exits')}")
-        learned = is_pretrained(self.encoder)
-        if self.freeze and not (learned or self.encoder == "custom"):
+        if self.freeze and not (is_pretrained(self.encoder) or self.encoder == "custom"):
             raise RicnetError(
                 f"{setting('freeze', True)} is for an encoder that has learned already (hf:…, timm:…, or a module of "
                 f"your own), and {setting('encoder', self.encoder)} starts from nothing; leave it out."
-            )
-        if self.exits != "none" and (learned or self.freeze):
-            raise RicnetError(
-                f"{setting('exits', self.exits)} needs an encoder that is trained from nothing, and "
-                f"{setting('encoder', self.encoder)} comes trained; leave out one of them."
             )
 
 
@@ -152,7 +151,8 @@ class InStages(Protocol):
 
     def stages(self, exits: Exits) -> Sequence[nn.Module]:
         """Its parts in order: one after the other they do its work, up to its pooling. `exits` asks for large parts or
-        for small ones, where there is a difference."""
+        for small ones, where there is a difference. One may have a method `pool`, from what it makes to (batch,
+        features), where that of `pool_features` does not suit it."""
 
 
 def divide(encoder: nn.Module, exits: Exits) -> tuple[nn.Module, ...]:
@@ -179,6 +179,71 @@ def pool_features(seen: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch feat
     return seen.mean(1) if seen.ndim == 3 else seen.flatten(1)
 
 
+def features_of(stage: nn.Module, seen: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch features"]:
+    """What is read off what a stage has made."""
+    pool: Callable[[Tensor], Tensor] = getattr(stage, "pool", pool_features)
+    return pool(seen)
+
+
+def all_features(stages: Sequence[nn.Module], seen: Num[Tensor, "batch ..."]) -> Float[Tensor, "batch features"]:
+    """Those of all stages, side by side."""
+    found = []
+    for stage in stages:
+        seen = stage(seen)
+        found.append(features_of(stage, seen))
+    return torch.cat(found, 1)
+
+
+@contextmanager
+def counting() -> Iterator[FlopCounterMode]:
+    """Counts multiply-adds, those of attention too, for which a CPU has a kernel that does not say."""
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        yield counter
+
+
+class Known(nn.Module):
+    """In place of a frozen encoder with exits where what it says is known: inputs are the features of all its stages,
+    side by side, and each stage has its part of them."""
+
+    def __init__(self, sizes: Sequence[int], flops: Sequence[int]) -> None:
+        super().__init__()
+        self.sizes = tuple(sizes)
+        self.flops = tuple(flops)
+        """What each stage of that encoder costs."""
+
+    def stages(self, exits: Exits) -> list[nn.Module]:
+        ends = list(accumulate(self.sizes))
+        return [KnownStage(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+class KnownStage(nn.Module):
+    def __init__(self, start: int, end: int) -> None:
+        super().__init__()
+        self.place = slice(start, end)
+
+    def forward(self, seen: Float[Tensor, "batch features"]) -> Float[Tensor, "batch features"]:
+        return seen
+
+    def pool(self, seen: Float[Tensor, "batch features"]) -> Float[Tensor, "batch part"]:
+        return seen[:, self.place]
+
+
+def known(encoder: nn.Module, input_shape: tuple[int, ...], exits: Exits) -> Known:
+    """What stands for an encoder in eval mode."""
+    return Known(*zip(*measure(divide(encoder, exits), example_input(encoder, input_shape)), strict=True))
+
+
+@torch.no_grad()
+def measure(stages: Sequence[nn.Module], seen: Num[Tensor, "1 ..."]) -> list[tuple[int, int]]:
+    """How many features each stage gives, and what it costs."""
+    found = []
+    for stage in stages:
+        with counting() as counter:
+            seen = stage(seen)
+        found.append((features_of(stage, seen).shape[1], counter.get_total_flops()))
+    return found
+
+
 def embedding_size(encoder: nn.Module, input_shape: tuple[int, ...]) -> int:
     """How many numbers the encoder makes of one input; asked of the module itself, so that any module will do."""
     was_training = encoder.training
@@ -189,9 +254,11 @@ def embedding_size(encoder: nn.Module, input_shape: tuple[int, ...]) -> int:
 
 
 def example_input(encoder: nn.Module, input_shape: tuple[int, ...]) -> Num[Tensor, "1 ..."]:
-    """Zeros that an encoder can read, where its weights are."""
+    """What an encoder can read, where its weights are: zeros, or a text of the same `word` all over."""
     device = next((parameter.device for parameter in encoder.parameters()), None)
-    return torch.zeros(1, *input_shape, device=device, dtype=torch.int32 if reads_tokens(encoder) else None)
+    if reads_tokens(encoder):
+        return torch.full((1, *input_shape), getattr(encoder, "word", 0), device=device, dtype=torch.int32)
+    return torch.zeros(1, *input_shape, device=device)
 
 
 def reads_tokens(encoder: nn.Module) -> bool:
@@ -235,10 +302,14 @@ def _conv(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:
     )
 
 
+def mlp_size(options: EncoderOptions) -> int:
+    return _scaled(128, options)
+
+
 @register_encoder("mlp")
 def _mlp(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:
     """Two hidden layers over the flattened input."""
-    size, inputs = _scaled(128, options), int(torch.Size(input_shape).numel())
+    size, inputs = mlp_size(options), int(torch.Size(input_shape).numel())
     activation = _activation(options)
     return Layers(nn.Flatten(), nn.Linear(inputs, size), activation(), nn.Linear(size, size), activation())
 
@@ -353,20 +424,32 @@ class Backbone(nn.Module):
         steps_per_exit: int = 1,
         features: nn.Module | None = None,
         frozen: bool = False,
+        size: int | None = None,
     ) -> None:
         """`features` is a network that has learned already: what it makes of inputs is normalised and encoded in their
-        place. If it is `frozen`, nothing of it learns."""
+        place. If it is `frozen`, nothing of it learns. With exits it is left after its own stages, the features of each
+        are normalised, and nothing encodes them; a thought then has the `size` that is given."""
         super().__init__()
         self.features, self.frozen = features, frozen
         if features is not None:
             features.requires_grad_(not frozen)
         self.encoder = encoder
         self.input_shape = input_shape
-        self.stages = () if exits == "none" else divide(encoder, exits)
-        """The encoder in parts, for those who may not need all of it; they share its weights."""
+        self.stages = () if exits == "none" else divide(self.reader, exits)
+        """The same in parts, for those who may not need all of it; they share its weights."""
         self.steps_per_exit = steps_per_exit
-        read = input_shape if features is None else (embedding_size(features, input_shape),)
-        self.embedding_size = embedding_size(encoder, read)
+        self.flops: tuple[int, ...] = getattr(features, "flops", ())
+        """What stages cost that were computed elsewhere (see `Known`)."""
+        self.parts: list[slice] = []
+        """Of `mean` and `std`, those of the features of each stage; empty where inputs are normalised."""
+        read = input_shape
+        if features is not None and self.stages:
+            sizes = [size for size, _ in measure(self.stages, self.example)]
+            self.parts = [slice(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
+            read = (sum(sizes),)
+        elif features is not None:
+            read = (embedding_size(features, input_shape),)
+        self.embedding_size = size if size is not None else embedding_size(encoder, read)
         self.reads_tokens = features is None and reads_tokens(encoder)
         """Ids stay as they are: an id has no mean."""
         normalized = 0 if self.reads_tokens else read[0]
@@ -376,15 +459,24 @@ class Backbone(nn.Module):
         """Lower precision for the encoder alone; what follows it stays in float32."""
 
     @property
+    def reader(self) -> nn.Module:
+        """What inputs go into."""
+        return self.encoder if self.features is None else self.features
+
+    @property
+    def example(self) -> Num[Tensor, "1 ..."]:
+        return example_input(self.reader, self.input_shape)
+
+    @property
     def takes_tokens(self) -> bool:
-        """Whether its inputs are texts, be they read by what has learned already."""
-        return self.reads_tokens if self.features is None else reads_tokens(self.features)
+        return reads_tokens(self.reader)
 
     def fit_normalization(self, inputs: Num[Tensor, "n ..."]) -> None:
         """Take mean and deviation of each channel (or column) from training inputs; a constant one is left unscaled."""
         if self.features is not None:  # as it comes, before any of it is trained further
+            network = partial(all_features, self.stages) if self.stages else self.features
             with torch.no_grad():
-                inputs = encode(self.features, inputs[:: max(1, len(inputs) // FEATURE_SAMPLE)])
+                inputs = encode(network, inputs[:: max(1, len(inputs) // FEATURE_SAMPLE)])
         if self.reads_tokens:
             return
         others = [dim for dim in range(inputs.ndim) if dim != 1]
@@ -397,7 +489,7 @@ class Backbone(nn.Module):
         self.std.copy_(torch.where(std > 1e-9 * mean.abs(), std, torch.ones_like(std)))
 
     def normalized(self, inputs: Num[Tensor, "batch ..."]) -> Num[Tensor, "batch ..."]:
-        if self.reads_tokens:
+        if self.reads_tokens or self.parts:
             return inputs
         shape = (1, -1) + (1,) * (inputs.ndim - 2)
         return (inputs.to(self.mean.dtype) - self.mean.view(shape)) / self.std.view(shape)
@@ -414,24 +506,44 @@ class Backbone(nn.Module):
     def look(self, stage: int, seen: Num[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch features"]]:
         """From what the stage before has made (the normalised inputs for the first) to what this one makes, and to the
         features that are read off it."""
-        with torch.autocast(seen.device.type, dtype=self.autocast, enabled=self.autocast is not None):
+        lower = self.autocast is not None and not self.frozen
+        with torch.autocast(seen.device.type, dtype=self.autocast, enabled=lower):
             seen = self.stages[stage](seen)
-        return seen, pool_features(seen).to(self.mean.dtype)
+        features = features_of(self.stages[stage], seen).to(self.mean.dtype)
+        if self.parts:
+            features = (features - self.mean[self.parts[stage]]) / self.std[self.parts[stage]]
+        return seen, features
+
+    def walk(self, inputs: Num[Tensor, "batch ..."]) -> Iterator[tuple[Tensor, Float[Tensor, "batch features"]]]:
+        """Through all stages: what each makes, and its features."""
+        seen = self.normalized(inputs)
+        for stage in range(len(self.stages)):
+            seen, features = self.look(stage, seen)
+            yield seen, features
+
+    @torch.no_grad()
+    def walk_once(self) -> Iterator[tuple[Tensor, Float[Tensor, "1 features"]]]:
+        """With one input, to see what there is."""
+        was_training = self.training
+        yield from self.eval().walk(self.example)
+        self.train(was_training)
 
     @property
     def feature_sizes(self) -> list[int]:
         """How many features each stage gives."""
-        if not self.stages:
-            return []
-        was_training, seen = self.training, self.normalized(example_input(self.encoder, self.input_shape))
-        self.eval()
-        sizes = []
-        with torch.no_grad():
-            for stage in range(len(self.stages)):
-                seen, features = self.look(stage, seen)
-                sizes.append(features.shape[1])
-        self.train(was_training)
-        return sizes
+        return [features.shape[1] for _, features in self.walk_once()] if self.stages else []
+
+    def count_costs(self, read: Callable[[int, Tensor], Tensor], step: Callable[[Tensor], object]) -> tuple[float, ...]:
+        """The share of all multiply-adds that is spent after each step, where a stage's features are `read` once and
+        each step at its exit works with that."""
+        spent = []
+        with counting() as counter, torch.no_grad():
+            for stage, (_, features) in enumerate(self.walk_once()):
+                context = read(stage, features)
+                for _ in range(self.steps_per_exit):
+                    step(context)
+                    spent.append(counter.get_total_flops() + sum(self.flops[: stage + 1]))
+        return tuple(flops / spent[-1] for flops in spent)
 
 
 def encode(

@@ -8,15 +8,16 @@ its configuration asks for is held against the weights there are before memory i
 import json
 import logging
 import math
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Integer, Num
+from jaxtyping import Float, Int64, Integer, Num
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -24,12 +25,15 @@ from torch import Tensor, nn
 from ricnet.errors import RicnetError, listed, require_extra, setting
 from ricnet.io import misfit, parse_json, read_text
 from ricnet.nets.budget import SLACK, OverBudget, budget
-from ricnet.nets.encoders import as_embedding
+from ricnet.nets.encoders import Exits, as_embedding
+from ricnet.nets.layers import ImageStage, Part, TextStage, divisions, lengths, longest, mean_of_tokens
 
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack")
 """What checkpoints keep their weights in if not in safetensors."""
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".tar")
 LARGEST_SIDE = 4096
+ROUNDING = 1e-4
+"""By how much of the largest number the stages of a network may be off it."""
 COUNTED = "num_batches_tracked"
 """What batch norm counts and nothing reads; some files leave it out."""
 FORGOTTEN = ("id2label", "label2id", "_name_or_path", "architectures", "auto_map", "transformers_version", "dtype")
@@ -95,6 +99,37 @@ class Pretrained(nn.Module):
     def train(self, mode: bool = True) -> "Pretrained":
         return super().train(False)
 
+    @torch.no_grad()
+    def stages(self, exits: Exits) -> list[nn.Module]:
+        """Its layers in order, the last with the norm after them, up to the hidden states that it is pooled from: with
+        `block` each layer or residual block, with `stage` each stage, of a transformer a quarter of its layers."""
+        device = next(self.parameters()).device
+        example = self._example().to(device)
+        expected = self._hidden(example)
+        for division in divisions(self.network, exits):
+            stages, seen = [self._stage(parts, place == 0) for place, parts in enumerate(division)], example
+            with suppress(Exception):  # parts of some other network by the same names
+                for stage in stages:
+                    seen = stage(seen)
+                gap = (seen[..., : expected.shape[-1]] - expected).abs().max()
+                if gap <= ROUNDING * expected.abs().max():
+                    return stages
+        raise RicnetError(
+            f"{setting('exits', exits)}: it is not known where a {type(self.network).__name__} can be left; leave it "
+            "out, or take another encoder."
+        )
+
+    @abstractmethod
+    def _example(self) -> Tensor:
+        """Inputs on which it can be tried."""
+
+    @abstractmethod
+    def _hidden(self, inputs: Tensor) -> Tensor:
+        """What its network makes of inputs, before it is pooled."""
+
+    @abstractmethod
+    def _stage(self, parts: list[Part], first: bool) -> nn.Module: ...
+
 
 class ImageEncoder(Pretrained):
     """Pixels from 0 to 255, of any size, grey or in colour, to embeddings."""
@@ -107,17 +142,36 @@ class ImageEncoder(Pretrained):
         self.register_buffer("mean", 255 * torch.tensor(architecture.mean).view(-1, 1, 1))
         self.register_buffer("std", 255 * torch.tensor(architecture.std).view(-1, 1, 1))
 
-    def forward(self, images: Num[Tensor, "batch channels h w"]) -> Float[Tensor, "batch embedding"]:
+    def pixels(self, images: Num[Tensor, "batch channels h w"]) -> Float[Tensor, "batch colours h2 w2"]:
+        """As the network reads them."""
         pixels = (images.to(self.mean.dtype).expand(-1, len(self.mean), -1, -1) - self.mean) / self.std
         height, width = self.architecture.size
         if pixels.shape[2:] != (height, width):
             smaller = height < pixels.shape[2]
             pixels = F.interpolate(pixels, (height, width), mode="bicubic", antialias=smaller)
-        output = self.network(pixels)
+        return pixels
+
+    def forward(self, images: Num[Tensor, "batch channels h w"]) -> Float[Tensor, "batch embedding"]:
+        output = self.network(self.pixels(images))
         tokens = getattr(output, "last_hidden_state", None)
         if not self.architecture.pooler and tokens is not None and tokens.ndim == 3:
             return tokens[:, 0]  # type: ignore[no-any-return]  # the class token, which the classifier on top reads
         return as_embedding(output)
+
+    def _example(self) -> Num[Tensor, "1 channels h w"]:
+        height, width = self.architecture.size
+        return torch.linspace(0, 255, len(self.mean) * height * width).view(1, -1, height, width)
+
+    def _hidden(self, images: Num[Tensor, "batch channels h w"]) -> Float[Tensor, "batch ..."]:
+        network: Any = self.network
+        pixels = self.pixels(images)
+        found = network(pixels).last_hidden_state if self.architecture.library == "transformers" else None
+        return network.forward_features(pixels) if found is None else found  # type: ignore[no-any-return]
+
+    def _stage(self, parts: list[Part], first: bool) -> ImageStage:
+        tokens: Any = getattr(self.network, "embeddings", self.network)
+        class_token = any(getattr(tokens, name, None) is not None for name in ("cls_token", "class_embedding"))
+        return ImageStage([self.pixels, *parts] if first else parts, class_token)
 
 
 class TextEncoder(Pretrained):
@@ -128,11 +182,35 @@ class TextEncoder(Pretrained):
         self.vocabulary = int(architecture.network["vocab_size"])
 
     def forward(self, tokens: Integer[Tensor, "batch tokens"]) -> Float[Tensor, "batch embedding"]:
+        tokens = self.cut(tokens)
+        hidden = self._hidden(tokens)
+        return mean_of_tokens(hidden, (tokens != self.architecture.pad).to(hidden.dtype))
+
+    def lengths(self, tokens: Integer[Tensor, "batch tokens"]) -> Int64[Tensor, "batch"]:
+        return lengths(tokens != self.architecture.pad)
+
+    def cut(self, tokens: Integer[Tensor, "batch tokens"]) -> Integer[Tensor, "batch most"]:
+        """As long as the longest of these texts."""
+        return tokens[:, : longest(tokens != self.architecture.pad)]
+
+    @property
+    def word(self) -> int:
+        """An id that is not there to fill up."""
+        return int(self.architecture.pad == 0)
+
+    def _example(self) -> Integer[Tensor, "2 tokens"]:
+        """Two texts, of which one is shorter."""
+        ids = [token for token in range(self.vocabulary) if token != self.architecture.pad][:6]
+        short = [*ids[:-2], *[self.architecture.pad] * len(ids[-2:])]
+        return torch.tensor([ids, short])
+
+    def _hidden(self, tokens: Integer[Tensor, "batch tokens"]) -> Float[Tensor, "batch tokens size"]:
         ids = tokens.long()
-        mask = ids != self.architecture.pad
-        hidden = self.network(input_ids=ids, attention_mask=mask.long()).last_hidden_state
-        weights = mask.unsqueeze(-1).to(hidden.dtype)
-        return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)  # type: ignore[no-any-return]
+        mask = (ids != self.architecture.pad).long()
+        return self.network(input_ids=ids, attention_mask=mask).last_hidden_state  # type: ignore[no-any-return]
+
+    def _stage(self, parts: list[Part], first: bool) -> TextStage:
+        return TextStage(parts, self.architecture.pad if first else None)
 
 
 def build(architecture: Architecture) -> Pretrained:

@@ -7,10 +7,9 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Num
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from ricnet.nets import gru
-from ricnet.nets.encoders import Backbone, example_input
+from ricnet.nets.encoders import Backbone
 
 LARGEST_WITH_EXITS = 256
 """Of a thought, where every stage has weights of its own to read with: a step shall cost little beside a stage."""
@@ -112,41 +111,31 @@ class RecurrentClassifier(nn.Module):
         self.classes = classes
         self.backbone = backbone
         self.refiner = Refiner(embedding_size, classes, head_gain, backbone.feature_sizes)
-        self.costs: tuple[float, ...] = self._count_costs() if self.has_exits else ()
+        self.costs: tuple[float, ...] = backbone.count_costs(self._read, self._step) if self.has_exits else ()
         """The share of the whole network's multiply-adds that is spent after each step; without exits not counted."""
 
     @property
     def has_exits(self) -> bool:
         return len(self.backbone.stages) > 0
 
-    @torch.no_grad()
-    def _count_costs(self) -> tuple[float, ...]:
-        was_training, spent = self.training, []
-        self.eval()
-        seen = self.backbone.normalized(example_input(self.backbone.encoder, self.backbone.input_shape))
-        thought, belief = torch.zeros(1, self.refiner.size), torch.zeros(1, self.classes)
-        with FlopCounterMode(display=False) as counter:
-            for stage in range(len(self.backbone.stages)):
-                seen, context = self.look(stage, seen)
-                for _ in range(self.backbone.steps_per_exit):
-                    thought = self.refiner.think(context, thought, belief)
-                    self.refiner.heads(thought)
-                    self.refiner.expect(thought, belief)
-                    spent.append(counter.get_total_flops())
-        self.train(was_training)
-        return tuple(flops / spent[-1] for flops in spent)
+    def _step(self, context: Float[Tensor, "1 gates"]) -> None:
+        """All that a step computes, to be counted."""
+        belief = context.new_zeros(1, self.classes)
+        thought = self.refiner.think(context, context.new_zeros(1, self.refiner.size), belief)
+        self.refiner.heads(thought)
+        self.refiner.expect(thought, belief)
 
     def context(self, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "*steps batch gates"]:
         """All that refinement needs to know of an input: one context for all steps, with exits one for each step."""
         if not self.has_exits:
             return self.refiner.read(self.backbone(inputs))
-        contexts, seen = [], self.backbone.normalized(inputs)
-        for stage in range(len(self.backbone.stages)):
-            seen, context = self.look(stage, seen)
-            contexts += [context] * self.backbone.steps_per_exit
-        return torch.stack(contexts)
+        contexts = [self._read(stage, features) for stage, (_, features) in enumerate(self.backbone.walk(inputs))]
+        return torch.stack([context for context in contexts for _ in range(self.backbone.steps_per_exit)])
 
-    def look(self, stage: int, seen: Float[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch gates"]]:
+    def look(self, stage: int, seen: Num[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch gates"]]:
         """The next stage of the encoder: what it makes of what was seen, and the context that is read off it."""
         seen, features = self.backbone.look(stage, seen)
-        return seen, self.refiner.from_features[stage](features)
+        return seen, self._read(stage, features)
+
+    def _read(self, stage: int, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch gates"]:
+        return self.refiner.from_features[stage](features)  # type: ignore[no-any-return]

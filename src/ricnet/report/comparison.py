@@ -5,10 +5,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
+import torch
 
 from ricnet.errors import RicnetError, listing
-from ricnet.evaluation.evaluate import Predictions, read_predictions
+from ricnet.evaluation.evaluate import Outcome, read_predictions
 from ricnet.io import TABLE, short
 from ricnet.report.runs import RunGroup, RunRecord, Task
 from ricnet.report.statistics import (
@@ -51,7 +51,7 @@ class Metric:
         return None if value is None else float(value)
 
     def write(
-        self, mean: float | None, half_width: float | None = None, *, signed: bool = False, unit: bool = False
+        self, mean: float | int | None, half_width: float | None = None, *, signed: bool = False, unit: bool = False
     ) -> str:
         """Mean ± half-width; the mean alone where one seed gives no interval, a dash where there is no number."""
         if mean is None or math.isnan(mean):
@@ -72,10 +72,19 @@ ECE = Metric("ece", "ECE", merit=-1)
 ECE_SIGNED = Metric("ece_signed", "Confidence less accuracy")
 NLL = Metric("nll", "NLL", merit=-1)
 BRIER = Metric("brier", "Brier", merit=-1)
+RETURN = Metric("normalized_return", "Normalised return")
+CONFIDENCE = Metric("mean_confidence", "Mean confidence", 2, scale=100)
 STEPS = Metric("mean_steps", "Mean steps", 1)
+CELLS = Metric("mean_cell_evaluations", "Cell evaluations", 1)
 COST = Metric("mean_cost", "Share of compute")
 """Of the whole network's; only with exits."""
-CELLS = Metric("mean_cell_evaluations", "Cell evaluations", 1)
+AURC = Metric("aurc", "AURC", 4)
+AUROC = Metric("auroc", "AUROC")
+EXAMPLES = Metric("n", "Examples", 0)
+
+METRICS = (ACCURACY, ECE, ECE_SIGNED, NLL, BRIER, RETURN, CONFIDENCE, STEPS, CELLS, COST, AURC, AUROC, EXAMPLES)
+"""All that is measured of a split; tables show some of them."""
+
 TRAIN_ACCURACY = Metric("accuracy", "Train accuracy", 2, scale=100, split="train")
 SECONDS = Metric("seconds", "Run seconds", 0, split="run")
 """Of the whole course, measuring each epoch included."""
@@ -221,7 +230,7 @@ def _contrasts(rivals: Sequence[Summary], name: str | None) -> list[Contrast]:
     return [contrast for system in others for contrast in _contrast(system, reference, base)]
 
 
-def _contrast(system: Summary, reference: Summary, base: Sequence[Predictions]) -> list[Contrast]:
+def _contrast(system: Summary, reference: Summary, base: Sequence[Outcome]) -> list[Contrast]:
     own = _read_all(system.group)
     _check_labels(system.group, own, reference.group, base)
     examples = paired_bootstrap(own, base)
@@ -267,22 +276,20 @@ def _with_seeds(group: RunGroup) -> str:
     return f"{group.label} ({seeds} {listing([str(seed) for seed in group.seeds])}, {group.first.path} …)"
 
 
-def _check_labels(
-    group: RunGroup, own: Sequence[Predictions], reference: RunGroup, base: Sequence[Predictions]
-) -> None:
+def _check_labels(group: RunGroup, own: Sequence[Outcome], reference: RunGroup, base: Sequence[Outcome]) -> None:
     for run, predictions in zip((*reference.runs, *group.runs), (*base, *own), strict=True):
-        if not np.array_equal(predictions.labels, base[0].labels):
+        if not torch.equal(predictions.labels, base[0].labels):
             raise RicnetError(
                 f"{run.path} and {reference.first.path} were tested on different examples and cannot be paired: "
                 "train both on the same data."
             )
 
 
-def _read_all(group: RunGroup) -> list[Predictions]:
+def _read_all(group: RunGroup) -> list[Outcome]:
     return [_read(run) for run in group.runs]
 
 
-def _read(run: RunRecord) -> Predictions:
+def _read(run: RunRecord) -> Outcome:
     """The test predictions, if they are those that evaluation.json speaks of."""
     predictions = read_predictions(run.path)
     nll = float(scores(predictions)[:, 1].mean())

@@ -409,10 +409,11 @@ def run_confusion(run: RunRecord) -> Confusion | None:
     if not run.has_predictions:
         return None
     kept, classes = read_predictions(run.path), len(run.class_names)
-    fit = kept.log_beliefs.shape[1:] == (classes,) and kept.labels.dtype.kind in "iu" and len(kept.labels)
-    if not fit or kept.labels.min() < 0 or kept.labels.max() >= classes:
+    if kept.log_beliefs.shape[1] != classes or not len(kept.labels):
         return None
-    return confusion(kept.labels, kept.log_beliefs.argmax(axis=1), run.class_names)
+    if kept.labels.min() < 0 or kept.labels.max() >= classes:
+        return None
+    return confusion(kept.labels.numpy(), kept.log_beliefs.argmax(1).numpy(), run.class_names)
 
 
 def _mistakes(run: RunRecord, found: Confusion) -> str:

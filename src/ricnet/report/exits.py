@@ -90,22 +90,20 @@ def _spending(run: RunRecord) -> dict[str, Float[np.ndarray, "thresholds"]]:
     held_out, test = read_predictions(run.path, "val"), read_predictions(run.path, "test")
     assert held_out.values is not None
     assert test.values is not None
-    costs = np.array(run.costs)
-    lowest = np.minimum.accumulate(held_out.values[1:], axis=0)
-    inner = np.quantile(lowest, np.linspace(1, 0, THRESHOLDS))
+    costs = torch.tensor(run.costs, dtype=torch.float64)
+    lowest = held_out.values[1:].cummin(0).values
+    inner = np.quantile(lowest.numpy(), np.linspace(1, 0, THRESHOLDS))
     points = []
     for threshold in (np.inf, *inner, -np.inf):
-        stops = halting_step(torch.from_numpy(test.values), float(threshold)).numpy() - 1
-        rows = np.arange(len(stops))
-        correct, confidence = (
-            torch.from_numpy(grid[stops, rows]) for grid in (test.step_correct, test.step_confidence)
-        )
+        stops = halting_step(test.values, float(threshold)) - 1
+        at = stops, torch.arange(len(stops))
+        correct = test.step_correct[at]
         points.append(
             {
                 "cost": float(costs[stops].mean()),
                 "accuracy": float(correct.double().mean()),
-                "nll": -float(test.step_scores[stops, rows].mean(dtype=np.float64)),
-                "ece": expected_calibration_error(confidence, correct),
+                "nll": -float(test.step_scores[at].double().mean()),
+                "ece": expected_calibration_error(test.step_confidence[at], correct),
             }
         )
     return {key: np.array([point[key] for point in points]) for key in points[0]}

@@ -16,6 +16,7 @@ from string import Template
 from typing import Any
 
 from ricnet.errors import counted, listing
+from ricnet.evaluation.fitting import chosen_words, rule_words
 from ricnet.io import TABLE, short, writing
 from ricnet.report.comparison import (
     ACCURACY,
@@ -50,7 +51,6 @@ from ricnet.report.tables import (
     systems_grid,
     terms,
 )
-from ricnet.training.console import chosen_words, rule_words
 
 SECTIONS = {
     "refinement": ("How it refines", ""),

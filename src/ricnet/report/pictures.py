@@ -22,8 +22,10 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from ricnet.errors import RicnetError, listing
 from ricnet.evaluation.evaluate import read_predictions
+from ricnet.evaluation.fitting import rule_words
 from ricnet.evaluation.metrics import risk_at
 from ricnet.io import FIGURE, LARGEST_NUMBER, short
+from ricnet.report.comparison import CELLS, STEPS
 from ricnet.report.examples import BARS, refinement_figure
 from ricnet.report.exits import can_be_budgeted, exits_figure
 from ricnet.report.figures import (
@@ -51,7 +53,6 @@ from ricnet.report.figures import (
 )
 from ricnet.report.runs import RunGroup, RunRecord, group_seeds
 from ricnet.report.statistics import mean_interval
-from ricnet.training.console import rule_words
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,14 @@ def step_curves(group: RunGroup, key: str) -> tuple[Integer[np.ndarray, "steps"]
 
 
 def steps_computed(group: RunGroup) -> float:
-    """A value is asked of the next thought: who stops by it has computed one step more than it took."""
-    return mean_of(group, "mean_cell_evaluations" if "mean_cell_evaluations" in group.first.test else "mean_steps")
+    """A value is asked of the next thought: who stops by it has computed one step more than it took. Runs that have not
+    counted them have computed what they took, as far as is known."""
+    counted = all(CELLS.of(run) is not None for run in group.runs)
+    return mean_of(group, (CELLS if counted else STEPS).name)
+
+
+def _mean_steps(group: RunGroup) -> str:
+    return STEPS.write(mean_of(group, STEPS.name))
 
 
 def looks_ahead(group: RunGroup) -> bool:
@@ -263,8 +270,8 @@ def with_predictions(groups: Sequence[RunGroup]) -> tuple[list[RunGroup], list[R
 def risk_of(run: RunRecord) -> Float[np.ndarray, "coverage"]:
     """The share of errors among the surest answers, at each of `COVERAGE`."""
     found = read_predictions(run.path, "test")
-    sureness, answer = torch.from_numpy(found.log_beliefs).max(dim=1)
-    return np.asarray(risk_at(torch.from_numpy(COVERAGE), sureness, answer == torch.from_numpy(found.labels)))
+    sureness, answer = found.log_beliefs.max(dim=1)
+    return risk_at(torch.from_numpy(COVERAGE), sureness, answer == found.labels).numpy()
 
 
 # What less work costs, where the network can be left early
@@ -298,10 +305,7 @@ STEP_TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
 def _compute(groups: Sequence[RunGroup]) -> Picture:
-    points = [
-        f"{group.label} {100 * mean_of(group, 'accuracy'):.1f} % after {mean_of(group, 'mean_steps'):.1f}"
-        for group in groups
-    ]
+    points = [f"{group.label} {100 * mean_of(group, 'accuracy'):.1f} % after {_mean_steps(group)}" for group in groups]
     one_pass = " A system of one pass is a point, its level drawn on for comparison."
     ahead = [group.label for group in groups if looks_ahead(group)]
     one_more = f" For {listing(ahead)}, the step whose value says stop is computed too, and counted." if ahead else ""
@@ -356,7 +360,7 @@ AT_ONCE: dict[str, Any] = {"color": FAINT, "linewidth": 0.9, "zorder": 0}
 
 def _steps(groups: Sequence[RunGroup]) -> Picture:
     at_once = "" if all(group.first.iterative for group in groups) else "; grey lines are systems that answer at once"
-    halts = [f"{group.label} {mean_of(group, 'mean_steps'):.1f}" for group in groups if group.first.iterative]
+    halts = [f"{group.label} {_mean_steps(group)}" for group in groups if group.first.iterative]
     figure = steps_figure(groups)
     return Picture(
         name="steps",

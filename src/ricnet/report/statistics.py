@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from scipy.special import stdtr, stdtrit
 
-from ricnet.evaluation.evaluate import Predictions
+from ricnet.evaluation.evaluate import Outcome
 from ricnet.evaluation.metrics import BINS, bin_index
 
 LEVEL = 0.95
@@ -80,7 +80,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def paired_bootstrap(
-    a: Sequence[Predictions], b: Sequence[Predictions], resamples: int = RESAMPLES, seed: int = 0
+    a: Sequence[Outcome], b: Sequence[Outcome], resamples: int = RESAMPLES, seed: int = 0
 ) -> dict[str, Percentiles]:
     """95 % percentile intervals of metric(a) − metric(b), each averaged over its seeds, over resampled test examples.
 
@@ -89,7 +89,7 @@ def paired_bootstrap(
     is calibrated, the difference is understated.
     """
     first = a[0].labels
-    if any(not np.array_equal(run.labels, first) for run in (*a, *b)):
+    if any(not torch.equal(run.labels, first) for run in (*a, *b)):
         raise ValueError("predictions on different test examples cannot be paired")
     metrics_a, metrics_b = (_resampled_metrics(system, resamples, seed) for system in (a, b))
     return {
@@ -99,7 +99,7 @@ def paired_bootstrap(
 
 
 def _resampled_metrics(
-    system: Sequence[Predictions], resamples: int, seed: int
+    system: Sequence[Outcome], resamples: int, seed: int
 ) -> dict[str, Float[np.ndarray, "resamples"]]:
     """Means over seeds. With w_i the times example i was drawn, all sums are products of w with one matrix."""
     n = len(system[0].labels)
@@ -120,21 +120,21 @@ def _draw_counts(n: int, resamples: int, seed: int) -> Iterator[Float[np.ndarray
         yield np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
 
 
-def scores(run: Predictions) -> Float[np.ndarray, "n 3"]:
+def scores(run: Outcome) -> Float[np.ndarray, "n 3"]:
     """Right or not, −log a_y, and Σ_k (a_k − [k = y])² of each example."""
-    log_beliefs = run.log_beliefs.astype(np.float64)
-    rows = np.arange(len(run.labels))
+    log_beliefs, labels = run.log_beliefs.double().numpy(), run.labels.numpy()
+    rows = np.arange(len(labels))
     error = np.exp(log_beliefs)
-    error[rows, run.labels] -= 1
-    correct = log_beliefs.argmax(axis=1) == run.labels
-    return np.stack([correct, -log_beliefs[rows, run.labels], (error**2).sum(axis=1)], axis=1)
+    error[rows, labels] -= 1
+    correct = log_beliefs.argmax(axis=1) == labels
+    return np.stack([correct, -log_beliefs[rows, labels], (error**2).sum(axis=1)], axis=1)
 
 
-def _binned_gaps(run: Predictions) -> Float[np.ndarray, "n bins"]:
+def _binned_gaps(run: Outcome) -> Float[np.ndarray, "n bins"]:
     """[right] − confidence in the column of the example's bin: n·ECE is the sum of the columns' absolute sums."""
-    log_beliefs = run.log_beliefs.astype(np.float64)
+    log_beliefs = run.log_beliefs.double().numpy()
     confidence = np.exp(log_beliefs.max(axis=1))
-    right, place = log_beliefs.argmax(axis=1) == run.labels, bin_index(torch.from_numpy(confidence)).numpy()
+    right, place = log_beliefs.argmax(axis=1) == run.labels.numpy(), bin_index(torch.from_numpy(confidence)).numpy()
     gaps = np.zeros((len(confidence), BINS))
     gaps[np.arange(len(confidence)), place] = right - confidence
     return gaps

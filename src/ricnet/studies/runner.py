@@ -30,6 +30,7 @@ from ricnet.data import load as load_data
 from ricnet.errors import RicnetError, counted
 from ricnet.io import read_json, write_atomically
 from ricnet.machine import usable_cores
+from ricnet.nets.encoders import is_pretrained
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.studies.experiments import RAW, Experiment, System, all_systems, find_system
 from ricnet.training.api import configure, for_encoder, pick_device, run
@@ -241,7 +242,7 @@ def read_data(
         val_fraction=val_fraction,
         label_noise=label_noise,
         text=text,
-        tokenizer=find_tokenizer(encoder),
+        tokenizer=find_tokenizer(encoder) if is_pretrained(encoder) else None,
     )
 
 
@@ -303,7 +304,8 @@ def derive(source: RunFolder, config: Config, dataset: Dataset, folder: RunFolde
             write_atomically(new, functools.partial(shutil.copyfile, old))
         if config.network.freeze and features is not None:
             keep_encoder(features, folder)
-            dataset, trained = featured(dataset, features, device), after_encoder(trained)
+            exits = config.network.exits
+            dataset, trained = featured(dataset, features, device, exits=exits), after_encoder(trained)
         torch.manual_seed(config.seed)
         finalize(config, trained.model, dataset, folder, course)
 

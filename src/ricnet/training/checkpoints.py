@@ -47,22 +47,6 @@ def cache_folder() -> Path:
     return user_path(os.environ.get("RICNET_CACHE") or pooch.os_cache("ricnet"))
 
 
-def whole_name(name: str) -> str:
-    """An encoder's name with the path in it made whole, so that a run can be resumed from anywhere."""
-    if name.startswith("hf:") and (path := user_path(name.removeprefix("hf:"))).is_dir():
-        return f"hf:{path.resolve()}"
-    network, at, file = name.partition("@")
-    return f"{network}@{user_path(file).resolve()}" if name.startswith("timm:") and at else name
-
-
-def without_folder(name: str) -> str:
-    """An encoder's name without what it tells of the machine: of a path only the last part."""
-    library, colon, rest = name.partition(":")
-    network, at, file = rest.partition("@")
-    shown = f"{network}@{Path(file).name}" if at and library == "timm" else Path(rest).name
-    return f"{library}:{shown}" if colon and (Path(rest).is_absolute() or at) else name
-
-
 @lru_cache(maxsize=2)
 def find_encoder(name: str) -> Pretrained:
     """The encoder that `hf:…` or `timm:…` stands for; shared by all who ask, so that nobody may change it."""

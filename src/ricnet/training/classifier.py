@@ -28,12 +28,21 @@ from ricnet.data.texts import Text, as_texts
 from ricnet.errors import RicnetError, setting, whole_number
 from ricnet.evaluation.evaluate import pool_size
 from ricnet.evaluation.fitting import OperatingPoint, point_within, shortfall
-from ricnet.io import is_finite, is_table, read_json, shown_name
+from ricnet.io import is_finite, is_table, read_json, shown_name, without_folder
 from ricnet.methods import Method
 from ricnet.methods.method import TimeLeft
 from ricnet.nets.budget import SLACK, OverBudget, budget
-from ricnet.nets.encoders import Backbone, build_encoder, choose_encoder, divide, embedding_size, is_pretrained
-from ricnet.training.checkpoints import build_described, read_encoder, without_folder
+from ricnet.nets.encoders import (
+    Backbone,
+    build_encoder,
+    choose_encoder,
+    divide,
+    embedding_size,
+    is_pretrained,
+    known,
+    mlp_size,
+)
+from ricnet.training.checkpoints import build_described, find_encoder, read_encoder
 from ricnet.training.config import Config, fits, from_json
 from ricnet.training.inference import Recordings
 from ricnet.training.run import RunFolder, locate, read_config
@@ -150,8 +159,7 @@ class Classifier:
         """An id that the encoder has not would end a GPU's work, and with it the program."""
         if inputs.dtype not in (torch.int32, torch.int64):
             raise RicnetError(f"the model reads texts, or their token ids as whole numbers, not {inputs.dtype}.")
-        backbone = backbone_of(self.model)
-        known: Any = (backbone.features or backbone.encoder).vocabulary
+        known: Any = backbone_of(self.model).reader.vocabulary
         if len(inputs) and not 0 <= int(inputs.min()) <= int(inputs.max()) < int(known):
             raise RicnetError(f"a token id is not in 0 … {int(known) - 1}; give the texts themselves.")
 
@@ -197,6 +205,8 @@ class Classifier:
             return f"it has no exits to leave by; train one with {setting('exits', 'stage')}."
         if not self.config.method.halts_by_value:
             return f"the method {self.config.method.name} has no value to leave by; leave it out."
+        if self.folder is not None and (self.folder / "evaluation.json").is_file():
+            return "it was trained before thresholds for budgets were kept; train it again."
         return "its thresholds for budgets are fitted on validation data at the end of training; finish that first."
 
     def recorded(self) -> "Classifier":
@@ -213,13 +223,13 @@ class Classifier:
     def save_pretrained(self, folder: str | Path, name: str | None = None) -> Path:
         """Write a folder to share: config.json, model.safetensors and README.md, the model's card, which calls it by
         `name`. None of the data is in it."""
-        from ricnet.apps.hub import save_pretrained
+        from ricnet.training.hub import save_pretrained
 
         return save_pretrained(self, folder, name)
 
     def push_to_hub(self, repo: str, private: bool = False) -> str:
         """Put that folder on the Hub as user/name, made if it is not there; returns the address of its page."""
-        from ricnet.apps.hub import push_to_hub
+        from ricnet.training.hub import push_to_hub
 
         return push_to_hub(self, repo, private)
 
@@ -261,14 +271,18 @@ def build_model(
     config: Config, input_shape: tuple[int, ...], classes: int, encoder: nn.Module | None = None
 ) -> tuple[nn.Module, Backbone]:
     """The untrained network of a configuration; a copy of `encoder` takes the place of the configured one. After one
-    that has learned already comes what the configuration says; without it the network reads its features."""
+    that has learned already comes what the configuration says; without it the network reads its features. With exits
+    nothing does: a thought, as large as what would have come, reads the features of its stages."""
     network, own = config.network, copy.deepcopy(encoder)
     features = own if network.freeze or is_pretrained(network.encoder) else None
-    if features is not None:
+    size = None
+    if features is not None and network.exits != "none":
+        own, size = nn.Identity(), mlp_size(network)
+    elif features is not None:
         own = build_encoder(network, (embedding_size(features, input_shape),))
     elif own is None:
         own = build_encoder(network, input_shape)
-    backbone = Backbone(own, input_shape, network.exits, network.steps_per_exit, features, network.freeze)
+    backbone = Backbone(own, input_shape, network.exits, network.steps_per_exit, features, network.freeze, size)
     return config.method.build(backbone, classes), backbone
 
 
@@ -277,8 +291,9 @@ def settle_horizon(config: Config, input_shape: tuple[int, ...], encoder: nn.Mod
     network = config.network
     if network.exits == "none" or not hasattr(config.method, "horizon"):
         return config
+    own = find_encoder(network.encoder) if encoder is None and is_pretrained(network.encoder) else encoder
     with torch.random.fork_rng():  # what is built here is only counted
-        own = encoder if encoder is not None else build_encoder(network, input_shape)
+        own = own if own is not None else build_encoder(network, input_shape)
     steps = len(divide(own, network.exits)) * network.steps_per_exit
     return replace(config, method=replace(config.method, horizon=steps))  # type: ignore[call-arg]
 
@@ -311,6 +326,8 @@ def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None)
     method = _read_halt(folder / "halting.json", config.method) if config.chooses_halt else config.method
     budgets = _read_budgets(folder / "halting.json") if config.has_budgets else ()
     model = model.to(device).eval()
+    if torch.device(device).type == "cuda":
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return Classifier(
         config, method, model, input_shape, class_names, temperature, folder=folder, columns=columns, budgets=budgets
     )
@@ -453,10 +470,13 @@ def backbone_of(model: nn.Module) -> Backbone:
 
 def after_encoder(classifier: Classifier) -> Classifier:
     """A copy that reads the features of its frozen encoder."""
-    backbone = backbone_of(classifier.model)
-    features, backbone.features = backbone.features, None
+    backbone, exits = backbone_of(classifier.model), classifier.config.network.exits
+    features, stages = backbone.features, backbone.stages
+    assert features is not None
+    backbone.features = known(features, classifier.input_shape, exits) if stages else None
+    backbone.stages = divide(backbone.features, exits) if backbone.features is not None else ()
     model = copy.deepcopy(classifier.model)
-    backbone.features = features
+    backbone.features, backbone.stages = features, stages
     return replace(classifier, model=model, input_shape=(len(backbone.mean),))
 
 

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType, TracebackType
@@ -28,7 +28,6 @@ from ricnet.data.dataset import PHOTOGRAPH_SIDE
 from ricnet.data.registry import DATASETS
 from ricnet.errors import Interrupted as Interrupted
 from ricnet.errors import counted, in_flags, require_extra, setting
-from ricnet.evaluation.fitting import shortfall
 from ricnet.io import printable, read_json, user_path
 from ricnet.nets.encoders import choose_encoder, is_pretrained
 from ricnet.training import presets
@@ -242,59 +241,6 @@ def _too_few_rows(evaluation: dict[str, Any], config: Config) -> str | None:
     doubts += [f"{test} test rows gave these numbers"] * (test < FEW_ROWS)
     share = f", or raise {setting('val_fraction')} (now {config.val_fraction:g})" if test >= FEW_ROWS else ""
     return f"only {' and '.join(doubts)}, so chance decides much; collect more{share}."
-
-
-def chosen_words(evaluation: Mapping[str, Any]) -> list[str]:
-    """Of evaluation.json; none where nothing was to be chosen."""
-    fitted = evaluation.get("fitted") or {}
-    found = []
-    if fit := fitted.get("calibration"):
-        found.append(_temperature_words(fit))
-    if rule := fitted.get("halting"):
-        found.append(_halt_words(rule))
-    return found
-
-
-def rule_words(rule: Mapping[str, Any]) -> str:
-    """after 3 steps; or: once V < 0.01, after 12 steps at the latest."""
-    most = counted(rule["max_steps"], "step")
-    if rule["max_steps"] == 1 or not rule["reached"]:
-        return f"after {most}"
-    return f"once V < {rule['halt_threshold']:g}, after {most} at the latest"
-
-
-def _halt_words(rule: Mapping[str, Any]) -> str:
-    now, before = f"in {rule['mean_steps']:.1f} steps", f"in {rule['steps_before']:.1f} steps"
-    if rule.get("mean_cost") is not None:
-        now, before = (f"for {rule[name]:.3f} of the compute" for name in ("mean_cost", "cost_before"))
-    words = (
-        f"stops {rule_words(rule)}, chosen on {rule['n']:,} validation examples: NLL {rule['nll']:.4f} there {now} "
-        f"(V < 0: {rule['nll_before']:.4f} {before}; "
-        f"best single step, {rule['best_step']}: {rule['best_step_nll']:.4f})"
-    )
-    told = None if rule.get("budget") is None else shortfall(rule["mean_cost"], rule["budget"])
-    return f"{words}; {told}" if told else words
-
-
-def _temperature_words(fit: Mapping[str, Any]) -> str:
-    """With exits all that is said of NLL is a mean over them."""
-    if not fit["found"]:
-        return (
-            f"temperature left at 1: on {fit['n']:,} validation examples no finite one is best (is none of them wrong?)"
-        )
-    if not fit["kept"]:
-        if fit["gain"] is None:
-            return f"temperature left at 1: {fit['n']:,} validation examples are too few to fit another"
-        change = f"NLL changes by {-fit['gain']:+.4f} ± {fit['gain_error']:.4f} on examples it was not fitted on"
-        return (
-            f"temperature left at 1: on {fit['n']:,} validation examples another does not help beyond chance ({change})"
-        )
-    change = f"validation NLL {fit['nll_before']:.4f} → {fit['nll_after']:.4f}"
-    found = fit["temperature"]
-    if isinstance(found, float):
-        return f"temperature {found:.3f}, fitted on {fit['n']:,} validation examples: {change}"
-    each = ", ".join(f"{one:.2f}" for one in found)
-    return f"temperatures {each}, one an exit, fitted on {fit['n']:,} validation examples: mean {change}"
 
 
 SECONDS_BETWEEN_LINES = 15.0

@@ -9,6 +9,7 @@ import hashlib
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,8 @@ from rich.progress import Progress
 from torch import Tensor, nn
 
 from ricnet.data import Augmentation, Dataset, Split, augment
-from ricnet.nets.encoders import CPU_BATCH, GPU_BATCH, as_embedding
+from ricnet.nets.encoders import CPU_BATCH, GPU_BATCH, Exits, all_features, as_embedding, divide
+from ricnet.nets.pretrained import TextEncoder
 from ricnet.training.checkpoints import cache_folder, describe_encoder
 from ricnet.training.console import say
 
@@ -34,14 +36,16 @@ def featured(
     copies: int = 0,
     augmentation: Augmentation = Augmentation(),  # noqa: B008 — it is frozen
     console: Console | None = None,
+    exits: Exits = "none",
 ) -> Dataset:
-    """The data with features in place of its inputs, which are still what is shown of it.
+    """The data with features in place of its inputs, which are still what is shown of it; with `exits` those of all
+    stages, side by side.
 
     To the training images are added so many varied `copies` of each, the same ones in every run.
     """
     rows = dataset.train
     train = [rows, *(replace(rows, inputs=_vary(rows.inputs, augmentation, number)) for number in range(copies))]
-    store = Features(encoder, device, console)
+    store = Features(encoder, device, console, exits)
     with store.progress(sum(map(len, (*train, dataset.val, dataset.test))), dataset.unit):
         parts = [store.split(part) for part in train]
         val, test = store.split(dataset.val), store.split(dataset.test)
@@ -69,12 +73,15 @@ def _joined(parts: list[Split]) -> Split:
 class Features:
     """Of one encoder. Where the cache cannot be used they are computed all the same, and a note says so."""
 
-    def __init__(self, encoder: nn.Module, device: torch.device, console: Console | None = None) -> None:
+    def __init__(
+        self, encoder: nn.Module, device: torch.device, console: Console | None = None, exits: Exits = "none"
+    ) -> None:
         # others share the encoder, and expect it where it is
         self.encoder = (encoder if device.type == "cpu" else copy.deepcopy(encoder)).eval().to(device)
+        self.network = self.encoder if exits == "none" else partial(all_features, divide(self.encoder, exits))
         self.device = device
         self.console = console or Console(stderr=True)
-        self.weights = describe_encoder(encoder)["weights"].encode()
+        self.about = describe_encoder(encoder)["weights"].encode() + (b"" if exits == "none" else exits.encode())
         self.path: Path | None = cache_folder() / "features.sqlite"
         self.bar = Progress(console=self.console, transient=True, disable=not self.console.is_terminal)
         self.task = self.bar.add_task("", total=None)
@@ -95,6 +102,8 @@ class Features:
         keys = [self._key(row) for row in inputs]
         known = self._look_up(keys)
         lacking = [place for place, key in enumerate(keys) if key not in known]
+        if lacking and isinstance(self.encoder, TextEncoder):  # a batch of texts takes as long as its longest
+            lacking = [lacking[place] for place in self.encoder.lengths(inputs[lacking]).argsort().tolist()]
         if lacking:
             made = self._encode(inputs[lacking]).numpy()
             new = {keys[place]: row.tobytes() for place, row in zip(lacking, made, strict=True)}
@@ -107,12 +116,12 @@ class Features:
     def _key(self, row: Num[Tensor, "..."]) -> bytes:
         content = row.cpu().contiguous().numpy()
         about = f"{content.dtype} {content.shape}".encode()
-        return hashlib.blake2b(self.weights + about + content.tobytes(), digest_size=16).digest()
+        return hashlib.blake2b(self.about + about + content.tobytes(), digest_size=16).digest()
 
     @torch.no_grad()
     def _encode(self, inputs: Num[Tensor, "n ..."]) -> Float[Tensor, "n size"]:
         rows = CPU_BATCH if self.device.type == "cpu" else GPU_BATCH
-        parts = [as_embedding(self.encoder(batch.to(self.device))).float().cpu() for batch in inputs.split(rows)]
+        parts = [as_embedding(self.network(batch.to(self.device))).float().cpu() for batch in inputs.split(rows)]
         return torch.cat(parts)
 
     def _look_up(self, keys: list[bytes]) -> dict[bytes, bytes]:

@@ -18,7 +18,8 @@ from jaxtyping import Float, Num
 from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory
-from ricnet.methods.iterative import Iterative, Pool, Step, Steps
+from ricnet.methods import in_steps
+from ricnet.methods.iterative import InSteps, Iterative, Pool, Step, Steps
 from ricnet.methods.method import Method, TimeLeft
 from ricnet.nets.encoders import GPU_BATCH, encode
 from ricnet.nets.refiner import RecurrentClassifier
@@ -26,15 +27,36 @@ from ricnet.training.speed import Messages, Part, Recorder
 
 LADDER = (1, 8, 32, 128, 256, 512, 768, 1024, 1280, 1536, 2048, 2560, 3072, 4096, 5120, 6144, 8192, 10240, 12288, 16384)
 """Sizes of pool. A batch is filled up to the next of them; one larger than the last is refined in parts."""
+STAGE_LADDER = (
+    1,
+    2,
+    4,
+    8,
+    16,
+    24,
+    32,
+    48,
+    64,
+    96,
+    *range(128, 512, 64),
+    *range(512, 1024, 128),
+    1024,
+    1280,
+    1536,
+    1792,
+    2048,
+)
+"""The same with exits: a stage of the encoder takes so much longer than a step that filling up has to cost little."""
 LAG = 1
 """How many steps the host is behind: enough for the GPU never to wait for it."""
 
 Network = Callable[[Num[Tensor, "batch ..."]], Float[Tensor, "batch size"]]
 
 
-def rung(examples: int) -> int:
+def rung(examples: int, ladder: Sequence[int] | None = None) -> int:
     """The smallest size on the ladder with room for so many."""
-    return LADDER[bisect_left(LADDER, examples)]
+    ladder = LADDER if ladder is None else ladder
+    return ladder[bisect_left(ladder, examples)]
 
 
 class Recordings:
@@ -46,6 +68,7 @@ class Recordings:
     def __init__(self) -> None:
         self._networks: dict[object, RecordedNetwork] = {}
         self._pools: dict[object, RecordedPool] = {}
+        self._stages: dict[object, RecordedStages] = {}
         self._refused: set[object] = set()
 
     @torch.no_grad()
@@ -60,7 +83,7 @@ class Recordings:
     ) -> Trajectory:
         """As `Method.refine`; slow when it meets a size of batch for the first time."""
         weights = (model, next(model.parameters()).data_ptr())
-        parts = inputs.split(LADDER[-1])
+        parts = inputs.split(STAGE_LADDER[-1] if getattr(model, "costs", ()) else LADDER[-1])
         clocked = time_left is not None and len(parts) > 1  # it would stop the parts at different steps
         if clocked or weights in self._refused or not (on_gpu(inputs) and recordable(method, model)):
             return method.refine(model, inputs, max_steps, halt, time_left)
@@ -72,6 +95,7 @@ class Recordings:
             self._refused.add(weights)
             self._networks.clear()  # they may hold the memory that was missing
             self._pools.clear()
+            self._stages.clear()
         return method.refine(model, inputs, max_steps, halt, time_left)
 
     def _refine(
@@ -84,6 +108,9 @@ class Recordings:
         halt: bool,
         time_left: TimeLeft | None,
     ) -> Trajectory:
+        stepping = in_steps(method, model)
+        if stepping is not None and bool(getattr(model, "costs", ())):
+            return self._staged(weights, stepping, model, inputs).refine(inputs, max_steps, halt, time_left)
         if isinstance(method, Iterative) and isinstance(model, RecurrentClassifier):
             context = self._encode(weights, model.context, inputs)
             steps = max_steps or method.horizon
@@ -96,6 +123,15 @@ class Recordings:
         if key not in self._networks:
             self._networks[key] = RecordedNetwork(network, inputs)
         return encode(self._networks[key], inputs)
+
+    def _staged(
+        self, weights: object, method: InSteps[Any], model: nn.Module, inputs: Num[Tensor, "batch ..."]
+    ) -> "RecordedStages":
+        """As `_pool`, with exits."""
+        key, size = (weights, method, inputs.dtype), rung(len(inputs), STAGE_LADDER)
+        if key not in self._stages or size > self._stages[key].size:
+            self._stages[key] = RecordedStages(method, model, inputs, size)
+        return self._stages[key]
 
     def _pool(
         self,
@@ -119,13 +155,9 @@ def on_gpu(inputs: Num[Tensor, "batch ..."]) -> bool:
 
 
 def recordable(method: Method[Any], model: nn.Module) -> bool:
-    """What draws at random is left to `Method.refine`: its draws are to be those of the seed. So is a network with
-    exits, whose stages meet pools of any size."""
-    if getattr(model, "costs", ()):
-        return False
-    if isinstance(method, Iterative):
-        return isinstance(model, RecurrentClassifier) and not method.draws
-    return method.one_pass
+    """What draws at random is left to `Method.refine`: its draws are to be those of the seed."""
+    stepping = in_steps(method, model)
+    return method.one_pass if stepping is None else not stepping.draws
 
 
 class RecordedNetwork:
@@ -240,10 +272,10 @@ class RecordedPool:
             kept.copy_(joined)
 
     def _next(self, size: int) -> None:
-        self._write(size, self.method.step(self.model, self._smaller(size), first=False))
+        self._write(size, self.method.step(self.model, self.pool.first(size), first=False))
 
     def _write(self, size: int, step: Step) -> None:
-        for kept, tensor in zip(_state(self._smaller(size)), _state(step.pool), strict=True):
+        for kept, tensor in zip(_state(self.pool.first(size)), _state(step.pool), strict=True):
             kept.copy_(tensor)
         places = self.places[:size]
         for made, tensor in zip(self.made, step[1:], strict=True):
@@ -264,9 +296,110 @@ class RecordedPool:
         path = self.method.trajectory(Steps(*(tensor[:steps, :size] for tensor in self.made)))
         self.paths[size, steps, halt] = path.frozen() if halt else path
 
-    def _smaller(self, size: int) -> Pool:
-        context, thought, belief = (tensor[:size] for tensor in self.pool[:3])
-        return Pool(context, thought, belief, tuple(tensor[:size] for tensor in self.pool.memory), self.pool.heads)
+
+class RecordedStages:
+    """The same with exits: a graph takes a pool through the next stage of the encoder and the step after it.
+
+    A stage takes longer than the host needs to hear who is going, so that here it waits for that, and no stage is
+    computed for more than a rung of the ladder has room for. What a step reads and what it writes are different
+    tensors, so that a graph can be recorded when it is first needed.
+    """
+
+    def __init__(self, method: InSteps[Any], model: Any, inputs: Num[Tensor, "batch ..."], size: int) -> None:
+        self.method, self.model, self.size = method, model, size
+        self.inputs = inputs.new_zeros(size, *inputs.shape[1:])
+        self.rows = torch.arange(size, device=inputs.device)
+        self.pools: list[Pool] = []
+        """What each step begins with. Those that are going come in any order; the rest have stopped."""
+        pool = method.start(model, self.inputs[:1])._replace(heads=None)
+        for time in range(len(model.costs)):
+            self.pools.append(_room(pool, size))
+            pool = method.advance(model, pool, time).pool
+        self.ids = [self.rows.clone() for _ in self.pools]
+        """Whose place it is."""
+        self.going = [torch.zeros_like(self.rows, dtype=torch.bool) for _ in self.pools]
+        self.made = Steps.blank(len(self.pools) + 1, self.pools[0])  # the value of a step is written by the one before
+        self.batch, self.left = torch.zeros_like(self.rows[0]), torch.zeros_like(self.rows[0])
+        self.messages = Messages(len(self.pools), inputs.device)
+        self.record = Recorder(inputs.device)
+        self.replays: dict[tuple[object, ...], Part] = {}
+        self.paths: dict[tuple[int, int, bool], Trajectory] = {}
+
+    def refine(
+        self, inputs: Num[Tensor, "batch ..."], max_steps: int | None, halt: bool, time_left: TimeLeft | None
+    ) -> Trajectory:
+        size = rung(len(inputs), STAGE_LADDER)
+        steps = min(max_steps or self.method.horizon, len(self.pools))
+        self.inputs[: len(inputs)].copy_(inputs)
+        self.batch.fill_(len(inputs))
+        self._replay(self._start, size)
+        made = self._go_on(size, steps, halt, time_left)
+        self._replay(self._conclude, size, made, halt)
+        return _copy(self.paths[size, made, halt], len(inputs))
+
+    def _go_on(self, size: int, steps: int, halt: bool, time_left: TimeLeft | None) -> int:
+        """How many steps are made, counting those that need not be made."""
+        self._replay(self._advance, 0, size, False)
+        for time in range(1, steps):
+            smaller = size
+            if halt:
+                self.messages.send(time, self.left)
+                left = self.messages.read(time)
+                if left == 0:
+                    break
+                smaller = rung(left, STAGE_LADDER)
+            if time_left is not None and not time_left():
+                return time
+            self._replay(self._advance, time, smaller, smaller < size)
+            size = smaller
+        return steps
+
+    def _replay(self, part: Callable[..., None], *key: Any) -> None:
+        if (part, *key) not in self.replays:
+            self.replays[part, *key] = self.record(partial(part, *key))
+        self.replays[part, *key]()
+
+    def _start(self, size: int) -> None:
+        pool = self.method.start(self.model, self.inputs[:size])
+        _write_pool(self.pools[0], pool, size)
+        torch.lt(self.rows, self.batch, out=self.going[0])
+        first = self.method.first_value(self.model, pool)
+        self.ahead = first is not None
+        if first is not None:
+            self.made.value[0, :size] = first
+
+    def _advance(self, time: int, size: int, fewer: bool) -> None:
+        """With `fewer`, those that are going are taken out of a larger pool, and the first of the others fill up."""
+        pool, ids, going = self.pools[time], self.ids[time], self.going[time]
+        rows = going.byte().argsort(descending=True, stable=True)[:size] if fewer else self.rows[:size]
+        ids, going = ids.index_select(0, rows), going.index_select(0, rows)
+        step = self.method.advance(self.model, pool.take(rows) if fewer else pool.first(size), time)
+        self.made.output[time].index_copy_(0, ids, step.output)
+        self.made.going[time].index_copy_(0, ids, step.going)
+        self.made.value[time + self.ahead].index_copy_(0, ids, step.value)
+        going = going & step.going
+        torch.sum(going, 0, out=self.left)
+        if time + 1 < len(self.pools):
+            _write_pool(self.pools[time + 1], step.pool, size)
+            self.ids[time + 1][:size].copy_(ids)
+            self.going[time + 1].zero_()[:size].copy_(going)
+
+    def _conclude(self, size: int, steps: int, halt: bool) -> None:
+        made = Steps(*(tensor[:steps, :size] for tensor in self.made))
+        self.paths[size, steps, halt] = self.method.conclude(self.model, made, halt)
+
+
+def _room(pool: Pool, size: int) -> Pool:
+    """For as many of the one example in it, in the same layout."""
+    return pool.take(torch.zeros(size, dtype=torch.int64, device=pool.context.device))
+
+
+def _write_pool(kept: Pool, pool: Pool, size: int) -> None:
+    assert kept.seen is not None
+    assert pool.seen is not None
+    places = (kept.context, kept.seen, *_state(kept))
+    for place, tensor in zip(places, (pool.context, pool.seen, *_state(pool)), strict=True):
+        place[:size].copy_(tensor)
 
 
 def _state(pool: Pool) -> tuple[Float[Tensor, "pool ..."], ...]:
@@ -279,7 +412,9 @@ def _copy(path: Trajectory, batch: int) -> Trajectory:
     values, probability = (
         None if part is None else part[:, :batch].clone() for part in (path.values, path.halt_probability)
     )
-    return Trajectory(path.log_beliefs[:, :batch].clone(), path.halt_step[:batch].clone(), values, probability)
+    return Trajectory(
+        path.log_beliefs[:, :batch].clone(), path.halt_step[:batch].clone(), values, probability, path.costs
+    )
 
 
 def _join(paths: Sequence[Trajectory]) -> Trajectory:
@@ -289,4 +424,4 @@ def _join(paths: Sequence[Trajectory]) -> Trajectory:
     columns = zip(*((path.values, path.halt_probability) for path in paths), strict=True)
     values, probability = (None if column[0] is None else torch.cat(column, 1) for column in columns)
     log_beliefs, halt_step = torch.cat([path.log_beliefs for path in paths], 1), [path.halt_step for path in paths]
-    return Trajectory(log_beliefs, torch.cat(halt_step), values, probability)
+    return Trajectory(log_beliefs, torch.cat(halt_step), values, probability, paths[0].costs)

@@ -100,7 +100,7 @@ class Trainer:
         """The one that learns, the one that acts and the one that answers; often they are the same."""
         data = self.dataset
         model, backbone = build_model(self.config, data.input_shape, len(data.class_names), encoder)
-        refuse_other_kind(backbone.features or backbone.encoder, data, self.config)
+        refuse_other_kind(backbone.reader, data, self.config)
         backbone.fit_normalization(data.train.inputs)
         backbone.autocast = autocast_dtype(self.settings.precision, self.device)
         self.model = model.to(self.device).train()

@@ -3,10 +3,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from made_runs import rewrite_arrays
 from refusals import refusal
-from ricnet.evaluation.evaluate import Predictions, read_predictions
+from ricnet.evaluation.evaluate import Outcome, read_predictions, save_predictions
 from ricnet.studies.experiments import Scale
 from ricnet.studies.paper import ITEMS
 from ricnet.studies.paper.fig5_adaptive import split_by_difficulty
@@ -16,16 +17,16 @@ from .conftest import MakeRuns, draw, pick, texts_of
 FIG5 = ITEMS["fig5"]
 
 
-def answers(scores: list[list[float]] | np.ndarray, halt: list[int]) -> Predictions:
-    grid = np.array(scores, dtype=np.float32)
+def answers(scores: list[list[float]] | np.ndarray, halt: list[int]) -> Outcome:
+    grid = torch.tensor(scores, dtype=torch.float32)
     n = grid.shape[1]
-    return Predictions(
-        labels=np.zeros(n, dtype=np.int64),
-        log_beliefs=np.full((n, 10), -np.log(10), dtype=np.float32),
-        halt_step=np.array(halt),
-        cell_evaluations=np.array(halt),
+    return Outcome(
+        labels=torch.zeros(n, dtype=torch.int64),
+        log_beliefs=torch.full((n, 10), -np.log(10)),
+        halt_step=torch.tensor(halt),
+        cell_evaluations=torch.tensor(halt),
         step_scores=grid,
-        step_confidence=np.exp(grid),
+        step_confidence=grid.exp(),
         step_correct=grid > -1,
         step_entropy=-grid,
     )
@@ -52,7 +53,7 @@ def test_luck_does_not_bend_the_curves(scale: Scale, make_runs: MakeRuns) -> Non
     rng, n = np.random.default_rng(0), 3000
     for run in found:
         lucky = answers(-rng.exponential(size=(20, n)), [20] * n)
-        np.savez(run.path / "predictions.npz", **{f"test_{k}": v for k, v in vars(lucky).items() if v is not None})
+        save_predictions({"test": lucky}, run.path / "predictions.npz")
     rows = FIG5.tabulate(scale, runs)
     ends = [pick(rows, quantity="return", difficulty=name)["mean"].iloc[-1] for name in ("easy", "hard")]
     assert abs(ends[0] - ends[1]) < 0.05  # split by the mean of all three: 0.5
@@ -63,15 +64,17 @@ def test_returns_by_hand(scale: Scale, make_runs: MakeRuns) -> None:
     (one,) = FIG5.experiments(scale)
     rows = FIG5.tabulate(scale, runs)
     every = [read_predictions(run.path) for run in runs[one]]
-    final = [own.log_beliefs[np.arange(90), own.labels] for own in every]
+    final = [own.log_beliefs[np.arange(90), own.labels].numpy() for own in every]
     hard = [np.argsort((final[i] + final[j]) / 2)[:30] for i, j in ((1, 2), (0, 2), (0, 1))]
     split = list(zip(every, hard, strict=True))
-    expected = [np.mean([1 + own.step_scores[t, part].mean() / np.log(10) for own, part in split]) for t in range(20)]
+    expected = [
+        np.mean([1 + float(own.step_scores[t, part].mean()) / np.log(10) for own, part in split]) for t in range(20)
+    ]
     curve = pick(rows, quantity="return", difficulty="hard")
     np.testing.assert_allclose(curve["mean"], [0, *expected], rtol=1e-6)
     assert curve["step"].tolist() == list(range(21))
     (halt,) = pick(rows, quantity="halt of part", difficulty="hard")["mean"]
-    assert halt == pytest.approx(np.mean([own.halt_step[part].mean() for own, part in split]))
+    assert halt == pytest.approx(np.mean([own.halt_step.numpy()[part].mean() for own, part in split]))
     (mean_halt,) = pick(rows, quantity="halt")["mean"]
     assert mean_halt == pytest.approx(np.mean([run.test["mean_steps"] for run in runs[one]]))
 

@@ -4,11 +4,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from refusals import refusal
-from ricnet.evaluation.evaluate import Predictions
+from ricnet.evaluation.evaluate import Outcome
 from ricnet.report.runs import RunRecord
 from ricnet.studies.experiments import SCALES
 from ricnet.studies.paper.halting import (
@@ -119,7 +120,7 @@ def test_the_table_and_the_figure(rows: pd.DataFrame) -> None:
     text = ITEM.write(rows)["md"]
     assert "| value | 100.00 | 0.400 | 1.250 | 2.50 | 1.50 | 1.50 | – |" in text
     assert "| fixed number of steps | 100.00 |" in text
-    assert "Scale smoke: conv, inputs 1 × 8 × 8, 12 epochs, preset fast." in text
+    assert "Scale smoke: conv, inputs 1 × 8 × 8, 12 epochs, preset fast, epoch by validation accuracy." in text
     figure = ITEM.draw(rows)
     star = next(line for line in figure.axes[0].lines if line.get_marker() == "*")
     assert (star.get_xdata()[0], star.get_ydata()[0]) == (2.5, 1.25)
@@ -128,42 +129,43 @@ def test_the_table_and_the_figure(rows: pd.DataFrame) -> None:
     assert "Scale smoke" in figure.legends[0].get_title().get_text()
 
 
-def predictions(seed: int = 0, steps: int = 6, n: int = 300) -> Predictions:
+def predictions(seed: int = 0, steps: int = 6, n: int = 300) -> Outcome:
     rng = np.random.default_rng(seed)
     confidence = np.sort(rng.uniform(0.2, 1, (steps, n)), axis=0)
-    return Predictions(
-        labels=rng.integers(4, size=n),
-        log_beliefs=np.log(rng.dirichlet(np.ones(4), n)),
-        halt_step=np.full(n, steps),
-        cell_evaluations=np.full(n, steps),
-        step_scores=np.log(confidence) * rng.choice([1, 3], n),
-        step_confidence=confidence,
-        step_correct=rng.random((steps, n)) < confidence,
-        step_entropy=1 - confidence,
-        values=rng.normal(0.5, 1, (steps, n)),
-    )
+    arrays = {
+        "labels": rng.integers(4, size=n),
+        "log_beliefs": np.log(rng.dirichlet(np.ones(4), n)),
+        "halt_step": np.full(n, steps),
+        "cell_evaluations": np.full(n, steps),
+        "step_scores": np.log(confidence) * rng.choice([1, 3], n),
+        "step_confidence": confidence,
+        "step_correct": rng.random((steps, n)) < confidence,
+        "step_entropy": 1 - confidence,
+        "values": rng.normal(0.5, 1, (steps, n)),
+    }
+    return Outcome(**{name: torch.from_numpy(array) for name, array in arrays.items()})
 
 
-def at(run: Predictions, halt: list[int]) -> dict[str, float | None]:
+def at(run: Outcome, halt: list[int]) -> dict[str, float | None]:
     """What the answers are worth where each example stops after so many steps."""
-    return scores(Rule("given", lambda *_: np.array(halt), 0.0, 0.0, ("", "")), run, 0.0)
+    return scores(Rule("given", lambda *_: torch.tensor(halt), 0.0, 0.0, ("", "")), run, 0.0)
 
 
 def test_the_value_is_never_asked_before_the_first_step_and_stops_after_the_step_before() -> None:
     """V(s_1) = −9 is not asked; V(s_3) < 0 stops the first example after two steps; the second goes to the end."""
-    values = np.array([[-9.0, -9.0], [1.0, 1.0], [-1.0, 0.0]])
+    values = torch.tensor([[-9.0, -9.0], [1.0, 1.0], [-1.0, 0.0]])
     run = predictions(steps=3, n=2)
-    run = Predictions(**{**vars(run), "values": values})
+    run = replace(run, values=values)
     np.testing.assert_array_equal(by_value(run, 0.0), [2, 3])
-    assert cost(VALUE, run, np.array([2, 3])) == 3  # two steps and one look ahead; three steps
-    assert cost(COUNT, run, np.array([2, 3])) == 2.5
+    assert cost(VALUE, run, torch.tensor([2, 3])) == 3  # two steps and one look ahead; three steps
+    assert cost(COUNT, run, torch.tensor([2, 3])) == 2.5
 
 
 def test_a_fraction_of_a_step_is_taken_by_that_share_of_the_examples() -> None:
     run = predictions(n=1000)
-    assert by_count(run, 2.3).mean() == pytest.approx(2.3, abs=1e-3)
-    assert set(by_count(run, 2.3)) == {2, 3}
-    assert set(by_count(run, 99.0)) == {6}
+    assert by_count(run, 2.3).double().mean() == pytest.approx(2.3, abs=1e-3)
+    assert set(by_count(run, 2.3).tolist()) == {2, 3}
+    assert set(by_count(run, 99.0).tolist()) == {6}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
@@ -176,28 +178,25 @@ def test_the_fitted_threshold_spends_the_budget_and_no_more(rule, seed: int, bud
 
 
 def test_answers_are_judged_at_each_examples_own_halt() -> None:
-    right = np.array([[True, False, False], [False, True, True]])
-    run = Predictions(**{**vars(predictions(steps=2, n=3)), "step_correct": right})
+    right = torch.tensor([[True, False, False], [False, True, True]])
+    run = replace(predictions(steps=2, n=3), step_correct=right)
     found = at(run, [1, 2, 1])
     chosen = [run.step_scores[0, 0], run.step_scores[1, 1], run.step_scores[0, 2]]
     assert found["nll"] == pytest.approx(-np.mean(chosen))
     assert found["accuracy"] == pytest.approx(2 / 3)
     assert (found["steps"], found["steps_right"], found["steps_wrong"]) == (pytest.approx(4 / 3), 1.5, 1)
-    spotless = Predictions(**{**vars(run), "step_correct": np.ones((2, 3), dtype=bool)})
+    spotless = replace(run, step_correct=torch.ones(2, 3, dtype=torch.bool))
     assert at(spotless, [1, 2, 1])["steps_wrong"] is None
 
 
 def test_a_confidence_on_the_edge_of_a_bin_lies_in_the_lower_one() -> None:
     """float32's 7/15 is a little more; widened, it would be alone in the next bin and the ECE 0.49."""
-    edge = {
-        "step_confidence": np.array([[7 / 15, 0.45]], dtype=np.float32),
-        "step_correct": np.array([[True, False]]),
-    }
-    found = at(Predictions(**{**vars(predictions(steps=1, n=2)), **edge}), [1, 1])
+    confidence, correct = torch.tensor([[7 / 15, 0.45]]), torch.tensor([[True, False]])
+    found = at(replace(predictions(steps=1, n=2), step_confidence=confidence, step_correct=correct), [1, 1])
     assert found["ece"] == pytest.approx(0.5 - (7 / 15 + 0.45) / 2)
 
 
 def test_a_run_without_a_value_cannot_halt_by_it() -> None:
     run = predictions()
     with refusal("value function"):
-        by_value(Predictions(**{**vars(run), "values": None}), 0.0)
+        by_value(replace(run, values=None), 0.0)

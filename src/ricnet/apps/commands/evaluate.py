@@ -25,7 +25,8 @@ from ricnet.data.registry import DATASETS
 from ricnet.errors import RicnetError, listed, require
 from ricnet.evaluation.evaluate import Reading, observe, report
 from ricnet.io import is_table, split_target, user_path
-from ricnet.report.tables import Confusion, class_grid, confusion, matrix_grid, pair_words, terminal
+from ricnet.report.comparison import METRICS
+from ricnet.report.tables import Cell, Confusion, Grid, class_grid, confusion, matrix_grid, pair_words, terminal
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load
 from ricnet.training.console import say, unfinished
@@ -35,10 +36,6 @@ MOST_STEPS = 10_000
 """Every belief on the way is kept."""
 MOST_IN_A_TERMINAL = 12
 """Classes whose confusion matrix fits beside one another."""
-ROWS = (
-    *("accuracy", "ece", "ece_signed", "nll", "brier", "normalized_return", "mean_confidence"),
-    *("mean_steps", "mean_cell_evaluations", "mean_cost", "aurc", "auroc", "n"),
-)
 
 
 @dataclass(frozen=True)
@@ -242,12 +239,13 @@ def _resolution(classifier: Classifier, data: str) -> int | None:
 
 
 def _table(title: str, entries: dict[str, dict[str, Any]]) -> Table:
-    table = Table("", *entries, title=f"{title} (ECE with {entries['test']['ece_bins']} bins)")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for row in (row for row in ROWS if row in entries["test"]):
-        table.add_row(row.replace("_", " "), *(_shown(row, entry[row]) for entry in entries.values()))
-    return table
+    parts = list(entries.values())
+    rows = [
+        [Cell(metric.name.replace("_", " ")), *(Cell(metric.write(entry[metric.name], unit=True)) for entry in parts)]
+        for metric in METRICS
+        if metric.name in parts[-1]
+    ]
+    return terminal(Grid(["", *entries], rows), box=True, title=f"{title} (ECE with {parts[-1]['ece_bins']} bins)")
 
 
 def _by_class(found: Confusion) -> list[dict[str, Any]]:
@@ -275,11 +273,3 @@ def _mistakes(found: Confusion) -> list[Table | Text]:
         tables.append(terminal(matrix_grid(found), box=True, title="test, answers by true class"))
     pairs = "\n".join(pair_words(found, *pair) for pair in found.pairs())
     return [*tables, Text(f"\nconfused most\n{pairs}" if pairs else "\nno test example is taken for another class")]
-
-
-def _shown(row: str, value: float | int | None) -> str:
-    if value is None:
-        return "–"
-    if row == "n":
-        return f"{value:,}"
-    return f"{value:.2%}" if row == "accuracy" else f"{value:.4f}" if abs(value) < 1 else f"{value:.2f}"

@@ -9,8 +9,8 @@ import tyro
 from rich.console import Console
 
 from ricnet.apps.cli import parse
-from ricnet.apps.hub import push_to_hub
 from ricnet.training.classifier import load
+from ricnet.training.hub import push_to_hub
 
 
 @dataclass(frozen=True)

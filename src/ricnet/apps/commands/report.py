@@ -15,6 +15,7 @@ from ricnet.report.page import write_page
 from ricnet.report.pictures import save_figures
 from ricnet.report.runs import RunRecord, group_seeds, read_runs
 from ricnet.report.tables import markdown, runs_markdown, runs_table, terminal_table
+from ricnet.training.run import locate
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str]) -> None:
         raise RicnetError("ric report needs at least one run: give the folders that ric train wrote.")
     if options.out.is_file() and options.out.suffix.lower() not in (".html", ".htm"):
         raise RicnetError(f"--out {options.out} is there and is no page; give a name that ends in .html.")
-    runs = read_runs(options.runs)
+    runs = read_runs([locate(run) for run in options.runs])
     _print_table(runs, as_markdown=options.markdown)
     note = Console(stderr=True)
     try:

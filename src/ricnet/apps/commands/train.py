@@ -10,13 +10,14 @@ from rich.console import Console
 
 from ricnet.apps.commands.settings import NOT_TYPED, Hyper, MethodSettings, look_for, over, read, typed
 from ricnet.errors import RicnetError, in_flags
+from ricnet.evaluation.fitting import chosen_words
 from ricnet.io import read_json
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
 from ricnet.report.tables import runs_table
 from ricnet.training.api import train_in_folder
 from ricnet.training.config import Config, from_json
-from ricnet.training.console import Track, chosen_words
+from ricnet.training.console import Track
 from ricnet.training.presets import TYPICAL, preset
 from ricnet.training.run import RunFolder
 

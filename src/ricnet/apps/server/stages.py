@@ -5,15 +5,15 @@ passed over counts for it, so that nobody waits forever.
 """
 
 from collections.abc import Hashable, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import torch
 from jaxtyping import Int64, Num
 from torch import Tensor
 
 from ricnet.core.trajectory import Trajectory
-from ricnet.methods.iterative import Iterative, Pool, Steps
-from ricnet.nets.refiner import RecurrentClassifier
+from ricnet.methods import in_steps
+from ricnet.methods.iterative import Pool, Steps
 from ricnet.training.classifier import Classifier, as_inputs
 
 Asker = TypeVar("Asker", bound=Hashable)
@@ -23,23 +23,25 @@ clients a narrow ResNet-18 had 6 in a batch, and with 1 it had 4 and took longer
 
 
 def in_stages(classifier: Classifier) -> bool:
-    method, model = classifier.method, classifier.model
-    return isinstance(method, Iterative) and isinstance(model, RecurrentClassifier) and model.has_exits
+    method = in_steps(classifier.method, classifier.model)
+    return method is not None and bool(getattr(classifier.model, "costs", ()))
 
 
 class Stages(Generic[Asker]):
     """The inputs that are under way, `room` of them at most, each in a place of its own until its asker is answered."""
 
     def __init__(self, classifier: Classifier, room: int) -> None:
-        assert isinstance(classifier.method, Iterative)
-        assert isinstance(classifier.model, RecurrentClassifier)
-        self.classifier, self.method, self.model = classifier, classifier.method, classifier.model.eval()
+        method = in_steps(classifier.method, classifier.model)
+        assert method is not None
+        self.classifier, self.method, self.model = classifier, method, cast(Any, classifier.model.eval())
         self.device = self.model.backbone.mean.device
         self.steps = min(self.method.horizon, len(self.model.costs))
         nobody = self.method.start(self.model, self.model.backbone.mean.new_zeros(1, *classifier.input_shape))
         self.made = Steps.blank(self.steps, nobody.take(torch.zeros(room, dtype=torch.int64, device=self.device)))
-        if self.method.looks_ahead(self.model):
-            self.made.value[0] = self.model.refiner.expect(nobody.thought, nobody.belief).detach()
+        first = self.method.first_value(self.model, nobody)
+        self.ahead = first is not None
+        if first is not None:
+            self.made.value[0] = first.detach()
         self._make_room(room)
 
     def _make_room(self, room: int) -> None:
@@ -80,7 +82,7 @@ class Stages(Generic[Asker]):
         time = self._fullest()
         pool, places = self.waiting.pop(time)
         step = self.method.advance(self.model, pool, time)
-        self.made.write(time, step, places, self.method.looks_ahead(self.model))
+        self.made.write(time, step, places, self.ahead)
         stays = step.going.tolist() if time + 1 < self.steps else [False] * len(places)
         if any(stays):
             rows = self._rows([row for row, stay in enumerate(stays) if stay])

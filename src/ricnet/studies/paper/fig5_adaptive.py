@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Integer
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -18,7 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ricnet.errors import RicnetError
-from ricnet.evaluation.evaluate import Predictions, read_predictions
+from ricnet.evaluation.evaluate import Outcome, read_predictions
 from ricnet.report.figures import (
     BLUE,
     GREEN,
@@ -54,26 +55,26 @@ def table(scale: Scale, runs: Runs) -> pd.DataFrame:
 def measure(runs: Sequence[RunRecord]) -> pd.DataFrame:
     answers = [read_predictions(run.path, "test") for run in runs]
     for run, own in zip(runs, answers, strict=True):
-        if not np.array_equal(own.labels, answers[0].labels):
+        if not torch.equal(own.labels, answers[0].labels):
             raise RicnetError(f"{run.path} and {runs[0].path} have other test examples: train both on the same data.")
     rows = [*_returns(answers), *_steps(runs), *_halting(runs)]
     return pd.DataFrame(rows).assign(examples=len(answers[0].labels))
 
 
-def _returns(answers: Sequence[Predictions]) -> Iterator[dict[str, Any]]:
+def _returns(answers: Sequence[Outcome]) -> Iterator[dict[str, Any]]:
     """Normalised return 1 + log a_{t,y} / log K after each step (0 at the uniform a_0), and where the part halts."""
     for own, parts in zip(answers, split_by_difficulty(answers), strict=True):
-        gains = 1 + own.step_scores.astype(np.float64) / np.log(own.log_beliefs.shape[1])
+        gains = 1 + own.step_scores.double().numpy() / np.log(own.log_beliefs.shape[1])
         for name, part in parts.items():
             tags = {"difficulty": name, "members": len(part)}
             for step, value in enumerate([0.0, *gains[:, part].mean(axis=1)]):
                 yield {"quantity": "return", "step": step, **tags, "value": value}
-            yield {"quantity": "halt of part", **tags, "value": own.halt_step[part].mean()}
+            yield {"quantity": "halt of part", **tags, "value": own.halt_step.numpy()[part].mean()}
 
 
-def split_by_difficulty(answers: Sequence[Predictions]) -> list[dict[str, Integer[np.ndarray, "part"]]]:
+def split_by_difficulty(answers: Sequence[Outcome]) -> list[dict[str, Integer[np.ndarray, "part"]]]:
     """For each seed the examples of each third, those that the other seeds answer best first."""
-    final = np.stack([own.step_scores[own.halt_step - 1, np.arange(len(own.labels))] for own in answers])
+    final = np.stack([own.step_scores[own.halt_step - 1, torch.arange(len(own.labels))] for own in answers])
     others = [np.delete(final, seed, axis=0) for seed in range(len(final))] if len(final) > 1 else [final]
     best_first = [np.argsort(-scores.mean(axis=0, dtype=np.float64), kind="stable") for scores in others]
     return [dict(zip(DIFFICULTIES, np.array_split(order, 3), strict=True)) for order in best_first]

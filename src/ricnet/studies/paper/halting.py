@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Integer
+from jaxtyping import Int64
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from torch import Tensor
 
+from ricnet.core.trajectory import first_stop, halting_step
 from ricnet.errors import RicnetError
-from ricnet.evaluation.evaluate import Predictions, read_predictions
+from ricnet.evaluation.evaluate import Outcome, read_predictions
 from ricnet.evaluation.metrics import expected_calibration_error
 from ricnet.report.comparison import Metric
 from ricnet.report.figures import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILLION, draw_intervals, letter, styled
@@ -29,7 +31,7 @@ from ricnet.studies.experiments import Experiment, Runs, Scale
 from ricnet.studies.paper import kit
 from ricnet.studies.paper.kit import Item
 
-HaltStep = Integer[np.ndarray, "n"]
+HaltStep = Int64[Tensor, "n"]
 MEASURES = {
     "accuracy": Metric("accuracy", "accuracy, %", 2, scale=100),
     "ece": Metric("ece", "ECE"),
@@ -48,7 +50,7 @@ NOTE = "Thresholds are fitted on validation data, measured on test data"
 @dataclass(frozen=True)
 class Rule:
     name: str
-    halt: Callable[[Predictions, float], HaltStep]
+    halt: Callable[[Outcome, float], HaltStep]
     """How many steps each example takes, given the threshold."""
     low: float
     high: float
@@ -58,34 +60,27 @@ class Rule:
     asks_ahead: bool = False
 
 
-def first_stop(stops: Bool[np.ndarray, "steps n"]) -> HaltStep:
-    """The number of steps after which each example stops; all of them where nothing makes it stop."""
-    return np.where(stops.any(0), stops.argmax(0), len(stops) - 1) + 1
-
-
-def by_value(run: Predictions, threshold: float) -> HaltStep:
+def by_value(run: Outcome, threshold: float) -> HaltStep:
     """V(s_{n+1}) below the threshold stops after n steps; V(s_1) is never asked."""
     if run.values is None:
         raise RicnetError("this run has no value function to halt by; use a run of the method ric.")
-    never = np.zeros_like(run.values[:1], dtype=bool)
-    return first_stop(np.concatenate([run.values[1:] < threshold, never]))
+    return halting_step(run.values, threshold)
 
 
-def by_confidence(run: Predictions, threshold: float) -> HaltStep:
-    return first_stop(run.step_confidence >= threshold)
+def by_confidence(run: Outcome, threshold: float) -> HaltStep:
+    return first_stop(run.step_confidence < threshold)
 
 
-def by_entropy(run: Predictions, threshold: float) -> HaltStep:
-    return first_stop(run.step_entropy <= threshold)
+def by_entropy(run: Outcome, threshold: float) -> HaltStep:
+    return first_stop(run.step_entropy > threshold)
 
 
-def by_count(run: Predictions, threshold: float) -> HaltStep:
+def by_count(run: Outcome, threshold: float) -> HaltStep:
     """A fixed number of steps. A part of a step is taken by that share of the examples, evenly spread."""
     steps, n = run.step_scores.shape
     whole = int(min(max(threshold, 1), steps))
     extra = np.diff(np.floor(np.arange(n + 1) * (threshold - whole))) > 0
-    halt: HaltStep = np.minimum(whole + extra, steps)
-    return halt
+    return torch.from_numpy(np.minimum(whole + extra, steps))
 
 
 VALUE = Rule("value", by_value, 1e6, -1e6, (BLUE, "o"), asks_ahead=True)
@@ -95,12 +90,12 @@ COUNT = Rule("fixed number of steps", by_count, 1.0, 1e6, (PURPLE, "D"))
 RULES = (VALUE, CONFIDENCE, ENTROPY, COUNT)
 
 
-def cost(rule: Rule, run: Predictions, halt: HaltStep) -> float:
+def cost(rule: Rule, run: Outcome, halt: HaltStep) -> float:
     """Mean evaluations of the cell."""
-    return float((halt + (rule.asks_ahead & (halt < len(run.step_scores)))).mean())
+    return float((halt + (rule.asks_ahead & (halt < len(run.step_scores)))).double().mean())
 
 
-def threshold_for(rule: Rule, run: Predictions, budget: float) -> float:
+def threshold_for(rule: Rule, run: Outcome, budget: float) -> float:
     """The threshold at which the rule's mean cost comes nearest to the budget, from below; by bisection.
 
     Cost rises from `low` to `high` whatever the rule, for a stricter threshold never stops an example earlier.
@@ -112,19 +107,19 @@ def threshold_for(rule: Rule, run: Predictions, budget: float) -> float:
     return early
 
 
-def scores(rule: Rule, run: Predictions, threshold: float) -> dict[str, float | None]:
+def scores(rule: Rule, run: Outcome, threshold: float) -> dict[str, float | None]:
     """What the answers are worth, and cost, when each example stops by the rule."""
     halt = rule.halt(run, threshold)
-    at = halt - 1, np.arange(len(halt))
-    correct, confidence = run.step_correct[at], run.step_confidence[at]  # in its own precision, as the bins' edges
+    at, steps = (halt - 1, torch.arange(len(halt))), halt.double()
+    correct = run.step_correct[at]
     return {
-        "accuracy": float(correct.mean()),
-        "ece": expected_calibration_error(torch.from_numpy(confidence), torch.from_numpy(correct)),
-        "nll": -float(run.step_scores[at].astype(np.float64).mean()),
+        "accuracy": float(correct.double().mean()),
+        "ece": expected_calibration_error(run.step_confidence[at], correct),
+        "nll": -float(run.step_scores[at].double().mean()),
         "cost": cost(rule, run, halt),
-        "steps": float(halt.mean()),
-        "steps_right": float(halt[correct].mean()) if correct.any() else None,
-        "steps_wrong": float(halt[~correct].mean()) if not correct.all() else None,
+        "steps": float(steps.mean()),
+        "steps_right": float(steps[correct].mean()) if correct.any() else None,
+        "steps_wrong": float(steps[~correct].mean()) if not correct.all() else None,
     }
 
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from ricnet.apps.hub_card import DIAGRAM, draw_diagram, hub_card
+from ricnet.report.card import DIAGRAM, draw_diagram, model_card
 from ricnet.report.runs import RunRecord, read_run
 
 MakeRun = Callable[..., Path]
@@ -25,7 +25,7 @@ def header_of(card: str) -> Any:
 
 
 def test_the_header_is_what_the_hub_reads(run: RunRecord) -> None:
-    header = header_of(hub_card(run.config, run.data, "ada/digits", run))
+    header = header_of(model_card(run.config, run.data, "ada/digits", run))
     assert (header["library_name"], header["pipeline_tag"]) == ("ricnet", "image-classification")
     [index] = header["model-index"]
     [result] = index["results"]
@@ -36,7 +36,7 @@ def test_the_header_is_what_the_hub_reads(run: RunRecord) -> None:
 def test_names_that_strangers_choose_break_neither_yaml_nor_markdown(make_run: MakeRun) -> None:
     names = ["<script>", "a: b", "---", "*x*", "|", "# y", "`", "[l](u)", "'", '"']
     run = read_run(make_run(data='/x/my: "data"', class_names=names, network=NETWORK, optimization=COURSE))
-    card = hub_card(run.config, run.data, "ada/odd", run)
+    card = model_card(run.config, run.data, "ada/odd", run)
     assert header_of(card)["model-index"][0]["results"][0]["dataset"]["name"] == 'my: "data"'
     assert "<script>" not in card
     assert r"\*x\*" in card
@@ -45,14 +45,14 @@ def test_names_that_strangers_choose_break_neither_yaml_nor_markdown(make_run: M
 
 def test_a_thousand_classes_are_counted(make_run: MakeRun) -> None:
     run = read_run(make_run(class_names=[f"c{k}" for k in range(10)], network=NETWORK, optimization=COURSE))
-    card = hub_card(run.config, run.data | {"class_names": [f"c{k}" for k in range(1000)]}, "ada/many", run)
+    card = model_card(run.config, run.data | {"class_names": [f"c{k}" for k in range(1000)]}, "ada/many", run)
     assert "c19 and 980 more." in card
     assert "It knows 1000 kinds" in card
 
 
 def test_what_was_not_measured_is_not_said(run: RunRecord) -> None:
     stepping = run.config | {"method": {"name": "ric", "horizon": 4}}
-    card = hub_card(stepping, run.data, "ada/digits", None)
+    card = model_card(stepping, run.data, "ada/digits", None)
     assert "Nothing was measured" in card
     assert "changes it in up to" in card
     assert "step by step" not in card
@@ -63,13 +63,13 @@ def test_what_was_not_measured_is_not_said(run: RunRecord) -> None:
 
 def test_each_kind_is_described_as_what_it_is(run: RunRecord) -> None:
     stepping = run.config | {"method": {"name": "ric", "horizon": 4}}
-    rows = hub_card(stepping, run.data | {"input_shape": [7]}, "ada/wine", None)
+    rows = model_card(stepping, run.data | {"input_shape": [7]}, "ada/wine", None)
     assert header_of(rows)["pipeline_tag"] == "tabular-classification"
     assert "rows of 7 numbers" in rows
     assert "changes it in up to 4 steps" in rows
-    one_pass = hub_card(run.config | {"method": {"name": "supervised"}}, run.data, "ada/sl", None)
+    one_pass = model_card(run.config | {"method": {"name": "supervised"}}, run.data, "ada/sl", None)
     assert "in one pass" in one_pass
-    own = hub_card(run.config | {"network": {"encoder": "custom", "width": 1}}, run.data, "ada/own", None)
+    own = model_card(run.config | {"network": {"encoder": "custom", "width": 1}}, run.data, "ada/own", None)
     assert 'ricnet.load("ada/own", encoder=encoder)' in own
 
 

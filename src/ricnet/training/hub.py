@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from ricnet.apps.hub_card import DIAGRAM, draw_diagram, hub_card
 from ricnet.errors import RicnetError
-from ricnet.io import read_json, write_atomically
+from ricnet.io import read_json, without_folder, write_atomically
+from ricnet.report.card import DIAGRAM, draw_diagram, model_card
 from ricnet.report.runs import read_run
-from ricnet.training.checkpoints import describe_encoder, keep_encoder, without_folder
+from ricnet.training.checkpoints import describe_encoder, keep_encoder
 from ricnet.training.classifier import Classifier, backbone_of, own_weights, stopping_by
 from ricnet.training.config import Config, from_json, to_json
 from ricnet.training.run import RunFolder, first_line, halting_entry, read_config, require_hub
@@ -133,7 +133,7 @@ def _was_measured(model: Classifier, config: Config, stored: dict[str, Any], run
 
 def _write_card(entry: dict[str, Any], folder: Path, name: str, measured: bool) -> None:
     run = read_run(folder) if measured else None
-    card = hub_card(entry["config"], entry["data"], name, run)
+    card = model_card(entry["config"], entry["data"], name, run)
     write_atomically(folder / "README.md", lambda draft: draft.write_text(card, encoding="utf-8"))
     if run is not None:
         draw_diagram(run, folder)

@@ -10,25 +10,18 @@ from typing import Any
 
 from ricnet.errors import counted, listing
 from ricnet.io import TABLE, short
+from ricnet.report.comparison import ACCURACY, BRIER, CELLS, COST, ECE, ECE_SIGNED, NLL, STEPS, Metric
 from ricnet.report.figures import house_style
 from ricnet.report.page import refinement_words
 from ricnet.report.pictures import reliability_figure
 from ricnet.report.runs import DATA_TITLES, RunGroup, RunRecord, system_name
-from ricnet.report.tables import markdown_safe, number, percent
+from ricnet.report.tables import Cell, Grid, markdown_safe, markdown_table, number, percent
 
 DIAGRAM = "reliability.png"
 TAGS = ("ricnet", "calibration", "adaptive-computation", "reinforcement-learning")
-METRICS = {
-    "accuracy": "accuracy",
-    "ece": "calibration error (ECE, {bins} bins)",
-    "ece_signed": "confidence less accuracy",
-    "nll": "NLL",
-    "brier": "Brier score",
-    "mean_steps": "steps on average",
-    "mean_cell_evaluations": "evaluations of the cell on average",
-}
-HEADER_METRICS = ("accuracy", "ece", "nll", "brier", "mean_steps")
-"""Those that the Hub shows."""
+SHOWN = (ACCURACY, ECE, ECE_SIGNED, NLL, BRIER, STEPS, CELLS, COST)
+IN_HEADER = (ACCURACY, ECE, NLL, BRIER, STEPS)
+"""What the Hub shows."""
 MAX_CLASSES = 20
 """That are named; of more, the rest are counted."""
 ITERATIVE = """\
@@ -50,7 +43,7 @@ TEXTS = "It reads texts, of each the first {tokens} words and word pairs, in the
 ROWS = "It reads rows of {columns} numbers, in the order and the units it was trained with."
 
 
-def hub_card(config: Mapping[str, Any], data: Mapping[str, Any], name: str, run: RunRecord | None) -> str:
+def model_card(config: Mapping[str, Any], data: Mapping[str, Any], name: str, run: RunRecord | None) -> str:
     """`config` and `data` are those of config.json, `run` what was measured of just this model."""
     kind, title = _kind(data), _data_title(config)
     parts = [
@@ -90,8 +83,11 @@ def _header(name: str, title: str, kind: str, run: RunRecord | None) -> str:
     task = f"{ {'row': 'tabular'}.get(kind, kind) }-classification"
     entries: dict[str, Any] = {"library_name": "ricnet", "pipeline_tag": task, "tags": TAGS}
     if run is not None:
-        names = _metric_names(run)
-        metrics = [{"type": key, "name": names[key], "value": run.test[key]} for key in HEADER_METRICS]
+        metrics = [
+            {"type": m.name, "name": _title(m, run), "value": run.test[m.name]}
+            for m in IN_HEADER
+            if m.of(run) is not None
+        ]
         data = {"name": title, "type": Path(run.data_name).name, "split": "test"}
         results = [{"task": {"type": task}, "dataset": data, "metrics": metrics}]
         entries["model-index"] = [{"name": name.rpartition("/")[2], "results": results}]
@@ -162,16 +158,13 @@ def recipe_text(run: RunRecord) -> str:
 
 
 def numbers_table(run: RunRecord) -> str:
-    test = run.test
-    rows = [f"| {text} | {_text(key, test[key])} |" for key, text in _metric_names(run).items()]
-    return "\n".join([f"| on {test['n']:,} test examples | |", "| :--- | ---: |", *rows])
+    rows = [
+        [Cell(_title(metric, run)), Cell(metric.write(metric.of(run), unit=True))]
+        for metric in SHOWN
+        if metric.name in run.test
+    ]
+    return markdown_table(Grid([f"on {run.test['n']:,} test examples", ""], rows))
 
 
-def _metric_names(run: RunRecord) -> dict[str, str]:
-    return {key: text.format(bins=run.test["ece_bins"]) for key, text in METRICS.items() if key in run.test}
-
-
-def _text(key: str, value: float) -> str:
-    if key == "accuracy":
-        return percent(value)
-    return number(value, 1 if key.startswith("mean_") else 3)
+def _title(metric: Metric, run: RunRecord) -> str:
+    return f"ECE ({run.test['ece_bins']} bins)" if metric is ECE else metric.title

@@ -1,0 +1,157 @@
+"""Where an encoder that others have trained can be left: after each of its layers, or after several of them.
+
+Libraries name the parts of their networks in a few ways (LAYOUTS). Whether parts that were found by name do together
+what the network does is tried on an example before they are used (`Pretrained.stages`).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int64, Integer, Num
+from torch import Tensor, nn
+
+from ricnet.nets.encoders import Exits
+
+GROUPS = 4
+"""Stages that the layers of a transformer are divided into, which has none of its own; a ResNet has as many."""
+
+Part = Callable[[Tensor], Any]
+
+
+class Layout(NamedTuple):
+    """Names of a network's attributes. What it lacks of the stem, but for the first, and of the end is left out."""
+
+    stem: tuple[str, ...]
+    layers: tuple[str, ...]
+    """The list of its layers or stages, or each stage by name."""
+    end: tuple[str, ...] = ()
+
+
+LAYOUTS = (
+    Layout(("embeddings",), ("encoder.layer",), ("layernorm",)),  # transformers: BERT, RoBERTa, ELECTRA, DINOv2
+    Layout(("embeddings",), ("transformer.layer",)),  # DistilBERT
+    Layout(("embeddings",), ("layers",), ("layernorm",)),  # ViT, DeiT
+    Layout(("embedder",), ("encoder.stages",)),  # ResNet, RegNet
+    Layout(("embeddings",), ("encoder.stages",)),  # ConvNeXt
+    Layout(("patch_embed", "_pos_embed", "patch_drop", "norm_pre"), ("blocks",), ("norm",)),  # timm: ViT, DINOv2
+    Layout(("conv1", "bn1", "act1", "maxpool"), ("layer1", "layer2", "layer3", "layer4")),  # ResNet
+    Layout(("stem",), ("stages",), ("norm_pre",)),  # ConvNeXt
+    Layout(("conv_stem", "bn1"), ("blocks",), ("conv_head", "bn2")),  # EfficientNet, MobileNet
+)
+
+
+def divisions(network: nn.Module, exits: Exits) -> Iterator[list[list[Part]]]:
+    """The parts of each stage, by every layout that the network may have."""
+    for layout in LAYOUTS:
+        if not all(_has(network, name) for name in (layout.stem[0], *layout.layers)):
+            continue
+        stem, end = ([attrgetter(n)(network) for n in names if _has(network, n)] for names in (layout.stem, layout.end))
+        found = [attrgetter(name)(network) for name in layout.layers]
+        stages = _stages([*found[0]] if len(found) == 1 else found, exits)
+        stages[0], stages[-1] = [*stem, *stages[0]], [*stages[-1], *end]
+        yield stages
+
+
+def _has(network: nn.Module, name: str) -> bool:
+    try:
+        return attrgetter(name)(network) is not None
+    except AttributeError:
+        return False
+
+
+def _stages(layers: Sequence[Part], exits: Exits) -> list[list[Part]]:
+    """A stage of a network that has stages, a block of one; of a transformer every layer is a block."""
+    blocks = [_blocks(layer) for layer in layers]
+    if exits == "block":
+        return [block for some in blocks for block in some]
+    if all(len(some) == 1 for some in blocks):
+        groups = np.array_split(np.arange(len(layers)), min(GROUPS, len(layers)))
+        return [[layers[place] for place in group] for group in groups]
+    return [[part for block in some for part in block] for some in blocks]
+
+
+def _blocks(stage: Any) -> list[list[Part]]:
+    """Of a stage, the first with what makes its input smaller; what is no stage is one block."""
+    if isinstance(stage, nn.Sequential):
+        return [[block] for block in stage]
+    inner = getattr(stage, "layers", None) or getattr(stage, "blocks", None)
+    if not isinstance(inner, nn.Sequential | nn.ModuleList):
+        return [[stage]]
+    smaller = [part for name, part in stage.named_children() if name in ("downsampling_layer", "downsample")]
+    first = [step for part in smaller for step in (part if isinstance(part, nn.ModuleList) else [part])]
+    return [[*first, inner[0]], *([block] for block in [*inner][1:])]
+
+
+class ImageStage(nn.Module):
+    """From a batch of what the stage before made, maps or tokens, to what this one makes."""
+
+    def __init__(self, parts: Sequence[Part], class_token: bool) -> None:
+        super().__init__()
+        self.parts, self.class_token = tuple(parts), class_token
+
+    def forward(self, seen: Num[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
+        for part in self.parts:
+            seen = _tensor(part(seen))
+        return seen
+
+    def pool(self, seen: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch features"]:
+        """The class token where there is one, else the mean over all places."""
+        if seen.ndim == 4:
+            return seen.mean((2, 3))
+        return seen[:, 0] if self.class_token else seen.mean(1)
+
+
+class TextStage(nn.Module):
+    """The same for texts. Beside each token's numbers stands whether it is one, or fills the text up."""
+
+    def __init__(self, parts: Sequence[Part], pad: int | None) -> None:
+        """The first stage reads ids, and knows the one that fills up."""
+        super().__init__()
+        self.parts, self.pad = tuple(parts), pad
+
+    def forward(
+        self, seen: Integer[Tensor, "batch tokens"] | Float[Tensor, "batch tokens size"]
+    ) -> Float[Tensor, "batch tokens size2"]:
+        there = seen[..., -1] if self.pad is None else (seen != self.pad).float()
+        most, tokens = longest(there > 0), seen.shape[1]
+        seen, there = seen[:, :most], there[:, :most]
+        hidden = seen[..., :-1] if self.pad is None else _tensor(self.parts[0](seen.long()))
+        hide = ((1 - there) * torch.finfo(hidden.dtype).min)[:, None, None]  # (batch, heads, from, to)
+        for part in self.parts if self.pad is None else self.parts[1:]:
+            hidden = _tensor(part(hidden) if isinstance(part, nn.LayerNorm) else part(hidden, hide))  # type: ignore[call-arg]
+        made = torch.cat([hidden, there.unsqueeze(-1).to(hidden.dtype)], -1)
+        return F.pad(made, (0, 0, 0, tokens - most))  # so that it can join a batch of longer texts
+
+    def pool(self, seen: Float[Tensor, "batch tokens size"]) -> Float[Tensor, "batch features"]:
+        return mean_of_tokens(seen[..., :-1], seen[..., -1])
+
+
+def lengths(there: Bool[Tensor, "batch tokens"]) -> Int64[Tensor, "batch"]:
+    """Tokens up to the last that is not there to fill up; at least one."""
+    places = torch.arange(1, there.shape[1] + 1, device=there.device)
+    return (places * there).amax(1).clamp(min=1)
+
+
+def longest(there: Bool[Tensor, "batch tokens"]) -> int:
+    """Tokens that are worth computing: what fills up changes no answer, but takes as long as what does. A GPU would
+    have to be waited for, and an exported network has one shape: there it is all of them."""
+    if there.device.type != "cpu" or torch.compiler.is_compiling():
+        return there.shape[1]
+    return int(lengths(there).amax())
+
+
+def mean_of_tokens(
+    hidden: Float[Tensor, "batch tokens size"], there: Float[Tensor, "batch tokens"]
+) -> Float[Tensor, "batch size"]:
+    weights = there.unsqueeze(-1)
+    return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
+
+
+def _tensor(output: Any) -> Tensor:
+    """Some layers return a tuple, with what they attended to behind it."""
+    made: Tensor = output[0] if isinstance(output, tuple) else output
+    return made
