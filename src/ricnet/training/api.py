@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from ricnet.data import DATASETS, Dataset, whole_path
+from ricnet.data import DATASETS, Dataset, columns_from_json, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.dataset import flip_labels
 from ricnet.data.labels import labelled_frame
@@ -156,9 +156,11 @@ def train_in_folder(
             data = start.data if start is not None else "digits"
         with first_on_each_machine(processes):
             changes = for_encoder(data, changes) if stored is None else changes
-            if encoder is None and is_pretrained(name := _encoder_name(start, changes)):
+            name, tokenizer = _encoder_name(start, changes), None
+            if encoder is None and is_pretrained(name):
                 encoder = _began_with(folder) if stored is not None else find_encoder(name)
-            tokenizer = find_tokenizer(_encoder_name(start, changes)) if isinstance(encoder, TextEncoder) else None
+            if isinstance(encoder, TextEncoder):
+                tokenizer = _kept_tokenizer(folder) if stored is not None else find_tokenizer(name)
             dataset = _dataset(data, target, data_dir, start, changes, tokenizer)
         notes = [f"{folder.path} holds no run yet, so that this one starts anew."] * (resume and stored is None)
         notes += dataset.notes
@@ -235,6 +237,14 @@ def _encoder_name(start: Config | None, changes: Mapping[str, Any]) -> str:
 def _began_with(folder: RunFolder, own: nn.Module | None = None) -> nn.Module:
     """The encoder that others have trained, as a run had it at its beginning."""
     return read_encoder(read_config(folder.path).get("encoder"), folder, own)
+
+
+def _kept_tokenizer(folder: RunFolder) -> Tokenizer | None:
+    """What a run of texts cuts them with."""
+    described = read_config(folder.path).get("data")
+    entry = described.get("columns") if isinstance(described, dict) else None
+    text = None if entry is None else columns_from_json(entry, str(folder.config)).text
+    return None if text is None else text.tokenizer
 
 
 def for_encoder(data: Any, changes: Mapping[str, Any]) -> Mapping[str, Any]:
