@@ -203,6 +203,13 @@ def test_what_makes_a_system(tmp_path: Path, settings: list[dict[str, Any]], siz
     assert [len(group.runs) for group in groups_of(*folders)] == sizes
 
 
+@pytest.mark.parametrize(("price", "sizes"), [(0.0, [2]), (0.5, [1, 1])])
+def test_a_methods_setting_that_older_runs_did_not_have(tmp_path: Path, price: float, sizes: list[int]) -> None:
+    old, new = write_system(tmp_path, "ric", seeds=2)
+    rewrite(new / "config.json", lambda header: header["config"]["method"].update(compute_price=price))
+    assert [len(group.runs) for group in groups_of(old, new)] == sizes
+
+
 def test_of_runs_with_the_same_seed_the_first_counts(tmp_path: Path) -> None:
     a, b = write_system(tmp_path, "ric", seeds=2)
     again, last = write_run(tmp_path / "again", seed=1), write_run(tmp_path / "last", seed=1)

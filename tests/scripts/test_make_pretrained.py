@@ -13,11 +13,11 @@ def test_the_card_says_what_was_measured_and_done(make_run: Callable[..., Path])
     run = read_run(folder)
     text = card(run, "cifar10")
     for said in (
-        f"| accuracy | {100 * run.test['accuracy']:.2f} % |",
-        f"| calibration error (ECE, 15 bins) | {run.test['ece']:.3f} |",
+        f"| Test accuracy | {100 * run.test['accuracy']:.2f} % |",
+        f"| ECE (15 bins) | {run.test['ece']:.3f} |",
         f"| NLL | {run.test['nll']:.3f} |",
-        f"| steps on average | {run.test['mean_steps']:.1f} |",
-        "| on 300 test examples | |",
+        f"| Mean steps | {run.test['mean_steps']:.1f} |",
+        "| on 300 test examples |  |",
         "ric predict pretrained:cifar10 photo.png",
         "resnet18 of width 0.25, 40 epochs of batches of 128, adamw at 0.003, seed 0",
         "of epoch 31, chosen on validation data. 61 seconds of training on a CPU",

@@ -279,15 +279,11 @@ def test_photos_are_read_at_the_size_of_the_checkpoint(
     )
 
 
-def test_after_a_frozen_encoder_comes_what_a_table_gets(checkpoint: Path) -> None:
+def test_after_a_frozen_encoder_comes_what_a_table_gets_at_a_lower_rate(checkpoint: Path) -> None:
     config = configure(coloured(), "ric", "fast", CPU, encoder=f"hf:{checkpoint}")
     assert config.network.freeze
-    assert (
-        config.optimization
-        == configure(
-            replace(coloured(), train=Split(torch.zeros(20, 4), coloured().train.labels)), "ric", "fast", CPU
-        ).optimization
-    )
+    table = replace(coloured(), train=Split(torch.zeros(20, 4), coloured().train.labels))
+    assert config.optimization == replace(configure(table, "ric", "fast", CPU).optimization, lr=1e-3)
     assert not configure(coloured(), "ric", "fast", CPU, encoder=f"hf:{checkpoint}", freeze=False).network.freeze
 
 

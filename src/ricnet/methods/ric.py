@@ -190,6 +190,16 @@ class RIC(Iterative):
         return cls.closed_form(rows, classes)
 
     @classmethod
+    def for_features(cls, rows: int, classes: int) -> "RIC":
+        """Few rows are learned from in a hundred updates or two: too few to leave a uniform policy behind, or to make
+        something of two noisy roll-outs (docs/experiments.md#few-rows-of-features)."""
+        fast = cls.fast(rows, classes)
+        if rows >= 5_000 or fast.exact_gain:
+            return fast
+        c_max = 10.0 * max(10, classes)
+        return replace(fast, rollouts=8, gae_lambda=0.0, head_gain=1.0, alpha_floor=0.1, c_max=c_max)
+
+    @classmethod
     def on_policy(cls, rows: int, classes: int) -> "RIC":
         """The network is its own snapshot, so that nothing holds the policy back, and an advantage is against the other
         roll-outs of the same input; with many rows it is of one step (λ = 0). The Dirichlet's range grows with the
@@ -356,8 +366,11 @@ class RIC(Iterative):
             advantages, sampled = shard.all_gather(advantages, -1), shard.all_gather(sampled, -1)
             weights = None if weights is None else shard.all_gather(weights, -1)
         mean, std = mdp.mean(advantages, weights), mdp.std(sampled, weights)
-        return estimates._replace(
-            advantages=(estimates.advantages - mean) / std, reward_coefficient=estimates.reward_coefficient / std
+        return Estimates(  # not _replace, which the compiler of PyTorch 2.11 gets wrong
+            estimates.log_scores,
+            (estimates.advantages - mean) / std,
+            estimates.targets,
+            estimates.reward_coefficient / std,
         )
 
     def replay(

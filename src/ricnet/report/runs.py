@@ -493,11 +493,8 @@ def _group(label: str, runs: Sequence[RunRecord]) -> RunGroup:
 
 def _system(run: RunRecord) -> str:
     """A derived run is not what training with its settings gives: its epoch was chosen by another readout."""
-    alike = {key: value for key, value in run.config.items() if key != "seed" and LATER.get(key) != value}
-    course = {key: value for key, value in alike.get("optimization", {}).items() if key not in WITHOUT_EFFECT}
-    alike |= {"optimization": {key: value for key, value in course.items() if LATER.get(key) != value}}
-    network = run.config.get("network", {})
-    alike |= {"network": {key: value for key, value in network.items() if LATER.get(key) != value}}
+    settings = {key: value for key, value in flatten(run.config).items() if _name(key) not in (*WITHOUT_EFFECT, "seed")}
+    alike = {key: value for key, value in settings.items() if value != LATER.get(_name(key))}
     numbers = json.loads(json.dumps(alike), parse_int=float)  # 2 and 2.0 are the same setting
     return json.dumps([numbers, run.derived_from is not None], sort_keys=True)
 

@@ -8,13 +8,13 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from ricnet.errors import RicnetError, nearest, what_else
 from ricnet.methods import METHODS, RIC
 from ricnet.nets.encoders import EncoderOptions
 from ricnet.report.runs import RunRecord
-from ricnet.training.config import AFTER_TRAINING, Config, Optimization, fits
+from ricnet.training.config import AFTER_TRAINING, PARTS, Config, Optimization, as_typed, field_types, fits
 
 Changes = tuple[tuple[str, Any], ...]
 """Settings that differ from the preset's, hashable."""
@@ -113,22 +113,14 @@ def parse_settings(texts: Sequence[str], method: str, flag: str) -> dict[str, An
         read = read_setting(value.strip())
         if not fits(read, hints[key]):
             raise RicnetError(f"{flag}: {key} cannot be {value}; see ric train --method {method} --help-all.")
-        found[key] = float(read) if _means_float(read, hints[key]) else read
+        found[key] = as_typed(read, hints[key])
     return found
-
-
-def _means_float(value: Any, hint: Any) -> bool:
-    """3 where 3.0 is meant."""
-    return isinstance(value, int) and not isinstance(value, bool) and float in (hint, *get_args(hint))
 
 
 def settings_of(method: str) -> dict[str, Any]:
     """The type of every setting that a run of this method has."""
-    hints: dict[str, Any] = {}
-    for kind in (Config, EncoderOptions, Optimization, METHODS[method]):
-        own = get_type_hints(kind)
-        hints |= {f.name: own[f.name] for f in dataclasses.fields(kind)}
-    return {name: hint for name, hint in hints.items() if name not in ("method", "network", "optimization")}
+    kinds = (Config, EncoderOptions, Optimization, METHODS[method])
+    return {name: hint for kind in kinds for name, hint in field_types(kind).items() if name not in PARTS}
 
 
 def read_setting(text: str) -> Any:

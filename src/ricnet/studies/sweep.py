@@ -25,7 +25,7 @@ from ricnet.studies.experiments import parse_settings, read_setting, settings_of
 from ricnet.studies.runner import RunIndex
 from ricnet.training.api import pick_device, run
 from ricnet.training.classifier import settle_horizon
-from ricnet.training.config import Config, to_json
+from ricnet.training.config import PARTS, Config, to_json
 from ricnet.training.console import Interrupted
 from ricnet.training.run import RunFolder, describe_data
 
@@ -136,7 +136,7 @@ class Sweep:
 
     def config(self, settings: Mapping[str, Any]) -> Config:
         parts = {}
-        for name in ("method", "network", "optimization"):
+        for name in PARTS:
             part = getattr(self.base, name)
             parts[name] = replace(part, **{key: value for key, value in settings.items() if hasattr(part, key)})
         return replace(self.base, **parts)

@@ -9,6 +9,7 @@ import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -140,36 +141,31 @@ def train_in_folder(
     require_tracker(track)
     if isinstance(named := changes.get("encoder"), str):
         changes = {**changes, "encoder": whole_name(named)}
+    asked = Request(data, changes, target, method, preset, start)
     with together(place) as processes:
         console = Console(stderr=True, quiet=not processes.first)
-        folder = RunFolder(out or default_folder(*_naming(data, target, method, start, changes)))
+        folder = RunFolder(out or default_folder(*asked.names))
         if processes.first:
             folder.refuse_if_held()
         stored = processes.broadcast(partial(_stored, folder)) if resume else None
+        if stored is not None and processes.broadcast(lambda: folder.finished):
+            anew = f"{setting('overwrite', True)}, or in another {setting('out')}"
+            say([spell(f"{folder.path} is finished: nothing is left to resume; start anew with {anew}.")], console)
+            return folder
         if stored is not None:
-            _refuse_changes(stored, data, target, dict(changes, method=method, preset=preset))
-            if processes.broadcast(lambda: folder.finished):
-                say([f"{folder.path} is finished; nothing is left to resume."], console)
-                return folder
-            data, start = _data_of(stored, folder) if data is None else data, stored
-        if data is None:
-            data = start.data if start is not None else "digits"
+            asked = asked.resumed(stored, folder)
         with first_on_each_machine(processes):
-            changes = for_encoder(data, changes) if stored is None else changes
-            name, tokenizer = _encoder_name(start, changes), None
-            if encoder is None and is_pretrained(name):
-                encoder = _began_with(folder) if stored is not None else find_encoder(name)
+            if stored is None:
+                asked = replace(asked, changes=for_encoder(asked.what, changes))
+            if encoder is None and is_pretrained(asked.encoder):
+                encoder = _began_with(folder) if stored is not None else find_encoder(asked.encoder)
+            tokenizer = None
             if isinstance(encoder, TextEncoder):
-                tokenizer = _kept_tokenizer(folder) if stored is not None else find_tokenizer(name)
-            dataset = _dataset(data, target, data_dir, start, changes, tokenizer)
+                tokenizer = _kept_tokenizer(folder) if stored is not None else find_tokenizer(asked.encoder)
+            dataset = asked.dataset(data_dir, tokenizer)
         notes = [f"{folder.path} holds no run yet, so that this one starts anew."] * (resume and stored is None)
         notes += dataset.notes
-        config = stored
-        if config is None:
-            make = partial(_settle, dataset, method, preset, start, changes, place, notes, encoder, processes.count)
-            config = processes.broadcast(make)
-            if isinstance(data, str | Path):
-                config = dataclasses.replace(config, data=whole_path(with_target(str(data), target)))
+        config = stored or processes.broadcast(partial(asked.config, dataset, place, notes, encoder, processes.count))
         if stored is None and processes.first:
             folder.refuse_if_taken(overwrite)  # last, so that it hides nothing else that is wrong
         said = [*(f"note: {note}" for note in notes), announcement(config, dataset, place, processes.count)]
@@ -196,42 +192,104 @@ def train_in_folder(
     return folder
 
 
-def _settle(
-    dataset: Dataset,
-    method: str | None,
-    preset: str | None,
-    start: Config | None,
-    changes: Mapping[str, Any],
-    device: torch.device,
-    notes: list[str],
-    encoder: nn.Module | None,
-    processes: int,
-) -> Config:
-    """The settings of a new run: those of another, or a preset, whose batch is made to fit if nobody asked for it."""
-    if start is not None:
-        return _changed(dataclasses.replace(start, data=dataset.name), changes)
-    config = configure(dataset, method or "ric", preset or "fast", device, **changes)
-    return config if "batch_size" in changes else fit_batch(config, dataset, device, notes, encoder, processes)
+@dataclass(frozen=True)
+class Request:
+    """What somebody wants trained. What is None was not said: it comes from `start`, or from a preset."""
 
+    data: Any
+    changes: Mapping[str, Any]
+    """Settings, wherever in a configuration they stand."""
+    target: str | None = None
+    method: str | None = None
+    preset: str | None = None
+    start: Config | None = None
 
-def _naming(
-    data: Any, target: str | None, method: str | None, start: Config | None, changes: Mapping[str, Any]
-) -> tuple[str, str, int]:
-    """What the folder of a run is called after: its data, its method and its seed."""
-    if data is None:
-        name = with_target(start.data if start else "digits", target)
-    elif isinstance(data, Dataset):
-        name = data.name
-    elif isinstance(data, str | Path) or not is_frame(data):
-        name = whole_path(with_target(str(data), target))
-    else:
-        name = labelled_frame(data, target, 0.1, changes.get("text")).name
-    usual = start.method.name if start else "ric"
-    return name, method or usual, changes.get("seed", start.seed if start else 0)
+    @property
+    def what(self) -> Any:
+        """The data: a name, a path, a data frame or a Dataset."""
+        return self.data if self.data is not None else self.start.data if self.start is not None else "digits"
 
+    @property
+    def is_named(self) -> bool:
+        """Whether the data is a name or a path."""
+        return not (isinstance(self.what, Dataset) or is_frame(self.what))
 
-def _encoder_name(start: Config | None, changes: Mapping[str, Any]) -> str:
-    return str(changes.get("encoder", start.network.encoder if start is not None else "auto"))
+    @property
+    def names(self) -> tuple[str, str, int]:
+        """What the folder of a run is called after: its data, its method and its seed."""
+        if self.is_named:
+            data = with_target(str(self.what), self.target)
+            data = data if self.data is None else whole_path(data)
+        else:
+            data = self.what.name if isinstance(self.what, Dataset) else self._frame(0.1, self.changes.get("text")).name
+        method, seed = ("ric", 0) if self.start is None else (self.start.method.name, self.start.seed)
+        return data, self.method or method, self.changes.get("seed", seed)
+
+    @property
+    def encoder(self) -> str:
+        return str(self.changes.get("encoder", self.start.network.encoder if self.start is not None else "auto"))
+
+    def resumed(self, stored: Config, folder: RunFolder) -> "Request":
+        """The same for a run that goes on with the settings it began with; those that are given must be the same."""
+        began = {field.name: getattr(part, field.name) for part in _parts(stored) for field in dataclasses.fields(part)}
+        began["method"] = stored.method.name
+        given = dict(self.changes, method=self.method, preset=self.preset)
+        for name in given:
+            if name not in began:
+                raise RicnetError(_unknown_setting(name, stored))
+        names = [setting(name) for name, value in given.items() if value is not None and value != began[name]]
+        if isinstance(self.data, str | Path) and whole_path(with_target(str(self.data), self.target)) != stored.data:
+            names.insert(0, "the data")
+        if names:
+            change, them = ("changes", "it") if len(names) == 1 else ("change", "them")
+            raise RicnetError(
+                f"{setting('resume', True)} goes on with the settings the run began with, but {' and '.join(names)} "
+                f"{change} them; leave {them} out."
+            )
+        path = split_target(stored.data)[0]
+        if self.data is None and path not in DATASETS and not user_path(path).exists():
+            raise RicnetError(
+                f"{path}, the data that {folder.path} began with, is not there any more; put it back to go on."
+            )
+        return replace(self, start=stored)
+
+    def dataset(self, data_dir: str | Path | None, tokenizer: Tokenizer | None) -> Dataset:
+        began = {} if self.start is None else {name: getattr(self.start, name) for name in DATA_SETTINGS}
+        settings = began | given_settings(Config, {k: self.changes[k] for k in DATA_SETTINGS if k in self.changes})
+        if self.is_named:
+            return load_data(self.what, target=self.target, data_dir=data_dir, tokenizer=tokenizer, **settings)
+        if isinstance(self.what, Dataset):
+            dataset = self._own(self.what, settings.get("text"))
+        else:
+            dataset = self._frame(settings.get("val_fraction", 0.1), settings.get("text"), tokenizer)
+        return flip_labels(dataset, settings.get("label_noise", 0.0))
+
+    def _frame(self, val_fraction: float, text: str | None, tokenizer: Tokenizer | None = None) -> Dataset:
+        return labelled_frame(self.what, self.target, val_fraction, text, tokenizer)
+
+    def _own(self, dataset: Dataset, text: str | None) -> Dataset:
+        for name, column in (("target", self.target), ("text", text)):
+            if column is not None:
+                raise RicnetError(f"{setting(name, column)} is for tables; {dataset.name} is none, and says itself.")
+        if not (len(dataset.train) and len(dataset.val)):
+            lacking = "validation" if len(dataset.train) else "training"
+            raise RicnetError(
+                f"{dataset.name} has no {lacking} rows; give it both, those to learn from and those to choose by."
+            )
+        return dataset
+
+    def config(
+        self, dataset: Dataset, device: torch.device, notes: list[str], encoder: nn.Module | None, processes: int
+    ) -> Config:
+        """The settings of a new run: those of another, or a preset, whose batch is made to fit if nobody asked for
+        it."""
+        if self.start is not None:
+            config = _changed(replace(self.start, data=dataset.name), self.changes)
+        else:
+            config = configure(dataset, self.method or "ric", self.preset or "fast", device, **self.changes)
+            if "batch_size" not in self.changes:
+                config = fit_batch(config, dataset, device, notes, encoder, processes)
+        return replace(config, data=whole_path(with_target(str(self.what), self.target))) if self.is_named else config
 
 
 def _began_with(folder: RunFolder, own: nn.Module | None = None) -> nn.Module:
@@ -269,59 +327,6 @@ def _stored(folder: RunFolder) -> Config | None:
     return from_json(read_config(folder.path).get("config"), str(folder.config)) if folder.begun else None
 
 
-def _refuse_changes(stored: Config, data: Any, target: str | None, given: Mapping[str, Any]) -> None:
-    """A resumed run goes on with the settings it began with; those that are given too must be the same."""
-    began = {field.name: getattr(part, field.name) for part in _parts(stored) for field in dataclasses.fields(part)}
-    began["method"] = stored.method.name
-    for name in given:
-        if name not in began:
-            raise RicnetError(_unknown_setting(name, stored))
-    names = [setting(name) for name, value in given.items() if value is not None and value != began[name]]
-    if isinstance(data, str | Path) and whole_path(with_target(str(data), target)) != stored.data:
-        names.insert(0, "the data")
-    if names:
-        change, them = ("changes", "it") if len(names) == 1 else ("change", "them")
-        raise RicnetError(
-            f"{setting('resume', True)} goes on with the settings the run began with, but {' and '.join(names)} "
-            f"{change} them; leave {them} out."
-        )
-
-
-def _data_of(stored: Config, folder: RunFolder) -> str:
-    path = split_target(stored.data)[0]
-    if path not in DATASETS and not user_path(path).exists():
-        raise RicnetError(
-            f"{path}, the data that {folder.path} began with, is not there any more; put it back to go on."
-        )
-    return stored.data
-
-
-def _dataset(
-    data: Any,
-    target: str | None,
-    data_dir: str | Path | None,
-    start: Config | None,
-    changes: Mapping[str, Any],
-    tokenizer: Tokenizer | None,
-) -> Dataset:
-    began = {name: getattr(start, name) for name in DATA_SETTINGS} if start is not None else {}
-    settings = began | given_settings(Config, {k: changes[k] for k in DATA_SETTINGS if k in changes})
-    if isinstance(data, Dataset):
-        for name, column in (("target", target), ("text", settings.get("text"))):
-            if column is not None:
-                raise RicnetError(f"{setting(name, column)} is for tables; {data.name} is none, and says itself.")
-        if not (len(data.train) and len(data.val)):
-            lacking = "validation" if len(data.train) else "training"
-            raise RicnetError(
-                f"{data.name} has no {lacking} rows; give it both, those to learn from and those to choose by."
-            )
-        return flip_labels(data, settings.get("label_noise", 0.0))
-    if isinstance(data, str | Path) or not is_frame(data):
-        return load_data(data, target=target, data_dir=data_dir, tokenizer=tokenizer, **settings)
-    dataset = labelled_frame(data, target, settings.get("val_fraction", 0.1), settings.get("text"), tokenizer)
-    return flip_labels(dataset, settings.get("label_noise", 0.0))
-
-
 def _conclude(
     folder: RunFolder,
     config: Config,
@@ -357,7 +362,7 @@ def fit_batch(
     fitting = min(wanted, pieces * fitting_batch(network, example, math.ceil(wanted / pieces), free))
     if fitting < wanted:
         notes.append(f"Batches of {fitting} instead of {wanted}, to fit into {free / 1e9:.1f} GB of free memory.")
-    return dataclasses.replace(config, optimization=dataclasses.replace(config.optimization, batch_size=fitting))
+    return replace(config, optimization=replace(config.optimization, batch_size=fitting))
 
 
 def configure(dataset: Dataset, method: str, preset_name: str, device: torch.device = GPU, /, **changes: Any) -> Config:
@@ -365,7 +370,7 @@ def configure(dataset: Dataset, method: str, preset_name: str, device: torch.dev
     stand."""
     if dataset.is_text and changes.get("encoder") == "auto":
         changes["encoder"] = "words"
-    known = dataclasses.replace(
+    known = replace(
         facts(dataset, device),
         encoder=changes.get("encoder"),
         freeze=changes.get("freeze"),
@@ -373,7 +378,7 @@ def configure(dataset: Dataset, method: str, preset_name: str, device: torch.dev
         exits=changes.get("exits", "none") != "none",
     )
     config = preset(preset_name, method, known)
-    return _changed(dataclasses.replace(config, data=dataset.name), changes)
+    return _changed(replace(config, data=dataset.name), changes)
 
 
 def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
@@ -382,13 +387,13 @@ def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
     for name in PARTS:
         part = getattr(config, name)
         own = {f.name: left.pop(f.name) for f in dataclasses.fields(part) if f.name in left}
-        parts[name] = dataclasses.replace(part, **given_settings(type(part), own))
+        parts[name] = replace(part, **given_settings(type(part), own))
     if "horizon" in changes and parts["network"].exits != "none":
         raise RicnetError(f"with {setting('exits')} there is a step for every exit; leave {setting('horizon')} out.")
     unknown = set(left) - {f.name for f in dataclasses.fields(Config)} | set(left) & {"data", *PARTS}
     if unknown:
         raise RicnetError(_unknown_setting(min(unknown), config))
-    return dataclasses.replace(config, **parts, **given_settings(Config, left))
+    return replace(config, **parts, **given_settings(Config, left))
 
 
 def _parts(config: Config) -> tuple[Any, ...]:
@@ -466,7 +471,7 @@ def _as_features(
         return dataset
     refuse_other_kind(encoder, dataset, config)
     settings = config.optimization
-    varied = dataclasses.replace(dataset.augmentation, cutout=settings.cutout)
+    varied = replace(dataset.augmentation, cutout=settings.cutout)
     copies = settings.augmented_copies if settings.augment and dataset.is_image else 0
     return featured(dataset, encoder, device, copies, varied, console, config.network.exits)
 

@@ -3,12 +3,15 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial, reduce
+from operator import getitem
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from ricnet.errors import RicnetError, require, require_finite, setting
+from ricnet.io import Absent, is_text, misfit
 from ricnet.methods import METHODS, RIC, Method
 from ricnet.nets.encoders import EncoderOptions
 
@@ -208,48 +211,54 @@ def to_json(config: Config) -> dict[str, Any]:
     return dataclasses.asdict(config) | {"method": {"name": config.method.name, **dataclasses.asdict(config.method)}}
 
 
-def from_json(entry: object, source: str) -> Config:
+def from_json(entry: Any, source: str) -> Config:
     """The configuration that `to_json` wrote. It comes from a file, so nothing in it is trusted."""
-    if not isinstance(entry, dict) or not isinstance(entry.get("method"), dict):
+    if misfit(entry, {"method": {"name": is_text}}) is not None:
         raise RicnetError(
             f"{source}: this is not a ricnet configuration (it has no method); was it written by ric train?"
         )
-    settings = dict(entry)
-    method = dict(settings.pop("method"))
-    name = method.pop("name", None)
-    if not isinstance(name, str) or name not in METHODS:
+    name = entry["method"]["name"]
+    if name not in METHODS:
         raise RicnetError(
-            f"{source}: the method {str(name)[:80]!r} is unknown; this ricnet has: {', '.join(sorted(METHODS))}."
+            f"{source}: the method {name[:80]!r} is unknown; this ricnet has: {', '.join(sorted(METHODS))}."
         )
-    return Config(
-        **_checked(Config, {k: v for k, v in settings.items() if k not in ("network", "optimization")}, source),
-        method=METHODS[name](**_checked(METHODS[name], method, source)),
-        network=EncoderOptions(**_checked(EncoderOptions, settings.get("network", {}), source)),
-        optimization=Optimization(**_checked(Optimization, settings.get("optimization", {}), source)),
-    )
+    kinds = {"method": METHODS[name], "network": EncoderOptions, "optimization": Optimization}
+    if (
+        place := misfit(entry, _form(Config) | {part: Absent(_form(kind)) for part, kind in kinds.items()})
+    ) is not None:
+        raise RicnetError(f"{source}: {place} cannot be {_shown(reduce(getitem, place.split('.'), entry))}.")
+    own = {part: {key: value for key, value in entry.get(part, {}).items() if key != "name"} for part in kinds}
+    parts = {part: kind(**_typed(kind, own[part], source)) for part, kind in kinds.items()}
+    return Config(**_typed(Config, {k: v for k, v in entry.items() if k not in kinds}, source), **parts)
 
 
-def _checked(kind: type, settings: Any, source: str) -> dict[str, Any]:
-    if not isinstance(settings, dict):
-        raise RicnetError(f"{source}: expected settings by name where it has {_shown(settings)}.")
+def field_types(kind: type) -> dict[str, Any]:
+    """The type of every setting of a dataclass."""
     hints = get_type_hints(kind)
-    fields = {f.name for f in dataclasses.fields(kind)}
-    for name, value in settings.items():
-        if name not in fields:
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def _form(kind: type) -> dict[str, Any]:
+    """What its settings must look like in JSON; those of older versions may be missing."""
+    return {name: Absent(partial(fits, hint=hint)) for name, hint in field_types(kind).items()}
+
+
+def _typed(kind: type, settings: Mapping[str, Any], source: str) -> dict[str, Any]:
+    hints = field_types(kind)
+    for name in settings:
+        if name not in hints:
             raise RicnetError(f"{source}: the setting {_shown(name)} is unknown to this version of ricnet.")
-        if not fits(value, hints[name]):
-            raise RicnetError(f"{source}: {name} cannot be {_shown(value)}.")
-    return {name: _typed(value, hints[name]) for name, value in settings.items()}
+    return {name: as_typed(value, hints[name]) for name, value in settings.items()}
 
 
 def given_settings(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as Python code gives them, each of its field's type; a search hands over numpy's numbers."""
-    hints = get_type_hints(kind)
+    hints = field_types(kind)
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
     for name, value in plain.items():
         if not fits(value, hints[name]):
             raise RicnetError(f"{setting(name)} cannot be {_shown(value)}; give {_wanted(hints[name])}.")
-    return {name: _typed(value, hints[name]) for name, value in plain.items()}
+    return {name: as_typed(value, hints[name]) for name, value in plain.items()}
 
 
 def _wanted(hint: Any) -> str:
@@ -261,7 +270,7 @@ def _wanted(hint: Any) -> str:
     return names.get(hint, str(hint))
 
 
-def _typed(value: Any, hint: Any) -> Any:
+def as_typed(value: Any, hint: Any) -> Any:
     """JSON does not tell 2 from 2.0."""
     options = (hint, *get_args(hint))
     return float(value) if type(value) is int and float in options and int not in options else value

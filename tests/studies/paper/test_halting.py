@@ -120,7 +120,7 @@ def test_the_table_and_the_figure(rows: pd.DataFrame) -> None:
     text = ITEM.write(rows)["md"]
     assert "| value | 100.00 | 0.400 | 1.250 | 2.50 | 1.50 | 1.50 | – |" in text
     assert "| fixed number of steps | 100.00 |" in text
-    assert "Scale smoke: conv, inputs 1 × 8 × 8, 12 epochs, preset fast." in text
+    assert "Scale smoke: conv, inputs 1 × 8 × 8, 12 epochs, preset fast, epoch by validation accuracy." in text
     figure = ITEM.draw(rows)
     star = next(line for line in figure.axes[0].lines if line.get_marker() == "*")
     assert (star.get_xdata()[0], star.get_ydata()[0]) == (2.5, 1.25)

@@ -50,7 +50,9 @@ def test_the_scale_and_what_is_missing_are_said(tables: dict[str, dict[str, str]
     ):
         assert said in text
     for table in tables.values():
-        assert "Scale smoke: conv, inputs 1 × 8 × 8, 12 epochs, preset fast." in table["md"]
+        assert (
+            "Scale smoke: conv, inputs 1 × 8 × 8, 12 epochs, preset fast, epoch by validation accuracy." in table["md"]
+        )
 
 
 def test_latex_spans_the_benchmarks(tables: dict[str, dict[str, str]]) -> None:

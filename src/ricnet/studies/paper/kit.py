@@ -38,6 +38,8 @@ SMALL = 6.5
 """Points; nothing is written smaller."""
 LINE = 125
 """Letters of that size that fit the width."""
+SELECTED = {"accuracy": "accuracy", "nll": "NLL"}
+"""By what the epoch is chosen, in words."""
 MOST_POINTS = 250
 """A curve of 2000 epochs on two inches of paper shows no more than this."""
 Dash = Literal["-"] | tuple[float, tuple[float, ...]]
@@ -145,6 +147,7 @@ def _conditions(run: RunRecord) -> dict[str, Any]:
         "input": f"{shape[0]} features" if len(shape) == 1 else " × ".join(str(side) for side in shape),
         "epochs": int(config["optimization"]["epochs"]),
         "preset": str(config["preset"]),
+        "select": str(config["optimization"].get("select", "accuracy")),
     }
 
 
@@ -154,22 +157,26 @@ def network_name(encoder: str, width: float, shape: tuple[int, ...]) -> str:
 
 
 def conditions(table: pd.DataFrame) -> str:
-    """All rows' conditions in one sentence; where they differ, whose are which."""
-    written: Mapping[str, tuple[str, Callable[[Any], str]]] = {
-        "network": ("benchmark", str),
-        "input": ("benchmark", lambda shape: f"inputs {shape}"),
-        "epochs": ("system", lambda count: counted(int(count), "epoch")),
-        "preset": ("system", lambda name: f"preset {name}"),
+    """All rows' conditions in one sentence; where they differ, of which benchmarks or systems they are."""
+    forms: Mapping[str, Callable[[Any], str]] = {
+        "network": str,
+        "input": lambda shape: f"inputs {shape}",
+        "epochs": lambda count: counted(int(count), "epoch"),
+        "preset": lambda name: f"preset {name}",
+        "select": lambda rule: "last epoch" if rule == "last" else f"epoch by validation {SELECTED.get(rule, rule)}",
     }
     parts = []
-    for name, (owner, form) in written.items():
-        values = list(table[name].dropna().unique()) if name in table else []
-        owners = [listing(distinct(table[table[name] == value], owner)) for value in values]
-        several = [f"{form(value)} ({own})" for value, own in zip(values, owners, strict=True)]
-        parts += [listing(several)] if len(values) > 1 else [form(value) for value in values]
-    names, known = listing(distinct(table, "scale")), ", ".join(filter(None, parts))
+    for name in [name for name in forms if name in table]:
+        known = table.dropna(subset=[name])
+        owner = next((one for one in ("benchmark", "system") if (known.groupby(one)[name].nunique() == 1).all()), None)
+        whose = known[owner] if owner else known["system"] + " on " + known["benchmark"]
+        owners = {
+            forms[name](value): listing(list(own.unique())) for value, own in whose.groupby(known[name], sort=False)
+        }
+        parts += [listing([f"{form} ({own})" for form, own in owners.items()])] if len(owners) > 1 else [*owners]
+    names, described = listing(distinct(table, "scale")), ", ".join(filter(None, parts))
     head = "As run" if names == GIVEN else f"Scale {names}"
-    return f"{head}: {known}" if known else head
+    return f"{head}: {described}" if described else head
 
 
 def distinct(table: pd.DataFrame, name: str) -> list[str]:

@@ -5,6 +5,7 @@ from functools import partial
 
 import pandas as pd
 
+from ricnet.errors import listing
 from ricnet.report.tables import Cell, Grid, escape_latex
 from ricnet.studies.experiments import Experiment, Runs, Scale
 from ricnet.studies.paper import kit
@@ -46,18 +47,23 @@ def _cell(table: pd.DataFrame, system: str, benchmark: str, name: str, intervals
 
 
 def _note(table: pd.DataFrame, intervals: bool) -> str:
-    asked, bins = table["asked"].iloc[0], kit.first(table, "bins")
+    finished, bins = table[table["seeds"] > 0], kit.first(table, "bins")
     interval = " ± half-width of the 95 % Student-t interval over seeds" if intervals else ""
     sizes = table.groupby("benchmark", sort=False)["examples"].max().dropna()
     tests = "; ".join(f"{benchmark}, n = {size:,.0f}" for benchmark, size in sizes.items())
     sentences = [
         f"{kit.conditions(table)}.",
-        f"Means over {asked:.0f} seeds{interval}." if asked > 1 else "One seed.",
+        "One seed." if finished["asked"].max() == 1 else f"Means over {_seeds(finished)}{interval}.",
         f"ECE with {bins:.0f} bins. Test sets: {tests}." if bins else "",
-        "The epoch is chosen by validation accuracy.",
         "Bold: the best mean of its column, which need not be a difference that other seeds would repeat.",
     ]
     return " ".join([*filter(None, sentences), *kit.gaps(table)])
+
+
+def _seeds(table: pd.DataFrame) -> str:
+    """5 seeds; where benchmarks differ, which has how many."""
+    counts = [f"{kit.seeds(own)} on {benchmark}" for benchmark, own in table.groupby("benchmark", sort=False)]
+    return listing(counts) if table["asked"].nunique() > 1 else kit.seeds(table)
 
 
 def _latex_head(benchmarks: Sequence[str]) -> list[str]:
