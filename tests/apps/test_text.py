@@ -125,6 +125,7 @@ def test_the_server_reads_texts(run: Path) -> None:
         assert '"texts":' in client.get("/docs").text.replace("&quot;", '"')
 
 
+@pytest.mark.slow
 def test_an_exported_file_takes_token_ids(run: Path, tmp_path: Path) -> None:
     """The file is compared with PyTorch before it is written. In a process of its own: torch cannot trace what checks
     types."""
@@ -140,7 +141,7 @@ def test_an_exported_file_takes_token_ids(run: Path, tmp_path: Path) -> None:
 
 
 def test_an_estimator_learns_from_a_list_of_texts() -> None:
-    model = RICClassifier(epochs=40, batch_size=8, lr=0.03, width=0.1, random_state=0, device="cpu")
+    model = RICClassifier(epochs=20, batch_size=8, lr=0.03, width=0.1, random_state=0, device="cpu")
     assert model.fit(TEXTS, LABELS).predict(["so warm", "so cold"]).tolist() == ["good", "bad"]
     assert cross_val_score(model, np.array(TEXTS), LABELS, cv=2).mean() > 0.9
     with pytest.raises(ValueError, match="no list of texts"):
