@@ -25,8 +25,8 @@ from unittest.mock import patch
 import httpx
 import pytest
 
+from made_runs import draw_no_pages
 from ricnet.apps.cli import main
-from ricnet.apps.commands import train
 from ricnet.apps.server import application
 from ricnet.methods import METHODS
 from ricnet.nets import encoders
@@ -95,7 +95,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
     monkeypatch.setattr(presets, "_fast", smaller)
-    monkeypatch.setattr(train, "write_page", lambda runs, out: out)
+    draw_no_pages(monkeypatch)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -12,7 +13,14 @@ from scipy import optimize
 
 from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.evaluation.evaluate import AS_TRAINED, Outcome, Reading
-from ricnet.evaluation.fitting import THRESHOLDS, choose_halt, fit_if_it_helps, fit_temperature
+from ricnet.evaluation.fitting import (
+    THRESHOLDS,
+    choose_halt,
+    choose_halt_of_enough,
+    chosen_words,
+    fit_if_it_helps,
+    fit_temperature,
+)
 
 
 def beliefs(seed: int, scale: float, n: int = 200) -> tuple[torch.Tensor, torch.Tensor]:
@@ -116,6 +124,16 @@ def test_where_later_steps_are_worse_it_stops_after_the_first() -> None:
     assert choice.nll == choice.best_step_nll == pytest.approx(first)
     assert choice.nll_before == pytest.approx(-np.log(0.5))
     assert choice.steps_before == 3
+
+
+def test_of_very_few_examples_the_rule_stays_as_it_was_trained() -> None:
+    """Though there the first step is best."""
+    few, enough = (outcome_of([[0.8] * n, [0.6] * n], [[1.0] * n] * 2) for n in (49, 50))
+    choice = choose_halt_of_enough(few)
+    assert (choice.halt_threshold, choice.max_steps, choice.nll) == (0.0, 2, choice.nll_before)
+    assert "49 validation examples are too few" in chosen_words({"fitted": {"halting": asdict(choice)}})[0]
+    assert choose_halt_of_enough(enough) == choose_halt(enough)
+    assert choose_halt(enough).max_steps == 1
 
 
 def test_a_middle_step_that_is_best_for_all_is_the_largest() -> None:

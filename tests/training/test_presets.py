@@ -116,6 +116,11 @@ def test_paper_preset_is_the_papers() -> None:
     assert preset("paper", "supervised", CIFAR).optimization.epochs == 300
 
 
+def test_with_exits_the_epoch_is_chosen_by_nll() -> None:
+    assert preset("fast", "anytime", DIGITS).optimization.select == "accuracy"
+    assert preset("fast", "anytime", replace(DIGITS, exits=True)).optimization.select == "nll"
+
+
 def test_fast_preset_is_what_the_docs_say() -> None:
     config, few = preset("fast", "ric", CIFAR), preset("fast", "ric", DIGITS)
     own = {"clip": None, "cutout": 8, "average": 0.999, "select": "nll"}

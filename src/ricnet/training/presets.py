@@ -99,6 +99,8 @@ def _fast(name: str, method: str, facts: Facts) -> Config:
     settings, optimization = choose(facts.rows, facts.classes), _fast_optimization(facts)
     if _is_table(facts) and hasattr(settings, "horizon"):
         settings = replace(settings, horizon=5)
+    if facts.exits:  # few validation rows tell accuracies apart badly, and each exit has one of its own
+        optimization = replace(optimization, select="nll")
     if name == "snapshots":  # a ratio far from 1 makes a gradient like its square
         optimization = replace(optimization, clip=0.5)
     return Config(
