@@ -7,7 +7,7 @@ import pytest
 
 from refusals import refusal
 from ricnet.data import archives
-from ricnet.data.archives import unpack
+from ricnet.data.downloads import unpack
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "", size: int = 0) -> tarfile.TarInfo:
