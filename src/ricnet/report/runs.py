@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, combinations, pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from ricnet.errors import RicnetError, listing
 from ricnet.evaluation.evaluate import Examples, read_examples
@@ -161,6 +161,7 @@ class Task(NamedTuple):
     """The size of the test set."""
 
 
+@runtime_checkable
 class Comparable(Protocol):
     """A run, or some that share its task."""
 
