@@ -8,9 +8,12 @@ FUZZ_SECONDS ?= 600
 
 # Threads that spin while they wait slow each other down where cores are shared; many small processes want one each.
 export OMP_WAIT_POLICY ?= passive
-test slow-test fuzz: export OMP_NUM_THREADS ?= 1
+pytest slow-test fuzz: export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test slow-test fuzz audit lint bench soak docs clean
+# Tests start many processes: bytecode is written once, when a module is first asked for, whatever the shell says.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo test pytest slow-test fuzz audit lint bench soak docs clean
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/wrong_labels.py
@@ -19,8 +22,12 @@ demo: $(VENV)/ready
 	@echo
 	@echo "Watch it think, step by step: $(BIN)/ric predict pretrained:cifar10 --trace, or in a browser: $(BIN)/ric demo"
 
-test: $(VENV)/ready lint
-	$(BIN)/pytest -q -n auto --dist loadfile
+# Side by side: mypy works on one core.
+test: $(VENV)/ready
+	@$(MAKE) --no-print-directory --jobs 2 lint pytest
+
+pytest: $(VENV)/ready
+	$(BIN)/pytest -q -n auto --dist worksteal
 
 # Minutes long. Those that learn from real images look for them in $$RICNET_DATA.
 slow-test: $(VENV)/ready
@@ -59,5 +66,5 @@ clean:
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[dev]"
 	touch $@

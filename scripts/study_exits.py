@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ricnet.core.mdp import log_scores
 from ricnet.core.trajectory import first_stop
-from ricnet.data import Split
+from ricnet.data import Dataset, Split
 from ricnet.data import load as load_data
 from ricnet.evaluation.fitting import fit_temperature
 from ricnet.evaluation.metrics import expected_calibration_error
@@ -123,6 +123,10 @@ def oracle(seen: Seen, budget: float) -> Int64[Tensor, "n"]:
 def compare(run: Path, device: str, data_dir: str | None) -> dict[str, Any]:
     classifier = load(run, device)
     dataset = load_data(classifier.config.data, data_dir=data_dir, val_fraction=classifier.config.val_fraction)
+    return compare_rules(run.name, classifier, dataset)
+
+
+def compare_rules(name: str, classifier: Classifier, dataset: Dataset) -> dict[str, Any]:
     val, test = Seen(classifier, dataset.val), Seen(classifier, dataset.test)
     temperatures = [fit_temperature(beliefs, val.labels).temperature for beliefs in val.log_beliefs]
     raw = [test.measured(torch.full_like(test.labels, n)) for n in range(1, len(val.costs) + 1)]
@@ -131,19 +135,19 @@ def compare(run: Path, device: str, data_dir: str | None) -> dict[str, Any]:
     exits = [test.measured(torch.full_like(test.labels, n)) for n in range(1, len(val.costs) + 1)]
     held_out = [val.measured(torch.full_like(val.labels, n)) for n in range(1, len(val.costs) + 1)]
     rows: list[dict[str, Any]] = []
-    for name, rule in RULES.items():
-        if name == "value" and val.values is None:
+    for title, rule in RULES.items():
+        if title == "value" and val.values is None:
             continue
         for budget in BUDGETS:
             threshold = threshold_for(rule(val), val.costs, budget)
             stops = {"val": first_stop(rule(val) > threshold), "test": first_stop(rule(test) > threshold)}
             rows.append(
-                {"rule": name, "budget": budget, "threshold": threshold}
+                {"rule": title, "budget": budget, "threshold": threshold}
                 | {split: seen.measured(stops[split]) for split, seen in (("val", val), ("test", test))}
             )
     rows += [{"rule": "oracle", "budget": b, "test": test.measured(oracle(test, b))} for b in BUDGETS]
     return {
-        "run": run.name,
+        "run": name,
         "data": classifier.config.data,
         "seed": classifier.config.seed,
         "method": classifier.config.method.name,

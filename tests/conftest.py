@@ -1,3 +1,5 @@
+import contextlib
+import importlib
 import os
 import shutil
 import sys
@@ -9,7 +11,12 @@ import pytest
 import torch
 from hypothesis import settings
 
-from ricnet.machine import usable_cores
+# Before ricnet, whose modules jaxtyping checks: what they import would be compiled anew, for a cache of its own.
+for _name in ("fastapi", "matplotlib.pyplot", "optuna", "pandas", "scipy.stats", "sklearn.model_selection", "tyro"):
+    with contextlib.suppress(ImportError):  # an extra
+        importlib.import_module(_name)
+
+from ricnet.machine import usable_cores  # noqa: E402
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -58,6 +65,13 @@ def browser() -> Iterator["Browser"]:
         opened = running.chromium.launch(executable_path=chromium, args=list(flags))
         yield opened
         opened.close()
+
+
+@pytest.fixture
+def no_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    from made_runs import draw_no_pages
+
+    draw_no_pages(monkeypatch)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
@@ -15,6 +16,12 @@ from ricnet.evaluation.evaluate import KINDS, Outcome, pick_rows, report, save_p
 from ricnet.report.runs import RunGroup, group_seeds, read_runs
 
 CLASSES, STEPS, N, EPOCHS, BEST = 10, 20, 300, 40, 31
+
+
+def draw_no_pages(patch: pytest.MonkeyPatch, *commands: str) -> None:
+    """After a tiny training, that would take most of the time. `digits_run` has a page, tests/report look at many."""
+    for command in commands or ("train", "compare"):
+        patch.setattr(f"ricnet.apps.commands.{command}.write_page", lambda runs, out: out)
 
 
 def beliefs(labels: Tensor, steps: int, skill: float, sharpness: float, rng: np.random.Generator) -> Tensor:

@@ -104,10 +104,9 @@ TINY = ["--epochs", 1, "--width", 0.1, "--device", "cpu"]
 
 
 def compared(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, data: str, *systems: str) -> str:
-    """The CSV of `ric compare` as the example's own command line makes it, whose page shows the same systems."""
+    """The CSV of `ric compare` as the example's own command line makes it."""
     monkeypatch.chdir(folder)
     run(monkeypatch, name, "compare", data, "--methods", *systems, "--seeds", 1, "--jobs", 1, "--out", "table", *TINY)
-    assert data in (folder / "table" / "report.html").read_text()
     return (folder / "table" / "comparison.csv").read_text()
 
 
@@ -141,6 +140,7 @@ def test_own_method_is_in_comparison_and_report_at_once(tmp_path: Path, monkeypa
     assert "Focal loss" in (tmp_path / "table" / "report.html").read_text()
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_own_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     table = compared(monkeypatch, tmp_path, "own_dataset.py", "spirals", "supervised")
     assert ",spirals,accuracy,0,300," in table
@@ -151,6 +151,7 @@ def test_own_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert dataset.class_names == ("red", "green", "blue")
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_own_reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = compared(monkeypatch, tmp_path, "own_reward.py", "digits", "quadratic")
     assert "RIC with the quadratic score, on-policy" in table

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from made_runs import draw_no_pages
 from ricnet.apps.cli import main
 
 TINY = ["--epochs", "2", "--width", "0.1", "--horizon", "4", "--device", "cpu"]
@@ -30,9 +31,8 @@ Refused = Callable[..., None]
 
 
 @pytest.fixture
-def run_ric(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> RunRic:
-    """What a command says, and its exit code. Drawing a page takes longer than such training: `digits_run` has one."""
-    monkeypatch.setattr("ricnet.apps.commands.train.write_page", lambda runs, out: out)
+def run_ric(capsys: pytest.CaptureFixture[str], no_pages: None) -> RunRic:
+    """What a command says, and its exit code."""
 
     def run(*arguments: object) -> Said:
         capsys.readouterr()
@@ -72,8 +72,10 @@ def table_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         height = "" if row % 12 == 0 else f"{random.normal(10 + 30 * tall):.2f}"
         rows.append(f"{height},{('red', 'blue')[tall]},n{row},{('small', 'tall')[tall]}")
     (folder / "my.csv").write_text("\n".join(rows))
-    tiny = ["--epochs", "40", "--batch-size", "16", *TINY[2:]]
-    main(["train", str(folder / "my.csv"), "--target", "kind", "--out", str(folder / "run"), *tiny])
+    tiny = ["--epochs", "12", "--lr", "0.03", "--batch-size", "16", *TINY[2:]]
+    with pytest.MonkeyPatch.context() as patch:
+        draw_no_pages(patch)
+        main(["train", str(folder / "my.csv"), "--target", "kind", "--out", str(folder / "run"), *tiny])
     return folder / "run"
 
 
@@ -82,7 +84,9 @@ def exits_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same with an exit after each of its three stages."""
     out = tmp_path_factory.mktemp("runs") / "exits"
     settings = "--method anytime --value-coef 0.5 --exits stage --encoder conv --epochs 2 --width 0.25 --device cpu"
-    main(["train", "--out", str(out), *settings.split()])
+    with pytest.MonkeyPatch.context() as patch:
+        draw_no_pages(patch)
+        main(["train", "--out", str(out), *settings.split()])
     return out
 
 

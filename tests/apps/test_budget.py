@@ -11,6 +11,8 @@ from ricnet.apps.commands import compare, evaluate, predict, train
 from ricnet.apps.estimators import RICClassifier
 from ricnet.errors import RicnetError
 
+pytestmark = pytest.mark.usefixtures("no_pages")
+
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:

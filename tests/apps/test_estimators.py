@@ -45,8 +45,15 @@ by_name = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda estimator:
 X, Y = load_wine(return_X_y=True)
 
 
-@parametrize_with_checks(ESTIMATORS, expected_failed_checks=lambda _: EXPECTED_FAILURES)
+@parametrize_with_checks(ESTIMATORS[:1], expected_failed_checks=lambda _: EXPECTED_FAILURES)
 def test_scikit_learns_checks(estimator: Estimator, check: Callable[[Estimator], None]) -> None:
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(ESTIMATORS[1:], expected_failed_checks=lambda _: EXPECTED_FAILURES)
+def test_scikit_learns_checks_of_other_methods(estimator: Estimator, check: Callable[[Estimator], None]) -> None:
+    """All estimators are one class with other hyper-parameters, so that one of them stands for the rest day by day."""
     check(estimator)
 
 

@@ -149,8 +149,7 @@ def test_the_settings_of_several_methods_are_one_list_of_flags() -> None:
     assert fitting(given, settings_of("supervised")) == {"label_smoothing": 0.1, "epochs": 3}
 
 
-def test_compare_takes_the_flags_of_train(table: Path, run_ric: RunRic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare, "write_page", lambda runs, out: out)
+def test_compare_takes_the_flags_of_train(table: Path, run_ric: RunRic) -> None:
     quick = ["--epochs", "2", "--batch-size", "32", "--width", "0.1", "--horizon", "3", "--seeds", "1", "--jobs", "1"]
     said = run_ric("compare", "t.csv", "--target", "y", "--methods", "supervised", "ric", *quick).err
     assert "note: --horizon 3 means nothing to supervised" in said

@@ -17,6 +17,7 @@ from ricnet.apps.cli import main
 from ricnet.apps.estimators import RICClassifier
 from ricnet.errors import RicnetError
 from ricnet.training.hub import save_pretrained
+from ricnet.training.trainer import Trainer
 
 from .server.conftest import serving
 
@@ -124,6 +125,7 @@ def test_the_server_reads_texts(run: Path) -> None:
         assert '"texts":' in client.get("/docs").text.replace("&quot;", '"')
 
 
+@pytest.mark.slow
 def test_an_exported_file_takes_token_ids(run: Path, tmp_path: Path) -> None:
     """The file is compared with PyTorch before it is written. In a process of its own: torch cannot trace what checks
     types."""
@@ -139,7 +141,7 @@ def test_an_exported_file_takes_token_ids(run: Path, tmp_path: Path) -> None:
 
 
 def test_an_estimator_learns_from_a_list_of_texts() -> None:
-    model = RICClassifier(epochs=40, batch_size=8, lr=0.03, width=0.1, random_state=0, device="cpu")
+    model = RICClassifier(epochs=20, batch_size=8, lr=0.03, width=0.1, random_state=0, device="cpu")
     assert model.fit(TEXTS, LABELS).predict(["so warm", "so cold"]).tolist() == ["good", "bad"]
     assert cross_val_score(model, np.array(TEXTS), LABELS, cv=2).mean() > 0.9
     with pytest.raises(ValueError, match="no list of texts"):
@@ -190,3 +192,22 @@ def test_a_checkpoint_brings_its_tokenizer_which_is_then_part_of_the_model(revie
     (save_text_checkpoint(folder) / "tokenizer.json").unlink()
     with pytest.raises(RicnetError, match=r"tokenizer\.json cannot be read .* save_pretrained"):
         ricnet.train(reviews, encoder=f"hf:{folder}", out=tmp_path / "other", **how)
+
+
+def test_a_stopped_run_of_texts_goes_on_without_the_checkpoint(
+    reviews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, run = save_text_checkpoint(tmp_path / "bert"), tmp_path / "run"
+
+    def stop(trainer: Trainer) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_step", stop)
+        with pytest.raises(RicnetError, match="stopped"):
+            ricnet.train(
+                reviews, target="label", text="review", encoder=f"hf:{folder}", epochs=2, out=run, device="cpu"
+            )
+    shutil.rmtree(folder)
+    assert main(["train", "--out", str(run), "--resume", "--device", "cpu"]) is None
+    assert ricnet.load(run).text is not None

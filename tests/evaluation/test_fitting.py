@@ -12,7 +12,13 @@ from scipy import optimize
 
 from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.evaluation.evaluate import AS_TRAINED, Outcome, Reading
-from ricnet.evaluation.fitting import THRESHOLDS, choose_halt, fit_if_it_helps, fit_temperature
+from ricnet.evaluation.fitting import (
+    THRESHOLDS,
+    choose_halt,
+    choose_halt_if_it_helps,
+    fit_if_it_helps,
+    fit_temperature,
+)
 
 
 def beliefs(seed: int, scale: float, n: int = 200) -> tuple[torch.Tensor, torch.Tensor]:
@@ -116,6 +122,20 @@ def test_where_later_steps_are_worse_it_stops_after_the_first() -> None:
     assert choice.nll == choice.best_step_nll == pytest.approx(first)
     assert choice.nll_before == pytest.approx(-np.log(0.5))
     assert choice.steps_before == 3
+
+
+def test_of_few_examples_a_rule_is_kept_only_if_it_helps_those_it_was_not_chosen_on() -> None:
+    """The first step is better for half of them, and by as much worse for the others; or it is better for all."""
+    mixed, clear = [0.8, 0.8, 0.5, 0.5], [0.8] * 4
+    for first, n, most in ((mixed, 12, 2), (clear, 12, 1)):
+        few = outcome_of([first * (n // 4), [0.6] * n], [[1.0] * n] * 2)
+        assert choose_halt_if_it_helps(few).max_steps == most
+    lucky = [0.9, 0.5] * 10 + [0.7]
+    few = outcome_of([lucky, [0.6] * 21], [[1.0] * 21] * 2)
+    assert choose_halt(few).max_steps == 1
+    assert (choose_halt_if_it_helps(few).halt_threshold, choose_halt_if_it_helps(few).max_steps) == (0.0, 2)
+    many = outcome_of([lucky * 2, [0.6] * 42], [[1.0] * 42] * 2)
+    assert choose_halt_if_it_helps(many) == choose_halt(many)
 
 
 def test_a_middle_step_that_is_best_for_all_is_the_largest() -> None:

@@ -14,9 +14,11 @@ from rich.console import Console
 
 from refusals import refusal
 from ricnet.evaluation.evaluate import read_predictions
+from ricnet.nets.encoders import EncoderOptions
 from ricnet.studies import runner as running
 from ricnet.studies.experiments import Benchmark
 from ricnet.studies.runner import Experiment, RunIndex, Runner, dataset_of, plan, read_data
+from ricnet.training.checkpoints import describe_encoder, find_encoder, weights_of
 from ricnet.training.run import RunFolder
 
 CPU, QUIET = torch.device("cpu"), Console(quiet=True)
@@ -87,6 +89,22 @@ def test_a_run_on_other_data_of_the_same_size_is_another_run(ask, data: Path, tm
     (after,) = plan(ask("supervised"), None)
     assert after.config == before.config
     assert RunIndex(tmp_path / "runs").find(after.config, after.data) is None
+
+
+def test_a_run_of_another_checkpoint_at_the_same_place_is_another_run(ask, tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed (ricnet[hf])")
+    from nets.checkpoints import save_checkpoint
+
+    (one,) = plan(ask("supervised"), None)
+    name = f"hf:{save_checkpoint(tmp_path / 'encoder')}"
+    config = replace(one.config, network=EncoderOptions(name, freeze=True))
+    described = describe_encoder(find_encoder(name))
+    RunFolder(tmp_path / "runs" / "old").begin(config, dataset_of(one.config, None), CPU, encoder=described)
+    assert RunIndex(tmp_path / "runs").find(config, one.data) is not None
+    save_checkpoint(tmp_path / "encoder", "vit")
+    find_encoder.cache_clear()  # as in another process
+    weights_of.cache_clear()
+    assert RunIndex(tmp_path / "runs").find(config, one.data) is None
 
 
 def test_a_derived_run_is_found_only_beside_the_weights_it_took(ask, tmp_path: Path) -> None:

@@ -1,14 +1,17 @@
 """A run with exits: what is fitted on validation data, and any budget asked of it later."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from refusals import refusal
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError
+from ricnet.evaluation import fitting
 from ricnet.evaluation.evaluate import Reading, read_predictions
 from ricnet.evaluation.fitting import chosen_words
 from ricnet.report.runs import read_run
@@ -34,6 +37,13 @@ def folder(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> RunFol
     made = RunFolder(tmp_path_factory.mktemp("exits") / "run")
     run(with_exits(dataset), dataset, made, CPU)
     return made
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_are_enough() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "FEW_TO_HALT", 0)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -145,5 +155,8 @@ def test_budgets_that_cannot_be_read_are_refused(dataset: Dataset, folder: RunFo
             folder.halting.write_text(json.dumps(json.loads(entry) | {"budgets": wrong}))
             with pytest.raises(RicnetError, match=r"halting\.json holds budgets that cannot be read"):
                 load(folder.path)
+        folder.halting.write_text(json.dumps({k: v for k, v in json.loads(entry).items() if k != "budgets"}))
+        with refusal("budget", "train it again"):  # from a time when none were kept
+            load(folder.path).with_budget(0.5)
     finally:
         folder.halting.write_text(entry)

@@ -1,5 +1,6 @@
 """Frozen and fine-tuned encoders that others have trained, from training to the folder that is shared."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import ricnet
+from ricnet.apps.cli import main
 from ricnet.apps.estimators import RICClassifier
 from ricnet.data import Dataset, Split
 from ricnet.data.dataset import Augmentation
@@ -253,7 +255,10 @@ def test_folds_share_their_features(checkpoint: Path, monkeypatch: pytest.Monkey
     assert sum(seen) == len(images)
 
 
-def test_photos_are_read_at_the_size_of_the_checkpoint(checkpoint: Path, tmp_path: Path) -> None:
+def test_photos_are_read_at_the_size_of_the_checkpoint(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RICNET_CACHE", str(tmp_path.parent / "cache"))
     for name, colour in (("red", (200, 0, 0)), ("blue", (0, 0, 200))):
         (tmp_path / name).mkdir()
         for number in range(4):
@@ -262,19 +267,23 @@ def test_photos_are_read_at_the_size_of_the_checkpoint(checkpoint: Path, tmp_pat
     assert for_encoder(tmp_path, named) == {**named, "resolution": 16}
     assert for_encoder(tmp_path, {**named, "resolution": 20})["resolution"] == 20
     assert for_encoder("digits", named) == named  # has a size of its own, and is enlarged in the network
-    model = ricnet.train(tmp_path, **named, epochs=1, out=tmp_path.parent / "photos", device="cpu")
+    run = tmp_path.parent / "photos"
+    model = ricnet.train(tmp_path, **named, epochs=1, out=run, device="cpu")
     assert model.input_shape == (3, 16, 16)
+    monkeypatch.setattr(Features, "_encode", None)  # ric evaluate has no need of it: all is known
+    capsys.readouterr()
+    main(["evaluate", str(run), "--json"])
+    measured, stored = json.loads(capsys.readouterr().out), json.loads((run / "evaluation.json").read_text())
+    assert {part: measured[part]["nll"] for part in measured} == pytest.approx(
+        {part: stored[part]["nll"] for part in measured}
+    )
 
 
-def test_after_a_frozen_encoder_comes_what_a_table_gets(checkpoint: Path) -> None:
+def test_after_a_frozen_encoder_comes_what_a_table_gets_at_a_lower_rate(checkpoint: Path) -> None:
     config = configure(coloured(), "ric", "fast", CPU, encoder=f"hf:{checkpoint}")
     assert config.network.freeze
-    assert (
-        config.optimization
-        == configure(
-            replace(coloured(), train=Split(torch.zeros(20, 4), coloured().train.labels)), "ric", "fast", CPU
-        ).optimization
-    )
+    table = replace(coloured(), train=Split(torch.zeros(20, 4), coloured().train.labels))
+    assert config.optimization == replace(configure(table, "ric", "fast", CPU).optimization, lr=1e-3)
     assert not configure(coloured(), "ric", "fast", CPU, encoder=f"hf:{checkpoint}", freeze=False).network.freeze
 
 

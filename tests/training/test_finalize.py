@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from ricnet.apps.onnx import network_to_trace
 from ricnet.apps.server.limits import Limits
 from ricnet.apps.server.responses import describe
 from ricnet.data import Dataset
+from ricnet.evaluation import fitting
 from ricnet.evaluation.evaluate import read_predictions
 from ricnet.evaluation.fitting import chosen_words
 from ricnet.methods import METHODS
@@ -31,6 +32,13 @@ from ricnet.training.run import RunFolder
 
 RAW = {"calibration": "none", "halt_rule": "value"}
 """Nothing is fitted on validation data."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_are_enough() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "FEW_TO_HALT", 0)
+        yield
 
 
 @pytest.fixture(scope="module")

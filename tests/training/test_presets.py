@@ -116,6 +116,11 @@ def test_paper_preset_is_the_papers() -> None:
     assert preset("paper", "supervised", CIFAR).optimization.epochs == 300
 
 
+def test_with_exits_the_epoch_is_chosen_by_nll() -> None:
+    assert preset("fast", "anytime", DIGITS).optimization.select == "accuracy"
+    assert preset("fast", "anytime", replace(DIGITS, exits=True)).optimization.select == "nll"
+
+
 def test_fast_preset_is_what_the_docs_say() -> None:
     config, few = preset("fast", "ric", CIFAR), preset("fast", "ric", DIGITS)
     own = {"clip": None, "cutout": 8, "average": 0.999, "select": "nll"}
@@ -159,3 +164,18 @@ def test_each_preset_of_ric_makes_the_algorithm_it_is_named_for() -> None:
     assert replace(made["snapshots"], updates_per_snapshot=1, epsilon=0.2) == made["fast"]
     has(made["closed-form"], c_max=100, alpha_floor=0.1, head_gain=1)
     assert preset("snapshots", "ric", CIFAR).optimization.clip == 0.5
+
+
+def test_few_rows_of_a_frozen_encoders_features_have_a_recipe_of_their_own() -> None:
+    few = replace(PHOTOS, encoder="timm:resnet50", device="cpu")
+    many, table = replace(few, rows=5_000), Facts(rows=270, classes=5, side=0)
+    config = preset("fast", "ric", few)
+    assert config.network == EncoderOptions("timm:resnet50", width=0.5, freeze=True)
+    assert config.optimization == replace(preset("fast", "ric", table).optimization, lr=1e-3)
+    assert preset("fast", "supervised", few).optimization == config.optimization
+    has(config.method, updates_per_snapshot=1, exact_gain=False, rollouts=8, gae_lambda=0, horizon=5)
+    has(config.method, head_gain=1, alpha_floor=0.1, c_max=100, label_baseline=True)
+    has(preset("on-policy", "ric", few).method, rollouts=2, head_gain=0.01)
+    has(preset("fast", "ric", replace(few, classes=100)).method, exact_gain=True, rollouts=2)
+    has(preset("fast", "ric", many).method, rollouts=4, head_gain=0.01, c_max=10, horizon=5)
+    has(preset("fast", "ric", many).optimization, lr=4e-3)

@@ -21,6 +21,8 @@ from ricnet.apps.cli import main
 from ricnet.data.dataset import SEED, TEST_FRACTION, split_off
 from ricnet.training.config import to_json
 
+pytestmark = pytest.mark.usefixtures("no_pages")
+
 
 def passengers(rows: int, seed: int = 0) -> pd.DataFrame:
     """What everybody tries first: words, gaps, an identifier, a date, and a logistic truth."""

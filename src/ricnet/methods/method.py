@@ -68,6 +68,11 @@ class Method(ABC, Generic[Network]):
         """The same for an encoder with exits."""
         return cls.fast(rows, classes)
 
+    @classmethod
+    def for_features(cls, rows: int, classes: int) -> "Method[Network]":
+        """The same for what a frozen encoder says."""
+        return cls.fast(rows, classes)
+
     @property
     def halts_by_value(self) -> bool:
         """Whether it stops where a learned value falls below `halt_threshold`."""

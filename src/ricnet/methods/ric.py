@@ -190,6 +190,16 @@ class RIC(Iterative):
         return cls.closed_form(rows, classes)
 
     @classmethod
+    def for_features(cls, rows: int, classes: int) -> "RIC":
+        """Few rows are learned from in a hundred updates or two: too few to leave a uniform policy behind, or to make
+        something of two noisy roll-outs (docs/experiments.md#few-rows-of-features)."""
+        fast = cls.fast(rows, classes)
+        if rows >= 5_000 or fast.exact_gain:
+            return fast
+        c_max = 10.0 * max(10, classes)
+        return replace(fast, rollouts=8, gae_lambda=0.0, head_gain=1.0, alpha_floor=0.1, c_max=c_max)
+
+    @classmethod
     def on_policy(cls, rows: int, classes: int) -> "RIC":
         """The network is its own snapshot, so that nothing holds the policy back, and an advantage is against the other
         roll-outs of the same input; with many rows it is of one step (λ = 0). The Dirichlet's range grows with the

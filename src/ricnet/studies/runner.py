@@ -34,11 +34,11 @@ from ricnet.nets.encoders import is_pretrained
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.studies.experiments import RAW, Experiment, System, all_systems, find_system
 from ricnet.training.api import configure, for_encoder, pick_device, run
-from ricnet.training.checkpoints import find_tokenizer, keep_encoder
-from ricnet.training.classifier import after_encoder, backbone_of, load, settle_horizon
+from ricnet.training.checkpoints import find_tokenizer, keep_encoder, weights_of
+from ricnet.training.classifier import backbone_of, load, settle_horizon
 from ricnet.training.config import AFTER_TRAINING, DATA_SETTINGS, Config, from_json, stripped
 from ricnet.training.console import GO_ON, Interrupted, StopRequest, say
-from ricnet.training.features import featured
+from ricnet.training.features import behind_encoder
 from ricnet.training.run import RunFolder, describe_data, finalize, read_config
 
 SECONDS_TO_SAVE = 20
@@ -187,12 +187,13 @@ class RunIndex:
         self.reserved: set[Path] = set()
 
     def find(self, config: Config, data: Mapping[str, Any], source: RunFolder | None = None) -> RunFolder | None:
-        """A folder where this was run, on this data, finished or not; a finished one if there are several.
+        """A folder where this was run, on this data, finished or not; a finished one if there are several. An encoder
+        that others have trained must have had the weights that its name stands for now.
 
         With `source`, a run derived from the very weights that are there now.
         """
         weights = source.weights_hash() if source is not None and source.model.is_file() else None
-        wanted = (config, data, source is not None, weights)
+        wanted = (config, data, weights_of(config.network.encoder), source is not None, weights)
         same = [folder for folder, entry in self.known if entry == wanted]
         return min(same, key=lambda folder: not folder.finished, default=None)
 
@@ -209,12 +210,13 @@ class RunIndex:
         return RunFolder(path)
 
 
-def _identity(folder: Path) -> tuple[Config, Any, bool, str | None] | None:
+def _identity(folder: Path) -> tuple[Config, Any, Any, bool, str | None] | None:
     """What was run in a folder; None where it is of another version or damaged: it is left alone."""
     try:
         entry = read_json(folder / "config.json")
         config = from_json(entry.get("config"), str(folder))
-        return config, entry.get("data"), "derived_from" in entry, entry.get("weights")
+        encoder = described.get("weights") if isinstance(described := entry.get("encoder"), dict) else None
+        return config, entry.get("data"), encoder, "derived_from" in entry, entry.get("weights")
     except RicnetError:
         return None
 
@@ -303,8 +305,7 @@ def derive(source: RunFolder, config: Config, dataset: Dataset, folder: RunFolde
             write_atomically(new, functools.partial(shutil.copyfile, old))
         if config.network.freeze and features is not None:
             keep_encoder(features, folder)
-            exits = config.network.exits
-            dataset, trained = featured(dataset, features, device, exits=exits), after_encoder(trained)
+            trained, dataset = behind_encoder(trained, dataset)
         torch.manual_seed(config.seed)
         finalize(config, trained.model, dataset, folder, course)
 

@@ -24,6 +24,7 @@ from ricnet.methods import METHODS
 from ricnet.studies.experiments import parse_settings, read_setting, settings_of
 from ricnet.studies.runner import RunIndex
 from ricnet.training.api import pick_device, run
+from ricnet.training.classifier import settle_horizon
 from ricnet.training.config import PARTS, Config, to_json
 from ricnet.training.console import Interrupted, say
 from ricnet.training.run import RunFolder, describe_data
@@ -121,7 +122,7 @@ class Sweep:
         """The validation metric of the epoch that was selected."""
         settings = {name: part.suggest(trial, name) for name, part in self.space.items()}
         try:
-            config = self.config(settings)
+            config = settle_horizon(self.config(settings), self.dataset.input_shape)
         except RicnetError as problem:  # settings that do not go together
             self._fail(trial, problem)
         index = RunIndex(self.root)

@@ -18,7 +18,7 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from ricnet.data import DATASETS, Dataset, whole_path
+from ricnet.data import DATASETS, Dataset, columns_from_json, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.dataset import flip_labels
 from ricnet.data.labels import labelled_frame
@@ -159,7 +159,10 @@ def train_in_folder(
                 asked = replace(asked, changes=for_encoder(asked.what, changes))
             if encoder is None and is_pretrained(asked.encoder):
                 encoder = _began_with(folder) if stored is not None else find_encoder(asked.encoder)
-            dataset = asked.dataset(data_dir, encoder)
+            tokenizer = None
+            if isinstance(encoder, TextEncoder):
+                tokenizer = _kept_tokenizer(folder) if stored is not None else find_tokenizer(asked.encoder)
+            dataset = asked.dataset(data_dir, tokenizer)
         notes = [f"{folder.path} holds no run yet, so that this one starts anew."] * (resume and stored is None)
         notes += dataset.notes
         config = stored or processes.broadcast(partial(asked.config, dataset, place, notes, encoder, processes.count))
@@ -250,10 +253,9 @@ class Request:
             )
         return replace(self, start=stored)
 
-    def dataset(self, data_dir: str | Path | None, encoder: nn.Module | None) -> Dataset:
+    def dataset(self, data_dir: str | Path | None, tokenizer: Tokenizer | None) -> Dataset:
         began = {} if self.start is None else {name: getattr(self.start, name) for name in DATA_SETTINGS}
         settings = began | given_settings(Config, {k: self.changes[k] for k in DATA_SETTINGS if k in self.changes})
-        tokenizer = find_tokenizer(self.encoder) if isinstance(encoder, TextEncoder) else None
         if self.is_named:
             return load_data(self.what, target=self.target, data_dir=data_dir, tokenizer=tokenizer, **settings)
         if isinstance(self.what, Dataset):
@@ -293,6 +295,14 @@ class Request:
 def _began_with(folder: RunFolder, own: nn.Module | None = None) -> nn.Module:
     """The encoder that others have trained, as a run had it at its beginning."""
     return read_encoder(read_config(folder.path).get("encoder"), folder, own)
+
+
+def _kept_tokenizer(folder: RunFolder) -> Tokenizer | None:
+    """What a run of texts cuts them with."""
+    described = read_config(folder.path).get("data")
+    entry = described.get("columns") if isinstance(described, dict) else None
+    text = None if entry is None else columns_from_json(entry, str(folder.config)).text
+    return None if text is None else text.tokenizer
 
 
 def for_encoder(data: Any, changes: Mapping[str, Any]) -> Mapping[str, Any]:

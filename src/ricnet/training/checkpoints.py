@@ -21,6 +21,7 @@ from ricnet.data.texts import MOST_PIECES, Tokenizer, read_tokenizer
 from ricnet.errors import RicnetError, setting
 from ricnet.io import Unwritable, user_path, write_atomically
 from ricnet.nets.budget import SLACK, budget
+from ricnet.nets.encoders import is_pretrained
 from ricnet.nets.pretrained import (
     Pretrained,
     TextEncoder,
@@ -55,6 +56,13 @@ def find_encoder(name: str) -> Pretrained:
         return _find_timm(rest)
     require_hf()  # before anything is fetched
     return read_hf(hf_folder(rest))
+
+
+@lru_cache
+def weights_of(name: str) -> str | None:
+    """The hash of the weights that such a name stands for today; None for a name that stands for none."""
+    weights: str | None = describe_encoder(find_encoder(name))["weights"] if is_pretrained(name) else None
+    return weights
 
 
 def find_tokenizer(name: str) -> Tokenizer | None:

@@ -205,6 +205,8 @@ class Classifier:
             return f"it has no exits to leave by; train one with {setting('exits', 'stage')}."
         if not self.config.method.halts_by_value:
             return f"the method {self.config.method.name} has no value to leave by; leave it out."
+        if self.folder is not None and (self.folder / "evaluation.json").is_file():
+            return "it was trained before thresholds for budgets were kept; train it again."
         return "its thresholds for budgets are fitted on validation data at the end of training; finish that first."
 
     def recorded(self) -> "Classifier":

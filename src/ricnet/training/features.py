@@ -23,6 +23,7 @@ from ricnet.data import Augmentation, Dataset, Split, augment
 from ricnet.nets.encoders import CPU_BATCH, GPU_BATCH, Exits, all_features, as_embedding, divide
 from ricnet.nets.pretrained import TextEncoder
 from ricnet.training.checkpoints import cache_folder, describe_encoder
+from ricnet.training.classifier import Classifier, after_encoder, backbone_of
 from ricnet.training.console import say
 
 CHUNK = 8 * CPU_BATCH
@@ -50,6 +51,16 @@ def featured(
         parts = [store.split(part) for part in train]
         val, test = store.split(dataset.val), store.split(dataset.test)
     return replace(dataset, train=parts[0] if len(parts) == 1 else _joined(parts), val=val, test=test)
+
+
+def behind_encoder(classifier: Classifier, dataset: Dataset) -> tuple[Classifier, Dataset]:
+    """Where an encoder is frozen, the part of the classifier after it, and the data as that part reads it; else both as
+    they are."""
+    features, network = backbone_of(classifier.model).features, classifier.config.network
+    if features is None or not network.freeze:
+        return classifier, dataset
+    device = next(classifier.model.parameters()).device
+    return after_encoder(classifier), featured(dataset, features, device, exits=network.exits)
 
 
 def _vary(images: Num[Tensor, "n ..."], augmentation: Augmentation, number: int) -> Num[Tensor, "n ..."]:

@@ -30,6 +30,7 @@ from ricnet.report.tables import Cell, Confusion, Grid, class_grid, confusion, m
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load
 from ricnet.training.console import say, unfinished
+from ricnet.training.features import behind_encoder
 from ricnet.training.run import fingerprint, read_config
 
 MOST_STEPS = 10_000
@@ -64,7 +65,8 @@ def main(arguments: Sequence[str]) -> None:
     trained = load(options.run, str(pick_device(options.device)))
     classifier = adjust(trained, options.halt_threshold, options.readout, options.budget)
     say(unfinished(classifier))
-    entries, mistakes = _measure(classifier, _data_for(classifier, options), options.max_steps)
+    classifier, dataset = behind_encoder(classifier, _data_for(classifier, options))
+    entries, mistakes = _measure(classifier, dataset, options.max_steps)
     if options.json:
         entries["test"]["classes"] = _by_class(mistakes)
         print(json.dumps(entries, indent=2, allow_nan=False))
