@@ -72,6 +72,15 @@ def test_whoever_is_at_a_stage_goes_on_together_and_each_gets_its_own(
     assert stages.room == 60
 
 
+def test_supervised_learning_with_exits_has_as_many_steps_as_exits(tmp_path: Path, digits: torch.Tensor) -> None:
+    settings = {"method": "supervised", "exits": "stage", "encoder": "conv", "width": 0.25, "epochs": 1}
+    model = ricnet.train("digits", out=tmp_path / "run", device="cpu", **settings)
+    with serving(model) as client:
+        assert client.get("/v1/model").json()["horizon"] == 3
+        answer = ask(client, digits[0], max_steps=1)
+    assert (answer["steps"], answer["cost"]) == (1, pytest.approx(model.model.costs[0]))
+
+
 def test_nobody_is_passed_over_forever(exits: Classifier, digits: torch.Tensor) -> None:
     stages: Stages[int] = Stages(exits, room=200)
     hard = digits[exits.refine(digits).halt_step == 3][:1]
@@ -123,9 +132,9 @@ def test_clients_hear_where_it_left_and_what_it_cost(exits: Classifier, digits: 
         assert image["cost"] == pytest.approx(model["costs"][image["steps"] - 1])
 
 
-def ask(client: httpx.Client, image: torch.Tensor) -> dict[str, float]:
+def ask(client: httpx.Client, image: torch.Tensor, **options: int) -> dict[str, float]:
     with io.BytesIO() as file:
         Image.fromarray(image[0].numpy()).save(file, "png")
-        sent = client.post("/v1/predict", files={"images": ("digit.png", file.getvalue())})
+        sent = client.post("/v1/predict", files={"images": ("digit.png", file.getvalue())}, data=options)
     answer: dict[str, float] = sent.json()["predictions"][0]
     return answer
