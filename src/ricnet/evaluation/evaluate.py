@@ -72,16 +72,9 @@ class Outcome:
 
     def take(self, rows: slice) -> "Outcome":
         """Of some of the examples."""
-        kept = {field.name: getattr(self, field.name) for field in fields(self)}
-        some = {
-            name: array
-            if array is None or name == "costs"
-            else array[rows]
-            if name == "log_beliefs"
-            else array[..., rows]
-            for name, array in kept.items()
-        }
-        return Outcome(**some)
+        kept = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "costs"}
+        some = {name: part if part is None else part[..., rows] for name, part in kept.items() if name != "log_beliefs"}
+        return Outcome(self.log_beliefs[rows], **some, costs=self.costs)
 
     @classmethod
     def join(cls, parts: "list[Outcome]") -> "Outcome":

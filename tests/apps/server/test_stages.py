@@ -13,10 +13,14 @@ from PIL import Image
 
 import ricnet
 from ricnet.apps.server.batching import Batcher, Question
-from ricnet.apps.server.stages import Stages
+from ricnet.apps.server.stages import Stages, in_stages
+from ricnet.core.trajectory import Trajectory
 from ricnet.data import load
+from ricnet.methods import Supervised
+from ricnet.nets.encoders import EncoderOptions
 from ricnet.nets.refiner import RecurrentClassifier
-from ricnet.training.classifier import Classifier
+from ricnet.training.classifier import Classifier, build_model
+from ricnet.training.config import Config
 
 from .conftest import serving
 
@@ -70,6 +74,24 @@ def test_whoever_is_at_a_stage_goes_on_together_and_each_gets_its_own(
     order = [(stage, sum(rows for _, rows in some)) for stage, some in groupby(looks, key=lambda look: look[0])]
     assert order == [(0, 60), (1, deeper[0]), (2, deeper[1])], "the first wait for the others, who are more"
     assert stages.room == 60
+
+
+def test_supervised_learning_goes_by_stages_too(digits: torch.Tensor) -> None:
+    config = Config(method=Supervised(), network=EncoderOptions("conv", width=0.25, exits="stage"))
+    model, backbone = build_model(config, (1, 8, 8), 10)
+    backbone.fit_normalization(digits)
+    whole = Classifier(config, config.method, model.eval(), (1, 8, 8), tuple("0123456789"))
+    sure = whole.refine(digits, halt=False).log_beliefs[0].amax(-1).exp().median().item()
+    own = replace(whole, method=Supervised(confidence_threshold=sure))
+    assert in_stages(own)
+    expected, answers = own.refine(digits), dict[str, Trajectory]()
+    assert (expected.halt_step == 1).sum() in range(25, 36)
+    stages: Stages[str] = Stages(own, room=60)
+    stages.enter({"all": digits})
+    while not answers:
+        answers = stages.advance()
+    assert torch.equal(answers["all"].halt_step, expected.halt_step)
+    torch.testing.assert_close(answers["all"].log_beliefs, expected.log_beliefs)
 
 
 def test_nobody_is_passed_over_forever(exits: Classifier, digits: torch.Tensor) -> None:
