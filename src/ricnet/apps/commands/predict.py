@@ -177,13 +177,9 @@ def _show(records: list[dict[str, Any]], classifier: Classifier, options: Predic
             exits = (record.get("costs", ()), classifier.config.network.steps_per_exit)
             console.print(trace_lines(*seen, classifier.class_names, top, *exits))
     else:
-        named = bool(options.inputs) or classifier.text is not None
-        Console().print(_table(records if named else _numbered(records)))
-
-
-def _numbered(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Nobody typed the path of the stored examples, and it may be long."""
-    return [record | {"input": f"example {number}"} for number, record in enumerate(records)]
+        if not options.inputs and classifier.text is None:  # nobody typed the path of the stored examples
+            records = [record | {"input": f"example {number}"} for number, record in enumerate(records)]
+        Console().print(_table(records))
 
 
 def _plain(record: dict[str, Any]) -> dict[str, Any]:
