@@ -72,8 +72,9 @@ class Outcome:
 
     def take(self, rows: slice) -> "Outcome":
         """Of some of the examples."""
-        kept = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "costs"}
-        some = {name: part if part is None else part[..., rows] for name, part in kept.items() if name != "log_beliefs"}
+        whole = ("log_beliefs", "costs")
+        kept: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in whole}
+        some = {name: part if part is None else part[..., rows] for name, part in kept.items()}
         return Outcome(self.log_beliefs[rows], **some, costs=self.costs)
 
     @classmethod
