@@ -74,7 +74,7 @@ class Outcome:
         """Of some of the examples."""
         whole = ("log_beliefs", "costs")
         kept: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in whole}
-        some = {name: part if part is None else part[..., rows] for name, part in kept.items()}
+        some: dict[str, Any] = {name: part if part is None else part[..., rows] for name, part in kept.items()}
         return Outcome(self.log_beliefs[rows], **some, costs=self.costs)
 
     @classmethod
