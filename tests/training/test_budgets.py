@@ -128,6 +128,7 @@ def test_a_price_of_compute_is_a_rule_of_its_own_and_budgets_are_kept_beside_it(
         ({"method": "pondernet"}, ("budget", "pondernet")),
         ({"halt_threshold": 0.1}, ("budget", "halt_threshold")),
         ({"budget": 1.5}, ("budget", "1.5")),
+        ({"budget": 0.01}, ("budget", "0.01")),
     ],
 )
 def test_a_budget_that_cannot_be_is_refused_before_training(

@@ -103,8 +103,8 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     stop sooner, raise it if it stops too soon. Needs rows kept aside."""
     budget: float | None = None
     """With exits, the mean share of the network's work that an answer may take. Raise it for better answers, lower it
-    for quicker ones; None takes as little as is about as good as the best on the rows kept aside, which a budget
-    needs."""
+    for quicker ones; None takes as little as is no worse than the best single exit on the rows kept aside, which a
+    budget needs."""
     random_state: int | np.random.RandomState | None = None
     """Fixes initial weights, order of the rows, exploration and which rows are kept aside; None differs each time."""
     device: str = "auto"

@@ -142,7 +142,7 @@ class HaltChoice:
     """Of the rule it takes the place of, V < 0 and all steps."""
     steps_before: float
     best_step: int
-    """The single step with the lowest NLL, and what that is: without exits the choice is never above it."""
+    """The single step with the lowest NLL, and what that is: without a budget the choice is never above it."""
     best_step_nll: float
     n: int
     mean_cost: float | None = None
@@ -180,8 +180,7 @@ def choose_halt(outcome: Outcome, budget: float | None = None) -> HaltChoice:
     them, else the one with fewest steps. About as good: the mean difference, example by example, is within one standard
     error of it. Differences that four digits do not show are none.
 
-    With exits: of the rules that are about as good as the best, the one with least work; with a budget, the threshold
-    that spends it."""
+    With exits: of those rules the one with least work; with a budget, the threshold that spends it."""
     assert outcome.values is not None
     nll = -outcome.step_scores.double()
     steps, n = nll.shape
@@ -207,11 +206,10 @@ def choose_halt(outcome: Outcome, budget: float | None = None) -> HaltChoice:
         error = float(excess.std()) / math.sqrt(n) if n > 1 else 0.0
         return float(excess.mean()) <= 1.000001 * max(error, ALIKE)  # one example that differs is exactly one error
 
-    if outcome.costs is not None:
-        good, work = [rule for rule in rules if about_as_good(rule[2])], outcome.costs
-    else:
-        limit, work = float(nll.mean(1).min()) + ALIKE, torch.arange(1.0, steps + 1, dtype=torch.float64)
-        good = [rule for rule in rules if float(losses(rule[2]).mean()) <= limit and about_as_good(rule[2])]
+    limit, work = float(nll.mean(1).min()) + ALIKE, outcome.costs
+    good = [rule for rule in rules if float(losses(rule[2]).mean()) <= limit and about_as_good(rule[2])]
+    if work is None:
+        work = torch.arange(1.0, steps + 1, dtype=torch.float64)
         good = [rule for rule in good if rule[:2] == (max(never, 0.0), steps)] or good
     threshold, most, _ = min(good, key=lambda rule: (float(work[rule[2] - 1].mean()), float(losses(rule[2]).mean())))
     return _described(outcome, threshold, most)
@@ -295,14 +293,17 @@ def _point(outcome: Outcome, threshold: float) -> OperatingPoint:
 
 def point_within(points: Sequence[OperatingPoint], budget: float) -> OperatingPoint:
     """The one that spends most of a budget."""
-    affordable = [point for point in points if point.mean_cost <= budget + ROUNDING]
-    if not affordable or not budget <= 1:
-        least = math.ceil(1000 * min(point.mean_cost for point in points)) / 1000
+    require_affordable(budget, min(point.mean_cost for point in points))
+    return max((point for point in points if point.mean_cost <= budget + ROUNDING), key=lambda point: point.mean_cost)
+
+
+def require_affordable(budget: float, first_exit: float) -> None:
+    if not first_exit <= budget + ROUNDING <= 1 + 2 * ROUNDING:
+        least = math.ceil(1000 * first_exit) / 1000
         raise RicnetError(
             f"{setting('budget', budget)} is out of range: it must be from {least:g}, what the first exit costs, to 1, "
             "the whole network."
         )
-    return max(affordable, key=lambda point: point.mean_cost)
 
 
 def shortfall(mean_cost: float, budget: float) -> str | None:

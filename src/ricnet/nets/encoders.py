@@ -165,7 +165,8 @@ def divide(encoder: nn.Module, exits: Exits) -> tuple[nn.Module, ...]:
     else:
         raise RicnetError(
             f"{setting('exits', exits)} needs an encoder that says where it can be left, but {type(encoder).__name__} "
-            "does not; give it a method stages(exits) that returns its parts in order."
+            f"does not; take one that does, for texts {setting('encoder', 'hf:NAME')}, or give it stages(exits), "
+            "a method that returns its parts in order."
         )
     if len(stages) < 2:
         raise RicnetError(f"{setting('exits', exits)} needs an encoder of two stages or more; this one has one.")

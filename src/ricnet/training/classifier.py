@@ -27,7 +27,7 @@ from ricnet.data.tables import frame_table, is_frame
 from ricnet.data.texts import Text, as_texts
 from ricnet.errors import RicnetError, setting, whole_number
 from ricnet.evaluation.evaluate import pool_size
-from ricnet.evaluation.fitting import OperatingPoint, point_within, shortfall
+from ricnet.evaluation.fitting import OperatingPoint, point_within, require_affordable, shortfall
 from ricnet.io import is_finite, is_table, read_json, shown_name, without_folder
 from ricnet.methods import Method
 from ricnet.methods.method import TimeLeft
@@ -72,6 +72,8 @@ class Classifier:
     """How the columns of the table it was trained on become its inputs; None for other data."""
     budgets: tuple[OperatingPoint, ...] = ()
     """With exits, the thresholds that validation data gave for all budgets."""
+    budget: float | None = None
+    """The one it keeps, if it was asked for afterwards: what its run measured is of another rule."""
 
     @torch.no_grad()
     def refine(
@@ -200,7 +202,7 @@ class Classifier:
         if told := shortfall(point.mean_cost, budget):
             warnings.warn(told, stacklevel=2)
         steps = len(getattr(self.model, "costs", ()))
-        return replace(self, method=stopping_by(self.method, point.halt_threshold, steps))
+        return replace(self, method=stopping_by(self.method, point.halt_threshold, steps), budget=budget)
 
     def _no_budgets(self) -> str:
         if self.config.network.exits == "none":
@@ -285,7 +287,10 @@ def build_model(
     elif own is None:
         own = build_encoder(network, input_shape)
     backbone = Backbone(own, input_shape, network.exits, network.steps_per_exit, features, network.freeze, size)
-    return config.method.build(backbone, classes), backbone
+    model = config.method.build(backbone, classes)
+    if config.budget is not None:
+        require_affordable(config.budget, model.costs[0])
+    return model, backbone
 
 
 def settle_horizon(config: Config, input_shape: tuple[int, ...], encoder: nn.Module | None = None) -> Config:

@@ -128,7 +128,7 @@ class Choices:
     halt_rule: Literal["auto", "value"] = "value"
     """When RIC stops: value (once its value falls below --halt-threshold, as in the paper), or auto: so too, or
     by another threshold or a largest number of steps where validation data wants it: there it is never worse than the
-    best single step. With exits auto takes, of the rules about as good as the best, the one with least work. A
+    best single step. With exits auto takes, of such rules, the one with least work. A
     --halt-threshold of your own wins over auto, and so does a --compute-price."""
     budget: float | None = None
     """With exits, the mean share of the network's work that an answer may take, from what the first exit costs to 1:

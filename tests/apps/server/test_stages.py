@@ -144,8 +144,15 @@ def test_clients_hear_where_it_left_and_what_it_cost(exits: Classifier, digits: 
         model = client.get("/v1/model").json()
         assert model["costs"] == sorted(model["costs"])
         assert model["costs"][-1] == 1
+        assert (model["budget"], model["test"] is None) == (None, False)
         image = ask(client, digits[0])
         assert image["cost"] == pytest.approx(model["costs"][image["steps"] - 1])
+
+
+def test_what_was_measured_is_not_said_of_another_budget(exits_run: Path) -> None:
+    with serving(ricnet.load(exits_run).with_budget(0.8)) as client:
+        model = client.get("/v1/model").json()
+    assert (model["budget"], model["test"]) == (0.8, None)
 
 
 def ask(client: httpx.Client, image: torch.Tensor, **options: int) -> dict[str, float]:

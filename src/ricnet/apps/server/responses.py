@@ -136,7 +136,10 @@ class Model(BaseModel):
         Field(description="With exits: the share of the network's work that is done after each step; else none."),
     ]
     halt_threshold: Annotated[float | None, Field(description="It stops once its value falls below this.")]
-    test: Annotated[Measured | None, Field(description="Measured on test data after training.")]
+    budget: Annotated[float | None, Field(description="The mean share of compute that it was asked to keep.")]
+    test: Annotated[
+        Measured | None, Field(description="Measured on test data after training; of another budget, nothing was.")
+    ]
     limits: Annotated[dict[str, float], Field(description="What a request may ask of this server.")]
 
 
@@ -161,7 +164,8 @@ def describe(classifier: Classifier, name: str, limits: Limits) -> dict[str, Any
         "horizon": horizon(classifier),
         "costs": list(getattr(classifier.model, "costs", ())) or None,
         "halt_threshold": getattr(method, "halt_threshold", None),
-        "test": _measured(classifier.folder),
+        "budget": classifier.budget,
+        "test": _measured(classifier.folder) if classifier.budget is None else None,
         "limits": asdict(limits),
     }
 
