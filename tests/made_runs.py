@@ -18,9 +18,9 @@ from ricnet.report.runs import RunGroup, group_seeds, read_runs
 CLASSES, STEPS, N, EPOCHS, BEST = 10, 20, 300, 40, 31
 
 
-def draw_no_pages(patch: pytest.MonkeyPatch) -> None:
+def draw_no_pages(patch: pytest.MonkeyPatch, *commands: str) -> None:
     """After a tiny training, that would take most of the time. `digits_run` has a page, tests/report look at many."""
-    for command in ("train", "compare"):
+    for command in commands or ("train", "compare"):
         patch.setattr(f"ricnet.apps.commands.{command}.write_page", lambda runs, out: out)
 
 

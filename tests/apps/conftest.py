@@ -72,7 +72,7 @@ def table_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         height = "" if row % 12 == 0 else f"{random.normal(10 + 30 * tall):.2f}"
         rows.append(f"{height},{('red', 'blue')[tall]},n{row},{('small', 'tall')[tall]}")
     (folder / "my.csv").write_text("\n".join(rows))
-    tiny = ["--epochs", "40", "--batch-size", "16", *TINY[2:]]
+    tiny = ["--epochs", "12", "--lr", "0.03", "--batch-size", "16", *TINY[2:]]
     with pytest.MonkeyPatch.context() as patch:
         draw_no_pages(patch)
         main(["train", str(folder / "my.csv"), "--target", "kind", "--out", str(folder / "run"), *tiny])

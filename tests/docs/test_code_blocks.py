@@ -2,7 +2,7 @@
 
 Python blocks run as they stand. Of shell blocks each `ric` line runs; after `ric serve` so does each `curl` line, which
 must be answered with 200 or with the status that its comment says. Other programs (pip, make) do not run. Epochs are
-cut to one, networks to a tenth of their width, and only `ric report` draws a page. A block of JSON below a `curl` line
+cut to one, networks to a tenth of their width, and no page is drawn. A block of JSON below a `curl` line
 must have the form of its answer. A block that cannot be run here says why:
 
     <!-- not run: needs the Hub -->
@@ -81,7 +81,7 @@ def blocks_of(page: str) -> list[Block]:
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What no block sets: a narrow network, four steps, one epoch. And no page at the end of each training."""
+    """What no block sets: a narrow network, four steps, one epoch. And no page."""
     fast: Callable[..., Any] = presets._fast
 
     def smaller(name: str, method: str, facts: presets.Facts) -> Any:
@@ -95,7 +95,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
     monkeypatch.setattr(presets, "_fast", smaller)
-    draw_no_pages(monkeypatch)
+    draw_no_pages(monkeypatch, "train", "compare", "report")
 
 
 @pytest.fixture

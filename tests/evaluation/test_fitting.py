@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -16,8 +15,7 @@ from ricnet.evaluation.evaluate import AS_TRAINED, Outcome, Reading
 from ricnet.evaluation.fitting import (
     THRESHOLDS,
     choose_halt,
-    choose_halt_of_enough,
-    chosen_words,
+    choose_halt_if_it_helps,
     fit_if_it_helps,
     fit_temperature,
 )
@@ -126,14 +124,18 @@ def test_where_later_steps_are_worse_it_stops_after_the_first() -> None:
     assert choice.steps_before == 3
 
 
-def test_of_very_few_examples_the_rule_stays_as_it_was_trained() -> None:
-    """Though there the first step is best."""
-    few, enough = (outcome_of([[0.8] * n, [0.6] * n], [[1.0] * n] * 2) for n in (49, 50))
-    choice = choose_halt_of_enough(few)
-    assert (choice.halt_threshold, choice.max_steps, choice.nll) == (0.0, 2, choice.nll_before)
-    assert "49 validation examples are too few" in chosen_words({"fitted": {"halting": asdict(choice)}})[0]
-    assert choose_halt_of_enough(enough) == choose_halt(enough)
-    assert choose_halt(enough).max_steps == 1
+def test_of_few_examples_a_rule_is_kept_only_if_it_helps_those_it_was_not_chosen_on() -> None:
+    """The first step is better for half of them, and by as much worse for the others; or it is better for all."""
+    mixed, clear = [0.8, 0.8, 0.5, 0.5], [0.8] * 4
+    for first, n, most in ((mixed, 12, 2), (clear, 12, 1)):
+        few = outcome_of([first * (n // 4), [0.6] * n], [[1.0] * n] * 2)
+        assert choose_halt_if_it_helps(few).max_steps == most
+    lucky = [0.9, 0.5] * 10 + [0.7]
+    few = outcome_of([lucky, [0.6] * 21], [[1.0] * 21] * 2)
+    assert choose_halt(few).max_steps == 1
+    assert (choose_halt_if_it_helps(few).halt_threshold, choose_halt_if_it_helps(few).max_steps) == (0.0, 2)
+    many = outcome_of([lucky * 2, [0.6] * 42], [[1.0] * 42] * 2)
+    assert choose_halt_if_it_helps(many) == choose_halt(many)
 
 
 def test_a_middle_step_that_is_best_for_all_is_the_largest() -> None:

@@ -42,7 +42,7 @@ def folder(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> RunFol
 @pytest.fixture(scope="module", autouse=True)
 def _few_are_enough() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "FEWEST_TO_HALT", 1)
+        patch.setattr(fitting, "FEW_TO_HALT", 0)
         yield
 
 

@@ -37,7 +37,7 @@ RAW = {"calibration": "none", "halt_rule": "value"}
 @pytest.fixture(scope="module", autouse=True)
 def _few_are_enough() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "FEWEST_TO_HALT", 1)
+        patch.setattr(fitting, "FEW_TO_HALT", 0)
         yield
 
 

@@ -70,6 +70,19 @@ class Outcome:
             torch.tensor(path.costs, dtype=torch.float64) if path.costs else None,
         )
 
+    def take(self, rows: slice) -> "Outcome":
+        """Of some of the examples."""
+        kept = {field.name: getattr(self, field.name) for field in fields(self)}
+        some = {
+            name: array
+            if array is None or name == "costs"
+            else array[rows]
+            if name == "log_beliefs"
+            else array[..., rows]
+            for name, array in kept.items()
+        }
+        return Outcome(**some)
+
     @classmethod
     def join(cls, parts: "list[Outcome]") -> "Outcome":
         """Examples are the last axis everywhere but in the beliefs; what a step costs is the same for all."""

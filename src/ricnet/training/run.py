@@ -39,7 +39,7 @@ from ricnet.evaluation.fitting import (
     HaltChoice,
     OperatingPoint,
     TemperatureFit,
-    choose_halt_of_enough,
+    choose_halt_if_it_helps,
     fit_exits,
     fit_if_it_helps,
     fit_temperature,
@@ -467,13 +467,15 @@ def _fit_exits(config: Config, model: nn.Module, val: Split, processes: Processe
     fitted = replace(fitted, budgets=budgets)
     if not config.chooses_halt:
         return fitted
-    return replace(fitted, halting=processes.broadcast(lambda: choose_halt_of_enough(outcome, config.budget)))
+    return replace(fitted, halting=processes.broadcast(lambda: choose_halt_if_it_helps(outcome, config.budget)))
 
 
 def _halt(config: Config, model: nn.Module, val: Split, reading: Reading, processes: Processes) -> HaltChoice | None:
     """None where some answer is NaN: there is nothing to choose by, and whoever evaluates the network refuses it."""
     outcome = observe(config.method, model, val, reading=reading, processes=processes)
-    return processes.broadcast(lambda: choose_halt_of_enough(outcome) if outcome.step_scores.isfinite().all() else None)
+    return processes.broadcast(
+        lambda: choose_halt_if_it_helps(outcome) if outcome.step_scores.isfinite().all() else None
+    )
 
 
 def finalize(
