@@ -1,6 +1,7 @@
-"""How many files of the package a reader crosses to follow one thing that it does.
+"""How many files of the package a reader crosses to follow one thing that it does; and how large its rooms are.
 
     python scripts/count_walks.py [train] [update] [reproduce] [--list]
+    python scripts/count_walks.py --rooms
 
 Counts the distinct files of src/ricnet in which a function is called; what happens while modules are imported is left
 out. Each walk is a process of its own: `ric train` on a small folder of generated images, one update of RIC, and
@@ -102,11 +103,26 @@ def walk(name: str) -> list[str]:
         return output.read_text().splitlines()
 
 
+def show_rooms() -> None:
+    """Files and lines of Python in each room, as the table in docs/architecture.md has them."""
+    places = {"(top)": sorted(PACKAGE.glob("*.py"))}
+    places |= {f"{room.name}/": sorted(room.rglob("*.py")) for room in sorted(PACKAGE.iterdir()) if room.is_dir()}
+    places |= {"all": sorted(PACKAGE.rglob("*.py")), "tests/": sorted((PACKAGE.parents[1] / "tests").rglob("*.py"))}
+    for name, files in places.items():
+        if files:
+            lines = sum(file.read_text(encoding="utf-8").count("\n") for file in files)
+            print(f"{name:<14}{len(files):>5} files {lines:>7,} lines")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("walks", nargs="*", choices=[*WALKS, []], help="which ones; by default all")
     parser.add_argument("--list", action="store_true", help="show the files too")
+    parser.add_argument("--rooms", action="store_true", help="count files and lines instead")
     options = parser.parse_args()
+    if options.rooms:
+        show_rooms()
+        return
     if OUTPUT in os.environ:
         ours = {Path(file) for file in WALKS[options.walks[0]]() if file.startswith(str(PACKAGE))}
         Path(os.environ[OUTPUT]).write_text("".join(f"{file.relative_to(PACKAGE)}\n" for file in sorted(ours)))

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ricnet.io import FIGURE, short
-from ricnet.report.figures import INK, Look, by_task, draw_band, looks, styled, task_title
+from ricnet.report.figures import INK, Look, draw_band, looks, styled, task_title
 from ricnet.report.pictures import epoch_curves, epoch_scores, trained
-from ricnet.report.runs import RunGroup
+from ricnet.report.runs import RunGroup, by_task
 
 CURVES = {"accuracy": "accuracy", "ece": "ECE", "nll": "NLL"}
 SPLITS: dict[str, Any] = {"test": "-", "val": ":"}

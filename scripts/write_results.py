@@ -34,8 +34,8 @@ from ricnet.report.comparison import (
     Metric,
     interval_of,
 )
-from ricnet.report.figures import by_task, house_style
-from ricnet.report.runs import ALGORITHMS, RunGroup, RunRecord, group_seeds, read_runs, repeats_note
+from ricnet.report.figures import house_style
+from ricnet.report.runs import ALGORITHMS, RunGroup, RunRecord, by_task, group_seeds, read_runs, repeats_note
 from ricnet.report.tables import Cell, Grid, markdown_safe, markdown_table
 
 MARKED = re.compile(r"(<!-- results:(\S+) -->\n).*?(<!-- /results -->)", re.DOTALL)

@@ -16,7 +16,6 @@ from ricnet.report.figures import (
     PALETTE,
     POINTS,
     VERMILLION,
-    by_task,
     cuts_bands,
     draw_band,
     inline_svg,
@@ -30,7 +29,7 @@ from ricnet.report.figures import (
     task_title,
     thin,
 )
-from ricnet.report.runs import RunGroup, RunRecord
+from ricnet.report.runs import RunGroup, RunRecord, by_task
 
 
 def test_the_line_is_the_mean_and_the_band_its_t_interval() -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from ricnet.data import load, read_image, read_table
-from ricnet.data.archives import unpack
+from ricnet.data.downloads import unpack
 from ricnet.data.formats import read_idx, read_svhn
 from ricnet.data.pickles import read_npy_object, read_pickle, read_pt
 from ricnet.errors import RicnetError

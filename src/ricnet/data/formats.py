@@ -13,9 +13,8 @@ import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 
-from ricnet.data.archives import unpack
 from ricnet.data.dataset import PHOTOGRAPHS, TEST_FRACTION, Augmentation, Split, cut
-from ricnet.data.downloads import PublishedFile
+from ricnet.data.downloads import PublishedFile, unpack
 from ricnet.data.images import class_folders, read_labelled
 from ricnet.data.pickles import read_npy_object, read_pickle, read_pt
 from ricnet.data.registry import register_dataset

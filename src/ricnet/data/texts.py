@@ -34,7 +34,6 @@ LETTERS = 64
 """Letters of a text that are looked at for each of its ids."""
 LARGEST = 1 << 24
 """Bytes of a text in a file of its own; a long novel has a tenth of them."""
-SUFFIX = ".txt"
 PROSE_WORDS = 6
 """A column whose cells have so many words on average, and hardly repeat, is prose; names and addresses have fewer."""
 _LETTERS = re.compile(r"[^\W\d_]+")

@@ -45,12 +45,14 @@ ROWS = "It reads rows of {columns} numbers, in the order and the units it was tr
 
 def model_card(config: Mapping[str, Any], data: Mapping[str, Any], name: str, run: RunRecord | None) -> str:
     """`config` and `data` are those of config.json, `run` what was measured of just this model."""
-    kind, title = _kind(data), _data_title(config)
+    kind, source = _kind(data), Path(config["data"]).name
+    title = DATA_TITLES.get(source, short(source, TABLE))
+    most = run.max_steps if run is not None else config["method"].get("horizon")
     parts = [
         f"---\n{_header(name, title, kind, run)}---",
         f"# {name.rpartition('/')[2]}",
         f"{system_name(config)} on {markdown_safe(title)}: {classes_text(data['class_names'])}.",
-        ITERATIVE.format(steps=_max_steps(config, run)) if "horizon" in config["method"] else ONE_PASS,
+        ITERATIVE.format(steps=most) if most is not None and (most > 1 or "horizon" in config["method"]) else ONE_PASS,
         f"## Use\n\n{_use(name, kind, config['network']['encoder'] == 'custom')}",
         f"## What it reaches\n\n{UNMEASURED if run is None else _measured(run)}",
         *([] if run is None else [f"## Data\n\n{data_text(run)}", f"## Recipe\n\n{recipe_text(run)}"]),
@@ -64,18 +66,9 @@ def _kind(data: Mapping[str, Any]) -> str:
     return "image" if len(data["input_shape"]) == 3 else "text" if any(c["kind"] == "text" for c in columns) else "row"
 
 
-def _max_steps(config: Mapping[str, Any], run: RunRecord | None) -> int:
-    return run.max_steps if run is not None else int(config["method"]["horizon"])
-
-
 def draw_diagram(run: RunRecord, folder: Path) -> None:
     with house_style():
         reliability_figure([RunGroup(run.label, (run,))]).savefig(folder / DIAGRAM, dpi=200)
-
-
-def _data_title(config: Mapping[str, Any]) -> str:
-    name = Path(config["data"]).name
-    return DATA_TITLES.get(name, short(name, TABLE))
 
 
 def _header(name: str, title: str, kind: str, run: RunRecord | None) -> str:

@@ -10,7 +10,7 @@ import torch
 from ricnet.errors import RicnetError, listing
 from ricnet.evaluation.evaluate import Outcome, read_predictions
 from ricnet.io import TABLE, short
-from ricnet.report.runs import RunGroup, RunRecord, Task
+from ricnet.report.runs import RunGroup, RunRecord, Task, by_task
 from ricnet.report.statistics import (
     Difference,
     Interval,
@@ -120,7 +120,7 @@ class Summary:
 
     @property
     def task(self) -> Task:
-        return self.group.first.task
+        return self.group.task
 
     @property
     def data(self) -> str:
@@ -165,13 +165,15 @@ class Comparison:
 
 def summarize(groups: Sequence[RunGroup]) -> Comparison:
     """Means and intervals alone: all that can be said of runs without predictions.npz, or with different seeds."""
-    return Comparison(tuple(Summary(group, _intervals(group)) for group in groups))
+    return Comparison(
+        tuple(Summary(group, {metric.key: interval_of(group, metric) for metric in SYSTEM_METRICS}) for group in groups)
+    )
 
 
 def compare(groups: Sequence[RunGroup], reference: str | None = None) -> Comparison:
     """The same, and on each data set the differences from its reference: the system of that name, or else the first."""
     summary = summarize(groups)
-    contrasts = [contrast for rivals in tasks(summary) for contrast in _contrasts(rivals, reference)]
+    contrasts = [contrast for rivals in by_task(summary.systems) for contrast in _contrasts(rivals, reference)]
     return replace(summary, contrasts=_correct(contrasts))
 
 
@@ -188,26 +190,14 @@ def has_seeds(groups: Sequence[RunGroup]) -> bool:
     return any(len(group.runs) > 1 for group in groups)
 
 
-def tasks(comparison: Comparison) -> list[list[Summary]]:
-    """The systems that may be compared with each other, data set by data set."""
-    found: dict[Task, list[Summary]] = {}
-    for system in comparison.systems:
-        found.setdefault(system.task, []).append(system)
-    return list(found.values())
-
-
 def ranking(comparison: Comparison) -> list[str]:
     """One line a data set. Means that print alike share a rank."""
     return [
         f"Ranks on {rivals[0].data} by mean test accuracy: {_order(rivals, ACCURACY)}. "
         f"By mean ECE: {_order(rivals, ECE)}."
-        for rivals in tasks(comparison)
+        for rivals in by_task(comparison.systems)
         if len(rivals) > 1
     ]
-
-
-def _intervals(group: RunGroup) -> dict[str, Interval]:
-    return {metric.key: interval_of(group, metric) for metric in SYSTEM_METRICS}
 
 
 def interval_of(group: RunGroup, metric: Metric) -> Interval:

@@ -17,8 +17,8 @@ from ricnet.core.trajectory import halting_step
 from ricnet.evaluation.evaluate import read_predictions
 from ricnet.evaluation.metrics import expected_calibration_error
 from ricnet.io import FIGURE, short
-from ricnet.report.figures import INK, by_task, draw_band, looks, percent_ticks, styled, task_title
-from ricnet.report.runs import RunGroup, RunRecord
+from ricnet.report.figures import INK, draw_band, looks, percent_ticks, styled, task_title
+from ricnet.report.runs import RunGroup, RunRecord, by_task
 
 SCORES = {"accuracy": "test accuracy", "nll": "test NLL", "ece": "test ECE"}
 THRESHOLDS = 40

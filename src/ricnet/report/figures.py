@@ -168,14 +168,6 @@ def _nth(choices: Sequence[str], place: int) -> str:
 # Panels and legends
 
 
-def by_task(groups: Sequence[RunGroup]) -> list[list[RunGroup]]:
-    """Systems of the same task, together: only those belong in one panel."""
-    found: dict[Any, list[RunGroup]] = {}
-    for group in groups:
-        found.setdefault(group.first.task, []).append(group)
-    return list(found.values())
-
-
 def task_title(group: RunGroup) -> str:
     return short(group.first.data_label, FIGURE)
 

@@ -158,10 +158,7 @@ def _halting_words(groups: Sequence[RunGroup]) -> str:
     if len(steppers) == 1:
         return paragraph(_halting_sentence(steppers[0]))
     costs = COMPUTE if any(group.first.has_exits for group in steppers) else {}
-    rows = [
-        [Cell(group.label), *(Cell(_mean(group, key)) for key in HALTING), *(Cell(_share(group, key)) for key in costs)]
-        for group in steppers
-    ]
+    rows = [[Cell(group.label), *(Cell(_mean(group, key)) for key in (*HALTING, *costs))] for group in steppers]
     return html_table("Steps taken", Grid(["System", *HALTING.values(), *costs.values()], rows))
 
 
@@ -170,7 +167,7 @@ def _halting_sentence(group: RunGroup) -> str:
     ahead = f" With the step whose value says stop, it computes {cost}." if looks_ahead(group) else ""
     taken = f"{group.label} stops after {mean} steps on average ({right} when right, {wrong} when wrong)."
     if group.first.has_exits:
-        mean, right, wrong = (_share(group, key) for key in COMPUTE)
+        mean, right, wrong = (_mean(group, key) for key in COMPUTE)
         ahead = f" That takes {mean} of the whole network's compute ({right} when right, {wrong} when wrong)."
     return f"{taken}{ahead} {halting_rule(group)}".strip()
 
@@ -178,12 +175,8 @@ def _halting_sentence(group: RunGroup) -> str:
 def _mean(group: RunGroup, key: str) -> str:
     """A seed without a mistake has no mean over its mistakes: it is left out."""
     found = [run.test[key] for run in group.runs if run.test.get(key) is not None]
-    return number(sum(found) / len(found), 1) if found else "–"
-
-
-def _share(group: RunGroup, key: str) -> str:
-    found = [run.test[key] for run in group.runs if run.test.get(key) is not None]
-    return percent(sum(found) / len(found), 0) if found else "–"
+    mean = sum(found) / len(found) if found else None
+    return percent(mean, 0) if key in COMPUTE else number(mean, 1)
 
 
 # What the steps did, computed from the runs
@@ -227,7 +220,11 @@ def results_html(groups: Sequence[RunGroup]) -> str:
     runs = [run for group in groups for run in group.runs]
     lead = _lead_alone(runs[0]) if len(runs) == 1 else _lead(groups)
     facts = _facts(runs[0]) if len(runs) == 1 else ""
-    numbers = _comparison(groups) if has_seeds(groups) else _runs_table(runs) + paragraph(repeats_note(groups), "note")
+    if has_seeds(groups):
+        numbers = _comparison(groups)
+    else:
+        notes = [runs_caption(runs), repeats_note(groups)]
+        numbers = html_table("The runs", runs_grid(runs)) + "".join(paragraph(note, "note") for note in notes)
     return "\n".join(filter(None, [paragraph(lead, "lead"), facts, numbers]))
 
 
@@ -255,10 +252,6 @@ def _facts(run: RunRecord) -> str:
         "trained in": f"{number(run.seconds, 0)} s" if run.seconds is not None else None,
     }
     return f'<dl class="facts">{terms((name, fact) for name, fact in facts.items() if fact)}</dl>'
-
-
-def _runs_table(runs: Sequence[RunRecord]) -> str:
-    return html_table("The runs", runs_grid(runs)) + paragraph(runs_caption(runs), "note")
 
 
 def _comparison(groups: Sequence[RunGroup]) -> str:
@@ -343,13 +336,10 @@ def _weights_note(group: RunGroup) -> str:
 
 
 def _command(group: RunGroup) -> str:
-    return f"<pre><code>{escape(command(group.first))}</code></pre>\n{paragraph(_command_note(group), 'note')}"
-
-
-def _command_note(group: RunGroup) -> str:
-    others = listing([str(seed) for seed in group.seeds[1:]]) if len(group.runs) > 1 else ""
     note = "This command repeats the run: config.json holds every setting."
-    return f"{note} Add --seed for the others, {others}." if others else note
+    if len(group.runs) > 1:
+        note += f" Add --seed for the others, {listing([str(seed) for seed in group.seeds[1:]])}."
+    return f"<pre><code>{escape(command(group.first))}</code></pre>\n{paragraph(note, 'note')}"
 
 
 def command(run: RunRecord) -> str:

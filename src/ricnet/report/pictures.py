@@ -33,7 +33,6 @@ from ricnet.report.figures import (
     INK,
     Look,
     band,
-    by_task,
     cuts_bands,
     draw_band,
     draw_halting,
@@ -51,7 +50,7 @@ from ricnet.report.figures import (
     styled,
     task_title,
 )
-from ricnet.report.runs import RunGroup, RunRecord, group_seeds
+from ricnet.report.runs import RunGroup, RunRecord, by_task, group_seeds
 from ricnet.report.statistics import mean_interval
 
 

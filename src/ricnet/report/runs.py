@@ -6,12 +6,12 @@ called, the same in every table, figure and page.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, combinations, pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from ricnet.errors import RicnetError, listing
 from ricnet.evaluation.evaluate import Examples, read_examples
@@ -159,6 +159,25 @@ class Task(NamedTuple):
     label_noise: float
     n: int
     """The size of the test set."""
+
+
+@runtime_checkable
+class Comparable(Protocol):
+    """A run, or some that share its task."""
+
+    @property
+    def task(self) -> Task: ...
+
+
+C = TypeVar("C", bound=Comparable)
+
+
+def by_task(given: Iterable[C]) -> list[list[C]]:
+    """Those of the same task, together: only they may be compared, and belong in one panel."""
+    found: dict[Task, list[C]] = {}
+    for each in given:
+        found.setdefault(each.task, []).append(each)
+    return list(found.values())
 
 
 @dataclass(frozen=True)
@@ -462,6 +481,10 @@ class RunGroup:
     @property
     def first(self) -> RunRecord:
         return self.runs[0]
+
+    @property
+    def task(self) -> Task:
+        return self.first.task
 
     @property
     def seeds(self) -> tuple[int, ...]:

@@ -35,9 +35,8 @@ from ricnet.report.comparison import (
     Metric,
     ranking,
     shown,
-    tasks,
 )
-from ricnet.report.runs import RunRecord, Task, repeats_note
+from ricnet.report.runs import RunRecord, by_task, repeats_note
 from ricnet.report.statistics import RESAMPLES
 
 # A grid, and how it is written
@@ -163,9 +162,9 @@ def runs_grid(runs: Sequence[RunRecord]) -> Grid:
 
 def runs_caption(runs: Sequence[RunRecord]) -> str:
     """What one must know to read the numbers: how many examples, how many seeds, how sure."""
-    alike = _by_task(runs)
-    tests = "; ".join(f"{own[0].data_label}, n = {task.n:,}{_error(own)}" for task, own in alike.items())
-    raw, rivals = any(run.raw for run in runs), any(len(own) > 1 for own in alike.values())
+    alike = by_task(runs)
+    tests = "; ".join(f"{own[0].data_label}, n = {own[0].task.n:,}{_error(own)}" for own in alike)
+    raw, rivals = any(run.raw for run in runs), any(len(own) > 1 for own in alike)
     words = [
         f"Test set: {tests}. {_seeds(runs)}",
         "Bold: the best of the column on the same data." * (rivals or raw),
@@ -185,18 +184,11 @@ def runs_markdown(runs: Sequence[RunRecord]) -> str:
 
 def _is_best(metric: Metric, run: RunRecord, runs: Sequence[RunRecord]) -> bool:
     """Numbers that print alike win alike: the digits not shown decide nothing."""
-    rivals = [metric.of(rival) for rival in _by_task(runs)[run.task]]
+    rivals = [metric.of(rival) for rival in runs if rival.task == run.task]
     known = [value for value in rivals if value is not None and math.isfinite(value)]
     if not metric.merit or len(rivals) < 2 or not known:
         return False
     return metric.write(metric.of(run)) == metric.write(max(known, key=lambda value: metric.merit * value))
-
-
-def _by_task(runs: Sequence[RunRecord]) -> dict[Task, list[RunRecord]]:
-    found: dict[Task, list[RunRecord]] = {}
-    for run in runs:
-        found.setdefault(run.task, []).append(run)
-    return found
 
 
 def _error(runs: Sequence[RunRecord]) -> str:
@@ -237,7 +229,7 @@ def systems_grid(comparison: Comparison) -> Grid:
 
 def systems_caption(comparison: Comparison) -> str:
     """What one must know to read the means."""
-    sizes = listing([f"{rivals[0].data}, n = {rivals[0].task.n:,}" for rivals in tasks(comparison)])
+    sizes = listing([f"{rivals[0].data}, n = {rivals[0].task.n:,}" for rivals in by_task(comparison.systems)])
     several = any(len(system.group.runs) > 1 for system in comparison.systems)
     interval = "Mean ± half-width of the 95 % Student-t interval over seeds." if several else "One seed each."
     bold = any(cell.best for row in systems_grid(comparison).rows for cell in row)

@@ -37,7 +37,7 @@ from ricnet.training.api import configure, for_encoder, pick_device, run
 from ricnet.training.checkpoints import find_tokenizer, keep_encoder, weights_of
 from ricnet.training.classifier import backbone_of, load, settle_horizon
 from ricnet.training.config import AFTER_TRAINING, DATA_SETTINGS, Config, from_json, stripped
-from ricnet.training.console import GO_ON, Interrupted, StopRequest
+from ricnet.training.console import GO_ON, Interrupted, StopRequest, say
 from ricnet.training.features import behind_encoder
 from ricnet.training.run import RunFolder, describe_data, finalize, read_config
 
@@ -94,7 +94,7 @@ class Runner:
             if jobs:
                 workers = worker_count(self.jobs, len(jobs), pick_device(self.device))
                 count = f"{counted(len(jobs), 'run')} to make, {workers} at once, in {self.root}"
-                console.print(count, highlight=False, markup=False, soft_wrap=True)
+                say([count], console)
                 problems += execute(jobs, workers, console)
         made = {config: folder.path for config, folder in folders.items() if folder.finished}
         runs = {
@@ -128,8 +128,7 @@ class Runner:
             notes = {note: None for group in here.values() for one in group for note in one.notes}
             if moved:
                 notes[f"{data}: runs begun on another kind of device are there; the study keeps their settings."] = None
-            for note in notes:
-                console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+            say((f"note: {note}" for note in notes), console)
         return {experiment: plans[experiment] for experiment in experiments if experiment in plans}, list(problems)
 
     def _find(self, plans: Sequence[Plan], folders: dict[Config, RunFolder]) -> list[Job]:
@@ -354,7 +353,10 @@ def _report_progress(console: Console, job: Job) -> None:
     log = RunFolder(job.folder).metrics
     if log.is_file():
         epoch = log.read_bytes().count(b"\n")
-        _say(console, f"…  {job.folder.name}  epoch {epoch}/{job.config.optimization.epochs}")
+        say(
+            [f"{time.strftime('%H:%M:%S')}  …  {job.folder.name}  epoch {epoch}/{job.config.optimization.epochs}"],
+            console,
+        )
 
 
 def _announce(console: Console, count: str, job: Job, problem: str | None) -> None:
@@ -363,11 +365,7 @@ def _announce(console: Console, count: str, job: Job, problem: str | None) -> No
         test = read_run(job.folder).test
         scores = f"test {test['accuracy']:.2%}  ECE {test['ece']:.3f}  {test['mean_steps']:.1f} steps"
         text = f"{count}  {job.folder.name}  {scores}"
-    _say(console, text)
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(f"{time.strftime('%H:%M:%S')}  {text}", highlight=False, markup=False, soft_wrap=True)
+    say([f"{time.strftime('%H:%M:%S')}  {text}"], console)
 
 
 _over: Event | None = None

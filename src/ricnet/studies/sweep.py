@@ -26,7 +26,7 @@ from ricnet.studies.runner import RunIndex
 from ricnet.training.api import pick_device, run
 from ricnet.training.classifier import settle_horizon
 from ricnet.training.config import PARTS, Config, to_json
-from ricnet.training.console import Interrupted
+from ricnet.training.console import Interrupted, say
 from ricnet.training.run import RunFolder, describe_data
 
 DIRECTIONS: dict[str, Literal["minimize", "maximize"]] = {"nll": "minimize", "ece": "minimize", "accuracy": "maximize"}
@@ -223,7 +223,7 @@ def _announce(study: optuna.Study, trials: int, console: Console) -> None:
     value = f"{last.value:.4f}" if last.state is TrialState.COMPLETE else last.state.name.lower()
     settings = "  ".join(f"{name} {_short(part)}" for name, part in last.params.items())
     text = f"trial {last.number} ({finished(study)}/{trials}): {value}  {settings}"
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    say([text], console)
 
 
 def _short(value: Any) -> str:

@@ -326,7 +326,7 @@ class ProgressBar:
         self.faster = None
 
     def _print(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        say([text], self.console)
 
 
 def duration(seconds: float) -> str:

@@ -47,8 +47,16 @@ class Facts:
     @property
     def frozen(self) -> bool:
         """Few rows teach an encoder that knows much little, and a CPU takes hours for it."""
-        few = self.rows < FEW_ROWS or self.device == "cpu"
-        return self.freeze if self.freeze is not None else self.pretrained and few
+        return self.freeze if self.freeze is not None else self.pretrained and (self.few or self.device == "cpu")
+
+    @property
+    def few(self) -> bool:
+        return self.rows < FEW_ROWS
+
+    @property
+    def is_table(self) -> bool:
+        """Or texts, however many: few epochs over-fit them too."""
+        return not self.side and (self.text or self.rows < TABLE_ROWS)
 
 
 TYPICAL = Facts(rows=50_000, classes=10, side=32)
@@ -96,8 +104,8 @@ def _fast(name: str, method: str, facts: Facts) -> Config:
             f"{setting('preset', name)} is for {setting('method', 'ric')}, not for {method}; use "
             f"{setting('preset', 'fast')}, in ric compare with ric-{name}."
         )
-    settings, optimization = choose(facts.rows, facts.classes), _fast_optimization(facts)
-    if _is_table(facts) and hasattr(settings, "horizon"):
+    settings, optimization = choose(facts.rows, facts.classes), _optimization(facts)
+    if facts.is_table and hasattr(settings, "horizon"):
         settings = replace(settings, horizon=5)
     if facts.exits:  # few validation rows tell accuracies apart badly, and each exit has one of its own
         optimization = replace(optimization, select="nll")
@@ -108,48 +116,39 @@ def _fast(name: str, method: str, facts: Facts) -> Config:
         calibration="auto",
         halt_rule="auto",
         method=settings,
-        network=_fast_network(facts),
+        network=_network(facts),
         optimization=optimization,
     )
 
 
-def _fast_network(facts: Facts) -> EncoderOptions:
+def _network(facts: Facts) -> EncoderOptions:
     """For few images a small one, on a CPU one that soon halves its images: time is better spent on updates. One that
     the user names instead comes at its own width. After one that others have trained comes what a table gets."""
+    narrow = 0.5 if facts.few else 1.0
     if facts.pretrained or facts.frozen:
-        width = 0.5 if facts.rows < FEW_ROWS else 1.0
-        return EncoderOptions(facts.encoder or "custom", width, freeze=facts.frozen)
+        return EncoderOptions(facts.encoder or "custom", narrow, freeze=facts.frozen)
     if facts.text:
         return EncoderOptions("words")
-    if _is_table(facts):
-        return EncoderOptions(width=0.5 if facts.rows < FEW_ROWS else 1.0)
+    if facts.is_table:
+        return EncoderOptions(width=narrow)
     if facts.side <= TINY_IMAGE:
         return EncoderOptions()
-    chosen = _small_network(facts)
+    chosen = EncoderOptions("resnet10", width=0.5) if facts.few else EncoderOptions()
+    if facts.device == "cpu" and facts.side <= 32:
+        chosen = EncoderOptions("conv", width=0.5)
+    elif facts.device == "cpu":
+        chosen = EncoderOptions("resnet10", width=0.25, stem="original")
     return chosen if facts.encoder in (None, "auto", chosen.encoder) else EncoderOptions(facts.encoder)
 
 
-def _small_network(facts: Facts) -> EncoderOptions:
-    if facts.device == "cpu" and facts.side <= 32:
-        return EncoderOptions("conv", width=0.5)
-    if facts.device == "cpu":
-        return EncoderOptions("resnet10", width=0.25, stem="original")
-    return EncoderOptions("resnet10", width=0.5) if facts.rows < FEW_ROWS else EncoderOptions()
-
-
-def _is_table(facts: Facts) -> bool:
-    """Or texts, however many: few epochs over-fit them too."""
-    return not facts.side and (facts.text or facts.rows < TABLE_ROWS)
-
-
-def _fast_optimization(facts: Facts) -> Optimization:
-    if _is_table(facts):
+def _optimization(facts: Facts) -> Optimization:
+    if facts.is_table:
         return _table(facts)
-    if facts.side > TINY_IMAGE and facts.rows < FEW_ROWS:
+    if facts.side > TINY_IMAGE and facts.few:
         return _few_images(facts)
     if facts.side > TINY_IMAGE and facts.device == "cpu":
         return _many_images_on_a_cpu(facts)
-    return _few_rows(facts) if facts.rows < FEW_ROWS else _many_rows(facts)
+    return _few_rows(facts) if facts.few else _many_rows(facts)
 
 
 def _few_images(facts: Facts) -> Optimization:
@@ -176,13 +175,6 @@ def _many_images_on_a_cpu(facts: Facts) -> Optimization:
         select="nll",
         clip=None,
     )
-
-
-def even_batch(rows: int, most: int) -> int:
-    """A batch of more than half of `most`, and no more than that, with the fewest rows left over in an epoch: a whole
-    number of batches is made in each, and the rows that fill none would not be seen."""
-    sizes = range(most // 2 + 1, most + 1)
-    return max(sizes, key=lambda size: (rows // size * size, size)) if rows > most else rows
 
 
 def _few_rows(facts: Facts) -> Optimization:
@@ -219,7 +211,7 @@ def _table(facts: Facts) -> Optimization:
     sees. Chosen on eight tables (docs/estimators.md); from 5,000 rows on, with a wider network and less decay, on three
     others (docs/experiments.md). Few rows of a frozen encoder's features have a lower rate: they are closer to the
     answer than columns are, and at that of tables the best epoch was the second or third."""
-    small = facts.rows < FEW_ROWS
+    small = facts.few
     batch_size = min(64 if small else 128, facts.rows)
     updates = facts.rows // batch_size
     return Optimization(
@@ -231,6 +223,13 @@ def _table(facts: Facts) -> Optimization:
         select="nll",
         patience=15,
     )
+
+
+def even_batch(rows: int, most: int) -> int:
+    """A batch of more than half of `most`, and no more than that, with the fewest rows left over in an epoch: a whole
+    number of batches is made in each, and the rows that fill none would not be seen."""
+    sizes = range(most // 2 + 1, most + 1)
+    return max(sizes, key=lambda size: (rows // size * size, size)) if rows > most else rows
 
 
 def unwatched_table(rows: int) -> dict[str, Any]:

@@ -78,10 +78,7 @@ def main(arguments: Sequence[str]) -> None:
         with contextlib.suppress(OSError):
             out.rmdir()  # which only takes away an empty folder
         raise RicnetError(" ".join(problems))
-    for problem in problems:
-        console.print(f"ric: {problem}", highlight=False, markup=False, soft_wrap=True)
-    for note in _notes(experiments, found):
-        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+    say([*(f"ric: {problem}" for problem in problems), *(f"note: {note}" for note in _notes(experiments, found))])
     chosen = next((one for one in experiments if one.system == options.reference), experiments[0])
     _present(runs, found.get(chosen, []), out, options.budget)
 

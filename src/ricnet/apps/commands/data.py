@@ -1,5 +1,6 @@
 """ric data: the named data sets, what is here of them, and where to get them."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,8 +47,7 @@ def _list(folder: Path | None) -> None:
     for listing in list_datasets(folder):
         table.add_row(listing.name, listing.title, "yes" if listing.present else "no: ric data get " + listing.name)
     Console().print(table)
-    place = printable(f"data folder: {data_folder(folder)}")
-    Console(stderr=True).print(place, highlight=False, markup=False, soft_wrap=True)
+    print(printable(f"data folder: {data_folder(folder)}"), file=sys.stderr)
 
 
 def _get(name: str, folder: Path | None) -> None:

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from ricnet.apps.cli import parse
 from ricnet.apps.commands.serve import NEEDED, serve
 from ricnet.errors import require_extra
@@ -43,12 +41,12 @@ def main(arguments: Sequence[str]) -> None:
 def prepare(device: str) -> str:
     """The run to show; digits are learned only once."""
     from ricnet.training.api import train
+    from ricnet.training.console import say
     from ricnet.training.run import PREFIX, RunFolder, pretrained_names
 
     if PRETRAINED in pretrained_names():
         return PREFIX + PRETRAINED
     if not RunFolder(FOLDER).finished:
-        words = f"This ricnet comes without {PREFIX}{PRETRAINED}; learning digits instead, in {FOLDER}."
-        Console(stderr=True).print(words, highlight=False, markup=False, soft_wrap=True)
+        say([f"This ricnet comes without {PREFIX}{PRETRAINED}; learning digits instead, in {FOLDER}."])
         train("digits", out=FOLDER, epochs=EPOCHS, device=device, overwrite=True)
     return str(FOLDER)

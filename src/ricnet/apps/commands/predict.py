@@ -23,6 +23,7 @@ from ricnet.data.inputs import read_inputs
 from ricnet.errors import RicnetError, counted, require
 from ricnet.evaluation.evaluate import UNSURE, pool_size, validation_sentence
 from ricnet.io import printable
+from ricnet.methods import in_steps
 from ricnet.report.examples import trace_lines
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load
@@ -116,7 +117,8 @@ def _stored(count: int, classifier: Classifier) -> str:
 def _worth(options: Predict, least: float, classifier: Classifier) -> str:
     """Validation data was answered as the run was trained, so that it says nothing of another way to halt."""
     changed = [name for name in ("halt_threshold", "budget", "readout", "max_ms") if getattr(options, name) is not None]
-    changed += ["max_steps"] * ((options.max_steps or 0) > getattr(classifier.method, "horizon", 1))
+    method = in_steps(classifier.method, classifier.model) or classifier.method
+    changed += ["max_steps"] * ((options.max_steps or 0) > getattr(method, "horizon", 1))
     if changed or classifier.folder is None:
         flag = f" with --{changed[0].replace('_', '-')}" if changed else ""
         return f"What {least:g} is worth{flag} was not measured on validation data."
@@ -177,13 +179,9 @@ def _show(records: list[dict[str, Any]], classifier: Classifier, options: Predic
             exits = (record.get("costs", ()), classifier.config.network.steps_per_exit)
             console.print(trace_lines(*seen, classifier.class_names, top, *exits))
     else:
-        named = bool(options.inputs) or classifier.text is not None
-        Console().print(_table(records if named else _numbered(records)))
-
-
-def _numbered(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Nobody typed the path of the stored examples, and it may be long."""
-    return [record | {"input": f"example {number}"} for number, record in enumerate(records)]
+        if not options.inputs and classifier.text is None:  # nobody typed the path of the stored examples
+            records = [record | {"input": f"example {number}"} for number, record in enumerate(records)]
+        Console().print(_table(records))
 
 
 def _plain(record: dict[str, Any]) -> dict[str, Any]:

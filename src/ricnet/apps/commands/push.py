@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
 from ricnet.apps.cli import parse
 from ricnet.training.classifier import load
@@ -28,5 +27,4 @@ class Push:
 
 def main(arguments: Sequence[str]) -> None:
     options: Push = parse(Push, arguments, "push")
-    address = push_to_hub(load(options.run), options.repo, options.private)
-    Console().print(address, highlight=False, markup=False, soft_wrap=True)
+    print(push_to_hub(load(options.run), options.repo, options.private))

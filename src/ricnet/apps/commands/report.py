@@ -15,6 +15,7 @@ from ricnet.report.page import write_page
 from ricnet.report.pictures import save_figures
 from ricnet.report.runs import RunRecord, group_seeds, read_runs
 from ricnet.report.tables import markdown, runs_markdown, runs_table, terminal_table
+from ricnet.training.console import say
 from ricnet.training.run import locate
 
 
@@ -41,12 +42,11 @@ def main(arguments: Sequence[str]) -> None:
         raise RicnetError(f"--out {options.out} is there and is no page; give a name that ends in .html.")
     runs = read_runs([locate(run) for run in options.runs])
     _print_table(runs, as_markdown=options.markdown)
-    note = Console(stderr=True)
     try:
         if options.figures:
             save_figures(runs, options.figures)
-            note.print(f"figures  {options.figures}", highlight=False, markup=False, soft_wrap=True)
-        note.print(f"report   {write_page(runs, options.out)}", highlight=False, markup=False, soft_wrap=True)
+            say([f"figures  {options.figures}"])
+        say([f"report   {write_page(runs, options.out)}"])
     except OSError as error:
         raise RicnetError(f"the report cannot be written ({error}); choose another --out or --figures.") from error
 

@@ -24,6 +24,7 @@ from ricnet.studies.paper import ITEMS, Item
 from ricnet.studies.paper.kit import distinct, read_csv, write_csv
 from ricnet.studies.runner import Runner
 from ricnet.studies.theory import CLAIMS, Finding
+from ricnet.training.console import say
 from ricnet.training.presets import TYPICAL, preset
 from ricnet.training.run import RunFolder
 
@@ -82,19 +83,14 @@ def main(arguments: Sequence[str]) -> None:
         made, problems = reproduce(options.items, find_scale(options.scale), out, runner, console, given)
     except OSError as error:
         raise RicnetError(f"the results cannot be written ({error}); choose another --out.") from error
-    _present(made)
+    for item in made:
+        print(f"{item.name:<22}{item.verdict:<6}{'  '.join(str(path) for path in item.files)}")
     failed = [item.name for item in made if item.verdict == FAIL]
-    for problem in problems:
-        console.print(f"ric: {problem}", highlight=False, markup=False, soft_wrap=True)
+    say(f"ric: {problem}" for problem in problems)
     if problems or failed:
         parts = ["not everything could be made"] * bool(problems)
         parts += [f"not confirmed: {', '.join(failed)}"] * bool(failed)
         raise RicnetError(f"{'; '.join(parts)} (see above).")
-
-
-def _present(made: Sequence[Made]) -> None:
-    for item in made:
-        print(f"{item.name:<22}{item.verdict:<6}{'  '.join(str(path) for path in item.files)}")
 
 
 def reproduce(
@@ -166,7 +162,7 @@ def _examine(claims: Mapping[str, Callable[[], Finding]], out: Path, console: Co
     out.mkdir(parents=True, exist_ok=True)
     made, problems, lines = [], [], []
     for name, examine in claims.items():
-        console.print(f"examining {name}", highlight=False)
+        say([f"examining {name}"], console)
         try:
             finding = examine()
         except RicnetError as problem:
@@ -224,7 +220,7 @@ def take_given(
             problems.append(f"{name} was run with different settings ({paths}): leave all but one out.")
     missing = [f"{e.system} on {e.benchmark.label}" for e, own in found.items() if not own]
     if missing:
-        console.print(f"missing: {'; '.join(dict.fromkeys(missing))}", highlight=False, markup=False, soft_wrap=True)
+        say([f"missing: {'; '.join(dict.fromkeys(missing))}"], console)
     return found, problems
 
 

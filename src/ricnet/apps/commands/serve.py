@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
-from rich.console import Console
 
 from ricnet.apps.cli import parse
 from ricnet.apps.server.limits import Limits
@@ -63,11 +62,11 @@ def serve(
     classifier: "Classifier", run: str, listening: "socket.socket", open_browser: bool, limits: Limits | None = None
 ) -> None:
     from ricnet.apps.server import application
+    from ricnet.training.console import say
     from ricnet.training.run import PREFIX
 
     name = run.removeprefix(PREFIX).rstrip("/\\").replace("\\", "/").rpartition("/")[2] or run
     app = application.build(classifier, name, limits)
     address = application.address_of(listening)
-    words = f"page     {address}\nAPI      {address}/docs\nCtrl-C stops it."
-    Console(stderr=True).print(words, highlight=False, markup=False, soft_wrap=True)
+    say([f"page     {address}", f"API      {address}/docs", "Ctrl-C stops it."])
     application.run(app, listening, open_browser)

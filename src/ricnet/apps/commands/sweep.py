@@ -19,7 +19,7 @@ from ricnet.studies.experiments import parse_settings
 from ricnet.training.api import configure, for_encoder, pick_device
 from ricnet.training.checkpoints import find_tokenizer
 from ricnet.training.config import DATA_SETTINGS
-from ricnet.training.console import GO_ON, Interrupted
+from ricnet.training.console import GO_ON, Interrupted, say
 from ricnet.training.presets import TYPICAL, preset
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _present(study: "optuna.Study", options: SweepOptions[Any], shared: Mapping[
     again = ["ric", "train", options.source, "--method", options.method, "--preset", options.preset, *flags]
     where = options.runs / study.study_name / str(best[0].user_attrs.get("folder"))
     words = f"\nstudy    {storage}\nbest     {where}\nagain    {shlex.join(again)}"
-    console.print(words, highlight=False, markup=False, soft_wrap=True)
+    say(words.splitlines(), console)
 
 
 def _flag(name: str, value: Any) -> list[str]:

@@ -17,7 +17,7 @@ from ricnet.report.runs import read_run
 from ricnet.report.tables import runs_table
 from ricnet.training.api import train_in_folder
 from ricnet.training.config import Config, from_json
-from ricnet.training.console import Track
+from ricnet.training.console import Track, say
 from ricnet.training.presets import TYPICAL, preset
 from ricnet.training.run import RunFolder
 
@@ -88,7 +88,6 @@ def _present(folder: RunFolder) -> None:
     write_page([record], folder.report)
     console = Console()
     console.print(runs_table([record]))
-    for sentence in chosen_words(record.evaluation):
-        console.print(f"\n{sentence}", highlight=False, markup=False)
     look = shlex.join(["ric", "predict", str(folder.path), str(folder.examples), "--trace"])
-    console.print(f"\nreport   {folder.report}\nlook     {look}", highlight=False, markup=False, soft_wrap=True)
+    chosen = [f"\n{sentence}" for sentence in chosen_words(record.evaluation)]
+    say([*chosen, f"\nreport   {folder.report}", f"look     {look}"], console)
