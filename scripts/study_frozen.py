@@ -272,7 +272,7 @@ def judge(log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"], s
 
 def table(found: dict[str, Any], task: Task) -> str:
     lines = ["", f"| {task.title} | | {' | '.join(MEASURES.values())} |", "|---:|:---|---:|---:|---:|---:|"]
-    for case in dict.fromkeys(run["case"] for run in found["runs"]):
+    for case in sorted({run["case"] for run in found["runs"]}, key=lambda case: (len(case), case)):
         for method in dict.fromkeys(run["method"] for run in found["runs"]):
             runs = [run for run in found["runs"] if (run["case"], run["method"]) == (case, method)]
             if len(runs) == len(SEEDS):
