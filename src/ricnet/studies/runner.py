@@ -369,7 +369,7 @@ def _announce(console: Console, count: str, job: Job, problem: str | None) -> No
 
 
 _over: Event | None = None
-"""In a worker: set when nothing more is to be begun."""
+"""In a worker: set when no further job may start."""
 
 
 def _start_worker(threads: int, over: Event) -> None:
@@ -384,7 +384,7 @@ def _start_worker(threads: int, over: Event) -> None:
 
 
 def _stop_with_parent(parent: int) -> None:
-    """A parent that was killed cannot pass anything on, so its worker saves and stops by itself."""
+    """If the parent was killed, save and stop."""
     while os.getppid() == parent:
         time.sleep(2)
     os.kill(os.getpid(), signal.SIGTERM)
