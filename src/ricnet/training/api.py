@@ -212,7 +212,7 @@ class Request:
     @property
     def is_named(self) -> bool:
         """Whether the data is a name or a path."""
-        return not (isinstance(self.what, Dataset) or is_frame(self.what))
+        return isinstance(self.what, str | Path) or not (isinstance(self.what, Dataset) or is_frame(self.what))
 
     @property
     def names(self) -> tuple[str, str, int]:
