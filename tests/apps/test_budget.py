@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import ricnet
+from refusals import refusal
 from ricnet.apps.commands import compare, evaluate, predict, train
 from ricnet.apps.estimators import RICClassifier
-from ricnet.errors import RicnetError
 
 pytestmark = pytest.mark.usefixtures("no_pages")
 
@@ -51,9 +51,9 @@ def test_evaluate_and_predict_keep_a_budget(run: Path, rows: Path, capsys: pytes
 
 
 def test_two_rules_or_a_budget_out_of_range_are_refused(run: Path, rows: Path) -> None:
-    with pytest.raises(RicnetError, match="two rules when to stop"):
+    with refusal("--budget", "--halt-threshold"):
         predict.main([str(run), str(rows), "--budget", "0.5", "--halt-threshold", "0"])
-    with pytest.raises(RicnetError, match=r"--budget 0\.01 is out of range: it must be from 0\.\d+, what the first"):
+    with refusal("budget", 0.01):
         evaluate.main([str(run), "--budget", "0.01"])
 
 
@@ -88,5 +88,5 @@ def test_an_estimator_keeps_a_budget_and_needs_rows_aside_for_it(rows: Path) -> 
     cost = fitted.refine(x).cost
     assert cost is not None
     assert 0 < float(cost.mean()) < 1
-    with pytest.raises(ValueError, match="budget needs rows kept aside"):
+    with refusal("budget", "validation_fraction", kind=ValueError):
         RICClassifier(**how, budget=0.9, validation_fraction=0.0).fit(x, y)

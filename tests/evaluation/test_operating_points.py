@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refusals import refusal
 from ricnet.core.trajectory import Trajectory, halting_step
-from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import Outcome, Reading, report
 from ricnet.evaluation.fitting import (
     choose_halt,
@@ -52,7 +52,7 @@ def test_a_budget_is_spent_as_far_as_a_threshold_can(budget: float, spent: float
 
 @pytest.mark.parametrize("budget", [0.2, 0.0, -1.0, 1.01, float("nan")])
 def test_no_threshold_spends_less_than_the_first_exit_or_more_than_everything(budget: float) -> None:
-    with pytest.raises(RicnetError, match=r"out of range: it must be from 0\.25, what the first exit costs, to 1"):
+    with refusal("budget", 0.25):
         point_within(operating_points(TWO), budget)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ricnet
-from ricnet.errors import RicnetError
+from refusals import refusal
 from ricnet.report.runs import read_run
 
 
@@ -35,5 +35,5 @@ def test_readouts_are_of_the_same_weights(digits_run: Path, tool: dict[str, Any]
 
 def test_a_run_of_another_method_is_refused(digits_run: Path, tool: dict[str, Any], tmp_path: Path) -> None:
     ricnet.train("digits", method="supervised", epochs=1, width=0.1, out=tmp_path / "sl", device="cpu")
-    with pytest.raises(RicnetError, match="is no run of RIC"):
+    with refusal(tmp_path / "sl"):
         tool["draw_all"](str(tmp_path / "sl"), tmp_path)
