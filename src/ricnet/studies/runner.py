@@ -193,7 +193,9 @@ class RunIndex:
         With `source`, a run derived from the very weights that are there now.
         """
         weights = source.weights_hash() if source is not None and source.model.is_file() else None
-        wanted = (config, data, weights_of(config.network.encoder), source is not None, weights)
+        name = config.network.encoder
+        encoder = weights_of(name) if is_pretrained(name) else None
+        wanted = (config, data, encoder, source is not None, weights)
         same = [folder for folder, entry in self.known if entry == wanted]
         return min(same, key=lambda folder: not folder.finished, default=None)
 
