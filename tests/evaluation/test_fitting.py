@@ -134,6 +134,8 @@ def test_of_few_examples_a_rule_is_kept_only_if_it_helps_those_it_was_not_chosen
     few = outcome_of([lucky, [0.6] * 21], [[1.0] * 21] * 2)
     assert choose_halt(few).max_steps == 1
     assert (choose_halt_if_it_helps(few).halt_threshold, choose_halt_if_it_helps(few).max_steps) == (0.0, 2)
+    one = outcome_of([lucky[:1], [0.6]], [[1.0]] * 2)
+    assert choose_halt_if_it_helps(one).max_steps == 2
     many = outcome_of([lucky * 2, [0.6] * 42], [[1.0] * 42] * 2)
     assert choose_halt_if_it_helps(many) == choose_halt(many)
 

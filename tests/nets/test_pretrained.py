@@ -78,6 +78,21 @@ def test_reads_every_form_of_processor(
     assert architecture.mean == pytest.approx((mean,) * 3)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"rescale_factor": factor} for factor in ("a", None, 0)),
+        *({"size": size} for size in (16.5, True, [16.5, 16])),
+        *({"image_mean": mean} for mean in ([], [0.5] * 4)),
+    ],
+)
+def test_a_processor_that_makes_no_sense_is_refused(copied: Path, change: dict[str, Any]) -> None:
+    processor = {"size": 24, "image_mean": [0.5] * 3, "image_std": [1] * 3} | change
+    (copied / "preprocessor_config.json").write_text(json.dumps(processor))
+    with refusal("preprocessor_config.json"):
+        read_hf(copied)
+
+
 def test_without_a_pooler_the_class_token_is_read(tmp_path: Path) -> None:
     """As in checkpoints of classifiers, whose pooler transformers would fill with random numbers."""
     save_checkpoint(tmp_path, "vit")

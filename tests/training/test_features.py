@@ -61,14 +61,26 @@ def test_each_row_is_encoded_once_for_all_splits_and_subsets(monkeypatch: pytest
     monkeypatch.setenv("RICNET_CACHE", str(tmp_path))
     encoder, data = Means(), coloured()
     found = featured(data, encoder, CPU)
-    assert encoder.seen == 60
+    assert encoder.seen == 60 + PROBE
     expected = 2 * data.train.inputs.float().mean((2, 3))
     torch.testing.assert_close(found.train.inputs, expected)
     assert found.train.shown is data.train.inputs
     other = Means()
     torch.testing.assert_close(Features(other, CPU)(data.train.inputs[3:9]), expected[3:9])
-    assert other.seen == 0
+    assert other.seen == PROBE
     assert torch.equal(Features(Means(3.0), CPU)(data.train.inputs), 1.5 * expected)
+    torch.testing.assert_close(Features(Shifted(), CPU)(data.train.inputs), expected + 1)
+
+
+class Shifted(Means):
+    """The same weights, and another network."""
+
+    def forward(self, images: Tensor) -> dict[str, Tensor]:
+        return {"pooled": super().forward(images)["pooled"] + 1}
+
+
+PROBE = 1
+"""An input that a module of the user's own is shown to know it by."""
 
 
 def test_a_cache_that_cannot_be_used_is_done_without(

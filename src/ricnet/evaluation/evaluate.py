@@ -72,16 +72,10 @@ class Outcome:
 
     def take(self, rows: slice) -> "Outcome":
         """Of some of the examples."""
-        kept = {field.name: getattr(self, field.name) for field in fields(self)}
-        some = {
-            name: array
-            if array is None or name == "costs"
-            else array[rows]
-            if name == "log_beliefs"
-            else array[..., rows]
-            for name, array in kept.items()
-        }
-        return Outcome(**some)
+        whole = ("log_beliefs", "costs")
+        kept: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in whole}
+        some: dict[str, Any] = {name: part if part is None else part[..., rows] for name, part in kept.items()}
+        return Outcome(self.log_beliefs[rows], **some, costs=self.costs)
 
     @classmethod
     def join(cls, parts: "list[Outcome]") -> "Outcome":

@@ -157,7 +157,9 @@ def choose_halt_if_it_helps(outcome: Outcome, budget: float | None = None) -> Ha
     every other example lowers the NLL of those between by more than a standard error, and the other way round. A budget
     that was asked for needs a threshold all the same."""
     steps, n = outcome.step_scores.shape
-    if budget is None and 2 <= n < FEW_TO_HALT:
+    if budget is None and n < 2:
+        return _described(outcome, 0.0, steps)
+    if budget is None and n < FEW_TO_HALT:
         halves = [outcome.take(slice(first, None, 2)) for first in (0, 1)]
         gain = torch.cat([_halt_gain(*pair) for pair in (halves, halves[::-1])])
         if not float(gain.mean()) > float(gain.std()) / math.sqrt(n):

@@ -25,6 +25,8 @@ from ricnet.nets.refiner import Heads, HeadWeights, RecurrentClassifier, at_step
 
 CPU_POOL, GPU_POOL = 128, 2048
 """Examples that are looked at together where there are exits: what a stage makes of them is kept until the next."""
+POOLED_SIZE = 3 * 32 * 32
+"""Of an input, at which that many are; of larger ones, whose maps are larger, fewer."""
 CPU_LOOK, GPU_LOOK = 16, 1024
 """Of these so many at a time: in batches of 64 the first stage of a narrow ResNet-18, whose images are largest, took
 half as long again for each. The whole took the same."""
@@ -175,7 +177,8 @@ class InSteps(ABC, Generic[StagedNetwork]):
             made = self._run(model, self.start(model, inputs), steps, halt, time_left)
             return self.conclude(model, made, halt)
         steps = min(steps, len(model.costs))  # there is nothing to see after the last exit
-        rows = CPU_POOL if inputs.device.type == "cpu" else GPU_POOL
+        most = CPU_POOL if inputs.device.type == "cpu" else GPU_POOL
+        rows = min(most, max(CPU_LOOK, most * POOLED_SIZE // inputs[:1].numel())) if len(inputs) else most
         parts = inputs.split(len(inputs) if time_left is not None else rows)  # a clock stops all at the same step
         each = [self._run(model, self.start(model, part), steps, halt, time_left) for part in parts]
         return self.conclude(model, Steps(*(torch.cat(tensors, 1) for tensors in zip(*each, strict=True))), halt)

@@ -438,7 +438,7 @@ class Backbone(nn.Module):
         self.stages = () if exits == "none" else divide(self.reader, exits)
         """The same in parts, for those who may not need all of it; they share its weights."""
         self.steps_per_exit = steps_per_exit
-        self.flops: tuple[int, ...] = getattr(features, "flops", ())
+        self.flops = features.flops if isinstance(features, Known) else ()
         """What stages cost that were computed elsewhere (see `Known`)."""
         self.parts: list[slice] = []
         """Of `mean` and `std`, those of the features of each stage; empty where inputs are normalised."""

@@ -69,7 +69,7 @@ def architecture_from_json(entry: object, source: str) -> Architecture:
         "library": lambda value: value in ("transformers", "timm"),
         "network": lambda value: isinstance(value, dict),
         "reads": lambda value: value in ("images", "tokens"),
-        "size": lambda value: _numbers(value, 2) and all(0 <= side <= LARGEST_SIDE for side in value),
+        "size": lambda value: _numbers(value, 2) and all(_is_side(side, least=0) for side in value),
         "mean": _numbers,
         "std": _numbers,
         "pooler": lambda value: isinstance(value, bool),
@@ -85,6 +85,10 @@ def architecture_from_json(entry: object, source: str) -> Architecture:
 def _numbers(value: object, count: int | None = None) -> bool:
     numbers = isinstance(value, list) and all(isinstance(n, int | float) and math.isfinite(n) for n in value)
     return numbers and (count is None or len(value) == count)  # type: ignore[arg-type]
+
+
+def _is_side(side: object, least: int = 1) -> bool:
+    return isinstance(side, int) and not isinstance(side, bool) and least <= side <= LARGEST_SIDE
 
 
 class Pretrained(nn.Module):
@@ -147,7 +151,7 @@ class ImageEncoder(Pretrained):
         pixels = (images.to(self.mean.dtype).expand(-1, len(self.mean), -1, -1) - self.mean) / self.std
         height, width = self.architecture.size
         if pixels.shape[2:] != (height, width):
-            smaller = height < pixels.shape[2]
+            smaller = height < pixels.shape[2] or width < pixels.shape[3]
             pixels = F.interpolate(pixels, (height, width), mode="bicubic", antialias=smaller)
         return pixels
 
@@ -370,10 +374,12 @@ def _image_settings(folder: Path) -> dict[str, Any]:
     normalizes = entry.get("do_normalize", True)
     mean = entry.get("image_mean") if normalizes else [0.0] * 3
     std = entry.get("image_std") if normalizes else [1.0] * 3
-    sound = _numbers(size, 2) and _numbers(mean) and _numbers(std) and len(mean) == len(std)  # type: ignore[arg-type]
-    if not sound or not all(0 < side <= LARGEST_SIDE for side in size) or not all(std):  # type: ignore[union-attr,arg-type]
+    factor = entry.get("rescale_factor", 1 / 255) if entry.get("do_rescale", True) else 1.0
+    coloured = any(_numbers(mean, channels) and _numbers(std, channels) for channels in (1, 3))
+    sound = coloured and _numbers(size, 2) and _numbers([factor]) and factor > 0
+    if not sound or not all(map(_is_side, size)) or not all(std):  # type: ignore[arg-type]
         raise RicnetError(f"{path} does not say to what size images are scaled and how they are normalised.")
-    scale = entry.get("rescale_factor", 1 / 255) * 255 if entry.get("do_rescale", True) else 255.0
+    scale = 255 * factor
     return {
         "size": tuple(size),  # type: ignore[arg-type]
         "mean": tuple(each / scale for each in mean),  # type: ignore[union-attr]
@@ -409,21 +415,25 @@ def read_timm(name: str, file: Path) -> Pretrained:
 
 
 def timm_architecture(name: str) -> Architecture:
-    timm = require_timm()
-    if not timm.is_model(name):
-        close = timm.list_models(f"*{name.split('.')[0]}*")
-        meant = f"; timm has {listed(close)}" if close else "; timm.list_models() lists them"
-        raise RicnetError(f"{setting('encoder', 'timm:' + name)} is unknown{meant}.")
-    network = timm.create_model(name, pretrained=False, num_classes=0)
-    read = _timm_settings(network)
+    read = _timm_settings(_empty_timm(name))
     return Architecture("timm", {"name": name}, "images", read["input_size"][1:], read["mean"], read["std"])
 
 
 def timm_source(name: str) -> str | None:
     """The repository on the Hub with the weights of a network of timm's."""
-    network = require_timm().create_model(name, pretrained=False, num_classes=0)
-    source = _timm_settings(network).get("hf_hub_id")
+    source = _timm_settings(_empty_timm(name)).get("hf_hub_id")
     return source if isinstance(source, str) else None
+
+
+def _empty_timm(name: str) -> nn.Module:
+    """With random weights, and no classifier on top."""
+    timm = require_timm()
+    if not timm.is_model(name):
+        close = timm.list_models(f"*{name.split('.')[0]}*")
+        meant = f"; timm has {listed(close)}" if close else "; timm.list_models() lists them"
+        raise RicnetError(f"{setting('encoder', 'timm:' + name)} is unknown{meant}.")
+    network: nn.Module = timm.create_model(name, pretrained=False, num_classes=0)
+    return network
 
 
 def require_timm() -> Any:

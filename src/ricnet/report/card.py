@@ -52,7 +52,7 @@ def model_card(config: Mapping[str, Any], data: Mapping[str, Any], name: str, ru
         f"---\n{_header(name, title, kind, run)}---",
         f"# {name.rpartition('/')[2]}",
         f"{system_name(config)} on {markdown_safe(title)}: {classes_text(data['class_names'])}.",
-        ITERATIVE.format(steps=most) if "horizon" in config["method"] else ONE_PASS,
+        ITERATIVE.format(steps=most) if most is not None and (most > 1 or "horizon" in config["method"]) else ONE_PASS,
         f"## Use\n\n{_use(name, kind, config['network']['encoder'] == 'custom')}",
         f"## What it reaches\n\n{UNMEASURED if run is None else _measured(run)}",
         *([] if run is None else [f"## Data\n\n{data_text(run)}", f"## Recipe\n\n{recipe_text(run)}"]),

@@ -31,7 +31,7 @@ from ricnet.evaluation.fitting import OperatingPoint, point_within, shortfall
 from ricnet.io import is_finite, is_table, read_json, shown_name, without_folder
 from ricnet.methods import Method
 from ricnet.methods.method import TimeLeft
-from ricnet.nets.budget import SLACK, OverBudget, budget
+from ricnet.nets.budget import SLACK, budget
 from ricnet.nets.encoders import (
     Backbone,
     build_encoder,
@@ -105,6 +105,8 @@ class Classifier:
         """Each input's belief at its own halt, in the order of `class_names`; of files as `read` takes them, of arrays,
         texts or a data frame as `refine` does. To a model of texts a str is a text and a Path a file."""
         inputs = self._as_inputs(self.read(x) if _names_files(x) and not self._texts(x) else x)
+        if not len(inputs):  # not every encoder takes that
+            return np.zeros((0, len(self.class_names)))
         parts = inputs.split(pool_size(len(self.class_names)))  # beliefs at all steps must fit into memory
         beliefs = torch.cat([self.refine(part).final for part in parts]).double().softmax(-1)  # sums to 1 in float64
         found: np.ndarray = beliefs.cpu().numpy()
@@ -152,10 +154,10 @@ class Classifier:
             given = self._read_frame(given)
         inputs = as_inputs(given, self.input_shape, self.columns is not None)
         if self.kind == "tokens":
-            self._require_ids(inputs)
+            self.require_ids(inputs)
         return inputs
 
-    def _require_ids(self, inputs: Num[Tensor, "batch tokens"]) -> None:
+    def require_ids(self, inputs: Num[Tensor, "batch tokens"]) -> None:
         """An id that the encoder has not would end a GPU's work, and with it the program."""
         if inputs.dtype not in (torch.int32, torch.int64):
             raise RicnetError(f"the model reads texts, or their token ids as whole numbers, not {inputs.dtype}.")
@@ -292,7 +294,7 @@ def settle_horizon(config: Config, input_shape: tuple[int, ...], encoder: nn.Mod
     if network.exits == "none" or not hasattr(config.method, "horizon"):
         return config
     own = find_encoder(network.encoder) if encoder is None and is_pretrained(network.encoder) else encoder
-    with torch.random.fork_rng():  # what is built here is only counted
+    with torch.random.fork_rng([]):  # what is built here is only counted
         own = own if own is not None else build_encoder(network, input_shape)
     steps = len(divide(own, network.exits)) * network.steps_per_exit
     return replace(config, method=replace(config.method, horizon=steps))  # type: ignore[call-arg]
@@ -438,7 +440,9 @@ def _build_loaded(
         with nullcontext() if encoder is not None else budget(4 * numbers + SLACK):
             model, backbone = build_model(config, input_shape, classes, encoder)
         model.load_state_dict(weights | encoder_weights(model))
-    except (OverBudget, RuntimeError) as error:
+    except RicnetError:
+        raise
+    except Exception as error:  # a network of any kind, built as a file says
         raise RicnetError(
             f"{path} does not fit the network in config.json beside it; they are of different runs."
         ) from error
@@ -587,7 +591,7 @@ def start_clock(milliseconds: float, device: torch.device, costs: Sequence[float
         now = time.perf_counter()
         step = 0.0 if asked is None else now - asked
         asked, steps = now, steps + 1
-        if costs:
+        if steps < len(shares):
             step *= shares[steps] / shares[steps - 1]
         return now + step < end
 

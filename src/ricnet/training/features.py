@@ -1,11 +1,12 @@
 """What a frozen encoder says of each input, computed once and kept: training then sees rows of numbers.
 
-A row's features are kept under a hash of the encoder's weights and of the row itself. So they serve every run, seed,
-fold and split that has the row, and a run that was stopped goes on where it was.
+A row's features are kept under a hash of the encoder, with its weights, and of the row itself. So they serve every run,
+seed, fold and split that has the row, and a run that was stopped goes on where it was.
 """
 
 import copy
 import hashlib
+import json
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 
 from ricnet.data import Augmentation, Dataset, Split, augment
 from ricnet.nets.encoders import CPU_BATCH, GPU_BATCH, Exits, all_features, as_embedding, divide
-from ricnet.nets.pretrained import TextEncoder
+from ricnet.nets.pretrained import Pretrained, TextEncoder
 from ricnet.training.checkpoints import cache_folder, describe_encoder
 from ricnet.training.classifier import Classifier, after_encoder, backbone_of
 from ricnet.training.console import say
@@ -92,7 +93,9 @@ class Features:
         self.network = self.encoder if exits == "none" else partial(all_features, divide(self.encoder, exits))
         self.device = device
         self.console = console or Console(stderr=True)
-        self.about = describe_encoder(encoder)["weights"].encode() + (b"" if exits == "none" else exits.encode())
+        self.about = json.dumps([describe_encoder(encoder), exits], sort_keys=True).encode()
+        self.probe = b""
+        """Of somebody's own module, what it says of one input: weights alone do not tell what it computes."""
         self.path: Path | None = cache_folder() / "features.sqlite"
         self.bar = Progress(console=self.console, transient=True, disable=not self.console.is_terminal)
         self.task = self.bar.add_task("", total=None)
@@ -107,6 +110,8 @@ class Features:
     def __call__(self, inputs: Num[Tensor, "n ..."]) -> Float[Tensor, "n size"]:
         if not len(inputs):
             return self._encode(inputs.new_zeros(1, *inputs.shape[1:]))[:0]
+        if not isinstance(self.encoder, Pretrained) and not self.probe:
+            self.probe = self._encode(inputs.new_ones(1, *inputs.shape[1:])).numpy().tobytes()
         return torch.cat([self._chunk(part) for part in inputs.split(CHUNK)])
 
     def _chunk(self, inputs: Num[Tensor, "n ..."]) -> Float[Tensor, "n size"]:
@@ -127,7 +132,7 @@ class Features:
     def _key(self, row: Num[Tensor, "..."]) -> bytes:
         content = row.cpu().contiguous().numpy()
         about = f"{content.dtype} {content.shape}".encode()
-        return hashlib.blake2b(self.about + about + content.tobytes(), digest_size=16).digest()
+        return hashlib.blake2b(self.about + self.probe + about + content.tobytes(), digest_size=16).digest()
 
     @torch.no_grad()
     def _encode(self, inputs: Num[Tensor, "n ..."]) -> Float[Tensor, "n size"]:

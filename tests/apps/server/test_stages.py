@@ -13,10 +13,14 @@ from PIL import Image
 
 import ricnet
 from ricnet.apps.server.batching import Batcher, Question
-from ricnet.apps.server.stages import Stages
+from ricnet.apps.server.stages import Stages, in_stages
+from ricnet.core.trajectory import Trajectory
 from ricnet.data import load
+from ricnet.methods import Supervised
+from ricnet.nets.encoders import EncoderOptions
 from ricnet.nets.refiner import RecurrentClassifier
-from ricnet.training.classifier import Classifier
+from ricnet.training.classifier import Classifier, build_model
+from ricnet.training.config import Config
 
 from .conftest import serving
 
@@ -72,6 +76,27 @@ def test_whoever_is_at_a_stage_goes_on_together_and_each_gets_its_own(
     assert stages.room == 60
 
 
+def test_supervised_learning_goes_by_stages_too(digits: torch.Tensor) -> None:
+    config = Config(method=Supervised(), network=EncoderOptions("conv", width=0.25, exits="stage"))
+    model, backbone = build_model(config, (1, 8, 8), 10)
+    backbone.fit_normalization(digits)
+    whole = Classifier(config, config.method, model.eval(), (1, 8, 8), tuple("0123456789"))
+    sure = whole.refine(digits, halt=False).log_beliefs[0].amax(-1).exp().median().item()
+    own = replace(whole, method=Supervised(confidence_threshold=sure))
+    assert in_stages(own)
+    expected, answers = own.refine(digits), dict[str, Trajectory]()
+    assert (expected.halt_step == 1).sum() in range(25, 36)
+    stages: Stages[str] = Stages(own, room=60)
+    stages.enter({"all": digits})
+    while not answers:
+        answers = stages.advance()
+    assert torch.equal(answers["all"].halt_step, expected.halt_step)
+    torch.testing.assert_close(answers["all"].log_beliefs, expected.log_beliefs)
+    with serving(whole) as client:
+        assert client.get("/v1/model").json()["horizon"] == 3
+        assert ask(client, digits[0], max_steps=1)["steps"] == 1
+
+
 def test_nobody_is_passed_over_forever(exits: Classifier, digits: torch.Tensor) -> None:
     stages: Stages[int] = Stages(exits, room=200)
     hard = digits[exits.refine(digits).halt_step == 3][:1]
@@ -123,9 +148,9 @@ def test_clients_hear_where_it_left_and_what_it_cost(exits: Classifier, digits: 
         assert image["cost"] == pytest.approx(model["costs"][image["steps"] - 1])
 
 
-def ask(client: httpx.Client, image: torch.Tensor) -> dict[str, float]:
+def ask(client: httpx.Client, image: torch.Tensor, **options: int) -> dict[str, float]:
     with io.BytesIO() as file:
         Image.fromarray(image[0].numpy()).save(file, "png")
-        sent = client.post("/v1/predict", files={"images": ("digit.png", file.getvalue())})
+        sent = client.post("/v1/predict", files={"images": ("digit.png", file.getvalue())}, data=options)
     answer: dict[str, float] = sent.json()["predictions"][0]
     return answer

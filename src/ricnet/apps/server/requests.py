@@ -240,7 +240,12 @@ def _read_texts(texts: Sequence[str], classifier: Classifier, limits: Limits) ->
     _check_count(len(texts), "text", limits)
     empty = [place for place, text in zip(_places("texts", texts), texts, strict=True) if not text.strip()]
     notes = (f"empty, so that nothing is known of them: {listed(empty)}.",) if empty else ()
-    return Asked(_places("texts", texts), torch.from_numpy(column.rows(texts)), notes)
+    ids = torch.from_numpy(column.rows(texts))
+    try:  # here, where it concerns nobody else
+        classifier.require_ids(ids)
+    except RicnetError as error:
+        raise Refusal(422, str(error)) from error
+    return Asked(_places("texts", texts), ids, notes)
 
 
 def _read_features(rows: Sequence[Sequence[float]], width: int, limits: Limits) -> Float32[Tensor, "n width"]:

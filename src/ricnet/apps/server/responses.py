@@ -20,6 +20,7 @@ from ricnet.data.columns import Category, Columns, Date, Number
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import KINDS
 from ricnet.io import read_arrays, read_json
+from ricnet.methods import in_steps
 from ricnet.report.runs import system_name
 from ricnet.training.classifier import Classifier
 from ricnet.training.config import to_json
@@ -166,7 +167,8 @@ def describe(classifier: Classifier, name: str, limits: Limits) -> dict[str, Any
 
 
 def horizon(classifier: Classifier) -> int:
-    return int(getattr(classifier.method, "horizon", 1))
+    method = in_steps(classifier.method, classifier.model) or classifier.method
+    return int(getattr(method, "horizon", 1))
 
 
 def _inputs(classifier: Classifier) -> dict[str, Any]:
