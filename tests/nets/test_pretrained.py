@@ -1,6 +1,7 @@
 import json
 import os
 import struct
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
-from nets.checkpoints import PROCESSOR, save_checkpoint
+from nets.checkpoints import PROCESSOR, require_timm, save_checkpoint
 from refusals import refusal
 from ricnet.nets.encoders import Backbone, EncoderOptions, build_encoder, choose_encoder
 from ricnet.nets.pretrained import architecture_from_json, build, read_hf, read_timm, rebuild
@@ -104,6 +105,17 @@ def test_without_a_pooler_the_class_token_is_read(tmp_path: Path) -> None:
     again = rebuild(encoder.architecture, encoder.state_dict(), "a file")
     with torch.no_grad():
         torch.testing.assert_close(again(images), encoder(images))
+
+
+def test_of_images_and_texts_the_part_that_sees_is_read(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, "clip")
+    encoder, images = read_hf(tmp_path), torch.randint(0, 256, (2, 3, 16, 16), dtype=torch.uint8)
+    whole = transformers.AutoModel.from_pretrained(tmp_path).eval()
+    again = rebuild(encoder.architecture, encoder.state_dict(), "a file")
+    with torch.no_grad():
+        expected = whole.vision_model(encoder.pixels(images)).pooler_output
+        torch.testing.assert_close(encoder(images), expected)
+        torch.testing.assert_close(again(images), expected)
 
 
 def test_texts_do_not_depend_on_their_padding(tmp_path: Path) -> None:
@@ -258,14 +270,23 @@ def test_timm_needs_its_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         read_timm("resnet18", tmp_path / "weights.safetensors")
 
 
+def test_a_timm_that_cannot_be_imported_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As with a torchvision that was built for another torch."""
+    (tmp_path / "timm.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    monkeypatch.setattr("ricnet.errors.find_spec", lambda name: name)
+    with refusal("timm", "torchvision::nms does not exist", "install"):
+        read_timm("resnet18", tmp_path / "weights.safetensors")
+
+
 def test_timm_reads_no_pickles(tmp_path: Path) -> None:
     with refusal("weights.pth"):
         read_timm("resnet18", tmp_path / "weights.pth")
 
 
 def test_timm_loads_by_name_and_leaves_the_classifier_out(tmp_path: Path) -> None:
-    timm = pytest.importorskip("timm", reason="timm is not installed (ricnet[timm])")
-    pytest.importorskip("torchvision", reason="torchvision is not installed (ricnet[timm])")
+    timm = require_timm()
     whole = timm.create_model("test_resnet.r160_in1k", pretrained=False).eval()
     save_file(whole.state_dict(), tmp_path / "weights.safetensors")
     encoder = read_timm("test_resnet.r160_in1k", tmp_path / "weights.safetensors")

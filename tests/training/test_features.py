@@ -15,6 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import ricnet
+from nets.checkpoints import require_timm
 from refusals import refusal
 from ricnet.apps.cli import main
 from ricnet.apps.estimators import RICClassifier
@@ -303,7 +304,7 @@ def test_after_a_frozen_encoder_comes_what_a_table_gets_at_a_lower_rate(checkpoi
 @pytest.mark.slow
 def test_sixty_photos_a_breed_are_enough(tmp_path: Path) -> None:
     """With weights that have seen ImageNet, of which these photos are a part (docs/tutorials/own-photos.md)."""
-    pytest.importorskip("timm", reason="timm is not installed (ricnet[timm])")
+    require_timm()
     data = Path(os.environ.get("RICNET_DATA", "nowhere"))
     photos, weights = data / "imagewoof2-160", data / "lite0.safetensors"
     if not (photos.is_dir() and weights.is_file()):

@@ -246,7 +246,7 @@ def _refuse_unknown(arguments: Sequence[str], known: Sequence[str], command: str
 
 
 def _flag_for(extra: str, known: Sequence[str]) -> str | None:
-    """The flag that takes a path which nobody else does: what is read, or, where nothing is there yet, written."""
+    """The flag that a stray path was probably meant for: --data if it exists, else --data or --out."""
     suffix = Path(extra).suffix[1:2]
     if "/" not in extra and not suffix.isalpha():
         return None

@@ -90,7 +90,7 @@ def example_weights(
 
 
 def usual_fraction(labels: Int64[np.ndarray, "n"], weights: Float64[np.ndarray, "n"] | None) -> float:
-    """What is kept aside of a table if nobody says: so few rows are over-fitted, but very few are all needed."""
+    """The default share of validation rows: small tables over-fit without, very small ones need all their rows."""
     counts = np.bincount(labels if weights is None else labels[weights > 0])
     few = FEWEST <= counts.sum() < TABLE_ROWS and counts[counts > 0].min() >= 2
     return 0.15 if few else 0.0

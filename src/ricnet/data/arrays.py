@@ -208,7 +208,7 @@ def _features(array: Array, what: str, offset: int = 0) -> Num[Tensor, "n d"]:
 
 
 def _pixel_scale(arrays: dict[str, Array]) -> float:
-    """One for all parts: a dark test set must not be brightened by itself."""
+    """One scale for all splits, so that a dark test set is not brightened."""
     real = [array for array in arrays.values() if array.dtype.kind in "fb"]
     return 255.0 if real and max(array.max() for array in real) <= 1 else 1.0
 

@@ -109,9 +109,9 @@ def read_image(path: Path, input_shape: tuple[int, ...]) -> UInt8[Tensor, "c h w
         with path.open("rb") as file:
             return decode_image(file, str(path), input_shape)
     except FileNotFoundError as error:
-        raise RicnetError(f"{path} does not exist.") from error
+        raise RicnetError(f"{path} does not exist; check the path.") from error
     except OSError as error:
-        raise RicnetError(f"{path} cannot be read ({error.strerror}).") from error
+        raise RicnetError(f"{path} cannot be read ({error.strerror}); make it readable.") from error
 
 
 def decode_image(

@@ -124,7 +124,7 @@ class _Reading:
     def _read_folder(self, folder: Path) -> Part:
         names, images = self._read_images(find_images(folder))
         if not names:
-            raise RicnetError(f"{folder} holds no images that can be classified.")
+            raise RicnetError(f"{folder} holds no images that can be read; give a folder of images.")
         return names, images
 
     def _read_pattern(self, pattern: str) -> list[Part]:
@@ -133,7 +133,7 @@ class _Reading:
         matches = glob.glob(pattern, recursive=True)  # noqa: PTH207 — Path.glob takes no absolute pattern
         found = [Path(match) for match in sorted(matches)]
         if not found:
-            raise RicnetError(f"{pattern} matches no file.")
+            raise RicnetError(f"{pattern} matches no file; check it.")
         together = [path for path in found if self._is_one_image(path)]
         images = [self._read_images(together)] if together else []
         apart, problems = _attempt(partial(self._read_path, path) for path in found if not self._is_one_image(path))

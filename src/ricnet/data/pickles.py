@@ -184,7 +184,7 @@ def _content(path: Path) -> io.BytesIO:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
     except OSError as error:
-        raise RicnetError(f"{path} cannot be read ({error.strerror}).") from error
+        raise RicnetError(f"{path} cannot be read ({error.strerror}); make it readable.") from error
     if len(content) > LARGEST:
         raise RicnetError(f"{path} is larger than {LARGEST / 1e6:.0f} MB, as no data file of its kind is.")
     return io.BytesIO(content)

@@ -137,7 +137,7 @@ def _json_row(line: str, place: str) -> dict[str, str]:
 
 
 def is_frame(given: Any) -> "TypeGuard[DataFrame]":
-    """Where pandas has not been imported, nobody has made one; `ric` shall not wait for the import."""
+    """Without importing pandas: where it is not imported yet, nothing can be a data frame."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(given, pandas.DataFrame)
 

@@ -158,7 +158,7 @@ def read_text_file(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
     except OSError as error:
-        raise RicnetError(f"{path} cannot be read ({error.strerror}).") from error
+        raise RicnetError(f"{path} cannot be read ({error.strerror}); make it readable.") from error
     return decode_text(content, str(path))
 
 

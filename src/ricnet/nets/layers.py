@@ -40,7 +40,7 @@ LAYOUTS = (
     Layout(("patch_embed", "_pos_embed", "patch_drop", "norm_pre"), ("blocks",), ("norm",)),  # timm: ViT, DINOv2
     Layout(("conv1", "bn1", "act1", "maxpool"), ("layer1", "layer2", "layer3", "layer4")),  # ResNet
     Layout(("stem",), ("stages",), ("norm_pre",)),  # ConvNeXt
-    Layout(("conv_stem", "bn1"), ("blocks",), ("conv_head", "bn2")),  # EfficientNet, MobileNet
+    Layout(("conv_stem", "bn1"), ("blocks",), ("conv_head", "bn2")),  # EfficientNet
 )
 
 

@@ -270,6 +270,8 @@ def read_hf(folder: Path) -> Pretrained:
         raise RicnetError(f"{folder} lacks weights of its own network ({names}); get a whole copy.")
     if found["missing_keys"]:
         network.pooler = None
+    if hasattr(config, "vision_config"):
+        network, config = _seeing(network, folder), config.vision_config
     described = {name: value for name, value in config.to_dict().items() if name not in FORGOTTEN}
     architecture = Architecture(
         "transformers", json.loads(json.dumps(described)), "images", pooler=not found["missing_keys"]
@@ -282,6 +284,19 @@ def read_hf(folder: Path) -> Pretrained:
             "with the image processor's save_pretrained."
         )
     return TextEncoder(network, replace(architecture, reads="tokens", pad=getattr(config, "pad_token_id", None) or 0))
+
+
+def _seeing(network: nn.Module, folder: Path) -> nn.Module:
+    """Of a network that reads images and texts, such as CLIP, the part that reads images."""
+    from transformers import MODEL_MAPPING
+
+    part = getattr(network, "vision_model", None)
+    if part is None or type(part) is not MODEL_MAPPING.get(type(part.config), None):
+        raise RicnetError(
+            f"{folder} holds a {type(network).__name__}, which reads more than images; save the part that reads them "
+            "in a folder of its own (save_pretrained)."
+        )
+    return part  # type: ignore[no-any-return]
 
 
 def require_hf() -> None:
@@ -423,8 +438,13 @@ def _empty_timm(name: str) -> nn.Module:
 
 def require_timm() -> Any:
     require_extra(f"{setting('encoder')} timm:…", "timm", "timm", "torchvision")
-    import timm
-
+    try:
+        import timm
+    except Exception as error:  # a torchvision of another torch ends in any kind of it
+        raise RicnetError(
+            f"timm cannot be imported ({_first_line(error)}); install the torchvision that goes with torch "
+            f"{torch.__version__}."
+        ) from error
     return timm
 
 

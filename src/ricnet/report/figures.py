@@ -79,7 +79,7 @@ def house_style() -> AbstractContextManager[None]:
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Draw a figure in our style, which it keeps whoever saves it later."""
+    """Draw a figure in our style, which it keeps when it is saved later."""
 
     @functools.wraps(draw)
     def draw_styled(*args: P.args, **kwargs: P.kwargs) -> Figure:

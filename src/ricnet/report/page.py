@@ -31,7 +31,7 @@ from ricnet.report.comparison import (
 )
 from ricnet.report.examples import BARS, gallery_html, mistakes_html
 from ricnet.report.figures import inline_svg
-from ricnet.report.pictures import Picture, looks_ahead, mean_of, pictures, speakers, step_curves
+from ricnet.report.pictures import Picture, looks_ahead, mean_of, pictures, step_curves, with_examples
 from ricnet.report.runs import RunGroup, RunRecord, flatten, group_seeds, is_archive, repeats_note
 from ricnet.report.tables import (
     Cell,
@@ -131,7 +131,7 @@ def _section(key: str, parts: Sequence[str], groups: Sequence[RunGroup]) -> str:
     in_bars = key == "gallery" and any(group.first.examples and group.first.examples.are_rows for group in groups)
     words = paragraph(f"{intro} {BARS}" if in_bars else intro)
     if key == "refinement":
-        words = paragraph(refinement_words(speakers(groups)[0]))
+        words = paragraph(refinement_words(with_examples(groups)[0]))
     elif key == "steps":
         words = _halting_words(groups)
     elif key == "calibration":

@@ -79,7 +79,7 @@ def save_figures(runs: Sequence[RunRecord], folder: Path) -> list[Path]:
 
 def pictures(groups: Sequence[RunGroup]) -> list[Picture]:
     """Every figure these systems have the data for."""
-    found = [_refinement(group) for group in speakers(groups)[:1]]
+    found = [_refinement(group) for group in with_examples(groups)[:1]]
     found += [_calibration(groups), *_selective(groups)]
     leaving = [group for group in groups if all(run.has_exits for run in group.runs)]
     if leaving:
@@ -92,8 +92,8 @@ def pictures(groups: Sequence[RunGroup]) -> list[Picture]:
     return found
 
 
-def speakers(groups: Sequence[RunGroup]) -> list[RunGroup]:
-    """Systems that can show how a belief is refined, those that know what they still expect to gain first."""
+def with_examples(groups: Sequence[RunGroup]) -> list[RunGroup]:
+    """Iterative systems that kept examples, those with a value function first."""
     able = [g for g in groups if g.first.iterative and g.first.examples is not None and len(g.first.examples.labels)]
     return sorted(able, key=lambda group: group.first.examples is None or group.first.examples.values is None)
 
@@ -111,8 +111,8 @@ def step_curves(group: RunGroup, key: str) -> tuple[Integer[np.ndarray, "steps"]
 
 
 def steps_computed(group: RunGroup) -> float:
-    """A value is asked of the next thought: who stops by it has computed one step more than it took. Runs that have not
-    counted them have computed what they took, as far as is known."""
+    """Mean cell evaluations: a stop by the value costs one more than the steps taken, for the value is asked of the
+    next thought. Older runs did not count them; for these, the steps taken."""
     counted = all(CELLS.of(run) is not None for run in group.runs)
     return mean_of(group, (CELLS if counted else STEPS).name)
 

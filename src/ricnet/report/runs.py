@@ -403,7 +403,7 @@ def _checked_header(header: dict[str, Any], path: Path) -> dict[str, Any]:
     if misplaced.startswith("data.class_names") or misplaced == "data":
         raise RicnetError(f"{path} does not name the classes: restore it or train again.")
     if misplaced:
-        raise RicnetError(f"{path} has a {misplaced} that cannot be: restore it or train again.")
+        raise RicnetError(f"{path}: {misplaced} is missing or invalid; restore it or train again.")
     return {name: _shown(header[name]) for name in ("ricnet", *HEADER) if name in header}
 
 
@@ -446,7 +446,7 @@ def _checked_evaluation(evaluation: Any, path: Path) -> dict[str, Any]:
                 f"{path} lacks {split}.{missing[0]}: it is of another version of ricnet; train the run again."
             )
     if misplaced := misfit(splits, EVALUATION):
-        raise RicnetError(f"{path} has a {misplaced} that cannot be: restore it or train the run again.")
+        raise RicnetError(f"{path}: {misplaced} is missing or invalid; restore it or train the run again.")
     return splits
 
 

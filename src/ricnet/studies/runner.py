@@ -193,7 +193,9 @@ class RunIndex:
         With `source`, a run derived from the very weights that are there now.
         """
         weights = source.weights_hash() if source is not None and source.model.is_file() else None
-        wanted = (config, data, weights_of(config.network.encoder), source is not None, weights)
+        name = config.network.encoder
+        encoder = weights_of(name) if is_pretrained(name) else None
+        wanted = (config, data, encoder, source is not None, weights)
         same = [folder for folder, entry in self.known if entry == wanted]
         return min(same, key=lambda folder: not folder.finished, default=None)
 
@@ -369,7 +371,7 @@ def _announce(console: Console, count: str, job: Job, problem: str | None) -> No
 
 
 _over: Event | None = None
-"""In a worker: set when nothing more is to be begun."""
+"""In a worker: set when no further job may start."""
 
 
 def _start_worker(threads: int, over: Event) -> None:
@@ -384,7 +386,7 @@ def _start_worker(threads: int, over: Event) -> None:
 
 
 def _stop_with_parent(parent: int) -> None:
-    """A parent that was killed cannot pass anything on, so its worker saves and stops by itself."""
+    """If the parent was killed, save and stop."""
     while os.getppid() == parent:
         time.sleep(2)
     os.kill(os.getpid(), signal.SIGTERM)

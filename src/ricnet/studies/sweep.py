@@ -206,7 +206,7 @@ def _keeper(storage: str) -> optuna.storages.RDBStorage:
 
 
 def search(study: optuna.Study, sweep: Sweep, trials: int, console: Console) -> None:
-    """Work on the study until it has this many trials, whoever made them."""
+    """Work on the study until it has this many trials, those of other workers included."""
     while finished(study) < trials:
         study.optimize(lambda trial: sweep.objective(trial, console), n_trials=1, catch=(Failed,))
         _announce(study, trials, console)

@@ -212,7 +212,7 @@ class Request:
     @property
     def is_named(self) -> bool:
         """Whether the data is a name or a path."""
-        return not (isinstance(self.what, Dataset) or is_frame(self.what))
+        return isinstance(self.what, str | Path) or not (isinstance(self.what, Dataset) or is_frame(self.what))
 
     @property
     def names(self) -> tuple[str, str, int]:
@@ -281,8 +281,8 @@ class Request:
     def config(
         self, dataset: Dataset, device: torch.device, notes: list[str], encoder: nn.Module | None, processes: int
     ) -> Config:
-        """The settings of a new run: those of another, or a preset, whose batch is made to fit if nobody asked for
-        it."""
+        """The settings of a new run: those of another, or a preset, whose batch size is lowered to fit into memory
+        unless it was given."""
         if self.start is not None:
             config = _changed(replace(self.start, data=dataset.name), self.changes)
         else:
@@ -352,7 +352,7 @@ def fit_batch(
     encoder: nn.Module | None = None,
     processes: int = 1,
 ) -> Config:
-    """Make a batch that nobody asked for fit into memory; if it must be smaller, a note says so."""
+    """Lower a default batch size until it fits into memory; a note says so."""
     if config.network.freeze:  # rows of features are small
         return config
     wanted, free = config.optimization.batch_size, free_bytes(device)

@@ -69,7 +69,7 @@ def announcement(config: Config, dataset: Dataset, device: torch.device, process
 
 
 def preface(config: Config, dataset: Dataset, known: Facts) -> list[str]:
-    """What was decided by itself and may be decided otherwise: how images are augmented, what a CPU is spared."""
+    """Notes on defaults the user may want to change: augmentation, closed-form rewards, the network for a CPU."""
     said = []
     varied = config.optimization.augment and not (config.network.freeze and not config.optimization.augmented_copies)
     if varied and dataset.augmentation.crop_area < 1:
@@ -245,9 +245,9 @@ def _too_few_rows(evaluation: dict[str, Any], config: Config) -> str | None:
 
 SECONDS_BETWEEN_LINES = 15.0
 LONG = 600.0
-"""Seconds from which on a person would rather have been asked."""
+"""Seconds of training from which on the hint is given."""
 SECONDS_TO_JUDGE, UPDATES_TO_JUDGE = 10.0, 3
-"""After which the time a run takes is known well enough to speak of it."""
+"""After both of these the time that is left can be estimated."""
 
 
 class ProgressBar:
@@ -262,7 +262,7 @@ class ProgressBar:
         unit: str = "images",
         faster: str | None = None,
     ) -> None:
-        """`faster` is what a person who would wait long is told, once."""
+        """`faster` is a hint that is printed once if training will take long."""
         self.console = console or Console(stderr=True)
         self.title, self.total, self.start, self.unit, self.faster = title, total, done, unit, faster
         self.done, self.updates = done, 0

@@ -24,7 +24,7 @@ from ricnet.training.run import RunFolder, first_line, halting_entry, read_confi
 from ricnet.version import __version__
 
 MEASURED = ("evaluation.json", "metrics.jsonl")
-"""What a finished run says of its weights: copied where it holds for the model that is shared."""
+"""The numbers of a finished run; copied if the shared model is the one they were measured on."""
 
 
 def save_pretrained(model: Classifier, folder: str | Path, name: str | None = None) -> Path:
@@ -60,7 +60,7 @@ def save_pretrained(model: Classifier, folder: str | Path, name: str | None = No
 
 
 def push_to_hub(model: Classifier, repo: str, private: bool = False) -> str:
-    """In one commit, so that nobody ever fetches the configuration of one model with the weights of another."""
+    """In one commit, so that configuration and weights always belong together."""
     hub = require_hub("putting a model on the Hub")
     with tempfile.TemporaryDirectory() as draft:
         folder = save_pretrained(model, Path(draft) / "model", repo)

@@ -150,7 +150,7 @@ def locked(folder: Path, tell: Callable[[str], object]) -> Iterator[None]:
 
 
 def refuse_if_locked(folder: Path) -> None:
-    """The same sentence, for those who do not want the lock yet."""
+    """Raise the same error without taking the lock."""
     if (folder / LOCK).exists():
         with locked(folder, lambda _: None):
             pass
@@ -330,7 +330,7 @@ class RunFolder:
         return state
 
     def drop_states(self) -> None:
-        """Of a finished run they are of no use; that they cannot be removed does it no harm."""
+        """A finished run does not need them; failing to remove them does no harm."""
         for path in (self.state, self.previous_state):
             with suppress(OSError):
                 path.unlink(missing_ok=True)
@@ -415,7 +415,7 @@ class Fitted:
     halting: HaltChoice | None = None
     """None where the method's own rule stays."""
     calibration: TemperatureFit | None = None
-    """None where nobody asked for a temperature."""
+    """None where the configuration asks for no temperature."""
     budgets: tuple[OperatingPoint, ...] = ()
     """With exits, a threshold for every budget."""
 
@@ -471,7 +471,7 @@ def _fit_exits(config: Config, model: nn.Module, val: Split, processes: Processe
 
 
 def _halt(config: Config, model: nn.Module, val: Split, reading: Reading, processes: Processes) -> HaltChoice | None:
-    """None where some answer is NaN: there is nothing to choose by, and whoever evaluates the network refuses it."""
+    """None where some answer is NaN; the evaluation that follows refuses such a network."""
     outcome = observe(config.method, model, val, reading=reading, processes=processes)
     return processes.broadcast(
         lambda: choose_halt_if_it_helps(outcome) if outcome.step_scores.isfinite().all() else None

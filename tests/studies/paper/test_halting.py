@@ -18,7 +18,9 @@ from ricnet.studies.paper.halting import (
     RULES,
     VALUE,
     Rule,
+    by_confidence,
     by_count,
+    by_entropy,
     by_value,
     cost,
     scores,
@@ -159,6 +161,12 @@ def test_the_value_is_never_asked_before_the_first_step_and_stops_after_the_step
     np.testing.assert_array_equal(by_value(run, 0.0), [2, 3])
     assert cost(VALUE, run, torch.tensor([2, 3])) == 3  # two steps and one look ahead; three steps
     assert cost(COUNT, run, torch.tensor([2, 3])) == 2.5
+
+
+def test_a_belief_that_is_just_sure_enough_stops() -> None:
+    run = predictions(steps=3, n=1)
+    assert by_confidence(run, float(run.step_confidence[1, 0])).tolist() == [2]
+    assert by_entropy(run, float(run.step_entropy[1, 0])).tolist() == [2]
 
 
 def test_a_fraction_of_a_step_is_taken_by_that_share_of_the_examples() -> None:

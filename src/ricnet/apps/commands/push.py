@@ -22,7 +22,7 @@ class Push:
     repo: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="USER/NAME")]
     """What it is called there; made if it is not there yet."""
     private: bool = False
-    """Show it to nobody but you, where it is made anew."""
+    """Make the repository private if it does not exist yet."""
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ class Limits:
     max_batch: int = 64
     """Most inputs in a request, and most that the model takes at once. 1 answers every request by itself."""
     max_waiting: int = 128
-    """Most requests that may be under way; who comes after that is asked to try again. Their bodies are in memory."""
+    """Most requests that may be under way; further ones are refused with 429. Their bodies are in memory."""
 
     def __post_init__(self) -> None:
         require_finite(self)

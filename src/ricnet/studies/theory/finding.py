@@ -57,7 +57,7 @@ def compare_pairs(samples: Float[Tensor, "n *cells"], expected: Float[Tensor, "n
 
 
 def use_log_scale(ax: Axes, which: Literal["x", "y"], ticks: int = 6) -> None:
-    """Plain numbers at powers of ten, few enough to be read; the house style reads no formulas such as 10^3."""
+    """Plain numbers at powers of ten, few enough to be read; our style does not render formulas such as 10^3."""
     ax.set(**{f"{which}scale": "log"})
     axis = ax.xaxis if which == "x" else ax.yaxis
     axis.set_major_locator(LogLocator(numticks=ticks))

@@ -79,7 +79,7 @@ def examine(
 
 
 def is_shown(gap: Interval) -> bool:
-    """Whether the 95 % interval lies above 0; a single seed has none, and is taken by its word."""
+    """Whether the 95 % interval lies above 0; of a single seed, whether the difference does."""
     return gap.mean - (gap.half_width or 0) > 0
 
 
@@ -103,7 +103,7 @@ def _at_most(split: Split, rows: int) -> Split:
 
 @torch.no_grad()
 def think(method: RIC, model: RecurrentClassifier, split: Split) -> Float[np.ndarray, "steps rows size"]:
-    """τ_1 … τ_T as at inference, with the mean belief fed back; nobody halts."""
+    """τ_1 … τ_T as at inference, with the mean belief fed back, without halting."""
     inference, device = replace(method, readout="mean", feedback="mean"), next(model.parameters()).device
     parts = []
     for inputs in split.inputs.split(BATCH):
