@@ -17,7 +17,7 @@ from ricnet.report.runs import read_run
 from ricnet.report.tables import runs_grid
 from ricnet.studies.runner import derive
 from ricnet.training.api import configure, run, train_in_memory
-from ricnet.training.classifier import Classifier, load
+from ricnet.training.classifier import Classifier, build_model, load
 from ricnet.training.config import Config
 from ricnet.training.hub import save_pretrained
 from ricnet.training.run import RunFolder
@@ -128,7 +128,6 @@ def test_a_price_of_compute_is_a_rule_of_its_own_and_budgets_are_kept_beside_it(
         ({"method": "pondernet"}, ("budget", "pondernet")),
         ({"halt_threshold": 0.1}, ("budget", "halt_threshold")),
         ({"budget": 1.5}, ("budget", "1.5")),
-        ({"budget": 0.01}, ("budget", "0.01")),
     ],
 )
 def test_a_budget_that_cannot_be_is_refused_before_training(
@@ -136,6 +135,11 @@ def test_a_budget_that_cannot_be_is_refused_before_training(
 ) -> None:
     with refusal(*names):
         with_exits(dataset, **{"budget": 0.5, **changes})
+
+
+def test_a_budget_below_the_first_exit_is_refused_before_training(dataset: Dataset) -> None:
+    with refusal("budget", 0.01):
+        build_model(with_exits(dataset, budget=0.01), dataset.input_shape, len(dataset.class_names))
 
 
 def test_a_model_without_exits_or_value_says_that_a_budget_means_nothing_to_it(dataset: Dataset) -> None:
