@@ -26,6 +26,7 @@ from ricnet.report.figures import FAINT, house_style, styled
 from ricnet.report.pictures import halting_figure, reliability_figure
 from ricnet.report.runs import RunGroup, RunRecord, read_run
 from ricnet.training.classifier import Classifier, load
+from ricnet.training.run import locate
 
 LABELS: dict[Readout, str] = {
     "mean": "mean, α/Σα (the paper)",
@@ -47,7 +48,7 @@ def main() -> None:
 
 
 def draw_all(name: str, out: Path) -> list[Path]:
-    run, model = read_run(name), load(name)
+    run, model = read_run(locate(name)), load(name)
     examples = run.examples
     if not isinstance(model.method, RIC) or examples is None or examples.inputs.ndim != 4:
         raise RicnetError(f"{name} is no run of RIC with examples that are images: give one, such as digits.")

@@ -17,6 +17,7 @@ from ricnet.report.examples import telling_rows
 from ricnet.report.figures import house_style
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.training.classifier import load
+from ricnet.training.run import locate
 
 
 def main() -> None:
@@ -26,7 +27,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="picture to write, .png or .pdf")
     arguments = parser.parse_args()
     try:
-        run = read_run(arguments.run)
+        run = read_run(locate(arguments.run))
         examples = refined(run)
         rows = telling_rows(examples, 3) if arguments.rows is None else arguments.rows
         draw(run, examples, rows, arguments.out)

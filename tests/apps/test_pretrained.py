@@ -65,7 +65,7 @@ def test_a_model_too_large_to_ship_is_refused(digits_run: Path, tool: dict[str, 
 
 def test_the_picture_is_drawn_from_the_model(shelf: Path, tmp_path: Path) -> None:
     tool = runpy.run_path(str(SCRIPTS / "draw_prediction.py"))
-    run = tool["read_run"]("pretrained:tiny")
+    run = tool["read_run"](tool["locate"]("pretrained:tiny"))
     examples = tool["refined"](run)
     np.testing.assert_allclose(examples.log_beliefs, run.examples.log_beliefs, atol=0.05)
     tool["draw"](run, examples, [0], tmp_path / "strip.png")

@@ -148,12 +148,12 @@ def train_in_folder(
         if processes.first:
             folder.refuse_if_held()
         stored = processes.broadcast(partial(_stored, folder)) if resume else None
+        if stored is not None:
+            asked = asked.resumed(stored, folder)
         if stored is not None and processes.broadcast(lambda: folder.finished):
             anew = f"{setting('overwrite', True)}, or in another {setting('out')}"
             say([spell(f"{folder.path} is finished: nothing is left to resume; start anew with {anew}.")], console)
             return folder
-        if stored is not None:
-            asked = asked.resumed(stored, folder)
         with first_on_each_machine(processes):
             if stored is None:
                 asked = replace(asked, changes=for_encoder(asked.what, changes))
