@@ -26,6 +26,7 @@ from torch import Tensor
 import ricnet
 from common import Row, publish, take_turns
 from ricnet.apps.onnx import export_onnx
+from ricnet.core.trajectory import halting_step
 from ricnet.data import Dataset, Split
 from ricnet.data import load as load_data
 from ricnet.training.api import pick_device
@@ -73,11 +74,13 @@ def share_of(classifier: Classifier, inputs: Tensor) -> float:
 
 def spending(classifier: Classifier, inputs: Tensor, share: float) -> Classifier:
     """Leaving where the mean share comes nearest."""
-    values = classifier.refine(inputs, halt=False).values
-    if values is None:
-        raise SystemExit("this run does not stop by a value; give one of ric, or of anytime with a value.")
-    candidates = [leaving_at(classifier, float(t)) for t in values[1:].flatten().quantile(torch.linspace(0, 1, 65))]
-    return min(candidates, key=lambda each: abs(share_of(each, inputs) - share))
+    path = classifier.refine(inputs, halt=False)
+    if path.values is None or not path.costs:
+        raise SystemExit("this run does not leave by a value; give one of ric, or of anytime with a value, with exits.")
+    values, costs = path.values.cpu(), torch.tensor(path.costs)
+    thresholds = values[1:].flatten().quantile(torch.linspace(0, 1, 65)).tolist()
+    shares = [costs[halting_step(values, threshold) - 1].mean().item() for threshold in thresholds]
+    return leaving_at(classifier, min(zip(thresholds, shares, strict=True), key=lambda each: abs(each[1] - share))[0])
 
 
 def one_by_one(classifier: Classifier, inputs: Tensor) -> None:
