@@ -20,7 +20,6 @@ from pathlib import Path
 from claims import sentences
 from pace import pace_figure
 from ricnet.errors import RicnetError, listing
-from ricnet.io import TABLE, short
 from ricnet.report.comparison import (
     ACCURACY,
     BRIER,
@@ -168,7 +167,7 @@ def _texts(group: RunGroup, columns: Sequence[Metric], times: Sequence[Metric]) 
     numbers = [metric.write(own.mean, own.half_width) for metric, own in zip(columns, found, strict=True)]
     means = [metric.write(interval_of(group, metric).mean) for metric in times]
     taken = means if not run.derived_from else ["–"] * len(times)
-    return [short(group.label, TABLE), str(len(group.runs)), epochs, *numbers, *taken]
+    return [group.label, str(len(group.runs)), epochs, *numbers, *taken]
 
 
 def caption(groups: Sequence[RunGroup], place: str) -> str:

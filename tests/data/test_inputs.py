@@ -4,7 +4,9 @@ import pytest
 
 from refusals import refusal
 from ricnet.data import inputs
+from ricnet.data.columns import Columns
 from ricnet.data.inputs import Found, read_inputs
+from ricnet.data.texts import Text
 
 from .samples import save_image
 
@@ -58,6 +60,17 @@ def test_a_file_of_many_is_looked_at_a_few_times_only(tmp_path: Path, monkeypatc
     monkeypatch.setattr(inputs, "Path", Counting)
     assert len(read(tmp_path / "*").names) == files
     assert compared[0] < 4 * files
+
+
+def test_an_image_is_no_text_and_a_text_no_image(mixed: Path) -> None:
+    with refusal("readme.txt is a text", "reads images"):
+        read(mixed / "readme.txt")
+    reviews = Columns("label", (Text("review", 8),))
+    for spec in (str(mixed / "0.png"), str(mixed / "*.png")):
+        with refusal("0.png is an image", "reads texts"):
+            read_inputs([spec], (8,), reviews)
+    with refusal("photo.jpg"):  # which is missing, and no sentence
+        read_inputs(["photo.jpg"], (8,), reviews)
 
 
 def test_nothing_to_read_is_said() -> None:

@@ -62,7 +62,7 @@ def printed(table: object, width: int) -> str:
 
 def test_numbers_of_runs_and_the_best_in_bold(pair: list[RunRecord]) -> None:
     ric, sl = (rows := runs_grid(pair).rows)
-    assert {"ECE (15 bins)", "Run seconds"} <= set(runs_grid(pair).titles)
+    assert {"ECE", "Run seconds"} <= set(runs_grid(pair).titles)
     assert [cell.text for cell in ric][:7] == ["RIC", "digits", "98.44 %", "0.018", "0.061", "0.031", "8.9"]
     assert [cell.best for cell in ric][2:] == [False, True, True, False, False, False, False]
     assert [cell.best for cell in sl][2:] == [True, False, True, True, False, False, False]  # 0.061 ties
@@ -91,12 +91,27 @@ def test_runs_in_markdown_and_in_the_terminal(pair: list[RunRecord]) -> None:
     assert "[red]x" in printed(runs_table([replace(pair[0], label="[red]x"), pair[1]]), 120)
     narrow = printed(runs_table([pair[0], replace(pair[1], label="PonderNet")]), 80)
     assert sum("98." in line and line.rstrip().endswith("61") for line in narrow.splitlines()) == 2
+
+
+def test_rows_are_named_in_full_on_a_narrow_screen(pair: list[RunRecord]) -> None:
+    """With the widest table there is: exits, and two data sets."""
+    ric = replace(measured(pair[0], mean_cost=0.5), label="RIC, closed form, logistic-normal + temperature")
+    folder = replace(pair[1], config={**pair[1].config, "data": "a-long-name-of-a-folder"})
+    narrow = printed(runs_table([ric, folder]), 80)
     assert "…" not in narrow
+    first = "".join(line[:14].strip() for line in narrow.split("Test set")[0].splitlines())
+    assert first.replace(" ", "").endswith(
+        "RIC,closedform,logistic-normal+temperatureondigitsSLona-long-name-of-a-folder"
+    )
+    for whole in ("98.44 %", "0.018", "0.061", "0.500"):
+        assert whole in narrow
 
 
 def test_captions_tell_size_error_and_seeds(pair: list[RunRecord]) -> None:
     """√(0.98444 · 0.01556 / 450) = 0.58 points, of SL 0.54; about 0.56."""
-    assert all(said in runs_caption(pair) for said in ("digits, n = 450", "about 0.56 points", "One seed each (0)"))
+    assert all(
+        said in runs_caption(pair) for said in ("digits, n = 450", "about 0.56 points", "One seed each (0)", "15 bins")
+    )
     other = replace(pair[0], config={**pair[0].config, "seed": 7})
     assert "RIC on digits: 0, 7; SL on digits: 0." in runs_caption([*pair, other])
     assert "Seeds 0 and 7 each." in runs_caption([pair[0], other])
@@ -175,8 +190,8 @@ def test_the_terminal_names_the_data_only_where_it_differs(spelled: Comparison) 
     sl, ric = spelled.systems
     run = replace(ric.group.first, config={**ric.group.first.config, "data": "svhn"})
     two = Comparison((sl, replace(ric, group=replace(ric.group, runs=(run,)))))
-    assert "Data" not in printed(spelled, 140)
-    assert re.search(r"System +Data +Seeds", printed(two, 140))
+    assert "on digits" not in printed(spelled, 140).split("Mean ±")[0]
+    assert all(name in printed(two, 140).split("Mean ±")[0] for name in ("SL on digits", "RIC on svhn"))
     assert "Data" in markdown(spelled)
     assert "Verdict" not in markdown(two) + printed(two, 140)  # without differences there is one table
     assert latex(two).count(r"\begin{table}") == 1

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ricnet.data.arrays import read_npz_inputs
 from ricnet.data.columns import Columns
-from ricnet.data.images import TEXTS, decode_image, find_images, read_image, read_images
+from ricnet.data.images import IMAGES, TEXTS, decode_image, find_images, is_image, read_image, read_images
 from ricnet.data.tables import Table, parse_table, read_table
 from ricnet.data.texts import Text, decode_text, read_text_file
 from ricnet.errors import RicnetError
@@ -97,6 +97,9 @@ class _Reading:
             return self._read_npz(path)
         if is_table(path):
             return self._encode(read_table(path), str(path))
+        if is_image(path, TEXTS) if self.of_images else self.text is not None and is_image(path):
+            kind = "a text" if self.of_images else "an image"
+            raise RicnetError(f"{path} is {kind}, but this model reads {wanted(self.input_shape, self.columns)}.")
         if self.text is not None:
             return self._read_texts(self.text, path)
         if not self.of_images and path.exists():
@@ -195,7 +198,8 @@ def is_sentence(spec: str) -> bool:
     except RicnetError:  # no file can be called so
         return True
     one_word = not any(letter.isspace() for letter in spec)
-    return not (one_word and ("/" in spec or is_table(spec) or Path(spec).suffix.lower() in (".npz", *TEXTS.suffixes)))
+    files = (".npz", *TEXTS.suffixes, *IMAGES.suffixes)
+    return not (one_word and ("/" in spec or is_table(spec) or Path(spec).suffix.lower() in files))
 
 
 def wanted(input_shape: tuple[int, ...], columns: Columns | None) -> str:

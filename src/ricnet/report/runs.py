@@ -383,9 +383,17 @@ def distinguish(runs: Sequence[RunRecord]) -> list[RunRecord]:
     for method in {run.method for run in runs}:
         alike = [run for run in runs if run.method == method]
         if len(alike) > 1:
-            names = differences([run.config for run in alike]) or _folders(alike)
+            names = differences([_told(run) for run in alike]) or _folders(alike)
             labels |= {id(run): f"{method}, {name}" if name else method for run, name in zip(alike, names, strict=True)}
     return [replace(run, label=labels[id(run)]) for run in runs]
+
+
+def _told(run: RunRecord) -> dict[str, Any]:
+    """Its settings, with all that validation data decides after training as one of them: neither the halt nor the
+    temperature alone says how it answers."""
+    settings = {key: value for key, value in run.config.items() if key not in ("calibration", "halt_rule")}
+    chosen = (run.config.get("calibration") or "none", run.rule is not None)
+    return {"chosen": CHOSEN.get(chosen, str(chosen[0])), **settings}
 
 
 def _folders(runs: Sequence[RunRecord]) -> list[str]:
@@ -562,10 +570,18 @@ WORDS: dict[str, Callable[[Any], str]] = {
     "resolution": lambda side: "own resolution" if side is None else f"{side} pixels",
     "epochs": lambda count: f"{count} epochs",
     "batch_size": lambda rows: f"batches of {rows}",
-    "halt_rule": lambda rule: {"auto": "halt chosen", "value": "V < 0"}.get(rule, f"halt rule {rule}"),
-    "calibration": lambda kind: {"auto": "temperature if it helps", "none": "raw"}.get(kind, str(kind)),
+    "chosen": str,
 }
 """How a setting is said where its name and its value are not what a person would say."""
+CHOSEN = {
+    ("none", False): "raw",
+    ("none", True): "halt chosen",
+    ("auto", False): "temperature if it helps",
+    ("auto", True): "halt and temperature chosen",
+    ("temperature", False): "V < 0",
+    ("temperature", True): "halt chosen",
+}
+"""By how a temperature is chosen, and whether the halt is."""
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -26,7 +26,6 @@ from ricnet.evaluation.metrics import BINS
 from ricnet.io import TABLE, short
 from ricnet.report.comparison import (
     ALPHA,
-    ECE,
     ENOUGH_SEEDS,
     RUN_METRICS,
     SYSTEM_METRICS,
@@ -66,8 +65,12 @@ def terminal(grid: Grid, box: bool = False, title: str | None = None) -> Table:
     table = Table(title=title, header_style=None if box else "none", **plain)  # type: ignore[arg-type]
     for i, name in enumerate(grid.titles):
         numeric = grid.is_number(i)
-        title = name if box else _stacked(name, numeric)
-        table.add_column(Text(title), justify="right" if numeric else "left", no_wrap=numeric and not box)
+        table.add_column(
+            Text(name if box else _stacked(name, numeric)),
+            justify="right" if numeric else "left",
+            no_wrap=numeric and not box,
+            overflow="fold",  # a name cut short is no use
+        )
     for row in grid.rows:
         texts = [cell.text if box else _stacked(cell.text, grid.is_number(i)) for i, cell in enumerate(row)]
         table.add_row(*(Text(t, style="bold" if cell.best else "") for t, cell in zip(texts, row, strict=True)))
@@ -148,16 +151,14 @@ def markdown_safe(text: str) -> str:
 
 def runs_grid(runs: Sequence[RunRecord]) -> Grid:
     """A run that chose something on validation data has a second row, as it was trained."""
-    bins = listing([str(count) for count in dict.fromkeys(run.test["ece_bins"] for run in runs)])
     rows = [each for run in runs for each in (run, run.raw) if each is not None]
     metrics = shown(RUN_METRICS, rows)
-    titles = ["Method", "Data", *(f"ECE ({bins} bins)" if m is ECE else m.title for m in metrics)]
     cells = [
         [Cell(short(run.label, TABLE)), Cell(short(run.data_label, TABLE))]
         + [Cell(metric.write(metric.of(run), unit=True), _is_best(metric, run, rows)) for metric in metrics]
         for run in rows
     ]
-    return Grid(titles, cells, frozenset({0, 1}))
+    return Grid(["Method", "Data", *(metric.title for metric in metrics)], cells, frozenset({0, 1}))
 
 
 def runs_caption(runs: Sequence[RunRecord]) -> str:
@@ -165,8 +166,9 @@ def runs_caption(runs: Sequence[RunRecord]) -> str:
     alike = by_task(runs)
     tests = "; ".join(f"{own[0].data_label}, n = {own[0].task.n:,}{_error(own)}" for own in alike)
     raw, rivals = any(run.raw for run in runs), any(len(own) > 1 for own in alike)
+    bins = listing([str(count) for count in dict.fromkeys(run.test["ece_bins"] for run in runs)])
     words = [
-        f"Test set: {tests}. {_seeds(runs)}",
+        f"Test set: {tests}. {_seeds(runs)} ECE with {bins} bins.",
         "Bold: the best of the column on the same data." * (rivals or raw),
         "Raw: as trained, with nothing chosen on validation data." * raw,
         "Run seconds include measuring each epoch." * any(run.seconds is not None for run in runs),
@@ -175,7 +177,7 @@ def runs_caption(runs: Sequence[RunRecord]) -> str:
 
 
 def runs_table(runs: Sequence[RunRecord]) -> Group:
-    return Group(terminal(runs_grid(runs)), Text(runs_caption(runs)))
+    return Group(terminal(_without_data(runs_grid(runs))), Text(runs_caption(runs)))
 
 
 def runs_markdown(runs: Sequence[RunRecord]) -> str:
@@ -291,24 +293,22 @@ def _seeds_words(comparison: Comparison) -> str:
     )
 
 
-def _without_same_data(grid: Grid) -> Grid:
-    """Without the column of the data where all rows have the same, which the caption names."""
-    at = grid.titles.index("Data")
-    if len({row[at].text for row in grid.rows}) > 1:
-        return grid
-    rows = [[*row[:at], *row[at + 1 :]] for row in grid.rows]
-    return Grid([*grid.titles[:at], *grid.titles[at + 1 :]], rows, frozenset(i - (i > at) for i in grid.words - {at}))
+def _without_data(grid: Grid) -> Grid:
+    """As narrow as a terminal: where all rows have the same data the caption names it, else a row is RIC on digits."""
+    several = len({data.text for _, data, *_ in grid.rows}) > 1
+    rows = [[Cell(f"{name.text} on {data.text}") if several else name, *rest] for name, data, *rest in grid.rows]
+    return Grid([grid.titles[0], *grid.titles[2:]], rows, frozenset(max(i - 1, 0) for i in grid.words))
 
 
 def terminal_table(comparison: Comparison) -> Group:
     below = "\n".join([systems_caption(comparison), *ranking(comparison)])
     parts: list[RenderableType] = [
-        terminal(_without_same_data(systems_grid(comparison))),
+        terminal(_without_data(systems_grid(comparison))),
         Padding(Text(below), (1, 0, 1, 0)),
     ]
     if comparison.contrasts:
         words = Padding(Text(contrasts_caption(comparison)), (1, 0, 1, 0))
-        parts += [terminal(_without_same_data(contrasts_grid(comparison))), words]
+        parts += [terminal(_without_data(contrasts_grid(comparison))), words]
     return Group(*parts)
 
 
