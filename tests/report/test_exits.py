@@ -86,7 +86,9 @@ def test_the_curve_of_supervised_learning_goes_by_its_confidence(leaver: RunGrou
     [group] = group_seeds([read_run(leaver.first.path)])
     assert budgeted_by(group.first) == "confidence"
     shares, curves = budget_curves(group, "accuracy")
+    ends = [group.first.test["per_step"][place]["accuracy"] for place in (0, -1)]
     assert shares[[0, -1]].tolist() == pytest.approx([1 / STEPS, 1])
+    assert curves[0, [0, -1]].tolist() == pytest.approx(ends, abs=1e-6)
     labels = [text.get_text() for text in exits_figure([group]).legends[0].get_texts()]
     assert "each by its confidence" in labels
 
