@@ -271,12 +271,13 @@ def test_with_exits_supervised_learning_leaves_once_it_is_sure(branches: list[bo
     for parameter in model.parameters():
         parameter.data.mul_(3.0)
     config = Config(method=method, network=EncoderOptions(exits="stage"))
-    classifier = Classifier(config, method, model, (5,), ("a", "b", "c", "d"))
+    classifier = Classifier(config, method, model, (5,), ("a", "b", "c", "d"), (0.8, 1.5, 2.0))
     leaving, outputs = network_to_trace(classifier, None, None)
     assert outputs == ("probabilities", "steps", "cost")
     probabilities, steps, cost = leaving(inputs)
-    expected = method.refine(model, inputs, halt=True)
+    expected = classifier.refine(inputs)
     assert len(expected.halt_step.unique()) == 3
+    assert not torch.equal(expected.halt_step, method.refine(model, inputs).halt_step)
     assert torch.equal(steps, expected.halt_step)
     torch.testing.assert_close(probabilities, expected.final.exp())
     torch.testing.assert_close(cost, expected.cost)

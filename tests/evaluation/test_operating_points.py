@@ -43,6 +43,19 @@ def test_the_curve_of_two_examples_by_hand() -> None:
     assert points[3].nll == pytest.approx(-np.log(0.9))
 
 
+def test_without_a_value_the_threshold_is_one_on_what_is_in_doubt() -> None:
+    """Of two examples 0.4 and 0.2 after the first step, 0.4 and 0.1 after the second; the last leaves nothing open."""
+    sure = torch.tensor([[0.4, 0.8], [0.6, 0.9], [0.9, 0.9]], dtype=torch.float64)
+    path = Trajectory(torch.stack([sure, 1 - sure], -1).log(), torch.tensor([3, 3]), costs=COSTS)
+    outcome = Outcome.of(path, torch.zeros(2, dtype=torch.int64))
+    points = operating_points(outcome)
+    assert [point.mean_cost for point in points] == [0.25, 0.625, 0.75, 1.0]
+    assert [point.halt_threshold for point in points] == pytest.approx([1.0, 0.3, 0.15, -1.0])
+    assert Reading(halt_threshold=0.3).read(path).halt_step.tolist() == [3, 1]
+    chosen = choose_halt(outcome, budget=0.7)
+    assert (chosen.by, chosen.mean_cost, chosen.cost_before) == ("confidence", 0.625, 1.0)
+
+
 @pytest.mark.parametrize(
     ("budget", "spent"), [(0.25, 0.25), (0.374, 0.25), (0.375, 0.375), (0.7, 0.625), (0.99, 0.75), (1.0, 1.0)]
 )

@@ -10,7 +10,7 @@ import pytest
 from made_runs import rewrite, rewrite_arrays
 from ricnet.evaluation.evaluate import read_predictions
 from ricnet.report.examples import gallery_html
-from ricnet.report.exits import budget_curves, exit_means, exits_figure
+from ricnet.report.exits import budget_curves, budgeted_by, exit_means, exits_figure
 from ricnet.report.page import page_html
 from ricnet.report.pictures import pictures
 from ricnet.report.runs import RunGroup, group_seeds, read_run, read_runs
@@ -75,6 +75,22 @@ def test_seeds_meet_at_the_same_shares(make_run: MakeRun) -> None:
     [group] = group_seeds(read_runs([add_costs(make_run(f"seed{seed}", seed=seed)) for seed in range(2)]))
     shares, curves = budget_curves(group, "nll")
     assert curves.shape == (2, len(shares))
+
+
+def test_the_curve_of_supervised_learning_goes_by_its_confidence(leaver: RunGroup) -> None:
+    """The same beliefs without their values."""
+    rewrite(leaver.first.path / "config.json", lambda entry: entry["config"].update(method={"name": "supervised"}))
+    with np.load(leaver.first.path / "predictions.npz") as stored:
+        kept = {name: array for name, array in stored.items() if not name.endswith("_values")}
+    np.savez(leaver.first.path / "predictions.npz", **kept)
+    [group] = group_seeds([read_run(leaver.first.path)])
+    assert budgeted_by(group.first) == "confidence"
+    shares, curves = budget_curves(group, "accuracy")
+    ends = [group.first.test["per_step"][place]["accuracy"] for place in (0, -1)]
+    assert shares[[0, -1]].tolist() == pytest.approx([1 / STEPS, 1])
+    assert curves[0, [0, -1]].tolist() == pytest.approx(ends, abs=1e-6)
+    labels = [text.get_text() for text in exits_figure([group]).legends[0].get_texts()]
+    assert "each by its confidence" in labels
 
 
 def test_a_system_without_a_value_has_its_exits_alone(make_run: MakeRun) -> None:

@@ -127,6 +127,7 @@ def test_a_price_of_compute_is_a_rule_of_its_own_and_budgets_are_kept_beside_it(
         ({"exits": "none", "steps_per_exit": 1}, ("budget", "exits")),
         ({"method": "pondernet"}, ("budget", "pondernet")),
         ({"halt_threshold": 0.1}, ("budget", "halt_threshold")),
+        ({"method": "supervised", "confidence_threshold": 0.8}, ("budget", "confidence_threshold")),
         ({"budget": 1.5}, ("budget", "1.5")),
     ],
 )
@@ -146,10 +147,67 @@ def test_a_model_without_exits_or_value_says_that_a_budget_means_nothing_to_it(d
     plain, _ = train_in_memory(configure(dataset, "ric", "fast", epochs=1, horizon=2), dataset, CPU)
     with refusal("budget", 0.4, "exits"):
         plain.with_budget(0.4)
-    one_pass, _ = train_in_memory(with_exits(dataset, "supervised", epochs=1, steps_per_exit=1), dataset, CPU)
-    assert one_pass.refine(dataset.val.inputs).cost is not None
-    with refusal("supervised", "value"):
-        one_pass.with_budget(0.4)
+    act, _ = train_in_memory(with_exits(dataset, "act", epochs=1, steps_per_exit=1), dataset, CPU)
+    assert act.refine(dataset.val.inputs).cost is not None
+    with refusal("act", "value"):
+        act.with_budget(0.4)
+
+
+@pytest.fixture(scope="module")
+def sure(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """SL, which has no value."""
+    made = RunFolder(tmp_path_factory.mktemp("exits") / "sure")
+    run(with_exits(dataset, "supervised", steps_per_exit=1, budget=0.9), dataset, made, CPU)
+    return made
+
+
+def test_supervised_learning_keeps_a_budget_by_how_sure_its_tempered_beliefs_are(
+    dataset: Dataset, sure: RunFolder
+) -> None:
+    model, inputs = load(sure.path), dataset.val.inputs
+    first, last = model.model.costs
+    assert 1 not in model.temperature
+    confidence = model.refine(inputs, halt=False).at(1).exp().amax(-1)
+    entered: list[int] = []
+    model.model.backbone.stages[1].register_forward_hook(lambda _, seen, __: entered.append(len(seen[0])))
+    assert len(model.budgets) > 2
+    for point in model.budgets:
+        stays = 1 - confidence >= point.halt_threshold
+        entered.clear()
+        path = model.with_budget(point.mean_cost).refine(inputs)
+        assert path.halt_step.tolist() == [1 + bool(stay) for stay in stays]
+        assert sum(entered) == int(stays.sum())
+        assert float(stays.double().mean() * (last - first) + first) == pytest.approx(point.mean_cost)
+        assert float((path.final.argmax(-1) == dataset.val.labels).double().mean()) == pytest.approx(point.accuracy)
+
+
+def test_supervised_learning_that_was_trained_for_a_budget_is_measured_loaded_and_shared_so(
+    sure: RunFolder, tmp_path: Path
+) -> None:
+    model, evaluation = load(sure.path), json.loads(sure.evaluation.read_text())
+    rule = evaluation["fitted"]["halting"]
+    assert (rule["by"], rule["budget"]) == ("confidence", 0.9)
+    assert evaluation["val"]["mean_cost"] == pytest.approx(rule["mean_cost"])
+    assert rule["mean_cost"] <= 0.9
+    assert evaluation["raw"]["val"]["mean_cost"] == 1
+    assert model.method == model.with_budget(0.9).method
+    assert model.method.confidence_threshold == pytest.approx(1 - rule["halt_threshold"])
+    assert "% sure" in chosen_words(evaluation)[1]
+    frugal = model.with_budget(model.budgets[0].mean_cost)
+    shared = load(save_pretrained(frugal, tmp_path / "frugal"))
+    assert (shared.method, shared.budgets, shared.temperature) == (frugal.method, frugal.budgets, frugal.temperature)
+    assert model.with_budget(1.0).method.confidence_threshold is None
+
+
+def test_a_confidence_of_ones_own_is_asked_of_tempered_beliefs_too(dataset: Dataset, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    config = with_exits(dataset, "supervised", steps_per_exit=1, confidence_threshold=0.6)
+    run(config, dataset, folder, CPU)
+    path = load(folder.path).refine(dataset.test.inputs)
+    assert path.halt_step.tolist() == [2 - bool(sure) for sure in path.at(1).exp().amax(-1) >= 0.6]
+    assert path.cost is not None
+    measured = json.loads(folder.evaluation.read_text())["test"]["mean_cost"]
+    assert float(path.cost.mean()) == pytest.approx(measured)
 
 
 def test_budgets_that_cannot_be_read_are_refused(dataset: Dataset, folder: RunFolder) -> None:

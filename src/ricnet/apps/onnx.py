@@ -73,7 +73,7 @@ def export_onnx(
 
 
 def check_exportable(classifier: Classifier, max_steps: int | None, fixed_steps: int | None) -> None:
-    method, stepping = classifier.method, in_steps(classifier.method, classifier.model)
+    method, stepping = classifier.method, in_steps(classifier.asked, classifier.model)
     require(max_steps is None or max_steps >= 1, "max_steps", max_steps, "at least 1")
     require(fixed_steps is None or fixed_steps >= 1, "fixed_steps", fixed_steps, "at least 1")
     if max_steps is not None and fixed_steps is not None:
@@ -124,7 +124,7 @@ def network_to_trace(
 ) -> tuple[nn.Module, tuple[str, ...]]:
     """And what its outputs are called."""
     method, model, temperature = classifier.method, classifier.model, classifier.temperature
-    stepping = in_steps(method, model)
+    stepping = in_steps(classifier.asked, model)
     if stepping is None and isinstance(method, Supervised):
         return OnePass(method, model, temperature), ("probabilities", "steps")
     if stepping is None:
@@ -254,7 +254,7 @@ def next_step(method: InSteps[Any], model: Any, pool: Pool, time: int) -> Step:
     """With exits, a look before it where it is the first at its stage."""
     if model.has_exits and time % model.backbone.steps_per_exit == 0:
         assert pool.seen is not None
-        seen, context = model.look(time // model.backbone.steps_per_exit, pool.seen)
+        seen, context = method.look(model, time // model.backbone.steps_per_exit, pool.seen)
         pool = pool._replace(seen=seen, context=context)
     return method.step(model, pool, first=time == 0)
 

@@ -21,6 +21,12 @@ def halting_step(values: Float[Tensor, "steps batch"], threshold: float = 0.0) -
     return torch.cat([stops, never]).int().argmax(0) + 1
 
 
+def doubts(confidence: Float[Tensor, "steps batch"]) -> Float[Tensor, "steps batch"]:
+    """What is asked before each step where there is no value: 1 − confidence, the error that is expected of the belief
+    so far. Before the first there is none."""
+    return torch.cat([torch.ones_like(confidence[:1]), 1 - confidence[:-1]])
+
+
 def first_stop(going: Bool[Tensor, "steps batch"]) -> Int64[Tensor, "batch"]:
     """The first step at which an example does not go on, counted from 1, else the last there is."""
     return torch.cat([~going[:-1], torch.ones_like(going[:1])]).int().argmax(0) + 1
@@ -65,6 +71,11 @@ class Trajectory:
         if step == 0:
             return torch.full_like(self.log_beliefs[0], -math.log(self.log_beliefs.shape[-1]))
         return self.log_beliefs[step - 1]
+
+    @property
+    def continuation(self) -> Float[Tensor, "steps batch"]:
+        """What speaks for each step, before it is made: the value, or without one how much is in doubt."""
+        return doubts(self.log_beliefs.amax(-1).exp()) if self.values is None else self.values
 
     @property
     def cost(self) -> Float[Tensor, "batch"] | None:

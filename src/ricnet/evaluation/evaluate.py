@@ -14,14 +14,14 @@ from jaxtyping import Bool, Float, Int64, Integer, Num
 from torch import Tensor, nn
 
 from ricnet.core.mdp import log_scores, normalized_return
-from ricnet.core.trajectory import Temperature, Trajectory, halting_step
+from ricnet.core.trajectory import Temperature, Trajectory, doubts, halting_step
 from ricnet.data import Split
 from ricnet.distributed import ALONE, Processes
 from ricnet.errors import RicnetError
 from ricnet.evaluation import metrics
 from ricnet.io import read_arrays
-from ricnet.methods import Method
-from ricnet.methods.iterative import Iterative
+from ricnet.methods import Asked
+from ricnet.methods.iterative import InSteps
 
 MIN_POOL, MAX_POOL = 512, 8192
 POOL_NUMBERS = 2**20
@@ -46,6 +46,11 @@ class Outcome:
     """V(s_{t+1}) at index t; None for a method without a value."""
     costs: Float[Tensor, "steps"] | None = None
     """With exits, the share of the network's work that each step has cost by its end."""
+
+    @property
+    def continuation(self) -> Float[Tensor, "steps n"]:
+        """As a trajectory's: what a threshold is held against."""
+        return doubts(self.step_confidence) if self.values is None else self.values
 
     @property
     def cost(self) -> Float[Tensor, "n"] | None:
@@ -92,7 +97,7 @@ class Reading:
 
     temperature: Temperature = 1.0
     halt_threshold: float | None = None
-    """Stop once the value falls below this; None leaves that to the method."""
+    """Stop once the value, or without one the doubt, falls below this; None leaves that to the method."""
     max_steps: int | None = None
     """Stop after so many steps at the latest; None for all that are made."""
     step: int | None = None
@@ -100,20 +105,20 @@ class Reading:
 
     def read(self, path: Trajectory) -> Trajectory:
         """All steps are kept, those after the halt too."""
+        path = path if self.temperature == 1 else path.tempered(self.temperature)
         halt = path.halt_step
-        if self.halt_threshold is not None and path.values is not None:
-            halt = halting_step(path.values, self.halt_threshold)
+        if self.halt_threshold is not None:
+            halt = halting_step(path.continuation, self.halt_threshold)
         if self.step is not None:
             halt = torch.full_like(halt, self.step)
-        path = replace(path, halt_step=halt if self.max_steps is None else halt.clamp(max=self.max_steps))
-        return path if self.temperature == 1 else path.tempered(self.temperature)
+        return replace(path, halt_step=halt if self.max_steps is None else halt.clamp(max=self.max_steps))
 
 
 AS_TRAINED = Reading()
 
 
 def observe(
-    method: Method[Any],
+    method: Asked,
     model: nn.Module,
     split: Split,
     pool: int | None = None,
@@ -127,7 +132,7 @@ def observe(
 
 @torch.no_grad()
 def observe_each(
-    method: Method[Any],
+    method: Asked,
     model: nn.Module,
     split: Split,
     readings: Sequence[Reading],
@@ -139,7 +144,7 @@ def observe_each(
 
     Several processes share the work: each example is refined by one of them, and the first has the whole outcome.
     """
-    draws = isinstance(method, Iterative) and method.draws  # then all do everything, to draw the same
+    draws = isinstance(method, InSteps) and method.draws  # then all do everything, to draw the same
     shared = processes.count > 1 and not draws and len(split) >= processes.count
     mine = processes.slice(len(split)) if shared else slice(0, len(split))
     was_training = model.training
@@ -352,7 +357,7 @@ def _first(merit: Float[Tensor, "n"], eligible: Bool[Tensor, "n"], count: int) -
 
 @torch.no_grad()
 def save_examples(
-    method: Method[Any], model: nn.Module, split: Split, outcome: Outcome, path: Path, reading: Reading = AS_TRAINED
+    method: Asked, model: nn.Module, split: Split, outcome: Outcome, path: Path, reading: Reading = AS_TRAINED
 ) -> None:
     """`reading` as in `observe`.
 

@@ -6,13 +6,14 @@ in β = 1/T, so its minimum is where the slope changes sign, and bisection canno
 The paper stops once V < 0. A value that is a little off then stops too late or too soon, and where later steps are
 worse than early ones no threshold helps but a limit does. So pairs of the two are tried on the held-out examples.
 
-With exits a threshold decides how much is computed: there is one for every budget, a mean share of the network's work.
+With exits a threshold decides how much is computed: there is one for every budget, a mean share of compute. It is one
+on the value or, where there is none, on how much is in doubt.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int64
@@ -150,6 +151,8 @@ class HaltChoice:
     cost_before: float | None = None
     budget: float | None = None
     """What `mean_cost` was to stay within; None where nobody asked."""
+    by: Literal["value", "confidence"] = "value"
+    """What the threshold is one on; with confidence it is one on the doubt, 1 − confidence."""
 
 
 def choose_halt_if_it_helps(outcome: Outcome, budget: float | None = None) -> HaltChoice:
@@ -169,10 +172,9 @@ def choose_halt_if_it_helps(outcome: Outcome, budget: float | None = None) -> Ha
 
 def _halt_gain(seen: Outcome, unseen: Outcome) -> Float[Tensor, "m"]:
     """In log-score of each unseen example, by the rule of the seen instead of V < 0."""
-    assert unseen.values is not None
     rule, rows, scores = choose_halt(seen), torch.arange(len(unseen.labels)), unseen.step_scores.double()
-    chosen = halting_step(unseen.values, rule.halt_threshold).clamp(max=rule.max_steps)
-    return scores[chosen - 1, rows] - scores[halting_step(unseen.values) - 1, rows]
+    chosen = halting_step(unseen.continuation, rule.halt_threshold).clamp(max=rule.max_steps)
+    return scores[chosen - 1, rows] - scores[halting_step(unseen.continuation) - 1, rows]
 
 
 def choose_halt(outcome: Outcome, budget: float | None = None) -> HaltChoice:
@@ -181,10 +183,9 @@ def choose_halt(outcome: Outcome, budget: float | None = None) -> HaltChoice:
     error of it. Differences that four digits do not show are none.
 
     With exits: of those rules the one with least work; with a budget, the threshold that spends it."""
-    assert outcome.values is not None
     nll = -outcome.step_scores.double()
     steps, n = nll.shape
-    never = _below(outcome.values)
+    never = _below(outcome.continuation)
     thresholds: tuple[float, ...] = (never, *(one for one in THRESHOLDS if one > never))
     if outcome.costs is not None:
         points = operating_points(outcome)
@@ -193,7 +194,7 @@ def choose_halt(outcome: Outcome, budget: float | None = None) -> HaltChoice:
         thresholds = tuple(point.halt_threshold for point in points)
     rules: list[tuple[float, int, Tensor]] = []
     for threshold in thresholds:
-        halt = halting_step(outcome.values, threshold)
+        halt = halting_step(outcome.continuation, threshold)
         rules += [(threshold, most, halt.clamp(max=most)) for most in range(1, steps + 1)]
 
     def losses(stops: Tensor) -> Float[Tensor, "n"]:
@@ -222,9 +223,8 @@ def _below(values: Float[Tensor, "*any"]) -> float:
 
 def _described(outcome: Outcome, threshold: float, most: int) -> HaltChoice:
     """What a rule is worth beside the one it takes the place of."""
-    assert outcome.values is not None
     nll, costs = -outcome.step_scores.double(), outcome.costs
-    stops, before = halting_step(outcome.values, threshold).clamp(max=most), outcome.halt_step
+    stops, before = halting_step(outcome.continuation, threshold).clamp(max=most), outcome.halt_step
     rows = torch.arange(nll.shape[1])
     mean_steps = float(stops.double().mean())
     by_step = nll.mean(1)
@@ -239,7 +239,9 @@ def _described(outcome: Outcome, threshold: float, most: int) -> HaltChoice:
         int(by_step.argmin()) + 1,
         float(by_step.min()),
         len(rows),
-        *((None, None) if costs is None else (float(costs[halts - 1].mean()) for halts in (stops, before))),
+        None if costs is None else float(costs[stops - 1].mean()),
+        None if costs is None else float(costs[before - 1].mean()),
+        by="confidence" if outcome.values is None else "value",
     )
 
 
@@ -267,9 +269,8 @@ def operating_points(outcome: Outcome) -> tuple[OperatingPoint, ...]:
     where the lowest of its values so far, m_{n,i}, is not below it, and going on costs c_{n+1} − c_n: the mean share
     is c_1 + Σ_{n,i} (c_{n+1} − c_n) 1[m_{n,i} ≥ threshold] / N, which falls at each m_{n,i} and nowhere else.
     """
-    assert outcome.values is not None
     assert outcome.costs is not None
-    lowest = outcome.values[1:].cummin(0).values
+    lowest = outcome.continuation[1:].cummin(0).values
     levels, place = lowest.unique(return_inverse=True)  # from low to high
     prices = outcome.costs.diff()[:, None].expand_as(lowest).flatten() / lowest.shape[1]
     spent = outcome.costs[0] + torch.bincount(place.flatten(), prices, len(levels)).flip(0).cumsum(0).flip(0)
@@ -283,9 +284,8 @@ def operating_points(outcome: Outcome) -> tuple[OperatingPoint, ...]:
 
 
 def _point(outcome: Outcome, threshold: float) -> OperatingPoint:
-    assert outcome.values is not None
     assert outcome.costs is not None
-    stops = halting_step(outcome.values, threshold) - 1
+    stops = halting_step(outcome.continuation, threshold) - 1
     rows = torch.arange(len(stops))
     right, score = outcome.step_correct[stops, rows].double(), outcome.step_scores[stops, rows].double()
     return OperatingPoint(threshold, float(outcome.costs[stops].mean()), float(right.mean()), -float(score.mean()))
@@ -331,20 +331,23 @@ def chosen_words(evaluation: Mapping[str, Any]) -> list[str]:
 
 
 def rule_words(rule: Mapping[str, Any]) -> str:
-    """after 3 steps; or: once V < 0.01, after 12 steps at the latest."""
+    """after 3 steps; or: once V < 0.01, after 12 steps at the latest; or: once it is 93 % sure, after …"""
     most = counted(rule["max_steps"], "step")
     if rule["max_steps"] == 1 or not rule["reached"]:
         return f"after {most}"
-    return f"once V < {rule['halt_threshold']:g}, after {most} at the latest"
+    by_value = rule.get("by", "value") == "value"
+    once = f"V < {rule['halt_threshold']:g}" if by_value else f"it is {100 * (1 - rule['halt_threshold']):.3g} % sure"
+    return f"once {once}, after {most} at the latest"
 
 
 def _halt_words(rule: Mapping[str, Any]) -> str:
     now, before = f"in {rule['mean_steps']:.1f} steps", f"in {rule['steps_before']:.1f} steps"
     if rule.get("mean_cost") is not None:
         now, before = (f"for {rule[name]:.3f} of the compute" for name in ("mean_cost", "cost_before"))
+    all_the_way = "V < 0" if rule.get("by", "value") == "value" else "all the way"
     words = (
         f"stops {rule_words(rule)}, chosen on {rule['n']:,} validation examples: NLL {rule['nll']:.4f} there {now} "
-        f"(V < 0: {rule['nll_before']:.4f} {before}; "
+        f"({all_the_way}: {rule['nll_before']:.4f} {before}; "
         f"best single step, {rule['best_step']}: {rule['best_step_nll']:.4f})"
     )
     told = None if rule.get("budget") is None else shortfall(rule["mean_cost"], rule["budget"])

@@ -163,6 +163,12 @@ class InSteps(ABC, Generic[StagedNetwork]):
             seen = seen.contiguous(memory_format=torch.channels_last)
         return self.gather(model, model.backbone.mean.new_zeros(len(seen), 1))._replace(seen=seen)
 
+    def look(
+        self, model: StagedNetwork, stage: int, seen: Num[Tensor, "batch ..."]
+    ) -> tuple[Tensor, Float[Tensor, "batch read"]]:
+        """What the next stage makes of what was seen, and what a step reads of it."""
+        return model.look(stage, seen)
+
     @torch.no_grad()
     def refine(
         self,
@@ -210,7 +216,7 @@ class InSteps(ABC, Generic[StagedNetwork]):
             assert pool.seen is not None
             most = CPU_LOOK if pool.seen.device.type == "cpu" else GPU_LOOK
             chunks = max(1, math.ceil(len(pool.seen) / most))  # of equal size, for a few rows alone take long for each
-            looks = [model.look(time // per_exit, part) for part in pool.seen.chunk(chunks)]
+            looks = [self.look(model, time // per_exit, part) for part in pool.seen.chunk(chunks)]
             seen, context = (torch.cat(part) if len(looks) > 1 else part[0] for part in zip(*looks, strict=True))
             pool = pool._replace(seen=seen, context=context)
         return self.step(model, pool, first=time == 0)

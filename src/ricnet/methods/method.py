@@ -78,6 +78,11 @@ class Method(ABC, Generic[Network]):
         """Whether it stops where a learned value falls below `halt_threshold`."""
         return False
 
+    @property
+    def takes_budget(self) -> bool:
+        """Whether, with exits, a threshold can say where it leaves: on its value, or on its confidence."""
+        return self.halts_by_value
+
     @abstractmethod
     def build(self, backbone: Backbone, classes: int) -> Network:
         """The network, untrained."""

@@ -1,7 +1,6 @@
 """Supervised learning (SL): one pass, cross-entropy, the paper's first baseline; and the peers that a reader asks for
 first, each the same network with another loss. With exits every stage of the encoder has an answer of its own."""
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -11,7 +10,7 @@ from jaxtyping import Float, Int64, Num
 from torch import Tensor, nn
 
 from ricnet.core import losses
-from ricnet.core.trajectory import Trajectory, first_stop
+from ricnet.core.trajectory import Temperature, Trajectory, first_stop
 from ricnet.errors import require, require_finite
 from ricnet.methods.iterative import InSteps, Pool, Step, Steps
 from ricnet.methods.method import Method, Metrics, TimeLeft, accuracy, weighted_mean
@@ -38,7 +37,8 @@ class Supervised(Method[nn.Module]):
     logitnorm_temperature: float = 0.04
     """τ of logitnorm, which divides logits by τ‖z‖. Raise it for less sure beliefs."""
     confidence_threshold: float | None = None
-    """With exits, leave at the first belief at least this sure; None goes all the way. Raise it to look longer."""
+    """With exits, leave at the first belief at least this sure, at the temperature it is reported with; None goes all
+    the way. Raise it to look longer."""
     evidence_kl: float = 1.0
     """Weight of what evidential pays for evidence against the truth. Raise it for less sure beliefs. (Its paper lets
     the weight grow to 1 over the first ten epochs; here it is constant.)"""
@@ -51,13 +51,17 @@ class Supervised(Method[nn.Module]):
         temperature = self.logitnorm_temperature
         require(temperature > 0, "logitnorm_temperature", temperature, "above 0")
         sure = self.confidence_threshold
-        require(sure is None or 0 < sure <= 1, "confidence_threshold", sure, "above 0 and at most 1, or None")
+        require(sure is None or 0 <= sure <= 1, "confidence_threshold", sure, "from 0 to 1, or None")
         require(self.evidence_kl >= 0, "evidence_kl", self.evidence_kl, "0 or more")
         if self.objective == "evidential":
             require(smoothing == 0, "label_smoothing", smoothing, "0 with an evidential objective")
             require(
                 mix == 0, "uniform_mix", mix, "0 with an evidential objective, whose beliefs have a cap of their own"
             )
+
+    @property
+    def takes_budget(self) -> bool:
+        return True
 
     def build(self, backbone: Backbone, classes: int) -> nn.Module:
         if backbone.stages:
@@ -124,8 +128,8 @@ class Supervised(Method[nn.Module]):
         log_beliefs = self.log_beliefs(encode(model, inputs)).unsqueeze(0)
         return Trajectory(log_beliefs, torch.ones_like(log_beliefs[0, :, 0], dtype=torch.int64))
 
-    def at_exits(self, model: "ExitHeads") -> "AtExits":
-        return AtExits(self, len(model.costs))
+    def at_exits(self, model: "ExitHeads", temperature: Temperature = 1.0) -> "AtExits":
+        return AtExits(self, len(model.costs), temperature)
 
 
 @dataclass(frozen=True)
@@ -134,16 +138,28 @@ class AtExits(InSteps["ExitHeads"]):
 
     method: Supervised
     horizon: int
+    temperature: Temperature = 1.0
+    """Of the beliefs that are asked how sure they are; those that are given stay as the network made them."""
 
     def gather(self, model: "ExitHeads", context: Float[Tensor, "batch read"]) -> Pool:
         """There is no thought."""
         return Pool(context, context[:, :0], context.new_full((len(context), model.classes), 1 / model.classes))
 
+    def look(
+        self, model: "ExitHeads", stage: int, seen: Num[Tensor, "batch ..."]
+    ) -> tuple[Tensor, Float[Tensor, "batch read"]]:
+        """The belief, and beside it what is in doubt: 1 − its confidence."""
+        seen, logits = model.look(stage, seen)
+        log_belief = self.method.log_beliefs(logits)
+        temperature = self.temperature if isinstance(self.temperature, float) else self.temperature[stage]
+        doubt = 1 - (log_belief / temperature).softmax(-1).amax(-1, keepdim=True)
+        return seen, torch.cat([log_belief, doubt], 1)
+
     def step(self, model: "ExitHeads", pool: Pool, first: bool) -> Step:
-        log_belief = self.method.log_beliefs(pool.context)
-        belief, sure = log_belief.exp(), self.method.confidence_threshold
-        unsure = belief.amax(-1) < (math.inf if sure is None else sure)
-        return Step(pool._replace(belief=belief), log_belief, torch.zeros_like(belief[:, 0]), unsure)
+        log_belief, doubt = pool.context[:, :-1], pool.context[:, -1]
+        sure = self.method.confidence_threshold
+        going = torch.ones_like(doubt, dtype=torch.bool) if sure is None else doubt > 1 - sure
+        return Step(pool._replace(belief=log_belief.exp()), log_belief, doubt, going)
 
     def trajectory(self, steps: Steps) -> Trajectory:
         return Trajectory(steps.output, first_stop(steps.going))

@@ -1,11 +1,12 @@
 """What less work costs: accuracy, NLL and ECE on the test set against the share of the network that is computed.
 
 Two ways to spend less are drawn: everybody leaves at the same exit, or each example where its value falls below a
-threshold. Thresholds come from validation data; the test set only says what comes of them.
+threshold, of SL where its confidence is above one. Thresholds come from validation data; the test set only says what
+comes of them.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from ricnet.core.trajectory import halting_step
 from ricnet.evaluation.evaluate import read_predictions
 from ricnet.evaluation.metrics import expected_calibration_error
 from ricnet.io import FIGURE, short
+from ricnet.methods import METHODS, Method, Supervised
 from ricnet.report.figures import INK, draw_band, looks, percent_ticks, styled, task_title
 from ricnet.report.runs import RunGroup, RunRecord, by_task
 
@@ -56,8 +58,8 @@ def _handles(groups: Sequence[RunGroup]) -> list[Line2D]:
     look = looks(groups)
     systems = [Line2D([], [], color=each.colour, linewidth=3, label=short(each.name, FIGURE)) for each in look.values()]
     ways = [Line2D([], [], color=INK, **TOGETHER, label="all at the same exit")]
-    if any(can_be_budgeted(run) for group in groups for run in group.runs):
-        ways.insert(0, Line2D([], [], color=INK, label="each by its value"))
+    if rules := {rule: None for group in groups for run in group.runs if (rule := budgeted_by(run))}:
+        ways.insert(0, Line2D([], [], color=INK, label=f"each by its {' or '.join(rules)}"))
     return [
         *(systems if len(look) > 1 else []),
         *ways,
@@ -72,30 +74,32 @@ def exit_means(group: RunGroup, key: str) -> tuple[Float[np.ndarray, "exits"], F
 
 
 def budget_curves(group: RunGroup, key: str) -> tuple[Float[np.ndarray, "shares"], Float[np.ndarray, "seeds shares"]]:
-    """How good it is where each leaves by its value, at the same shares of compute for all seeds."""
-    found = [_spending(run) for run in group.runs if can_be_budgeted(run)]
+    """How good it is where each leaves by its value or confidence, at the same shares of compute for all seeds."""
+    found = [_spending(run) for run in group.runs if budgeted_by(run)]
     if not found:
         return np.empty(0), np.empty((0, 0))
     shares = np.linspace(max(each["cost"][0] for each in found), min(each["cost"][-1] for each in found), THRESHOLDS)
     return shares, np.stack([np.interp(shares, each["cost"], each[key]) for each in found])
 
 
-def can_be_budgeted(run: RunRecord) -> bool:
-    """Whether it kept what its values said."""
-    return run.has_exits and run.has_predictions and read_predictions(run.path).values is not None
+def budgeted_by(run: RunRecord) -> Literal["value", "confidence"] | None:
+    """What a threshold can be one on, as far as the run kept it."""
+    if not (run.has_exits and run.has_predictions):
+        return None
+    if read_predictions(run.path).values is not None:
+        return "value"
+    return "confidence" if issubclass(METHODS.get(run.config["method"]["name"], Method), Supervised) else None
 
 
 def _spending(run: RunRecord) -> dict[str, Float[np.ndarray, "thresholds"]]:
     """From the least compute to the most: what the test examples cost and how good the answers are."""
     held_out, test = read_predictions(run.path, "val"), read_predictions(run.path, "test")
-    assert held_out.values is not None
-    assert test.values is not None
     costs = torch.tensor(run.costs, dtype=torch.float64)
-    lowest = held_out.values[1:].cummin(0).values
+    lowest = held_out.continuation[1:].cummin(0).values
     inner = np.quantile(lowest.numpy(), np.linspace(1, 0, THRESHOLDS))
     points = []
     for threshold in (np.inf, *inner, -np.inf):
-        stops = halting_step(test.values, float(threshold)) - 1
+        stops = halting_step(test.continuation, float(threshold)) - 1
         at = stops, torch.arange(len(stops))
         correct = test.step_correct[at]
         points.append(

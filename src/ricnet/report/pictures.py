@@ -27,7 +27,7 @@ from ricnet.evaluation.metrics import risk_at
 from ricnet.io import FIGURE, LARGEST_NUMBER, short
 from ricnet.report.comparison import CELLS, STEPS
 from ricnet.report.examples import BARS, refinement_figure
-from ricnet.report.exits import can_be_budgeted, exits_figure
+from ricnet.report.exits import budgeted_by, exits_figure
 from ricnet.report.figures import (
     FAINT,
     INK,
@@ -281,11 +281,10 @@ def _exits(groups: Sequence[RunGroup]) -> Picture:
         f"{group.label} {100 * mean_of(group, 'accuracy'):.1f} % for {100 * mean_of(group, 'mean_cost'):.0f} %"
         for group in groups
     ]
-    budgeted = any(can_be_budgeted(run) for group in groups for run in group.runs)
-    by_value = (
-        " Solid: each example leaves where its value falls below a threshold, one after the other of those that "
-        "validation data suggests."
-    )
+    known = {budgeted_by(run) for group in groups for run in group.runs}
+    rules = {"value": "its value falls below a threshold", "confidence": "its confidence rises above a threshold"}
+    where = " or ".join(words for rule, words in rules.items() if rule in known)
+    each = f" Solid: each example leaves where {where}, one after the other of those that validation data suggests."
     figure = exits_figure(groups)
     return Picture(
         name="exits",
@@ -293,7 +292,7 @@ def _exits(groups: Sequence[RunGroup]) -> Picture:
         figure=figure,
         alt=f"Accuracy, NLL and ECE by the share of the network that is computed. They stop at: {listing(points)}.",
         caption="What less work costs, in share of the whole network's multiply-adds. Dotted: the whole test set "
-        f"leaves at the same exit, a stroke for each.{by_value if budgeted else ''} The dot is where the run stops by "
+        f"leaves at the same exit, a stroke for each.{each if where else ''} The dot is where the run stops by "
         f"itself.{_band_words(groups, figure)}",
     )
 

@@ -29,7 +29,7 @@ from ricnet.errors import RicnetError, setting, whole_number
 from ricnet.evaluation.evaluate import pool_size
 from ricnet.evaluation.fitting import OperatingPoint, point_within, require_affordable, shortfall
 from ricnet.io import is_finite, is_table, read_json, shown_name, without_folder
-from ricnet.methods import Method
+from ricnet.methods import Asked, Method, in_steps
 from ricnet.methods.method import TimeLeft
 from ricnet.nets.budget import SLACK, budget
 from ricnet.nets.encoders import (
@@ -95,13 +95,19 @@ class Classifier:
         inputs = self._as_inputs(inputs)
         if self.columns is not None and looks_raw(inputs, self.columns):
             warnings.warn(RAW, stacklevel=3)  # no_grad stands between
-        refine = self.method.refine if self.recordings is None else partial(self.recordings.refine, self.method)
+        refine = self.asked.refine if self.recordings is None else partial(self.recordings.refine, self.asked)
         model = self.model.eval() if self.model.training else self.model  # asked in vain, eval takes longer than a step
         path = refine(model, inputs.to(device), max_steps, halt, time_left)
         if self.temperature == 1:
             return path
         path = path.tempered(self.temperature)
         return path.frozen() if halt else path  # a belief that is held has the temperature of its own step
+
+    @property
+    def asked(self) -> Asked:
+        """The method, or how it is asked step by step: one that leaves once it is sure reads its beliefs as they are
+        reported, at their temperature."""
+        return in_steps(self.method, self.model, self.temperature) or self.method
 
     def predict_proba(self, x: Any) -> Float64[np.ndarray, "n classes"]:
         """Each input's belief at its own halt, in the order of `class_names`; of files as `read` takes them, of arrays,
@@ -207,7 +213,7 @@ class Classifier:
     def _no_budgets(self) -> str:
         if self.config.network.exits == "none":
             return f"it has no exits to leave by; train one with {setting('exits', 'stage')}."
-        if not self.config.method.halts_by_value:
+        if not self.config.method.takes_budget:
             return f"the method {self.config.method.name} has no value to leave by; leave it out."
         if self.folder is not None and (self.folder / "evaluation.json").is_file():
             return "it was trained before thresholds for budgets were kept; train it again."
@@ -402,7 +408,10 @@ def _read_halt(path: Path, method: Method[Any]) -> Method[Any]:
 
 def stopping_by(method: Method[Any], halt_threshold: float, max_steps: int) -> Method[Any]:
     """A method that has a value, with another rule. Its horizon is the most steps an answer takes unless told
-    otherwise."""
+    otherwise. One without leaves once less than the threshold is in doubt."""
+    if not method.halts_by_value:
+        sure = 1 - halt_threshold
+        return replace(method, confidence_threshold=sure if sure <= 1 else None)  # type: ignore[call-arg]
     return replace(method, halt_threshold=halt_threshold, horizon=max_steps)  # type: ignore[call-arg]
 
 

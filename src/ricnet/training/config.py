@@ -164,17 +164,17 @@ class Config(Choices):
             raise RicnetError(
                 f"{setting('budget', self.budget)} needs exits to leave by; add {setting('exits', 'stage')}."
             )
-        if not self.method.halts_by_value:
+        if not self.method.takes_budget:
             raise RicnetError(
                 f"{setting('budget', self.budget)} means nothing to the method {self.method.name}, which has no value "
                 "to leave by; leave it out."
             )
-        threshold = getattr(self.method, "halt_threshold", 0)
-        if threshold != 0:
-            raise RicnetError(
-                f"{setting('halt_threshold', threshold)} and {setting('budget', self.budget)} are two rules when to "
-                "stop; leave one out."
-            )
+        for name in ("halt_threshold", "confidence_threshold"):
+            if threshold := getattr(self.method, name, None):
+                raise RicnetError(
+                    f"{setting(name, threshold)} and {setting('budget', self.budget)} are two rules when to "
+                    "stop; leave one out."
+                )
 
     @property
     def fits_temperature(self) -> bool:
@@ -194,7 +194,7 @@ class Config(Choices):
     @property
     def has_budgets(self) -> bool:
         """Whether thresholds are kept for all budgets."""
-        return self.network.exits != "none" and self.method.halts_by_value
+        return self.network.exits != "none" and self.method.takes_budget
 
 
 def stripped(config: Config) -> Config:

@@ -18,9 +18,9 @@ from jaxtyping import Float, Num
 from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory
-from ricnet.methods import in_steps
+from ricnet.methods import Asked, in_steps
 from ricnet.methods.iterative import InSteps, Iterative, Pool, Step, Steps
-from ricnet.methods.method import Method, TimeLeft
+from ricnet.methods.method import TimeLeft
 from ricnet.nets.encoders import GPU_BATCH, encode
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.speed import Messages, Part, Recorder
@@ -74,7 +74,7 @@ class Recordings:
     @torch.no_grad()
     def refine(
         self,
-        method: Method[Any],
+        method: Asked,
         model: nn.Module,
         inputs: Num[Tensor, "batch ..."],
         max_steps: int | None = None,
@@ -101,7 +101,7 @@ class Recordings:
     def _refine(
         self,
         weights: object,
-        method: Method[Any],
+        method: Asked,
         model: nn.Module,
         inputs: Num[Tensor, "batch ..."],
         max_steps: int | None,
@@ -154,10 +154,10 @@ def on_gpu(inputs: Num[Tensor, "batch ..."]) -> bool:
     return inputs.is_cuda and len(inputs) > 0
 
 
-def recordable(method: Method[Any], model: nn.Module) -> bool:
+def recordable(method: Asked, model: nn.Module) -> bool:
     """What draws at random is left to `Method.refine`: its draws are to be those of the seed."""
     stepping = in_steps(method, model)
-    return method.one_pass if stepping is None else not stepping.draws
+    return getattr(method, "one_pass", False) if stepping is None else not stepping.draws
 
 
 class RecordedNetwork:

@@ -46,7 +46,7 @@ from ricnet.evaluation.fitting import (
     operating_points,
 )
 from ricnet.io import draft_of, fsync_file, read_json, user_path, write_atomically, writing
-from ricnet.methods import Method
+from ricnet.methods import Asked, in_steps
 from ricnet.training.config import Config, from_json, to_json
 from ricnet.version import __version__
 
@@ -491,9 +491,10 @@ def finalize(
 
     What was fitted is in the numbers. Where it changes them, `raw` holds those of the weights as they were trained."""
     fitted = fit(config, model, dataset.val, processes)
+    asked = in_steps(config.method, model, fitted.reading.temperature) or config.method
     readings = [fitted.reading] if fitted.reading == AS_TRAINED else [fitted.reading, AS_TRAINED]
     observed = {
-        name: observe_each(config.method, model, split, readings, processes=processes)
+        name: observe_each(asked, model, split, readings, processes=processes)
         for name, split in (("train", dataset.train), ("val", dataset.val), ("test", dataset.test))
     }
     outcomes, raw = ({name: each[i] for name, each in observed.items()} for i in (0, -1))
@@ -509,7 +510,7 @@ def finalize(
         )
     )
     if folder is not None:
-        _leave(folder, config.method, model, dataset.test, outcomes, fitted.reading)
+        _leave(folder, asked, model, dataset.test, outcomes, fitted.reading)
         if fitted.halting is not None or fitted.budgets:
             rule = {} if fitted.halting is None else asdict(fitted.halting)
             folder.write_json(folder.halting, halting_entry(rule, fitted.budgets))
@@ -543,7 +544,7 @@ def refuse_no_belief(outcome: Outcome, split: str, dataset: Dataset, folder: Run
 
 def _leave(
     folder: RunFolder,
-    method: Method[Any],
+    method: Asked,
     model: nn.Module,
     test: Split,
     outcomes: Mapping[str, Outcome],

@@ -82,7 +82,7 @@ def test_supervised_learning_goes_by_stages_too(digits: torch.Tensor) -> None:
     backbone.fit_normalization(digits)
     whole = Classifier(config, config.method, model.eval(), (1, 8, 8), tuple("0123456789"))
     sure = whole.refine(digits, halt=False).log_beliefs[0].amax(-1).exp().median().item()
-    own = replace(whole, method=Supervised(confidence_threshold=sure))
+    own = replace(whole, method=Supervised(confidence_threshold=sure), temperature=(1.0, 0.9, 0.8))
     assert in_stages(own)
     expected, answers = own.refine(digits), dict[str, Trajectory]()
     assert (expected.halt_step == 1).sum() in range(25, 36)

@@ -105,7 +105,7 @@ def _experiments(options: Compare[Any], given: Mapping[str, Any], console: Conso
     for name in dict.fromkeys(options.methods):
         system = find_system(name)
         own = fitting(given, settings_of(system.method))
-        if not _leaves_by_value(system, options.preset, own):
+        if not _takes_budget(system, options.preset, own):
             own.pop("budget", None)
         for setting in given.keys() - own.keys():
             without.setdefault(setting, []).append(name)
@@ -120,12 +120,12 @@ def _experiments(options: Compare[Any], given: Mapping[str, Any], console: Conso
     return experiments
 
 
-def _leaves_by_value(system: System, preset_name: str, given: Mapping[str, Any]) -> bool:
+def _takes_budget(system: System, preset_name: str, given: Mapping[str, Any]) -> bool:
     """Whether it has what a budget is kept by."""
     known = replace(TYPICAL, exits=given.get("exits", "none") != "none")
     method = preset(system.preset or preset_name, system.method, known).method
     changes = {**given, **system.changes, **system.after}
-    return replace(method, **{name: value for name, value in changes.items() if name in vars(method)}).halts_by_value
+    return replace(method, **{name: value for name, value in changes.items() if name in vars(method)}).takes_budget
 
 
 def _notes(experiments: Sequence[Experiment], runs: Runs) -> list[str]:
@@ -163,7 +163,7 @@ def _present(runs: Sequence[RunRecord], reference: Sequence[RunRecord], out: Pat
     against = next((group.label for group in groups if set(_paths(group.runs)) & set(_paths(reference))), None)
     comparison, excuse = compare_as_far_as_possible(groups, against)
     Console().print(terminal_table(comparison))
-    halt = "V < 0" if budget is None else f"those with a value within a budget of {budget:g}"
+    halt = "V < 0" if budget is None else f"those that can within a budget of {budget:g}"
     print(
         f"Compared as trained: {halt}, no temperature unless the name says so (ric train fits both on validation data)."
     )

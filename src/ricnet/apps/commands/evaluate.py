@@ -90,7 +90,7 @@ def _measure(
         if not len(split):
             continue
         say([f"measuring {name}: {len(split):,} {dataset.unit} …"])
-        outcome = observe(classifier.method, classifier.model, split, **how)
+        outcome = observe(classifier.asked, classifier.model, split, **how)
         entries[name] = report(outcome)
     answers = outcome.log_beliefs.argmax(-1)  # the test data comes last
     return entries, confusion(outcome.labels.numpy(), answers.numpy(), classifier.class_names)

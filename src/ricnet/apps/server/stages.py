@@ -12,8 +12,7 @@ from jaxtyping import Int64, Num
 from torch import Tensor
 
 from ricnet.core.trajectory import Trajectory
-from ricnet.methods import in_steps
-from ricnet.methods.iterative import Pool, Steps
+from ricnet.methods.iterative import InSteps, Pool, Steps
 from ricnet.training.classifier import Classifier, as_inputs
 
 Asker = TypeVar("Asker", bound=Hashable)
@@ -23,17 +22,15 @@ clients a narrow ResNet-18 had 6 in a batch, and with 1 it had 4 and took longer
 
 
 def in_stages(classifier: Classifier) -> bool:
-    method = in_steps(classifier.method, classifier.model)
-    return method is not None and bool(getattr(classifier.model, "costs", ()))
+    return isinstance(classifier.asked, InSteps) and bool(getattr(classifier.model, "costs", ()))
 
 
 class Stages(Generic[Asker]):
     """The inputs that are under way, `room` of them at most, each in a place of its own until its asker is answered."""
 
     def __init__(self, classifier: Classifier, room: int) -> None:
-        method = in_steps(classifier.method, classifier.model)
-        assert method is not None
-        self.classifier, self.method, self.model = classifier, method, cast(Any, classifier.model.eval())
+        assert isinstance(classifier.asked, InSteps)
+        self.classifier, self.method, self.model = classifier, classifier.asked, cast(Any, classifier.model.eval())
         self.device = self.model.backbone.mean.device
         self.steps = min(self.method.horizon, len(self.model.costs))
         nobody = self.method.start(self.model, self.model.backbone.mean.new_zeros(1, *classifier.input_shape))
