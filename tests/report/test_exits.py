@@ -72,7 +72,7 @@ def test_thresholds_come_from_validation_data(leaver: RunGroup) -> None:
 
 
 def test_values_that_rise_again_leave_no_gap_in_the_curve(leaver: RunGroup) -> None:
-    """Whoever does not leave at the first exit goes all the way: where a quarter does, it is the one that gains most."""
+    """Whoever does not leave at the first exit goes all the way; where a quarter does, it is those who gain most."""
     scores = read_predictions(leaver.first.path).step_scores.numpy()
     gain = scores[-1] - scores[0]
     values = np.full(scores.shape, 100.0, dtype=np.float32)
