@@ -64,6 +64,8 @@ PENALTIES = [10.0**power for power in range(-5, 3)]
 MEASURES = {"accuracy": "accuracy (%)", "nll": "NLL", "ece": "ECE", "seconds": "seconds"}
 CPU = torch.device("cpu")
 Rows = list[tuple[str, int]]
+Measured = tuple[str, str, dict[str, float]]
+"""By which encoder, by which method, and how well."""
 
 
 class Task(NamedTuple):
@@ -97,23 +99,30 @@ def main() -> None:
 
 
 def study(
-    task: Task, encoder: str, case: str, draw: Callable[[int], Any], measure: Callable[..., Iterator[Any]]
+    task: Task, encoder: str, case: str, draw: Callable[[int], Any], measure: Callable[..., Iterator[Measured]]
 ) -> None:
     path, page = ROOT / "results" / f"{task.results}.json", ROOT / "docs" / "tutorials" / f"{task.text}.md"
-    found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {"runs": []}
-    found["encoder"], found["hardware"] = without_folder(encoder), f"{platform.machine()} CPU, one thread"
-    found["versions"] = {"ricnet": ricnet.__version__, "torch": torch.__version__, "python": platform.python_version()}
+    found: list[dict[str, Any]] = json.loads(path.read_text()) if path.is_file() else []
     for seed in SEEDS:
-        if any((run["case"], run["seed"]) == (case, seed) for run in found["runs"]):
+        known = [(run["encoder"], run["method"]) for run in found if (run["case"], run["seed"]) == (case, seed)]
+        if any(name == without_folder(encoder) for name, _ in known):
             continue
-        for method, numbers in measure(draw(seed), encoder, seed):
-            found["runs"].append({"case": case, "seed": seed, "method": method, **numbers})
-            print(case, seed, method, numbers, flush=True)
+        for name, method, numbers in measure(draw(seed), encoder, seed):
+            if (name, method) in known:  # beside another encoder
+                continue
+            found.append({"case": case, "seed": seed, "encoder": name, "method": method, **numbers, "on": machine()})
+            print(case, seed, name, method, numbers, flush=True)
         path.write_text(json.dumps(found, indent=1) + "\n")
     mark = f"<!-- {task.results} -->"
     marked = re.compile(f"({mark}\n).*?({mark.replace('!-- ', '!-- /')})", re.DOTALL)
     written = page.read_text(encoding="utf-8")
     page.write_text(marked.sub(lambda match: match[1] + table(found, task) + match[2], written), encoding="utf-8")
+
+
+def machine() -> str:
+    """Kept with each run: what is measured later may be measured elsewhere."""
+    versions = {"ricnet": ricnet.__version__, "torch": torch.__version__, "python": platform.python_version()}
+    return ", ".join([f"{platform.machine()} CPU, one thread", *map(" ".join, versions.items())])
 
 
 def study_layers(encoder: str, learned: Rows, judged: Rows) -> None:
@@ -190,26 +199,27 @@ def as_dataset(learned: Rows, judged: Rows, seed: int, text: Text) -> Dataset:
 # Methods
 
 
-def frozen(data: Dataset, encoder: str, seed: int) -> Iterator[tuple[str, dict[str, float]]]:
+def frozen(data: Dataset, encoder: str, seed: int) -> Iterator[Measured]:
     """By the settings that `ric train --encoder` has, on features that are known by then."""
-    features = featured(data, find_encoder(encoder), CPU)
+    features, shown = featured(data, find_encoder(encoder), CPU), without_folder(encoder)
     for method in ("ric", "supervised"):
         name, classifier, seconds = _fitted(data, method, seed, encoder=encoder)
-        yield from _answers(name, after_encoder(classifier), features, seconds)
-    yield "logistic regression", logistic(features)
+        for answer, numbers in _answers(name, after_encoder(classifier), features, seconds):
+            yield shown, answer, numbers
+    yield shown, "logistic regression", logistic(features)
 
 
-def texts(data: tuple[Rows, Rows, int], encoder: str, seed: int) -> Iterator[tuple[str, dict[str, float]]]:
+def texts(data: tuple[Rows, Rows, int], encoder: str, seed: int) -> Iterator[Measured]:
     learned, judged, _ = data
-    for method, numbers in frozen(as_dataset(*data, tokenized(encoder, learned)), encoder, seed):
-        yield f"MiniLM, {method}", numbers
+    yield from frozen(as_dataset(*data, tokenized(encoder, learned)), encoder, seed)
     longest = max(len(token_ids(text, MOST_TOKENS)) for text, _ in learned)
     words = as_dataset(*data, Text("text", longest))
     name, classifier, seconds = _fitted(words, "supervised", seed)
     for answer, numbers in _answers(name, classifier, words, seconds):
-        yield f"words, {answer}", numbers
+        yield "words", answer, numbers
     rest, taken = split_off(torch.tensor([label for _, label in learned]), 0.1, seed)
-    yield "TF-IDF, logistic regression", tf_idf([learned[row] for row in rest], [learned[row] for row in taken], judged)
+    train, val = ([learned[row] for row in rows] for rows in (rest, taken))
+    yield "TF-IDF", "logistic regression", tf_idf(train, val, judged)
 
 
 def _fitted(data: Dataset, method: str, seed: int, **changes: Any) -> tuple[str, Classifier, float]:
@@ -270,16 +280,20 @@ def judge(log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"], s
     }
 
 
-def table(found: dict[str, Any], task: Task) -> str:
+def table(found: list[dict[str, Any]], task: Task) -> str:
+    """A row is called by its encoder too where there are several."""
+    systems = dict.fromkeys((run["encoder"], run["method"]) for run in found)
+    several = len({encoder for encoder, _ in systems}) > 1
     lines = ["", f"| {task.title} | | {' | '.join(MEASURES.values())} |", "|---:|:---|---:|---:|---:|---:|"]
-    for case in sorted({run["case"] for run in found["runs"]}, key=lambda case: (len(case), case)):
-        for method in dict.fromkeys(run["method"] for run in found["runs"]):
-            runs = [run for run in found["runs"] if (run["case"], run["method"]) == (case, method)]
+    for case in sorted({run["case"] for run in found}, key=lambda case: (len(case), case)):
+        for encoder, method in systems:
+            runs = [run for run in found if (run["case"], run["encoder"], run["method"]) == (case, encoder, method)]
             if len(runs) == len(SEEDS):
-                lines.append(f"| {case} | {method} | {' | '.join(_cell(runs, name) for name in MEASURES)} |")
-    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    how = f"{found['hardware']}; its own seconds, once features are known"
-    return "\n".join([*lines, "", f"*Mean ± deviation over five seeds; {how}; {versions}.*", ""])
+                name, cells = f"{encoder}, {method}" if several else method, [_cell(runs, key) for key in MEASURES]
+                lines.append(f"| {case} | {name} | {' | '.join(cells)} |")
+    places = "; ".join(dict.fromkeys(run["on"] for run in found))
+    how = "its own seconds, once features are known"
+    return "\n".join([*lines, "", f"*Mean ± deviation over five seeds; {how}; {places}.*", ""])
 
 
 def _cell(runs: list[dict[str, float]], name: str) -> str:

@@ -56,9 +56,13 @@ def test_the_numbers_are_those_of_the_saved_predictions(data: Path, run_ric: Run
 def test_a_second_call_repeats_nothing(data: Path, run_ric: RunRic) -> None:
     call = ["compare", data, "--methods", "supervised", "--seeds", "1", "--jobs", "1", *QUICK]
     made = Path("runs/studies") / "blobs-supervised-seed0" / "evaluation.json"
-    assert "1 run to make" in run_ric(*call).err
+    first = run_ric(*call)
+    assert "1 run to make" in first.err
+    assert "in place of" not in first.out
     before = made.stat().st_mtime_ns
-    assert "to make" not in run_ric(*call).err
+    again = run_ric(*call)
+    assert "to make" not in again.err
+    assert "in place of" in again.out
     assert made.stat().st_mtime_ns == before
 
 

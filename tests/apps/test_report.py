@@ -12,10 +12,12 @@ def test_seeds_are_summed_up_and_single_runs_printed_as_they_are(
 ) -> None:
     sl = systems[1]
     out = tmp_path / "deep" / "report.html"
-    printed = run_ric("report", *(run.path for run in sl.runs), "--out", out, "--markdown").out
-    assert "| SL | digits | 3 |" in printed
+    first = run_ric("report", *(run.path for run in sl.runs), "--out", out, "--markdown")
+    assert "| SL | digits | 3 |" in first.out
+    assert "in place of" not in first.err
     assert "One system, 3 seeds" in out.read_text()
     figures = tmp_path / "figures"
-    printed = run_ric("report", sl.first.path, "--out", out, "--markdown", "--figures", figures).out
-    assert f"| SL | digits | {100 * sl.first.test['accuracy']:.2f} % |" in printed
+    again = run_ric("report", sl.first.path, "--out", out.parent, "--markdown", "--figures", figures)
+    assert f"{out} (in place of" in again.err
+    assert f"| SL | digits | {100 * sl.first.test['accuracy']:.2f} % |" in again.out
     assert {path.suffix for path in figures.iterdir()} == {".png", ".pdf"}

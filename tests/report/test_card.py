@@ -73,6 +73,14 @@ def test_each_kind_is_described_as_what_it_is(run: RunRecord) -> None:
     assert 'ricnet.load("ada/own", encoder=encoder)' in own
 
 
+def test_a_text_is_read_in_the_pieces_of_its_encoder(run: RunRecord) -> None:
+    for tokenizer, pieces in ((None, "first 9 words and word pairs,"), ({"content": "{}"}, "first 9 tokens,")):
+        columns = {"inputs": [{"kind": "text", "name": "says", "tokens": 9, "tokenizer": tokenizer}]}
+        card = model_card(run.config, run.data | {"input_shape": [9], "columns": columns}, "ada/films", None)
+        assert pieces in card
+        assert header_of(card)["pipeline_tag"] == "text-classification"
+
+
 def test_the_diagram_is_drawn(run: RunRecord, tmp_path: Path) -> None:
     draw_diagram(run, tmp_path)
     assert np.asarray(Image.open(tmp_path / DIAGRAM).convert("L")).std() > 10

@@ -93,7 +93,7 @@ def test_strings_from_strangers_are_escaped(make_run: MakeRun, tmp_path: Path) -
     evil = "<script>alert(1)</script>"
     names = [evil, '" onload="x', "--><i>", *"3456789"]
     run = read_run(make_run(class_names=names, tabular=True, data=evil, encoder="$css", **{evil: evil}))
-    page = write_page([run], tmp_path).read_text()
+    page = write_page([run], tmp_path / "report.html").read_text()
     assert outline(page).headings[0] == "RIC on script>"
     assert not any(harm in page for harm in ("<script", 'onload="x', "<i>"))
     assert "&lt;script&gt;" in page

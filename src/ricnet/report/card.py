@@ -39,7 +39,7 @@ LIMITS = """\
 - What was measured of its confidence holds for data like its training data. On anything else expect it to be wrong more
   often than it says; measure it on data of your own before you decide anything by it."""
 IMAGES = "It sees {shape} pixels. Larger images are cut to that shape and shrunk to that size first."
-TEXTS = "It reads texts, of each the first {tokens} words and word pairs, in the language it was trained on."
+TEXTS = "It reads texts, of each the first {tokens} {pieces}, in the language it was trained on."
 ROWS = "It reads rows of {columns} numbers, in the order and the units it was trained with."
 
 
@@ -62,8 +62,13 @@ def model_card(config: Mapping[str, Any], data: Mapping[str, Any], name: str, ru
 
 
 def _kind(data: Mapping[str, Any]) -> str:
+    return "image" if len(data["input_shape"]) == 3 else "text" if _text(data) else "row"
+
+
+def _text(data: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The column of texts, if the model reads them."""
     columns = data.get("columns", {}).get("inputs", [])
-    return "image" if len(data["input_shape"]) == 3 else "text" if any(c["kind"] == "text" for c in columns) else "row"
+    return next((column for column in columns if column["kind"] == "text"), None)
 
 
 def draw_diagram(run: RunRecord, folder: Path) -> None:
@@ -116,7 +121,9 @@ def _measured(run: RunRecord) -> str:
 
 def _limits(data: Mapping[str, Any], kind: str) -> str:
     shape = " × ".join(str(side) for side in data["input_shape"])
-    inputs = {"image": IMAGES, "text": TEXTS, "row": ROWS}[kind].format(shape=shape, columns=shape, tokens=shape)
+    pieces = "tokens" if (_text(data) or {}).get("tokenizer") else "words and word pairs"
+    reads = {"image": IMAGES, "text": TEXTS, "row": ROWS}[kind]
+    inputs = reads.format(shape=shape, columns=shape, tokens=shape, pieces=pieces)
     return LIMITS.format(count=len(data["class_names"]), inputs=inputs)
 
 

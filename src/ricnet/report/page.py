@@ -83,9 +83,7 @@ COMPUTE = {
 """The same of runs that leave early."""
 
 
-def write_page(runs: Sequence[RunRecord], out: Path) -> Path:
-    """Write the page to `out`, or as report.html into it where `out` is a folder."""
-    path = out / "report.html" if out.is_dir() else out
+def write_page(runs: Sequence[RunRecord], path: Path) -> Path:
     html = page_html(group_seeds(runs))
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -80,8 +80,8 @@ def preface(config: Config, dataset: Dataset, known: Facts) -> list[str]:
     if config.preset == "fast" and getattr(config.method, "exact_gain", False):
         why = "with exits" if config.network.exits != "none" else f"with {known.classes} classes"
         said.append(
-            f"note: {why} too little is learned from sampled rewards: they are in closed form here, which leaves "
-            f"little of reinforcement; {setting('preset', 'on-policy')} samples all the same."
+            f"note: {why} RIC is trained in closed form; docs/concepts.md says why (Three algorithms), and "
+            f"{setting('preset', 'on-policy')} draws its rewards instead."
         )
     spared = preset("fast", config.method.name, known)
     larger = preset("fast", config.method.name, replace(known, device="cuda"))

@@ -167,13 +167,14 @@ def _present(runs: Sequence[RunRecord], reference: Sequence[RunRecord], out: Pat
     print(
         f"Compared as trained: {halt}, no temperature unless the name says so (ric train fits both on validation data)."
     )
+    replaced = " (in place of what was there)" * (out / "comparison.csv").exists()
     try:
         _write(comparison, runs, out)
     except OSError as error:
         raise RicnetError(f"the comparison cannot be written ({error}); choose another --out.") from error
     if excuse:
         print(excuse)
-    print(f"written  {out}: comparison.csv, comparison.md, comparison.tex, report.html")
+    print(f"written  {out}: comparison.csv, comparison.md, comparison.tex, report.html{replaced}")
 
 
 def _paths(runs: Sequence[RunRecord]) -> list[Path]:

@@ -42,11 +42,13 @@ def main(arguments: Sequence[str]) -> None:
         raise RicnetError(f"--out {options.out} is there and is no page; give a name that ends in .html.")
     runs = read_runs([locate(run) for run in options.runs])
     _print_table(runs, as_markdown=options.markdown)
+    page = options.out / "report.html" if options.out.is_dir() else options.out
+    replaced = " (in place of what was there)" * page.exists()
     try:
         if options.figures:
             save_figures(runs, options.figures)
             say([f"figures  {options.figures}"])
-        say([f"report   {write_page(runs, options.out)}"])
+        say([f"report   {write_page(runs, page)}{replaced}"])
     except OSError as error:
         raise RicnetError(f"the report cannot be written ({error}); choose another --out or --figures.") from error
 
