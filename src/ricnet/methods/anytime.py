@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float, Int64, Num
+from jaxtyping import Bool, Float, Int64, Num
 from torch import Tensor
 
 from ricnet.core import losses, mdp, objectives
@@ -140,6 +140,9 @@ class Anytime(Iterative):
             return step
         value = model.refiner.expect(step.pool.thought, step.pool.belief) if model.has_exits else step.value
         return step._replace(value=value, going=value >= self.halt_threshold)
+
+    def goes_on(self, step: Step) -> Bool[Tensor, "pool"]:
+        return step.value >= self.halt_threshold if self.halts_by_value else step.going
 
     def trajectory(self, steps: Steps) -> Trajectory:
         log_beliefs = self.log_beliefs(steps.output)

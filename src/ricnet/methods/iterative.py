@@ -140,6 +140,10 @@ class InSteps(ABC, Generic[StagedNetwork]):
     def step(self, model: StagedNetwork, pool: Pool, first: bool) -> Step:
         """The next step of every example in a pool, with nothing the host would have to wait for."""
 
+    def goes_on(self, step: Step) -> Bool[Tensor, "pool"]:
+        """Who goes on after a step that may have been made under another threshold than its own."""
+        return step.going
+
     @abstractmethod
     def trajectory(self, steps: Steps) -> Trajectory:
         """What the steps mean: beliefs, and where each example halts."""

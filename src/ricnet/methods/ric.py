@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int64, Num
+from jaxtyping import Bool, Float, Int64, Num
 from torch import Tensor
 
 from ricnet.core import mdp, objectives
@@ -500,6 +500,9 @@ class RIC(Iterative):
         if first and not model.has_exits:
             stops = torch.zeros_like(stops)
         return Step(pool._replace(thought=thought, belief=belief), output, value, ~stops)
+
+    def goes_on(self, step: Step) -> Bool[Tensor, "pool"]:
+        return step.value >= self.halt_threshold
 
     def trajectory(self, steps: Steps) -> Trajectory:
         return Trajectory(steps.output, halting_step(steps.value, self.halt_threshold), steps.value)

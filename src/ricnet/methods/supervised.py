@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int64, Num
+from jaxtyping import Bool, Float, Int64, Num
 from torch import Tensor, nn
 
 from ricnet.core import losses
@@ -157,9 +157,12 @@ class AtExits(InSteps["ExitHeads"]):
 
     def step(self, model: "ExitHeads", pool: Pool, first: bool) -> Step:
         log_belief, doubt = pool.context[:, :-1], pool.context[:, -1]
+        step = Step(pool._replace(belief=log_belief.exp()), log_belief, doubt, torch.ones_like(doubt, dtype=torch.bool))
+        return step._replace(going=self.goes_on(step))
+
+    def goes_on(self, step: Step) -> Bool[Tensor, "pool"]:
         sure = self.method.confidence_threshold
-        going = torch.ones_like(doubt, dtype=torch.bool) if sure is None else doubt > 1 - sure
-        return Step(pool._replace(belief=log_belief.exp()), log_belief, doubt, going)
+        return torch.ones_like(step.going) if sure is None else step.value > 1 - sure
 
     def trajectory(self, steps: Steps) -> Trajectory:
         return Trajectory(steps.output, first_stop(steps.going))

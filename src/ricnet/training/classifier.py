@@ -25,7 +25,7 @@ from ricnet.data.columns import Number
 from ricnet.data.inputs import read_inputs
 from ricnet.data.tables import frame_table, is_frame
 from ricnet.data.texts import Text, as_texts
-from ricnet.errors import RicnetError, setting, whole_number
+from ricnet.errors import RicnetError, setting, spelled_in_python, whole_number
 from ricnet.evaluation.evaluate import pool_size
 from ricnet.evaluation.fitting import OperatingPoint, point_within, require_affordable, shortfall
 from ricnet.io import is_finite, is_table, read_json, shown_name, without_folder
@@ -202,13 +202,20 @@ class Classifier:
     def with_budget(self, budget: float) -> "Classifier":
         """The same, stopping so that on validation data the mean share of the network's work stays within `budget`,
         from what the first exit costs to 1, the whole network. Only a model with exits can leave some of it out."""
+        with spelled_in_python():
+            frugal, told = self.within(budget)
+        if told is not None:
+            warnings.warn(told, stacklevel=2)
+        return frugal
+
+    def within(self, budget: float) -> tuple["Classifier", str | None]:
+        """`with_budget` for the doors that are not Python; and what is to be said of a budget that is not spent."""
         if not self.budgets:
             raise RicnetError(f"{setting('budget', budget)} means nothing to this model: {self._no_budgets()}")
         point = point_within(self.budgets, budget)
-        if told := shortfall(point.mean_cost, budget):
-            warnings.warn(told, stacklevel=2)
         steps = len(getattr(self.model, "costs", ()))
-        return replace(self, method=stopping_by(self.method, point.halt_threshold, steps), budget=budget)
+        frugal = replace(self, method=stopping_by(self.method, point.halt_threshold, steps), budget=budget)
+        return frugal, shortfall(point.mean_cost, budget)
 
     def _no_budgets(self) -> str:
         if self.config.network.exits == "none":

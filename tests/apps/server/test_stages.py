@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -97,6 +98,62 @@ def test_supervised_learning_goes_by_stages_too(digits: torch.Tensor) -> None:
         assert ask(client, digits[0], max_steps=1)["steps"] == 1
 
 
+def test_budgets_share_a_stage_and_each_gets_what_it_would_alone(
+    exits: Classifier, digits: torch.Tensor, looks: list[tuple[int, int]]
+) -> None:
+    """The server's own rule is to take two steps of the three that there are."""
+    own = replace(exits, method=replace(exits.method, horizon=2, halt_threshold=-9.0))  # type: ignore[call-arg]
+    spent = [point.mean_cost for point in exits.budgets]
+    models = {"own": own, "least": exits.with_budget(spent[0]), "half": exits.with_budget(spent[len(spent) // 2])}
+    models["all"] = exits.with_budget(1.0)
+    expected = {name: model.refine(digits[:15]) for name, model in models.items()}
+    assert len({tuple(path.halt_step.tolist()) for path in expected.values()}) == 4
+    looks.clear()
+    stages: Stages[str] = Stages(own, room=60)
+    stages.enter(dict.fromkeys(models, digits[:15]), {name: model for name, model in models.items() if name != "own"})
+    answers = dict[str, Trajectory]()
+    while stages.under_way:
+        answers |= stages.advance()
+    for name, path in expected.items():
+        assert torch.equal(answers[name].halt_step, path.halt_step)
+        torch.testing.assert_close(answers[name].log_beliefs, path.log_beliefs)
+    rows = [sum(count for stage, count in looks if stage == number) for number in range(3)]
+    assert rows == [sum(int((path.halt_step > stage).sum()) for path in expected.values()) for stage in range(3)]
+    assert [stage for stage, _ in groupby(looks, key=lambda look: look[0])] == [0, 1, 2], "all budgets together"
+
+
+def test_two_requests_with_two_budgets_at_once_get_what_each_would_alone(
+    exits: Classifier, digits: torch.Tensor
+) -> None:
+    spent = [point.mean_cost for point in exits.budgets]
+    asked = [{"budget": budget, **more} for more in ({}, {"trace": True}, {"max_steps": 2}) for budget in spent[::8]]
+    with serving(exits) as client, ThreadPoolExecutor(8) as clients:
+        assert client.get("/v1/model").json()["budgets"] == spent
+        questions = [(options, row) for options in [*asked, {}] for row in (0, 7)]
+        answers = [*clients.map(lambda question: ask(client, digits[question[1]], **question[0]), questions)]
+    for (options, row), answer in zip(questions, answers, strict=True):
+        model = exits.with_budget(options["budget"]) if options else exits
+        alone = model.refine(digits[row : row + 1], options.get("max_steps"))
+        assert answer["steps"] == int(alone.halt_step)
+        assert answer["confidence"] == pytest.approx(float(alone.final.exp().max()), abs=1e-5)
+        assert answer["cost"] == pytest.approx(float(alone.cost))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("budget", [0.0001, 1.5, "much"])
+def test_a_budget_that_no_threshold_keeps_is_refused(exits: Classifier, digits: torch.Tensor, budget: object) -> None:
+    with serving(exits) as client:
+        sent = client.post("/v1/predict", files={"images": ("digit.png", png(digits[0]))}, data={"budget": budget})
+    assert sent.status_code == 422
+    assert sent.json()["error"].startswith("budget")
+
+
+def test_a_model_without_exits_says_that_a_budget_means_nothing_to_it(numbers_client: httpx.Client) -> None:
+    sent = numbers_client.post("/v1/predict", json={"features": [0.0] * 4, "budget": 0.5})
+    assert sent.status_code == 422
+    assert "exits='stage'" in sent.json()["error"]
+    assert numbers_client.get("/v1/model").json()["budgets"] is None
+
+
 def test_nobody_is_passed_over_forever(exits: Classifier, digits: torch.Tensor) -> None:
     stages: Stages[int] = Stages(exits, room=200)
     hard = digits[exits.refine(digits).halt_step == 3][:1]
@@ -155,9 +212,13 @@ def test_what_was_measured_is_not_said_of_another_budget(exits_run: Path) -> Non
     assert (model["budget"], model["test"]) == (0.8, None)
 
 
-def ask(client: httpx.Client, image: torch.Tensor, **options: int) -> dict[str, float]:
+def png(image: torch.Tensor) -> bytes:
     with io.BytesIO() as file:
         Image.fromarray(image[0].numpy()).save(file, "png")
-        sent = client.post("/v1/predict", files={"images": ("digit.png", file.getvalue())}, data=options)
+        return file.getvalue()
+
+
+def ask(client: httpx.Client, image: torch.Tensor, **options: float) -> dict[str, float]:
+    sent = client.post("/v1/predict", files={"images": ("digit.png", png(image))}, data=options)
     answer: dict[str, float] = sent.json()["predictions"][0]
     return answer

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -124,10 +123,8 @@ def adjust(
 
 
 def within_budget(classifier: Classifier, budget: float) -> Classifier:
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        frugal = classifier.with_budget(budget)
-    say(f"note: {each.message}." for each in told)
+    frugal, told = classifier.within(budget)
+    say([] if told is None else [f"note: {told}."])
     return frugal
 
 

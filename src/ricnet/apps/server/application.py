@@ -12,7 +12,7 @@ import webbrowser
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,13 @@ from ricnet.apps.server.guard import Guard, problem
 from ricnet.apps.server.limits import Limits, Refusal
 from ricnet.apps.server.requests import Ask, Asked, File, Options, parse, read_files, read_json
 from ricnet.core.trajectory import Trajectory
-from ricnet.errors import RicnetError, require
+from ricnet.errors import RicnetError, in_python, require
 from ricnet.training.classifier import Classifier
 from ricnet.version import __version__
 
 PAGE = Path(__file__).parent / "page"
 MAX_FIELDS = 8
-"""Of a form, beside its files; there are four to fill in."""
+"""Of a form, beside its files; there are five to fill in."""
 DECODERS = min(2, os.cpu_count() or 1)
 """Images decoded at a time: each may need some hundred megabytes."""
 GRACE_SECONDS = 30
@@ -118,14 +118,29 @@ def _add_predict(
         else:
             files, options = body
             asked = await loop.run_in_executor(decoders, read_files, files, classifier, limits)
+        answering, notes = _within(classifier, options.budget)
+        asked = asked._replace(notes=(*asked.notes, *notes))
         deadline = None if options.max_ms is None else arrived + options.max_ms / 1000
         # A limit at the horizon or above limits nothing; without it, more requests can be answered together.
-        limited = options.max_steps is not None and options.max_steps < responses.horizon(classifier)
-        question = Question(asked.inputs, options.max_steps if limited else None, options.trace, deadline)
+        limited = options.max_steps is not None and options.max_steps < responses.horizon(answering or classifier)
+        max_steps = options.max_steps if limited else None
+        question = Question(asked.inputs, max_steps, options.trace, deadline, answering)
         path = await asyncio.wrap_future(batcher.ask(question))
         if options.trace:  # of many inputs, steps and classes this takes long enough to keep others waiting
             return await asyncio.to_thread(_respond, path, asked, classifier, options)
         return _respond(path, asked, classifier, options)
+
+
+def _within(classifier: Classifier, budget: float | None) -> tuple[Classifier | None, list[str]]:
+    """The model under a budget of the request's own, and what to say of it. Its steps are not recorded: that would hold
+    memory for every budget anyone asks for."""
+    if budget is None:
+        return None, []
+    try:
+        frugal, told = classifier.within(budget)
+    except RicnetError as error:
+        raise Refusal(422, in_python(error.sentence)) from None
+    return replace(frugal, recordings=None), [] if told is None else [f"{told}."]
 
 
 async def _read_body(request: Request, limits: Limits) -> bytes | tuple[list[File], Options]:

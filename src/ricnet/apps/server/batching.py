@@ -42,15 +42,20 @@ class Question:
     """Whether the steps after the halt are wanted, too."""
     deadline: float | None = None
     """By time.perf_counter. Such a question is refined by itself, for the clock stops all of a batch."""
+    classifier: Classifier | None = None
+    """The same network under a budget of the request's own; None for the server's."""
     answer: "Future[Trajectory]" = field(default_factory=Future, compare=False)
 
     def joins(self, first: "Question") -> bool:
-        alike = (self.max_steps, self.trace) == (first.max_steps, first.trace)
+        """Budgets may differ only where each input leaves by itself, at the stages."""
+        if self.plain and first.plain:
+            return True
+        alike = (self.max_steps, self.trace, self.classifier) == (first.max_steps, first.trace, first.classifier)
         return alike and self.deadline is None and first.deadline is None
 
     @property
     def plain(self) -> bool:
-        return self.joins(Question(self.inputs))
+        return self.max_steps is None and not self.trace and self.deadline is None
 
 
 @dataclass
@@ -147,7 +152,8 @@ class Batcher:
         started = time.perf_counter()
         try:
             if self._stages is not None and batch[0].plain:
-                self._stages.enter({question: question.inputs for question in batch})
+                inputs = {question: question.inputs for question in batch}
+                self._stages.enter(inputs, {question: question.classifier or self._classifier for question in batch})
                 return self._count([], time.perf_counter() - started)
             path = self._refine(batch, started)
             sizes = [len(question.inputs) for question in batch]
@@ -177,7 +183,8 @@ class Batcher:
         first = batch[0]
         inputs = torch.cat([question.inputs for question in batch])
         max_ms = None if first.deadline is None else max(SHORTEST, 1000 * (first.deadline - now))
-        return _on_cpu(self._classifier.refine(inputs, first.max_steps, not first.trace, max_ms))
+        classifier = first.classifier or self._classifier
+        return _on_cpu(classifier.refine(inputs, first.max_steps, not first.trace, max_ms))
 
     def _count(self, sizes: Sequence[int], seconds: float, batches: int = 1) -> None:
         """Those who enter the stages of a model together are one batch, however they leave."""

@@ -63,6 +63,15 @@ class Options(BaseModel):
             "arrival; one step is always made. The request is then not batched with others.",
         ),
     ] = None
+    budget: Annotated[
+        FiniteFloat | None,
+        Field(
+            gt=0,
+            le=1,
+            description="Of a model with exits: the mean share of compute that answers may take, instead of the "
+            "server's; from what the first exit costs to 1, the whole network.",
+        ),
+    ] = None
     top: Annotated[int, Field(ge=1, description="How many classes to name for each input, likeliest first.")] = 1
     trace: Annotated[bool, Field(description="Also return the belief after every step, past the halt, too.")] = False
 

@@ -136,7 +136,13 @@ class Model(BaseModel):
         Field(description="With exits: the share of the network's work that is done after each step; else none."),
     ]
     halt_threshold: Annotated[float | None, Field(description="It stops once its value falls below this.")]
-    budget: Annotated[float | None, Field(description="The mean share of compute that it was asked to keep.")]
+    budget: Annotated[
+        float | None, Field(description="The mean share of compute that it keeps unless a request says otherwise.")
+    ]
+    budgets: Annotated[
+        list[float] | None,
+        Field(description="With exits: the mean shares that there are thresholds for; a budget takes the next below."),
+    ]
     test: Annotated[
         Measured | None, Field(description="Measured on test data after training; of another budget, nothing was.")
     ]
@@ -165,6 +171,7 @@ def describe(classifier: Classifier, name: str, limits: Limits) -> dict[str, Any
         "costs": list(getattr(classifier.model, "costs", ())) or None,
         "halt_threshold": getattr(method, "halt_threshold", None),
         "budget": classifier.budget,
+        "budgets": [point.mean_cost for point in classifier.budgets] or None,
         "test": _measured(classifier.folder) if classifier.budget is None else None,
         "limits": asdict(limits),
     }

@@ -1,7 +1,8 @@
 """Where a model has exits, inputs at the same stage are computed together, whoever sent them and whenever.
 
 New ones enter at the first stage while older ones go deeper. Next comes the stage at which most are waiting; to be
-passed over counts for it, so that nobody waits forever.
+passed over counts for it, so that nobody waits forever. Each asker has a rule of its own who goes on, for budgets may
+differ.
 """
 
 from collections.abc import Hashable, Mapping
@@ -25,16 +26,20 @@ def in_stages(classifier: Classifier) -> bool:
     return isinstance(classifier.asked, InSteps) and bool(getattr(classifier.model, "costs", ()))
 
 
+def _rule(classifier: Classifier) -> InSteps[Any]:
+    assert isinstance(classifier.asked, InSteps)
+    return classifier.asked
+
+
 class Stages(Generic[Asker]):
     """The inputs that are under way, `room` of them at most, each in a place of its own until its asker is answered."""
 
     def __init__(self, classifier: Classifier, room: int) -> None:
-        assert isinstance(classifier.asked, InSteps)
-        self.classifier, self.method, self.model = classifier, classifier.asked, cast(Any, classifier.model.eval())
+        self.classifier, self.method, self.model = classifier, _rule(classifier), cast(Any, classifier.model.eval())
         self.device = self.model.backbone.mean.device
-        self.steps = min(self.method.horizon, len(self.model.costs))
         nobody = self.method.start(self.model, self.model.backbone.mean.new_zeros(1, *classifier.input_shape))
-        self.made = Steps.blank(self.steps, nobody.take(torch.zeros(room, dtype=torch.int64, device=self.device)))
+        everybody = nobody.take(torch.zeros(room, dtype=torch.int64, device=self.device))
+        self.made = Steps.blank(len(self.model.costs), everybody)
         first = self.method.first_value(self.model, nobody)
         self.ahead = first is not None
         if first is not None:
@@ -45,12 +50,14 @@ class Stages(Generic[Asker]):
         self.free = list(range(room))
         self.waiting: dict[int, tuple[Pool, Tensor]] = {}
         """Who has made so many steps, and the places."""
-        self.passed_over = [0.0] * self.steps
+        self.passed_over = [0.0] * len(self.model.costs)
         self.askers: dict[int, Asker] = {}
         """Who is in a place."""
         self.places: dict[Asker, list[int]] = {}
         self.going: dict[Asker, int] = {}
         """How many of an asker's inputs are still on their way."""
+        self.rules: dict[Asker, InSteps[Any]] = {}
+        """Who goes on, and for how long."""
 
     @property
     def under_way(self) -> int:
@@ -61,14 +68,17 @@ class Stages(Generic[Asker]):
         return len(self.free)
 
     @torch.no_grad()
-    def enter(self, inputs: Mapping[Asker, Num[Tensor, "n ..."]]) -> None:
-        """There must be room for them."""
+    def enter(
+        self, inputs: Mapping[Asker, Num[Tensor, "n ..."]], within: Mapping[Asker, Classifier] | None = None
+    ) -> None:
+        """There must be room for them. `within` has the same network with other rules, for those who want one."""
         classifier = self.classifier
         batch = [as_inputs(some, classifier.input_shape, classifier.columns is not None) for some in inputs.values()]
         pool, places = self.method.start(self.model, torch.cat(batch).to(self.device)), []
         for asker, some in inputs.items():
             self.places[asker] = [self.free.pop() for _ in some]
             self.going[asker] = len(some)
+            self.rules[asker] = _rule((within or {}).get(asker, classifier))
             self.askers |= dict.fromkeys(self.places[asker], asker)
             places += self.places[asker]
         self._wait(0, pool, self._rows(places))
@@ -80,11 +90,13 @@ class Stages(Generic[Asker]):
         pool, places = self.waiting.pop(time)
         step = self.method.advance(self.model, pool, time)
         self.made.write(time, step, places, self.ahead)
-        stays = step.going.tolist() if time + 1 < self.steps else [False] * len(places)
+        askers = [self.askers[place] for place in places.tolist()]
+        going = {rule: rule.goes_on(step).tolist() for rule in {self.rules[asker] for asker in askers}}
+        stays = [going[self.rules[asker]][row] and time + 1 < self._steps(asker) for row, asker in enumerate(askers)]
         if any(stays):
             rows = self._rows([row for row, stay in enumerate(stays) if stay])
             self._wait(time + 1, step.pool.take(rows), places[rows])
-        left = [self.askers[place] for place, stay in zip(places.tolist(), stays, strict=True) if not stay]
+        left = [asker for asker, stay in zip(askers, stays, strict=True) if not stay]
         for asker in left:
             self.going[asker] -= 1
         return {asker: self._leave(asker) for asker in dict.fromkeys(left) if self.going[asker] == 0}
@@ -112,10 +124,14 @@ class Stages(Generic[Asker]):
         places = self.places.pop(asker)
         del self.going[asker]
         self.free += places
-        made = Steps(*(tensor[:, self._rows(places)] for tensor in self.made))
-        path = self.method.conclude(self.model, made, halt=True)
+        made = Steps(*(tensor[: self._steps(asker), self._rows(places)] for tensor in self.made))
+        path = self.rules.pop(asker).conclude(self.model, made, halt=True)
         temperature = self.classifier.temperature
         return path if temperature == 1 else path.tempered(temperature).frozen()
+
+    def _steps(self, asker: Asker) -> int:
+        """The most that it takes."""
+        return min(self.rules[asker].horizon, len(self.model.costs))
 
     def _rows(self, places: list[int]) -> Int64[Tensor, "rows"]:
         return torch.tensor(places, dtype=torch.int64, device=self.device)
