@@ -251,7 +251,7 @@ def as_pool(tensors: Sequence[Tensor]) -> Pool:
 
 
 def next_step(method: InSteps[Any], model: Any, pool: Pool, time: int) -> Step:
-    """With exits, a look before it where it is the first at its stage."""
+    """As `InSteps.advance`, but the look is one for all rows: a graph does not know how many there are."""
     if model.has_exits and time % model.backbone.steps_per_exit == 0:
         assert pool.seen is not None
         seen, context = method.look(model, time // model.backbone.steps_per_exit, pool.seen)
