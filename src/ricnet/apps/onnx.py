@@ -342,8 +342,8 @@ def translate(network: nn.Module, example: Num[Tensor, "2 ..."], outputs: tuple[
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """torch warns of its own deprecated calls, and that torchvision is missing, which nothing here needs; onnx_ir of
-    lists of axes that are empty."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnx_ir")]
+    lists of axes that are empty; onnxscript of constants that it leaves to be computed."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnx_ir", "onnxscript")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)
