@@ -71,6 +71,19 @@ def test_thresholds_come_from_validation_data(leaver: RunGroup) -> None:
     assert curves[0].tolist() == pytest.approx(line.tolist(), abs=1e-6)
 
 
+def test_values_that_rise_again_leave_no_gap_in_the_curve(leaver: RunGroup) -> None:
+    """Whoever does not leave at the first exit goes all the way; where a quarter does, it is those who gain most."""
+    scores = read_predictions(leaver.first.path).step_scores.numpy()
+    gain = scores[-1] - scores[0]
+    values = np.full(scores.shape, 100.0, dtype=np.float32)
+    values[1] = gain
+    rewrite_arrays(leaver.first.path / "predictions.npz", val_values=values, test_values=values)
+    shares, curves = budget_curves(leaver, "nll")
+    goes = gain >= np.quantile(gain, 0.75)
+    share = np.where(goes, 1, 1 / STEPS).mean()
+    assert np.interp(share, shares, curves[0]) == pytest.approx(-np.where(goes, scores[-1], scores[0]).mean(), abs=0.01)
+
+
 def test_seeds_meet_at_the_same_shares(make_run: MakeRun) -> None:
     [group] = group_seeds(read_runs([add_costs(make_run(f"seed{seed}", seed=seed)) for seed in range(2)]))
     shares, curves = budget_curves(group, "nll")

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from refusals import refusal
 from ricnet.report.examples import BARS
-from ricnet.report.figures import BLUE
+from ricnet.report.figures import BLUE, house_style
 from ricnet.report.pictures import (
     COVERAGE,
     Picture,
@@ -85,6 +85,8 @@ def test_a_single_run_of_rows_with_a_threshold_of_its_own(ric: RunRecord) -> Non
 
 def clipped(figure: Figure) -> list[str]:
     """Titles, labels and legends that reach beyond the figure; a pixel is forgiven."""
+    with house_style():
+        figure.draw_without_rendering()
     texts = [ax.title for ax in figure.axes] + [axis.label for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)]
     texts += [text for legend in figure.legends for text in legend.get_texts()]
     frame = figure.bbox.padded(1)

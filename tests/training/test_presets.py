@@ -32,6 +32,12 @@ def test_the_recipe_is_for_tables_below_50000_rows_and_for_fast() -> None:
     assert preset("paper", "ric", Facts(1_000, 3, 0)).optimization.select == "accuracy"
 
 
+def test_texts_have_it_however_many_they_are() -> None:
+    many, more = (preset("fast", "ric", Facts(rows, 3, 0, text=True)) for rows in (49_999, 200_000))
+    assert (more.optimization.select, more.optimization.patience) == ("nll", many.optimization.patience)
+    assert (more.method, more.network) == (many.method, many.network)
+
+
 def test_a_table_without_rows_to_stop_by_ends_sooner() -> None:
     watched = preset("fast", "ric", Facts(700, 3, 0)).optimization
     assert unwatched_table(700)["epochs"] < watched.epochs / 3

@@ -19,7 +19,7 @@ from ricnet.evaluation.evaluate import read_predictions
 from ricnet.evaluation.metrics import expected_calibration_error
 from ricnet.io import FIGURE, short
 from ricnet.methods import METHODS, Method, Supervised
-from ricnet.report.figures import INK, draw_band, looks, percent_ticks, styled, task_title
+from ricnet.report.figures import INK, draw_band, looks, percent_ticks, score_grid, styled
 from ricnet.report.runs import RunGroup, RunRecord, by_task
 
 SCORES = {"accuracy": "test accuracy", "nll": "test NLL", "ece": "test ECE"}
@@ -29,13 +29,10 @@ TOGETHER: dict[str, Any] = {"linestyle": ":", "marker": "|", "markersize": 7, "l
 
 @styled
 def exits_figure(groups: Sequence[RunGroup]) -> Figure:
-    """A row of panels for each data set."""
-    look, rows = looks(groups), by_task(groups)
-    figure = Figure(figsize=(7.2, 2.2 * len(rows) + 0.35), layout="constrained")
-    panels = figure.subplots(len(rows), len(SCORES), squeeze=False)
-    for row, alike in zip(panels, rows, strict=True):
-        where = f", {task_title(alike[0])}" if len(rows) > 1 else ""
-        for ax, (key, title) in zip(row, SCORES.items(), strict=True):
+    look, tasks = looks(groups), by_task(groups)
+    figure, panels = score_grid(tasks, SCORES, "share of compute")
+    for row, alike in zip(panels, tasks, strict=True):
+        for ax, key in zip(row, SCORES, strict=True):
             for group in alike:
                 colour = look[group.label].colour
                 ax.plot(*exit_means(group, key), color=colour, **TOGETHER)
@@ -44,11 +41,9 @@ def exits_figure(groups: Sequence[RunGroup]) -> Figure:
                     draw_band(ax, shares, curves, colour, ceiling=np.inf if key == "nll" else 1.0)
                 cost, score = (np.mean([run.test[name] for run in group.runs]) for name in ("mean_cost", key))
                 ax.plot(cost, score, "o", color=colour, markersize=5.5, markeredgecolor="white", zorder=3)
-            ax.set(title=title + where, xlim=(0, 1.02))
+            ax.set_xlim(0, 1.02)
             ax.xaxis.set_major_formatter(percent_ticks())
         row[0].yaxis.set_major_formatter(percent_ticks())
-    for ax in panels[-1]:
-        ax.set_xlabel("share of compute")
     figure.legend(handles=_handles(groups), loc="outside lower center", ncols=3)
     return figure
 

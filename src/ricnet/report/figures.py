@@ -79,14 +79,12 @@ def house_style() -> AbstractContextManager[None]:
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Draw a figure in our style, which it keeps when it is saved later."""
+    """Draw a figure in our style. It is saved within `house_style` too: matplotlib makes ticks no sooner."""
 
     @functools.wraps(draw)
     def draw_styled(*args: P.args, **kwargs: P.kwargs) -> Figure:
         with house_style():
-            figure = draw(*args, **kwargs)
-            figure.draw_without_rendering()  # ticks are made late; made here, they keep the style
-        return figure
+            return draw(*args, **kwargs)
 
     return draw_styled
 
@@ -199,6 +197,21 @@ def overlay_grid(count: int) -> tuple[Figure, list[Axes]]:
     for spare in axes[count:]:
         spare.remove()
     return figure, axes[:count]
+
+
+def score_grid(
+    tasks: Sequence[Sequence[RunGroup]], scores: Mapping[str, str], xlabel: str
+) -> tuple[Figure, list[list[Axes]]]:
+    """A row of panels for each data set, named where there are several, and in it a panel for each score."""
+    figure = Figure(figsize=(7.2, 2.1 * len(tasks) + 0.35), layout="constrained")
+    panels = figure.subplots(len(tasks), len(scores), squeeze=False)
+    for row, alike in zip(panels, tasks, strict=True):
+        where = f", {task_title(alike[0])}" if len(tasks) > 1 else ""
+        for ax, title in zip(row, scores.values(), strict=True):
+            ax.set_title(title + where)
+    for ax in panels[-1]:
+        ax.set_xlabel(xlabel)
+    return figure, panels.tolist()
 
 
 def label_rows(panels: Sequence[Sequence[Axes]], *labels: str) -> None:

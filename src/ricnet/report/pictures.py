@@ -47,6 +47,7 @@ from ricnet.report.figures import (
     panel_grid,
     percent_ticks,
     reliability_handles,
+    score_grid,
     styled,
     task_title,
 )
@@ -459,22 +460,17 @@ def trained(groups: Sequence[RunGroup]) -> list[RunGroup]:
 
 @styled
 def training_figure(groups: Sequence[RunGroup]) -> Figure:
-    """A row of panels for each data set. Colours are those of all groups, curves of those that were trained."""
+    """Colours are those of all groups, curves of those that were trained."""
     look, shown = looks(groups), trained(groups)
-    rows = by_task(shown)
-    figure = Figure(figsize=(7.2, 2.0 * len(rows) + 0.3), layout="constrained")
-    panels = figure.subplots(len(rows), len(TRAINING), squeeze=False)
-    for row, alike in zip(panels, rows, strict=True):
-        where = f", {task_title(alike[0])}" if len(rows) > 1 else ""
-        for ax, (key, title) in zip(row, TRAINING.items(), strict=True):
+    tasks = by_task(shown)
+    figure, panels = score_grid(tasks, TRAINING, "epoch")
+    for row, alike in zip(panels, tasks, strict=True):
+        for ax, key in zip(row, TRAINING, strict=True):
             for group in alike:
                 _draw_training(ax, group, key, look[group.label])
-            ax.set_title(title + where)
             integer_ticks(ax, 5)
             if key != "accuracy":
                 ax.set_ylim(bottom=0)
-    for ax in panels[-1]:
-        ax.set_xlabel("epoch")
     legend_below(figure, [look[group.label] for group in shown])
     return figure
 

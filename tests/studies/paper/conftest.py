@@ -16,6 +16,7 @@ from matplotlib.transforms import Bbox
 from made_runs import CLASSES, STEPS, beliefs
 from ricnet.core.trajectory import Trajectory
 from ricnet.evaluation.evaluate import Outcome, report, save_predictions
+from ricnet.report.figures import house_style
 from ricnet.report.runs import RunRecord
 from ricnet.studies.experiments import SCALES, Experiment, Runs, Scale, find_system
 from ricnet.studies.paper import Item
@@ -105,7 +106,9 @@ def draw(item: Item, scale: Scale, runs: Runs, folder: Path) -> Figure:
 
 
 def check_words(figure: Figure) -> None:
-    """No word is cut off, none runs into another, none is too small to read. The figure has been laid out."""
+    """No word is cut off, none runs into another, none is too small to read."""
+    with house_style():
+        figure.draw_without_rendering()
     words = [(text.get_text(), text.get_window_extent()) for text in shown_texts(figure)]
     page = figure.bbox
     for word, box in words:
