@@ -187,8 +187,8 @@ def _show(records: list[dict[str, Any]], classifier: Classifier, options: Predic
 
 def _end(made: int, classifier: Classifier, options: Predict) -> str:
     """Why no more steps were made."""
-    method, exits = classifier.asked, len(getattr(classifier.model, "costs", ()))
-    wanted = options.max_steps or getattr(method, "horizon", 1)
+    exits = len(getattr(classifier.model, "costs", ()))
+    wanted = options.max_steps or int(getattr(classifier.asked, "horizon", 1))
     if made < (min(wanted, exits) if exits else wanted):
         return TIME_UP
     return "last exit" if made == exits else "last step"
