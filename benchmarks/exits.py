@@ -1,10 +1,10 @@
 """How much of the work that leaving early saves is saved in time.
 
-    python benchmarks/exits.py [RUN] [--data-dir DIR] [--share 0.5] [--clients 16] [--skip onnx,server]
+    python benchmarks/exits.py [RUN] [--data-dir DIR] [--share 0.5] [--clients 16] [--skip pytorch,onnx,server]
 
 RUN is a run with exits that stops by its value, measured on the test images it names. Without one, a narrow ResNet-18
 with an exit after every block first learns digits of 32 × 32 pixels. The threshold is set so that the mean share of
-multiply-adds is near --share. Each way to answer meets the same network twice, once leaving early and once going all
+compute is near --share. Each way to answer meets the same network twice, once leaving early and once going all
 the way; both take turns. `saved` is how many times as many images are answered in a second, `efficiency` is that times
 the share: 1 would be no overhead, and at least 0.85 is wanted.
 """
@@ -164,9 +164,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", nargs="?", type=Path, metavar="RUN", help="folder of a run with exits")
     parser.add_argument("--data-dir", type=Path, help="where named data sets lie")
-    parser.add_argument("--share", type=float, default=0.5, help="of the whole network's multiply-adds")
+    parser.add_argument("--share", type=float, default=0.5, help="of compute")
     parser.add_argument("--clients", type=int, default=16, help="how many ask the server at a time")
-    parser.add_argument("--skip", default="", help="onnx, server, or both")
+    parser.add_argument("--skip", default="", help="any of pytorch, onnx and server, with commas between")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:0")
     parser.add_argument("--json", type=Path, help="write the numbers to this file, too")
     options = parser.parse_args()
@@ -177,7 +177,7 @@ def main() -> None:
     ):
         inputs = images[torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:IMAGES]].to(device)
         early, whole = spending(classifier, inputs, options.share), leaving_at(classifier, -1e9)
-        rows = [*in_pytorch(early, whole, inputs, device)]
+        rows = [] if "pytorch" in options.skip else [*in_pytorch(early, whole, inputs, device)]
         if "onnx" not in options.skip:
             rows += in_onnx(early, whole, inputs, Path(scratch))
         if "server" not in options.skip:

@@ -54,16 +54,16 @@ def conclusion(path: ricnet.Trajectory, labels: torch.Tensor) -> list[str]:
     by_digit = sorted((float(cost[labels == digit].mean()), digit) for digit in labels.unique().tolist())
     order = ", ".join(f"{digit} {share:.0%}" for share, digit in by_digit)
     return [
-        f"It stops by itself: {stopped:.1%} right for {cost.mean():.0%} of the work; the whole network, always, "
+        f"It stops by itself: {stopped:.1%} right for {cost.mean():.0%} of compute; the whole network, always, "
         f"{right[-1].float().mean():.1%}.",
-        f"The easy digits first, in mean share of the work: {order}.",
+        f"The easy digits first, in mean share of compute: {order}.",
     ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--budget", type=float, default=0.5, help="mean share of the network's work")
+    parser.add_argument("--budget", type=float, default=0.5, help="mean share of compute")
     args = parser.parse_args()
     data, start = load_data("digits"), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:

@@ -85,7 +85,7 @@ def test_early_exits_are_counted(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert [row[0] for row in rows] == ["1", "2", "3"]
     assert sum(float(row[2].rstrip("%")) for row in rows) == pytest.approx(100, abs=0.2)
     right = sum(float(row[2].rstrip("%")) * float(row[3].rstrip("%").replace("–", "0")) for row in rows) / 100
-    stopped, cost = re.search(r"stops by itself: ([\d.]+)% right for (\d+)% of the work", said).groups()
+    stopped, cost = re.search(r"stops by itself: ([\d.]+)% right for (\d+)% of compute", said).groups()
     assert float(stopped) == pytest.approx(right, abs=0.3)
     assert float(cost) <= 70  # kept on validation digits, about so on others
 

@@ -10,6 +10,7 @@ import ricnet
 from refusals import refusal
 from ricnet.apps.commands import compare, evaluate, predict, train
 from ricnet.apps.estimators import RICClassifier
+from ricnet.errors import RicnetError
 
 pytestmark = pytest.mark.usefixtures("no_pages")
 
@@ -42,12 +43,22 @@ def test_evaluate_and_predict_keep_a_budget(run: Path, rows: Path, capsys: pytes
     assert found["val"]["mean_cost"] <= 0.9
     all_leave = json.loads(answer(evaluate, capsys, run, "--budget", least, "--json"))
     assert all_leave["test"]["mean_cost"] == pytest.approx(least)
-    assert "mean cost" in answer(evaluate, capsys, run)
+    assert "share of compute" in answer(evaluate, capsys, run)
     lines = answer(predict, capsys, run, rows, "--budget", least, "--json").splitlines()
     assert {json.loads(line)["steps"] for line in lines} == {1}
     assert {round(json.loads(line)["cost"], 6) for line in lines} == {round(least, 6)}
     assert answer(predict, capsys, run, rows, "--csv").startswith("input,answer,confidence,steps,cost\n")
     assert "compute" in answer(predict, capsys, run, rows)
+
+
+def test_a_trace_says_why_it_ended(run: Path, rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def ends(*flags: object) -> str:
+        return answer(predict, capsys, run, rows, "--trace", "--budget", 1, *flags)
+
+    assert "◀ last exit" in ends()
+    assert "◀ last step" in ends("--max-steps", 3)
+    assert "◀ time's up" in ends("--max-ms", 1e-6)
+    assert "last" not in ends("--max-ms", 1e-6, "--max-steps", 3)
 
 
 def test_two_rules_or_a_budget_out_of_range_are_refused(run: Path, rows: Path) -> None:
@@ -90,3 +101,5 @@ def test_an_estimator_keeps_a_budget_and_needs_rows_aside_for_it(rows: Path) -> 
     assert 0 < float(cost.mean()) < 1
     with refusal("budget", "validation_fraction", kind=ValueError):
         RICClassifier(**how, budget=0.9, validation_fraction=0.0).fit(x, y)
+    with pytest.raises(RicnetError, match=r"budget=0.9 .* validation_fraction=0.1"):
+        RICClassifier(**how, validation_fraction=0.0).fit(x, y).classifier_.with_budget(0.9)

@@ -19,6 +19,7 @@ from ricnet.evaluation.evaluate import KINDS
 from ricnet.report.examples import (
     PAIR_EXAMPLES,
     SIDE,
+    TIME_UP,
     bars,
     data_uri,
     gallery_html,
@@ -226,11 +227,16 @@ COSTS = (0.2, 0.35, 0.7, 1.0)
 
 
 def lines_of(
-    values: np.ndarray | None, halt: int, top: int = 3, costs: tuple[float, ...] = (), each: int = 1
+    values: np.ndarray | None,
+    halt: int,
+    top: int = 3,
+    costs: tuple[float, ...] = (),
+    each: int = 1,
+    end: str = "last step",
 ) -> list[str]:
     console = Console(width=80, no_color=True)
     with console.capture() as captured:
-        console.print(trace_lines(np.log(BELIEF), values, halt, NAMES, top, costs, each))
+        console.print(trace_lines(np.log(BELIEF), values, halt, NAMES, top, costs, each, end))
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
@@ -278,4 +284,10 @@ def test_with_exits_a_line_says_which_it_was_and_what_it_had_cost(each: int, tit
     assert [("◀ leaves" in line) for line in steps] == [False, False, True, False]
     assert "leaves" in note
     assert max(map(len, steps)) <= 80
-    assert "◀ last exit" in lines_of(None, 4, costs=COSTS, each=each)[-1]
+    assert "◀ last exit" in lines_of(None, 4, costs=COSTS, each=each, end="last exit")[-1]
+
+
+@pytest.mark.parametrize("costs", [(), COSTS])
+def test_where_a_clock_ended_it_that_is_said_of_every_method(costs: tuple[float, ...]) -> None:
+    assert "◀ time's up" in lines_of(None, 4, costs=costs, end=TIME_UP)[-1]
+    assert max(map(len, lines_of(VALUES, 4, costs=costs, end=TIME_UP))) <= 80

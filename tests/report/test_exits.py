@@ -138,4 +138,4 @@ def test_a_card_says_what_it_took(leaver: RunGroup) -> None:
 def test_the_page_says_how_much_of_the_network_it_took(leaver: RunGroup) -> None:
     mean = f"{100 * leaver.first.test['mean_cost']:.0f}"
     words = unescape(page_html([leaver])).replace("\N{NO-BREAK SPACE}", " ")
-    assert f"That takes {mean} % of the whole network's compute (21 % when right, 43 % when wrong)." in words
+    assert f"Its mean share of compute is {mean} % (21 % when right, 43 % when wrong)." in words

@@ -102,8 +102,8 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Stop after this many epochs that were no better on the rows kept aside; None leaves it to the preset. Lower it to
     stop sooner, raise it if it stops too soon. Needs rows kept aside."""
     budget: float | None = None
-    """With exits, the mean share of the network's work that an answer may take. Raise it for better answers, lower it
-    for quicker ones; None takes as little as is no worse than the best single exit on the rows kept aside, which a
+    """With exits, the mean share of compute that an answer may take. Raise it for better answers, lower it for quicker
+    ones; None takes as little as is no worse than the best single exit on the rows kept aside, which a
     budget needs."""
     random_state: int | np.random.RandomState | None = None
     """Fixes initial weights, order of the rows, exploration and which rows are kept aside; None differs each time."""

@@ -55,9 +55,9 @@ def export_onnx(
     """Write the classifier to `out`, and say how well the file agrees with it.
 
     The file takes `input` and gives `probabilities` (batch, classes) and `steps` (batch,): each example stops by
-    itself, after `max_steps` at the latest. Where there are exits it gives `cost` (batch,) too, the share of the whole
-    network's work. With `fixed_steps` all make so many, without a loop, and it gives `beliefs` (steps, batch, classes),
-    `steps`, where each would stop, and for RIC `values` (steps, batch).
+    itself, after `max_steps` at the latest. Where there are exits it gives `cost` (batch,) too, the share of compute.
+    With `fixed_steps` all make so many, without a loop, and it gives `beliefs` (steps, batch, classes), `steps`, where
+    each would stop, and for RIC `values` (steps, batch).
     """
     require_extra("ric export", "onnx", "onnx", "onnxscript", "onnxruntime")
     check_exportable(classifier, max_steps, fixed_steps)

@@ -48,7 +48,7 @@ class Trajectory:
     halt_probability: Float[Tensor, "steps batch"] | None = None
     """For methods that halt by a probability (ACT, PonderNet) rather than a value."""
     costs: tuple[float, ...] = ()
-    """With exits, the share of the whole network's work that each step has cost by its end; else nothing."""
+    """With exits, the share of compute that each step has cost by its end; else nothing."""
 
     @property
     def steps(self) -> int:
@@ -79,7 +79,7 @@ class Trajectory:
 
     @property
     def cost(self) -> Float[Tensor, "batch"] | None:
-        """The share of the network's work that each example has cost; None without exits."""
+        """The share of compute that each example has cost; None without exits."""
         if not self.costs:
             return None
         return torch.tensor(self.costs, device=self.halt_step.device)[self.halt_step - 1]

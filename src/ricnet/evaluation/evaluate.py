@@ -45,7 +45,7 @@ class Outcome:
     values: Float[Tensor, "steps n"] | None = None
     """V(s_{t+1}) at index t; None for a method without a value."""
     costs: Float[Tensor, "steps"] | None = None
-    """With exits, the share of the network's work that each step has cost by its end."""
+    """With exits, the share of compute that each step has cost by its end."""
 
     @property
     def continuation(self) -> Float[Tensor, "steps n"]:

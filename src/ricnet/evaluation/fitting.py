@@ -147,7 +147,7 @@ class HaltChoice:
     best_step_nll: float
     n: int
     mean_cost: float | None = None
-    """With exits, the mean share of the network's work, of this rule and of the one before."""
+    """With exits, the mean share of compute, of this rule and of the one before."""
     cost_before: float | None = None
     budget: float | None = None
     """What `mean_cost` was to stay within; None where nobody asked."""
@@ -246,7 +246,7 @@ def _described(outcome: Outcome, threshold: float, most: int) -> HaltChoice:
 
 
 GRID = 40
-"""Budgets that thresholds are kept for: every 1/40 of the network's work, from what the first exit costs."""
+"""Budgets that thresholds are kept for: every 1/40 of compute, from what the first exit costs."""
 ROUNDING = 1e-9
 """What a mean of shares may lie above a budget by."""
 
@@ -257,7 +257,7 @@ class OperatingPoint:
 
     halt_threshold: float
     mean_cost: float
-    """The mean share of the network's work."""
+    """The mean share of compute."""
     accuracy: float
     nll: float
 
@@ -343,7 +343,7 @@ def rule_words(rule: Mapping[str, Any]) -> str:
 def _halt_words(rule: Mapping[str, Any]) -> str:
     now, before = f"in {rule['mean_steps']:.1f} steps", f"in {rule['steps_before']:.1f} steps"
     if rule.get("mean_cost") is not None:
-        now, before = (f"for {rule[name]:.3f} of the compute" for name in ("mean_cost", "cost_before"))
+        now, before = (f"for {rule[name]:.3f} of compute" for name in ("mean_cost", "cost_before"))
     all_the_way = "V < 0" if rule.get("by", "value") == "value" else "all the way"
     words = (
         f"stops {rule_words(rule)}, chosen on {rule['n']:,} validation examples: NLL {rule['nll']:.4f} there {now} "

@@ -114,7 +114,7 @@ class Staged(Protocol):
     backbone: Backbone
     classes: int
     costs: tuple[float, ...]
-    """The share of the whole network's work that is spent after each step; without exits nothing."""
+    """The share of compute, the whole network's, that is spent after each step; without exits nothing."""
 
     @property
     def has_exits(self) -> bool: ...

@@ -34,7 +34,7 @@ class Rollout(NamedTuple):
     policy: SimplexPolicy
     values: Float[Tensor, "steps+1 rollouts batch"]
     costs: Float[Tensor, "steps"] | None = None
-    """With exits, the share of the network's work that each step takes. The roll-out is then over at its end."""
+    """With exits, the share of compute that each step takes. The roll-out is then over at its end."""
 
     def take(self, rows: slice) -> "Rollout":
         return Rollout(self.log_actions[:, :, rows], self.policy.take(rows), self.values[:, :, rows], self.costs)

@@ -445,11 +445,13 @@ def _examples(run: RunRecord, true: int, answer: int) -> str:
 
 
 # A prediction thinking aloud in the terminal: one line a step, the belief as a stacked bar, whose shades differ as well
-# as its colours, so that it reads the same in a log file; with exits also how much of the network it has taken
+# as its colours, so that it reads the same in a log file; with exits also the share of compute
 
 SHADES = "█▓▒░▚"
 COLOURS = ("blue", "yellow", "magenta", "cyan", "green")  # the terminal's own, so that its theme is kept
 TERMINAL = 80
+TIME_UP = "time's up"
+"""Why there are no more steps, where a clock ended them."""
 
 
 def trace_lines(
@@ -460,9 +462,10 @@ def trace_lines(
     top: int = 3,
     costs: Sequence[float] = (),
     steps_per_exit: int = 1,
+    end: str = "last step",
 ) -> Table:
     """The belief after each step; `top` classes (at most five) have a shade of their own. With exits, `costs` are those
-    of the trajectory."""
+    of the trajectory. `end` says why there are no more steps."""
     belief = np.exp(log_beliefs)
     leaders = leading_classes(belief, halt_step, min(top, len(SHADES)))
     names = [short(class_names[k], 9 if top <= 3 else 6) for k in leaders]
@@ -479,7 +482,7 @@ def trace_lines(
         cells += [_stacked_bar(shares, width), *(Text(f"{share:.3f}") for share in shares)]
         if values is not None:
             cells.append(Text(f"{values[step]:+.3f}" if step < len(values) else ""))
-        cells.append(Text(_mark(step, halt_step, len(belief), values is not None, bool(costs)), style="bold"))
+        cells.append(Text(_mark(step, halt_step, len(belief), end, values is not None, bool(costs)), style="bold"))
         table.add_row(*cells, style="dim" if step > halt_step else None)
     return table
 
@@ -518,9 +521,9 @@ def _stacked_bar(shares: Float[np.ndarray, "leaders"], width: int) -> Text:
     return bar.append("·" * (width - int(ends[-1])), style="dim")
 
 
-def _mark(step: int, halt_step: int, last: int, has_values: bool, has_exits: bool) -> str:
+def _mark(step: int, halt_step: int, last: int, end: str, has_values: bool, has_exits: bool) -> str:
     if step != halt_step:
         return ""
-    if step == last and (has_values or has_exits):
-        return "◀ last exit" if has_exits else "◀ last step"
+    if step == last and (has_values or has_exits or end == TIME_UP):
+        return f"◀ {end}"
     return "◀ leaves" if has_exits else "◀ stops"

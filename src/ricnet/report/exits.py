@@ -1,4 +1,4 @@
-"""What less work costs: accuracy, NLL and ECE on the test set against the share of the network that is computed.
+"""What less work costs: accuracy, NLL and ECE on the test set against the share of compute.
 
 Two ways to spend less are drawn: everybody leaves at the same exit, or each example where its value falls below a
 threshold, of SL where its confidence is above one. Thresholds come from validation data; the test set only says what

@@ -166,7 +166,7 @@ def _halting_sentence(group: RunGroup) -> str:
     taken = f"{group.label} stops after {mean} steps on average ({right} when right, {wrong} when wrong)."
     if group.first.has_exits:
         mean, right, wrong = (_mean(group, key) for key in COMPUTE)
-        ahead = f" That takes {mean} of the whole network's compute ({right} when right, {wrong} when wrong)."
+        ahead = f" Its mean share of compute is {mean} ({right} when right, {wrong} when wrong)."
     return f"{taken}{ahead} {halting_rule(group)}".strip()
 
 
@@ -246,7 +246,7 @@ def _facts(run: RunRecord) -> str:
         "test accuracy": percent(run.test["accuracy"]),
         "calibration error (ECE)": number(run.test["ece"], 3),
         "steps on average": number(run.test["mean_steps"], 1) if run.iterative else None,
-        "of the compute": percent(run.test["mean_cost"]) if run.test.get("mean_cost") is not None else None,
+        "share of compute": percent(run.test["mean_cost"]) if run.test.get("mean_cost") is not None else None,
         "trained in": f"{number(run.seconds, 0)} s" if run.seconds is not None else None,
     }
     return f'<dl class="facts">{terms((name, fact) for name, fact in facts.items() if fact)}</dl>'

@@ -291,8 +291,8 @@ def _exits(groups: Sequence[RunGroup]) -> Picture:
         name="exits",
         section="steps",
         figure=figure,
-        alt=f"Accuracy, NLL and ECE by the share of the network that is computed. They stop at: {listing(points)}.",
-        caption="What less work costs, in share of the whole network's multiply-adds. Dotted: the whole test set "
+        alt=f"Accuracy, NLL and ECE by the share of compute. They stop at: {listing(points)}.",
+        caption="What a smaller share of compute, the whole network's multiply-adds, costs. Dotted: the whole test set "
         f"leaves at the same exit, a stroke for each.{each if where else ''} The dot is where the run stops by "
         f"itself.{_band_words(groups, figure)}",
     )

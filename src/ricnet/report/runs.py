@@ -309,7 +309,7 @@ class RunRecord:
 
     @property
     def costs(self) -> list[float]:
-        """With exits, the share of the network's work that each step has cost by its end; else nothing."""
+        """With exits, the share of compute that each step has cost by its end; else nothing."""
         shares = [entry.get("cost") for entry in self.test["per_step"]]
         return [] if None in shares or self.test.get("mean_cost") is None else shares
 

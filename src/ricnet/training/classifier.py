@@ -200,7 +200,7 @@ class Classifier:
         return f"<Classifier: {self.method.name} on {data}, {classes} classes, encoder {encoder}>"
 
     def with_budget(self, budget: float) -> "Classifier":
-        """The same, stopping so that on validation data the mean share of the network's work stays within `budget`,
+        """The same, stopping so that on validation data the mean share of compute stays within `budget`,
         from what the first exit costs to 1, the whole network. Only a model with exits can leave some of it out."""
         with spelled_in_python():
             frugal, told = self.within(budget)
@@ -224,6 +224,9 @@ class Classifier:
             return f"the method {self.config.method.name} has no value to leave by; leave it out."
         if self.folder is not None and (self.folder / "evaluation.json").is_file():
             return "it was trained before thresholds for budgets were kept; train it again."
+        if self.folder is None:
+            kept = setting("validation_fraction", 0.1)
+            return f"no rows were kept aside to fit thresholds for budgets on; train it with {kept}, for example."
         return "its thresholds for budgets are fitted on validation data at the end of training; finish that first."
 
     def recorded(self) -> "Classifier":

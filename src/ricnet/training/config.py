@@ -128,12 +128,12 @@ class Choices:
     halt_rule: Literal["auto", "value"] = "value"
     """When RIC stops: value (once its value falls below --halt-threshold, as in the paper), or auto: so too, or
     by another threshold or a largest number of steps where validation data wants it: there it is never worse than the
-    best single step. With exits auto takes, of such rules, the one with least work. A
+    best single step. With exits auto takes, of such rules, the one with the least compute. A
     --halt-threshold of your own wins over auto, and so does a --compute-price."""
     budget: float | None = None
-    """With exits, the mean share of the network's work that an answer may take, from what the first exit costs to 1:
-    the threshold that keeps it on validation data is when it stops. Raise it for better answers; None leaves it to
-    --halt-rule. Any other can be asked of the trained model."""
+    """With exits, the mean share of compute that an answer may take, from what the first exit costs to 1, the whole
+    network: the threshold that keeps it on validation data is when it stops. Raise it for better answers; None leaves
+    it to --halt-rule. Any other can be asked of the trained model."""
 
     def __post_init__(self) -> None:
         require(0 < self.val_fraction < 1, "val_fraction", self.val_fraction, "between 0 and 1")

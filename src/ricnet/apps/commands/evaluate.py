@@ -24,7 +24,7 @@ from ricnet.data.registry import DATASETS
 from ricnet.errors import RicnetError, listed, require
 from ricnet.evaluation.evaluate import Reading, observe, report
 from ricnet.io import is_table, split_target, user_path
-from ricnet.report.comparison import METRICS
+from ricnet.report.comparison import COST, METRICS, Metric
 from ricnet.report.tables import Cell, Confusion, Grid, class_grid, confusion, matrix_grid, pair_words, terminal
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load
@@ -240,11 +240,15 @@ def _resolution(classifier: Classifier, data: str) -> int | None:
 def _table(title: str, entries: dict[str, dict[str, Any]]) -> Table:
     parts = list(entries.values())
     rows = [
-        [Cell(metric.name.replace("_", " ")), *(Cell(metric.write(entry[metric.name], unit=True)) for entry in parts)]
+        [Cell(_named(metric)), *(Cell(metric.write(entry[metric.name], unit=True)) for entry in parts)]
         for metric in METRICS
         if metric.name in parts[-1]
     ]
     return terminal(Grid(["", *entries], rows), box=True, title=f"{title} (ECE with {parts[-1]['ece_bins']} bins)")
+
+
+def _named(metric: Metric) -> str:
+    return "share of compute" if metric is COST else metric.name.replace("_", " ")
 
 
 def _by_class(found: Confusion) -> list[dict[str, Any]]:

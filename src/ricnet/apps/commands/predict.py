@@ -24,7 +24,7 @@ from ricnet.errors import RicnetError, counted, require
 from ricnet.evaluation.evaluate import UNSURE, pool_size, validation_sentence
 from ricnet.io import printable
 from ricnet.methods import in_steps
-from ricnet.report.examples import trace_lines
+from ricnet.report.examples import TIME_UP, trace_lines
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load
 from ricnet.training.console import say, unfinished
@@ -60,7 +60,7 @@ class Predict(Answering):
     """Show the belief after each step as a small bar chart, and where the model stops."""
     json: bool = False
     """One JSON object a line: input, answer, confidence, steps, top (and the beliefs of each step with --trace); of a
-    model with exits also cost, the share of the network's work that it took."""
+    model with exits also cost, the share of compute that it took."""
     csv: bool = False
     """A CSV table: input, answer, confidence, steps, with exits cost, and with --top K the K classes and their
     probabilities."""
@@ -177,11 +177,21 @@ def _show(records: list[dict[str, Any]], classifier: Classifier, options: Predic
             top = max(3, options.top)
             seen = (record["log_beliefs"], record["values"], record["steps"])
             exits = (record.get("costs", ()), classifier.config.network.steps_per_exit)
-            console.print(trace_lines(*seen, classifier.class_names, top, *exits))
+            end = _end(len(record["log_beliefs"]), classifier, options)
+            console.print(trace_lines(*seen, classifier.class_names, top, *exits, end))
     else:
         if not options.inputs and classifier.text is None:  # nobody typed the path of the stored examples
             records = [record | {"input": f"example {number}"} for number, record in enumerate(records)]
         Console().print(_table(records))
+
+
+def _end(made: int, classifier: Classifier, options: Predict) -> str:
+    """Why no more steps were made."""
+    exits = len(getattr(classifier.model, "costs", ()))
+    wanted = options.max_steps or int(getattr(classifier.asked, "horizon", 1))
+    if made < (min(wanted, exits) if exits else wanted):
+        return TIME_UP
+    return "last exit" if made == exits else "last step"
 
 
 def _plain(record: dict[str, Any]) -> dict[str, Any]:
@@ -209,7 +219,7 @@ def _write_csv(records: list[dict[str, Any]], top: int) -> None:
 def _headline(record: dict[str, Any]) -> str:
     steps = counted(record["steps"], "step")
     if "cost" in record:
-        steps += f", {record['cost']:.0%} of the compute"
+        steps += f", {record['cost']:.0%} of compute"
     return printable(f"{record['input']}: {record['answer']} ({record['confidence']:.1%}) after {steps}")
 
 

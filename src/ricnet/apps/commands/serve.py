@@ -36,7 +36,8 @@ class Serve:
     device: str = "auto"
     """auto (a GPU if there is one), cpu, cuda, cuda:1 …"""
     budget: float | None = None
-    """Of a model with exits: stop so that the mean share of the network's work stays within this (see ric predict)."""
+    """Of a model with exits: stop so that the mean share of compute stays within this (see ric predict), unless a
+    request has a budget of its own."""
     limits: Limits = field(default_factory=Limits)
 
 

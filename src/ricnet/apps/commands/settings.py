@@ -37,7 +37,7 @@ class Answering:
     """Stop once the value falls below this, instead of what the run chose (0 is the paper's). Raise it to stop
     earlier."""
     budget: float | None = None
-    """Of a model with exits: stop so that the mean share of the network's work stays within this, by the threshold that
+    """Of a model with exits: stop so that the mean share of compute stays within this, by the threshold that
     validation data gave for it. Raise it for better answers, up to 1, the whole network."""
     readout: Literal["mean", "mu", "implied"] | None = None
     """Reported belief: mean (the paper), mu (softmax), implied (what the Dirichlet's optimum implies)."""

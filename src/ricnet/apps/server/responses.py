@@ -41,9 +41,7 @@ class Answer(BaseModel):
     answer: Annotated[str, Field(description="The class believed in most at the halt.")]
     confidence: Annotated[float, Field(description="The belief in it.")]
     steps: Annotated[int, Field(description="How many steps it took before it stopped.")]
-    cost: Annotated[
-        float | None, Field(description="Of a model with exits: the share of the network's work that it took.")
-    ] = None
+    cost: Annotated[float | None, Field(description="Of a model with exits: the share of compute that it took.")] = None
     top: Annotated[list[Ranked], Field(description="As many classes as were asked for, likeliest first.")]
     beliefs: Annotated[
         list[list[float]] | None, Field(description="With trace: after every step, in the order of the classes.")
@@ -133,7 +131,7 @@ class Model(BaseModel):
     horizon: Annotated[int, Field(description="The most steps it takes.")]
     costs: Annotated[
         list[float] | None,
-        Field(description="With exits: the share of the network's work that is done after each step; else none."),
+        Field(description="With exits: the share of compute that is spent after each step; else none."),
     ]
     halt_threshold: Annotated[float | None, Field(description="It stops once its value falls below this.")]
     budget: Annotated[

@@ -38,9 +38,9 @@ export class Thought {
     return this.values?.[step] ?? null;
   }
 
-  // With exits, how much of the network it took to get there.
+  // With exits, the share of compute that it took to get there.
   work(step) {
-    return this.costs ? `, ${Math.round(100 * this.costs[step - 1])} % of the network` : "";
+    return this.costs ? `, ${Math.round(100 * this.costs[step - 1])} % of compute` : "";
   }
 
   stoppedByItself() {
