@@ -251,7 +251,7 @@ def as_pool(tensors: Sequence[Tensor]) -> Pool:
 
 
 def next_step(method: InSteps[Any], model: Any, pool: Pool, time: int) -> Step:
-    """With exits, a look before it where it is the first at its stage."""
+    """As `InSteps.advance`, but the look is one for all rows: a graph does not know how many there are."""
     if model.has_exits and time % model.backbone.steps_per_exit == 0:
         assert pool.seen is not None
         seen, context = method.look(model, time // model.backbone.steps_per_exit, pool.seen)
@@ -342,8 +342,8 @@ def translate(network: nn.Module, example: Num[Tensor, "2 ..."], outputs: tuple[
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """torch warns of its own deprecated calls, and that torchvision is missing, which nothing here needs; onnx_ir of
-    lists of axes that are empty."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnx_ir")]
+    lists of axes that are empty; onnxscript of constants that it leaves to be computed."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnx_ir", "onnxscript")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)
