@@ -51,7 +51,7 @@ def test_evaluate_and_predict_keep_a_budget(run: Path, rows: Path, capsys: pytes
     assert "compute" in answer(predict, capsys, run, rows)
 
 
-def test_a_trace_says_why_it_ended(run: Path, rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_says_why_it_ended(run: Path, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def ends(*flags: object) -> str:
         return answer(predict, capsys, run, rows, "--trace", "--budget", 1, *flags)
 
@@ -59,6 +59,9 @@ def test_a_trace_says_why_it_ended(run: Path, rows: Path, capsys: pytest.Capture
     assert "◀ last step" in ends("--max-steps", 3)
     assert "◀ time's up" in ends("--max-ms", 1e-6)
     assert "last" not in ends("--max-ms", 1e-6, "--max-steps", 3)
+    ricnet.train(rows, method="supervised", out=tmp_path / "at once", epochs=1, device="cpu")
+    capsys.readouterr()
+    assert "◀ stops" in answer(predict, capsys, tmp_path / "at once", rows, "--trace", "--max-steps", 3)
 
 
 def test_two_rules_or_a_budget_out_of_range_are_refused(run: Path, rows: Path) -> None:

@@ -188,7 +188,8 @@ def _show(records: list[dict[str, Any]], classifier: Classifier, options: Predic
 def _end(made: int, classifier: Classifier, options: Predict) -> str:
     """Why no more steps were made."""
     exits = len(getattr(classifier.model, "costs", ()))
-    wanted = options.max_steps or int(getattr(classifier.asked, "horizon", 1))
+    horizon = getattr(classifier.asked, "horizon", None)  # None of a method that answers at once
+    wanted = 1 if horizon is None else options.max_steps or int(horizon)
     if made < (min(wanted, exits) if exits else wanted):
         return TIME_UP
     return "last exit" if made == exits else "last step"
