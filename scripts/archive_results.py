@@ -112,11 +112,13 @@ def _checked(run: RunRecord, kept: Float[np.ndarray, "n"]) -> Float[np.ndarray, 
 
 
 def _curves(run: RunRecord) -> list[dict[str, Any]]:
-    """The epochs that a figure can show, the selected one among them; none for a run that was not trained."""
+    """The epochs that a figure can show, the selected one among them; none for a run that was not trained. Not every
+    epoch may have been measured on all data (`--measure-every`), and those that were are chosen from by themselves."""
     if run.derived_from is not None or not run.metrics:
         return []
     clock, selected = run.clock, run.evaluation.get("selected_epoch")
-    shown = {run.metrics[place]["epoch"] for place in thin(len(run.metrics))} | {selected}
+    measured = [entry for entry in run.metrics if "test" in entry]
+    shown = {rows[place]["epoch"] for rows in (run.metrics, measured) for place in thin(len(rows))} | {selected}
     return [
         entry | ({"training_seconds": clock[entry["epoch"]]} if clock else {})
         for entry in run.metrics

@@ -69,7 +69,7 @@ def test_an_image_is_no_text_and_a_text_no_image(mixed: Path) -> None:
     for spec in (str(mixed / "0.png"), str(mixed / "*.png")):
         with refusal("0.png is an image", "reads texts"):
             read_inputs([spec], (8,), reviews)
-    with refusal("photo.jpg"):  # which is missing, and no sentence
+    with refusal("photo.jpg does not exist"):  # and is no sentence
         read_inputs(["photo.jpg"], (8,), reviews)
 
 

@@ -81,3 +81,16 @@ def test_no_path_of_the_machine_is_published_and_long_runs_stay_small(make_run: 
     epochs = [entry["epoch"] for entry in read_run(path).metrics]
     assert len(epochs) <= 201
     assert {1, 31, 2000} <= set(epochs)
+
+
+def test_epochs_that_were_measured_on_all_data_are_not_thinned_away(make_run: MakeRun, tmp_path: Path) -> None:
+    folder = make_run()
+    first = json.loads((folder / "metrics.jsonl").read_text().splitlines()[0])
+    plain = {key: value for key, value in first.items() if key not in ("test", "train_eval")}
+    rows = [plain | {"epoch": epoch} | ({"test": first["val"]} if epoch % 10 == 0 else {}) for epoch in range(1, 2001)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rewrite(folder / "evaluation.json", lambda entry: entry.update(selected_epoch=1283))
+    kept = read_run(archive_run(folder, tmp_path / "results"))
+    assert [entry["epoch"] for entry in kept.metrics if "test" in entry] == list(range(10, 2001, 10))
+    assert 1283 in [entry["epoch"] for entry in kept.metrics]
+    assert len(kept.metrics) < 500

@@ -157,6 +157,8 @@ def read_text_file(path: Path) -> str:
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
+    except FileNotFoundError as error:
+        raise RicnetError(f"{path} does not exist; check the path.") from error
     except OSError as error:
         raise RicnetError(f"{path} cannot be read ({error.strerror}); make it readable.") from error
     return decode_text(content, str(path))

@@ -469,7 +469,9 @@ def training_figure(groups: Sequence[RunGroup]) -> Figure:
             for group in alike:
                 _draw_training(ax, group, key, look[group.label])
             integer_ticks(ax, 5)
-            if key != "accuracy":
+            if key == "accuracy":
+                ax.yaxis.set_major_formatter(percent_ticks())
+            else:
                 ax.set_ylim(bottom=0)
     legend_below(figure, [look[group.label] for group in shown])
     return figure
