@@ -53,7 +53,7 @@ def test_without_a_value_the_threshold_is_one_on_what_is_in_doubt() -> None:
     assert [point.halt_threshold for point in points] == pytest.approx([1.0, 0.3, 0.15, -1.0])
     assert Reading(halt_threshold=0.3).read(path).halt_step.tolist() == [3, 1]
     chosen = choose_halt(outcome, budget=0.7)
-    assert (chosen.by, chosen.mean_cost, chosen.cost_before) == ("confidence", 0.625, 1.0)
+    assert (chosen.by_confidence, chosen.mean_cost, chosen.cost_before) == (True, 0.625, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ def test_supervised_learning_that_was_trained_for_a_budget_is_measured_loaded_an
 ) -> None:
     model, evaluation = load(sure.path), json.loads(sure.evaluation.read_text())
     rule = evaluation["fitted"]["halting"]
-    assert (rule["by"], rule["budget"]) == ("confidence", 0.9)
+    assert (rule["by_confidence"], rule["budget"]) == (True, 0.9)
     assert evaluation["val"]["mean_cost"] == pytest.approx(rule["mean_cost"])
     assert rule["mean_cost"] <= 0.9
     assert evaluation["raw"]["val"]["mean_cost"] == 1

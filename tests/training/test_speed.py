@@ -1,10 +1,13 @@
 """CUDA graphs, compiled parts and the feed: what a CPU has in their place, and where there is a GPU, the real ones."""
 
+import gc
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -51,6 +54,37 @@ def test_recordings_are_replayed_in_any_order(device: str) -> None:
     for part in (counter.add, counter.double, counter.double, counter.add):
         part()
     assert counter.number.item() == 5
+
+
+def test_no_garbage_is_collected_during_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "graph", lambda _: nullcontext())
+    monkeypatch.setattr(speed, "_renew_generator", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "default_generators", [None])
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    for error in (None, ValueError):
+        with nullcontext() if error is None else pytest.raises(error), speed.capture(Mock(spec=torch.cuda.CUDAGraph)):
+            assert not gc.isenabled()
+            if error is not None:
+                raise error
+        assert gc.isenabled()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_graph_that_becomes_garbage_does_not_end_the_recording_of_another() -> None:
+    old = [Counter("cuda") for _ in range(speed.WARM_UP + 1)]
+    number = torch.zeros((), dtype=torch.int64, device="cuda")
+
+    def part() -> None:
+        circle: list[object] = [old.pop()]
+        circle.append(circle)
+        del circle
+        number.add_(len([[] for _ in range(10_000)]))  # so many new objects bring the collector
+
+    replay = Recorder(number.device)(part)
+    number.zero_()
+    replay()
+    assert number.item() == 10_000
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -13,7 +13,7 @@ on the value or, where there is none, on how much is in doubt.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
@@ -151,8 +151,8 @@ class HaltChoice:
     cost_before: float | None = None
     budget: float | None = None
     """What `mean_cost` was to stay within; None where nobody asked."""
-    by: Literal["value", "confidence"] = "value"
-    """What the threshold is one on; with confidence it is one on the doubt, 1 − confidence."""
+    by_confidence: bool = False
+    """Whether the threshold is one on the doubt, 1 − confidence, for there is no value."""
 
 
 def choose_halt_if_it_helps(outcome: Outcome, budget: float | None = None) -> HaltChoice:
@@ -241,7 +241,7 @@ def _described(outcome: Outcome, threshold: float, most: int) -> HaltChoice:
         len(rows),
         None if costs is None else float(costs[stops - 1].mean()),
         None if costs is None else float(costs[before - 1].mean()),
-        by="confidence" if outcome.values is None else "value",
+        by_confidence=outcome.values is None,
     )
 
 
@@ -335,8 +335,8 @@ def rule_words(rule: Mapping[str, Any]) -> str:
     most = counted(rule["max_steps"], "step")
     if rule["max_steps"] == 1 or not rule["reached"]:
         return f"after {most}"
-    by_value = rule.get("by", "value") == "value"
-    once = f"V < {rule['halt_threshold']:g}" if by_value else f"it is {100 * (1 - rule['halt_threshold']):.3g} % sure"
+    threshold = rule["halt_threshold"]
+    once = f"it is {100 * (1 - threshold):.3g} % sure" if rule.get("by_confidence") else f"V < {threshold:g}"
     return f"once {once}, after {most} at the latest"
 
 
@@ -344,7 +344,7 @@ def _halt_words(rule: Mapping[str, Any]) -> str:
     now, before = f"in {rule['mean_steps']:.1f} steps", f"in {rule['steps_before']:.1f} steps"
     if rule.get("mean_cost") is not None:
         now, before = (f"for {rule[name]:.3f} of compute" for name in ("mean_cost", "cost_before"))
-    all_the_way = "V < 0" if rule.get("by", "value") == "value" else "all the way"
+    all_the_way = "all the way" if rule.get("by_confidence") else "V < 0"
     words = (
         f"stops {rule_words(rule)}, chosen on {rule['n']:,} validation examples: NLL {rule['nll']:.4f} there {now} "
         f"({all_the_way}: {rule['nll_before']:.4f} {before}; "

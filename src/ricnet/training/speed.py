@@ -6,6 +6,7 @@ hundreds of kernels, and launching them costs more than running them. On a CPU a
 message is there at once, so that all that is built on them can be tested without a GPU.
 """
 
+import gc
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -39,13 +40,19 @@ Part = Callable[[], None]
 
 @contextmanager
 def capture(graph: torch.cuda.CUDAGraph, **options: Any) -> Iterator[None]:
-    """`torch.cuda.graph`, after whose failure random numbers can be drawn again."""
+    """`torch.cuda.graph`, during which no garbage is collected: an old graph among it would end the recording, for
+    nothing may be freed on the device meanwhile. After a failure random numbers can be drawn again."""
+    collecting = gc.isenabled()
+    gc.disable()
     try:
         with torch.cuda.graph(graph, **options):
             yield
     except BaseException:
         _renew_generator(torch.cuda.default_generators[torch.cuda.current_device()])
         raise
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _renew_generator(generator: torch.Generator) -> None:
