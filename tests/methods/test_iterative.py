@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -6,7 +8,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory, first_stop
-from ricnet.methods import METHODS
+from ricnet.methods import METHODS, RIC, Anytime
 from ricnet.methods.iterative import Iterative, Pool, Step, Steps, norms, outset, step_towards, unroll
 from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier, Refiner
@@ -134,6 +136,31 @@ def test_every_method_heeds_the_clock(name: str) -> None:
     assert cut.steps == 1
     torch.testing.assert_close(cut.final, full.at(1))
     assert torch.equal(cut.cell_evaluations, torch.ones(9, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_who_is_nan_answers_nan_and_nobody_else_does(name: str) -> None:
+    changes = {"value_coef": 0.5} if name == "anytime" else {}
+    made = METHODS[name](**changes)
+    model = made.build(Backbone(nn.Linear(7, 8), (7,)), CLASSES)
+    inputs = torch.randn(BATCH, 7)
+    inputs[3] = torch.nan
+    answers = made.refine(model, inputs, halt=True).final
+    assert answers.isnan().any(1).nonzero().tolist() == [[3]]
+
+
+@pytest.mark.parametrize("made", [RIC(horizon=4), Anytime(horizon=4, value_coef=0.5)])
+def test_the_first_value_stops_nobody_without_exits(made: RIC | Anytime) -> None:
+    """It is asked before a step that is always made."""
+    model, inputs = network(), torch.randn(BATCH, 7).double()
+    values = made.refine(model, inputs).values
+    assert values is not None
+    threshold = values[0].median().item()
+    assert ((values[0] < threshold) & (values[1] >= threshold)).any()
+    made = replace(made, halt_threshold=threshold)
+    whole, halted = made.refine(model, inputs), made.refine(model, inputs, halt=True)
+    assert torch.equal(halted.halt_step, whole.halt_step)
+    torch.testing.assert_close(halted.final, whole.final)
 
 
 def test_first_stop_by_hand() -> None:

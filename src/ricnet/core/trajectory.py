@@ -16,9 +16,13 @@ def halting_step(values: Float[Tensor, "steps batch"], threshold: float = 0.0) -
     `values[t]` is V(s_{t+1}). The first step is always taken, so V(s_1) is never asked; whether to stop after n
     steps is read from `values[n]`.
     """
-    stops = values[1:] < threshold
-    never = torch.ones_like(values[:1], dtype=torch.bool)
-    return torch.cat([stops, never]).int().argmax(0) + 1
+    going = not_below(values, threshold)
+    return first_stop(torch.cat([going[1:], going[:1]]))
+
+
+def not_below(values: Float[Tensor, "*any"], threshold: float) -> Bool[Tensor, "*any"]:
+    """Who goes on. NaN does, to the last step, whose belief is then NaN too."""
+    return ~(values < threshold)
 
 
 def doubts(confidence: Float[Tensor, "steps batch"]) -> Float[Tensor, "steps batch"]:

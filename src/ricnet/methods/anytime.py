@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int64, Num
 from torch import Tensor
 
 from ricnet.core import losses, mdp, objectives
-from ricnet.core.trajectory import Trajectory, first_stop, halting_step
+from ricnet.core.trajectory import Trajectory, first_stop, halting_step, not_below
 from ricnet.errors import require, require_finite, setting
 from ricnet.methods.iterative import Iterative, Pool, Step, Steps, norms, step_towards, unroll
 from ricnet.methods.method import Metrics, accuracy, weighted_mean
@@ -136,13 +136,15 @@ class Anytime(Iterative):
 
     def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
         step = step_towards(model, pool, self._surest, self.uniform_mix)
-        if not self.halts_by_value or (first and not model.has_exits):
+        if not self.halts_by_value:
             return step
-        value = model.refiner.expect(step.pool.thought, step.pool.belief) if model.has_exits else step.value
-        return step._replace(value=value, going=value >= self.halt_threshold)
+        if model.has_exits:
+            step = step._replace(value=model.refiner.expect(step.pool.thought, step.pool.belief))
+        everyone = torch.ones_like(step.going)
+        return step._replace(going=everyone if first and not model.has_exits else self.goes_on(step))
 
     def goes_on(self, step: Step) -> Bool[Tensor, "pool"]:
-        return step.value >= self.halt_threshold if self.halts_by_value else step.going
+        return not_below(step.value, self.halt_threshold) if self.halts_by_value else step.going
 
     def trajectory(self, steps: Steps) -> Trajectory:
         log_beliefs = self.log_beliefs(steps.output)

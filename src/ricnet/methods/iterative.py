@@ -141,7 +141,8 @@ class InSteps(ABC, Generic[StagedNetwork]):
         """The next step of every example in a pool, with nothing the host would have to wait for."""
 
     def goes_on(self, step: Step) -> Bool[Tensor, "pool"]:
-        """Who goes on after a step that may have been made under another threshold than its own."""
+        """Who goes on after a step, by this rule, whichever one the step was made under. `trajectory` must agree: from
+        where an example stops, nothing is known of it."""
         return step.going
 
     @abstractmethod

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ricnet.core import mdp, objectives
 from ricnet.core.policies import Dirichlet, LogisticNormal, Readout, SimplexPolicy
-from ricnet.core.trajectory import Trajectory, halting_step
+from ricnet.core.trajectory import Trajectory, halting_step, not_below
 from ricnet.distributed import Shard
 from ricnet.errors import require, require_finite
 from ricnet.methods.iterative import Iterative, Pool, Step, Steps, outset
@@ -496,13 +496,12 @@ class RIC(Iterative):
         belief = (mean if self.feedback == "mean" else policy.sample()).exp()
         output = mean if self.readout == "mean" else policy.read(self.readout)
         value = model.refiner.expect(thought, belief) if model.has_exits else heads.value
-        stops = value < self.halt_threshold
-        if first and not model.has_exits:
-            stops = torch.zeros_like(stops)
-        return Step(pool._replace(thought=thought, belief=belief), output, value, ~stops)
+        everyone = torch.ones_like(value, dtype=torch.bool)
+        step = Step(pool._replace(thought=thought, belief=belief), output, value, everyone)
+        return step if first and not model.has_exits else step._replace(going=self.goes_on(step))
 
     def goes_on(self, step: Step) -> Bool[Tensor, "pool"]:
-        return step.value >= self.halt_threshold
+        return not_below(step.value, self.halt_threshold)
 
     def trajectory(self, steps: Steps) -> Trajectory:
         return Trajectory(steps.output, halting_step(steps.value, self.halt_threshold), steps.value)

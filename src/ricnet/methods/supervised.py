@@ -160,12 +160,13 @@ class AtExits(InSteps["ExitHeads"]):
         step = Step(pool._replace(belief=log_belief.exp()), log_belief, doubt, torch.ones_like(doubt, dtype=torch.bool))
         return step._replace(going=self.goes_on(step))
 
-    def goes_on(self, step: Step) -> Bool[Tensor, "pool"]:
+    def goes_on(self, step: Step | Steps) -> Bool[Tensor, "*steps pool"]:
         sure = self.method.confidence_threshold
         return torch.ones_like(step.going) if sure is None else step.value > 1 - sure
 
     def trajectory(self, steps: Steps) -> Trajectory:
-        return Trajectory(steps.output, first_stop(steps.going))
+        """By its own rule, for the steps may have been made under another."""
+        return Trajectory(steps.output, first_stop(self.goes_on(steps)))
 
 
 class ExitHeads(nn.Module):

@@ -3,9 +3,11 @@
 import io
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -17,7 +19,8 @@ from ricnet.apps.server.batching import Batcher, Question
 from ricnet.apps.server.stages import Stages, in_stages
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import load
-from ricnet.methods import Supervised
+from ricnet.methods import RIC, Anytime, Method, Supervised
+from ricnet.methods.supervised import ExitHeads
 from ricnet.nets.encoders import EncoderOptions
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.classifier import Classifier, build_model
@@ -40,32 +43,44 @@ def exits(exits_run: Path, digits: torch.Tensor) -> Classifier:
     return replace(found, method=replace(found.method, halt_threshold=values[1:].median().item()))  # type: ignore[call-arg]
 
 
-@pytest.fixture
-def looks(exits: Classifier) -> Iterator[list[tuple[int, int]]]:
+@pytest.fixture(scope="module")
+def by_confidence(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
+    """Supervised learning, without a value; about half of those at its first exit leave there."""
+    run = tmp_path_factory.mktemp("runs") / "by_confidence"
+    settings = {"encoder": "conv", "width": 0.25, "exits": "stage", "calibration": "temperature"}
+    return ricnet.train("digits", "supervised", out=run, epochs=2, budget=0.6, device="cpu", **settings)
+
+
+@pytest.fixture(params=["exits", "by_confidence"])
+def either(request: pytest.FixtureRequest) -> Classifier:
+    found: Classifier = request.getfixturevalue(request.param)
+    return found
+
+
+@contextmanager
+def counting_looks(classifier: Classifier) -> Iterator[list[tuple[int, int]]]:
     """Which stage was computed, and for how many."""
     seen: list[tuple[int, int]] = []
-    assert isinstance(exits.model, RecurrentClassifier)
+    assert isinstance(classifier.model, RecurrentClassifier | ExitHeads)
     hooks = [
         stage.register_forward_hook(lambda _, inputs, __, number=number: seen.append((number, len(inputs[0]))))
-        for number, stage in enumerate(exits.model.backbone.stages)
+        for number, stage in enumerate(classifier.model.backbone.stages)
     ]
     yield seen
     for hook in hooks:
         hook.remove()
 
 
-def test_whoever_is_at_a_stage_goes_on_together_and_each_gets_its_own(
-    exits: Classifier, digits: torch.Tensor, looks: list[tuple[int, int]]
-) -> None:
+def test_whoever_is_at_a_stage_goes_on_together_and_each_gets_its_own(exits: Classifier, digits: torch.Tensor) -> None:
     expected = exits.refine(digits)
     takes = expected.halt_step
     stages: Stages[str] = Stages(exits, room=60)
-    looks.clear()
-    stages.enter({"first": digits[:20]})
-    answers = stages.advance()
-    stages.enter({"second": digits[20:21], "third": digits[21:60]})
-    while stages.under_way:
-        answers |= stages.advance()
+    with counting_looks(exits) as looks:
+        stages.enter({"first": digits[:20]})
+        answers = stages.advance()
+        stages.enter({"second": digits[20:21], "third": digits[21:60]})
+        while stages.under_way:
+            answers |= stages.advance()
     assert answers.keys() == {"first", "second", "third"}
     for name, rows in (("first", slice(20)), ("second", slice(20, 21)), ("third", slice(21, 60))):
         assert torch.equal(answers[name].halt_step, takes[rows])
@@ -98,22 +113,22 @@ def test_supervised_learning_goes_by_stages_too(digits: torch.Tensor) -> None:
         assert ask(client, digits[0], max_steps=1)["steps"] == 1
 
 
-def test_budgets_share_a_stage_and_each_gets_what_it_would_alone(
-    exits: Classifier, digits: torch.Tensor, looks: list[tuple[int, int]]
-) -> None:
-    """The server's own rule is to take two steps of the three that there are."""
-    own = replace(exits, method=replace(exits.method, horizon=2, halt_threshold=-9.0))  # type: ignore[call-arg]
-    spent = [point.mean_cost for point in exits.budgets]
-    models = {"own": own, "least": exits.with_budget(spent[0]), "half": exits.with_budget(spent[len(spent) // 2])}
-    models["all"] = exits.with_budget(1.0)
+def test_budgets_share_a_stage_and_each_gets_what_it_would_alone(either: Classifier, digits: torch.Tensor) -> None:
+    """The server's own rule is with a value to take two steps of the three that there are, without one a budget."""
+    own = either
+    if own.method.halts_by_value:
+        own = replace(own, method=replace(own.method, horizon=2, halt_threshold=-9.0))  # type: ignore[call-arg]
+    spent = [point.mean_cost for point in own.budgets]
+    models = {"own": own, "least": own.with_budget(spent[0]), "half": own.with_budget(spent[len(spent) // 2])}
+    models["all"] = own.with_budget(1.0)
     expected = {name: model.refine(digits[:15]) for name, model in models.items()}
     assert len({tuple(path.halt_step.tolist()) for path in expected.values()}) == 4
-    looks.clear()
     stages: Stages[str] = Stages(own, room=60)
-    stages.enter(dict.fromkeys(models, digits[:15]), {name: model for name, model in models.items() if name != "own"})
     answers = dict[str, Trajectory]()
-    while stages.under_way:
-        answers |= stages.advance()
+    with counting_looks(own) as looks:
+        stages.enter(dict.fromkeys(models, digits[:15]), models)
+        while stages.under_way:
+            answers |= stages.advance()
     for name, path in expected.items():
         assert torch.equal(answers[name].halt_step, path.halt_step)
         torch.testing.assert_close(answers[name].log_beliefs, path.log_beliefs)
@@ -123,20 +138,37 @@ def test_budgets_share_a_stage_and_each_gets_what_it_would_alone(
 
 
 def test_two_requests_with_two_budgets_at_once_get_what_each_would_alone(
-    exits: Classifier, digits: torch.Tensor
+    either: Classifier, digits: torch.Tensor
 ) -> None:
-    spent = [point.mean_cost for point in exits.budgets]
+    spent = [point.mean_cost for point in either.budgets]
     asked = [{"budget": budget, **more} for more in ({}, {"trace": True}, {"max_steps": 2}) for budget in spent[::8]]
-    with serving(exits) as client, ThreadPoolExecutor(8) as clients:
+    with serving(either) as client, ThreadPoolExecutor(8) as clients:
         assert client.get("/v1/model").json()["budgets"] == spent
         questions = [(options, row) for options in [*asked, {}] for row in (0, 7)]
         answers = [*clients.map(lambda question: ask(client, digits[question[1]], **question[0]), questions)]
     for (options, row), answer in zip(questions, answers, strict=True):
-        model = exits.with_budget(options["budget"]) if options else exits
+        model = either.with_budget(options["budget"]) if options else either
         alone = model.refine(digits[row : row + 1], options.get("max_steps"))
         assert answer["steps"] == int(alone.halt_step)
         assert answer["confidence"] == pytest.approx(float(alone.final.exp().max()), abs=1e-5)
         assert answer["cost"] == pytest.approx(float(alone.cost))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", [RIC(horizon=3), Anytime(horizon=3, value_coef=0.5), Supervised()])
+def test_who_is_nan_gets_nan_and_not_the_answer_of_another(method: Method[Any]) -> None:
+    """It was in the same place before."""
+    config = Config(method=method, network=EncoderOptions("mlp", exits="block"))
+    model, backbone = build_model(config, (5,), 4)
+    backbone.fit_normalization(torch.randn(8, 5))
+    served = Classifier(config, method, model.eval(), (5,), tuple("abcd"))
+    stages: Stages[str] = Stages(served, room=2)
+    answers = dict[str, Trajectory]()
+    for name, inputs in (("sound", torch.randn(2, 5)), ("far beyond", torch.full((2, 5), 3e38))):
+        stages.enter({name: inputs})
+        while stages.under_way:
+            answers |= stages.advance()
+    assert answers["sound"].final.isfinite().all()
+    assert answers["far beyond"].final.isnan().all()
 
 
 @pytest.mark.parametrize("budget", [0.0001, 1.5, "much"])

@@ -5,6 +5,7 @@ passed over counts for it, so that nobody waits forever. Each asker has a rule o
 differ.
 """
 
+import math
 from collections.abc import Hashable, Mapping
 from typing import Any, Generic, TypeVar, cast
 
@@ -81,6 +82,7 @@ class Stages(Generic[Asker]):
             self.rules[asker] = _rule((within or {}).get(asker, classifier))
             self.askers |= dict.fromkeys(self.places[asker], asker)
             places += self.places[asker]
+        self.made.output[:, places] = math.nan  # not what another left there
         self._wait(0, pool, self._rows(places))
 
     @torch.no_grad()
