@@ -11,6 +11,7 @@ from refusals import refusal
 from ricnet.apps.commands.reproduce import as_given, read_given, take_given
 from ricnet.report.runs import RunRecord
 from ricnet.studies.experiments import GIVEN, SCALES, Benchmark, Experiment
+from ricnet.studies.paper import ITEMS
 from ricnet.studies.paper.kit import tabulate
 
 CIFAR, NOISY = Benchmark("CIFAR-10", "cifar10"), Benchmark("noisy", "cifar10", (("label_noise", 0.4),))
@@ -90,6 +91,16 @@ def test_the_scale_keeps_its_data_and_takes_the_seeds_that_are_there() -> None:
     scale = as_given(SCALES["paper"], [run("a", 4), run("b", 2)])
     assert (scale.name, scale.seeds, scale.changes, scale.dynamics) == (GIVEN, (2, 4), (), ())
     assert scale.benchmarks == SCALES["paper"].benchmarks
+
+
+@pytest.mark.parametrize("item", ["fig5", "halting"])
+def test_what_looks_at_one_benchmark_looks_at_the_last_that_there_are_runs_of(item: str) -> None:
+    def asked(*runs: RunRecord) -> set[str]:
+        return {one.benchmark.label for one in ITEMS[item].experiments(as_given(SCALES["paper"], runs))}
+
+    assert asked(run("a")) == {"CIFAR-10"}
+    assert asked(run("b", data="svhn"), run("a")) == {"SVHN"}
+    assert asked(run("c", data="another")) == {"ImageWoof"}  # the scale's own
 
 
 def test_rows_say_what_was_run_and_what_is_missing() -> None:

@@ -179,7 +179,7 @@ def test_where_a_search_ends_does_not_depend_on_the_order_of_the_disk(
 
     monkeypatch.setattr(images, "MOST_OTHERS", 10)
     monkeypatch.setattr("os.walk", walk)
-    monkeypatch.setattr(images, "is_image", lambda path, kind: path.suffix == ".png")
+    monkeypatch.setattr(images.Kind, "matches", lambda _, path: path.suffix == ".png")
     assert find_images(Path("it")) == [Path("it/a/1.png")]  # it comes first, and allows for what follows
 
 

@@ -42,10 +42,9 @@ def gallery_of(run: RunRecord, **changes: object) -> str:
 
 
 def test_examples_stand_by_kind(ric: RunRecord) -> None:
-    """Older files are called right or wrong and no more; nothing wrong is no row of mistakes."""
+    """Nothing wrong is no row of mistakes."""
     answers, headings = ric.examples.answers, r"<h4>(\w+)"
     assert re.findall(headings, gallery_of(ric)) == ["Easy", "Hard", "Wrong"]
-    assert re.findall(headings, gallery_of(ric, kind=None)) == ["Right", "Wrong"]
     perfect = gallery_of(ric, labels=answers, kind=np.arange(len(answers)) % 2)
     assert re.findall(headings, perfect) == ["Easy", "Hard"]
     assert "✗" not in perfect
@@ -168,8 +167,8 @@ def test_telling_rows_end_with_a_wrong_one(ric: RunRecord) -> None:
     examples = ric.examples
     rows = telling_rows(examples)
     assert (examples.answers[rows] == examples.labels[rows]).tolist() == [True, True, True, False]
-    first = {name: getattr(examples, name)[:1] for name in ("inputs", "labels", "halt_step")}
-    one = replace(examples, **first, log_beliefs=examples.log_beliefs[:, :1], values=None, kind=None)
+    first = {name: getattr(examples, name)[:1] for name in ("inputs", "labels", "halt_step", "kind")}
+    one = replace(examples, **first, log_beliefs=examples.log_beliefs[:, :1], values=None)
     assert telling_rows(one) == [0]
     assert telling_rows(replace(one, labels=(one.answers + 1) % 10)) == [0]
     assert [leading_rival(np.array([0.5, 0.3, 0.2]), label) for label in range(3)] == [1, 0, 0]

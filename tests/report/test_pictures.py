@@ -10,7 +10,6 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
-from refusals import refusal
 from ricnet.report.examples import BARS
 from ricnet.report.figures import BLUE, house_style
 from ricnet.report.pictures import (
@@ -279,8 +278,6 @@ def test_curves_are_means_over_seeds_with_the_mean_halt(systems: list[RunGroup])
     for change in ({"data": "svhn"}, {"label_noise": 0.4}):  # a reference of another task is none
         other = RunGroup("SL", (replace(sl.first, config={**sl.first.config, **change}),))
         assert len(steps_figure([ric, other]).axes[0].lines) == 3
-    with refusal("refines"):
-        steps_figure([sl])
 
 
 def test_panels_of_a_row_make_room_for_each_other(systems: list[RunGroup], ric: RunRecord) -> None:

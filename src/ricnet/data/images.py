@@ -41,6 +41,9 @@ class Kind(NamedTuple):
     noun: str
     suffixes: frozenset[str]
 
+    def matches(self, path: Path) -> bool:
+        return path.suffix.lower() in self.suffixes and not path.name.startswith(".") and path.is_file()
+
 
 IMAGES, TEXTS = Kind("image", EXTENSIONS), Kind("text", frozenset({".txt"}))
 MOST_PIXELS = 178_000_000
@@ -63,20 +66,24 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-def find_images(folder: Path, seen: Counter[str] | None = None, kind: Kind = IMAGES) -> list[Path]:
-    """Every image below, or file of another kind, in the order of their paths; hidden files and folders are passed
-    over, and links to folders not followed. `seen` counts what there is, by suffix."""
+def find_files(folder: Path, kind: Kind, seen: Counter[str] | None = None) -> list[Path]:
+    """Every file of this kind below, in the order of their paths; hidden files and folders are passed over, and links
+    to folders not followed. `seen` counts what there is, by suffix."""
     found: list[Path] = []
     own: Counter[str] = Counter()
     for place, folders, files in os.walk(folder, onerror=_raise_unless_closed):
         folders[:] = sorted(_shown(folders))  # whether a search gives up must not depend on the disk's order
         paths = [Path(place, name) for name in _shown(files)]
-        found += [path for path in paths if is_image(path, kind)]
+        found += [path for path in paths if kind.matches(path)]
         own.update([path.suffix.lower() for path in paths] + [""] * len(folders))
         refuse_haystack(own, folder, kind)
     if seen is not None:
         seen.update(own)
     return sorted(found)
+
+
+def find_images(folder: Path) -> list[Path]:
+    return find_files(folder, IMAGES)
 
 
 def _shown(names: Iterable[str]) -> list[str]:
@@ -97,10 +104,6 @@ def refuse_haystack(seen: Counter[str], folder: Path, kind: Kind = IMAGES) -> No
         raise RicnetError(
             f"{folder} has {found} among the first {seen.total():,} files and folders in it; give a folder of {noun}s."
         )
-
-
-def is_image(path: Path, kind: Kind = IMAGES) -> bool:
-    return path.suffix.lower() in kind.suffixes and not path.name.startswith(".") and path.is_file()
 
 
 def read_image(path: Path, input_shape: tuple[int, ...]) -> UInt8[Tensor, "c h w"]:
@@ -377,7 +380,7 @@ def class_folders(folder: Path, seen: Counter[str] | None = None, kind: Kind = I
     seen.update(path.suffix.lower() for path in folder.iterdir())
     classes = {}
     for child in _subfolders(folder):
-        classes[child.name] = find_images(child, seen, kind)
+        classes[child.name] = find_files(child, kind, seen)
         refuse_haystack(seen, folder, kind)
     return classes
 
@@ -387,7 +390,7 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def _loose(folder: Path, kind: Kind) -> list[Path]:
-    return [path for path in sorted(folder.iterdir()) if is_image(path, kind)]
+    return [path for path in sorted(folder.iterdir()) if kind.matches(path)]
 
 
 def _refuse_loose(folder: Path, wanted: str, kind: Kind) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ricnet.data.arrays import read_npz_inputs
 from ricnet.data.columns import Columns
-from ricnet.data.images import IMAGES, TEXTS, decode_image, find_images, is_image, read_image, read_images
+from ricnet.data.images import IMAGES, TEXTS, decode_image, find_files, find_images, read_image, read_images
 from ricnet.data.tables import Table, parse_table, read_table
 from ricnet.data.texts import Text, decode_text, read_text_file
 from ricnet.errors import RicnetError
@@ -97,9 +97,10 @@ class _Reading:
             return self._read_npz(path)
         if is_table(path):
             return self._encode(read_table(path), str(path))
-        if is_image(path, TEXTS) if self.of_images else self.text is not None and is_image(path):
-            kind = "a text" if self.of_images else "an image"
-            raise RicnetError(f"{path} is {kind}, but this model reads {wanted(self.input_shape, self.columns)}.")
+        if self.of_images and TEXTS.matches(path):
+            raise RicnetError(f"{path} is a text, but this model reads {wanted(self.input_shape, self.columns)}.")
+        if self.text is not None and IMAGES.matches(path):
+            raise RicnetError(f"{path} is an image, but this model reads {wanted(self.input_shape, self.columns)}.")
         if self.text is not None:
             return self._read_texts(self.text, path)
         if not self.of_images and path.exists():
@@ -112,7 +113,7 @@ class _Reading:
         """A file is a text; of a folder every .txt below."""
         if not path.is_dir():
             return self._encode_texts(column, [str(path)], [read_text_file(path)])
-        files = find_images(path, kind=TEXTS)
+        files = find_files(path, TEXTS)
         texts, problems = _attempt(partial(_named_text, file) for file in files)
         if not texts:
             raise problems[0] if problems else RicnetError(f"{path} holds no .txt files.")

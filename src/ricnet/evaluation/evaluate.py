@@ -287,7 +287,8 @@ def save_predictions(outcomes: Mapping[str, Outcome], path: Path) -> None:
 def read_predictions(folder: str | Path, split: Literal["val", "test"] = "test") -> Outcome:
     path = Path(folder) / "predictions.npz"
     if not path.is_file():
-        raise RicnetError(f"{folder} has no predictions.npz: it is of an older ricnet; train the run again.")
+        kept = "an archive keeps no predictions; give the run's folder" if Path(folder).is_file() else "train it again"
+        raise RicnetError(f"{folder} has no predictions.npz: {kept}.")
     try:
         stored, prefix = read_arrays(path), f"{split}_"
         arrays = {key.removeprefix(prefix): stored[key] for key in stored if key.startswith(prefix)}
@@ -403,8 +404,8 @@ class Examples:
     values: Float[np.ndarray, "steps m"] | None
     """values[n] is asked after n steps; the first from n = 1 on below the threshold ends the refinement there."""
     halt_step: Integer[np.ndarray, "m"]
-    kind: Integer[np.ndarray, "m"] | None = None
-    """A place in KINDS; None in files of older versions, which did not say."""
+    kind: Integer[np.ndarray, "m"]
+    """A place in KINDS."""
     texts: list[str] | None = None
     """What token ids were made of; None of other data."""
 
@@ -433,7 +434,7 @@ def _checked_examples(arrays: Mapping[str, np.ndarray], classes: int) -> Example
     steps, rows, width = beliefs.shape
     if beliefs.dtype.kind != "f" or not all(one.ndim == 1 and one.dtype.kind in "iu" for one in (labels, halt)):
         raise ValueError("its arrays are of strange types")
-    values, kind = arrays.get("values"), arrays.get("kind")
+    values, kind = arrays.get("values"), arrays["kind"]
     if width != classes or not len(arrays["x"]) == len(labels) == len(halt) == rows:
         raise ValueError("its arrays do not fit together")
     if values is not None and (values.shape != (steps, rows) or not np.isfinite(values).all()):
@@ -442,7 +443,7 @@ def _checked_examples(arrays: Mapping[str, np.ndarray], classes: int) -> Example
         raise ValueError("a label or a halting step is out of range")
     if not _can_be_shown(arrays["x"]) or not np.isfinite(np.exp(beliefs)).all():
         raise ValueError("its inputs or beliefs are no numbers that can be shown")
-    if kind is not None and (kind.shape != labels.shape or not np.isin(kind, range(len(KINDS))).all()):
+    if kind.shape != labels.shape or not np.isin(kind, range(len(KINDS))).all():
         raise ValueError("its kinds do not fit its examples")
     texts = arrays.get("text")
     if texts is not None and (texts.dtype.kind != "U" or texts.shape != labels.shape):

@@ -46,11 +46,9 @@ def expected_calibration_error(confidence: Float[Tensor, "n"], correct: Bool[Ten
     return float((size * gaps).sum() / size.sum())
 
 
-def classwise_calibration_error(
-    beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"], bins: int = BINS
-) -> float:
+def classwise_calibration_error(beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"]) -> float:
     """The same asked of each class's probability against how often that class is true, averaged over the classes."""
-    errors = [expected_calibration_error(beliefs[:, k], labels == k, bins) for k in range(beliefs.shape[1])]
+    errors = [expected_calibration_error(beliefs[:, k], labels == k) for k in range(beliefs.shape[1])]
     return sum(errors) / len(errors)
 
 

@@ -451,9 +451,9 @@ class Backbone(nn.Module):
         elif features is not None:
             read = (embedding_size(features, input_shape),)
         self.embedding_size = size if size is not None else embedding_size(encoder, read)
-        self.reads_tokens = features is None and reads_tokens(encoder)
+        self.normalizes = features is not None or not reads_tokens(encoder)
         """Ids stay as they are: an id has no mean."""
-        normalized = 0 if self.reads_tokens else read[0]
+        normalized = read[0] if self.normalizes else 0
         self.register_buffer("mean", torch.zeros(normalized))
         self.register_buffer("std", torch.ones(normalized))
         self.autocast: torch.dtype | None = None
@@ -468,17 +468,13 @@ class Backbone(nn.Module):
     def example(self) -> Num[Tensor, "1 ..."]:
         return example_input(self.reader, self.input_shape)
 
-    @property
-    def takes_tokens(self) -> bool:
-        return reads_tokens(self.reader)
-
     def fit_normalization(self, inputs: Num[Tensor, "n ..."]) -> None:
         """Take mean and deviation of each channel (or column) from training inputs; a constant one is left unscaled."""
         if self.features is not None:  # as it comes, before any of it is trained further
             network = partial(all_features, self.stages) if self.stages else self.features
             with torch.no_grad():
                 inputs = encode(network, inputs[:: max(1, len(inputs) // FEATURE_SAMPLE)])
-        if self.reads_tokens:
+        if not self.normalizes:
             return
         others = [dim for dim in range(inputs.ndim) if dim != 1]
         parts = [part.double() for part in inputs[:: max(1, len(inputs) // 10_000)].split(500)]  # never all at once
@@ -490,7 +486,7 @@ class Backbone(nn.Module):
         self.std.copy_(torch.where(std > 1e-9 * mean.abs(), std, torch.ones_like(std)))
 
     def normalized(self, inputs: Num[Tensor, "batch ..."]) -> Num[Tensor, "batch ..."]:
-        if self.reads_tokens or self.parts:
+        if self.parts or not self.normalizes:
             return inputs
         shape = (1, -1) + (1,) * (inputs.ndim - 2)
         return (inputs.to(self.mean.dtype) - self.mean.view(shape)) / self.std.view(shape)

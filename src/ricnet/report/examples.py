@@ -220,7 +220,6 @@ IN_STEPS = {
 AT_ONCE = {"easy": "right, and surest of it", "hard": "right, but least sure", "wrong": "and surest of it"}
 SLOWLY = "right, after more than one step"
 """Of hard ones, where some lost by their later steps."""
-UNSORTED = {"right": "", "wrong": ""}
 WIDTH, HEIGHT = 100, 48
 TEXT = 160
 """Characters of a text that a card has room for."""
@@ -248,16 +247,14 @@ def _gallery(run: RunRecord) -> str:
     assert run.examples is not None
     if run.has_exits:
         return _by_exit(run, run.examples)
-    words = UNSORTED if run.examples.kind is None else IN_STEPS if run.iterative else AT_ONCE
+    words = IN_STEPS if run.iterative else AT_ONCE
     parts = []
     for kind, rows in rows_by_kind(run.examples).items():
         if rows and kind in words:  # those that are confused stand with the mistakes
             cards = "\n".join(card_html(run, row) for row in rows)
-            said = (
-                SLOWLY if words is IN_STEPS and kind == "hard" and not _all_gained(run.examples, rows) else words[kind]
-            )
-            aside = f' <span class="aside">{escape(said)}</span>' if said else ""
-            parts.append(f'<h4>{kind.capitalize()}{aside}</h4>\n<div class="gallery">{cards}</div>')
+            slowly = run.iterative and kind == "hard" and not _all_gained(run.examples, rows)
+            heading = f'{kind.capitalize()} <span class="aside">{escape(SLOWLY if slowly else words[kind])}</span>'
+            parts.append(f'<h4>{heading}</h4>\n<div class="gallery">{cards}</div>')
     return "\n".join(parts)
 
 
@@ -294,10 +291,7 @@ def _all_gained(examples: Examples, rows: Sequence[int]) -> bool:
 
 
 def rows_by_kind(examples: Examples) -> dict[str, list[int]]:
-    """In the order in which they are stored. Files of older versions tell right from wrong and no more."""
-    if examples.kind is None:
-        right = examples.answers == examples.labels
-        return {"right": np.flatnonzero(right).tolist(), "wrong": np.flatnonzero(~right).tolist()}
+    """In the order in which they are stored."""
     return {name: np.flatnonzero(examples.kind == code).tolist() for code, name in enumerate(KINDS)}
 
 
@@ -378,12 +372,12 @@ def data_uri(pixels: Num[np.ndarray, "channels height width"]) -> str:
         return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def bars(features: Num[np.ndarray, "features"], width: float = 100, height: float = 100) -> str:
-    """A bar for each feature, up where it is positive: the path of an SVG of this size."""
+def bars(features: Num[np.ndarray, "features"]) -> str:
+    """A bar for each feature, up where it is positive: the path of an SVG of 100 by 100."""
     finite = np.nan_to_num(features.astype(np.float64), posinf=0.0, neginf=0.0)
     top, bottom = max(finite.max(initial=0.0), 0.0), min(finite.min(initial=0.0), 0.0)
-    unit = height / ((top - bottom) or 1.0)
-    zero, pitch = top * unit, width / max(len(finite), 1)
+    unit = 100 / ((top - bottom) or 1.0)
+    zero, pitch = top * unit, 100 / max(len(finite), 1)
     return "".join(
         f"M{i * pitch:.4g} {zero:.4g}v{-value * unit:.4g}h{0.8 * pitch:.4g}V{zero:.4g}z"
         for i, value in enumerate(finite)

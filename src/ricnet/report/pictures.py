@@ -20,7 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from ricnet.errors import RicnetError, listing
+from ricnet.errors import listing
 from ricnet.evaluation.evaluate import read_predictions
 from ricnet.evaluation.fitting import rule_words
 from ricnet.evaluation.metrics import risk_at
@@ -113,7 +113,7 @@ def step_curves(group: RunGroup, key: str) -> tuple[Integer[np.ndarray, "steps"]
 
 def steps_computed(group: RunGroup) -> float:
     """Mean cell evaluations: a stop by the value costs one more than the steps taken, for the value is asked of the
-    next thought. Older runs did not count them; for these, the steps taken."""
+    next thought. Where they were not counted, the steps taken."""
     counted = all(CELLS.of(run) is not None for run in group.runs)
     return mean_of(group, (CELLS if counted else STEPS).name)
 
@@ -127,10 +127,7 @@ def looks_ahead(group: RunGroup) -> bool:
 
 
 def iterative(groups: Sequence[RunGroup]) -> list[RunGroup]:
-    found = [group for group in groups if group.first.iterative]
-    if not found:
-        raise RicnetError("None of these runs refines its answer in steps: add a run of `ric train --method ric`.")
-    return found
+    return [group for group in groups if group.first.iterative]
 
 
 def _band_words(groups: Sequence[RunGroup], figure: Figure) -> str:

@@ -186,6 +186,8 @@ class Scale:
     ablation: Changes = ()
     """What the runs of Figure 9 alone have: SPO and PPO differ only where a snapshot lasts for several updates, which
     in `fast` it does not."""
+    looked_at: int = 2
+    """Which of the benchmarks Figure 5 and `halting` look at."""
 
     def experiments(self, systems: Sequence[str], benchmarks: Sequence[Benchmark], **changes: Any) -> list[Experiment]:
         """One of each system and benchmark, benchmark by benchmark."""

@@ -292,9 +292,9 @@ class Request:
         return replace(config, data=whole_path(with_target(str(self.what), self.target))) if self.is_named else config
 
 
-def _began_with(folder: RunFolder, own: nn.Module | None = None) -> nn.Module:
+def _began_with(folder: RunFolder) -> nn.Module:
     """The encoder that others have trained, as a run had it at its beginning."""
-    return read_encoder(read_config(folder.path).get("encoder"), folder, own)
+    return read_encoder(read_config(folder.path).get("encoder"), folder)
 
 
 def _kept_tokenizer(folder: RunFolder) -> Tokenizer | None:

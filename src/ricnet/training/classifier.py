@@ -41,6 +41,7 @@ from ricnet.nets.encoders import (
     is_pretrained,
     known,
     mlp_size,
+    reads_tokens,
 )
 from ricnet.training.checkpoints import build_described, find_encoder, read_encoder
 from ricnet.training.config import Config, fits, from_json
@@ -129,13 +130,9 @@ class Classifier:
     def kind(self) -> Literal["image", "features", "tokens"]:
         """What its inputs are."""
         backbone = next((module for module in self.model.modules() if isinstance(module, Backbone)), None)
-        return (
-            "tokens"
-            if backbone is not None and backbone.takes_tokens
-            else "image"
-            if len(self.input_shape) == 3
-            else "features"
-        )
+        if backbone is not None and reads_tokens(backbone.reader):
+            return "tokens"
+        return "image" if len(self.input_shape) == 3 else "features"
 
     @property
     def input_dtype(self) -> torch.dtype:

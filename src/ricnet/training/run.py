@@ -385,12 +385,12 @@ def describe_data(dataset: Dataset) -> dict[str, Any]:
     return described if dataset.columns is None else described | {"columns": dataset.columns.to_json()}
 
 
-def fingerprint(dataset: Dataset, sample: int = 1000) -> str:
+def fingerprint(dataset: Dataset) -> str:
     """Tells data of the same size apart: a hash of all labels and weights, and of some evenly spread inputs."""
     digest = hashlib.sha256()
     for split in (dataset.train, dataset.val, dataset.test):
         digest.update(split.labels.cpu().numpy().tobytes())
-        digest.update(split.inputs[:: max(1, len(split) // sample)].cpu().contiguous().numpy().tobytes())
+        digest.update(split.inputs[:: max(1, len(split) // 1000)].cpu().contiguous().numpy().tobytes())
         if split.weights is not None:
             digest.update(split.weights.cpu().numpy().tobytes())
     return digest.hexdigest()[:16]

@@ -8,7 +8,7 @@ import torch
 from made_runs import rewrite_arrays
 from refusals import refusal
 from ricnet.evaluation.evaluate import Outcome, read_predictions, save_predictions
-from ricnet.studies.experiments import GIVEN, Scale
+from ricnet.studies.experiments import Scale
 from ricnet.studies.paper import ITEMS
 from ricnet.studies.paper.fig5_adaptive import split_by_difficulty
 
@@ -57,14 +57,6 @@ def test_luck_does_not_bend_the_curves(scale: Scale, make_runs: MakeRuns) -> Non
     rows = FIG5.tabulate(scale, runs)
     ends = [pick(rows, quantity="return", difficulty=name)["mean"].iloc[-1] for name in ("easy", "hard")]
     assert abs(ends[0] - ends[1]) < 0.05  # split by the mean of all three: 0.5
-
-
-def test_given_runs_of_another_benchmark_are_shown(scale: Scale, make_runs: MakeRuns) -> None:
-    given = replace(scale, name=GIVEN)
-    runs = make_runs(given.experiments(["ric"], given.benchmarks[:2]))
-    rows = FIG5.tabulate(given, runs)
-    assert set(rows["benchmark"]) == {given.benchmarks[1].label}  # one of them, and not the first that comes
-    assert rows["missing"].isna().all()
 
 
 def test_returns_by_hand(scale: Scale, make_runs: MakeRuns) -> None:

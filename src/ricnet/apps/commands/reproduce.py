@@ -19,7 +19,7 @@ from ricnet.apps.cli import make_folder, parse
 from ricnet.errors import RicnetError, listing, require, what_else
 from ricnet.report.figures import house_style
 from ricnet.report.runs import RunRecord, group_seeds, read_runs, system_name, without_algorithm
-from ricnet.studies.experiments import GIVEN, RAW, Experiment, Runs, Scale, System, find_scale, find_system
+from ricnet.studies.experiments import GIVEN, RAW, Benchmark, Experiment, Runs, Scale, System, find_scale, find_system
 from ricnet.studies.paper import ITEMS, Item
 from ricnet.studies.paper.kit import distinct, read_csv, write_csv
 from ricnet.studies.runner import Runner
@@ -200,9 +200,13 @@ def _runs_at(place: Path) -> list[Path]:
 
 
 def as_given(scale: Scale, runs: Sequence[RunRecord]) -> Scale:
-    """The scale's data sets and systems, with none of its settings and the seeds that are there."""
+    """The scale's data sets and systems, with none of its settings and the seeds that are there. What looks at one
+    data set looks at one that there are runs of."""
     seeds = tuple(sorted({run.seed for run in runs}))
-    return dataclasses.replace(scale, name=GIVEN, seeds=seeds, changes=(), dynamics=(), ablation=())
+    there = [place for place, benchmark in enumerate(scale.benchmarks) if any(_is_of(run, benchmark) for run in runs)]
+    return dataclasses.replace(
+        scale, name=GIVEN, seeds=seeds, changes=(), dynamics=(), ablation=(), looked_at=max(there, default=2)
+    )
 
 
 def take_given(
@@ -231,12 +235,16 @@ def _belongs(run: RunRecord, experiment: Experiment) -> bool:
     return (
         _is_made_by(run, system)
         and without_algorithm(run.method) == _title(system)
-        and Path(run.data_name).name == Path(experiment.benchmark.data).name
-        and run.label_noise == dict(experiment.benchmark.changes).get("label_noise", 0.0)
+        and _is_of(run, experiment.benchmark)
         and run.seed in experiment.seeds
         and all(settings.get(name) == value for name, value in (*system.changes.items(), *experiment.changes))
         and all(settings.get(name, RAW[name]) == system.after.get(name, RAW[name]) for name in RAW)
     )
+
+
+def _is_of(run: RunRecord, benchmark: Benchmark) -> bool:
+    noise = dict(benchmark.changes).get("label_noise", 0.0)
+    return Path(run.data_name).name == Path(benchmark.data).name and run.label_noise == noise
 
 
 def _is_made_by(run: RunRecord, system: System) -> bool:

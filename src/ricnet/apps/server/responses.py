@@ -211,7 +211,7 @@ def _measured(folder: Path | None) -> dict[str, Any] | None:
 
 class Example(BaseModel):
     label: Annotated[str, Field(description="Its true class.")]
-    kind: Annotated[str | None, Field(description="easy, hard, wrong or confused, as the model found it.")]
+    kind: Annotated[str, Field(description="easy, hard, wrong or confused, as the model found it.")]
     image: Annotated[str | None, Field(description="Where to get it.")] = None
     features: Annotated[list[float] | None, Field(description="Or its numbers, to be sent as features.")] = None
     row: Annotated[dict[str, Cell] | None, Field(description="Or its cells, to be sent as rows.")] = None
@@ -231,10 +231,10 @@ def samples(classifier: Classifier) -> list[Sample]:
         return []
     try:
         stored = read_arrays(path)
-        inputs, labels, kinds, texts = stored["x"], stored["y"], stored.get("kind"), stored.get("text")
+        inputs, labels, kinds, texts = stored["x"], stored["y"], stored["kind"], stored.get("text")
         return [
             _sample(classifier, place, torch.from_numpy(inputs[place]), int(labels[place]), kind, texts)
-            for place, kind in enumerate([None] * len(labels) if kinds is None else kinds.tolist())
+            for place, kind in enumerate(kinds.tolist())
         ]
     except Exception as error:  # zip, numpy and Pillow each complain in their own way
         raise RicnetError(f"{path} cannot be used ({error}); delete it to serve without examples.") from error
@@ -245,13 +245,10 @@ def _sample(
     place: int,
     x: Num[Tensor, "..."],
     label: int,
-    kind: int | None,
+    kind: int,
     texts: np.ndarray | None,
 ) -> Sample:
-    entry: dict[str, Any] = {
-        "label": classifier.class_names[label],
-        "kind": None if kind is None else KINDS[kind],
-    }
+    entry: dict[str, Any] = {"label": classifier.class_names[label], "kind": KINDS[kind]}
     if classifier.kind == "tokens":
         return Sample(entry | ({} if texts is None else {"text": str(texts[place])}), None)
     if x.ndim == 3:

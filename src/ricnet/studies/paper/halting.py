@@ -124,7 +124,7 @@ def scores(rule: Rule, run: Outcome, threshold: float) -> dict[str, float | None
 
 
 def experiments(scale: Scale) -> list[Experiment]:
-    return scale.experiments(["ric", "ric-sampled-feedback"], scale.benchmarks[2:3])
+    return scale.experiments(["ric", "ric-sampled-feedback"], [scale.benchmarks[scale.looked_at]])
 
 
 def table(scale: Scale, runs: Runs) -> pd.DataFrame:

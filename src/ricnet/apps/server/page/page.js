@@ -254,13 +254,13 @@ function offer(samples) {
 function offered(sample) {
   const button = Object.assign(document.createElement("button"), { type: "button" });
   button.setAttribute("aria-pressed", "false");
-  button.setAttribute("aria-label", `${sample.label}${sample.kind ? `, ${sample.kind}` : ""}`);
+  button.setAttribute("aria-label", `${sample.label}, ${sample.kind}`);
   if (sample.image) {
     const image = Object.assign(new Image(), { src: sample.image, alt: "" });
     image.onload = () => image.classList.toggle("small", image.naturalWidth <= SMALL);
     button.append(image);
   } else button.append(sample.label);
-  button.append(line("kind", sample.kind ?? ""));
+  button.append(line("kind", sample.kind));
   button.addEventListener("click", () => takeSample(sample, button));
   const item = document.createElement("li");
   item.append(button);
