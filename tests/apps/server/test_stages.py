@@ -48,7 +48,7 @@ def by_confidence(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
     """Supervised learning, without a value; about half of those at its first exit leave there."""
     run = tmp_path_factory.mktemp("runs") / "by_confidence"
     settings = {"encoder": "conv", "width": 0.25, "exits": "stage", "calibration": "temperature"}
-    return ricnet.train("digits", "supervised", out=run, epochs=2, budget=0.6, device="cpu", **settings)
+    return ricnet.train("digits", method="supervised", out=run, epochs=2, budget=0.6, device="cpu", **settings)
 
 
 @pytest.fixture(params=["exits", "by_confidence"])
