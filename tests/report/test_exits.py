@@ -102,6 +102,14 @@ def test_the_curve_of_supervised_learning_goes_by_its_confidence(leaver: RunGrou
     ends = [group.first.test["per_step"][place]["accuracy"] for place in (0, -1)]
     assert shares[[0, -1]].tolist() == pytest.approx([1 / STEPS, 1])
     assert curves[0, [0, -1]].tolist() == pytest.approx(ends, abs=1e-6)
+    test = read_predictions(leaver.first.path)
+    doubt, scores, confidence = 1 - test.step_confidence[0].numpy(), test.step_scores.numpy(), test.step_confidence
+    confidence[1:] = 0  # whoever does not leave at the first exit goes all the way
+    same = {f"{split}_step_confidence": confidence.numpy() for split in ("val", "test")}
+    rewrite_arrays(leaver.first.path / "predictions.npz", **same)
+    goes = doubt >= np.quantile(doubt, 0.75)
+    share, nll = np.where(goes, 1, 1 / STEPS).mean(), -np.where(goes, scores[-1], scores[0]).mean()
+    assert np.interp(share, *(part.flatten() for part in budget_curves(group, "nll"))) == pytest.approx(nll, abs=0.01)
     labels = [text.get_text() for text in exits_figure([group]).legends[0].get_texts()]
     assert "each by its confidence" in labels
 

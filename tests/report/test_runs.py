@@ -84,16 +84,26 @@ def test_labels_say_what_differs(make_run: MakeRun, settings: list[dict[str, Any
     assert labels_of(*(make_run(f"run{i}", **each) for i, each in enumerate(settings))) == labels
 
 
+RULE = {
+    **{"halt_threshold": 0.0, "max_steps": 3, "nll": 0.1, "mean_steps": 2.0, "nll_before": 0.2, "reached": True},
+    **{"steps_before": 9.0, "best_step": 3, "best_step_nll": 0.1, "n": 300},
+}
+
+
 def test_labels_say_whether_the_halt_was_chosen_beside_a_temperature(make_run: MakeRun) -> None:
     """SL is asked for both, and has no halt to choose."""
-    rule = {"halt_threshold": 0.0, "max_steps": 3, "nll": 0.1, "mean_steps": 2.0, "nll_before": 0.2}
-    rule |= {"steps_before": 9.0, "best_step": 3, "best_step_nll": 0.1, "n": 300, "reached": True}
     both = {"calibration": "auto", "halt_rule": "auto"}
     folders = [make_run("raw"), make_run("temperature", calibration="auto"), make_run("both", **both)]
-    rewrite(folders[2] / "evaluation.json", lambda entry: entry.update(fitted={"halting": rule}))
+    rewrite(folders[2] / "evaluation.json", lambda entry: entry.update(fitted={"halting": RULE}))
     folders += [make_run("sl", "supervised", **both), make_run("sl-raw", "supervised")]
     words = ["RIC, raw", "RIC, temperature if it helps", "RIC, halt and temperature chosen"]
     assert labels_of(*folders) == [*words, "SL, temperature if it helps", "SL, raw"]
+
+
+def test_the_halt_of_supervised_learning_is_said_without_a_value(make_run: MakeRun) -> None:
+    folders = [make_run(name, "supervised", calibration="temperature") for name in ("all the way", "budget")]
+    rewrite(folders[1] / "evaluation.json", lambda entry: entry.update(fitted={"halting": RULE}))
+    assert labels_of(*folders) == ["SL + temperature, own halt", "SL + temperature, halt chosen"]
 
 
 def test_labels_of_methods_and_of_folders(make_run: MakeRun) -> None:

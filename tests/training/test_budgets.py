@@ -129,6 +129,7 @@ def test_a_price_of_compute_is_a_rule_of_its_own_and_budgets_are_kept_beside_it(
         ({"method": "pondernet"}, ("budget", "pondernet")),
         ({"halt_threshold": 0.1}, ("budget", "halt_threshold")),
         ({"method": "supervised", "confidence_threshold": 0.8}, ("budget", "confidence_threshold")),
+        ({"method": "supervised", "confidence_threshold": 0.0}, ("budget", "confidence_threshold")),
         ({"budget": 1.5}, ("budget", "1.5")),
     ],
 )
@@ -204,11 +205,15 @@ def test_a_confidence_of_ones_own_is_asked_of_tempered_beliefs_too(dataset: Data
     folder = RunFolder(tmp_path / "run")
     config = with_exits(dataset, "supervised", steps_per_exit=1, confidence_threshold=0.6)
     run(config, dataset, folder, CPU)
-    path = load(folder.path).refine(dataset.test.inputs)
+    model, inputs = load(folder.path), dataset.test.inputs
+    path, raw = model.refine(inputs), config.method.refine(model.model, inputs)
     assert path.halt_step.tolist() == [2 - bool(sure) for sure in path.at(1).exp().amax(-1) >= 0.6]
     assert path.cost is not None
-    measured = json.loads(folder.evaluation.read_text())["test"]["mean_cost"]
-    assert float(path.cost.mean()) == pytest.approx(measured)
+    assert raw.cost is not None
+    assert not torch.equal(path.cost, raw.cost)
+    measured = json.loads(folder.evaluation.read_text())
+    assert float(path.cost.mean()) == pytest.approx(measured["test"]["mean_cost"])
+    assert float(raw.cost.mean()) == pytest.approx(measured["raw"]["test"]["mean_cost"])
 
 
 def test_budgets_that_cannot_be_read_are_refused(dataset: Dataset, folder: RunFolder) -> None:

@@ -116,10 +116,10 @@ class Trajectory:
     def tempered(self, temperature: Temperature) -> "Trajectory":
         """Every belief made softer (above 1) or sharper (below 1): p ∝ a^{1/T}, with one T for all steps or one for
         each. Where it halts stays the same."""
-        if isinstance(temperature, float):
-            return replace(self, log_beliefs=(self.log_beliefs / temperature).log_softmax(-1))
-        each = self.log_beliefs.new_tensor(temperature[: self.steps]).view(-1, 1, 1)
-        return replace(self, log_beliefs=(self.log_beliefs / each).log_softmax(-1))
+        if isinstance(temperature, tuple):
+            each = self.log_beliefs.new_tensor(temperature[: self.steps]).view(-1, 1, 1)
+            return replace(self, log_beliefs=(self.log_beliefs / each).log_softmax(-1))
+        return replace(self, log_beliefs=(self.log_beliefs / temperature).log_softmax(-1))
 
     @property
     def _batch(self) -> Int64[Tensor, "batch"]:

@@ -151,7 +151,7 @@ class AtExits(InSteps["ExitHeads"]):
         """The belief, and beside it what is in doubt: 1 − its confidence."""
         seen, logits = model.look(stage, seen)
         log_belief = self.method.log_beliefs(logits)
-        temperature = self.temperature if isinstance(self.temperature, float) else self.temperature[stage]
+        temperature = self.temperature[stage] if isinstance(self.temperature, tuple) else self.temperature
         doubt = 1 - (log_belief / temperature).softmax(-1).amax(-1, keepdim=True)
         return seen, torch.cat([log_belief, doubt], 1)
 

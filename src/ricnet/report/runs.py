@@ -578,7 +578,7 @@ CHOSEN = {
     ("none", True): "halt chosen",
     ("auto", False): "temperature if it helps",
     ("auto", True): "halt and temperature chosen",
-    ("temperature", False): "V < 0",
+    ("temperature", False): "own halt",
     ("temperature", True): "halt chosen",
 }
 """By how a temperature is chosen, and whether the halt is."""

@@ -170,7 +170,8 @@ class Config(Choices):
                 "to leave by; leave it out."
             )
         for name in ("halt_threshold", "confidence_threshold"):
-            if threshold := getattr(self.method, name, None):
+            threshold, default = (getattr(owner, name, None) for owner in (self.method, type(self.method)))
+            if threshold != default:
                 raise RicnetError(
                     f"{setting(name, threshold)} and {setting('budget', self.budget)} are two rules when to "
                     "stop; leave one out."

@@ -491,13 +491,18 @@ def finalize(
 
     What was fitted is in the numbers. Where it changes them, `raw` holds those of the weights as they were trained."""
     fitted = fit(config, model, dataset.val, processes)
-    asked = in_steps(config.method, model, fitted.reading.temperature) or config.method
+    asked, as_trained = (
+        in_steps(config.method, model, temperature) or config.method
+        for temperature in (fitted.reading.temperature, 1.0)
+    )
     readings = [fitted.reading] if fitted.reading == AS_TRAINED else [fitted.reading, AS_TRAINED]
+    splits = {"train": dataset.train, "val": dataset.val, "test": dataset.test}
     observed = {
-        name: observe_each(asked, model, split, readings, processes=processes)
-        for name, split in (("train", dataset.train), ("val", dataset.val), ("test", dataset.test))
+        name: observe_each(asked, model, split, readings, processes=processes) for name, split in splits.items()
     }
     outcomes, raw = ({name: each[i] for name, each in observed.items()} for i in (0, -1))
+    if asked != as_trained:  # without its temperature it is less or more sure, and leaves elsewhere
+        raw = {name: observe(as_trained, model, split, processes=processes) for name, split in splits.items()}
     if folder is not None:
         for name, outcome in outcomes.items():
             refuse_no_belief(outcome, name, dataset, folder)
