@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refusals import refusal
-from ricnet.core.trajectory import Trajectory, halting_step
+from ricnet.core.trajectory import Trajectory, doubt, halting_step
 
 
 def trajectory(values: torch.Tensor, classes: int = 3) -> Trajectory:
@@ -64,6 +64,13 @@ def test_frozen_holds_belief_and_value_from_the_halt_on() -> None:
     torch.testing.assert_close(frozen.final, path.final)
     assert frozen.values[:, 0].tolist() == pytest.approx([1, -1, -1, -1])
     assert torch.equal(halting_step(frozen.values), path.halt_step)
+
+
+def test_doubt_is_all_but_the_surest_class() -> None:
+    beliefs = torch.tensor([[0.5, 0.5, 0.0], [0.2, 0.7, 0.1], [1.0, 1e-9, 2e-9], [1.0, 1e-14, 0.0], [torch.nan] * 3])
+    found = doubt(beliefs.log())
+    assert found[:4].tolist() == pytest.approx([0.5, 0.3, 3e-9, 0.0], rel=1e-5, abs=0)
+    assert found[4].isnan()
 
 
 def test_halting_by_the_step_just_made_costs_no_look_ahead() -> None:

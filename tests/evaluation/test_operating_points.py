@@ -56,6 +56,15 @@ def test_without_a_value_the_threshold_is_one_on_what_is_in_doubt() -> None:
     assert (chosen.by_confidence, chosen.mean_cost, chosen.cost_before) == (True, 0.625, 1.0)
 
 
+def test_the_surest_are_told_apart() -> None:
+    """In single precision the confidence of all four is 1, and their doubt is from e^-20 to e^-26."""
+    others = torch.tensor([-20.0, -22.0, -24.0, -26.0])
+    path = Trajectory(torch.stack([torch.zeros(4), others], -1).expand(2, 4, 2), torch.full((4,), 2), costs=(0.5, 1.0))
+    outcome = Outcome.of(path, torch.zeros(4, dtype=torch.int64))
+    assert outcome.step_confidence.eq(1).all()
+    assert [point.mean_cost for point in operating_points(outcome)] == [0.5, 0.625, 0.75, 0.875, 1.0]
+
+
 @pytest.mark.parametrize(
     ("budget", "spent"), [(0.25, 0.25), (0.374, 0.25), (0.375, 0.375), (0.7, 0.625), (0.99, 0.75), (1.0, 1.0)]
 )

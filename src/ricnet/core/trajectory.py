@@ -25,10 +25,22 @@ def not_below(values: Float[Tensor, "*any"], threshold: float) -> Bool[Tensor, "
     return ~(values < threshold)
 
 
-def doubts(confidence: Float[Tensor, "steps batch"]) -> Float[Tensor, "steps batch"]:
-    """What is asked before each step where there is no value: 1 − confidence, the error that is expected of the belief
-    so far. Before the first there is none."""
-    return torch.cat([torch.ones_like(confidence[:1]), 1 - confidence[:-1]])
+CERTAIN = 1e-12
+"""A doubt below this counts as none: 1 − it, which a confidence is compared with, would have too few digits."""
+
+
+def doubt(log_beliefs: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
+    """1 − confidence, the error that is expected of a belief: the sum of all other classes. (In single precision 1 − p
+    is 0 for one example in ten of a network that is very sure.)"""
+    surest = log_beliefs.argmax(-1, keepdim=True)
+    others = log_beliefs.exp().scatter(-1, surest, 0.0).sum(-1)
+    return torch.where(others < CERTAIN, 0.0, others)
+
+
+def asked_before(doubts: Float[Tensor, "steps batch"]) -> Float[Tensor, "steps batch"]:
+    """Where there is no value, each step is asked for by the doubt that the step before has left. The first is always
+    made: never asked, filled with 1."""
+    return torch.cat([torch.ones_like(doubts[:1]), doubts[:-1]])
 
 
 def first_stop(going: Bool[Tensor, "steps batch"]) -> Int64[Tensor, "batch"]:
@@ -79,7 +91,7 @@ class Trajectory:
     @property
     def continuation(self) -> Float[Tensor, "steps batch"]:
         """What speaks for each step, before it is made: the value, or without one how much is in doubt."""
-        return doubts(self.log_beliefs.amax(-1).exp()) if self.values is None else self.values
+        return asked_before(doubt(self.log_beliefs)) if self.values is None else self.values
 
     @property
     def cost(self) -> Float[Tensor, "batch"] | None:

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int64, Integer, Num
 from torch import Tensor, nn
 
 from ricnet.core.mdp import log_scores, normalized_return
-from ricnet.core.trajectory import Temperature, Trajectory, doubts, halting_step
+from ricnet.core.trajectory import Temperature, Trajectory, asked_before, doubt, halting_step
 from ricnet.data import Split
 from ricnet.distributed import ALONE, Processes
 from ricnet.errors import RicnetError
@@ -46,11 +46,15 @@ class Outcome:
     """V(s_{t+1}) at index t; None for a method without a value."""
     costs: Float[Tensor, "steps"] | None = None
     """With exits, the share of compute that each step has cost by its end."""
+    step_doubt: Float[Tensor, "steps n"] | None = None
+    """With exits and without a value: 1 − the confidence, in more digits."""
 
     @property
     def continuation(self) -> Float[Tensor, "steps n"]:
         """As a trajectory's: what a threshold is held against."""
-        return doubts(self.step_confidence) if self.values is None else self.values
+        if self.values is not None:
+            return self.values
+        return asked_before(1 - self.step_confidence if self.step_doubt is None else self.step_doubt)
 
     @property
     def cost(self) -> Float[Tensor, "n"] | None:
@@ -73,6 +77,7 @@ class Outcome:
             torch.special.entr(path.log_beliefs.exp()).sum(-1),
             path.values,
             torch.tensor(path.costs, dtype=torch.float64) if path.costs else None,
+            doubt(path.log_beliefs) if path.costs and path.values is None else None,
         )
 
     def take(self, rows: slice) -> "Outcome":
@@ -268,7 +273,7 @@ def _finite(value: Float[Tensor, ""]) -> float | None:
 
 # Every prediction, kept with its run
 
-GRIDS = ("step_scores", "step_confidence", "step_correct", "step_entropy", "values")
+GRIDS = ("step_scores", "step_confidence", "step_correct", "step_entropy", "step_doubt", "values")
 """What an Outcome has of each example at each step."""
 DTYPES = {"labels": "iu", "halt_step": "iu", "cell_evaluations": "iu", "step_correct": "b"}
 """Kinds of numbers as numpy calls them; all others are real."""

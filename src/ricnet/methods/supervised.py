@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int64, Num
 from torch import Tensor, nn
 
 from ricnet.core import losses
-from ricnet.core.trajectory import Temperature, Trajectory, first_stop
+from ricnet.core.trajectory import Temperature, Trajectory, doubt, first_stop
 from ricnet.errors import require, require_finite
 from ricnet.methods.iterative import InSteps, Pool, Step, Steps
 from ricnet.methods.method import Method, Metrics, TimeLeft, accuracy, weighted_mean
@@ -152,12 +152,12 @@ class AtExits(InSteps["ExitHeads"]):
         seen, logits = model.look(stage, seen)
         log_belief = self.method.log_beliefs(logits)
         temperature = self.temperature[stage] if isinstance(self.temperature, tuple) else self.temperature
-        doubt = 1 - (log_belief / temperature).softmax(-1).amax(-1, keepdim=True)
-        return seen, torch.cat([log_belief, doubt], 1)
+        in_doubt = doubt((log_belief / temperature).log_softmax(-1))
+        return seen, torch.cat([log_belief, in_doubt.unsqueeze(1)], 1)
 
     def step(self, model: "ExitHeads", pool: Pool, first: bool) -> Step:
-        log_belief, doubt = pool.context[:, :-1], pool.context[:, -1]
-        step = Step(pool._replace(belief=log_belief.exp()), log_belief, doubt, torch.ones_like(doubt, dtype=torch.bool))
+        log_belief, value = pool.context[:, :-1], pool.context[:, -1]
+        step = Step(pool._replace(belief=log_belief.exp()), log_belief, value, torch.ones_like(value, dtype=torch.bool))
         return step._replace(going=self.goes_on(step))
 
     def goes_on(self, step: Step | Steps) -> Bool[Tensor, "*steps pool"]:
