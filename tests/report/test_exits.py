@@ -9,6 +9,7 @@ import pytest
 
 from made_runs import rewrite, rewrite_arrays
 from ricnet.evaluation.evaluate import read_predictions
+from ricnet.methods import ACT
 from ricnet.report.examples import gallery_html
 from ricnet.report.exits import budget_curves, budgeted_by, exit_means, exits_figure
 from ricnet.report.page import page_html
@@ -112,6 +113,13 @@ def test_the_curve_of_supervised_learning_goes_by_its_confidence(leaver: RunGrou
     assert np.interp(share, *(part.flatten() for part in budget_curves(group, "nll"))) == pytest.approx(nll, abs=0.01)
     labels = [text.get_text() for text in exits_figure([group]).legends[0].get_texts()]
     assert "each by its confidence" in labels
+
+
+def test_a_method_of_ones_own_that_takes_a_budget_has_a_curve_too(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ACT, "takes_budget", True)
+    assert budgeted_by(read_run(add_costs(make_run("act", "act")))) == "confidence"
 
 
 def test_a_system_without_a_value_has_its_exits_alone(make_run: MakeRun) -> None:

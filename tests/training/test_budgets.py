@@ -14,6 +14,7 @@ from ricnet.errors import RicnetError
 from ricnet.evaluation import fitting
 from ricnet.evaluation.evaluate import Reading, read_predictions
 from ricnet.evaluation.fitting import chosen_words
+from ricnet.methods import RIC
 from ricnet.report.runs import read_run
 from ricnet.report.tables import runs_grid
 from ricnet.studies.runner import derive
@@ -214,6 +215,13 @@ def test_a_confidence_of_ones_own_is_asked_of_tempered_beliefs_too(dataset: Data
     measured = json.loads(folder.evaluation.read_text())
     assert float(path.cost.mean()) == pytest.approx(measured["test"]["mean_cost"])
     assert float(raw.cost.mean()) == pytest.approx(measured["raw"]["test"]["mean_cost"])
+
+
+def test_a_method_says_itself_how_it_keeps_a_threshold(model: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RIC, "stopping_by", lambda self, threshold, _: replace(self, gamma=-1 / (threshold - 1)))
+    threshold = model.budgets[-1].halt_threshold
+    assert threshold < 0
+    assert model.with_budget(1.0).method == replace(model.method, gamma=1 / (1 - threshold))
 
 
 def test_budgets_that_cannot_be_read_are_refused(dataset: Dataset, folder: RunFolder) -> None:

@@ -6,7 +6,7 @@ a flag of the command line and an entry of config.json. Its functions take the n
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 from jaxtyping import Float, Int64, Num
@@ -82,6 +82,11 @@ class Method(ABC, Generic[Network]):
     def takes_budget(self) -> bool:
         """Whether, with exits, a threshold can say where it leaves: on its value, or on its confidence."""
         return self.halts_by_value
+
+    def stopping_by(self, threshold: float, max_steps: int) -> "Method[Network]":
+        """The same under the rule that was chosen for it: a threshold on what speaks for another step
+        (`Trajectory.continuation`), and the most steps that an answer takes unless told otherwise."""
+        return replace(self, halt_threshold=threshold, horizon=max_steps)  # type: ignore[call-arg]
 
     @abstractmethod
     def build(self, backbone: Backbone, classes: int) -> Network:

@@ -1,7 +1,7 @@
 """Supervised learning (SL): one pass, cross-entropy, the paper's first baseline; and the peers that a reader asks for
 first, each the same network with another loss. With exits every stage of the encoder has an answer of its own."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -62,6 +62,11 @@ class Supervised(Method[nn.Module]):
     @property
     def takes_budget(self) -> bool:
         return True
+
+    def stopping_by(self, threshold: float, max_steps: int) -> "Supervised":
+        """Once less than the threshold is in doubt; none is below 0, and it goes all the way."""
+        sure = 1 - threshold
+        return replace(self, confidence_threshold=sure if sure <= 1 else None)
 
     def build(self, backbone: Backbone, classes: int) -> nn.Module:
         if backbone.stages:

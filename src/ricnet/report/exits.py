@@ -1,8 +1,8 @@
 """What less work costs: accuracy, NLL and ECE on the test set against the share of compute.
 
 Two ways to spend less are drawn: everybody leaves at the same exit, or each example where its value falls below a
-threshold, of SL where its confidence is above one. Thresholds come from validation data; the test set only says what
-comes of them.
+threshold, without a value where its confidence is above one. Thresholds come from validation data; the test set only
+says what comes of them.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from ricnet.core.trajectory import halting_step
 from ricnet.evaluation.evaluate import read_predictions
 from ricnet.evaluation.metrics import expected_calibration_error
 from ricnet.io import FIGURE, short
-from ricnet.methods import METHODS, Method, Supervised
+from ricnet.methods import METHODS
 from ricnet.report.figures import INK, draw_band, looks, percent_ticks, score_grid, styled
 from ricnet.report.runs import RunGroup, RunRecord, by_task
 
@@ -83,7 +83,8 @@ def budgeted_by(run: RunRecord) -> Literal["value", "confidence"] | None:
         return None
     if read_predictions(run.path).values is not None:
         return "value"
-    return "confidence" if issubclass(METHODS.get(run.config["method"]["name"], Method), Supervised) else None
+    method = METHODS.get(run.config["method"]["name"])  # None where a method of somebody's own is not registered here
+    return "confidence" if method is not None and method().takes_budget else None
 
 
 def _spending(run: RunRecord) -> dict[str, Float[np.ndarray, "thresholds"]]:

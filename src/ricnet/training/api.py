@@ -45,7 +45,6 @@ from ricnet.training.classifier import (
     encoder_weights,
     load,
     settle_horizon,
-    stopping_by,
 )
 from ricnet.training.config import DATA_SETTINGS, PARTS, Config, from_json, given_settings
 from ricnet.training.console import (
@@ -544,7 +543,7 @@ def train_in_memory(
         if config.network.freeze:
             model = _trained(config, dataset, encoder, trainer.best["weights"], device)
     rule = fitted.halting
-    method = stopping_by(config.method, rule.halt_threshold, rule.max_steps) if rule else config.method
+    method = config.method.stopping_by(rule.halt_threshold, rule.max_steps) if rule else config.method
     shape, names = dataset.input_shape, dataset.class_names
     classifier = Classifier(config, method, model, shape, names, fitted.reading.temperature, budgets=fitted.budgets)
     return classifier, trainer.update // trainer.updates_per_epoch

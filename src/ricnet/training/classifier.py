@@ -211,7 +211,7 @@ class Classifier:
             raise RicnetError(f"{setting('budget', budget)} means nothing to this model: {self._no_budgets()}")
         point = point_within(self.budgets, budget)
         steps = len(getattr(self.model, "costs", ()))
-        frugal = replace(self, method=stopping_by(self.method, point.halt_threshold, steps), budget=budget)
+        frugal = replace(self, method=self.method.stopping_by(point.halt_threshold, steps), budget=budget)
         return frugal, shortfall(point.mean_cost, budget)
 
     def _no_budgets(self) -> str:
@@ -410,16 +410,7 @@ def _read_halt(path: Path, method: Method[Any]) -> Method[Any]:
         raise RicnetError(f"{path} holds no rule when to stop; restore it or train again.")
     if not math.isfinite(threshold) or not 1 <= most <= LONGEST:
         raise RicnetError(f"{path} holds a rule that cannot be ({threshold}, {most}); restore it or train again.")
-    return stopping_by(method, float(threshold), most)
-
-
-def stopping_by(method: Method[Any], halt_threshold: float, max_steps: int) -> Method[Any]:
-    """A method that has a value, with another rule. Its horizon is the most steps an answer takes unless told
-    otherwise. One without leaves once less than the threshold is in doubt."""
-    if not method.halts_by_value:
-        sure = 1 - halt_threshold
-        return replace(method, confidence_threshold=sure if sure <= 1 else None)  # type: ignore[call-arg]
-    return replace(method, halt_threshold=halt_threshold, horizon=max_steps)  # type: ignore[call-arg]
+    return method.stopping_by(float(threshold), most)
 
 
 def _not_fitted_yet(path: Path) -> bool:

@@ -18,7 +18,7 @@ from ricnet.io import read_json, without_folder, write_atomically
 from ricnet.report.card import DIAGRAM, draw_diagram, model_card
 from ricnet.report.runs import read_run
 from ricnet.training.checkpoints import describe_encoder, keep_encoder
-from ricnet.training.classifier import Classifier, backbone_of, own_weights, stopping_by
+from ricnet.training.classifier import Classifier, backbone_of, own_weights
 from ricnet.training.config import Config, from_json, to_json
 from ricnet.training.run import RunFolder, first_line, halting_entry, read_config, require_hub
 from ricnet.version import __version__
@@ -98,7 +98,7 @@ def _shared_config(model: Classifier, rule: dict[str, Any]) -> Config:
     config = model.config
     if config.calibration == "none" and model.temperature != 1:
         config = replace(config, calibration="temperature")
-    if rule and model.method == stopping_by(config.method, rule["halt_threshold"], rule["max_steps"]):
+    if rule and model.method == config.method.stopping_by(rule["halt_threshold"], rule["max_steps"]):
         return config
     if config.chooses_halt:
         config = replace(config, halt_rule="value", budget=None)

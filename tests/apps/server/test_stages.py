@@ -76,9 +76,9 @@ def test_whoever_is_at_a_stage_goes_on_together_and_each_gets_its_own(exits: Cla
     takes = expected.halt_step
     stages: Stages[str] = Stages(exits, room=60)
     with counting_looks(exits) as looks:
-        stages.enter({"first": digits[:20]})
+        stages.enter({"first": digits[:20]}, {"first": exits})
         answers = stages.advance()
-        stages.enter({"second": digits[20:21], "third": digits[21:60]})
+        stages.enter({"second": digits[20:21], "third": digits[21:60]}, {"second": exits, "third": exits})
         while stages.under_way:
             answers |= stages.advance()
     assert answers.keys() == {"first", "second", "third"}
@@ -103,7 +103,7 @@ def test_supervised_learning_goes_by_stages_too(digits: torch.Tensor) -> None:
     expected, answers = own.refine(digits), dict[str, Trajectory]()
     assert (expected.halt_step == 1).sum() in range(25, 36)
     stages: Stages[str] = Stages(own, room=60)
-    stages.enter({"all": digits})
+    stages.enter({"all": digits}, {"all": own})
     while not answers:
         answers = stages.advance()
     assert torch.equal(answers["all"].halt_step, expected.halt_step)
@@ -164,7 +164,7 @@ def test_who_is_nan_gets_nan_and_not_the_answer_of_another(method: Method[Any]) 
     stages: Stages[str] = Stages(served, room=2)
     answers = dict[str, Trajectory]()
     for name, inputs in (("sound", torch.randn(2, 5)), ("far beyond", torch.full((2, 5), 3e38))):
-        stages.enter({name: inputs})
+        stages.enter({name: inputs}, {name: served})
         while stages.under_way:
             answers |= stages.advance()
     assert answers["sound"].final.isfinite().all()
@@ -179,6 +179,12 @@ def test_a_budget_that_no_threshold_keeps_is_refused(exits: Classifier, digits: 
     assert sent.json()["error"].startswith("budget")
 
 
+def test_a_budget_is_refused_before_an_image_is_decoded(exits: Classifier) -> None:
+    with serving(exits) as client:
+        sent = client.post("/v1/predict", files={"images": ("digit.png", b"no image")}, data={"budget": 0.0001})
+    assert sent.json()["error"].startswith("budget")
+
+
 def test_a_model_without_exits_says_that_a_budget_means_nothing_to_it(numbers_client: httpx.Client) -> None:
     sent = numbers_client.post("/v1/predict", json={"features": [0.0] * 4, "budget": 0.5})
     assert sent.status_code == 422
@@ -189,11 +195,11 @@ def test_a_model_without_exits_says_that_a_budget_means_nothing_to_it(numbers_cl
 def test_nobody_is_passed_over_forever(exits: Classifier, digits: torch.Tensor) -> None:
     stages: Stages[int] = Stages(exits, room=200)
     hard = digits[exits.refine(digits).halt_step == 3][:1]
-    stages.enter({0: hard})
+    stages.enter({0: hard}, {0: exits})
     stages.advance()
     answered: set[int] = set()
     for asker in range(1, 60):
-        stages.enter({asker: digits[:2]})
+        stages.enter({asker: digits[:2]}, {asker: exits})
         answered |= stages.advance().keys()
     assert 0 in answered
 

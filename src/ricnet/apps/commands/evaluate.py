@@ -248,7 +248,7 @@ def _table(title: str, entries: dict[str, dict[str, Any]]) -> Table:
 
 
 def _named(metric: Metric) -> str:
-    return "share of compute" if metric is COST else metric.name.replace("_", " ")
+    return COST.title.lower() if metric is COST else metric.name.replace("_", " ")
 
 
 def _by_class(found: Confusion) -> list[dict[str, Any]]:

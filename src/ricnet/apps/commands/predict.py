@@ -23,7 +23,6 @@ from ricnet.data.inputs import read_inputs
 from ricnet.errors import RicnetError, counted, require
 from ricnet.evaluation.evaluate import UNSURE, pool_size, validation_sentence
 from ricnet.io import printable
-from ricnet.methods import in_steps
 from ricnet.report.examples import TIME_UP, trace_lines
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load
@@ -117,8 +116,7 @@ def _stored(count: int, classifier: Classifier) -> str:
 def _worth(options: Predict, least: float, classifier: Classifier) -> str:
     """Validation data was answered as the run was trained, so that it says nothing of another way to halt."""
     changed = [name for name in ("halt_threshold", "budget", "readout", "max_ms") if getattr(options, name) is not None]
-    method = in_steps(classifier.method, classifier.model) or classifier.method
-    changed += ["max_steps"] * ((options.max_steps or 0) > getattr(method, "horizon", 1))
+    changed += ["max_steps"] * ((options.max_steps or 0) > getattr(classifier.asked, "horizon", 1))
     if changed or classifier.folder is None:
         flag = f" with --{changed[0].replace('_', '-')}" if changed else ""
         return f"What {least:g} is worth{flag} was not measured on validation data."

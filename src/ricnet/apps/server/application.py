@@ -115,10 +115,11 @@ def _add_predict(
         loop = asyncio.get_running_loop()
         if isinstance(body, bytes):
             asked, options = await loop.run_in_executor(decoders, read_json, body, classifier, limits)
+            answering, notes = _within(classifier, options.budget)
         else:
             files, options = body
+            answering, notes = _within(classifier, options.budget)  # a bad one is refused before anything is decoded
             asked = await loop.run_in_executor(decoders, read_files, files, classifier, limits)
-        answering, notes = _within(classifier, options.budget)
         asked = asked._replace(notes=(*asked.notes, *notes))
         deadline = None if options.max_ms is None else arrived + options.max_ms / 1000
         # A limit at the horizon or above limits nothing; without it, more requests can be answered together.

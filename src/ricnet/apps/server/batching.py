@@ -50,8 +50,12 @@ class Question:
         """Budgets may differ only where each input leaves by itself, at the stages."""
         if self.plain and first.plain:
             return True
-        alike = (self.max_steps, self.trace, self.classifier) == (first.max_steps, first.trace, first.classifier)
+        alike = (self.max_steps, self.trace, self.budget) == (first.max_steps, first.trace, first.budget)
         return alike and self.deadline is None and first.deadline is None
+
+    @property
+    def budget(self) -> float | None:
+        return None if self.classifier is None else self.classifier.budget
 
     @property
     def plain(self) -> bool:

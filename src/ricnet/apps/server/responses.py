@@ -20,7 +20,6 @@ from ricnet.data.columns import Category, Columns, Date, Number
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import KINDS
 from ricnet.io import read_arrays, read_json
-from ricnet.methods import in_steps
 from ricnet.report.runs import system_name
 from ricnet.training.classifier import Classifier
 from ricnet.training.config import to_json
@@ -176,8 +175,7 @@ def describe(classifier: Classifier, name: str, limits: Limits) -> dict[str, Any
 
 
 def horizon(classifier: Classifier) -> int:
-    method = in_steps(classifier.method, classifier.model) or classifier.method
-    return int(getattr(method, "horizon", 1))
+    return int(getattr(classifier.asked, "horizon", 1))
 
 
 def _inputs(classifier: Classifier) -> dict[str, Any]:

@@ -69,17 +69,15 @@ class Stages(Generic[Asker]):
         return len(self.free)
 
     @torch.no_grad()
-    def enter(
-        self, inputs: Mapping[Asker, Num[Tensor, "n ..."]], within: Mapping[Asker, Classifier] | None = None
-    ) -> None:
-        """There must be room for them. `within` has the same network with other rules, for those who want one."""
+    def enter(self, inputs: Mapping[Asker, Num[Tensor, "n ..."]], within: Mapping[Asker, Classifier]) -> None:
+        """There must be room for them. `within` has the same network for each, under its own rule."""
         classifier = self.classifier
         batch = [as_inputs(some, classifier.input_shape, classifier.columns is not None) for some in inputs.values()]
         pool, places = self.method.start(self.model, torch.cat(batch).to(self.device)), []
         for asker, some in inputs.items():
             self.places[asker] = [self.free.pop() for _ in some]
             self.going[asker] = len(some)
-            self.rules[asker] = _rule((within or {}).get(asker, classifier))
+            self.rules[asker] = _rule(within[asker])
             self.askers |= dict.fromkeys(self.places[asker], asker)
             places += self.places[asker]
         self.made.output[:, places] = math.nan  # not what another left there
