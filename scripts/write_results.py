@@ -180,7 +180,7 @@ def caption(groups: Sequence[RunGroup], place: str) -> str:
     )
     lines = [
         f"{seeds} ECE with {listing(_distinct(groups, _bins))} bins; the epoch is chosen on validation data.",
-        "Training seconds are of the updates alone, by the run's own log of images/s.",
+        "Training seconds are of the updates alone, by the run's log of images/s, of which the table has the median.",
         derived if any(group.first.derived_from for group in groups) else "",
         f"{'; '.join(_distinct(groups, _machine))}. {again}.",
         repeats_note(groups),

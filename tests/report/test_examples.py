@@ -232,10 +232,11 @@ def lines_of(
     costs: tuple[float, ...] = (),
     each: int = 1,
     end: str = "last step",
+    threshold: float = 0.0,
 ) -> list[str]:
     console = Console(width=80, no_color=True)
     with console.capture() as captured:
-        console.print(trace_lines(np.log(BELIEF), values, halt, NAMES, top, costs, each, end))
+        console.print(trace_lines(np.log(BELIEF), values, halt, NAMES, top, costs, each, end, threshold))
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
@@ -246,10 +247,16 @@ def test_a_line_a_step_the_halt_marked_and_the_value_asked_after_it() -> None:
     assert [("◀ stops" in line) for line in steps] == [False, False, True, False]
     assert "0.870" in steps[2]
     assert note.startswith("V:")
+    assert "below 0," in note
     assert ("+0.400" in steps[0], "-0.020" in steps[2], "+" in steps[3]) == (True, True, False)
     bars = [steps[2].count(shade) for shade in "█▓▒·"]
     assert bars[0] == pytest.approx(0.87 * sum(bars), abs=1)
     assert sum(bars) == max(len(line.split()[1]) for line in steps)
+
+
+def test_the_note_names_the_threshold() -> None:
+    assert lines_of(VALUES, 3, threshold=-0.0123)[-1] == "V: the gain expected from going on; below -0.0123, it stops."
+    assert lines_of(VALUES, 3, costs=COSTS, threshold=0.277)[-1].endswith("looking further; below 0.277, it leaves.")
 
 
 def test_out_of_steps_and_methods_without_a_value() -> None:

@@ -457,14 +457,15 @@ def trace_lines(
     costs: Sequence[float] = (),
     steps_per_exit: int = 1,
     end: str = "last step",
+    threshold: float = 0.0,
 ) -> Table:
     """The belief after each step; `top` classes (at most five) have a shade of their own. With exits, `costs` are those
-    of the trajectory. `end` says why there are no more steps."""
+    of the trajectory. `end` says why there are no more steps, `threshold` below which value none is made."""
     belief = np.exp(log_beliefs)
     leaders = leading_classes(belief, halt_step, min(top, len(SHADES)))
     names = [short(class_names[k], 9 if top <= 3 else 6) for k in leaders]
     places = ["step"] if not costs else ["exit", "compute"] if steps_per_exit == 1 else ["step", "exit", "compute"]
-    table = _trace_table(places, names, values is not None)
+    table = _trace_table(places, names, None if values is None else threshold)
     taken = sum(len(place) + 2 for place in places) + sum(max(len(name) + 2, 5) + 2 for name in names)
     width = min(30, TERMINAL - len("  " + "+0.000  " + "◀ last step  ") - taken)
     for step, row in enumerate(belief, start=1):
@@ -488,18 +489,17 @@ def leading_classes(belief: Float[np.ndarray, "steps classes"], halt_step: int, 
     return [answer, *(int(k) for k in order if k != answer)][:top]
 
 
-def _trace_table(places: Sequence[str], names: Sequence[str], has_values: bool) -> Table:
-    note = "V: the gain expected from going on; below its threshold, it stops."
-    if "compute" in places:
-        note = "V: the gain expected from looking further; below its threshold, it leaves."
-    shown = note if has_values else None
-    table = Table(box=None, padding=(0, 2, 0, 0), caption=shown, caption_justify="left", header_style="none")
+def _trace_table(places: Sequence[str], names: Sequence[str], threshold: float | None) -> Table:
+    """Without a threshold there is no column for values."""
+    going, stops = ("looking further", "leaves") if "compute" in places else ("going on", "stops")
+    note = None if threshold is None else f"V: the gain expected from {going}; below {threshold:.3g}, it {stops}."
+    table = Table(box=None, padding=(0, 2, 0, 0), caption=note, caption_justify="left", header_style="none")
     for place in places:
         table.add_column(place, justify="right", no_wrap=True)
     table.add_column("belief", no_wrap=True)
     for name, shade, colour in zip(names, SHADES, COLOURS, strict=False):
         table.add_column(Text(f"{shade} {name}", style=colour), justify="right", no_wrap=True)
-    if has_values:
+    if threshold is not None:
         table.add_column("V", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     return table

@@ -176,7 +176,8 @@ def _show(records: list[dict[str, Any]], classifier: Classifier, options: Predic
             seen = (record["log_beliefs"], record["values"], record["steps"])
             exits = (record.get("costs", ()), classifier.config.network.steps_per_exit)
             end = _end(len(record["log_beliefs"]), classifier, options)
-            console.print(trace_lines(*seen, classifier.class_names, top, *exits, end))
+            threshold = getattr(classifier.method, "halt_threshold", 0.0)
+            console.print(trace_lines(*seen, classifier.class_names, top, *exits, end, threshold))
     else:
         if not options.inputs and classifier.text is None:  # nobody typed the path of the stored examples
             records = [record | {"input": f"example {number}"} for number, record in enumerate(records)]
