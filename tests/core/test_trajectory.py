@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import jaxtyping
 import numpy as np
 import pytest
@@ -64,6 +66,15 @@ def test_frozen_holds_belief_and_value_from_the_halt_on() -> None:
     torch.testing.assert_close(frozen.final, path.final)
     assert frozen.values[:, 0].tolist() == pytest.approx([1, -1, -1, -1])
     assert torch.equal(halting_step(frozen.values), path.halt_step)
+
+
+def test_some_of_a_batch_and_a_change_to_all_of_it() -> None:
+    path = replace(trajectory(torch.randn(3, 5)), costs=(0.2, 0.5, 1.0))
+    some = path.take(slice(1, 4)).map(torch.neg)
+    assert torch.equal(some.log_beliefs, -path.log_beliefs[:, 1:4])
+    assert torch.equal(some.halt_step, -path.halt_step[1:4])
+    assert torch.equal(some.values, -path.values[:, 1:4])  # type: ignore[arg-type,index,operator]
+    assert (some.halt_probability, some.costs) == (None, path.costs)
 
 
 def test_doubt_is_all_but_the_surest_class() -> None:

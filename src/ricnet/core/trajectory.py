@@ -1,6 +1,7 @@
 """What refining an input yields: a belief after every step, and when to stop."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -118,6 +119,15 @@ class Trajectory:
             values=None if self.values is None else self.values[asked],
             halt_probability=None if self.halt_probability is None else self.halt_probability[made],
         )
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Trajectory":
+        """The same change to each of its tensors."""
+        tensors = {name: part for name, part in vars(self).items() if isinstance(part, Tensor)}
+        return replace(self, **{name: change(part) for name, part in tensors.items()})  # type: ignore[arg-type]
+
+    def take(self, rows: slice) -> "Trajectory":
+        """Of some of the batch."""
+        return self.map(lambda part: part[rows] if part.ndim == 1 else part[:, rows])
 
     def until(self, steps: int) -> "Trajectory":
         """Its first steps alone; an example that would have gone on stops there."""

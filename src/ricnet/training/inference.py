@@ -226,7 +226,7 @@ class RecordedPool:
             self.replays["conclude", size, steps, halt]()
         else:
             self._conclude(size, made, halt)
-        return _copy(self.paths[size, made, halt], len(context))
+        return self.paths[size, made, halt].take(slice(len(context))).map(torch.clone)  # the next replay writes over it
 
     def _go_on(self, size: int, steps: int, halt: bool, time_left: TimeLeft | None) -> int:
         """How many steps are made, counting those that need not be made. A clock stops the GPU before each step, so
@@ -335,7 +335,7 @@ class RecordedStages:
         self._replay(self._start, size)
         made = self._go_on(size, steps, halt, time_left)
         self._replay(self._conclude, size, made, halt)
-        return _copy(self.paths[size, made, halt], len(inputs))
+        return self.paths[size, made, halt].take(slice(len(inputs))).map(torch.clone)
 
     def _go_on(self, size: int, steps: int, halt: bool, time_left: TimeLeft | None) -> int:
         """How many steps are made, counting those that need not be made."""
@@ -405,16 +405,6 @@ def _write_pool(kept: Pool, pool: Pool, size: int) -> None:
 def _state(pool: Pool) -> tuple[Float[Tensor, "pool ..."], ...]:
     """What a step changes."""
     return pool.thought, pool.belief, *pool.memory
-
-
-def _copy(path: Trajectory, batch: int) -> Trajectory:
-    """The next replay writes over what this one made."""
-    values, probability = (
-        None if part is None else part[:, :batch].clone() for part in (path.values, path.halt_probability)
-    )
-    return Trajectory(
-        path.log_beliefs[:, :batch].clone(), path.halt_step[:batch].clone(), values, probability, path.costs
-    )
 
 
 def _join(paths: Sequence[Trajectory]) -> Trajectory:

@@ -14,7 +14,8 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import accumulate
 
 import torch
 from jaxtyping import Num
@@ -161,7 +162,7 @@ class Batcher:
                 return self._count([], time.perf_counter() - started)
             path = self._refine(batch, started)
             sizes = [len(question.inputs) for question in batch]
-            parts = _split(path, sizes)
+            parts = [path.take(slice(end - size, end)) for size, end in zip(sizes, accumulate(sizes), strict=True)]
         except Exception as error:  # whatever it is, this thread must live on, and they must hear of it
             for question in batch:
                 question.answer.set_exception(error)
@@ -174,7 +175,7 @@ class Batcher:
         """One stage of those who wait at it; who leaves there is answered."""
         started = time.perf_counter()
         try:
-            left = {question: _on_cpu(path) for question, path in stages.advance().items()}
+            left = {question: path.map(Tensor.cpu) for question, path in stages.advance().items()}
         except Exception as error:  # as above
             for question in stages.clear():
                 question.answer.set_exception(error)
@@ -188,7 +189,7 @@ class Batcher:
         inputs = torch.cat([question.inputs for question in batch])
         max_ms = None if first.deadline is None else max(SHORTEST, 1000 * (first.deadline - now))
         classifier = first.classifier or self._classifier
-        return _on_cpu(classifier.refine(inputs, first.max_steps, not first.trace, max_ms))
+        return classifier.refine(inputs, first.max_steps, not first.trace, max_ms).map(Tensor.cpu)
 
     def _count(self, sizes: Sequence[int], seconds: float, batches: int = 1) -> None:
         """Those who enter the stages of a model together are one batch, however they leave."""
@@ -219,25 +220,3 @@ def _choose(waiting: deque[Question], most: int) -> list[Question]:
     waiting.clear()
     waiting.extend(rest)
     return chosen
-
-
-def _split(path: Trajectory, sizes: Sequence[int]) -> list[Trajectory]:
-    none = [None] * len(sizes)
-    parts = zip(
-        path.log_beliefs.split(sizes, 1),
-        path.halt_step.split(sizes),
-        none if path.values is None else path.values.split(sizes, 1),
-        none if path.halt_probability is None else path.halt_probability.split(sizes, 1),
-        strict=True,
-    )
-    return [Trajectory(*part, path.costs) for part in parts]
-
-
-def _on_cpu(path: Trajectory) -> Trajectory:
-    return replace(
-        path,
-        log_beliefs=path.log_beliefs.cpu(),
-        halt_step=path.halt_step.cpu(),
-        values=None if path.values is None else path.values.cpu(),
-        halt_probability=None if path.halt_probability is None else path.halt_probability.cpu(),
-    )
