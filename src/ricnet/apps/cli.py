@@ -226,6 +226,11 @@ def make_folder(path: Path) -> Path:
     return path
 
 
+def replacing(path: Path) -> str:
+    """What to say beside a file that is about to be written."""
+    return " (in place of what was there)" * path.exists()
+
+
 def _flags(settings: Any) -> Iterator[str]:
     """The flags that the fields of a dataclass have become, those of nested ones included."""
     for field in dataclasses.fields(settings):

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ricnet.apps.cli import make_folder
+from ricnet.apps.cli import make_folder, replacing
 from ricnet.apps.commands.settings import Hyper, Settings, fitting, look_for, merged, over, read, typed
 from ricnet.data import whole_path
 from ricnet.errors import RicnetError, require
@@ -167,7 +167,7 @@ def _present(runs: Sequence[RunRecord], reference: Sequence[RunRecord], out: Pat
     print(
         f"Compared as trained: {halt}, no temperature unless the name says so (ric train fits both on validation data)."
     )
-    replaced = " (in place of what was there)" * (out / "comparison.csv").exists()
+    replaced = replacing(out / "comparison.csv")
     try:
         _write(comparison, runs, out)
     except OSError as error:

@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from ricnet.apps.cli import parse
+from ricnet.apps.cli import parse, replacing
 from ricnet.errors import RicnetError
 from ricnet.report.comparison import compare_as_far_as_possible, has_seeds
 from ricnet.report.page import write_page
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> None:
     runs = read_runs([locate(run) for run in options.runs])
     _print_table(runs, as_markdown=options.markdown)
     page = options.out / "report.html" if options.out.is_dir() else options.out
-    replaced = " (in place of what was there)" * page.exists()
+    replaced = replacing(page)
     try:
         if options.figures:
             save_figures(runs, options.figures)
