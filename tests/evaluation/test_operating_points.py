@@ -11,6 +11,7 @@ from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.evaluation.evaluate import Outcome, Reading, report
 from ricnet.evaluation.fitting import (
     choose_halt,
+    chosen_words,
     fit_exits,
     fit_temperature,
     operating_points,
@@ -183,3 +184,12 @@ def test_outcomes_are_joined_with_what_steps_cost() -> None:
 def test_a_reading_may_stop_all_at_one_step() -> None:
     path = Trajectory(torch.randn(3, 2, 4).log_softmax(-1), torch.tensor([1, 3]), costs=COSTS)
     assert Reading(step=2).read(path).halt_step.tolist() == [2, 2]
+
+
+def test_what_was_chosen_says_for_which_budget() -> None:
+    rule = {"max_steps": 3, "reached": True, "halt_threshold": 0.94, "n": 135, "nll": 0.07, "mean_steps": 1.6}
+    rule |= {"nll_before": 0.02, "steps_before": 2.9, "best_step": 2, "best_step_nll": 0.02, "mean_cost": 0.49}
+    rule |= {"cost_before": 0.97, "by_confidence": False}
+    ((free,), (bound,)) = (chosen_words({"fitted": {"halting": rule | {"budget": one}}}) for one in (None, 0.5))
+    assert "latest, chosen on 135 validation examples" in free
+    assert "latest, chosen for a budget of 0.5 on 135 validation examples" in bound

@@ -345,8 +345,9 @@ def _halt_words(rule: Mapping[str, Any]) -> str:
     if rule.get("mean_cost") is not None:
         now, before = (f"for {rule[name]:.3f} of compute" for name in ("mean_cost", "cost_before"))
     all_the_way = "all the way" if rule.get("by_confidence") else "V < 0"
+    budget = "" if rule.get("budget") is None else f" for a budget of {rule['budget']:g}"
     words = (
-        f"stops {rule_words(rule)}, chosen on {rule['n']:,} validation examples: NLL {rule['nll']:.4f} there {now} "
+        f"stops {rule_words(rule)}, chosen{budget} on {rule['n']:,} validation examples: NLL {rule['nll']:.4f} there {now} "
         f"({all_the_way}: {rule['nll_before']:.4f} {before}; "
         f"best single step, {rule['best_step']}: {rule['best_step_nll']:.4f})"
     )
