@@ -48,7 +48,7 @@ def test_of_many_classes_the_most_believed_have_bars() -> None:
     belief = np.full((2, 1, 40), 0.005)
     belief[:, 0, [3, 30]] = 0.405
     image, log_beliefs = np.zeros((1, 3, 8, 8), np.uint8), np.log(belief).astype(np.float32)
-    many = Examples(image, np.array([3]), log_beliefs, None, np.array([2]))
+    many = Examples(image, np.array([3]), log_beliefs, None, np.array([2]), np.array([0]))
     first = filmstrip_figure(many, [f"c{k}" for k in range(40)], [0]).axes[1]
     names = [tick.get_text() for tick in first.get_yticklabels()]
     assert len(names) == 10
