@@ -163,7 +163,7 @@ def _present(runs: Sequence[RunRecord], reference: Sequence[RunRecord], out: Pat
     against = next((group.label for group in groups if set(_paths(group.runs)) & set(_paths(reference))), None)
     comparison, excuse = compare_as_far_as_possible(groups, against)
     Console().print(terminal_table(comparison))
-    halt = "V < 0" if budget is None else f"those that can within a budget of {budget:g}"
+    halt = "each by its own halt" if budget is None else f"those that can within a budget of {budget:g}"
     print(
         f"Compared as trained: {halt}, no temperature unless the name says so (ric train fits both on validation data)."
     )
