@@ -395,7 +395,7 @@ def test_what_is_wrong_is_said_by_a_job_of_several_processes(tmp_path: Path) -> 
     for arguments, message in (
         (["digits", "--batch-size", "3"], "raise --batch-size"),
         (["nowhere"], "No data set is called 'nowhere'"),
-        (["--out", str(tmp_path), "--resume"], "is not a run folder"),
+        (["--out", str(tmp_path), "--resume"], "holds files that are not a run"),
     ):
         job = start(arguments, tmp_path / "log")
         assert job.wait(120) != 0
