@@ -59,7 +59,7 @@ def test_all_tables_and_figures_are_made_and_none_is_empty(
 
 def premise(ric, sl, data_dir, device) -> Finding:
     assert len(ric) == len(sl) == 2
-    assert {run.method for run in ric} == {"RIC"}
+    assert {run.method for run in ric} == {"RIC, on-policy"}
     return finding(False)
 
 
