@@ -94,6 +94,9 @@ def test_a_model_answers_texts_in_python_and_comes_back_from_a_folder(run: Path,
     assert model.predict("awful").tolist() == ["bad"]
     (tmp_path / "a.txt").write_text("lovely")
     assert model.predict(tmp_path / "a.txt").tolist() == ["good"]
+    assert model.predict([tmp_path / "a.txt", "awful"]).tolist() == ["good", "bad"]
+    with refusal("text 3 of 3 is None"):
+        model.predict(["awful", "", None])
     with pytest.warns(UserWarning, match="is taken for a text"):
         model.predict(str(tmp_path / "a.txt"))
     with refusal("texts", "token ids"):

@@ -144,7 +144,13 @@ class Classifier:
         return None if self.columns is None else self.columns.text
 
     def _texts(self, given: Any) -> list[str] | None:
-        return None if self.text is None else as_texts(given)
+        if self.text is None:
+            return None
+        if isinstance(given, list | tuple) and any(isinstance(one, str) for one in given):
+            for place, one in enumerate(given, start=1):
+                if not isinstance(one, str | Path):
+                    raise RicnetError(f"text {place} of {len(given)} is {one!r}, which is no text; an empty one is ''.")
+        return as_texts(given)
 
     def _as_inputs(self, given: Any) -> Num[Tensor, "batch ..."]:
         texts = self._texts(given)
