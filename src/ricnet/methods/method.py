@@ -86,7 +86,7 @@ class Method(ABC, Generic[Network]):
     def stopping_by(self, threshold: float, max_steps: int) -> "Method[Network]":
         """The same under the rule that was chosen for it: a threshold on what speaks for another step
         (`Trajectory.continuation`), and the most steps that an answer takes unless told otherwise."""
-        return replace(self, halt_threshold=threshold, horizon=max_steps)  # type: ignore[call-arg]
+        return replace(self, halt_threshold=threshold, horizon=max_steps)  # type: ignore[call-arg]  # by value: has both
 
     @abstractmethod
     def build(self, backbone: Backbone, classes: int) -> Network:
