@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -369,6 +370,37 @@ def test_one_step_needs_no_slider(visit: Any, tmp_path: Any) -> None:
         assert answered(page).endswith("in one step.")
         assert not page.locator("#controls").is_visible()
         assert page.locator("#bars").is_visible()
+
+
+def test_a_budget_is_set_by_a_slider(visit: Any, exits_run: Path, client: httpx.Client) -> None:
+    """The same image is asked again, and leaves by the threshold of the budget."""
+    model = ricnet.load(exits_run)
+    image = image_of(np.load(exits_run / "examples.npz")["x"][3, 0])
+    with serving(model) as exits:
+        page = visit(exits)
+        answered(page)
+        with page.expect_response("**/v1/predict"):
+            page.locator("#file").set_input_files(image)
+        own, words = answered(page), page.locator("#budget output")
+        assert words.inner_text().endswith("by the rule it is served with")
+        for place in (0, len(model.budgets) // 2, len(model.budgets) - 1):
+            point = model.budgets[place]
+            with page.expect_response("**/v1/predict"):
+                page.locator("#share").fill(str(place))
+            answered(page)
+            [expected] = exits.post(
+                "/v1/predict", files={"images": image["buffer"]}, data={"budget": point.mean_cost}
+            ).json()["predictions"]
+            steps, left = expected["steps"], page.locator(".end .cost").first.inner_text()
+            assert re.match(rf"after {steps} steps?, {100 * expected['cost']:.0f} % of compute", left)
+            share, right = f"{round(100 * point.mean_cost)} % of compute", f"{100 * point.accuracy:.1f} % right"
+            assert words.inner_text() == f"{share} on average, {right} on validation data"
+            if steps < 3:
+                assert f"falls below {float(f'{point.halt_threshold:.2g}'):g}," in page.locator("#caption").inner_text()
+        with page.expect_response("**/v1/predict"):
+            page.get_by_role("button", name="Undo").click()
+        assert answered(page) == own
+    assert not visit(client).locator("#budget").is_visible()
 
 
 def test_of_two_classes_there_are_no_others(visit: Any, two_classes: Classifier) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Num
 from PIL import Image
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 from torch import Tensor
 
 from ricnet.apps.server.limits import Limits, Refusal
@@ -118,6 +118,19 @@ class Measured(BaseModel):
     accuracy: Annotated[float, Field(description="The share of right answers.")]
     ece: Annotated[float, Field(description="Expected calibration error.")]
     mean_steps: Annotated[float, Field(description="How many steps it took on average.")]
+    mean_cost: Annotated[float | None, Field(description="With exits: the share of compute, on average.")] = None
+
+
+class Budget(BaseModel):
+    """A threshold, and what came of it on validation data."""
+
+    mean_cost: Annotated[float, Field(description="The share of compute on average; send it as the budget.")]
+    accuracy: Annotated[float, Field(description="The share of right answers.")]
+    nll: Annotated[float, Field(description="Mean negative log-likelihood.")]
+    halt_threshold: Annotated[
+        float,
+        Field(description="It stops once its value falls below this; without a value, its doubt, 1 − confidence."),
+    ]
 
 
 class Model(BaseModel):
@@ -137,8 +150,8 @@ class Model(BaseModel):
         float | None, Field(description="The mean share of compute that it keeps unless a request says otherwise.")
     ]
     budgets: Annotated[
-        list[float] | None,
-        Field(description="With exits: the mean shares that there are thresholds for; a budget takes the next below."),
+        list[Budget] | None,
+        Field(description="With exits: those that there are thresholds for; a budget between takes the next below."),
     ]
     test: Annotated[
         Measured | None, Field(description="Measured on test data after training; of another budget, nothing was.")
@@ -168,7 +181,7 @@ def describe(classifier: Classifier, name: str, limits: Limits) -> dict[str, Any
         "costs": list(getattr(classifier.model, "costs", ())) or None,
         "halt_threshold": getattr(method, "halt_threshold", None),
         "budget": classifier.budget,
-        "budgets": [point.mean_cost for point in classifier.budgets] or None,
+        "budgets": [asdict(point) for point in classifier.budgets] or None,
         "test": _measured(classifier.folder) if classifier.budget is None else None,
         "limits": asdict(limits),
     }
@@ -200,8 +213,10 @@ def _measured(folder: Path | None) -> dict[str, Any] | None:
     if folder is None or not (folder / "evaluation.json").is_file():
         return None
     test = read_json(folder / "evaluation.json").get("test")
-    found = {key: test.get(key) for key in Measured.model_fields} if isinstance(test, dict) else {}
-    return found if found and all(isinstance(value, int | float) for value in found.values()) else None
+    try:
+        return Measured.model_validate(test, strict=True).model_dump()
+    except ValidationError:
+        return None
 
 
 # Examples that came with the model, to try it on.

@@ -6,15 +6,16 @@ export async function getJSON(address) {
   return answerOf(() => fetch(address));
 }
 
-export async function askImage(blob, name, signal) {
+export async function askImage(blob, name, { signal, budget }) {
   const form = new FormData();
   form.append("images", blob, name);
   form.append("trace", "true");
+  if (budget !== undefined) form.append("budget", budget);
   return firstOf(() => fetch("/v1/predict", { method: "POST", body: form, signal }));
 }
 
-export async function askNumbers(question, signal) {
-  const body = JSON.stringify({ ...question, trace: true });
+export async function askNumbers(question, { signal, budget }) {
+  const body = JSON.stringify({ ...question, budget, trace: true });
   const headers = { "content-type": "application/json" };
   return firstOf(() => fetch("/v1/predict", { method: "POST", body, headers, signal }));
 }

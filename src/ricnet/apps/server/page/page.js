@@ -2,6 +2,7 @@
 
 import { askImage, askNumbers, getJSON, Trouble } from "./ask.js";
 import { Bars } from "./bars.js";
+import { Budget } from "./budget.js";
 import { Chart } from "./chart.js";
 import { Form } from "./form.js";
 import { Player } from "./player.js";
@@ -15,23 +16,25 @@ const find = id => document.getElementById(id);
 const bars = new Bars(find("bars"));
 const player = new Player(show);
 const chart = new Chart(find("chart"), step => player.jump(step));
-let model, form, asking;
+let model, form, budget, asking, again;
 
 // ---- asking
 
 async function ask(send, truth = null) {
+  again = () => ask(send, truth);
   asking?.abort();
   asking = new AbortController();
-  const { signal } = asking;
+  const { signal } = asking, point = budget?.chosen;
   const waiting = setTimeout(() => say("Still waiting; the network or the model is slow …"), SLOW);
   complain(null);
   busy(true);
   try {
-    const answer = await send(signal);
+    const answer = await send({ signal, budget: point?.mean_cost });
     busy(false);
-    open(new Thought(answer, model, truth));
+    open(new Thought(answer, model, truth, point));
   } catch (error) {
     if (error.name === "AbortError") return; // a later question has taken its place
+    again = null;
     busy(false);
     say("");
     find("stage").hidden = true; // what it shows is the answer to something else
@@ -46,7 +49,7 @@ function takeFile(file, more = 0) {
   if (!file) return;
   press(null);
   preview(URL.createObjectURL(file), `Your image, ${file.name}`);
-  ask(async signal => askImage(fitting(file), file.name, signal));
+  ask(async how => askImage(fitting(file), file.name, how));
   if (more) complain(new Trouble(`Only the first of ${more + 1} files is shown.`));
 }
 
@@ -60,10 +63,11 @@ async function takeSample(sample, button) {
   press(button);
   if (form) {
     form.fill(sample);
-    return ask(signal => askNumbers(form.question(), signal), sample.label);
+    const question = form.question(); // as it is now, should another budget ask again
+    return ask(how => askNumbers(question, how), sample.label);
   }
   preview(sample.image, `A test image of ${sample.label}`);
-  ask(async signal => askImage(await pixels(sample.image, signal), "sample.png", signal), sample.label);
+  ask(async how => askImage(await pixels(sample.image, how.signal), "sample.png", how), sample.label);
 }
 
 async function pixels(address, signal) {
@@ -199,8 +203,8 @@ function caption(thought) {
   const key = name => Object.assign(document.createElement("span"), { className: `key ${name}` });
   const parts = [key("first"), `${thought.classes[thought.first]}, the answer  `, key("second"), `${thought.classes[thought.second]}, its strongest rival  `];
   if (thought.classes.length > 2) parts.push(key(""), "all others. ");
-  if (thought.values && thought.stoppedByItself()) parts.push(key("dot"), `Where the gain it expects falls below ${thought.threshold}, it stops; the pale part is what would have come. `);
-  else if (thought.values) parts.push(`The gain it expects never falls below ${thought.threshold}, so it takes every step. `);
+  if (thought.values && thought.stoppedByItself()) parts.push(key("dot"), `Where the gain it expects falls below ${Number(thought.threshold.toPrecision(2))}, it stops; the pale part is what would have come. `);
+  else if (thought.values) parts.push(`The gain it expects never falls below ${Number(thought.threshold.toPrecision(2))}, so it takes every step. `);
   parts.push(key("tick"), ` on the bars: the belief after ${steps(thought.last)}.`);
   return parts;
 }
@@ -210,9 +214,10 @@ function caption(thought) {
 function describe() {
   const parts = [`${model.name}: ${model.method} on ${model.data}, ${model.classes.length} classes`];
   if (model.test) {
-    const { n, accuracy, ece, mean_steps } = model.test;
+    const { n, accuracy, ece, mean_steps, mean_cost } = model.test;
     parts.push(`${percent(accuracy)} right on ${n.toLocaleString("en")} test ${{ image: "images", text: "texts" }[model.input.kind] ?? "rows"}`, `calibration error ${ece.toFixed(3)}`);
     if (model.horizon > 1) parts.push(`${mean_steps.toFixed(1)} of ${steps(model.horizon)} on average`);
+    if (mean_cost != null) parts.push(`${Math.round(100 * mean_cost)} % of compute`);
   }
   find("model").textContent = parts.join(" · ");
   if (model.horizon === 1) find("lead").textContent = "This classifier answers at once, in a single step.";
@@ -239,7 +244,7 @@ function acceptImages() {
 function acceptNumbers() {
   form = new Form(find("form"), model.input, () => {
     press(null);
-    ask(async signal => askNumbers(form.question(), signal));
+    ask(async how => askNumbers(form.question(), how));
   });
   find("form").hidden = false;
 }
@@ -274,6 +279,7 @@ async function start() {
     model = await getJSON("/v1/model");
     describe();
     model.input.kind === "image" ? acceptImages() : acceptNumbers();
+    if (model.budgets) budget = new Budget(find("budget"), model, () => again?.());
     const samples = await getJSON("/v1/examples");
     offer(samples);
     say(samples.length ? "" : "Give it something to think about.");

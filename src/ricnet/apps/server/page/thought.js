@@ -1,14 +1,14 @@
 // One answer with all its steps, and the words for them. Step 0 is the even belief before anything was seen.
 
 export class Thought {
-  constructor(answer, model, truth = null) {
+  constructor(answer, model, truth = null, budget = null) {
     const { classes } = model;
     this.classes = classes;
     this.truth = truth;
     this.beliefs = [classes.map(() => 1 / classes.length), ...answer.beliefs];
     this.values = answer.values;
     this.chances = answer.halt_probability;
-    this.threshold = model.halt_threshold ?? 0;
+    this.threshold = (budget ?? model).halt_threshold ?? 0;
     this.halt = answer.steps;
     this.last = answer.beliefs.length;
     this.costs = model.costs;
