@@ -315,7 +315,7 @@ def test_nothing_that_is_recorded_of_stages_waits_for_a_number(name: str, monkey
     stages = RecordedStages(method, model.to("meta"), torch.empty(40, 1, 4, 4, device="meta"), 64)
     stages._start(48)
     for time in range(4):
-        stages._advance(time, 48 >> time, time > 0)
+        stages._advance(time, 48 >> time)
     stages._conclude(48, 4, True)
 
 

@@ -66,11 +66,16 @@ class Pool(NamedTuple):
         return Pool(context, thought, belief, memory, self.heads, seen)
 
 
-def select(seen: Float[Tensor, "pool ..."], rows: Int64[Tensor, "rows"]) -> Float[Tensor, "rows ..."]:
-    """Those rows in the layout they have: index_select would lay out channels first."""
+def select(
+    seen: Num[Tensor, "pool ..."], rows: Int64[Tensor, "rows"], out: Num[Tensor, "room ..."] | None = None
+) -> Num[Tensor, "rows ..."]:
+    """Those rows in the layout they have, where index_select would lay out channels first. With `out` they are written
+    to its beginning."""
+    place = None if out is None else out[: len(rows)]
     if seen.ndim == 4 and seen.is_contiguous(memory_format=torch.channels_last):
-        return seen.permute(0, 2, 3, 1).index_select(0, rows).permute(0, 3, 1, 2)
-    return seen.index_select(0, rows)
+        place = None if place is None else place.permute(0, 2, 3, 1)
+        return torch.index_select(seen.permute(0, 2, 3, 1), 0, rows, out=place).permute(0, 3, 1, 2)
+    return torch.index_select(seen, 0, rows, out=place)
 
 
 class Step(NamedTuple):

@@ -14,12 +14,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float, Num
+from jaxtyping import Float, Int64, Num
 from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.methods import Asked, in_steps
-from ricnet.methods.iterative import InSteps, Iterative, Pool, Step, Steps
+from ricnet.methods.iterative import InSteps, Iterative, Pool, Step, Steps, select
 from ricnet.methods.method import TimeLeft
 from ricnet.nets.encoders import GPU_BATCH, encode
 from ricnet.nets.refiner import RecurrentClassifier
@@ -310,7 +310,7 @@ class RecordedStages:
         self.inputs = inputs.new_zeros(size, *inputs.shape[1:])
         self.rows = torch.arange(size, device=inputs.device)
         self.pools: list[Pool] = []
-        """What each step begins with. Those that are going come in any order; the rest have stopped."""
+        """What each step begins with. Those that are going come first; the rest have stopped."""
         pool = method.start(model, self.inputs[:1])._replace(heads=None)
         for time in range(len(model.costs)):
             self.pools.append(_room(pool, size))
@@ -339,19 +339,17 @@ class RecordedStages:
 
     def _go_on(self, size: int, steps: int, halt: bool, time_left: TimeLeft | None) -> int:
         """How many steps are made, counting those that need not be made."""
-        self._replay(self._advance, 0, size, False)
+        self._replay(self._advance, 0, size)
         for time in range(1, steps):
-            smaller = size
             if halt:
                 self.messages.send(time, self.left)
                 left = self.messages.read(time)
                 if left == 0:
                     break
-                smaller = rung(left, STAGE_LADDER)
+                size = rung(left, STAGE_LADDER)
             if time_left is not None and not time_left():
                 return time
-            self._replay(self._advance, time, smaller, smaller < size)
-            size = smaller
+            self._replay(self._advance, time, size)
         return steps
 
     def _replay(self, part: Callable[..., None], *key: Any) -> None:
@@ -361,28 +359,27 @@ class RecordedStages:
 
     def _start(self, size: int) -> None:
         pool = self.method.start(self.model, self.inputs[:size])
-        _write_pool(self.pools[0], pool, size)
+        _write_pool(self.pools[0], pool, self.rows[:size])
         torch.lt(self.rows, self.batch, out=self.going[0])
         first = self.method.first_value(self.model, pool)
         self.ahead = first is not None
         if first is not None:
             self.made.value[0, :size] = first
 
-    def _advance(self, time: int, size: int, fewer: bool) -> None:
-        """With `fewer`, those that are going are taken out of a larger pool, and the first of the others fill up."""
-        pool, ids, going = self.pools[time], self.ids[time], self.going[time]
-        rows = going.byte().argsort(descending=True, stable=True)[:size] if fewer else self.rows[:size]
-        ids, going = ids.index_select(0, rows), going.index_select(0, rows)
-        step = self.method.advance(self.model, pool.take(rows) if fewer else pool.first(size), time)
+    def _advance(self, time: int, size: int) -> None:
+        """Those that are going are the first of the next pool: what a stage has made is moved but once."""
+        ids = self.ids[time][:size]
+        step = self.method.advance(self.model, self.pools[time].first(size), time)
         self.made.output[time].index_copy_(0, ids, step.output)
         self.made.going[time].index_copy_(0, ids, step.going)
         self.made.value[time + self.ahead].index_copy_(0, ids, step.value)
-        going = going & step.going
+        going = self.going[time][:size] & step.going
         torch.sum(going, 0, out=self.left)
         if time + 1 < len(self.pools):
-            _write_pool(self.pools[time + 1], step.pool, size)
-            self.ids[time + 1][:size].copy_(ids)
-            self.going[time + 1].zero_()[:size].copy_(going)
+            rows = going.byte().argsort(descending=True, stable=True)
+            _write_pool(self.pools[time + 1], step.pool, rows)
+            torch.index_select(ids, 0, rows, out=self.ids[time + 1][:size])
+            torch.index_select(going, 0, rows, out=self.going[time + 1][:size])
 
     def _conclude(self, size: int, steps: int, halt: bool) -> None:
         made = Steps(*(tensor[:steps, :size] for tensor in self.made))
@@ -394,12 +391,12 @@ def _room(pool: Pool, size: int) -> Pool:
     return pool.take(torch.zeros(size, dtype=torch.int64, device=pool.context.device))
 
 
-def _write_pool(kept: Pool, pool: Pool, size: int) -> None:
+def _write_pool(kept: Pool, pool: Pool, rows: Int64[Tensor, "rows"]) -> None:
     assert kept.seen is not None
     assert pool.seen is not None
-    places = (kept.context, kept.seen, *_state(kept))
-    for place, tensor in zip(places, (pool.context, pool.seen, *_state(pool)), strict=True):
-        place[:size].copy_(tensor)
+    select(pool.seen, rows, out=kept.seen)
+    for place, tensor in zip((kept.context, *_state(kept)), (pool.context, *_state(pool)), strict=True):
+        torch.index_select(tensor, 0, rows, out=place[: len(rows)])
 
 
 def _state(pool: Pool) -> tuple[Float[Tensor, "pool ..."], ...]:
