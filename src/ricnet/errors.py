@@ -14,7 +14,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 FEW_NAMES = 7
 """So many can be shown beside the one that was probably meant."""
@@ -108,6 +110,16 @@ def whole_number(value: Any, name: str) -> int:
         return operator.index(value)
     except TypeError:
         raise RicnetError(f"{name} is {value!r}; it must be a whole number.") from None
+
+
+def wanted(kind: Any) -> str:
+    """What a setting of this type may be."""
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(wanted(option) for option in get_args(kind))
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(map(repr, get_args(kind)))}"
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "True or False", NoneType: "None"}
+    return names.get(kind, "a path" if kind is Path else str(kind))
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

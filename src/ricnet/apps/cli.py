@@ -11,17 +11,18 @@ import re
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from ricnet.errors import Interrupted, RicnetError, nearest, what_else
-from ricnet.io import printable
+from ricnet.errors import Interrupted, RicnetError, listing, nearest, wanted, what_else
+from ricnet.io import printable, short
 from ricnet.machine import settle_threads
 from ricnet.version import __version__
 
@@ -114,7 +115,7 @@ HOMES = {"label_noise": "data", "hyper": "model", "network": "model", "optimizat
 class UnknownFlag(RicnetError):
     """`flag` as it was typed, without a value."""
 
-    def __init__(self, flag: str, command: str, known: Sequence[str]) -> None:
+    def __init__(self, flag: str, command: str, known: Iterable[str]) -> None:
         meant = nearest(flag.lstrip("-"), [name.lstrip("-") for name in known])
         advice = f"did you mean --{meant}?" if meant else f"see ric {command} --help."
         super().__init__(f"ric {command} has no flag {flag}; {advice}")
@@ -133,7 +134,8 @@ def parse(
     `grouped` divides the help of a command with many flags: --help shows what `GROUPS` name, --help-all everything.
     """
     asked = {"-h", "--help", "--help-all"} & set(arguments)
-    known = list(_flags(kind if default is tyro.MISSING_NONPROP else default))
+    settings = kind if default is tyro.MISSING_NONPROP else default
+    known = dict(_flags(settings))
     if not asked:
         _refuse_unknown(arguments, known, command)
     elif grouped:
@@ -152,7 +154,8 @@ def parse(
     except SystemExit as end:
         if end.code in (0, None):
             raise
-        raise RicnetError(f"ric {command} cannot read this:\n{complaint.getvalue().rstrip()}") from None
+        told = f"ric {command} cannot read this:\n{complaint.getvalue().rstrip()}"
+        raise RicnetError(_misread(arguments, known) or _missing(settings, command) or told) from None
     if extra:
         meant = _flag_for(extra[0], known)
         advice = f"did you mean {meant} {extra[0]}?" if meant else f"see ric {command} --help."
@@ -231,18 +234,53 @@ def replacing(path: Path) -> str:
     return " (in place of what was there)" * path.exists()
 
 
-def _flags(settings: Any) -> Iterator[str]:
-    """The flags that the fields of a dataclass have become, those of nested ones included."""
+def _flags(settings: Any) -> Iterator[tuple[str, Any]]:
+    """The flags that the fields of a dataclass have become, with their types, those of nested ones included."""
     for field in dataclasses.fields(settings):
         made = field.default_factory() if callable(field.default_factory) else None
         value, name = getattr(settings, field.name, made), field.name.replace("_", "-")
         if dataclasses.is_dataclass(value):
             yield from _flags(value)
         elif tyro.conf.Positional not in getattr(field.type, "__metadata__", ()):
-            yield from (f"--{name}", f"--no-{name}") if field.type is bool else (f"--{name}",)
+            yield from ((f"--{no}{name}", field.type) for no in (("", "no-") if field.type is bool else ("",)))
 
 
-def _refuse_unknown(arguments: Sequence[str], known: Sequence[str], command: str) -> None:
+def _misread(arguments: Sequence[str], known: Mapping[str, Any]) -> str | None:
+    """What is wrong with the first flag whose value is not of its type; tyro would fill a box with it."""
+    for argument, following in pairwise([*arguments, None]):
+        flag, is_given, value = str(argument).partition("=")
+        kind = known.get(flag.replace("_", "-"), bool)
+        if kind is bool or get_origin(kind) is tuple:
+            continue
+        if not is_given and (following is None or following in known):
+            return f"{flag} needs a value; give {wanted(kind)}."
+        if not _reads(kind, text := value if is_given else str(following)):
+            return f"{flag} cannot be {short(text, 80)!r}; give {wanted(kind)}."
+    return None
+
+
+def _reads(kind: Any, text: str) -> bool:
+    if get_origin(kind) in (Union, UnionType):
+        return any(_reads(option, text) for option in get_args(kind))
+    if get_origin(kind) is Literal:
+        return text in get_args(kind)
+    if kind in (int, float):
+        try:
+            kind(text)
+        except ValueError:
+            return False
+    return kind is not NoneType or text == "None"
+
+
+def _missing(settings: Any, command: str) -> str | None:
+    """What a command needs without a flag before it."""
+    fields = [field for field in dataclasses.fields(settings) if field.default is dataclasses.MISSING]
+    hints = [hint for field in fields for hint in getattr(field.type, "__metadata__", ())]
+    names = [hint.metavar for hint in hints if getattr(hint, "metavar", None)]
+    return f"ric {command} needs {listing(names)}; see ric {command} --help." if names else None
+
+
+def _refuse_unknown(arguments: Sequence[str], known: Iterable[str], command: str) -> None:
     """What looks like a flag and is none; numbers below zero look otherwise."""
     for argument in arguments:
         flag = argument.partition("=")[0]
@@ -250,7 +288,7 @@ def _refuse_unknown(arguments: Sequence[str], known: Sequence[str], command: str
             raise UnknownFlag(flag, command, known)
 
 
-def _flag_for(extra: str, known: Sequence[str]) -> str | None:
+def _flag_for(extra: str, known: Mapping[str, Any]) -> str | None:
     """The flag that a stray path was probably meant for: --data if it exists, else --data or --out."""
     suffix = Path(extra).suffix[1:2]
     if "/" not in extra and not suffix.isalpha():

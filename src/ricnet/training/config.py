@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from ricnet.errors import RicnetError, require, require_finite, setting
+from ricnet.errors import RicnetError, require, require_finite, setting, wanted
 from ricnet.io import Absent, is_text, misfit
 from ricnet.methods import METHODS, RIC, Method
 from ricnet.nets.encoders import EncoderOptions
@@ -258,17 +258,8 @@ def given_settings(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
     for name, value in plain.items():
         if not fits(value, hints[name]):
-            raise RicnetError(f"{setting(name)} cannot be {_shown(value)}; give {_wanted(hints[name])}.")
+            raise RicnetError(f"{setting(name)} cannot be {_shown(value)}; give {wanted(hints[name])}.")
     return {name: as_typed(value, hints[name]) for name, value in plain.items()}
-
-
-def _wanted(hint: Any) -> str:
-    if get_origin(hint) in (Union, UnionType):
-        return " or ".join(_wanted(option) for option in get_args(hint))
-    if get_origin(hint) is Literal:
-        return f"one of {', '.join(map(repr, get_args(hint)))}"
-    names = {int: "a whole number", float: "a number", str: "a text", bool: "True or False", NoneType: "None"}
-    return names.get(hint, str(hint))
 
 
 def as_typed(value: Any, hint: Any) -> Any:

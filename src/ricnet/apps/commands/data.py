@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 from rich.console import Console
@@ -14,15 +14,17 @@ from rich.table import Table
 from ricnet.apps.cli import parse
 from ricnet.data import check_dataset, get_dataset, list_datasets
 from ricnet.data.registry import data_folder, find_source
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, what_else
 from ricnet.io import printable
+
+ACTIONS = ("list", "get", "check")
 
 
 @dataclass(frozen=True)
 class Data:
     """list what there is, get (download) a data set, or check its files against their published checksums."""
 
-    action: tyro.conf.Positional[Literal["list", "get", "check"]] = "list"
+    action: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="{list,get,check}")] = "list"
     """What to do."""
     name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None
     """Which data set, for get and check."""
@@ -32,6 +34,8 @@ class Data:
 
 def main(arguments: Sequence[str]) -> None:
     options: Data = parse(Data, arguments, "data")
+    if options.action not in ACTIONS:
+        raise RicnetError(f"ric data {options.action} is unknown; {what_else(options.action, ACTIONS)}")
     if options.action == "list":
         _list(options.data_dir)
     elif options.name is None:
