@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ def digits() -> Dataset:
 
 def final_losses(dataset: Dataset, folder: Path, method: str, **changes: Any) -> list[float]:
     config = configure(dataset, method, "fast", epochs=3, precision="float32", **changes)
-    run(config, dataset, RunFolder(folder), GPU)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "this update cannot be recorded")
+        run(config, dataset, RunFolder(folder), GPU)
     return [json.loads(line)["train"]["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -51,6 +54,12 @@ def test_the_recorded_update_is_the_eager_one(
     graph = final_losses(data, tmp_path / "graph", method, optimizer=optimizer, lr=1e-3)
     eager = final_losses(data, tmp_path / "eager", method, optimizer=optimizer, lr=1e-3, cuda_graph=False)
     assert_alike(graph, eager)
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_with_exits_too(digits: Dataset, method: str, tmp_path: Path) -> None:
+    graph = final_losses(digits, tmp_path / "graph", method, exits="stage", lr=1e-3)
+    assert_alike(graph, final_losses(digits, tmp_path / "eager", method, exits="stage", lr=1e-3, cuda_graph=False))
 
 
 @pytest.mark.parametrize("cuda_graph", [False, True])

@@ -121,9 +121,9 @@ class Anytime(Iterative):
         exits it is what going on would bring."""
         rewards = mdp.rewards(scores, model.classes)
         if model.has_exits:
-            costs = scores.new_tensor(model.costs).diff(prepend=scores.new_zeros(1))
             ahead = torch.cat([values, torch.zeros_like(values[:1])])
-            return mdp.still_to_gain(rewards - self.compute_price * costs[:, None], ahead, self.compute_price > 0)
+            price = self.compute_price * model.step_costs[:, None]
+            return mdp.still_to_gain(rewards - price, ahead, self.compute_price > 0)
         return mdp.advantages(rewards, values, self.gamma, self.gae_lambda) + values[:-1]
 
     def _step_weights(self, scores: Float[Tensor, "steps batch"]) -> Float[Tensor, "steps"]:

@@ -280,8 +280,8 @@ class RIC(Iterative):
             last = refiner.heads(refiner.think(context, thought, belief), weights)
             return Rollout(torch.stack(log_actions), self.policy(every), torch.cat([every.value, last.value[None]]))
         values = refiner.expect(*(torch.stack(part) for part in zip(*states, strict=True)))
-        costs = torch.tensor(model.costs, device=context.device, dtype=context.dtype).diff(prepend=context.new_zeros(1))
-        return Rollout(torch.stack(log_actions), self.policy(every), F.pad(values, (0, 0, 0, 0, 0, 1)), costs)
+        ahead = F.pad(values, (0, 0, 0, 0, 0, 1))
+        return Rollout(torch.stack(log_actions), self.policy(every), ahead, model.step_costs)
 
     def explore(
         self,

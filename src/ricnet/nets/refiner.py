@@ -106,6 +106,9 @@ def at_step(context: Float[Tensor, "*steps batch gates"], time: int) -> Float[Te
 class RecurrentClassifier(nn.Module):
     """Backbone and refiner: the network of RIC, and of every method that differs from it only in its objective."""
 
+    step_costs: Float[Tensor, "steps"]
+    """What each step adds to `costs`, where the network is: a recorded update cannot fetch it from the host."""
+
     def __init__(self, backbone: Backbone, embedding_size: int, classes: int, head_gain: float = 1.0) -> None:
         super().__init__()
         self.classes = classes
@@ -113,6 +116,7 @@ class RecurrentClassifier(nn.Module):
         self.refiner = Refiner(embedding_size, classes, head_gain, backbone.feature_sizes)
         self.costs: tuple[float, ...] = backbone.count_costs(self._read, self._step) if self.has_exits else ()
         """The share of the whole network's multiply-adds that is spent after each step; without exits not counted."""
+        self.register_buffer("step_costs", torch.tensor([0.0, *self.costs]).diff(), persistent=False)
 
     @property
     def has_exits(self) -> bool:
