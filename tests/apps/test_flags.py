@@ -13,7 +13,6 @@ from refusals import refusal
 from ricnet.apps.cli import UnknownFlag, parse
 from ricnet.apps.commands import compare, sweep, train
 from ricnet.apps.commands.settings import fitting, merged, over, read, typed
-from ricnet.errors import RicnetError
 from ricnet.methods import METHODS, RIC
 from ricnet.nets.encoders import EncoderOptions
 from ricnet.studies.experiments import settings_of
