@@ -280,6 +280,22 @@ def test_bad_settings_are_refused_by_the_names_they_have_here(changes: dict[str,
         small(**changes).fit(X, Y)
 
 
+def test_images_with_exits_keep_rows_aside_to_leave_by() -> None:
+    images, labels = load_digits(return_X_y=True)
+    images = (images[:300] * 255 / 16).astype(np.uint8).reshape(-1, 8, 8)
+    fitted = small(exits="stage", epochs=3, budget=0.5).fit(images, labels[:300])
+    cost = fitted.refine(images).cost
+    assert cost is not None
+    assert cost.mean() < 0.7
+    assert len(fitted.classifier_.budgets) > 2
+    whole = small(exits="stage", epochs=1, validation_fraction=0.0)
+    assert whole.fit(images, labels[:300]).classifier_.budgets == ()
+    with refusal("budget", "validation_fraction", kind=InputError):
+        clone(whole).set_params(budget=0.5).fit(images, labels[:300])
+    with refusal("budget=0.5", "exits='stage'", kind=InputError):
+        small(budget=0.5).fit(images, labels[:300])
+
+
 @pytest.mark.parametrize(("fraction", "fitted"), [(0.0, ("none", "value")), (0.3, ("auto", "auto"))])
 def test_nothing_is_fitted_without_rows_kept_aside(fraction: float, fitted: tuple[str, str]) -> None:
     """Rows that were learned from say nothing of when to stop, or how sure to be."""

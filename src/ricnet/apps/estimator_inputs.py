@@ -89,11 +89,14 @@ def example_weights(
     return weights
 
 
-def usual_fraction(labels: Int64[np.ndarray, "n"], weights: Float64[np.ndarray, "n"] | None) -> float:
-    """The default share of validation rows: small tables over-fit without, very small ones need all their rows."""
+def usual_fraction(
+    labels: Int64[np.ndarray, "n"], weights: Float64[np.ndarray, "n"] | None, is_table: bool, has_exits: bool
+) -> float:
+    """The default share of validation rows: small tables over-fit without, and nobody would leave by an exit that no
+    threshold was fitted for; very few rows are all needed to learn from."""
     counts = np.bincount(labels if weights is None else labels[weights > 0])
-    few = FEWEST <= counts.sum() < TABLE_ROWS and counts[counts > 0].min() >= 2
-    return 0.15 if few else 0.0
+    wanted = has_exits or (is_table and counts.sum() < TABLE_ROWS)
+    return 0.15 if wanted and counts.sum() >= FEWEST and counts[counts > 0].min() >= 2 else 0.0
 
 
 def as_dataset(

@@ -96,8 +96,8 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     it is answered more often."""
     validation_fraction: float | None = None
     """Share of the rows kept aside to choose the best epoch, and in `fast` also when to stop and a temperature if one
-    helps. None takes 0.15 of tables from 50 to 50,000 rows, else 0. At 0 all rows are learned from, the last epoch is
-    kept and nothing is fitted after it. Raise it for a surer choice."""
+    helps. None takes 0.15 of tables from 50 to 50,000 rows and, with exits, of anything from 50 rows on, else 0. At 0
+    all rows are learned from, the last epoch is kept and nothing is fitted after it. Raise it for a surer choice."""
     patience: int | None = None
     """Stop after this many epochs that were no better on the rows kept aside; None leaves it to the preset. Lower it to
     stop sooner, raise it if it stops too soon. Needs rows kept aside."""
@@ -143,7 +143,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weights = example_weights(sample_weight, self.class_weight, labels, array)
         fraction = self.validation_fraction
         if fraction is None:
-            fraction = usual_fraction(numbers, weights) if self.pixel_scale_ is None else 0.0
+            fraction = usual_fraction(numbers, weights, self.pixel_scale_ is None, self._has_exits)
         dataset = as_dataset(
             as_inputs(array, self.pixel_scale_) if texts is None else torch.from_numpy(array),
             torch.tensor(numbers, dtype=torch.int64),
@@ -239,6 +239,10 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warnings.warn(surprise, stacklevel=4)
         return inputs
 
+    @property
+    def _has_exits(self) -> bool:
+        return self.exits not in (None, "none")
+
     def _config(self, dataset: Dataset, fraction: float, seed: int) -> Config:
         """The preset for this data, with what the user set."""
         names = (*RUN_SETTINGS, *(setting.name for setting in fields(self.method)))
@@ -250,7 +254,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return configure(dataset, self.method.name, self.preset, device, seed=seed, **settings)
         if self.patience is not None:
             raise InputError("patience needs rows kept aside to judge by; set validation_fraction, to 0.1 for example.")
-        if self.budget is not None:
+        if self.budget is not None and self._has_exits:
             raise InputError("budget needs rows kept aside to fit it on; set validation_fraction, to 0.1 for example.")
         unwatched: dict[str, Any] = {"select": "last", "patience": None, "calibration": "none", "halt_rule": "value"}
         if self.preset != "paper" and not dataset.is_image:
