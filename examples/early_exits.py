@@ -22,23 +22,23 @@ SHADES = " .:-=+*#%@"
 
 def print_exits(path: ricnet.Trajectory, labels: torch.Tensor) -> None:
     """Who leaves where, and what would be right if all left there."""
-    print(f"\n{'exit':>4} {'work':>6} {'leave here':>11} {'of them right':>14} {'right if all left here':>23}")
+    print(f"\n{'exit':>4} {'compute':>8} {'leave here':>11} {'of them right':>14} {'right if all left here':>23}")
     right = path.log_beliefs.argmax(-1) == labels
     for exit, cost in enumerate(path.costs):
         here = path.halt_step == exit + 1
         own = f"{right[exit][here].float().mean():.1%}" if here.any() else "–"
-        print(f"{exit + 1:>4} {cost:>6.0%} {here.float().mean():>11.1%} {own:>14} {right[exit].float().mean():>23.1%}")
+        print(f"{exit + 1:>4} {cost:>8.0%} {here.float().mean():>11.1%} {own:>14} {right[exit].float().mean():>23.1%}")
 
 
 def print_digit(path: ricnet.Trajectory, image: torch.Tensor, row: int, label: int) -> None:
     """The image in letters, and beside it the belief in two classes and V, the gain expected of looking further."""
     beliefs, halt = path.log_beliefs[:, row].exp(), int(path.halt_step[row])
     best = beliefs[halt - 1].topk(2).indices.tolist()
-    lines = [f"exit   work {best[0]:>6} {best[1]:>6} {'V':>8}"]
+    lines = [f"exit  compute {best[0]:>6} {best[1]:>6} {'V':>8}"]
     for exit in range(1, halt + 1):
         value = f"{path.values[exit, row]:+.3f}" if path.values is not None and exit < path.steps else ""
         shown = " ".join(f"{beliefs[exit - 1, k]:>6.3f}" for k in best)
-        lines.append(f"{exit:>4} {path.costs[exit - 1]:>6.0%} {shown} {value:>8}")
+        lines.append(f"{exit:>4} {path.costs[exit - 1]:>8.0%} {shown} {value:>8}")
     lines[-1] += f"   answers {best[0]}, {'right' if best[0] == label else f'but it is a {label}'}"
     drawn = ["".join(2 * SHADES[int(pixel) * len(SHADES) // 256] for pixel in line) for line in image.tolist()]
     print()
