@@ -179,6 +179,14 @@ def test_rows_carry_their_experiment_and_how_many_seeds_finished(scale: Scale, m
     assert table[["network", "input", "preset"]].iloc[0].tolist() == ["conv", "1 × 8 × 8", "fast"]
 
 
+def test_a_system_without_runs_does_not_pass_for_another(scale: Scale, make_runs: MakeRuns) -> None:
+    ric, snapshots = scale.experiments(["ric", "ric-snapshots"], scale.benchmarks[:1])
+    runs = make_runs([snapshots])
+    assert {run.method for run in runs[snapshots]} == {"RIC"}
+    table = tabulate(scale, [ric, snapshots], runs, rows_of)
+    assert table.groupby("system", sort=False)["seeds"].first().to_dict() == {"ric": 0, "RIC": 3}
+
+
 def test_systems_are_called_as_the_report_calls_their_runs(scale: Scale, make_runs: MakeRuns) -> None:
     systems = ["ric-ppo", "supervised-temperature", "ric-mu", "ric:gamma=0.9", "act"]
     asked = scale.experiments(systems, scale.benchmarks[:1])
@@ -187,7 +195,7 @@ def test_systems_are_called_as_the_report_calls_their_runs(scale: Scale, make_ru
     assert table["system"].tolist() == [
         *("RIC, PPO", "SL + temperature", "RIC, readout mu"),
         "ric:gamma=0.9",  # which shows its settings
-        "act",  # of which there is no run
+        "ACT",  # of which there is no run
         "RIC, PPO",  # of which there is one elsewhere, so that a table has one line for both
     ]
 

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 from ricnet.report.runs import RunRecord
@@ -24,7 +23,7 @@ def all_runs(name: str, make_runs: MakeRuns) -> dict:
 
 
 def fit(run: RunRecord, found: bool) -> None:
-    (run.path / "calibration.json").write_text(json.dumps({"temperature": 1.2, "found": found}))
+    run.evaluation["fitted"] = {"calibration": {"temperature": 1.2, "found": found}}
 
 
 def test_means_and_intervals_by_hand(tmp_path: Path) -> None:
@@ -38,7 +37,7 @@ def test_means_and_intervals_by_hand(tmp_path: Path) -> None:
     )
     assert "digits, test n = 1,000, ECE with 15 bins. Scale smoke: conv" in text
     assert "| evidential | 0 | – | – | – | – | – | – |" in text
-    assert "evidential, confidence-cap, ric and ric-temperature on digits: no run finished." in text
+    assert "evidential, confidence-cap, RIC and ric-temperature on digits: no run finished." in text
 
 
 def test_peers_are_described_and_a_temperature_that_was_not_found_is_told(make_runs: MakeRuns, tmp_path: Path) -> None:

@@ -39,6 +39,16 @@ def test_means_as_in_table_1_and_intervals_as_in_table_3(tables: dict[str, dict[
     assert r"92.00 $\pm$ 4.97" in tables["table3"]["tex"]
 
 
+def test_systems_without_any_run_have_their_titles(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> None:
+    runs = make_runs(experiments(scale)[:1])
+    write = ITEMS["table1"].write
+    assert write is not None
+    text = write(through_csv(ITEMS["table1"].tabulate(scale, runs), tmp_path))["md"]
+    assert [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("|")][2:] == [
+        *("SL", "ACT", "PonderNet", "RIC")
+    ]
+
+
 def test_the_scale_and_what_is_missing_are_said(tables: dict[str, dict[str, str]]) -> None:
     text = tables["table3"]["md"]
     assert cells_of(text, "SL")[6:] == ["–"] * 3

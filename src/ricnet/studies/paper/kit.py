@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ricnet.errors import RicnetError, counted, listing
+from ricnet.methods import METHODS
 from ricnet.nets.encoders import choose_encoder
 from ricnet.report import figures
 from ricnet.report.comparison import ACCURACY, ECE, ECE_SIGNED, NLL, STEPS, TRAIN_ACCURACY, Metric
@@ -125,9 +126,13 @@ def measured(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:
 
 
 def _system(experiment: Experiment, runs: Runs) -> str:
-    """As the report calls the system's runs; as the command line does if it has settings of its own, or no runs."""
+    """As the report calls the system's runs. Without runs a method has its title, unless runs of another system are
+    called so; a variant, and what has settings of its own, is called as on the command line."""
     alike = [runs.get(experiment, ()), *(found for other, found in runs.items() if other.system == experiment.system)]
     called = [found[0].method for found in alike if found]
+    if not called and experiment.system in METHODS:
+        title, others = METHODS[experiment.system].title, {found[0].method for found in runs.values() if found}
+        return title if title not in others else experiment.system
     return called[0] if called and ":" not in experiment.system else experiment.system
 
 
