@@ -90,6 +90,8 @@ def test_seeds_in_words() -> None:
     assert seeds(rows(5, 5)) == "5 seeds"
     assert seeds(rows(4, 4)) == "4 of 5 seeds"
     assert seeds(rows(3, 5, 0)) == "3 to 5 of 5 seeds"
+    given = pd.concat([rows(1, 1).assign(asked=1), rows(0).assign(asked=2)])  # of one panel there is no run at all
+    assert seeds(given) == "1 seed"
     assert seeds(rows(1, asked=1)) == "1 seed"
     assert seeds(rows(0)) == "missing"
 

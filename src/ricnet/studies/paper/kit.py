@@ -279,10 +279,10 @@ def system_handles(table: pd.DataFrame) -> list[Artist]:
 
 def seeds(table: pd.DataFrame) -> str:
     """5 seeds; 4 of 5 seeds where one did not finish; 3 to 5 of 5 seeds where panels differ."""
-    asked, finished = int(table["asked"].max()), table["seeds"][table["seeds"] > 0]
-    if finished.empty:
+    found = table[table["seeds"] > 0]
+    if found.empty:
         return "missing"
-    least, most = int(finished.min()), int(finished.max())
+    asked, least, most = int(found["asked"].max()), int(found["seeds"].min()), int(found["seeds"].max())
     span = f"{most}" if least == most else f"{least} to {most}"
     some = span if least == asked else f"{span} of {asked}"
     return f"{some} seed{'s' * (asked > 1)}"
