@@ -51,8 +51,8 @@ class Anytime(Iterative):
     halt_threshold: float = 0.0
     """Stop once the value falls below this. Raise it to stop earlier, lower it to think longer."""
     confidence_threshold: float | None = None
-    """Stop at the first belief at least this sure, and not by the value. How sure is asked before any temperature, which
-    is fitted to the beliefs that it stops at. None without a value runs all steps. Raise it to think longer."""
+    """Stop at the first belief at least this sure, before any temperature, for that is fitted to the beliefs at the
+    halt; and not by the value. None without a value runs all steps. Raise it to think longer."""
 
     def __post_init__(self) -> None:
         require_finite(self)
