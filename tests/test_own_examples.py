@@ -81,7 +81,9 @@ def test_calibration_error_of_the_example_by_hand() -> None:
 
 def test_early_exits_are_counted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     run(monkeypatch, "early_exits.py", "--epochs", 1, "--budget", 0.6)
-    said = capsys.readouterr().out
+    said, told = capsys.readouterr()
+    (threshold,) = re.findall(r"leaving once V < (\S+), ", said)
+    assert f"stops once V < {threshold}, after 3 steps at the latest, chosen for a budget of 0.6" in told
     rows = [line.split() for line in said.splitlines() if re.match(r" +\d +\d+% ", line) and line.endswith("%")]
     assert [row[0] for row in rows] == ["1", "2", "3"]
     assert sum(float(row[2].rstrip("%")) for row in rows) == pytest.approx(100, abs=0.2)
