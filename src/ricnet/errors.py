@@ -118,8 +118,15 @@ def wanted(kind: Any) -> str:
         return " or ".join(wanted(option) for option in get_args(kind))
     if get_origin(kind) is Literal:
         return f"one of {', '.join(map(repr, get_args(kind)))}"
-    names = {int: "a whole number", float: "a number", str: "a text", bool: "True or False", NoneType: "None"}
-    return names.get(kind, "a path" if kind is Path else str(kind))
+    names: dict[Any, str] = {
+        int: "a whole number",
+        float: "a number",
+        str: "a text",
+        bool: "True or False",
+        Path: "a path",
+        NoneType: "None",
+    }
+    return names.get(kind, str(kind))
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

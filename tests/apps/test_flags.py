@@ -93,6 +93,8 @@ def test_what_cannot_be_read_is_one_sentence(kind: type, typed: str, names: tupl
         (Outer, "r --batch-size None --clip None", ("--batch-size", "'None'", "a whole number.")),
         (Outer, "r --clip", ("--clip needs a value", "a number or None.")),
         (Outer, "r --clip --no-augment", ("--clip needs a value",)),
+        (Outer, "r --clip --batch_size 8", ("--clip needs a value",)),
+        (Reading, "r --data --out=here", ("--data needs a value", "a text or None.")),
         (Outer, "", ("RUN", HELP)),
         (Sharing, "", ("USER/NAME", HELP)),
     ],

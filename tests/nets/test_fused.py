@@ -1,8 +1,10 @@
 """Answers of a ResNet's block by cuDNN's fused convolutions."""
 
+from typing import Any
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ricnet.nets.encoders import BasicBlock, can_fuse, fold, pool_features
 
@@ -35,10 +37,28 @@ def test_where_there_is_no_such_convolution_nothing_is_fused() -> None:
     assert not can_fuse(torch.float32, torch.device("cpu"))
 
 
+SHAPES = pytest.mark.parametrize(("outputs", "stride"), [(16, 1), (32, 1), (32, 2)])
+
+
+@torch.no_grad()
+@SHAPES
+def test_what_is_asked_of_cudnn_makes_a_block(outputs: int, stride: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a cuDNN that computes in float64, on any machine."""
+
+    def add_relu(x: Tensor, weight: Tensor, added: Tensor, alpha: float, *rest: Any) -> Tensor:
+        return torch.relu(torch.conv2d(x, weight, *rest) + alpha * added)
+
+    monkeypatch.setattr(torch, "cudnn_convolution_relu", lambda *given: torch.relu(torch.conv2d(*given)))
+    monkeypatch.setattr(torch, "cudnn_convolution_add_relu", add_relu)
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda _: torch.float64)
+    block, x = lived_in(BasicBlock(16, outputs, stride, nn.ReLU)).double(), torch.randn(5, 16, 8, 8).double()
+    torch.testing.assert_close(block._fused(x), block(x))
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("channels_last", [False, True])
-@pytest.mark.parametrize(("outputs", "stride"), [(16, 1), (32, 1), (32, 2)])
+@SHAPES
 def test_a_fused_block_does_what_its_parts_do(outputs: int, stride: int, channels_last: bool) -> None:
     block = lived_in(BasicBlock(16, outputs, stride, nn.ReLU)).cuda()
     layout = torch.channels_last if channels_last else torch.contiguous_format

@@ -155,17 +155,21 @@ def test_stages_are_recorded_too(name: str, per_exit: int, halt: bool) -> None:
 
 
 def test_only_those_who_go_on_enter_the_next_recorded_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Filled up to the next rung."""
-    (method, model), entered = system_with_exits("anytime"), list[int]()
+    """Filled up to the next rung; those who fill it up are not counted again."""
+    (method, model), entered, heard = system_with_exits("anytime"), list[int](), list[int]()
     look = model.look
     monkeypatch.setattr(iterative, "CPU_LOOK", 1000)
     monkeypatch.setattr(model, "look", lambda stage, seen: (entered.append(len(seen)), look(stage, seen))[1])
     inputs, recordings = torch.randn(90, 1, 4, 4), Recordings()
     path = recordings.refine(method, model, inputs, halt=True)
     entered.clear()
+    [stages] = recordings._stages.values()
+    read = stages.messages.read
+    monkeypatch.setattr(stages.messages, "read", lambda time: (heard.append(left := read(time)), left)[1])
     recordings.refine(method, model, inputs, halt=True)
     going = [int((path.halt_step > stage).sum()) for stage in range(4)]
     assert going[0] == 90 > 65 > going[1] > going[3] > 0
+    assert heard == going[1:]
     assert entered == [rung(rows, inference.STAGE_LADDER) for rows in going]
 
 

@@ -242,21 +242,28 @@ def _flags(settings: Any) -> Iterator[tuple[str, Any]]:
         if dataclasses.is_dataclass(value):
             yield from _flags(value)
         elif tyro.conf.Positional not in getattr(field.type, "__metadata__", ()):
-            yield from ((f"--{no}{name}", field.type) for no in (("", "no-") if field.type is bool else ("",)))
+            yield f"--{name}", field.type
+            if field.type is bool:
+                yield f"--no-{name}", bool
 
 
 def _misread(arguments: Sequence[str], known: Mapping[str, Any]) -> str | None:
     """What is wrong with the first flag whose value is not of its type; tyro would fill a box with it."""
     for argument, following in pairwise([*arguments, None]):
         flag, is_given, value = str(argument).partition("=")
-        kind = known.get(flag.replace("_", "-"), bool)
+        kind = known.get(_spelled(flag), bool)
         if kind is bool or get_origin(kind) is tuple:
             continue
-        if not is_given and (following is None or following in known):
+        if not is_given and (following is None or _spelled(following) in known):
             return f"{flag} needs a value; give {wanted(kind)}."
         if not _reads(kind, text := value if is_given else str(following)):
             return f"{flag} cannot be {short(text, 80)!r}; give {wanted(kind)}."
     return None
+
+
+def _spelled(argument: str) -> str:
+    """A flag as we spell it, without the value that it may have."""
+    return argument.partition("=")[0].replace("_", "-")
 
 
 def _reads(kind: Any, text: str) -> bool:
@@ -283,9 +290,8 @@ def _missing(settings: Any, command: str) -> str | None:
 def _refuse_unknown(arguments: Sequence[str], known: Iterable[str], command: str) -> None:
     """What looks like a flag and is none; numbers below zero look otherwise."""
     for argument in arguments:
-        flag = argument.partition("=")[0]
-        if flag.lstrip("-")[:1].isalpha() and flag[0] == "-" and flag.replace("_", "-") not in known:
-            raise UnknownFlag(flag, command, known)
+        if argument.startswith("-") and argument.lstrip("-")[:1].isalpha() and _spelled(argument) not in known:
+            raise UnknownFlag(argument.partition("=")[0], command, known)
 
 
 def _flag_for(extra: str, known: Mapping[str, Any]) -> str | None:
