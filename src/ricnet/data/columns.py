@@ -319,7 +319,7 @@ def fit_columns(table: Table, target: str, training: Sequence[int] | None = None
     """Learn the columns from the training rows, all where none are named; also what the user should know of them."""
     learned = table if training is None else table.take(training)
     fitted: list[Number | Category] = []
-    identifiers, unused, mistyped, prose = [], [], [], []
+    identifiers, unused, mistyped, prose = list[str](), list[str](), list[str](), list[str]()
     for name, cells in learned.columns.items():
         if name == target:
             continue
