@@ -133,6 +133,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             labels, table = column_or_1d(y, warn=True), self._table(X, reset=True)
             check_consistent_length(X, labels)
             columns, notes = fit_columns(table, target="")
+            notes += columns.odd_cells(table)
             array = columns.encode(table).numpy()
         else:
             columns = None
