@@ -149,18 +149,14 @@ def train_in_folder(
         stored = processes.broadcast(partial(_stored, folder)) if resume else None
         if stored is not None:
             asked = asked.resumed(stored, folder)
-        if stored is not None and processes.broadcast(lambda: folder.finished):
-            anew = f"{setting('overwrite', True)}, or in another {setting('out')}"
-            say([spell(f"{folder.path} is finished: nothing is left to resume; start anew with {anew}.")], console)
-            return folder
+            if processes.broadcast(lambda: folder.finished):
+                anew = f"{setting('overwrite', True)}, or in another {setting('out')}"
+                say([spell(f"{folder.path} is finished: nothing is left to resume; start anew with {anew}.")], console)
+                return folder
         with first_on_each_machine(processes):
             if stored is None:
                 asked = replace(asked, changes=for_encoder(asked.what, changes))
-            if encoder is None and is_pretrained(asked.encoder):
-                encoder = _began_with(folder) if stored is not None else find_encoder(asked.encoder)
-            tokenizer = None
-            if isinstance(encoder, TextEncoder):
-                tokenizer = _kept_tokenizer(folder) if stored is not None else find_tokenizer(asked.encoder)
+            encoder, tokenizer = _reader(asked.encoder, encoder, folder if stored is not None else None)
             dataset = asked.dataset(data_dir, tokenizer)
         notes = [f"{folder.path} holds no run yet, so that this one starts anew."] * (resume and stored is None)
         notes += dataset.notes
@@ -289,6 +285,17 @@ class Request:
             if "batch_size" not in self.changes:
                 config = fit_batch(config, dataset, device, notes, encoder, processes)
         return replace(config, data=whole_path(with_target(str(self.what), self.target))) if self.is_named else config
+
+
+def _reader(name: str, own: nn.Module | None, resumed: RunFolder | None) -> tuple[nn.Module | None, Tokenizer | None]:
+    """The encoder that others have trained, if it is one, unless the user gives it; and for texts what it cuts them
+    with. A run that is resumed has both."""
+    encoder = own
+    if own is None and is_pretrained(name):
+        encoder = find_encoder(name) if resumed is None else _began_with(resumed)
+    if not isinstance(encoder, TextEncoder):
+        return encoder, None
+    return encoder, find_tokenizer(name) if resumed is None else _kept_tokenizer(resumed)
 
 
 def _began_with(folder: RunFolder) -> nn.Module:
