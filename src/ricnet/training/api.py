@@ -22,6 +22,7 @@ from ricnet.data import DATASETS, Dataset, columns_from_json, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.dataset import flip_labels
 from ricnet.data.labels import labelled_frame
+from ricnet.data.registry import is_resizable
 from ricnet.data.tables import is_frame
 from ricnet.data.texts import Tokenizer
 from ricnet.distributed import Processes, first_on_each_machine, launched, own_gpu, together
@@ -318,10 +319,7 @@ def for_encoder(data: Any, changes: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(name, str) or not is_pretrained(name):
         return changes
     changes = {**changes, "encoder": whole_name(name)}
-    resizable = isinstance(data, str | Path) and (
-        DATASETS[str(data)].resizable if str(data) in DATASETS else user_path(split_target(str(data))[0]).is_dir()
-    )
-    if not resizable or changes.get("resolution") is not None:
+    if changes.get("resolution") is not None or not (isinstance(data, str | Path) and is_resizable(data)):
         return changes
     encoder = find_encoder(changes["encoder"])
     size = max(encoder.architecture.size) if isinstance(encoder, ImageEncoder) else None
