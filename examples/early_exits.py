@@ -68,10 +68,13 @@ def main() -> None:
     data, start = load_data("digits"), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         # The last epoch: on 135 validation digits, of which none is wrong, the best one is a matter of chance.
-        model = ricnet.train(data, exits="block", epochs=args.epochs, select="last", out=Path(folder) / "run")
-    print(f"Learned {len(data.train):,} digits in {time.perf_counter() - start:.0f} s. Those that it has never seen:")
+        model = ricnet.train(
+            data, exits="block", epochs=args.epochs, select="last", budget=args.budget, out=Path(folder) / "run"
+        )
+    print(f"Learned {len(data.train):,} digits in {time.perf_counter() - start:.0f} s. Those that it has never seen,")
+    print(f"each leaving once V < {model.method.halt_threshold:g}, the threshold for a budget of {args.budget:.0%}:")
     test = data.test
-    path = model.with_budget(args.budget).refine(test.inputs, halt=False)  # all exits, to say what each would answer
+    path = model.refine(test.inputs, halt=False)  # all exits, to say what each would answer
     print_exits(path, test.labels)
     first_belief = path.log_beliefs[0].amax(-1).exp()
     easiest, hardest = first_belief - path.halt_step, path.halt_step - first_belief

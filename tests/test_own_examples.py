@@ -18,7 +18,8 @@ from refusals import refusal
 from ricnet.apps.cli import main
 from ricnet.data import load
 from ricnet.data.registry import DATASETS
-from ricnet.methods import METHODS
+from ricnet.errors import RicnetError
+from ricnet.methods import METHODS, RIC
 from ricnet.methods.ric import Rollout
 from ricnet.nets import encoders
 from ricnet.nets.refiner import Heads
@@ -80,7 +81,9 @@ def test_calibration_error_of_the_example_by_hand() -> None:
 
 def test_early_exits_are_counted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     run(monkeypatch, "early_exits.py", "--epochs", 1, "--budget", 0.6)
-    said = capsys.readouterr().out
+    said, told = capsys.readouterr()
+    (threshold,) = re.findall(r"leaving once V < (\S+), ", said)
+    assert f"stops once V < {threshold}, after 3 steps at the latest, chosen for a budget of 0.6" in told
     rows = [line.split() for line in said.splitlines() if re.match(r" +\d +\d+% ", line) and line.endswith("%")]
     assert [row[0] for row in rows] == ["1", "2", "3"]
     assert sum(float(row[2].rstrip("%")) for row in rows) == pytest.approx(100, abs=0.2)
@@ -171,3 +174,15 @@ def test_the_advantages_of_own_rewards_are_those_of_its_scores() -> None:
     first, last = 2 * 0.5 - 0.5, 2 * 0.75 - 0.75**2 - 0.25**2
     advantages = method.estimate_advantages(rollout, torch.tensor([0])).advantages.flatten()
     torch.testing.assert_close(advantages, torch.tensor([last - first, last - first]))
+
+
+def test_own_rewards_are_sampled_whatever_the_data() -> None:
+    quadratic = runpy.run_path(str(EXAMPLES / "own_reward.py"))["Quadratic"]
+    for settled in (quadratic.fast(2_000, 25), quadratic.for_exits(2_000, 10), quadratic.for_features(2_000, 25)):
+        assert not settled.exact_gain
+    assert RIC.fast(2_000, 25).exact_gain
+    for refused in ({"exact_gain": True}, {"objective": "expected"}):
+        with pytest.raises(RicnetError, match="quadratic"):
+            quadratic(**refused)
+    with pytest.raises(RicnetError, match="off for quadratic, whose score has no closed form here"):
+        quadratic.closed_form(2_000, 10)

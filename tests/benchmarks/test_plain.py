@@ -73,7 +73,9 @@ def test_roll_outs_have_the_densities_values_and_advantages_of_the_package() -> 
     torch.testing.assert_close(rows_of(experience.log_probs), rollout.policy.log_prob(rollout.log_actions))
     torch.testing.assert_close(rows_of(experience.values), rollout.values)
     scores = mdp.log_scores(rollout.log_actions, labels).clamp(min=math.log(SETTINGS.reward_floor))
-    expected = mdp.advantages(mdp.rewards(scores, CLASSES), rollout.values, SETTINGS.gamma, SETTINGS.gae_lambda)
+    expected = mdp.advantages(
+        mdp.rewards(scores, -math.log(CLASSES)), rollout.values, SETTINGS.gamma, SETTINGS.gae_lambda
+    )
     torch.testing.assert_close(rows_of(plain.estimate_advantages(experience, SETTINGS)), expected)
 
 

@@ -12,20 +12,22 @@ def test_reward_is_the_gain_in_log_score_of_the_true_class() -> None:
     beliefs = torch.tensor([[[0.5, 0.25, 0.25]], [[0.2, 0.7, 0.1]]]).log()
     scores = mdp.log_scores(beliefs, torch.tensor([1]))
     expected = [math.log(0.25) - math.log(1 / 3), math.log(0.7) - math.log(0.25)]
-    assert mdp.rewards(scores, classes=3).squeeze().tolist() == pytest.approx(expected)
+    assert mdp.rewards(scores, -math.log(3)).squeeze().tolist() == pytest.approx(expected)
 
 
 @given(st.lists(st.floats(-50, 0), min_size=1, max_size=20), st.integers(2, 1000))
 def test_rewards_telescope(scores: list[float], classes: int) -> None:
     series = torch.tensor(scores, dtype=torch.float64)
-    assert mdp.rewards(series, classes).sum().item() == pytest.approx(scores[-1] + math.log(classes), abs=1e-9)
+    assert mdp.rewards(series, -math.log(classes)).sum().item() == pytest.approx(
+        scores[-1] + math.log(classes), abs=1e-9
+    )
 
 
 @given(st.lists(st.floats(-20, 0), min_size=1, max_size=15), st.floats(0.05, 0.95))
 def test_discounted_return_is_the_log_score_at_a_geometric_horizon(scores: list[float], gamma: float) -> None:
     """Lemma 1 and Eq. 2, with the belief standing still after the last step."""
     steps, series = len(scores), torch.tensor(scores, dtype=torch.float64)
-    left = mdp.discounted_return(mdp.rewards(series, classes=10), gamma)
+    left = mdp.discounted_return(mdp.rewards(series, -math.log(10)), gamma)
     stop_at = mdp.geometric_weights(steps, gamma)
     tail = gamma**steps * series[-1]
     assert left.item() == pytest.approx((stop_at @ series + tail + math.log(10)).item(), abs=1e-9)
@@ -91,11 +93,11 @@ def test_leave_one_out_forgets_the_start_of_a_step_and_how_easy_an_input_is(roll
     scores = torch.randn(4, rollouts, 5, generator=generator, dtype=torch.float64)
 
     def at_last_step(scores: torch.Tensor) -> torch.Tensor:
-        return mdp.leave_one_out(mdp.rewards(scores, 10) + mdp.previous_scores(scores, -math.log(10)))[-1]
+        return mdp.leave_one_out(mdp.rewards(scores, -math.log(10)) + mdp.previous_scores(scores, -math.log(10)))[-1]
 
     elsewhere = scores.clone()
     elsewhere[-2] += torch.randn(rollouts, 5, generator=generator, dtype=torch.float64)  # another start
     torch.testing.assert_close(at_last_step(elsewhere), at_last_step(scores))
     lucky = scores + 100 * torch.randn(5, generator=generator, dtype=torch.float64)  # an easier input
     torch.testing.assert_close(at_last_step(lucky), at_last_step(scores), atol=1e-9, rtol=0)
-    assert not torch.allclose(mdp.rewards(elsewhere, 10)[-1], mdp.rewards(scores, 10)[-1])
+    assert not torch.allclose(mdp.rewards(elsewhere, -math.log(10))[-1], mdp.rewards(scores, -math.log(10))[-1])

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from ricnet.evaluation.fitting import (
     choose_halt_if_it_helps,
     fit_if_it_helps,
     fit_temperature,
+    rule_words,
 )
 
 
@@ -143,6 +145,17 @@ def test_of_few_examples_a_rule_is_kept_only_if_it_helps_those_it_was_not_chosen
 def test_a_middle_step_that_is_best_for_all_is_the_largest() -> None:
     choice = choose_halt(outcome_of([[0.5, 0.5], [0.9, 0.9], [0.6, 0.6]], [[9.0, 9.0]] * 3))
     assert (choice.max_steps, choice.best_step, choice.reached) == (2, 2, False)
+
+
+def test_a_threshold_that_no_validation_example_got_to_is_said_to_hold() -> None:
+    """On other examples V may well be below it."""
+    rule = asdict(choose_halt_if_it_helps(outcome_of([[0.5, 0.6]] * 4, [[1.0, 1.0]] * 4)))
+    assert (rule["halt_threshold"], rule["reached"]) == (0.0, False)
+    assert rule_words(rule) == "once V < 0 (no validation example got there), after 4 steps at the latest"
+    assert rule_words(rule | {"reached": True}) == "once V < 0, after 4 steps at the latest"
+    doubt = rule | {"by_confidence": True}
+    assert "once it is 98 % sure (no" in rule_words(doubt | {"halt_threshold": 0.02})
+    assert rule_words(doubt | {"halt_threshold": -1.0}) == "after 4 steps"  # nobody is 200 % sure
 
 
 def test_a_value_that_knows_each_examples_best_step_is_heeded() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory, first_stop
@@ -109,6 +109,30 @@ def test_halted_is_the_frozen_version_of_the_full(stops: list[int], max_steps: i
     assert torch.equal(halted.halt_step, torch.tensor(stops).clamp(max=max_steps))
     assert torch.equal(halted.halt_step, full.halt_step)
     torch.testing.assert_close(halted.log_beliefs, full.frozen().log_beliefs)
+
+
+class Patient(RIC):
+    """Stops where the value is far from 0 on either side."""
+
+    def goes_on(self, step: Step | Steps) -> Bool[Tensor, "*steps pool"]:
+        return step.value.abs() < 0.3
+
+
+class PatientAnytime(Anytime):
+    def goes_on(self, step: Step | Steps) -> Bool[Tensor, "*steps pool"]:
+        return step.value.abs() < 0.3
+
+
+@pytest.mark.parametrize("own", [Patient(horizon=STEPS), PatientAnytime(horizon=STEPS, value_coef=0.5)])
+def test_a_rule_of_ones_own_is_written_once(own: RIC | Anytime) -> None:
+    torch.manual_seed(0)
+    model, inputs = network().eval(), torch.randn(BATCH, 7).double()
+    full, halted = (own.refine(model, inputs, halt=halt) for halt in (False, True))
+    far = torch.cat([full.values[1:].abs() >= 0.3, torch.ones(1, BATCH, dtype=torch.bool)])  # type: ignore[index]
+    assert full.halt_step.tolist() == (far.int().argmax(0) + 1).tolist()
+    assert full.halt_step.unique().numel() > 1
+    assert torch.equal(halted.halt_step, full.halt_step)
+    torch.testing.assert_close(halted.final, full.final)
 
 
 @pytest.mark.parametrize("halt", [False, True])

@@ -52,6 +52,15 @@ def test_no_gradient_reaches_the_snapshot() -> None:
     assert all(p.grad is None for p in snapshot.parameters())
 
 
+def test_it_is_rewarded_by_equation_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = replace(SMALL, normalize_advantages=False)
+    model, (inputs, labels) = network(method), batch()
+    rollout = method.roll_out(model, model.context(inputs))
+    monkeypatch.setattr(mdp, "rewards", lambda scores, initial: torch.zeros_like(scores))
+    expected = mdp.advantages(torch.zeros_like(rollout.values[1:]), rollout.values, method.gamma, method.gae_lambda)
+    torch.testing.assert_close(method.estimate_advantages(rollout, labels).advantages, expected)
+
+
 def test_metrics_are_what_their_names_say(monkeypatch: pytest.MonkeyPatch) -> None:
     model, snapshot, (inputs, labels) = network(), network(), batch()
     rollout = SMALL.roll_out(snapshot, snapshot.context(inputs))
@@ -63,7 +72,7 @@ def test_metrics_are_what_their_names_say(monkeypatch: pytest.MonkeyPatch) -> No
     log_ratio = new.log_prob(rollout.log_actions.exp()) - old.log_prob(rollout.log_actions.exp())
     mean = policy.alpha / policy.alpha.sum(-1, keepdim=True)
     expected = policy.alpha.digamma() - policy.alpha.sum(-1, keepdim=True).digamma()
-    rewards = mdp.rewards(mdp.log_scores(rollout.log_actions, labels), CLASSES)
+    rewards = mdp.rewards(mdp.log_scores(rollout.log_actions, labels), -math.log(CLASSES))
     targets = mdp.advantages(rewards, rollout.values, 0.8, 0.95) + rollout.values[:-1]
     by_hand = {
         "approx_kl": (log_ratio.exp() - 1 - log_ratio).mean(),

@@ -233,7 +233,7 @@ def test_what_validation_data_chose_is_on_the_page(make_run: MakeRun) -> None:
     assert (group.first.halt_threshold, group.first.max_steps) == (-1.5, 2)
     page = page_html([group])
     for said in (
-        "It stops after 2 steps; validation data chose that.",
+        "It stops once V &lt; -1.5 (no validation example got there), after 2 steps at the latest; validation data",
         "changes it in up to 2 steps",
         "chosen on 135 validation examples: NLL 0.5100 there in 2.0 steps (V &lt; 0: 0.6200",
         "Temperature 1.250, fitted on 135 validation examples: validation NLL 0.5100 → 0.4900.",

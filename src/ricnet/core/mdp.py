@@ -18,9 +18,11 @@ def log_scores(
     return log_beliefs.gather(-1, index).squeeze(-1)
 
 
-def rewards(scores: Float[Tensor, "steps *batch"], classes: int) -> Float[Tensor, "steps *batch"]:
-    """Eq. 1, r_t = log a_{t,y} − log a_{t−1,y}, where a_0 is uniform."""
-    return scores - previous_scores(scores, -math.log(classes))
+def rewards(
+    scores: Float[Tensor, "steps *batch"], initial: float | Float[Tensor, "batch"]
+) -> Float[Tensor, "steps *batch"]:
+    """Eq. 1, r_t = log a_{t,y} − log a_{t−1,y}, beginning with the score of the uniform a_0, −log K."""
+    return scores - previous_scores(scores, initial)
 
 
 def previous_scores(

@@ -17,8 +17,7 @@ def halting_step(values: Float[Tensor, "steps batch"], threshold: float = 0.0) -
     `values[t]` is V(s_{t+1}). The first step is always taken, so V(s_1) is never asked; whether to stop after n
     steps is read from `values[n]`.
     """
-    going = not_below(values, threshold)
-    return first_stop(torch.cat([going[1:], going[:1]]))
+    return stop_before(not_below(values, threshold))
 
 
 def not_below(values: Float[Tensor, "*any"], threshold: float) -> Bool[Tensor, "*any"]:
@@ -47,6 +46,12 @@ def asked_before(doubts: Float[Tensor, "steps batch"]) -> Float[Tensor, "steps b
 def first_stop(going: Bool[Tensor, "steps batch"]) -> Int64[Tensor, "batch"]:
     """The first step at which an example does not go on, counted from 1, else the last there is."""
     return torch.cat([~going[:-1], torch.ones_like(going[:1])]).int().argmax(0) + 1
+
+
+def stop_before(going: Bool[Tensor, "steps batch"]) -> Int64[Tensor, "batch"]:
+    """The same where each step was asked for before it was made: the step before the first that nobody wanted. The
+    first is always made."""
+    return first_stop(torch.cat([going[1:], going[:1]]))
 
 
 Temperature = float | tuple[float, ...]

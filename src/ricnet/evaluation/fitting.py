@@ -331,13 +331,16 @@ def chosen_words(evaluation: Mapping[str, Any]) -> list[str]:
 
 
 def rule_words(rule: Mapping[str, Any]) -> str:
-    """after 3 steps; or: once V < 0.01, after 12 steps at the latest; or: once it is 93 % sure, after …"""
-    most = counted(rule["max_steps"], "step")
-    if rule["max_steps"] == 1 or not rule["reached"]:
+    """after 1 step; or: once V < 0.01, after 12 steps at the latest; or: once it is 93 % sure, after …
+
+    A threshold that no validation example got to still holds: another example may."""
+    most, threshold = counted(rule["max_steps"], "step"), rule["halt_threshold"]
+    by_confidence = rule.get("by_confidence", False)
+    if rule["max_steps"] == 1 or (by_confidence and threshold <= 0):  # doubt is never below zero
         return f"after {most}"
-    threshold = rule["halt_threshold"]
-    once = f"it is {100 * (1 - threshold):.3g} % sure" if rule.get("by_confidence") else f"V < {threshold:g}"
-    return f"once {once}, after {most} at the latest"
+    once = f"it is {100 * (1 - threshold):.3g} % sure" if by_confidence else f"V < {threshold:g}"
+    nobody = "" if rule["reached"] else " (no validation example got there)"
+    return f"once {once}{nobody}, after {most} at the latest"
 
 
 def _halt_words(rule: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int64, Num
 from torch import Tensor
 
 from ricnet.core import losses, mdp, objectives
-from ricnet.core.trajectory import Trajectory, first_stop, halting_step, not_below
+from ricnet.core.trajectory import Trajectory, first_stop, not_below, stop_before
 from ricnet.errors import require, require_finite, setting
 from ricnet.methods.iterative import Iterative, Pool, Step, Steps, norms, step_towards, unroll
 from ricnet.methods.method import Metrics, accuracy, weighted_mean
@@ -119,7 +119,7 @@ class Anytime(Iterative):
     ) -> Float[Tensor, "steps batch"]:
         """R̂_t = Â_t + V(s_t) with the rewards of Eq. 1, as RIC learns it, but of beliefs that are not sampled. With
         exits it is what going on would bring."""
-        rewards = mdp.rewards(scores, model.classes)
+        rewards = mdp.rewards(scores, -math.log(model.classes))
         if model.has_exits:
             ahead = torch.cat([values, torch.zeros_like(values[:1])])
             price = self.compute_price * model.step_costs[:, None]
@@ -143,14 +143,14 @@ class Anytime(Iterative):
         everyone = torch.ones_like(step.going)
         return step._replace(going=everyone if first and not model.has_exits else self.goes_on(step))
 
-    def goes_on(self, step: Step) -> Bool[Tensor, "pool"]:
+    def goes_on(self, step: Step | Steps) -> Bool[Tensor, "*steps pool"]:
         return not_below(step.value, self.halt_threshold) if self.halts_by_value else step.going
 
     def trajectory(self, steps: Steps) -> Trajectory:
         log_beliefs = self.log_beliefs(steps.output)
         if self.halts_by_value:
-            return Trajectory(log_beliefs, halting_step(steps.value, self.halt_threshold), steps.value)
-        return Trajectory(log_beliefs, first_stop(steps.going))
+            return Trajectory(log_beliefs, stop_before(self.goes_on(steps)), steps.value)
+        return Trajectory(log_beliefs, first_stop(self.goes_on(steps)))
 
     def _surest(self, progress: Float[Tensor, "batch"], heads: Heads) -> Float[Tensor, "batch"]:
         """The highest confidence so far."""

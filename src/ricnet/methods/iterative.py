@@ -145,7 +145,7 @@ class InSteps(ABC, Generic[StagedNetwork]):
     def step(self, model: StagedNetwork, pool: Pool, first: bool) -> Step:
         """The next step of every example in a pool, with nothing the host would have to wait for."""
 
-    def goes_on(self, step: Step) -> Bool[Tensor, "pool"]:
+    def goes_on(self, step: Step | Steps) -> Bool[Tensor, "*steps pool"]:
         """Who goes on after a step, by this rule, whichever one the step was made under. `trajectory` must agree: from
         where an example stops, nothing is known of it."""
         return step.going

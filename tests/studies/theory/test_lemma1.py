@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 from torch import Tensor
@@ -25,12 +23,12 @@ def one_power_too_many(rewards: Tensor, gamma: float) -> Tensor:
     return gamma * torch.einsum("t,t...->...", mdp.discounts(len(rewards), gamma), rewards)
 
 
-def without_the_prior(scores: Tensor, classes: int) -> Tensor:
+def without_the_prior(scores: Tensor, initial: float) -> Tensor:
     return torch.cat([scores[:1], scores[1:] - scores[:-1]])
 
 
-def swapped(scores: Tensor, classes: int) -> Tensor:
-    return torch.cat([torch.full_like(scores[:1], -math.log(classes)), scores[:-1]]) - scores
+def swapped(scores: Tensor, initial: float) -> Tensor:
+    return torch.cat([torch.full_like(scores[:1], initial), scores[:-1]]) - scores
 
 
 def not_normalised(steps: int, gamma: float) -> Tensor:

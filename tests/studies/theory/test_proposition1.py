@@ -85,7 +85,7 @@ def test_fails_with_another_implied_readout(broken: object, agents: Agents, monk
 def test_fails_with_another_reward_or_return(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
     rewards, discounted_return = mdp.rewards, mdp.discounted_return
     with monkeypatch.context() as patch:
-        patch.setattr(mdp, "rewards", lambda scores, classes: -rewards(scores, classes))
+        patch.setattr(mdp, "rewards", lambda scores, initial: -rewards(scores, initial))
         assert not examine(agents, patch).passed
     with monkeypatch.context() as patch:
         patch.setattr(mdp, "discounted_return", lambda r, gamma: gamma * discounted_return(r, gamma))

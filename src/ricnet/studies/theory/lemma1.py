@@ -26,7 +26,7 @@ Sequences = Float[Tensor, "steps sequences"]
 def examine(draws: int = 20_000, seed: int = 0) -> Finding:
     generator = torch.Generator().manual_seed(seed)
     scores = _log_scores(generator)
-    rewards = mdp.rewards(scores, CLASSES)
+    rewards = mdp.rewards(scores, -math.log(CLASSES))
     agreements = {gamma: _stop_at_random(rewards, gamma, draws, generator) for gamma in DISCOUNTS}
     largest = max(found.largest for found in agreements.values())
     # Σ_{t≤n} r_t against log a_{n,y} − log a_{0,y}, at every n.

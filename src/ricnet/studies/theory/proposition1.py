@@ -133,7 +133,9 @@ def _expected_return(
         actions = replace(method, rollouts=rollouts).roll_out(model, context).log_actions.double()
     count, classes = truth.shape
     returns = [
-        mdp.discounted_return(mdp.rewards(mdp.log_scores(actions, torch.full((count,), y)), classes), method.gamma)
+        mdp.discounted_return(
+            mdp.rewards(mdp.log_scores(actions, torch.full((count,), y)), -math.log(classes)), method.gamma
+        )
         for y in range(classes)
     ]
     return (truth * torch.stack(returns, -1).mean(0)).sum(-1)
