@@ -193,25 +193,22 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _learn_to_read(self, X: Any, y: Any) -> tuple[Num[Tensor, "n ..."], np.ndarray, Columns | None, Sequence[str]]:  # noqa: N803
         """Inputs and labels, how cells or words became numbers, and what is to be said of it."""
-        texts = as_texts(X)
+        texts, self.pixel_scale_ = as_texts(X), None
         if texts is not None:
             labels = column_or_1d(y, warn=True)
             check_consistent_length(texts, labels)
             table = Table("X", {TEXT: texts}, range(len(texts)), "text")
             tokenizer = find_tokenizer(self.encoder) if isinstance(self.encoder, str) else None
             columns = Columns("", (fit_text(table, TEXT, tokenizer),))
-            self.pixel_scale_ = None
             return columns.encode(table), labels, columns, ()
         if is_frame(X) and not is_plain(X):
             labels, table = column_or_1d(y, warn=True), self._table(X, reset=True)
             check_consistent_length(X, labels)
             columns, notes = fit_columns(table, target="")
-            array = columns.encode(table).numpy()
-        else:
-            columns, notes = None, ()
-            array, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True)
+            return as_inputs(columns.encode(table).numpy(), None), labels, columns, notes
+        array, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True)
         self.pixel_scale_ = pixel_scale(array)
-        return as_inputs(array, self.pixel_scale_), labels, columns, notes
+        return as_inputs(array, self.pixel_scale_), labels, None, ()
 
     def _read(self, X: Any) -> Num[Tensor, "n ..."]:  # noqa: N803
         check_is_fitted(self)
