@@ -205,6 +205,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             labels, table = column_or_1d(y, warn=True), self._table(X, reset=True)
             check_consistent_length(X, labels)
             columns, notes = fit_columns(table, target="")
+            notes += columns.odd_cells(table)
             return as_inputs(columns.encode(table).numpy(), None), labels, columns, notes
         array, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True)
         self.pixel_scale_ = pixel_scale(array)
