@@ -52,17 +52,8 @@ def main(arguments: Sequence[str]) -> None:
         f"On {found.inputs} inputs it agrees with PyTorch within {found.difference:.1e}, "
         f"and {found.same_steps} of them halt at the same step."
     )
-    if classifier.text is not None and classifier.text.tokenizer is not None:
-        console.print(
-            f"It reads {classifier.text.tokens} token ids a text (int32), as its checkpoint's tokenizer makes them, "
-            f"cut or filled up with {classifier.text.tokenizer.pad}; its tokenizer.json is in the metadata (columns)."
-        )
-    elif classifier.text is not None:
-        console.print(
-            f"It reads {classifier.text.tokens} token ids a text (int32), by turns of a word and of it with the next "
-            'one ("word next"): crc32 of the UTF-8 in lower case, without the highest bit, filled up with 0. A word is '
-            "a run of letters, digits and _, or any other sign (see ricnet.data.texts.token_ids)."
-        )
+    if classifier.text is not None:
+        console.print(f"It reads {classifier.text.rule}")
     elif classifier.columns is not None:
         console.print(
             f"It reads {classifier.columns.width} numbers a row, not cells: how those of "
