@@ -1,38 +1,75 @@
-"""Classify images with an exported model. Needs numpy, onnxruntime and pillow; neither torch nor ricnet.
+"""Classify images or texts with an exported model. Needs numpy and onnxruntime, for images pillow, for texts of a
+pretrained encoder tokenizers; neither torch nor ricnet.
 
 ric export runs/photos-ric-seed0 --out model.onnx
 python examples/onnx_consumer.py model.onnx cat.jpg dog.jpg
+python examples/onnx_consumer.py reviews.onnx "a lovely film" "rather dull"
 """
 
 import argparse
 import json
+import re
 import sys
+import zlib
+from itertools import pairwise
 
 import numpy as np
 import onnxruntime
-from PIL import Image, ImageOps
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("model", help="file that ric export wrote")
-parser.add_argument("paths", metavar="image", nargs="+")
+parser.add_argument("inputs", metavar="input", nargs="+", help="an image file, or a text")
 asked = parser.parse_args()
-model, paths = asked.model, asked.paths
 
-session = onnxruntime.InferenceSession(model)
+session = onnxruntime.InferenceSession(asked.model)
 about = session.get_modelmeta().custom_metadata_map
 names, shape = json.loads(about["class_names"]), json.loads(about["input_shape"])
-if len(shape) != 3:
-    sys.exit(f"{model} reads rows of {shape[0]} numbers, not images; its metadata says how columns become numbers.")
-channels, height, width = shape
+columns = json.loads(about["columns"])["inputs"] if "columns" in about else []
 
 
-def read(path: str) -> np.ndarray:
+def read_image(path: str) -> np.ndarray:
     """Upright, scaled and cropped as in training (lay transparent images on white first); the model does the rest."""
+    from PIL import Image, ImageOps
+
+    channels, height, width = shape
     image = ImageOps.exif_transpose(Image.open(path)).convert("L" if channels == 1 else "RGB")
     image = ImageOps.fit(image, (width, height), Image.Resampling.BICUBIC)
     return np.asarray(image).reshape(height, width, channels).transpose(2, 0, 1)
 
 
-probabilities, steps, *_ = session.run(None, {"input": np.stack([read(path) for path in paths])})
-for path, belief, taken in zip(paths, probabilities, steps, strict=True):
-    print(f"{path}: {names[belief.argmax()]} ({belief.max():.1%}, steps: {taken})")
+def read_text(text: str) -> list[int]:
+    """Token ids, by the rule that the metadata has under token_ids."""
+    (length,), own = shape, columns[0]["tokenizer"]
+    if own is None:
+        words = [word.lower() for word in re.findall(r"\w+|[^\w\s]", text)]
+        tokens = [token for word, after in pairwise([*words, ""]) for token in (word, f"{word} {after}")][:-1]
+        ids = [zlib.crc32(token.encode()) & 0x7FFFFFFF or 1 for token in tokens]
+        return (ids + [0] * length)[:length]
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_str(own["content"])
+    tokenizer.enable_truncation(length)
+    tokenizer.enable_padding(length=length, pad_id=own["pad"])
+    return tokenizer.encode(text).ids
+
+
+if len(shape) == 3:
+    read, kind = read_image, np.uint8
+elif columns and columns[0]["kind"] == "text":
+    read, kind = read_text, np.int32
+else:
+    how = "; how columns become these is in its metadata, under columns" if columns else ""
+    sys.exit(f"{asked.model} reads rows of {shape[0]} numbers, neither images nor texts{how}.")
+
+found = []
+for given in asked.inputs:
+    try:
+        found.append((given, read(given)))
+    except Exception as error:  # pillow fails in many ways, at images that are too large among them
+        print(f"skipped: {given} cannot be read ({error})", file=sys.stderr)
+if found:
+    probabilities, steps, *_ = session.run(None, {"input": np.array([row for _, row in found], dtype=kind)})
+    for (given, _), belief, taken in zip(found, probabilities, steps, strict=True):
+        print(f"{given}: {names[belief.argmax()]} ({belief.max():.1%}, steps: {taken})")
+if len(found) < len(asked.inputs):
+    sys.exit(1)

@@ -10,7 +10,9 @@ from ricnet.apps.estimator_inputs import (
     as_inputs,
     example_weights,
     pixel_scale,
+    usual_fraction,
 )
+from ricnet.training.presets import TABLE_ROWS
 
 
 @pytest.mark.parametrize(
@@ -64,14 +66,14 @@ def test_tables_become_float32_and_too_large_numbers_are_refused() -> None:
 
 
 def test_weights_of_row_and_class_are_multiplied() -> None:
-    table, labels = np.zeros((4, 1)), np.array(["a", "a", "a", "b"])
-    assert example_weights(None, None, labels, table) is None
-    by_both = example_weights([1, 2, 3, 4], {"a": 10, "b": 1}, labels, table)
+    labels = np.array(["a", "a", "a", "b"])
+    assert example_weights(None, None, labels) is None
+    by_both = example_weights([1, 2, 3, 4], {"a": 10, "b": 1}, labels)
     np.testing.assert_array_equal(by_both, [10, 20, 30, 4])
-    balanced = example_weights(None, "balanced", labels, table)
+    balanced = example_weights(None, "balanced", labels)
     np.testing.assert_allclose(balanced, [4 / 6, 4 / 6, 4 / 6, 4 / 2])  # n / (classes · rows of the class)
     with pytest.raises(ValueError, match=r"[Nn]egative"):
-        example_weights([1, 2, 3, -4], None, labels, table)
+        example_weights([1, 2, 3, -4], None, labels)
 
 
 def rows(count: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -113,3 +115,26 @@ def test_one_class_is_not_enough_nor_two_of_which_one_has_no_weight() -> None:
     with refusal("bee", "validation_fraction", kind=InputError):  # a class of one row cannot be divided
         as_dataset(inputs, labels, None, names, 0.4, 0)
     assert len(as_dataset(inputs, labels, None, names, 0.0, 0).train) == 5
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_table", "has_exits", "fraction"),
+    [
+        (49, True, True, 0.0),
+        (50, True, False, 0.15),
+        (50, False, False, 0.0),
+        (50, False, True, 0.15),
+        (TABLE_ROWS - 1, True, False, 0.15),
+        (TABLE_ROWS, True, False, 0.0),
+        (TABLE_ROWS, True, True, 0.15),
+    ],
+)
+def test_rows_are_kept_aside_where_something_is_chosen_by_them(
+    rows: int, is_table: bool, has_exits: bool, fraction: float
+) -> None:
+    labels = np.arange(rows) % 2
+    assert usual_fraction(labels, None, is_table, has_exits) == fraction
+    lonely = np.where(np.arange(rows) == 0, 2, labels)  # of which none can be kept aside
+    assert usual_fraction(lonely, None, is_table, has_exits) == 0
+    weights = np.r_[0.0, np.ones(rows)]  # a row of weight 0 does not count
+    assert usual_fraction(np.r_[2, labels], weights, is_table, has_exits) == fraction

@@ -131,9 +131,11 @@ def test_the_consumer_needs_no_torch_and_says_what_ric_predict_says(
         images.append(tmp_path / f"{i}.png")
         Image.fromarray((pixels * 255 / 16).round().astype(np.uint8)).save(images[-1])
     script = f"import sys, runpy; sys.modules.update(torch=None, ricnet=None); runpy.run_path({str(EXAMPLE)!r})"
-    command = [sys.executable, "-c", script, str(exported), *map(str, images)]
+    (bomb := tmp_path / "bomb.pgm").write_bytes(b"P5 20000 20000 255 ")
+    command = [sys.executable, "-c", script, str(exported), str(bomb), *map(str, images)]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
+    assert str(bomb) in done.stderr
     expected = adjust(ricnet.load(digits_run), threshold, None).refine(
         np.stack([np.asarray(Image.open(path))[None] for path in images])
     )
@@ -158,8 +160,8 @@ def test_the_consumer_says_how_it_is_used_and_what_it_cannot_read(tmp_path: Path
     ]
     assert [each.returncode for each in done] == [0, 2, 1]
     assert "usage: onnx_consumer.py" in done[0].stdout
-    assert "required: image" in done[1].stderr
-    assert done[2].stderr.startswith(f"{tmp_path}/table.onnx reads rows of 4 numbers, not images")
+    assert "required: input" in done[1].stderr
+    assert done[2].stderr.startswith(f"{tmp_path}/table.onnx reads rows of 4 numbers, neither images nor texts")
 
 
 def test_wrong_flags(digits_run: Path, tmp_path: Path, refused: Refused) -> None:

@@ -1,9 +1,11 @@
 import json
+import runpy
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -26,6 +28,7 @@ from ricnet.apps.onnx import (
     trigamma,
 )
 from ricnet.data.columns import Category, Columns, Number, columns_from_json
+from ricnet.data.texts import Text, Tokenizer
 from ricnet.methods import ACT, RIC, Anytime, Method, PonderNet, Supervised
 from ricnet.methods.iterative import Iterative
 from ricnet.nets.encoders import Backbone, EncoderOptions
@@ -59,6 +62,32 @@ def test_the_metadata_of_a_table_says_how_its_columns_are_read() -> None:
     table = Columns("label", (Number("age", 40.0, 12.0, True), Category("sex", ("f", "m"), False)))
     about = metadata(replace(untrained(RIC()), columns=table), 20)
     assert columns_from_json(json.loads(about["columns"]), "model.onnx") == table
+
+
+def split_into_words() -> Tokenizer:
+    tokenizers = pytest.importorskip("tokenizers")
+    known = {"[UNK]": 0, "a": 1, "film": 2, "[PAD]": 7}
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel(known, unk_token="[UNK]"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    return Tokenizer(words.to_str(), pad=7, most=8)
+
+
+@pytest.mark.parametrize("tokenizer", [lambda: None, split_into_words], ids=["words", "tokenizer"])
+def test_the_consumer_makes_the_same_ids_of_texts_by_what_the_metadata_says(
+    tokenizer: Callable[[], Tokenizer | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    column, texts = Text("review", 8, tokenizer()), ["A film: Über_1 film!", "a", "", "a film " * 9]
+    reads = replace(untrained(RIC()), columns=Columns("label", (column,)), input_shape=(8,))
+    about, session = metadata(reads, 20), Mock()
+    assert ("crc32" if column.tokenizer is None else "tokenizer.json") in about["token_ids"]
+    session.get_modelmeta.return_value.custom_metadata_map = about
+    session.run.return_value = np.full((4, 4), 0.25), np.ones(4, dtype=int)
+    monkeypatch.setitem(sys.modules, "onnxruntime", Mock(InferenceSession=Mock(return_value=session)))
+    monkeypatch.setattr(sys, "argv", ["onnx_consumer.py", "model.onnx", *texts])
+    runpy.run_path(str(Path(__file__).parents[2] / "examples" / "onnx_consumer.py"))
+    (_, feed), _ = session.run.call_args
+    assert feed["input"].dtype == np.int32
+    assert np.array_equal(feed["input"], column.rows(texts))
 
 
 def test_what_cannot_be_exported_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,5 @@
 import json
-from datetime import date
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
@@ -118,6 +118,63 @@ def test_a_typing_error_makes_texts_and_is_noticed(
     columns, [note] = learn(a=cells)
     assert columns.inputs == (Category("a", values, True),)
     assert all(fact in note for fact in facts)
+
+
+INCOMES = [str(row * 17 % 400 + 0.5) for row in range(400)]
+DAYS = [str(date(2024, 1, 1) + timedelta(days=row)) for row in range(400)]
+
+
+@pytest.mark.parametrize("odd", ["n/k", "-", "unknown", "12 kg", ">100", "inf", "1e400"])
+@pytest.mark.parametrize(("cells", "kind"), [(INCOMES, Number), (DAYS, Date)])
+def test_one_odd_cell_is_missing_wherever_it_is(odd: str, cells: list[str], kind: type) -> None:
+    """It made a column of texts, dropped as such with a reason that was not true; among other rows than those of
+    training it refused the table."""
+    training = range(300)
+    for row in (7, 350):
+        gap, mistaken = [*cells], [*cells]
+        gap[row], mistaken[row] = "", odd
+        assert fit_columns(table(a=gap), "y", training) == fit_columns(table(a=mistaken), "y", training)
+        columns, _ = fit_columns(table(a=mistaken), "y", training)
+        assert type(columns.inputs[0]) is kind
+        assert torch.equal(columns.encode(table(a=mistaken)), columns.encode(table(a=gap)))
+        [note] = columns.odd_cells(table(a=mistaken))
+        assert all(fact in note for fact in ("'a'", f"{odd!r} in line {row + 2}", "1 of its 400 cells", "missing"))
+        assert columns.surprises(table(a=mistaken)) == (f"my.csv: c{note[1:]}",)
+        assert columns.odd_cells(table(a=gap)) == ()
+
+
+def test_more_than_one_cell_in_twenty_makes_texts_and_is_refused_in_new_rows() -> None:
+    def with_odd(count: int) -> list[str]:
+        return [*["-"] * count, *INCOMES[count:380], *[""] * 20]
+
+    few, many = with_odd(19), with_odd(20)  # of 380 that are not missing
+    assert isinstance(fit(a=few).inputs[0], Number)
+    assert fit(a=many).inputs == (Category("a", ("", "-"), True),)
+    with refusal("line 2", "'a'", "'-'", "numbers"):
+        fit(a=few).encode(table(a=many))
+
+
+def test_why_a_column_was_left_out_is_true() -> None:
+    odd = [f"{row} kg" if row % 10 == 0 else cell for row, cell in enumerate(INCOMES)]
+    columns, notes = learn(sure=INCOMES, a=odd)
+    assert [column.name for column in columns.inputs] == ["sure"]
+    [note] = notes
+    assert all(fact in note for fact in ("'a'", "left out", "'0 kg' in line 2", "no number", "39 more", "400 cells"))
+    with refusal("'0 kg' in line 2"):
+        fit(a=odd)
+
+
+def test_numbers_of_rows_are_known_in_spite_of_an_odd_one() -> None:
+    columns, notes = learn(sure=INCOMES, a=["x", *map(str, range(1, 400))])
+    assert [column.name for column in columns.inputs] == ["sure"]
+    assert "only name the row" in notes[0]
+
+
+def test_the_format_that_reads_most_dates_is_taken() -> None:
+    """Nineteen in twenty days of this column could also be months."""
+    cells = [*["03/04/2024"] * 39, "30/04/2024"]
+    assert common_formats(cells) == ["%d/%m/%Y"]
+    assert common_formats([*cells, "soon"]) == ["%d/%m/%Y"]
 
 
 @pytest.mark.parametrize(

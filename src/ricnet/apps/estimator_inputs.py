@@ -78,13 +78,11 @@ def _images(array: np.ndarray, scale: float) -> UInt8[Tensor, "n channels height
     return torch.tensor(np.ascontiguousarray(last.transpose(0, 3, 1, 2)))
 
 
-def example_weights(
-    sample_weight: Any, class_weight: Any, labels: np.ndarray, array: np.ndarray
-) -> Float64[np.ndarray, "n"] | None:
+def example_weights(sample_weight: Any, class_weight: Any, labels: np.ndarray) -> Float64[np.ndarray, "n"] | None:
     """The product of both; None where neither is given."""
     if sample_weight is None and class_weight is None:
         return None
-    by_row = _check_sample_weight(sample_weight, array, dtype=np.float64, ensure_non_negative=True)
+    by_row = _check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True)
     weights: np.ndarray = by_row * compute_sample_weight(class_weight, labels)
     return weights
 
@@ -115,18 +113,14 @@ def as_dataset(
         raise InputError(
             "y has one class only (counting rows of a weight above 0); a classifier needs at least two classes."
         )
-    lonely = [name for name, count in zip(class_names, _counts(rows, class_names), strict=True) if count == 1]
+    counts = torch.bincount(rows.labels, minlength=len(class_names)).tolist()
+    lonely = [name for name, count in zip(class_names, counts, strict=True) if count == 1]
     if lonely and validation_fraction != 0:
         raise InputError(
             f"y has one row only of {listed(lonely)}; a validation_fraction needs at least two of every class."
         )
     train, val = _cut(rows, validation_fraction, seed)
     return Dataset("the given rows", train, val, val, class_names, small_crops(inputs.shape))
-
-
-def _counts(rows: Split, class_names: tuple[str, ...]) -> list[int]:
-    counts: list[int] = torch.bincount(rows.labels, minlength=len(class_names)).tolist()
-    return counts
 
 
 def _cut(rows: Split, fraction: float, seed: int) -> tuple[Split, Split]:

@@ -11,6 +11,7 @@ here, neither by the constructor nor in the tests.
 
 import copy
 import warnings
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import cache
@@ -121,31 +122,15 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         brightness, and so are those to predict then. `sample_weight` says how much each row counts; rows of weight 0
         are left out.
         """
-        texts, notes = as_texts(X), tuple[str, ...]()
-        if texts is not None:
-            labels = column_or_1d(y, warn=True)
-            check_consistent_length(texts, labels)
-            table = Table("X", {TEXT: texts}, range(len(texts)), "text")
-            tokenizer = find_tokenizer(self.encoder) if isinstance(self.encoder, str) else None
-            columns = Columns("", (fit_text(table, TEXT, tokenizer),))
-            array = columns.encode(table).numpy()
-        elif is_frame(X) and not is_plain(X):
-            labels, table = column_or_1d(y, warn=True), self._table(X, reset=True)
-            check_consistent_length(X, labels)
-            columns, notes = fit_columns(table, target="")
-            array = columns.encode(table).numpy()
-        else:
-            columns = None
-            array, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True)
+        inputs, labels, columns, notes = self._learn_to_read(X, y)
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
-        self.pixel_scale_ = pixel_scale(array)
-        weights = example_weights(sample_weight, self.class_weight, labels, array)
+        weights = example_weights(sample_weight, self.class_weight, labels)
         fraction = self.validation_fraction
         if fraction is None:
             fraction = usual_fraction(numbers, weights, self.pixel_scale_ is None, self._has_exits)
         dataset = as_dataset(
-            as_inputs(array, self.pixel_scale_) if texts is None else torch.from_numpy(array),
+            inputs,
             torch.tensor(numbers, dtype=torch.int64),
             weights,
             tuple(str(name) for name in self.classes_),
@@ -205,6 +190,26 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return self.classifier_, inputs
         device, exits = next(self.classifier_.model.parameters()).device, self.classifier_.config.network.exits
         return after_encoder(self.classifier_), Features(features, device, Console(quiet=True), exits)(inputs)
+
+    def _learn_to_read(self, X: Any, y: Any) -> tuple[Num[Tensor, "n ..."], np.ndarray, Columns | None, Sequence[str]]:  # noqa: N803
+        """Inputs and labels, how cells or words became numbers, and what is to be said of it."""
+        texts, self.pixel_scale_ = as_texts(X), None
+        if texts is not None:
+            labels = column_or_1d(y, warn=True)
+            check_consistent_length(texts, labels)
+            table = Table("X", {TEXT: texts}, range(len(texts)), "text")
+            tokenizer = find_tokenizer(self.encoder) if isinstance(self.encoder, str) else None
+            columns = Columns("", (fit_text(table, TEXT, tokenizer),))
+            return columns.encode(table), labels, columns, ()
+        if is_frame(X) and not is_plain(X):
+            labels, table = column_or_1d(y, warn=True), self._table(X, reset=True)
+            check_consistent_length(X, labels)
+            columns, notes = fit_columns(table, target="")
+            notes += columns.odd_cells(table)
+            return as_inputs(columns.encode(table).numpy(), None), labels, columns, notes
+        array, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True)
+        self.pixel_scale_ = pixel_scale(array)
+        return as_inputs(array, self.pixel_scale_), labels, None, ()
 
     def _read(self, X: Any) -> Num[Tensor, "n ..."]:  # noqa: N803
         check_is_fitted(self)

@@ -113,10 +113,12 @@ def metadata(classifier: Classifier, steps: int) -> dict[str, str]:
     entry |= {name: getattr(method, name) for name in AFTER_TRAINING if hasattr(method, name)}
     if classifier.columns is not None:  # the file reads numbers; whoever feeds it encodes the cells
         entry["columns"] = classifier.columns.to_json()
+    if classifier.text is not None:
+        entry["token_ids"] = classifier.text.rule
     return {key: text if isinstance(text, str) else json.dumps(text, ensure_ascii=False) for key, text in entry.items()}
 
 
-# The networks that are traced, for a batch of any size.
+# The networks that are traced, for batches of any size but 0: onnxruntime 1.31 gives a sum over none a wrong shape.
 
 
 def network_to_trace(

@@ -4,6 +4,10 @@ model, so that new rows are read as they were.
 - A column of numbers is standardised. A missing value is taken as the mean; if training rows lacked some, a second
   number says which do.
 - A column of dates is a column of numbers, in days.
+- A column is one of numbers, or of dates, where at most one cell in twenty is something else ("n/k", "> 100"): so it is
+  in training and in rows to predict. Those cells are missing values, and a note names them; more of them make it a
+  column of texts in training, and are refused in rows to predict. All rows say what a column is; only those of training
+  say what is learned of it.
 - Any other column is one number for each of its values, 1 where the cell has it. A value that few training rows have
   counts as `other`, and so does one that none had; where training knew no rare values, a new one is none of them, all
   numbers 0. An empty cell is a value like any other.
@@ -34,6 +38,9 @@ if TYPE_CHECKING:
 
 MISSING = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?"})
 """What stands for no number, in capitals or not."""
+ODD_SHARE = 0.05
+"""So many of the cells that are not missing may be no numbers, or no dates, in a column of these. Read as texts, the
+other nineteen of twenty would be lost; but those that are more may be a kind of their own."""
 RARE_ROWS, RARE_SHARE = 3, 0.005
 """A value in fewer training rows is rare. Standardised, its number would be the larger the rarer it is."""
 MANY_ROWS, SPREAD = 30, 3
@@ -46,7 +53,7 @@ FORMATS = {
     "%m/%d/%Y": "12/31/1999",
     "%d/%m/%Y": "31/12/1999",
 }
-"""How dates may be written, with an example of each. All cells of a column must agree; month first wins a draw."""
+"""How dates may be written, with an example of each. The cells of a column must agree; month first wins a draw."""
 _WHOLE = re.compile(r"\d{1,18}")
 _DAY = 86_400
 _EARLIEST = datetime(1, 1, 1, tzinfo=UTC).timestamp()
@@ -90,15 +97,22 @@ def show_date(days: float, form: str) -> str:
     return day.date().isoformat() if form == "iso" else day.strftime(form)
 
 
+def few(cells: Sequence[str]) -> float:
+    """How many of these may be odd."""
+    return ODD_SHARE * sum(not is_missing(cell) for cell in cells)
+
+
 def common_formats(cells: Sequence[str]) -> list[str]:
-    """In which all these cells but the missing ones can be read as dates; none if there are no others."""
-    present = {cell for cell in cells if not is_missing(cell)}
-    fitting = list(FORMATS) if present else []
-    for cell in present:
-        fitting = [form for form in fitting if parse_date(cell, form) is not None]
-        if not fitting:
+    """In which most of these cells can be read as dates, and all but few; none if all are missing."""
+    present = Counter(cell for cell in cells if not is_missing(cell))
+    odd = dict.fromkeys(FORMATS if present else (), 0)
+    for cell, count in present.items():
+        for form in odd:
+            odd[form] += count * (parse_date(cell, form) is None)
+        odd = {form: unread for form, unread in odd.items() if unread <= ODD_SHARE * present.total()}
+        if not odd:
             break
-    return fitting
+    return [form for form, unread in odd.items() if unread == min(odd.values())]
 
 
 # Columns
@@ -123,16 +137,23 @@ class Number:
         """NaN where it is missing, None where it is something else."""
         return list(map(parse_number, cells))
 
+    def odd(self, cells: Sequence[str]) -> list[int]:
+        """The rows of those that are something else."""
+        return [row for row, value in enumerate(self.parse(cells)) if value is None]
+
+    def numbers(self, cells: Sequence[str]) -> Float[np.ndarray, "n"]:
+        """NaN where it is missing or something else."""
+        return np.array([math.nan if value is None else value for value in self.parse(cells)], dtype=np.float64)
+
     def encode(self, table: Table) -> Float[np.ndarray, "n width"]:
         cells = table.columns[self.name]
-        values = self.parse(cells)
-        if None in values:
-            row = values.index(None)
+        odd = self.odd(cells)
+        if len(odd) > few(cells):
             raise TableError(
-                f"{table.place(row)}: {self.name!r} is {cells[row]!r}, but the model was trained on {self.wanted}; "
-                "correct it, or leave it empty if it is unknown."
+                f"{table.place(odd[0])}: {self.name!r} is {cells[odd[0]]!r}, but the model was trained on "
+                f"{self.wanted}; correct it, or leave it empty if it is unknown."
             )
-        numbers = np.array(values, dtype=np.float64)
+        numbers = self.numbers(cells)
         missing = np.isnan(numbers)
         with np.errstate(over="ignore"):
             scaled = np.where(missing, 0.0, (numbers - self.mean) / self.std)
@@ -221,9 +242,22 @@ class Columns:
             raise TableError(f"{table.place(beyond[0])}: a number is too large; correct it.")
         return torch.from_numpy(numbers)
 
-    def surprises(self, table: Table) -> tuple[str, ...]:
-        """What the user should know of rows to predict: values that training had not."""
+    def odd_cells(self, table: Table) -> tuple[str, ...]:
+        """What the user should know of cells that are no numbers in a column of these."""
         notes = []
+        for column in self.inputs:
+            cells = table.columns[column.name]
+            if isinstance(column, Number) and (odd := column.odd(cells)):
+                named = listed([f"{cells[row]!r} in {table.unit} {table.lines[row]}" for row in odd], 3)
+                share = f"{len(odd)} of its {len(cells)} cells {'is' if len(odd) == 1 else 'are'} not"
+                notes.append(
+                    f"Column {column.name!r} is read as {column.wanted}; {share}, and counted as missing: {named}."
+                )
+        return tuple(notes)
+
+    def surprises(self, table: Table) -> tuple[str, ...]:
+        """What the user should know of rows to predict: odd cells, and values that training had not."""
+        notes = [f"{table.name}: {note[0].lower()}{note[1:]}" for note in self.odd_cells(table)]
         for column in self.inputs:
             if cells := column.new_values(table.columns[column.name]):
                 text = next(filter(None, cells), None)
@@ -281,28 +315,31 @@ def _column_from_json(entry: dict[str, Any]) -> Number | Category | Text:
 # Learning them from training rows
 
 
-def fit_columns(table: Table, target: str) -> tuple[Columns, tuple[str, ...]]:
-    """Learn the columns of training rows; also what the user should know of them."""
+def fit_columns(table: Table, target: str, training: Sequence[int] | None = None) -> tuple[Columns, tuple[str, ...]]:
+    """Learn the columns from the training rows, all where none are named; also what the user should know of them."""
+    learned = table if training is None else table.take(training)
     fitted: list[Number | Category] = []
-    identifiers, unused, mistyped, prose = [], [], [], []
-    for name, cells in table.columns.items():
+    identifiers, unused, mistyped, prose = list[str](), list[str](), list[str](), list[str]()
+    for name, cells in learned.columns.items():
         if name == target:
             continue
-        numbers = list(map(parse_number, cells))
-        formats = common_formats(cells) if None in numbers else []
-        is_words = None in numbers and not formats
-        if is_words and is_prose(cells):
+        reader = _reader(name, table.columns[name])
+        if reader is None and is_prose(cells):
             prose.append(name)
-        if _names_the_row(cells, numbers, formats):
-            identifiers += [repr(name)] * (name not in prose)
-            continue
-        column = _fit_category(name, cells) if is_words else _fit_number(name, table, formats)
-        if column is None:
-            unused += [repr(name)] * (name not in prose)
-            continue
-        fitted.append(column)
-        if isinstance(column, Category):
-            mistyped += _mistyped_note(name, table, numbers)
+        named_rows = _names_the_row(cells, reader)
+        column = None if named_rows else _fit_category(name, cells) if reader is None else _fit_number(reader, learned)
+        if column is not None:
+            fitted.append(column)
+        mistake = _mistake(table.columns[name], table) if reader is None else None
+        if mistake is not None:
+            mistyped.append(
+                f"Column {name!r} is read as text, for {mistake}; correct it if it is."
+                if column is not None
+                else f"Column {name!r} was left out: {mistake}, and as texts its cells hardly repeat; correct it, or "
+                "leave empty what is unknown."
+            )
+        elif column is None and name not in prose:
+            (identifiers if named_rows else unused).append(repr(name))
     if not fitted and prose:
         raise TableError(
             f"{table.name}: beside {target!r} there is only prose, {prose[0]!r}; {_as_text(prose[0], target)}."
@@ -310,9 +347,16 @@ def fit_columns(table: Table, target: str) -> tuple[Columns, tuple[str, ...]]:
     if not fitted:
         raise TableError(
             f"{table.name}: beside {target!r} there is no column to learn from: "
-            "each is the same in all rows, or differs in nearly all as names and identifiers do."
+            + " ".join(
+                ["each is the same in all rows, or differs in nearly all as names and identifiers do.", *mistyped]
+            )
         )
-    notes = [f"Columns with nothing to learn from were left out: {listed(unused)}."] if unused else []
+    notes = []
+    if unused:
+        notes.append(
+            "Columns with nothing to learn from, the same in all rows or texts that hardly repeat, were left out: "
+            f"{listed(unused)}."
+        )
     if identifiers:
         notes.append(
             f"Columns that only name the row, different in each, were left out: {listed(identifiers)} "
@@ -322,26 +366,36 @@ def fit_columns(table: Table, target: str) -> tuple[Columns, tuple[str, ...]]:
     return Columns(target, tuple(fitted)), (*notes, *_date_notes(fitted, table), *mistyped)
 
 
+def _reader(name: str, cells: Sequence[str]) -> Number | None:
+    """What reads these cells, all but few, as numbers; None where they are texts. It has learned nothing yet."""
+    number = Number(name, 0.0, 1.0, False)
+    if len(number.odd(cells)) <= few(cells):
+        return number
+    formats = common_formats(cells)
+    return Date(name, 0.0, 1.0, False, formats[0]) if formats else None
+
+
 def _as_text(name: str, target: str) -> str:
     """How to learn from a column of texts. Only an estimator's data has no column of classes in it."""
     how = setting("text", name) if target else f"X[{name!r}] alone"
     return f"to learn from its words, and from nothing else, give {how}"
 
 
-def _names_the_row(cells: Sequence[str], numbers: Sequence[float | None], formats: Sequence[str]) -> bool:
-    """Texts that never repeat and are neither numbers nor dates, or whole numbers without repetition or wide gaps."""
+def _names_the_row(cells: Sequence[str], reader: Number | None) -> bool:
+    """Texts that never repeat, or whole numbers without repetition or wide gaps."""
     if len(cells) < MANY_ROWS or len(set(cells)) < len(cells) or any(map(is_missing, cells)):
         return False
-    if all(map(_WHOLE.fullmatch, cells)):
-        whole = list(map(int, cells))
+    odd = set() if reader is None else set(reader.odd(cells))
+    read = [cell for row, cell in enumerate(cells) if row not in odd]
+    if read and all(map(_WHOLE.fullmatch, read)):
+        whole = list(map(int, read))
         return max(whole) - min(whole) < SPREAD * len(whole)
-    return None in numbers and not formats
+    return reader is None
 
 
-def _fit_number(name: str, table: Table, formats: Sequence[str]) -> Number | None:
+def _fit_number(reader: Number, table: Table) -> Number | None:
     """None where all have the same value."""
-    found = Date(name, 0.0, 1.0, False, formats[0]) if formats else Number(name, 0.0, 1.0, False)
-    values = np.array(found.parse(table.columns[name]), dtype=np.float64)
+    values = reader.numbers(table.columns[reader.name])
     present = values[~np.isnan(values)]
     flagged = 0 < len(present) < len(values)
     if not flagged and len(np.unique(present)) < 2:
@@ -349,8 +403,8 @@ def _fit_number(name: str, table: Table, formats: Sequence[str]) -> Number | Non
     with np.errstate(over="ignore", invalid="ignore"):
         mean, std = float(present.mean()), float(present.std())
     if not math.isfinite(std):
-        raise TableError(f"{table.name}: the numbers of {name!r} are too large to compute with; scale them.")
-    return replace(found, mean=mean, std=std or 1.0, flagged=flagged)
+        raise TableError(f"{table.name}: the numbers of {reader.name!r} are too large to compute with; scale them.")
+    return replace(reader, mean=mean, std=std or 1.0, flagged=flagged)
 
 
 def _fit_category(name: str, cells: Sequence[str]) -> Category | None:
@@ -371,17 +425,16 @@ def _date_notes(fitted: Sequence[Number | Category], table: Table) -> list[str]:
     ]
 
 
-def _mistyped_note(name: str, table: Table, numbers: Sequence[float | None]) -> list[str]:
-    """A typing error makes a text of a column of numbers or dates; that must not happen in silence."""
-    cells = table.columns[name]
+def _mistake(cells: Sequence[str], table: Table) -> str | None:
+    """Why a column is one of texts, though most of its cells are numbers or dates: that must not happen in silence."""
     dates = {cell for cell in set(cells) if is_missing(cell) or common_formats([cell])}
-    no_numbers = [row for row, value in enumerate(numbers) if value is None]
+    no_numbers = [row for row, cell in enumerate(cells) if parse_number(cell) is None]
     no_dates = [row for row, cell in enumerate(cells) if cell not in dates]
     for noun, texts in (("number", no_numbers), ("date", no_dates)):
         if texts and 2 * len(texts) < len(cells):
-            first = f"{cells[texts[0]]!r} in {table.unit} {table.lines[texts[0]]}"
-            return [f"Column {name!r} is read as text, for {first} is no {noun}; correct it if it is."]
-    return []
+            first = f"{cells[texts[0]]!r} in {table.unit} {table.lines[texts[0]]} is no {noun}"
+            return first if len(texts) == 1 else f"{first}, nor are {len(texts) - 1} more of its {len(cells)} cells"
+    return None
 
 
 def is_plain(frame: "DataFrame") -> bool:
@@ -389,4 +442,4 @@ def is_plain(frame: "DataFrame") -> bool:
     if not all(dtype.kind in "biuf" for dtype in frame.dtypes) or frame.isna().any(axis=None):
         return False
     whole = (frame.iloc[:, place] for place, dtype in enumerate(frame.dtypes) if dtype.kind in "iu")
-    return not any(_names_the_row([str(value) for value in column], (), ()) for column in whole)
+    return not any(_names_the_row([str(value) for value in column], Number("", 0.0, 1.0, False)) for column in whole)

@@ -71,13 +71,14 @@ def encoded(
     numbered: Dataset,
 ) -> Dataset:
     """A data set whose inputs are numbers of rows, with what the columns make of those rows in their place."""
-    notes, learned = numbered.notes, table.take(numbered.train.inputs.tolist())
+    notes, training = numbered.notes, numbered.train.inputs.tolist()
     if columns is None and text is not None:
-        columns = Columns(target, (fit_text(learned, text, tokenizer),))
+        columns = Columns(target, (fit_text(table.take(training), text, tokenizer),))
     if columns is None:
-        columns, said = fit_columns(learned, target)
+        columns, said = fit_columns(table, target, training)
         notes = (*notes, *said)
     inputs = columns.encode(table)
+    notes = (*notes, *columns.odd_cells(table))
     texts = None if columns.text is None else table.columns[columns.text.name]
     train, val, test = (
         replace(part, inputs=inputs[part.inputs], texts=texts and [texts[row] for row in part.inputs.tolist()])

@@ -70,6 +70,12 @@ def register_dataset(
     return register
 
 
+def is_resizable(spec: str | Path) -> bool:
+    """Whether its images are read at any size that is asked for: those of a folder are, those of few data sets."""
+    source = DATASETS.get(str(spec))
+    return source.resizable if source is not None else user_path(split_target(str(spec))[0]).is_dir()
+
+
 def load(
     spec: str | Path,
     *,

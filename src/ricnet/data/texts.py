@@ -112,6 +112,20 @@ class Text:
     def width(self) -> int:
         return self.tokens
 
+    @property
+    def rule(self) -> str:
+        """How others make the same ids."""
+        if self.tokenizer is not None:
+            return (
+                f"{self.tokens} token ids a text (int32), as its checkpoint's tokenizer makes them, cut or filled up "
+                f"with {self.tokenizer.pad}; its tokenizer.json is in the metadata (columns)."
+            )
+        return (
+            f"{self.tokens} token ids a text (int32), by turns of a word and of it with the next one "
+            '("word next"): crc32 of the UTF-8 in lower case, without the highest bit, 0 as 1; cut or filled up with '
+            r"0. Words are the matches of the regular expression \w+|[^\w\s], with letters of any script."
+        )
+
     def encode(self, table: Table) -> Int32[np.ndarray, "n tokens"]:
         return self.rows(table.columns[self.name])
 

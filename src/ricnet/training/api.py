@@ -22,6 +22,7 @@ from ricnet.data import DATASETS, Dataset, columns_from_json, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.dataset import flip_labels
 from ricnet.data.labels import labelled_frame
+from ricnet.data.registry import is_resizable
 from ricnet.data.tables import is_frame
 from ricnet.data.texts import Tokenizer
 from ricnet.distributed import Processes, first_on_each_machine, launched, own_gpu, together
@@ -149,18 +150,14 @@ def train_in_folder(
         stored = processes.broadcast(partial(_stored, folder)) if resume else None
         if stored is not None:
             asked = asked.resumed(stored, folder)
-        if stored is not None and processes.broadcast(lambda: folder.finished):
-            anew = f"{setting('overwrite', True)}, or in another {setting('out')}"
-            say([spell(f"{folder.path} is finished: nothing is left to resume; start anew with {anew}.")], console)
-            return folder
+            if processes.broadcast(lambda: folder.finished):
+                anew = f"{setting('overwrite', True)}, or in another {setting('out')}"
+                say([spell(f"{folder.path} is finished: nothing is left to resume; start anew with {anew}.")], console)
+                return folder
         with first_on_each_machine(processes):
             if stored is None:
                 asked = replace(asked, changes=for_encoder(asked.what, changes))
-            if encoder is None and is_pretrained(asked.encoder):
-                encoder = _began_with(folder) if stored is not None else find_encoder(asked.encoder)
-            tokenizer = None
-            if isinstance(encoder, TextEncoder):
-                tokenizer = _kept_tokenizer(folder) if stored is not None else find_tokenizer(asked.encoder)
+            encoder, tokenizer = _reader(asked.encoder, encoder, folder if stored is not None else None)
             dataset = asked.dataset(data_dir, tokenizer)
         notes = [f"{folder.path} holds no run yet, so that this one starts anew."] * (resume and stored is None)
         notes += dataset.notes
@@ -291,6 +288,17 @@ class Request:
         return replace(config, data=whole_path(with_target(str(self.what), self.target))) if self.is_named else config
 
 
+def _reader(name: str, own: nn.Module | None, resumed: RunFolder | None) -> tuple[nn.Module | None, Tokenizer | None]:
+    """The encoder that others have trained, if it is one, unless the user gives it; and for texts what it cuts them
+    with. A run that is resumed has both."""
+    encoder = own
+    if own is None and is_pretrained(name):
+        encoder = find_encoder(name) if resumed is None else _began_with(resumed)
+    if not isinstance(encoder, TextEncoder):
+        return encoder, None
+    return encoder, find_tokenizer(name) if resumed is None else _kept_tokenizer(resumed)
+
+
 def _began_with(folder: RunFolder) -> nn.Module:
     """The encoder that others have trained, as a run had it at its beginning."""
     return read_encoder(read_config(folder.path).get("encoder"), folder)
@@ -311,10 +319,7 @@ def for_encoder(data: Any, changes: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(name, str) or not is_pretrained(name):
         return changes
     changes = {**changes, "encoder": whole_name(name)}
-    resizable = isinstance(data, str | Path) and (
-        DATASETS[str(data)].resizable if str(data) in DATASETS else user_path(split_target(str(data))[0]).is_dir()
-    )
-    if not resizable or changes.get("resolution") is not None:
+    if changes.get("resolution") is not None or not (isinstance(data, str | Path) and is_resizable(data)):
         return changes
     encoder = find_encoder(changes["encoder"])
     size = max(encoder.architecture.size) if isinstance(encoder, ImageEncoder) else None

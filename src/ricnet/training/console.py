@@ -25,10 +25,10 @@ from sklearn.preprocessing import StandardScaler
 
 from ricnet.data import Dataset
 from ricnet.data.dataset import PHOTOGRAPH_SIDE
-from ricnet.data.registry import DATASETS
+from ricnet.data.registry import is_resizable
 from ricnet.errors import Interrupted as Interrupted
 from ricnet.errors import counted, in_flags, require_extra, setting
-from ricnet.io import printable, read_json, user_path
+from ricnet.io import printable, read_json
 from ricnet.nets.encoders import choose_encoder, is_pretrained
 from ricnet.training import presets
 from ricnet.training.classifier import Classifier, encoder_name
@@ -102,16 +102,12 @@ def faster(config: Config, dataset: Dataset, device: torch.device) -> str | None
     if device.type != "cpu":
         return None
     learned = config.network.freeze or is_pretrained(config.network.encoder)  # an encoder has a size of its own then
-    resizable = dataset.is_image and not learned and (config.data == "imagewoof" or _is_folder(config.data))
+    resizable = dataset.is_image and not learned and is_resizable(config.data)
     smaller = [f"{setting('resolution')} (now {dataset.input_shape[-1]})"] * resizable
     smaller += [setting("width")] * (config.network.encoder != "custom" and not learned)
     fewer = f"fewer {setting('epochs')} (now {config.optimization.epochs})"
     sooner = "" if config.optimization.patience is None else f", and {setting('patience')} may end it sooner"
     return (f"a smaller {', '.join(smaller)} or {fewer} is faster" if smaller else f"{fewer} are faster") + sooner
-
-
-def _is_folder(data: str) -> bool:
-    return data not in DATASETS and user_path(data).is_dir()
 
 
 def unfinished(classifier: Classifier) -> list[str]:

@@ -515,14 +515,7 @@ def finalize(
 
     evaluation: dict[str, Any] = processes.broadcast(evaluated)
     if folder is not None:
-        _leave(folder, asked, model, dataset.test, outcomes, fitted.reading)
-        if fitted.halting is not None or fitted.budgets:
-            rule = {} if fitted.halting is None else asdict(fitted.halting)
-            folder.write_json(folder.halting, halting_entry(rule, fitted.budgets))
-        if fitted.calibration is not None:
-            folder.write_json(
-                folder.calibration, {"method": "temperature", "split": "val", **asdict(fitted.calibration)}
-            )
+        _leave(folder, asked, model, dataset.test, outcomes, fitted)
         folder.write_json(folder.evaluation, evaluation)
     return evaluation
 
@@ -548,19 +541,19 @@ def refuse_no_belief(outcome: Outcome, split: str, dataset: Dataset, folder: Run
 
 
 def _leave(
-    folder: RunFolder,
-    method: Asked,
-    model: nn.Module,
-    test: Split,
-    outcomes: Mapping[str, Outcome],
-    reading: Reading,
+    folder: RunFolder, method: Asked, model: nn.Module, test: Split, outcomes: Mapping[str, Outcome], fitted: Fitted
 ) -> None:
-    """What a report is made of without the model or the data."""
-    unseen = {name: outcomes[name] for name in ("val", "test")}
+    """What a report is made of without the model or the data, and what was fitted."""
+    unseen, reading = {name: outcomes[name] for name in ("val", "test")}, fitted.reading
     write_atomically(folder.predictions, lambda draft: save_predictions(unseen, draft))
     write_atomically(
         folder.examples, lambda draft: save_examples(method, model, test, outcomes["test"], draft, reading)
     )
+    if fitted.halting is not None or fitted.budgets:
+        rule = {} if fitted.halting is None else asdict(fitted.halting)
+        folder.write_json(folder.halting, halting_entry(rule, fitted.budgets))
+    if fitted.calibration is not None:
+        folder.write_json(folder.calibration, {"method": "temperature", "split": "val", **asdict(fitted.calibration)})
 
 
 # Models by name: `pretrained:NAME`, which come with ricnet, and `user/name` or `user/name@revision`, on the Hub. Both

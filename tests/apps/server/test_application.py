@@ -176,6 +176,9 @@ def test_rows_of_a_table_by_the_names_of_its_columns(table_client: httpx.Client,
     alone = table_client.post("/v1/predict", json={"rows": rows[0]}).json()
     assert alone["predictions"][0]["confidence"] == pytest.approx(said[0]["confidence"], abs=1e-5)
     assert alone["notes"] == []
+    odd = [rows[0]] * 19 + [rows[0] | {"weight": "n/k"}]  # one in twenty counts as missing
+    [note] = table_client.post("/v1/predict", json={"rows": odd}).json()["notes"]
+    assert "'n/k' in row 19" in note
 
 
 @pytest.mark.parametrize(
@@ -183,7 +186,7 @@ def test_rows_of_a_table_by_the_names_of_its_columns(table_client: httpx.Client,
     [
         ({"colour": "red"}, "'weight';"),
         ({}, "'weight', 'colour'"),
-        ({"colour": "", "weight": "the request, line 7: heavy"}, "'weight' is 'the request, line 7: heavy'"),
+        ({"colour": "", "weight": "the request, row 7: heavy"}, "'weight' is 'the request, row 7: heavy'"),
         ({"colour": "red", "weight": 1e300}, "too large"),
         *(({"colour": colour, "weight": 1}, "'colour'") for colour in ([1], {}, True)),
     ],

@@ -20,9 +20,9 @@ from ricnet.training.console import say, unfinished
 @dataclass(frozen=True)
 class Export(Answering):
     """Write a trained run as one ONNX file (pip install 'ricnet[onnx]'): normalisation, network and the loop that stops
-    by itself. It takes `input`, uint8 images or float features as the run was trained on, a batch of any size, and
-    gives `probabilities` and `steps`, with exits also `cost`. The file is compared with PyTorch before it is written.
-    examples/onnx_consumer.py shows how to use one."""
+    by itself. It takes `input`, uint8 images, float features or int32 token ids as the run was trained on, a batch of
+    one row or more, and gives `probabilities` and `steps`, with exits also `cost`. The file is compared with PyTorch
+    before it is written. examples/onnx_consumer.py shows how to use one."""
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder that ric train wrote, or pretrained:NAME."""
@@ -52,17 +52,8 @@ def main(arguments: Sequence[str]) -> None:
         f"On {found.inputs} inputs it agrees with PyTorch within {found.difference:.1e}, "
         f"and {found.same_steps} of them halt at the same step."
     )
-    if classifier.text is not None and classifier.text.tokenizer is not None:
-        console.print(
-            f"It reads {classifier.text.tokens} token ids a text (int32), as its checkpoint's tokenizer makes them, "
-            f"cut or filled up with {classifier.text.tokenizer.pad}; its tokenizer.json is in the metadata (columns)."
-        )
-    elif classifier.text is not None:
-        console.print(
-            f"It reads {classifier.text.tokens} token ids a text (int32), by turns of a word and of it with the next "
-            'one ("word next"): crc32 of the UTF-8 in lower case, without the highest bit, filled up with 0. A word is '
-            "a run of letters, digits and _, or any other sign (see ricnet.data.texts.token_ids)."
-        )
+    if classifier.text is not None:
+        console.print(f"It reads {classifier.text.rule}")
     elif classifier.columns is not None:
         console.print(
             f"It reads {classifier.columns.width} numbers a row, not cells: how those of "

@@ -276,19 +276,19 @@ def _read_rows(rows: Sequence[Mapping[str, Any]], classifier: Classifier, limits
     table = _as_table(rows, columns)
     try:
         return Asked(_places("rows", rows), columns.encode(table), columns.surprises(table))
-    except RicnetError as problem:  # speaks of lines, as of a file
-        raise Refusal(422, re.sub(rf"^{SOURCE}, line (\d+):", r"rows[\1]:", str(problem))) from None
+    except RicnetError as problem:  # speaks of rows, as of a data frame
+        raise Refusal(422, re.sub(rf"^{SOURCE}, row (\d+):", r"rows[\1]:", str(problem))) from None
 
 
 def _as_table(rows: Sequence[Mapping[str, Any]], columns: Columns) -> Table:
-    """Of the columns the model knows; its lines are the places of the rows."""
+    """Of the columns the model knows."""
     names = [column.name for column in columns.inputs]
     for place, row in enumerate(rows):
         absent = [_quoted(name) for name in names if name not in row]
         if absent:
             raise Refusal(422, f"rows[{place}] lacks {listed(absent)}; send null for what is unknown.")
     cells = {name: [_as_cell(row[name], name, place) for place, row in enumerate(rows)] for name in names}
-    return Table(SOURCE, cells, list(range(len(rows))))
+    return Table(SOURCE, cells, range(len(rows)), "row")
 
 
 def _as_cell(value: Any, column: str, place: int) -> str:
