@@ -27,8 +27,9 @@ def test_every_command_has_help(command: str, run_ric: RunRic) -> None:
     assert f"usage: ric {command}" in said.out
 
 
-def test_python_dash_m_is_the_command() -> None:
-    result = subprocess.run([sys.executable, "-m", "ricnet", "--version"], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("module", ["ricnet", "ricnet.apps.cli"])
+def test_python_dash_m_is_the_command(module: str) -> None:
+    result = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True)
     assert result.stdout == f"ric {__version__}\n"
 
 

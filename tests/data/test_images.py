@@ -5,12 +5,14 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 
 from refusals import refusal
 from ricnet.data import Augmentation, decode_image, find_images, images, load, read_image, read_images
@@ -42,6 +44,27 @@ def test_every_mode_is_read(tmp_path: Path, mode: str, channels: int) -> None:
     assert read.shape == (channels, 8, 8)
     if mode not in ("1", "P"):
         assert (read.int() - torch.from_numpy(GRADIENT).int()).abs().max() <= 12  # JPEG loses a little
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_whole_numbers_of_32_bits_are_bytes_where_none_is_larger(tmp_path: Path, turned: bool) -> None:
+    """They were divided by 256, and all black. A dark image of 16 bits stays dark, whatever mode it is opened in."""
+    upside_down: Any = {"tiffinfo": {274: 3}}
+
+    def read(name: str, values: np.ndarray) -> Tensor:
+        is_turned = turned and name.endswith(".tif")
+        Image.fromarray(values).save(tmp_path / name, **(upside_down if is_turned else {}))
+        found = read_image(tmp_path / name, (1, 8, 8))[0]
+        return found.flip(0, 1) if is_turned else found
+
+    assert torch.equal(read("32.tif", GRADIENT.astype(np.int32)), torch.from_numpy(GRADIENT))
+    assert torch.equal(read("32-wide.tif", GRADIENT.astype(np.int32) * 257), torch.from_numpy(GRADIENT))
+    for name in ("16.png", "16.tif", "16.pgm"):
+        assert not read(name, GRADIENT.astype(np.uint16)).any()
+        assert torch.equal(read(name, GRADIENT.astype(np.uint16) * 257), torch.from_numpy(GRADIENT))
+    for wrong in (-1, 65536):
+        with refusal("wrong.tif", "65535"):
+            read("wrong.tif", np.full((8, 8), wrong, np.int32))
 
 
 def test_transparent_pixels_and_palettes_are_seen_on_white(tmp_path: Path) -> None:

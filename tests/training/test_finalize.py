@@ -156,6 +156,18 @@ def test_the_halt_is_no_worse_than_the_best_step_on_validation_data(fitted: RunF
     assert f"{rule['nll']:.4f}" in halt
 
 
+def test_a_choice_that_changes_no_number_leaves_no_others(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose = fitting.choose_halt
+    same = {"halt_threshold": 0.0, "max_steps": 5}
+    monkeypatch.setattr("ricnet.training.run.choose_halt_if_it_helps", lambda *seen: replace(choose(*seen), **same))
+    run(configured(dataset, horizon=5, calibration="none"), dataset, RunFolder(tmp_path), CPU)
+    evaluation = read(RunFolder(tmp_path).evaluation)
+    assert "raw" not in evaluation
+    assert evaluation["fitted"]["halting"]["max_steps"] == 5
+
+
 def test_raw_numbers_are_those_of_a_run_with_nothing_fitted(
     fitted: RunFolder, plain: Callable[[str], RunFolder]
 ) -> None:

@@ -301,3 +301,7 @@ def _flag_for(extra: str, known: Mapping[str, Any]) -> str | None:
         return None
     flags = ("--data",) if Path(extra).exists() else ("--data", "--out")
     return next((flag for flag in flags if flag in known), None)
+
+
+if __name__ == "__main__":  # python -m ricnet.apps.cli
+    main()

@@ -118,7 +118,7 @@ def metadata(classifier: Classifier, steps: int) -> dict[str, str]:
     return {key: text if isinstance(text, str) else json.dumps(text, ensure_ascii=False) for key, text in entry.items()}
 
 
-# The networks that are traced, for a batch of any size.
+# The networks that are traced, for batches of any size but 0: onnxruntime 1.31 gives a sum over none a wrong shape.
 
 
 def network_to_trace(

@@ -122,8 +122,9 @@ def decode_image(
 ) -> UInt8[Tensor, "c h w"]:
     """Scaled until it covers (height, width), then cropped at the centre; upright as the camera's EXIF tag says.
 
-    Transparent pixels are seen on white, as on a page; 16-bit grey keeps its upper 8 bits; of an animation the
-    first frame counts.
+    Transparent pixels are seen on white, as on a page; 16-bit grey keeps its upper 8 bits. Whole numbers of 32 bits,
+    which only TIFF has, do not say how bright the brightest is: up to 255 they are taken as bytes, up to 65,535 as
+    16-bit grey, and beyond refused. Of an animation the first frame counts.
     """
     try:
         with _open(file) as image:
@@ -150,8 +151,9 @@ def _pixels(image: Image.Image, channels: int, height: int, width: int) -> UInt8
     # JPEGs decode faster at a fraction of their size; twice the target leaves the quality to the resizing.
     image.draft(image.mode, (2 * width, 2 * height))
     with _turn(max(image.width * image.height, stored // 2)):
+        is_int32 = image.mode == "I" and image.format == "TIFF"  # other formats have 16-bit grey in that mode
         upright = ImageOps.exif_transpose(image)
-        fitted = ImageOps.fit(_flatten(upright, channels), (width, height), Image.Resampling.BICUBIC)
+        fitted = ImageOps.fit(_flatten(upright, channels, is_int32), (width, height), Image.Resampling.BICUBIC)
         return np.array(fitted).reshape(height, width, channels)
 
 
@@ -192,8 +194,13 @@ def image_form(path: Path) -> tuple[int, int, bool]:
         raise RicnetError(f"{path} is no image that can be read ({error}); replace or remove it.") from error
 
 
-def _flatten(image: Image.Image, channels: int) -> Image.Image:
-    if image.mode in _WIDE:
+def _flatten(image: Image.Image, channels: int, is_int32: bool) -> Image.Image:
+    if is_int32:
+        values = np.asarray(image)
+        if values.min() < 0 or values.max() > 65535:
+            raise ValueError("pixel values lie outside 0..255 and 0..65535")
+        image = Image.fromarray((values if values.max() <= 255 else values // 256).astype(np.uint8))
+    elif image.mode in _WIDE:
         image = Image.fromarray((np.asarray(image).clip(0, 65535) // 256).astype(np.uint8))
     elif image.mode == "F":
         image = Image.fromarray(as_bytes(np.asarray(image)))

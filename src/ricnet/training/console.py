@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import FrameType, TracebackType
 from typing import Any, Literal
 
@@ -62,8 +62,9 @@ def announcement(config: Config, dataset: Dataset, device: torch.device, process
     rows, numbers = f"{len(dataset.train):,} {dataset.unit}", NUMBERS[dataset.unit]
     shape = " × ".join(str(side) for side in dataset.input_shape)
     where = f"{device}" if processes == 1 else f"{processes} processes on {device.type}"
+    title = config.method.title_of(asdict(config.method))
     return (
-        f"training {config.method.name} on {rows} of {shape}{numbers}, {len(dataset.class_names)} classes, encoder "
+        f"training {title}: {rows} of {shape}{numbers}, {len(dataset.class_names)} classes, encoder "
         f"{encoder_name(config, dataset.input_shape)}, {counted(config.optimization.epochs, 'epoch')}, on {where}"
     )
 

@@ -506,14 +506,14 @@ def finalize(
     if folder is not None:
         for name, outcome in outcomes.items():
             refuse_no_belief(outcome, name, dataset, folder)
-    evaluation: dict[str, Any] = processes.broadcast(
-        lambda: (
-            _reports(outcomes)
-            | ({"raw": _reports(raw)} if len(readings) > 1 else {})
-            | {"fitted": {name: asdict(part) for name, part in fitted.choices.items()}}
-            | course
-        )
-    )
+
+    def evaluated() -> dict[str, Any]:
+        measured = _reports(outcomes)
+        unfitted = _reports(raw) if len(readings) > 1 else measured
+        choices = {"fitted": {name: asdict(part) for name, part in fitted.choices.items()}}
+        return measured | ({} if unfitted == measured else {"raw": unfitted}) | choices | course
+
+    evaluation: dict[str, Any] = processes.broadcast(evaluated)
     if folder is not None:
         _leave(folder, asked, model, dataset.test, outcomes, fitted)
         folder.write_json(folder.evaluation, evaluation)

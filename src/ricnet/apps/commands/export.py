@@ -20,9 +20,9 @@ from ricnet.training.console import say, unfinished
 @dataclass(frozen=True)
 class Export(Answering):
     """Write a trained run as one ONNX file (pip install 'ricnet[onnx]'): normalisation, network and the loop that stops
-    by itself. It takes `input`, uint8 images or float features as the run was trained on, a batch of any size, and
-    gives `probabilities` and `steps`, with exits also `cost`. The file is compared with PyTorch before it is written.
-    examples/onnx_consumer.py shows how to use one."""
+    by itself. It takes `input`, uint8 images, float features or int32 token ids as the run was trained on, a batch of
+    one row or more, and gives `probabilities` and `steps`, with exits also `cost`. The file is compared with PyTorch
+    before it is written. examples/onnx_consumer.py shows how to use one."""
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder that ric train wrote, or pretrained:NAME."""
