@@ -5,6 +5,7 @@ gigabytes (brackets within brackets, the shape in an array's header, an archive 
 limit before memory is taken for them.
 """
 
+import codecs
 import json
 import math
 import os
@@ -229,6 +230,12 @@ def read_text(path: Path) -> str:
     if len(content) > LARGEST_TEXT:
         raise ValueError(f"it is larger than {LARGEST_TEXT / 1e6:.0f} MB")
     return content.decode("utf-8")
+
+
+def decode(content: bytes) -> str:
+    """UTF-8, or UTF-16 where a byte order mark says so, as in what Windows calls Unicode."""
+    is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if is_utf16 else "utf-8-sig")
 
 
 def parse_json(text: str) -> Any:

@@ -8,7 +8,7 @@ from refusals import refusal
 from ricnet.data import columns_from_json, load
 from ricnet.data.columns import fit_columns
 from ricnet.data.tables import parse_table, read_table
-from ricnet.data.texts import LARGEST, is_prose, token_ids
+from ricnet.data.texts import LARGEST, is_prose, read_text_file, token_ids
 from ricnet.errors import RicnetError
 
 REVIEWS = {
@@ -90,9 +90,30 @@ def test_texts_that_cannot_be_read_are_left_out_and_named(tmp_path: Path) -> Non
     (folder / "bad" / "void.txt").write_text(" \n")
     [note] = load(folder).notes
     assert note.startswith("2 files could not be read; skipped: bad/latin.txt, bad/void.txt")
-    assert "is no text in UTF-8 (invalid start byte at byte 3); convert it." in note
+    assert "is no text in UTF-8 (invalid start byte at byte 3); convert it" in note
     (folder / "good" / "0.txt").write_bytes(b"x" * (LARGEST + 1))
     assert "good/0.txt" in load(folder).notes[0]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be"])
+def test_a_byte_order_mark_says_how_a_file_is_written(tmp_path: Path, encoding: str) -> None:
+    """UTF-16 was refused, though the file says that it is."""
+    folder, path = write_folder(tmp_path / "reviews"), tmp_path / "it.csv"
+    (folder / "bad" / "0.txt").write_bytes("\ufeffsehr schön\n".encode(encoding))
+    assert read_text_file(folder / "bad" / "0.txt") == "sehr schön"
+    assert load(folder).notes == ()
+    path.write_bytes("\ufeffgröße,kind\n1,süß\n".encode(encoding))
+    assert read_table(path).columns == {"größe": ["1"], "kind": ["süß"]}
+
+
+def test_where_most_texts_cannot_be_read_nothing_is_learned_from_the_others(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path)
+    for number in range(8):
+        (folder / "bad" / f"latin{number}.txt").write_bytes("schön".encode("latin-1"))
+    assert "8 files could not be read" in load(folder).notes[0]
+    (folder / "bad" / "another.txt").write_bytes("schön".encode("latin-1"))
+    with refusal(folder, "9 of 17 texts", "another.txt", "UTF-8", "iconv"):
+        load(folder)
 
 
 def test_a_folder_of_images_may_hold_captions(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ from ricnet.data.tables import frame_table, is_frame
 from ricnet.data.texts import as_texts, fit_text
 from ricnet.errors import spelled_in_python
 from ricnet.methods import METHODS, Method
-from ricnet.nets.encoders import Backbone, Exits
+from ricnet.nets.encoders import Exits
 from ricnet.training.api import configure, pick_device, train_in_memory
 from ricnet.training.checkpoints import find_tokenizer
 from ricnet.training.classifier import Classifier, after_encoder, autocast_dtype, backbone_of
@@ -310,7 +310,5 @@ def _seed(random_state: int | np.random.RandomState | None) -> int:
 
 def _on_cpu(classifier: Classifier) -> Classifier:
     model, cpu = copy.deepcopy(classifier.model).cpu(), torch.device("cpu")
-    for module in model.modules():
-        if isinstance(module, Backbone):
-            module.autocast = autocast_dtype(classifier.config.optimization.precision, cpu)
+    backbone_of(model).autocast = autocast_dtype(classifier.config.optimization.precision, cpu)
     return replace(classifier, model=model)

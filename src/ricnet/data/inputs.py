@@ -20,7 +20,7 @@ from ricnet.data.images import IMAGES, TEXTS, decode_image, find_files, find_ima
 from ricnet.data.tables import Table, parse_table, read_table
 from ricnet.data.texts import Text, decode_text, read_text_file
 from ricnet.errors import RicnetError
-from ricnet.io import is_table, read_arrays, user_path
+from ricnet.io import decode, is_table, read_arrays, user_path
 
 STANDARD_INPUT = "-"
 SHOWN = 200
@@ -173,7 +173,7 @@ class _Reading:
         if self.text is not None:
             return self._encode_texts(self.text, [STANDARD_INPUT], [decode_text(content, "standard input")])
         try:
-            text = content.decode("utf-8-sig")
+            text = decode(content)
         except UnicodeDecodeError as error:
             raise RicnetError(f"standard input is no text in UTF-8 ({error}); this model reads CSV rows.") from error
         return self._encode(parse_table(text, "standard input"), STANDARD_INPUT)

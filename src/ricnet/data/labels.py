@@ -109,9 +109,12 @@ def read_text_folder(folder: Path, columns: Columns | None, tokenizer: Tokenizer
             texts[path] = text
             labels.append(label)
         splits[part] = Split(torch.arange(first, len(texts)), torch.tensor(labels[first:], dtype=torch.int64))
+    if 2 * len(broken) > len(tree.files):
+        raise RicnetError(
+            f"{folder}: {len(broken)} of {len(tree.files)} texts cannot be read, too many to go on without them; "
+            f"{next(iter(broken.values()))}"
+        )
     notes = tree.notes if not broken else (*tree.notes, f"{damage(broken, folder)} ({next(iter(broken.values()))})")
-    if not texts:
-        raise RicnetError(f"{folder} holds no text that can be read; {next(iter(broken.values()))}")
     name = columns.text.name if columns is not None and columns.text is not None else TEXT
     table = Table(str(folder), {name: list(texts.values())}, range(len(texts)), "text")
     fill = partial(encoded, table, CLASS, columns, name, tokenizer)

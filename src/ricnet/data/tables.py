@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ricnet.errors import RicnetError, counted, require_extra
-from ricnet.io import TABLES, parse_json, table_suffix
+from ricnet.io import TABLES, decode, parse_json, table_suffix
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -204,7 +204,7 @@ def read_table(path: Path) -> Table:
             content = file.read(LARGEST + 1 if packed else -1)
         if packed and len(content) > LARGEST:
             raise _too_large(path)
-        text = content.decode("utf-8-sig")
+        text = decode(content)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         kind = "no whole gzip of a text in UTF-8" if packed else "no text in UTF-8"
         raise TableError(f"{path} is {kind} ({error}); save the table as CSV in UTF-8.") from error

@@ -24,7 +24,7 @@ from jaxtyping import Int32
 
 from ricnet.data.tables import Table
 from ricnet.errors import RicnetError, require_extra
-from ricnet.io import read_text
+from ricnet.io import decode, read_text
 
 MOST_TOKENS = 1_024
 """Ids of a text that are read, half of them words; more of them cost time and rarely change an answer."""
@@ -182,6 +182,9 @@ def decode_text(content: bytes, name: str) -> str:
     if len(content) > LARGEST:
         raise RicnetError(f"{name} has more than {LARGEST / 1e6:.0f} MB, which is no single text; divide it.")
     try:
-        return content.decode("utf-8-sig").strip()
+        return decode(content).strip()
     except UnicodeDecodeError as error:
-        raise RicnetError(f"{name} is no text in UTF-8 ({error.reason} at byte {error.start}); convert it.") from None
+        raise RicnetError(
+            f"{name} is no text in UTF-8 ({error.reason} at byte {error.start}); convert it: an editor saves it as "
+            "UTF-8, or iconv -f ISO-8859-1 -t UTF-8, with the encoding it has."
+        ) from None

@@ -46,11 +46,8 @@ class ACT(Iterative):
         require(0 < self.epsilon < 1, "epsilon", self.epsilon, "between 0 and 1")
 
     def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
-        model = RecurrentClassifier(backbone, backbone.embedding_size, classes)
+        model = super().build(backbone, classes)
         nn.init.constant_(model.refiner.value.bias, self.halting_bias)
-        model.refiner.concentration.requires_grad_(False)  # unused: weight decay shall not move it either
-        if model.has_exits:
-            model.refiner.critic.requires_grad_(False)
         return model
 
     def loss(

@@ -78,8 +78,7 @@ class Anytime(Iterative):
         return self.value_coef > 0 and self.confidence_threshold is None
 
     def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
-        model = RecurrentClassifier(backbone, backbone.embedding_size, classes)
-        model.refiner.concentration.requires_grad_(False)  # unused: weight decay shall not move it either
+        model = super().build(backbone, classes)
         model.refiner.value.requires_grad_(self.value_coef > 0 and not model.has_exits)
         if model.has_exits:
             model.refiner.critic.requires_grad_(self.value_coef > 0)

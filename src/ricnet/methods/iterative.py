@@ -241,6 +241,14 @@ class InSteps(ABC, Generic[StagedNetwork]):
 class Iterative(InSteps[RecurrentClassifier], Method[RecurrentClassifier]):
     """A method that refines: thought and belief go from step to step."""
 
+    def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
+        """For logits and one halting unit. What else there is does not learn: weight decay shall not move it either."""
+        model = RecurrentClassifier(backbone, backbone.embedding_size, classes)
+        model.refiner.concentration.requires_grad_(False)
+        if model.has_exits:
+            model.refiner.critic.requires_grad_(False)
+        return model
+
     def start(self, model: RecurrentClassifier, inputs: Num[Tensor, "batch ..."]) -> Pool:
         """Examples before their first step; with exits before their first look."""
         return super().start(model, inputs) if model.has_exits else self.gather(model, encode(model.context, inputs))

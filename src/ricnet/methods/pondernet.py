@@ -15,7 +15,6 @@ from ricnet.core.trajectory import Trajectory, first_stop
 from ricnet.errors import require, require_finite
 from ricnet.methods.iterative import Iterative, Pool, Step, Steps, norms, step_towards, unroll
 from ricnet.methods.method import Metrics, accuracy, weighted_mean
-from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
 
@@ -43,13 +42,6 @@ class PonderNet(Iterative):
         require(self.horizon >= 1, "horizon", self.horizon, "at least 1")
         require(0 < self.prior < 1, "prior", self.prior, "between 0 and 1")
         require(self.beta >= 0, "beta", self.beta, "0 or more")
-
-    def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
-        model = RecurrentClassifier(backbone, backbone.embedding_size, classes)
-        model.refiner.concentration.requires_grad_(False)  # unused: weight decay shall not move it either
-        if model.has_exits:
-            model.refiner.critic.requires_grad_(False)
-        return model
 
     def loss(
         self,

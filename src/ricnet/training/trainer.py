@@ -31,7 +31,7 @@ from ricnet.io import shown_name
 from ricnet.methods import Method
 from ricnet.methods.method import Batch, Metrics
 from ricnet.nets.encoders import TINY_IMAGE, Backbone
-from ricnet.training.classifier import autocast_dtype, build_model, learned
+from ricnet.training.classifier import autocast_dtype, backbone_of, build_model, learned
 from ricnet.training.config import Config, Optimization
 from ricnet.training.console import Interrupted, ProgressBar, StopRequest
 from ricnet.training.run import RunFolder, finalize
@@ -123,7 +123,7 @@ class Trainer:
         if self._compiles(records):
             self.method = compile_method(self.method) if alone else self.method
             for network in {self.model, self.snapshot}:
-                compile_encoder(next(m for m in network.modules() if isinstance(m, Backbone)).encoder)
+                compile_encoder(backbone_of(network).encoder)
         self.gradient = Gradient(self.method, self.model, self.snapshot, self.shard, self.settings.accumulate)
         self.learn = self._record() if records else self._learn
 
