@@ -89,6 +89,15 @@ def test_advice_says_what_was_seen_and_what_to_change(
     assert ("--calibration" in " ".join(given)) == ("--calibration temperature" in facts)
 
 
+def test_few_images_and_few_texts_are_not_called_rows(dataset: Dataset, tmp_path: Path) -> None:
+    folder = finished(tmp_path, [0.5, 0.5], val=GOOD | {"n": 14}, test=GOOD | {"n": 9})
+    tokens = replace(dataset, train=replace(dataset.train, inputs=dataset.train.inputs.int()))
+    for data, unit in ((images_of(dataset), "images"), (tokens, "texts")):
+        [hint] = console.advice(folder, of_epochs(2), data)
+        assert f"14 validation {unit}" in hint
+        assert f"9 test {unit}" in hint
+
+
 def test_where_a_logistic_regression_is_as_good_it_is_said(dataset: Dataset, tmp_path: Path) -> None:
     """Its NLL by an implementation of our own: three classes, one linear layer, the pull that scikit-learn has."""
     train, val = dataset.train, dataset.val

@@ -136,7 +136,7 @@ def advice(folder: RunFolder, config: Config, dataset: Dataset) -> list[str]:
         _too_sure(evaluation, config),
         _over_fitted(evaluation, config),
         _simpler_will_do(evaluation, config, dataset),
-        _too_few_rows(evaluation, config),
+        _too_few(evaluation, config, dataset.unit),
     )
     return [f"hint: {sentence}" for sentence in found if sentence]
 
@@ -230,12 +230,12 @@ def _simpler_will_do(evaluation: dict[str, Any], config: Config, dataset: Datase
     )
 
 
-def _too_few_rows(evaluation: dict[str, Any], config: Config) -> str | None:
+def _too_few(evaluation: dict[str, Any], config: Config, unit: str) -> str | None:
     val, test = evaluation["val"]["n"], evaluation["test"]["n"]
     if min(val, test) >= FEW_ROWS:
         return None
-    doubts = [f"{val} validation rows chose the epoch"] * (val < FEW_ROWS)
-    doubts += [f"{test} test rows gave these numbers"] * (test < FEW_ROWS)
+    doubts = [f"{val} validation {unit} chose the epoch"] * (val < FEW_ROWS)
+    doubts += [f"{test} test {unit} gave these numbers"] * (test < FEW_ROWS)
     share = f", or raise {setting('val_fraction')} (now {config.val_fraction:g})" if test >= FEW_ROWS else ""
     return f"only {' and '.join(doubts)}, so chance decides much; collect more{share}."
 
