@@ -266,9 +266,8 @@ def test_while_features_are_read_the_model_can_be_asked(
     meanwhile = []
 
     def copying(*given: Any) -> Any:
-        with monkeypatch.context() as inner:
-            inner.setattr(copy, "deepcopy", deepcopy)
-            meanwhile.append(model.predict_proba(images[:5]))
+        monkeypatch.setattr(copy, "deepcopy", deepcopy)
+        meanwhile.append(model.predict_proba(images[:5]))
         return deepcopy(*given)
 
     monkeypatch.setattr(copy, "deepcopy", copying)
