@@ -14,6 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,10 @@ from ricnet.apps.cli import main
 from ricnet.apps.server import guard, responses
 from ricnet.apps.server.application import address_of, listen
 from ricnet.apps.server.docs import docs_html
-from ricnet.apps.server.limits import Limits
+from ricnet.apps.server.limits import Limits, Refusal
+from ricnet.apps.server.requests import read_json
 from ricnet.apps.server.responses import describe
+from ricnet.data.columns import Category, Columns, Number
 from ricnet.data.tables import Table
 from ricnet.report.runs import ALGORITHMS
 from ricnet.training.classifier import Classifier
@@ -185,6 +188,7 @@ def test_rows_of_a_table_by_the_names_of_its_columns(table_client: httpx.Client,
     ("row", "named"),
     [
         ({"colour": "red"}, "'weight';"),
+        *(({"colour": "red", "weight": weight}, "'weight' should be a finite number") for weight in (nan, -inf)),
         ({}, "'weight', 'colour'"),
         ({"colour": "", "weight": "the request, row 7: heavy"}, "'weight' is 'the request, row 7: heavy'"),
         ({"colour": "red", "weight": 1e300}, "too large"),
@@ -194,10 +198,27 @@ def test_rows_of_a_table_by_the_names_of_its_columns(table_client: httpx.Client,
 def test_what_is_wrong_with_a_row_is_told_of_its_place(
     table_client: httpx.Client, row: dict[str, Any], named: str
 ) -> None:
-    body = {"rows": [{"colour": "red", "weight": 140}, row]}
-    sentence = refused(table_client.post("/v1/predict", json=body), 422)
+    body = json.dumps({"rows": [{"colour": "red", "weight": 140}, row]})  # httpx refuses NaN itself
+    asked = table_client.post("/v1/predict", content=body, headers={"content-type": "application/json"})
+    sentence = refused(asked, 422)
     assert sentence.startswith("rows[1]")
     assert named in sentence
+
+
+def test_what_stands_in_columns_that_the_model_does_not_read_is_no_mistake(table_client: httpx.Client) -> None:
+    body = '{"rows": {"colour": "red", "weight": 140, "more": NaN, "other": [true]}}'
+    found = table_client.post("/v1/predict", content=body, headers={"content-type": "application/json"})
+    assert found.status_code == 200
+
+
+@pytest.mark.parametrize(("no", "yes"), [("false", "true"), ("False", "True"), ("No", "yes"), ("n", "y")])
+def test_true_and_false_are_what_training_wrote_for_them(table: Classifier, no: str, yes: str) -> None:
+    columns = Columns("fruit", (Category("ripe", (no, yes), True), Number("weight", 0.0, 1.0, False)))
+    model = replace(table, columns=columns)
+    body = json.dumps({"rows": [{"ripe": ripe, "weight": 1} for ripe in (False, True)]}).encode()
+    assert read_json(body, model, Limits())[0].inputs.tolist() == [[1, 0, 0, 1], [0, 1, 0, 1]]
+    with pytest.raises(Refusal, match=r"rows\[0\]: 'weight'"):
+        read_json(b'{"rows": {"ripe": true, "weight": true}}', model, Limits())
 
 
 def test_a_table_is_asked_by_the_names_of_its_columns_alone(table_client: httpx.Client, table: Classifier) -> None:

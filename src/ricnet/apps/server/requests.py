@@ -16,14 +16,14 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import torch
 from jaxtyping import Float32, Num, UInt8
 from PIL import Image
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, WithJsonSchema
 from torch import Tensor
 
 from ricnet.apps.server.limits import Limits, Refusal
-from ricnet.data.columns import Columns
+from ricnet.data.columns import Category, Columns, Number
 from ricnet.data.images import FORMATS, decode_image
 from ricnet.data.tables import Table
+from ricnet.data.texts import Text
 from ricnet.errors import RicnetError, listed
 from ricnet.io import short
 from ricnet.training.classifier import Classifier
@@ -32,21 +32,16 @@ SOURCE = "the request"
 """What messages call the table that rows are read from."""
 
 
-def refuse_not_finite(record: dict[str, Any]) -> dict[str, Any]:
-    """The first of them alone, for the reason below; JSON has no such numbers, but its parser reads them."""
-    for name, cell in record.items():
-        if isinstance(cell, float) and not math.isfinite(cell):
-            raise PydanticCustomError("finite_number", "{name} should be a finite number", {"name": repr(name[:100])})
-    return record
-
+NO_AND_YES = (("false", "true"), ("no", "yes"), ("f", "t"), ("n", "y"))
+"""How tables write what JSON has as false and true, in capitals or not."""
 
 # After the first mistake the rest is not checked: explaining millions of them would take gigabytes.
 Row = Annotated[list[FiniteFloat], Field(max_length=1_000_000, fail_fast=True)]
 Rows = Annotated[list[Row], Field(fail_fast=True)]
 Texts = Annotated[list[str], Field(fail_fast=True)]
-Cell = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "null"}]})]
+Cell = Annotated[Any, WithJsonSchema({"anyOf": [{"type": kind} for kind in ("string", "number", "boolean", "null")]})]
 """Cells of columns that the model reads are checked in `_as_cell`; others may be anything."""
-Record = Annotated[dict[str, Cell], AfterValidator(refuse_not_finite)]
+Record = dict[str, Cell]
 Records = Annotated[list[Record], Field(fail_fast=True)]
 
 
@@ -287,16 +282,29 @@ def _as_table(rows: Sequence[Mapping[str, Any]], columns: Columns) -> Table:
         absent = [_quoted(name) for name in names if name not in row]
         if absent:
             raise Refusal(422, f"rows[{place}] lacks {listed(absent)}; send null for what is unknown.")
-    cells = {name: [_as_cell(row[name], name, place) for place, row in enumerate(rows)] for name in names}
+    cells = {
+        column.name: [_as_cell(row[column.name], column, place) for place, row in enumerate(rows)]
+        for column in columns.inputs
+    }
     return Table(SOURCE, cells, range(len(rows)), "row")
 
 
-def _as_cell(value: Any, column: str, place: int) -> str:
-    """As the text of a table: JSON's 3.0 is the 3 of a column of whole numbers."""
+def _as_cell(value: Any, column: Number | Category | Text, place: int) -> str:
+    """As the text of a table: JSON's 3.0 is the 3 of a column of whole numbers, its true what training wrote for it."""
+    if isinstance(value, bool) and (spelled := _spelled(value, column)) is not None:
+        return spelled
     if isinstance(value, bool) or not isinstance(value, str | int | float | None):
-        raise Refusal(422, f"rows[{place}]: {_quoted(column)} should be a text, a number or null.")
+        raise Refusal(422, f"rows[{place}]: {_quoted(column.name)} should be a text, a number or null.")
     if value is None:
         return ""
+    if isinstance(value, float) and not math.isfinite(value):  # JSON has no such numbers, but its parser reads them
+        raise Refusal(422, f"rows[{place}]: {_quoted(column.name)} should be a finite number; send null if unknown.")
     if isinstance(value, float) and value.is_integer() and math.fabs(value) < 1e15:
         return str(int(value))
     return str(value).strip()
+
+
+def _spelled(value: bool, column: Number | Category | Text) -> str | None:
+    """None where it is no column of yes and no."""
+    known = {text.lower(): text for text in getattr(column, "values", ())}
+    return next((known[pair[value]] for pair in NO_AND_YES if known.keys() >= set(pair)), None)
