@@ -154,7 +154,27 @@ def test_more_than_one_cell_in_twenty_makes_texts_and_is_refused_in_new_rows() -
         fit(a=few).encode(table(a=many))
 
 
+@pytest.mark.parametrize("odd", ["02139", "unknown", ""])
+def test_leading_zeros_make_codes(odd: str) -> None:
+    """00109 was the number 109."""
+    columns, [note] = learn(zip=[*["00109", "10115"] * 20, odd])
+    assert columns.inputs == (Category("zip", ("00109", "10115"), True),)
+    assert all(fact in note for fact in ("'zip'", "'00109' in line 2", "leading zeros"))
+    rare = [f"{row * 7919 % 100_000:05}" for row in range(400)]
+    columns, [note] = learn(sure=INCOMES, zip=rare)
+    assert [column.name for column in columns.inputs] == ["sure"]
+    assert all(fact in note for fact in ("'zip'", "left out", "'00000' in line 2", "leading zeros"))
+
+
+@pytest.mark.parametrize("cells", [["012", "7", "30"], ["0.5", "1.5"], ["0", "1"], ["00.5", "0011"]])
+def test_other_zeros_make_none(cells: list[str]) -> None:
+    columns, notes = learn(a=cells * 10)
+    assert isinstance(columns.inputs[0], Number)
+    assert notes == ()
+
+
 def test_why_a_column_was_left_out_is_true() -> None:
+    assert "the same in all rows" in learn(sure=INCOMES, a=["007"] * 400)[1][0]
     odd = [f"{row} kg" if row % 10 == 0 else cell for row, cell in enumerate(INCOMES)]
     columns, notes = learn(sure=INCOMES, a=odd)
     assert [column.name for column in columns.inputs] == ["sure"]

@@ -1,5 +1,6 @@
 """Frozen and fine-tuned encoders that others have trained, from training to the folder that is shared."""
 
+import copy
 import json
 import os
 import shutil
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -249,6 +251,28 @@ def test_it_is_exported_as_one_file(frozen: Path, tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "model.onnx").stat().st_size > (frozen / "encoder.safetensors").stat().st_size
+
+
+@pytest.mark.parametrize("exits", ["none", "block"])
+def test_while_features_are_read_the_model_can_be_asked(
+    exits: str, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another thread: an estimator is, where folds or members of a vote are."""
+    data = coloured(45)
+    model = RICClassifier(encoder=f"hf:{checkpoint}", epochs=1, exits=exits, device="cpu")
+    images = data.train.inputs.permute(0, 2, 3, 1).numpy()
+    model.fit(images, data.train.labels.numpy())
+    expected, deepcopy = model.predict_proba(images[:5]), copy.deepcopy
+    meanwhile = []
+
+    def copying(*given: Any) -> Any:
+        monkeypatch.setattr(copy, "deepcopy", deepcopy)
+        meanwhile.append(model.predict_proba(images[:5]))
+        return deepcopy(*given)
+
+    monkeypatch.setattr(copy, "deepcopy", copying)
+    np.testing.assert_array_equal(model.predict_proba(images[:5]), expected)
+    np.testing.assert_array_equal(meanwhile, [expected])
 
 
 def test_folds_share_their_features(checkpoint: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ model, so that new rows are read as they were.
 
 - A column of numbers is standardised. A missing value is taken as the mean; if training rows lacked some, a second
   number says which do.
+- Whole numbers of one length, some with leading zeros (00109), are codes and no numbers.
 - A column of dates is a column of numbers, in days.
 - A column is one of numbers, or of dates, where at most one cell in twenty is something else ("n/k", "> 100"): so it is
   in training and in rows to predict. Those cells are missing values, and a note names them; more of them make it a
@@ -332,11 +333,11 @@ def fit_columns(table: Table, target: str, training: Sequence[int] | None = None
             fitted.append(column)
         mistake = _mistake(table.columns[name], table) if reader is None else None
         if mistake is not None:
+            why, remedy = mistake
             mistyped.append(
-                f"Column {name!r} is read as text, for {mistake}; correct it if it is."
+                f"Column {name!r} is read as text, for {why}; {remedy}."
                 if column is not None
-                else f"Column {name!r} was left out: {mistake}, and as texts its cells hardly repeat; correct it, or "
-                "leave empty what is unknown."
+                else f"Column {name!r} was left out: {why}, and as texts its cells hardly repeat; {remedy}."
             )
         elif column is None and name not in prose:
             (identifiers if named_rows else unused).append(repr(name))
@@ -370,7 +371,7 @@ def _reader(name: str, cells: Sequence[str]) -> Number | None:
     """What reads these cells, all but few, as numbers; None where they are texts. It has learned nothing yet."""
     number = Number(name, 0.0, 1.0, False)
     if len(number.odd(cells)) <= few(cells):
-        return number
+        return number if _padded(cells) is None else None
     formats = common_formats(cells)
     return Date(name, 0.0, 1.0, False, formats[0]) if formats else None
 
@@ -425,15 +426,31 @@ def _date_notes(fitted: Sequence[Number | Category], table: Table) -> list[str]:
     ]
 
 
-def _mistake(cells: Sequence[str], table: Table) -> str | None:
-    """Why a column is one of texts, though most of its cells are numbers or dates: that must not happen in silence."""
+def _padded(cells: Sequence[str]) -> int | None:
+    """The first row with a leading zero, where different whole numbers are all of one length, as codes are. A single
+    012 among numbers of all lengths is none."""
+    numbers = {row: cell for row, cell in enumerate(cells) if parse_number(cell) is not None and not is_missing(cell)}
+    found = set(numbers.values())
+    if len(found) < 2 or len(set(map(len, found))) > 1 or not all(map(str.isdecimal, found)):
+        return None
+    return next((row for row, cell in numbers.items() if len(cell) > 1 and cell[0] == "0"), None)
+
+
+def _mistake(cells: Sequence[str], table: Table) -> tuple[str, str] | None:
+    """Why a column is one of texts, though most of its cells are numbers or dates, and what to do about it: that must
+    not happen in silence."""
     dates = {cell for cell in set(cells) if is_missing(cell) or common_formats([cell])}
     no_numbers = [row for row, cell in enumerate(cells) if parse_number(cell) is None]
+    padded = _padded(cells) if len(no_numbers) <= few(cells) else None
+    if padded is not None:
+        why = f"{cells[padded]!r} in {table.unit} {table.lines[padded]} has leading zeros, as codes have"
+        return why, "write its numbers without them if they measure something"
     no_dates = [row for row, cell in enumerate(cells) if cell not in dates]
     for noun, texts in (("number", no_numbers), ("date", no_dates)):
         if texts and 2 * len(texts) < len(cells):
             first = f"{cells[texts[0]]!r} in {table.unit} {table.lines[texts[0]]} is no {noun}"
-            return first if len(texts) == 1 else f"{first}, nor are {len(texts) - 1} more of its {len(cells)} cells"
+            more = f", nor are {len(texts) - 1} more of its {len(cells)} cells" if len(texts) > 1 else ""
+            return first + more, "correct it, or leave empty what is unknown"
     return None
 
 

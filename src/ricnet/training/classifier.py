@@ -496,10 +496,11 @@ def after_encoder(classifier: Classifier) -> Classifier:
     backbone, exits = backbone_of(classifier.model), classifier.config.network.exits
     features, stages = backbone.features, backbone.stages
     assert features is not None
-    backbone.features = known(features, classifier.input_shape, exits) if stages else None
-    backbone.stages = divide(backbone.features, exits) if backbone.features is not None else ()
-    model = copy.deepcopy(classifier.model)
-    backbone.features, backbone.stages = features, stages
+    # the encoder stays where it is, and as it is: another thread may be asking it
+    model = copy.deepcopy(classifier.model, {id(features): nn.Identity(), id(stages): ()})
+    after = backbone_of(model)
+    after.features = known(features, classifier.input_shape, exits) if stages else None
+    after.stages = divide(after.features, exits) if after.features is not None else ()
     return replace(classifier, model=model, input_shape=(len(backbone.mean),))
 
 
