@@ -28,7 +28,7 @@ def test_it_says_what_the_command_line_says_in_parameters(
     ricnet.train(replace(dataset, notes=("Mind the gap.",)), out=tmp_path, batch_size=16, **SHORT)
     said = capsys.readouterr().err.splitlines()
     assert "Mind the gap." in said[0]
-    assert "supervised on 96 rows of 4 numbers" in said[1]
+    assert "SL: 96 rows of 4 numbers" in said[1]
     assert "rows/s" in said[2]
     assert "30 validation rows" in said[-1]
     assert "val_fraction" in said[-1]
