@@ -170,6 +170,14 @@ def test_the_program_around_is_as_before(monkeypatch: pytest.MonkeyPatch, before
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_neither_training_nor_loading_moves_the_callers_random_state(dataset: Dataset, tmp_path: Path) -> None:
+    state = torch.get_rng_state()
+    ricnet.train(dataset, out=tmp_path, **SHORT)
+    assert torch.equal(torch.get_rng_state(), state)
+    ricnet.load(tmp_path)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 def test_too_little_memory_is_said_in_a_sentence(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,12 +90,13 @@ def train(
     fast; `encoder` a name or any module from a batch of inputs to a batch of vectors (without dropout: the snapshot and
     the network must see the same). The run is written to `out`, by default runs/DATA-METHOD-seedN; with `resume`, an
     interrupted one goes on with the settings it began with, and where there is none yet it starts.
-    `track="tensorboard"` draws its curves there.
+    `track="tensorboard"` draws its curves there. The random numbers are those of `seed`; torch's own state is left as
+    it was.
     """
     module = encoder if isinstance(encoder, nn.Module) else None
     if encoder is not None:
         changes["encoder"] = "custom" if module is not None else encoder
-    with spelled_in_python():
+    with spelled_in_python(), torch.random.fork_rng([]):  # networks are built to be measured, before any training
         folder = train_in_folder(
             data,
             changes,
@@ -534,10 +535,10 @@ def train_in_memory(
 ) -> tuple[Classifier, int]:
     """The classifier, and how many epochs it took. Nothing else is left: no folder, no checkpoint, no evaluation. The
     caller's random state is kept."""
-    if encoder is None and is_pretrained(config.network.encoder):
-        encoder = find_encoder(config.network.encoder)
-    config = settle_horizon(config, dataset.input_shape, encoder)
     with isolated_rng(config, device):
+        if encoder is None and is_pretrained(config.network.encoder):
+            encoder = find_encoder(config.network.encoder)
+        config = settle_horizon(config, dataset.input_shape, encoder)
         data = _as_features(config, dataset, encoder, device, console)
         own = _for_head(config, encoder, dataset)
         trainer = Trainer(config, data, None, device, own, console=console)

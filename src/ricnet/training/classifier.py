@@ -345,7 +345,8 @@ def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None)
     columns = _read_columns(entry["data"], input_shape, folder / "config.json")
     if config.network.encoder == "custom" and encoder is None:
         raise RicnetError(f"{folder} was trained with your own encoder; pass the module: load(run, encoder=...).")
-    model, backbone = _build_loaded(config, input_shape, len(class_names), encoder, entry.get("encoder"), folder)
+    with torch.random.fork_rng([]):  # the weights that it draws are those of the file in the end
+        model, backbone = _build_loaded(config, input_shape, len(class_names), encoder, entry.get("encoder"), folder)
     backbone.autocast = autocast_dtype(config.optimization.precision, torch.device(device))
     exits = len(getattr(model, "costs", ()))
     temperature = _read_temperature(folder / "calibration.json", exits) if config.fits_temperature else 1.0
