@@ -86,6 +86,13 @@ def test_rows_are_divisible_where_dividing_them_works(counts: list[int], can: bo
         Parts(Split(labels[:, None].float(), labels), names).dataset("it", 0.1)
 
 
+def test_of_a_long_tail_it_is_said_how_long_it_is() -> None:
+    counts = torch.tensor([1000, 500, *[1] * 8, *[2] * 4])
+    labels = torch.repeat_interleave(torch.arange(len(counts)), counts)
+    with refusal("12 of 14 classes", "16 of 1,516 examples", "'c' (1)", "and 7 more", "'other'"):
+        Parts(Split(labels[:, None].float(), labels), tuple("abcdefghijklmn")).dataset("it", 0.1)
+
+
 def test_a_class_three_times_as_large_as_another_is_reported() -> None:
     assert uneven_note(torch.tensor([0, 0, 1]), ("cat", "dog")) == ()
     [note] = uneven_note(torch.tensor([0, 1, 1, 1]), ("cat", "dog"))

@@ -212,11 +212,13 @@ class Parts:
             raise RicnetError(f"{name} has one class only, {self.class_names[0]!r}; a classifier needs at least two.")
         needed = 1 + (self.test is None) + (self.val is None)
         counts = class_counts(self.train.labels, self.class_names)
-        small = [f"{each!r} ({count})" for each, count in counts.items() if count < needed]
+        small = {each: count for each, count in counts.items() if count < needed}
         if small:  # the notes may tell of files that cannot be read, perhaps the very ones that the class lacks
+            named = listed([f"{each!r} ({count})" for each, count in small.items()])
             refusal = (
-                f"{name}: every class needs at least {needed} examples to be split, "
-                f"but too few are in {listed(small)}; add examples or remove the class."
+                f"{name}: every class needs at least {needed} examples to be split, but {len(small)} of {len(counts)} "
+                f"classes have fewer, together {sum(small.values())} of {len(self.train):,} examples: {named}; add "
+                "examples of them, leave them out, or give them one name, such as 'other'."
             )
             raise RicnetError(" ".join([refusal, *self.notes]))
         train, test = (self.train, self.test) if self.test is not None else cut(self.train, TEST_FRACTION)

@@ -96,7 +96,7 @@ def _raise_unless_closed(error: OSError) -> None:
         raise error
 
 
-def refuse_haystack(seen: Counter[str], folder: Path, kind: Kind = IMAGES) -> None:
+def refuse_haystack(seen: Counter[str], folder: Path, kind: Kind) -> None:
     """End a search that has seen far more of other things than of images."""
     noun, count = kind.noun, sum(seen[suffix] for suffix in kind.suffixes)
     if seen.total() - count > max(MOST_OTHERS, OTHERS_PER_IMAGE * count):

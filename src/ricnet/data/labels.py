@@ -91,7 +91,7 @@ TEXT, CLASS = "text", "class"
 """The columns of a folder of texts."""
 
 
-def read_text_folder(folder: Path, columns: Columns | None, tokenizer: Tokenizer | None = None) -> Parts:
+def read_text_folder(folder: Path, columns: Columns | None, tokenizer: Tokenizer | None) -> Parts:
     """One subfolder a class, at the top or below train/, val/ and test/; a file is a text."""
     tree = survey(folder, TEXTS)
     labels, texts, broken = list[int](), dict[Path, str](), dict[Path, str]()
@@ -125,8 +125,8 @@ def labelled_frame(
     frame: "DataFrame",
     target: str | None,
     val_fraction: float,
-    text: str | None = None,
-    tokenizer: Tokenizer | None = None,
+    text: str | None,
+    tokenizer: Tokenizer | None,
 ) -> Dataset:
     """A data frame has no name, so that its column of classes tells one run from another."""
     dataset = labelled_table(frame_table(frame), target, val_fraction, text=text, tokenizer=tokenizer)

@@ -141,7 +141,7 @@ class Text:
         return []
 
 
-def fit_text(table: Table, name: str, tokenizer: Tokenizer | None = None) -> Text:
+def fit_text(table: Table, name: str, tokenizer: Tokenizer | None) -> Text:
     """As long as the longest of the training texts."""
     texts = table.columns[name]
     if tokenizer is not None:

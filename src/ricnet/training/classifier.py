@@ -592,7 +592,7 @@ def _require_finite(inputs: Num[Tensor, "batch ..."], is_table: bool) -> None:
     raise RicnetError(f"row {row} of the inputs has a number that is missing (NaN), infinite or too large{gaps}.")
 
 
-def start_clock(milliseconds: float, device: torch.device, costs: Sequence[float] = ()) -> TimeLeft:
+def start_clock(milliseconds: float, device: torch.device, costs: Sequence[float]) -> TimeLeft:
     """From now on: is there time for another step, one as long as the last? With exits steps differ, and the next is
     taken to be as much longer as it `costs` more.
 

@@ -231,6 +231,11 @@ def test_a_failure_is_told_to_those_under_way_and_survived(
         patch.setattr(RecurrentClassifier, "look", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             batcher.ask(Question(digits[:1])).result(10)
+    with monkeypatch.context() as patch:
+        patch.setattr(Stages, "_wait", lambda *_: 1 / 0)
+        for _ in range(3):  # together more than there is room for
+            with pytest.raises(ZeroDivisionError):
+                batcher.ask(Question(digits[:4])).result(10)
     assert batcher.ask(Question(digits[:4])).result(10).halt_step.shape == (4,)
     batcher.close(timeout=20.0)
 

@@ -158,7 +158,7 @@ def _same_gradients(experiments: Sequence[Experiment], runs: Runs) -> list[str]:
     ]
 
 
-def _present(runs: Sequence[RunRecord], reference: Sequence[RunRecord], out: Path, budget: float | None = None) -> None:
+def _present(runs: Sequence[RunRecord], reference: Sequence[RunRecord], out: Path, budget: float | None) -> None:
     groups = group_seeds(runs)
     against = next((group.label for group in groups if set(_paths(group.runs)) & set(_paths(reference))), None)
     comparison, excuse = compare_as_far_as_possible(groups, against)

@@ -73,15 +73,18 @@ class Stages(Generic[Asker]):
         """There must be room for them. `within` has the same network for each, under its own rule."""
         classifier = self.classifier
         batch = [as_inputs(some, classifier.input_shape, classifier.columns is not None) for some in inputs.values()]
-        pool, places = self.method.start(self.model, torch.cat(batch).to(self.device)), []
+        pool = self.method.start(self.model, torch.cat(batch).to(self.device))
+        first = len(self.free) - len(pool.context)
+        places = self.free[first:]
+        self.made.output[:, places] = math.nan  # not what another left there
+        self._wait(0, pool, self._rows(places))
+        del self.free[first:]  # only now: who could not enter holds no place
+        taken = iter(places)
         for asker, some in inputs.items():
-            self.places[asker] = [self.free.pop() for _ in some]
+            self.places[asker] = [next(taken) for _ in some]
             self.going[asker] = len(some)
             self.rules[asker] = _rule(within[asker])
             self.askers |= dict.fromkeys(self.places[asker], asker)
-            places += self.places[asker]
-        self.made.output[:, places] = math.nan  # not what another left there
-        self._wait(0, pool, self._rows(places))
 
     @torch.no_grad()
     def advance(self) -> dict[Asker, Trajectory]:
