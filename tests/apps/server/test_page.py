@@ -91,6 +91,16 @@ def test_a_sample_is_shown_at_once(visit: Any, client: httpx.Client) -> None:
     assert "its strongest rival  all others." in page.locator("#caption").text_content()  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_what_a_sample_is_fits_on_a_line_below_it(visit: Any, client: httpx.Client, width: int) -> None:
+    page = visit(client, viewport={"width": width, "height": 900})
+    answered(page)
+    words = "[...document.querySelectorAll('.samples .kind')]"
+    line = page.evaluate(f"{words}.map(e => e.textContent = 'easy') && {words}[0].clientHeight")
+    page.evaluate(f"{words}.forEach(e => e.textContent = 'confused')")  # the longest there is
+    assert page.evaluate(f"{words}.every(e => e.clientHeight === {line} && e.scrollWidth <= e.clientWidth)")
+
+
 def test_an_upload_shows_the_model_s_own_beliefs(
     visit: Any, client: httpx.Client, digits: Classifier, inputs: torch.Tensor
 ) -> None:
