@@ -69,7 +69,7 @@ def architecture_from_json(entry: object, source: str) -> Architecture:
         "library": lambda value: value in ("transformers", "timm"),
         "network": lambda value: isinstance(value, dict),
         "reads": lambda value: value in ("images", "tokens"),
-        "size": lambda value: _numbers(value, 2) and all(_is_side(side) for side in value),
+        "size": lambda value: _numbers(value, 2) and all(_is_side(side, least=0) for side in value),
         "mean": _numbers,
         "std": _numbers,
         "pooler": lambda value: isinstance(value, bool),
@@ -87,8 +87,8 @@ def _numbers(value: object, count: int | None = None) -> bool:
     return numbers and (count is None or len(value) == count)  # type: ignore[arg-type]
 
 
-def _is_side(side: object) -> bool:
-    return isinstance(side, int) and not isinstance(side, bool) and 0 <= side <= LARGEST_SIDE
+def _is_side(side: object, least: int = 1) -> bool:
+    return isinstance(side, int) and not isinstance(side, bool) and least <= side <= LARGEST_SIDE
 
 
 class Pretrained(nn.Module):
