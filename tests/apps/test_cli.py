@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ricnet.apps.cli import COMMANDS
+from ricnet.apps.cli import COMMANDS, main
 from ricnet.version import __version__
 
 from .conftest import TINY, Refused, RunRic
@@ -25,6 +26,18 @@ def test_every_command_has_help(command: str, run_ric: RunRic) -> None:
     said = run_ric(command, "--help")
     assert said.code == 0
     assert f"usage: ric {command}" in said.out
+
+
+def test_a_training_goes_on_when_nobody_reads_what_it_says(
+    tmp_path: Path, no_pages: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)  # as `2>&1 | head` does sooner or later
+    with os.fdopen(writer, "w") as unread:
+        monkeypatch.setattr(sys, "stdout", unread)
+        monkeypatch.setattr(sys, "stderr", unread)
+        main(["train", "--method", "supervised", "--epochs", "1", "--device", "cpu", "--out", str(tmp_path)])
+    assert (tmp_path / "evaluation.json").is_file()
 
 
 @pytest.mark.parametrize("module", ["ricnet", "ricnet.apps.cli"])

@@ -4,6 +4,7 @@ import csv
 import math
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -51,6 +52,14 @@ def test_the_numbers_are_those_of_the_saved_predictions(data: Path, run_ric: Run
     assert float(nll["p_value"]) == pytest.approx(stats.ttest_1samp(differences, 0).pvalue, abs=1e-4)
     for name in ("comparison.md", "comparison.tex"):
         assert (Path("comparison-blobs") / name).stat().st_size > 500
+
+
+def test_files_are_there_before_the_table_is_shown_to_someone_who_may_leave(
+    data: Path, run_ric: RunRic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ricnet.apps.commands.compare.terminal_table", Mock(side_effect=SystemExit(1)))  # as rich does
+    assert run_ric("compare", data, "--methods", "supervised", "--seeds", 1, "--jobs", 1, *QUICK).code == 1
+    assert {path.suffix for path in Path("comparison-blobs").iterdir()} == {".csv", ".md", ".tex"}
 
 
 def test_a_second_call_repeats_nothing(data: Path, run_ric: RunRic) -> None:

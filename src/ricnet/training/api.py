@@ -49,6 +49,7 @@ from ricnet.training.classifier import (
 )
 from ricnet.training.config import DATA_SETTINGS, PARTS, Config, from_json, given_settings
 from ricnet.training.console import (
+    Narrator,
     Track,
     advice,
     announcement,
@@ -144,7 +145,7 @@ def train_in_folder(
         changes = {**changes, "encoder": whole_name(named)}
     asked = Request(data, changes, target, method, preset, start)
     with together(place) as processes:
-        console = Console(stderr=True, quiet=not processes.first)
+        console = Narrator(stderr=True, quiet=not processes.first)
         folder = RunFolder(out or default_folder(*asked.names))
         if processes.first:
             folder.refuse_if_held()
@@ -431,7 +432,7 @@ def run(
 
     `watch` is shown each line of metrics.jsonl; what it raises ends the training. `hint` is given if that takes long.
     """
-    tell = partial(_tell, console or Console(stderr=True))
+    tell = partial(_tell, console or Narrator(stderr=True))
     learned = config.network.freeze or is_pretrained(config.network.encoder)
     if learned and encoder is None:
         encoder = _began_with(folder) if resume else find_encoder(config.network.encoder)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shlex
 import shutil
 import signal
@@ -52,8 +53,17 @@ ANEW = f"(with {setting('overwrite', True)}, or another {setting('out')})"
 NUMBERS = {"images": "", "rows": " numbers", "texts": " tokens"}
 
 
+class Narrator(Console):
+    """Tells of work that goes on when its reader has left, as with `ric train 2>&1 | head`."""
+
+    def on_broken_pipe(self) -> None:
+        """What is written there from now on leads nowhere, and so does what Python still has to write at its end."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+
 def say(lines: Iterable[str], console: Console | None = None) -> None:
-    console = console or Console(stderr=True)
+    console = console or Narrator(stderr=True)
     for line in lines:
         console.print(printable(in_flags(line)), highlight=False, markup=False, soft_wrap=True)
 
@@ -260,7 +270,7 @@ class ProgressBar:
         faster: str | None = None,
     ) -> None:
         """`faster` is a hint that is printed once if training will take long."""
-        self.console = console or Console(stderr=True)
+        self.console = console or Narrator(stderr=True)
         self.title, self.total, self.start, self.unit, self.faster = title, total, done, unit, faster
         self.done, self.updates = done, 0
         self.began = self.last_line = time.monotonic()

@@ -30,7 +30,7 @@ from ricnet.studies.experiments import (
 )
 from ricnet.studies.runner import Runner
 from ricnet.training.api import pick_device
-from ricnet.training.console import say
+from ricnet.training.console import Narrator, say
 from ricnet.training.presets import TYPICAL, preset
 
 PAPER = ("supervised", "anytime", "act", "pondernet", "ric")
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> None:
         return
     require(options.seeds >= 1, "seeds", options.seeds, "at least 1")
     require(options.jobs is None or options.jobs >= 1, "jobs", options.jobs, "at least 1")
-    console = Console(stderr=True)
+    console = Narrator(stderr=True)
     experiments = _experiments(options, typed(arguments, options), console)
     pick_device(options.device)
     out = make_folder(options.out or Path(f"comparison-{experiments[0].benchmark.label}"))
@@ -162,16 +162,16 @@ def _present(runs: Sequence[RunRecord], reference: Sequence[RunRecord], out: Pat
     groups = group_seeds(runs)
     against = next((group.label for group in groups if set(_paths(group.runs)) & set(_paths(reference))), None)
     comparison, excuse = compare_as_far_as_possible(groups, against)
+    replaced = replacing(out / "comparison.csv")
+    try:  # before anything is printed: whoever reads may stop, as with `| head`
+        _write(comparison, runs, out)
+    except OSError as error:
+        raise RicnetError(f"the comparison cannot be written ({error}); choose another --out.") from error
     Console().print(terminal_table(comparison))
     halt = "each by its own halt" if budget is None else f"those that can within a budget of {budget:g}"
     print(
         f"Compared as trained: {halt}, no temperature unless the name says so (ric train fits both on validation data)."
     )
-    replaced = replacing(out / "comparison.csv")
-    try:
-        _write(comparison, runs, out)
-    except OSError as error:
-        raise RicnetError(f"the comparison cannot be written ({error}); choose another --out.") from error
     if excuse:
         print(excuse)
     print(f"written  {out}: comparison.csv, comparison.md, comparison.tex, report.html{replaced}")

@@ -24,7 +24,7 @@ from ricnet.studies.paper import ITEMS, Item
 from ricnet.studies.paper.kit import distinct, read_csv, write_csv
 from ricnet.studies.runner import Runner
 from ricnet.studies.theory import CLAIMS, Finding
-from ricnet.training.console import say
+from ricnet.training.console import Narrator, say
 from ricnet.training.presets import TYPICAL, preset
 from ricnet.training.run import RunFolder
 
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> None:
     if unknown:
         raise RicnetError(f"{unknown[0]!r} cannot be reproduced; {what_else(unknown[0], (*CATALOGUE, 'all'))}")
     require(options.jobs is None or options.jobs >= 1, "jobs", options.jobs, "at least 1")
-    console = Console(stderr=True)
+    console = Narrator(stderr=True)
     given = read_given(options.from_runs) if options.from_runs else None
     out = make_folder(options.out or Path("reproduction") / ("given" if options.from_runs else options.scale))
     runner = Runner(options.runs, options.data_dir, options.device, options.jobs)

@@ -19,7 +19,7 @@ from ricnet.studies.experiments import parse_settings
 from ricnet.training.api import configure, for_encoder, pick_device
 from ricnet.training.checkpoints import find_tokenizer
 from ricnet.training.config import DATA_SETTINGS
-from ricnet.training.console import GO_ON, Interrupted, say
+from ricnet.training.console import GO_ON, Interrupted, Narrator, say
 from ricnet.training.presets import TYPICAL, preset
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str]) -> None:
     sweep = _sweep(options, shared, options.runs / name)
     study = sweeping.open_study(name, storage, options.metric, sweep.base, sweep.space)
     try:
-        sweeping.search(study, sweep, options.trials, Console(stderr=True))
+        sweeping.search(study, sweep, options.trials, Narrator(stderr=True))
     except Interrupted:
         raise Interrupted(GO_ON) from None
     _present(study, options, shared, storage)

@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from ricnet.apps.commands.settings import NOT_TYPED, Hyper, MethodSettings, look_for, over, read, typed
 from ricnet.errors import RicnetError, in_flags
 from ricnet.evaluation.fitting import chosen_words
@@ -17,7 +15,7 @@ from ricnet.report.runs import read_run
 from ricnet.report.tables import runs_table
 from ricnet.training.api import train_in_folder
 from ricnet.training.config import Config, from_json
-from ricnet.training.console import Track, say
+from ricnet.training.console import Narrator, Track, say
 from ricnet.training.presets import TYPICAL, preset
 from ricnet.training.run import RunFolder
 
@@ -86,7 +84,7 @@ def _present(folder: RunFolder) -> None:
     """What the user gets to see at the end: the result, and what to do next."""
     record = read_run(folder.path)
     write_page([record], folder.report)
-    console = Console()
+    console = Narrator()
     console.print(runs_table([record]))
     look = shlex.join(["ric", "predict", str(folder.path), str(folder.examples), "--trace"])
     chosen = [f"\n{sentence}" for sentence in chosen_words(record.evaluation)]
