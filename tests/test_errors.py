@@ -9,6 +9,7 @@ from refusals import refusal
 from ricnet.errors import (
     Interrupted,
     RicnetError,
+    first_line,
     in_flags,
     in_python,
     nearest,
@@ -78,3 +79,9 @@ def test_what_is_missing_is_named_with_the_extra_that_brings_it(monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "csv", None)
     with refusal("ric sing", "csv, no_such_library", "pip install 'ricnet[song]'"):
         require_extra("ric sing", "song", "json", "csv", "no_such_library")
+
+
+def test_of_an_explanation_the_first_line_is_told() -> None:
+    assert first_line(ValueError("\n  it broke.\nHere is why.")) == "it broke"
+    assert first_line(ValueError()) == "ValueError"
+    assert first_line(ValueError("x" * 999)) == "x" * 200

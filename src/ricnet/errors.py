@@ -162,6 +162,12 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
+def first_line(error: BaseException) -> str:
+    """Of an explanation that may go on for a paragraph, or be empty."""
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return text[:200].rstrip(".")
+
+
 def require_extra(who: str, extra: str, *modules: str) -> None:
     """Refuse, before any work is done, what needs libraries that only some doors need."""
     missing = [name for name in modules if find_spec(name) is None]

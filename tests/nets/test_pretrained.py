@@ -82,7 +82,7 @@ def test_reads_every_form_of_processor(
     "change",
     [
         *({"rescale_factor": factor} for factor in ("a", None, 0)),
-        *({"size": size} for size in (16.5, True, [16.5, 16])),
+        *({"size": size} for size in (16.5, True, [16.5, 16], [0, 16])),
         *({"image_mean": mean} for mean in ([], [0.5] * 4)),
     ],
 )

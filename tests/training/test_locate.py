@@ -10,7 +10,7 @@ import ricnet
 from make_pretrained import card
 from refusals import refusal
 from ricnet.report.runs import read_run
-from ricnet.training.run import first_line, is_hub_id, locate, pretrained_names
+from ricnet.training.run import is_hub_id, locate, pretrained_names
 
 shipped = pytest.mark.skipif("cifar10" not in pretrained_names(), reason="pretrained:cifar10 is not in this checkout")
 IDS = ("ada/digits", "ada/digits@v1", "my-org/a.b_c", "ada/digits@refs/pr/1")
@@ -23,11 +23,6 @@ def test_ids_of_the_hub_are_told_from_paths(tmp_path: Path, monkeypatch: pytest.
     assert [is_hub_id(name) for name in PATHS] == [False] * len(PATHS)
     (tmp_path / "ada").mkdir()  # what is there is a path
     assert [is_hub_id(name) for name in ("ada/digits", "bob/digits")] == [False, True]
-
-
-def test_of_an_explanation_the_first_line_is_told() -> None:
-    assert first_line(ValueError("\n  it broke.\nHere is why.")) == "it broke"
-    assert first_line(ValueError()) == "ValueError"
 
 
 def test_what_is_asked_of_the_library_is_there_without_a_terminal() -> None:

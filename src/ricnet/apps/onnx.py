@@ -28,13 +28,12 @@ from torch import Tensor, nn
 
 from ricnet.core.trajectory import Temperature, Trajectory
 from ricnet.data import read_npz_inputs
-from ricnet.errors import RicnetError, require, require_extra
+from ricnet.errors import RicnetError, first_line, require, require_extra
 from ricnet.io import write_atomically
 from ricnet.methods import Supervised, in_steps
 from ricnet.methods.iterative import InSteps, Pool, Step, Steps
 from ricnet.training.classifier import Classifier, backbone_of
 from ricnet.training.config import AFTER_TRAINING
-from ricnet.training.run import first_line
 from ricnet.version import __version__
 
 if TYPE_CHECKING:

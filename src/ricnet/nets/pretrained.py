@@ -22,7 +22,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ricnet.errors import RicnetError, listed, require_extra, setting
+from ricnet.errors import RicnetError, first_line, listed, require_extra, setting
 from ricnet.io import misfit, parse_json, read_text
 from ricnet.nets.budget import SLACK, OverBudget, budget
 from ricnet.nets.encoders import Exits, as_embedding
@@ -69,7 +69,7 @@ def architecture_from_json(entry: object, source: str) -> Architecture:
         "library": lambda value: value in ("transformers", "timm"),
         "network": lambda value: isinstance(value, dict),
         "reads": lambda value: value in ("images", "tokens"),
-        "size": lambda value: _numbers(value, 2) and all(_is_side(side) for side in value),
+        "size": lambda value: _numbers(value, 2) and all(_is_side(side, least=0) for side in value),
         "mean": _numbers,
         "std": _numbers,
         "pooler": lambda value: isinstance(value, bool),
@@ -87,8 +87,8 @@ def _numbers(value: object, count: int | None = None) -> bool:
     return numbers and (count is None or len(value) == count)  # type: ignore[arg-type]
 
 
-def _is_side(side: object) -> bool:
-    return isinstance(side, int) and not isinstance(side, bool) and 0 <= side <= LARGEST_SIDE
+def _is_side(side: object, least: int = 1) -> bool:
+    return isinstance(side, int) and not isinstance(side, bool) and least <= side <= LARGEST_SIDE
 
 
 class Pretrained(nn.Module):
@@ -233,7 +233,7 @@ def rebuild(architecture: Architecture, weights: Mapping[str, Tensor], source: s
     except RicnetError:
         raise
     except Exception as error:  # a network of any kind and of any version of its library
-        raise RicnetError(f"{source} does not fit the encoder it belongs to ({_first_line(error)}).") from error
+        raise RicnetError(f"{source} does not fit the encoder it belongs to ({first_line(error)}).") from error
     return encoder
 
 
@@ -263,7 +263,7 @@ def read_hf(folder: Path) -> Pretrained:
     except OverBudget as error:
         raise RicnetError(f"{folder}: config.json asks for a larger network than it has weights for.") from error
     except Exception as error:  # transformers raises a different kind for everything
-        raise RicnetError(f"{folder} cannot be read by transformers ({_first_line(error)}).") from error
+        raise RicnetError(f"{folder} cannot be read by transformers ({first_line(error)}).") from error
     missing = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
     if missing or found["mismatched_keys"]:
         names = listed(missing or sorted(str(key) for key in found["mismatched_keys"]))
@@ -442,7 +442,7 @@ def require_timm() -> Any:
         import timm
     except Exception as error:  # a torchvision of another torch ends in any kind of it
         raise RicnetError(
-            f"timm cannot be imported ({_first_line(error)}); install the torchvision that goes with torch "
+            f"timm cannot be imported ({first_line(error)}); install the torchvision that goes with torch "
             f"{torch.__version__}."
         ) from error
     return timm
@@ -484,12 +484,7 @@ def _shapes(file: Path) -> dict[str, list[int]]:
     except FileNotFoundError as error:
         raise RicnetError(f"{file} does not exist; give the path of a safetensors file.") from error
     except Exception as error:  # its header is JSON that anyone may have written
-        raise RicnetError(f"{file} is no safetensors file, or a damaged one ({_first_line(error)}).") from error
-
-
-def _first_line(error: Exception) -> str:
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return text[:200].rstrip(".")
+        raise RicnetError(f"{file} is no safetensors file, or a damaged one ({first_line(error)}).") from error
 
 
 @contextmanager

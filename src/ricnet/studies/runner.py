@@ -27,7 +27,7 @@ from rich.console import Console
 
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
-from ricnet.errors import RicnetError, counted
+from ricnet.errors import RicnetError, counted, first_line
 from ricnet.io import read_json, write_atomically
 from ricnet.machine import usable_cores
 from ricnet.nets.encoders import is_pretrained
@@ -288,7 +288,7 @@ def perform(job: Job, console: Console | None = None) -> str | None:
     except RicnetError as problem:
         return f"{job.folder.name}: {problem}"
     except (OSError, RuntimeError) as problem:  # a full disk, a GPU without memory: the other runs may do better
-        return f"{job.folder.name}: {str(problem).splitlines()[0]}"
+        return f"{job.folder.name}: {first_line(problem)}"
     return None
 
 

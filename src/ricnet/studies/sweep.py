@@ -18,7 +18,7 @@ from rich.console import Console
 from sqlalchemy.exc import DBAPIError
 
 from ricnet.data import Dataset
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, first_line
 from ricnet.io import read_json
 from ricnet.methods import METHODS
 from ricnet.studies.experiments import parse_settings, read_setting, settings_of
@@ -182,9 +182,8 @@ def _open(name: str, storage: str, metric: str, epochs: int) -> optuna.Study:
             pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=max(1, epochs // 5)),
         )
     except Exception as error:  # every database driver has its own
-        reason = str(error).splitlines()[0]
         raise RicnetError(
-            f"--storage {storage} cannot be opened ({reason}); give a URL such as sqlite:///sweep.db."
+            f"--storage {storage} cannot be opened ({first_line(error)}); give a URL such as sqlite:///sweep.db."
         ) from error
 
 

@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, first_line
 from ricnet.io import read_json, without_folder, write_atomically
 from ricnet.report.card import DIAGRAM, draw_diagram, model_card
 from ricnet.report.runs import read_run
 from ricnet.training.checkpoints import describe_encoder, keep_encoder
 from ricnet.training.classifier import Classifier, backbone_of, own_weights
 from ricnet.training.config import Config, from_json, to_json
-from ricnet.training.run import RunFolder, first_line, halting_entry, read_config, require_hub
+from ricnet.training.run import RunFolder, halting_entry, read_config, require_hub
 from ricnet.version import __version__
 
 MEASURED = ("evaluation.json", "metrics.jsonl")

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from ricnet.data import Dataset, Split
 from ricnet.distributed import ALONE, Processes
-from ricnet.errors import RicnetError, require_extra, setting
+from ricnet.errors import RicnetError, first_line, require_extra, setting
 from ricnet.evaluation.evaluate import (
     AS_TRAINED,
     Outcome,
@@ -641,8 +641,3 @@ def require_hub(purpose: str) -> Any:
     if not sys.stderr.isatty():
         library.utils.disable_progress_bars()
     return library
-
-
-def first_line(error: Exception) -> str:
-    """Of an explanation that goes on for a paragraph."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__).rstrip(".")
