@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ricnet.nets.encoders import BasicBlock, can_fuse, fold, pool_features
+from ricnet.nets.encoders import BasicBlock, pool_features
+from ricnet.nets.fused import can_fuse, fold
 
 
 def lived_in(module: nn.Module) -> nn.Module:
@@ -23,11 +24,8 @@ def lived_in(module: nn.Module) -> nn.Module:
 
 
 def test_a_convolution_takes_its_norm_in() -> None:
-    conv, norm, x = (
-        nn.Conv2d(3, 5, 3, bias=False).double(),
-        nn.BatchNorm2d(5).double(),
-        torch.randn(2, 3, 6, 6).double(),
-    )
+    conv, norm = nn.Conv2d(3, 5, 3, bias=False).double(), nn.BatchNorm2d(5).double()
+    x = torch.randn(2, 3, 6, 6).double()
     lived_in(norm)
     weight, bias = fold(conv, norm)
     torch.testing.assert_close(torch.conv2d(x, weight, bias), norm(conv(x)))

@@ -12,8 +12,8 @@ them. One that reads texts takes token ids (batch, tokens), 0 or its own number 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from itertools import accumulate
+from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from ricnet.errors import RicnetError, require, require_finite, setting, what_else
+from ricnet.errors import RicnetError, first_line, require, require_finite, setting, what_else
+from ricnet.nets.fused import can_fuse, fold, fused
 
 SMALL_IMAGE = 64
 """Images up to this many pixels a side keep their resolution through the stem."""
@@ -136,8 +137,7 @@ def build_encoder(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.M
     except (RuntimeError, MemoryError) as error:  # torch's own kinds for a size that no memory holds, or no number
         raise RicnetError(
             f"{setting('encoder', name)} of {setting('width', options.width)} cannot be built for inputs of shape "
-            f"{input_shape} "
-            f"({str(error).splitlines()[0][:200]}); lower {setting('width')}."
+            f"{input_shape} ({first_line(error)}); lower {setting('width')}."
         ) from error
 
 
@@ -218,7 +218,7 @@ class Known(nn.Module):
 
     def stages(self, exits: Exits) -> list[nn.Module]:
         ends = list(accumulate(self.sizes))
-        return [KnownStage(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+        return [KnownStage(start, end) for start, end in pairwise([0, *ends])]
 
 
 class KnownStage(nn.Module):
@@ -324,7 +324,7 @@ class Layers(nn.Sequential):
 
     def stages(self, exits: Exits) -> list[nn.Module]:
         ends = [place for place, layer in enumerate(self, 1) if isinstance(layer, nn.ReLU | nn.SiLU)]
-        return [self[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        return [self[start:end] for start, end in pairwise([0, *ends])]
 
 
 @register_encoder("words")
@@ -351,44 +351,6 @@ class Words(nn.Module):
         return self.layer(self.table(rows).sum(1) / known)  # type: ignore[no-any-return]
 
 
-@cache
-def can_fuse(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether cuDNN has such convolutions for this GPU, found out by asking for one."""
-    x = torch.zeros(1, 8, 4, 4, dtype=dtype, device=device).to(memory_format=torch.channels_last)
-    once = (1, 1)
-    try:
-        torch.cudnn_convolution_add_relu(x, x.new_zeros(8, 8, 3, 3), x, 1.0, x.new_zeros(8), once, once, once, 1)
-    except RuntimeError:
-        return False
-    return True
-
-
-def fold(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[Float[Tensor, "outputs inputs k k"], Float[Tensor, "outputs"]]:
-    """Weight and bias of the one convolution that does what both do, of a network that no longer trains."""
-    assert norm.running_mean is not None
-    assert norm.running_var is not None
-    scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
-    return conv.weight * scale.view(-1, 1, 1, 1), torch.addcmul(norm.bias, norm.running_mean, scale, value=-1)
-
-
-def fused(
-    x: Float[Tensor, "batch inputs h w"],
-    conv: nn.Conv2d,
-    norm: nn.BatchNorm2d,
-    shortcut: tuple[Float[Tensor, "batch outputs h2 w2"], Float[Tensor, "outputs"] | float] | None = None,
-) -> Float[Tensor, "batch outputs h2 w2"]:
-    """relu(norm(conv(x)) + shortcut) of a 3×3 convolution; a shortcut is what is added, and the bias it still lacks."""
-    dtype, layout = torch.get_autocast_dtype("cuda"), torch.channels_last
-    weight, bias = fold(conv, norm)
-    x, weight = x.to(dtype, memory_format=layout), weight.to(dtype, memory_format=layout)
-    stride, once = conv.stride, (1, 1)
-    if shortcut is None:
-        return torch.cudnn_convolution_relu(x, weight, bias.to(dtype), stride, once, once, 1)
-    added, more = shortcut
-    added = added.to(dtype, memory_format=layout)
-    return torch.cudnn_convolution_add_relu(x, weight, added, 1.0, (bias + more).to(dtype), stride, once, once, 1)
-
-
 class BasicBlock(nn.Module):
     """Two 3×3 convolutions and a shortcut, which is a 1×1 convolution where the shape changes."""
 
@@ -410,8 +372,7 @@ class BasicBlock(nn.Module):
         return self.activation(self.norm2(self.conv2(inner)) + self.shortcut(x))  # type: ignore[no-any-return]
 
     def fuses(self, x: Float[Tensor, "batch inputs h w"]) -> bool:
-        """Whether answers come from cuDNN's convolution with bias, sum and ReLU in one: on a GPU in half precision,
-        where passes over memory take longer than products."""
+        """Whether answers come from cuDNN's fused convolutions: on a GPU, in half precision, once it is trained."""
         if self.training or torch.is_grad_enabled() or not x.is_cuda or not torch.is_autocast_enabled("cuda"):
             return False
         suits = self.conv1.in_channels % 8 == 0 and self.conv1.out_channels % 8 == 0
@@ -452,7 +413,7 @@ class ResNet(nn.Module):
         """The first has the stem too."""
         counts = self.counts if exits == "stage" else (1,) * len(self.blocks)
         ends = list(accumulate(counts))
-        parts = [[*self.blocks][start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        parts = [[*self.blocks][start:end] for start, end in pairwise([0, *ends])]
         return [nn.Sequential(self.stem, *parts[0]), *(nn.Sequential(*part) for part in parts[1:])]
 
 

@@ -27,25 +27,8 @@ from ricnet.training.speed import Messages, Part, Recorder
 
 LADDER = (1, 8, 32, 128, 256, 512, 768, 1024, 1280, 1536, 2048, 2560, 3072, 4096, 5120, 6144, 8192, 10240, 12288, 16384)
 """Sizes of pool. A batch is filled up to the next of them; one larger than the last is refined in parts."""
-STAGE_LADDER = (
-    1,
-    2,
-    4,
-    8,
-    16,
-    24,
-    32,
-    48,
-    64,
-    96,
-    *range(128, 512, 64),
-    *range(512, 1024, 128),
-    1024,
-    1280,
-    1536,
-    1792,
-    2048,
-)
+FEW = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96)
+STAGE_LADDER = (*FEW, *range(128, 512, 64), *range(512, 1024, 128), *range(1024, 2049, 256))
 """The same with exits: a stage of the encoder takes so much longer than a step that filling up has to cost little."""
 LAG = 1
 """How many steps the host is behind: enough for the GPU never to wait for it."""
@@ -128,7 +111,7 @@ class Recordings:
         self, weights: object, method: InSteps[Any], model: nn.Module, inputs: Num[Tensor, "batch ..."]
     ) -> "RecordedStages":
         """As `_pool`, with exits."""
-        key, size = (weights, method, inputs.dtype), rung(len(inputs), STAGE_LADDER)
+        key, size = (weights, method, inputs.dtype, inputs.shape[1:]), rung(len(inputs), STAGE_LADDER)
         if key not in self._stages or size > self._stages[key].size:
             self._stages[key] = RecordedStages(method, model, inputs, size)
         return self._stages[key]
