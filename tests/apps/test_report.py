@@ -1,6 +1,9 @@
 """`ric report` as typed: which table it prints, and what it writes."""
 
 from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
 
 from ricnet.report.runs import RunGroup
 
@@ -21,3 +24,13 @@ def test_seeds_are_summed_up_and_single_runs_printed_as_they_are(
     assert f"{out} (in place of" in again.err
     assert f"| SL | digits | {100 * sl.first.test['accuracy']:.2f} % |" in again.out
     assert {path.suffix for path in figures.iterdir()} == {".png", ".pdf"}
+
+
+def test_the_page_is_there_before_the_table_is_shown_to_someone_who_may_leave(
+    systems: list[RunGroup], tmp_path: Path, run_ric: RunRic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = Mock()
+    monkeypatch.setattr("ricnet.apps.commands.report.write_page", written)
+    monkeypatch.setattr("ricnet.apps.commands.report.runs_table", Mock(side_effect=SystemExit(1)))  # as rich does
+    assert run_ric("report", systems[1].first.path, "--out", tmp_path / "report.html").code == 1
+    written.assert_called_once()

@@ -41,16 +41,17 @@ def main(arguments: Sequence[str]) -> None:
     if options.out.is_file() and options.out.suffix.lower() not in (".html", ".htm"):
         raise RicnetError(f"--out {options.out} is there and is no page; give a name that ends in .html.")
     runs = read_runs([locate(run) for run in options.runs])
-    _print_table(runs, as_markdown=options.markdown)
     page = options.out / "report.html" if options.out.is_dir() else options.out
-    replaced = replacing(page)
-    try:
+    written = [f"figures  {options.figures}"] if options.figures else []
+    written.append(f"report   {page}{replacing(page)}")
+    try:  # before anything is printed: whoever reads may stop, as with `| head`
         if options.figures:
             save_figures(runs, options.figures)
-            say([f"figures  {options.figures}"])
-        say([f"report   {write_page(runs, page)}{replaced}"])
+        write_page(runs, page)
     except OSError as error:
         raise RicnetError(f"the report cannot be written ({error}); choose another --out or --figures.") from error
+    _print_table(runs, as_markdown=options.markdown)
+    say(written)
 
 
 def _print_table(runs: Sequence[RunRecord], *, as_markdown: bool) -> None:
