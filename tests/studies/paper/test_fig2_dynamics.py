@@ -28,5 +28,5 @@ def test_train_and_validation_curves(scale: Scale, make_runs: MakeRuns, tmp_path
 def test_seeds_that_diverged_are_counted_out(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> None:
     sl, ric = FIG2.experiments(scale)
     assert "RIC (2 of 3 seeds)" in texts_of(draw(FIG2, scale, make_runs([sl]) | make_runs([ric], only=2), tmp_path))
-    assert texts_of(draw(FIG2, scale, make_runs([sl]), tmp_path)).count("missing: ric (no run finished)") == 3
+    assert texts_of(draw(FIG2, scale, make_runs([sl]), tmp_path)).count("missing: RIC (no run finished)") == 3
     assert {dict(one.changes)["epochs"] for one in FIG2.experiments(SCALES["paper"])} == {1000}
