@@ -105,14 +105,19 @@ def at_best(classes: int, count: int = 100) -> list[Row]:
 
 def systems(classes: int) -> dict[str, Method[Any]]:
     closed = replace(RIC.closed_form(MANY_ROWS, classes), horizon=STEPS)
-    sampled = replace(RIC.on_policy(MANY_ROWS, classes), horizon=STEPS)
-    normal = replace(sampled, head="logistic-normal")
+    narrow = {"head_gain": 0.01, "alpha_floor": 0.1 / classes, "c_max": float(max(10, classes))}
+    joint = replace(RIC.on_policy(MANY_ROWS, classes), horizon=STEPS, credit="joint", **narrow)
+    wide = {"head_gain": closed.head_gain, "alpha_floor": closed.alpha_floor, "c_max": closed.c_max}
+    normal = replace(joint, head="logistic-normal")
     return {
         "SL": Supervised(),
         "anytime": Anytime(horizon=STEPS),
         "RIC, closed form, c ≤ 10, ε = 0.01": replace(closed, c_max=10.0, alpha_floor=0.01),
         "RIC, closed form": closed,
-        "RIC, on-policy": sampled,
+        "RIC, on-policy": joint,
+        "RIC, on-policy, marginal credit": replace(joint, credit="marginal"),
+        "RIC, on-policy, range of the closed form": replace(joint, **wide),
+        "RIC, on-policy, marginal credit, that range": replace(joint, credit="marginal", **wide),
         "logistic-normal, c ≤ 10": replace(normal, c_max=10.0),
         "logistic-normal, c up to K": normal,
     }

@@ -34,5 +34,5 @@ def test_the_truth_is_judged_perfect_and_a_tempered_one_is_not() -> None:
 
 def test_every_system_is_trained_and_judged() -> None:
     rows = as_learned(5, seeds=1, updates=2)
-    assert len(rows) == 7
+    assert len(rows) == 10
     assert all(row["KL"] > 0 for row in rows)

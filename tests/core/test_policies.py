@@ -38,6 +38,37 @@ def test_log_prob_and_entropy_agree_with_scipy(classes: int, seed: int) -> None:
     assert policy.entropy().item() == pytest.approx(reference.entropy(), rel=1e-9, abs=1e-9)
 
 
+@given(st.sampled_from([2, 3, 10]), st.integers(0, 1000))
+def test_what_one_class_is_given_has_a_beta_density(classes: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    new, old = rng.uniform(0.3, 8, (2, classes))
+    action, label = rng.dirichlet(np.ones(classes)), int(rng.integers(classes))
+    reference = [stats.beta(alpha[label], alpha.sum() - alpha[label]).logpdf(action[label]) for alpha in (new, old)]
+    log_action, labels = torch.tensor(np.log(action))[None], torch.tensor([label])
+    new_policy, old_policy = (dirichlet(torch.tensor(alpha)[None]) for alpha in (new, old))
+    ratio = new_policy.marginal_log_ratio(old_policy, log_action, labels)
+    assert ratio.item() == pytest.approx(reference[0] - reference[1], rel=1e-7, abs=1e-9)
+    if classes == 2:  # a_y is all there is to know
+        torch.testing.assert_close(ratio, new_policy.log_ratio(old_policy, log_action))
+
+
+@pytest.mark.parametrize("classes", [10, 1000])
+def test_the_gradient_of_the_beta_density_keeps_its_digits_in_single_precision(classes: int) -> None:
+    """Where nearly all of c is on the label, the α of the others are lost in the digits of the whole."""
+    labels = torch.zeros(64, dtype=torch.int64)
+    logits = torch.randn(64, classes) + 20 * torch.nn.functional.one_hot(labels, classes)
+    policy = Dirichlet.around(logits.log_softmax(-1), torch.full((64,), 10.0 * classes), 0.1 / classes)
+    log_action = policy.sample()
+
+    def gradient(dtype: torch.dtype) -> torch.Tensor:
+        alpha = policy.alpha.to(dtype).requires_grad_()
+        ratio = dirichlet(alpha).marginal_log_ratio(dirichlet(alpha.detach()), log_action.to(dtype), labels)
+        assert not ratio.any()
+        return torch.autograd.grad(ratio.sum(), alpha)[0].double()
+
+    torch.testing.assert_close(gradient(torch.float32), gradient(torch.float64), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("alpha", [[0.01, 10.01], [0.01, 0.01, 0.5], [1.01] * 10, [0.5, 3.0, 9.0]])
 def test_samples_have_beta_marginals_also_in_the_far_tail(alpha: list[float]) -> None:
     """Kolmogorov–Smirnov on log a_k: a clamped or underflowed sampler fails at α = 0.01."""

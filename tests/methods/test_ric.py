@@ -1,7 +1,7 @@
 import copy
 import math
 from dataclasses import replace
-from typing import Literal
+from typing import Any
 
 import networks
 import pytest
@@ -117,25 +117,31 @@ def test_another_reward_counts_from_its_own_score_of_the_uniform_belief() -> Non
 
 
 @pytest.mark.parametrize(
-    ("quieter", "noise", "step_weight"),
-    [("label_baseline", 0.9, "uniform"), ("exact_gain", 0.05, "uniform"), ("exact_gain", 0.05, "discounted")],
+    ("quieter", "noise", "otherwise"),
+    [
+        ({"label_baseline": True}, 0.9, {}),
+        ({"credit": "marginal"}, 0.9, {}),
+        ({"credit": "marginal"}, 0.5, {"gae_lambda": 0.0, "label_baseline": True, "step_weight": "discounted"}),
+        ({"exact_gain": True}, 0.05, {}),
+        ({"exact_gain": True}, 0.05, {"step_weight": "discounted"}),
+    ],
 )
 def test_less_noise_leaves_the_expected_gradient_as_it_is(
-    quieter: str, noise: float, step_weight: Literal["uniform", "discounted"]
+    quieter: dict[str, Any], noise: float, otherwise: dict[str, Any]
 ) -> None:
     """Averaged over many roll-outs, both advantages push the policy the same way; one of them with less noise."""
     torch.manual_seed(1)
-    method = RIC(horizon=3, rollouts=4, normalize_advantages=False, value_coef=0.0, step_weight=step_weight)
+    method = RIC(horizon=3, rollouts=4, normalize_advantages=False, value_coef=0.0, **otherwise)
     model, inputs, labels = network(method), torch.randn(2, 7).double(), torch.tensor([0, 1])
     with torch.no_grad():
         model.refiner.policy.weight.mul_(50)
     inputs, labels = inputs.repeat(100, 1), labels.repeat(100)
 
-    def gradients(draws: int, **changes: bool) -> Tensor:
+    def gradients(draws: int, **changes: Any) -> Tensor:
         losses = (replace(method, **changes).loss(model, model, inputs, labels)[0] for _ in range(draws))
         return torch.stack([torch.autograd.grad(loss, model.refiner.policy.weight)[0].flatten() for loss in losses])
 
-    plain, quiet = gradients(40), gradients(40, **{quieter: True})
+    plain, quiet = gradients(40), gradients(40, **quieter)
     error = (plain.var(0) / 40 + quiet.var(0) / 40).sqrt()
     assert ((plain.mean(0) - quiet.mean(0)) / error).square().mean() < 2.5
     assert quiet.var(0).sum() < noise * plain.var(0).sum()

@@ -12,7 +12,7 @@ import pytest
 import torch
 from networks import assert_same_loss
 from torch import Tensor, nn
-from torch.distributions import Dirichlet
+from torch.distributions import Beta, Dirichlet
 
 from ricnet.methods.ric import RIC, Rollout
 from ricnet.nets.encoders import Backbone
@@ -40,10 +40,16 @@ def estimate(scores: list[float], values: list[float], start: float, t: int, met
     return total
 
 
+def share(method: RIC, t: int) -> float:
+    """Of log a_{t,y} in R̂_t: once as the gain of its step, and −γλ times as the start of the next."""
+    return 1 - method.gamma * method.gae_lambda if t + 1 < method.horizon else 1.0
+
+
 def assess(method: RIC, rollout: Rollout, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Advantages, the same had step t been rewarded by its own sample, and the value's targets."""
+    """Advantages, how much better the sample of step t was than its policy where they leave that out, and the value's
+    targets."""
     steps, rollouts = rollout.log_actions.shape[:2]
-    advantages, sampled, targets = torch.zeros(3, steps, rollouts, BATCH).double()
+    advantages, own, targets = torch.zeros(3, steps, rollouts, BATCH).double()
     floor = -math.inf if method.reward_floor is None else math.log(method.reward_floor)
     for i in range(BATCH):
         y = int(labels[i])
@@ -56,27 +62,42 @@ def assess(method: RIC, rollout: Rollout, labels: Tensor) -> tuple[Tensor, Tenso
                 before = scores[t - 1] if t else -math.log(CLASSES)
                 fed_back = made[t - 1] if t else -math.log(CLASSES)
                 advantages[t, r, i] = estimate(scores, values, before, t, method)
-                drawn = [*scores[:t], made[t], *scores[t + 1 :]]
-                sampled[t, r, i] = estimate(drawn, values, before, t, method) - advantages[t, r, i]
                 targets[t, r, i] = estimate(scores, values, fed_back, t, method) + values[t]
                 outcomes[t, r] = estimate(scores, values, 0.0, t, method) + values[t]
+                if method.exact_gain:
+                    drawn = [*scores[:t], made[t], *scores[t + 1 :]]
+                    own[t, r, i] = estimate(drawn, values, before, t, method) - advantages[t, r, i]
+                if method.credit == "marginal":
+                    own[t, r, i] = share(method, t) * (made[t] - max(expected[t], floor))
+                    advantages[t, r, i] -= own[t, r, i]
+                    outcomes[t, r] -= share(method, t) * made[t]
         if method.label_baseline:
             for t in range(steps):
                 for r in range(rollouts):
                     others = [outcomes[t, other] for other in range(rollouts) if other != r]
                     advantages[t, r, i] = outcomes[t, r] - sum(others) / len(others)
-    return advantages, advantages + sampled, targets
+    return advantages, own, targets
 
 
 def expected_score(alpha: Tensor, label: int) -> Tensor:
     return alpha[label].digamma() - alpha.sum().digamma()
 
 
+def surrogate(method: RIC, log_ratio: Tensor, advantage: float) -> Tensor:
+    if method.log_ratio_clamp is not None:
+        log_ratio = log_ratio.clamp(-method.log_ratio_clamp, method.log_ratio_clamp)
+    move = log_ratio.exp() - 1
+    if method.objective == "ppo":
+        return torch.minimum(advantage * (1 + move), advantage * (1 + move.clamp(-method.epsilon, method.epsilon)))
+    return advantage * (1 + move) - abs(advantage) * move**2 / (2 * method.epsilon)
+
+
 def written_out(
     method: RIC, model: RecurrentClassifier, rollout: Rollout, inputs: Tensor, labels: Tensor, weights: Tensor
 ) -> Tensor:
     steps, rollouts = rollout.log_actions.shape[:2]
-    advantages, sampled, targets = assess(method, rollout, labels)
+    advantages, own, targets = assess(method, rollout, labels)
+    sampled = advantages + own
     mean, scale = 0.0, 1.0
     if method.normalize_advantages:
         count, mass = advantages.numel(), weights.sum() * steps * rollouts
@@ -95,20 +116,16 @@ def written_out(
                 c = method.c_min + (method.c_max - method.c_min) * concentration.sigmoid()
                 alpha = logits.softmax(-1) * c + method.alpha_floor
                 belief = rollout.log_actions[t, r, i : i + 1].exp()
-                new, old = Dirichlet(alpha), Dirichlet(rollout.policy.alpha[t, r, i])
+                y, old_alpha = int(labels[i]), rollout.policy.alpha[t, r, i]
+                new, old = Dirichlet(alpha), Dirichlet(old_alpha)
                 log_ratio = new.log_prob(belief[0]) - old.log_prob(belief[0])
-                if method.log_ratio_clamp is not None:
-                    log_ratio = log_ratio.clamp(-method.log_ratio_clamp, method.log_ratio_clamp)
-                advantage = (advantages[t, r, i].item() - mean) / scale
-                move = log_ratio.exp() - 1
-                term = advantage * (1 + move) - abs(advantage) * move**2 / (2 * method.epsilon)
-                if method.objective == "ppo":
-                    term = torch.minimum(
-                        advantage * (1 + move), advantage * (1 + move.clamp(-method.epsilon, method.epsilon))
-                    )
+                term = surrogate(method, log_ratio, (advantages[t, r, i].item() - mean) / scale)
+                if method.credit == "marginal":
+                    new_y, old_y = (Beta(a[y], a[:y].sum() + a[y + 1 :].sum()) for a in (alpha, old_alpha))
+                    log_ratio = new_y.log_prob(belief[0, y]) - old_y.log_prob(belief[0, y])
+                    term = term + surrogate(method, log_ratio, own[t, r, i].item() / scale)
                 if method.exact_gain:
-                    own = 1 - method.gamma * method.gae_lambda if t + 1 < steps else 1.0
-                    term = term + own / scale * expected_score(alpha, int(labels[i]))
+                    term = term + share(method, t) / scale * expected_score(alpha, y)
                 term = term + method.entropy_coef * new.entropy()
                 if method.step_weight == "discounted":
                     term = term * method.gamma**t
@@ -124,6 +141,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "raw advantages": {"normalize_advantages": False},
     "PPO": {"objective": "ppo"},
     "discounted, with entropy": {"step_weight": "discounted", "entropy_coef": 0.2},
+    "marginal credit": {"credit": "marginal"},
+    "marginal credit, as in practice": {"credit": "marginal", "label_baseline": True, "gae_lambda": 0.0},
+    "marginal credit, with floor and clamp": {"credit": "marginal", "reward_floor": 0.2, "log_ratio_clamp": 0.1},
+    "marginal credit by PPO, raw": {"credit": "marginal", "objective": "ppo", "normalize_advantages": False},
     "closed form": {"exact_gain": True},
     "closed form, raw advantages": {"exact_gain": True, "normalize_advantages": False},
     "closed form, as in practice": {"exact_gain": True, "label_baseline": True, "step_weight": "discounted"},

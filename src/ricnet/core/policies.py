@@ -91,6 +91,21 @@ class Dirichlet:
         per_class = (self.alpha - old.alpha) * log_action - (self.alpha.lgamma() - old.alpha.lgamma())
         return per_class.sum(-1) + (self.total.lgamma() - old.total.lgamma())
 
+    def marginal_log_ratio(
+        self, old: "Dirichlet", log_action: Float[Tensor, "*batch classes"], labels: Int64[Tensor, "batch"]
+    ) -> Float[Tensor, "*batch"]:
+        """The same of a_y alone, log p(a_y) − log p_old(a_y), where a_y ~ Beta(α_y, Σα of the other classes).
+
+        These are summed, not subtracted from the whole, beside which they may be a thousandth.
+        """
+        index = labels.expand(log_action.shape[:-1]).unsqueeze(-1)
+        others = log_action.scatter(-1, index, -math.inf).logsumexp(-1)  # log(1 − a_y)
+        alpha, old_alpha = log_scores(self.alpha, labels), log_scores(old.alpha, labels)
+        beta, old_beta = (policy.alpha.scatter(-1, index, 0.0).sum(-1) for policy in (self, old))
+        moved = (alpha - old_alpha) * log_scores(log_action, labels) + (beta - old_beta) * others
+        norms = (alpha.lgamma() - old_alpha.lgamma()) + (beta.lgamma() - old_beta.lgamma())
+        return moved - norms + (self.total.lgamma() - old.total.lgamma())
+
     def log_mean(self) -> Float[Tensor, "*batch classes"]:
         return self.alpha.log() - self.total.log().unsqueeze(-1)
 

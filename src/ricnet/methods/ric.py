@@ -46,14 +46,17 @@ class Estimates(NamedTuple):
     log_scores: Float[Tensor, "steps rollouts batch"]
     """log a_{t,y} of the sampled beliefs."""
     advantages: Float[Tensor, "steps rollouts batch"]
+    own_advantages: Float[Tensor, "steps rollouts batch"]
+    """How much better log a_{t,y} is than its policy's E[log a_{t,y}], as far as the advantages leave it out: they hold
+    all of it unless the step's own gain is told apart (`credit`, `exact_gain`)."""
     targets: Float[Tensor, "steps rollouts batch"]
     """R̂_t, which the value learns."""
     reward_coefficient: Float[Tensor, "steps 1 1"]
-    """How much of log a_{t,y} there is in the advantage of step t."""
+    """How much of log a_{t,y} there is in the outcome of step t."""
 
     def take(self, rows: slice) -> "Estimates":
-        log_scores, advantages, targets = (tensor[:, :, rows] for tensor in self[:3])
-        return Estimates(log_scores, advantages, targets, self.reward_coefficient)
+        log_scores, advantages, own_advantages, targets = (tensor[:, :, rows] for tensor in self[:4])
+        return Estimates(log_scores, advantages, own_advantages, targets, self.reward_coefficient)
 
 
 MOST_SAMPLED = 20
@@ -104,6 +107,10 @@ class RIC(Iterative):
     """Weight of an entropy bonus. Raise it if the policy stops exploring too soon."""
     label_baseline: bool = False
     """Rid each advantage of what the label tells before the step is made: less noise, the same mean policy gradient."""
+    credit: Literal["joint", "marginal"] = "joint"
+    """What a step's own log a_y speaks about: the density of its whole belief (joint, the paper), or that of a_y alone
+    (marginal), which is all that it depends on: the same mean policy gradient without the noise of the other classes.
+    What an action does to later states is credited to the whole belief either way."""
     exact_gain: bool = False
     """Reward a step with the E[log a_y] of its policy, in closed form, rather than with the log a_y of its sample: far
     less noise, the same mean policy gradient. What an action does to later states is still sampled."""
@@ -159,13 +166,20 @@ class RIC(Iterative):
         require(self.gamma < 1 or self.objective != "expected", "gamma", self.gamma, "below 1 for this objective")
         if self.exact_gain:
             require(self.objective != "expected", "objective", self.objective, "spo or ppo with exact_gain")
+            require(
+                self.credit == "joint", "credit", self.credit, "joint with exact_gain, which draws no gain of a step"
+            )
         if not self.rewards_log_score():
+            require(
+                self.credit == "joint", "credit", self.credit, f"joint for {self.name}, whose score may ask all classes"
+            )
             which = f"off for {self.name}, whose score has no closed form here"
             require(not self.exact_gain, "exact_gain", self.exact_gain, which)
             require(self.objective != "expected", "objective", self.objective, f"spo or ppo for {self.name}")
         if self.head == "logistic-normal":
             require(self.objective != "expected", "objective", self.objective, "spo or ppo for this head")
             require(not self.exact_gain, "exact_gain", self.exact_gain, "off for this head, which has no closed form")
+            require(self.credit == "joint", "credit", self.credit, "joint for this head, whose a_y has no density here")
             require(self.readout != "implied", "readout", self.readout, "mean or mu for this head")
 
     @classmethod
@@ -332,7 +346,9 @@ class RIC(Iterative):
         stopping asks; it then stands in advantages only as a baseline.
         """
         log_scores = self._floored(self.score(rollout.log_actions, labels))
-        scores = self._floored(rollout.policy.expected_log_score(labels)) if self.exact_gain else log_scores
+        apart = self.exact_gain or self.credit == "marginal"
+        expected = self._floored(rollout.policy.expected_log_score(labels)) if apart else log_scores
+        scores = expected if self.exact_gain else log_scores
         uniform = torch.full_like(rollout.log_actions[0, 0], -math.log(rollout.log_actions.shape[-1]))
         initial = self.score(uniform, labels)
         before, rewards = mdp.previous_scores(scores, initial), mdp.rewards(scores, initial)
@@ -348,27 +364,23 @@ class RIC(Iterative):
             net = rewards - self.compute_price * rollout.costs[:, None, None]
             gains = mdp.still_to_gain(net, rollout.values, stops=self.compute_price > 0)
             targets = gains + before - mdp.previous_scores(log_scores, initial)
-        if self.label_baseline:
-            advantages = mdp.leave_one_out(outcomes)
         # log a_{t,y} stands in R̂_t once as the gain of step t, and −γλ times as the start of the next, if there is one
         last = torch.arange(len(scores), device=scores.device) == len(scores) - 1
         coefficient = (1 - discount * (~last).to(scores.dtype))[:, None, None]
-        estimates = Estimates(log_scores, advantages, targets, coefficient)
-        if not self.normalize_advantages:
-            return estimates
-        sampling_residual = coefficient * (log_scores - scores)
-        return self._standardized(estimates, sampling_residual, weights, shard)
+        own_advantages = coefficient * (log_scores - expected)
+        if self.credit == "marginal":
+            advantages, outcomes = advantages - own_advantages, outcomes - coefficient * log_scores
+        if self.label_baseline:
+            advantages = mdp.leave_one_out(outcomes)
+        estimates = Estimates(log_scores, advantages, own_advantages, targets, coefficient)
+        return self._standardized(estimates, weights, shard) if self.normalize_advantages else estimates
 
     def _standardized(
-        self,
-        estimates: Estimates,
-        sampling_residual: Float[Tensor, "steps rollouts batch"],
-        weights: Float[Tensor, "batch"] | None,
-        shard: Shard | None,
+        self, estimates: Estimates, weights: Float[Tensor, "batch"] | None, shard: Shard | None
     ) -> Estimates:
         """Over the whole minibatch, whichever processes hold its rows, with an example of weight 2 counted twice. The
         scale is that of sampled rewards, also where a step's reward is not its sample."""
-        advantages, sampled = estimates.advantages, estimates.advantages + sampling_residual
+        advantages, sampled = estimates.advantages, estimates.advantages + estimates.own_advantages
         if shard is not None:
             advantages, sampled = shard.all_gather(advantages, -1), shard.all_gather(sampled, -1)
             weights = None if weights is None else shard.all_gather(weights, -1)
@@ -376,6 +388,7 @@ class RIC(Iterative):
         return Estimates(  # not _replace, which the compiler of PyTorch 2.11 gets wrong
             estimates.log_scores,
             (estimates.advantages - mean) / std,
+            estimates.own_advantages / std,
             estimates.targets,
             estimates.reward_coefficient / std,
         )
@@ -405,10 +418,8 @@ class RIC(Iterative):
     ) -> tuple[Float[Tensor, ""], Metrics]:
         """Policy loss and value loss of what the current network says along a roll-out."""
         policy = self.policy(heads)
-        log_ratio = policy.log_ratio(rollout.policy, rollout.log_actions)
-        if self.log_ratio_clamp is not None:
-            log_ratio = log_ratio.clamp(-self.log_ratio_clamp, self.log_ratio_clamp)
-        policy_loss = -weighted_mean(self.surrogate(policy, log_ratio.exp(), estimates, labels), weights)
+        log_ratio = self._clamped(policy.log_ratio(rollout.policy, rollout.log_actions))
+        policy_loss = -weighted_mean(self.surrogate(policy, log_ratio.exp(), rollout, estimates, labels), weights)
         value_loss = weighted_mean(objectives.value_loss(heads.value, estimates.targets), weights)
         with torch.no_grad():
             metrics = self._metrics(heads, policy, log_ratio, estimates, labels)
@@ -418,10 +429,14 @@ class RIC(Iterative):
         self,
         policy: SimplexPolicy,
         ratio: Float[Tensor, "steps rollouts batch"],
+        rollout: Rollout,
         estimates: Estimates,
         labels: Int64[Tensor, "batch"],
     ) -> Float[Tensor, "steps rollouts batch"]:
         """What stands for the return, step by step.
+
+        With `marginal` credit log a_{t,y} is weighed by the density of a_{t,y} alone. Given a_{t,y}, how the rest of
+        the belief is shared among the other classes says nothing about it, and its score has mean 0 (Rao-Blackwell).
 
         `expected` takes the policy's own E[log a_{t,y}] in the sampled states, with the weights of Eq. 2: what the
         policy gradient estimates, less the effect of a_t on later states.
@@ -429,7 +444,13 @@ class RIC(Iterative):
         if self.objective == "expected":
             weights = self.horizon * mdp.geometric_weights(self.horizon, self.gamma, ratio.device)
             return policy.expected_log_score(labels) * weights.to(ratio.dtype)[:, None, None]
-        surrogate: Tensor = getattr(objectives, self.objective)(ratio, estimates.advantages, self.epsilon)
+        near = getattr(objectives, self.objective)
+        surrogate: Tensor = near(ratio, estimates.advantages, self.epsilon)
+        if self.credit == "marginal":
+            assert isinstance(policy, Dirichlet)
+            assert isinstance(rollout.policy, Dirichlet)
+            own_ratio = self._clamped(policy.marginal_log_ratio(rollout.policy, rollout.log_actions, labels)).exp()
+            surrogate = surrogate + near(own_ratio, estimates.own_advantages, self.epsilon)
         if self.exact_gain:
             surrogate = surrogate + estimates.reward_coefficient * policy.expected_log_score(labels)
         if self.entropy_coef:
@@ -477,6 +498,10 @@ class RIC(Iterative):
 
     def _floored(self, scores: Float[Tensor, "steps rollouts batch"]) -> Float[Tensor, "steps rollouts batch"]:
         return scores if self.reward_floor is None else scores.clamp(min=math.log(self.reward_floor))
+
+    def _clamped(self, log_ratio: Float[Tensor, "steps rollouts batch"]) -> Float[Tensor, "steps rollouts batch"]:
+        clamp = self.log_ratio_clamp
+        return log_ratio if clamp is None else log_ratio.clamp(-clamp, clamp)
 
     def policy(self, heads: Heads) -> SimplexPolicy:
         """The paper's Dirichlet, α = μ·c + ε, or the logistic-normal of its ablation."""

@@ -538,6 +538,7 @@ ALGORITHMS = (RIC, ON_POLICY, CLOSED_FORM)
 VARIANTS = {
     "objective": {"ppo": "PPO", "logitnorm": "LogitNorm", "evidential": "evidential"},
     "head": {"logistic-normal": "logistic-normal"},
+    "credit": {"marginal": "marginal credit"},
     "readout": {"mu": "readout mu", "implied": "readout implied"},
     "feedback": {"sample": "sampled feedback"},
 }
@@ -554,7 +555,7 @@ WITHOUT_EFFECT = ("measure_all", "measure_every", "compile", "cuda_graph")
 """Settings of what is looked at and how fast; what is learned does not depend on them."""
 LATER = {
     **{"accumulate": 1, "halt_rule": "value", "exits": "none", "steps_per_exit": 1, "compute_price": 0.0},
-    **{"freeze": False, "encoder_lr": 0.1, "augmented_copies": 0},
+    **{"freeze": False, "encoder_lr": 0.1, "augmented_copies": 0, "credit": "joint"},
 }
 """Settings that have come since runs were archived, with what those runs did."""
 TELLING = ("data", "label_noise", "preset", "encoder", "resolution", "epochs")

@@ -62,6 +62,9 @@ VARIANTS: dict[str, System] = {
     # Ablations of RIC.
     "ric-ppo": System("ric", {"objective": "ppo"}, about="PPO instead of SPO"),
     "ric-logistic-normal": System("ric", {"head": "logistic-normal"}, about="another family of policies"),
+    "ric-marginal": System(
+        "ric", {"credit": "marginal", "exact_gain": False}, about="a step's gain credited to a_y alone, with less noise"
+    ),
     "ric-expected": System("ric", {"objective": "expected"}, about="E[log a_y] in closed form, no policy gradient"),
     "ric-mu": System("ric", after={"readout": "mu"}, about="RIC's weights, the softmax reported"),
     "ric-implied": System("ric", after={"readout": "implied"}, about="RIC's weights, the implied q reported"),
