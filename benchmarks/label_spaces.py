@@ -44,13 +44,14 @@ def draw_inputs(count: int, teacher: Float[Tensor, "classes features"]) -> tuple
     return inputs, (inputs @ teacher.t()).log_softmax(-1)
 
 
+def on_policy(classes: int) -> RIC:
+    """As for ten classes, with c up to K."""
+    return replace(RIC.on_policy(MANY_ROWS, 10), alpha_floor=0.1 / classes, c_max=float(max(10, classes)))
+
+
 def ranges(classes: int) -> dict[str, RIC]:
-    """Where α = μ·c + ε may lie: in the paper, on-policy and in closed form."""
-    return {
-        "paper": RIC(),
-        "on-policy": RIC.on_policy(MANY_ROWS, classes),
-        "closed form": RIC.closed_form(MANY_ROWS, classes),
-    }
+    """Where α = μ·c + ε may lie: in the paper, on-policy with few classes, and with many or in closed form."""
+    return {"paper": RIC(), "c up to K": on_policy(classes), "c up to 10 K": RIC.closed_form(MANY_ROWS, classes)}
 
 
 def cap(method: RIC, classes: int) -> float:
@@ -105,19 +106,18 @@ def at_best(classes: int, count: int = 100) -> list[Row]:
 
 def systems(classes: int) -> dict[str, Method[Any]]:
     closed = replace(RIC.closed_form(MANY_ROWS, classes), horizon=STEPS)
-    narrow = {"head_gain": 0.01, "alpha_floor": 0.1 / classes, "c_max": float(max(10, classes))}
-    joint = replace(RIC.on_policy(MANY_ROWS, classes), horizon=STEPS, credit="joint", **narrow)
-    wide = {"head_gain": closed.head_gain, "alpha_floor": closed.alpha_floor, "c_max": closed.c_max}
+    joint = replace(on_policy(classes), horizon=STEPS)
+    wide = replace(joint, head_gain=closed.head_gain, alpha_floor=closed.alpha_floor, c_max=closed.c_max)
     normal = replace(joint, head="logistic-normal")
     return {
         "SL": Supervised(),
         "anytime": Anytime(horizon=STEPS),
         "RIC, closed form, c ≤ 10, ε = 0.01": replace(closed, c_max=10.0, alpha_floor=0.01),
         "RIC, closed form": closed,
-        "RIC, on-policy": joint,
-        "RIC, on-policy, marginal credit": replace(joint, credit="marginal"),
-        "RIC, on-policy, range of the closed form": replace(joint, **wide),
-        "RIC, on-policy, marginal credit, that range": replace(joint, credit="marginal", **wide),
+        "RIC, on-policy, c ≤ K": joint,
+        "RIC, on-policy, c ≤ K, marginal credit": replace(joint, credit="marginal"),
+        "RIC, on-policy, c ≤ 10 K": wide,
+        "RIC, on-policy, c ≤ 10 K, marginal credit": replace(wide, credit="marginal"),
         "logistic-normal, c ≤ 10": replace(normal, c_max=10.0),
         "logistic-normal, c up to K": normal,
     }

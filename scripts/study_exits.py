@@ -30,6 +30,7 @@ from ricnet.data import load as load_data
 from ricnet.evaluation.fitting import fit_temperature
 from ricnet.evaluation.metrics import expected_calibration_error
 from ricnet.training.classifier import Classifier, load
+from ricnet.training.config import to_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,7 +151,7 @@ def compare_rules(name: str, classifier: Classifier, dataset: Dataset) -> dict[s
         "run": name,
         "data": classifier.config.data,
         "seed": classifier.config.seed,
-        "method": classifier.config.method.name,
+        "config": to_json(classifier.config),
         "temperatures": temperatures,
         "costs": val.costs.tolist(),
         "exits": {"raw": raw, "tempered": exits, "val": held_out},

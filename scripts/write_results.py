@@ -179,7 +179,8 @@ def caption(groups: Sequence[RunGroup], place: str) -> str:
         f"`ric report {place}/*.json` shows them all, `ric train --config {place}/{example} --out again` repeats one"
     )
     lines = [
-        f"{seeds} ECE with {listing(_distinct(groups, _bins))} bins; the epoch is chosen on validation data.",
+        f"{seeds} ECE with {listing(_distinct(groups, _bins))} bins;",
+        f"the epoch is {listing(_distinct(groups, _selection))}.",
         "Training seconds are of the updates alone, by the run's log of images/s, of which the table has the median.",
         derived if any(group.first.derived_from for group in groups) else "",
         f"{'; '.join(_distinct(groups, _machine))}. {again}.",
@@ -196,6 +197,11 @@ def _network(run: RunRecord) -> str:
     network = run.config.get("network", {})
     width = network.get("width", 1)
     return f"{network.get('encoder', 'unknown')}" + (f" of width {width:g}" if width != 1 else "")
+
+
+def _selection(run: RunRecord) -> str:
+    by = run.config.get("optimization", {}).get("select", "accuracy")
+    return "the last" if by == "last" else f"chosen by validation {by if by == 'accuracy' else by.upper()}"
 
 
 def _bins(run: RunRecord) -> str:

@@ -178,10 +178,11 @@ def test_the_advantages_of_own_rewards_are_those_of_its_scores() -> None:
 
 def test_own_rewards_are_sampled_whatever_the_data() -> None:
     quadratic = runpy.run_path(str(EXAMPLES / "own_reward.py"))["Quadratic"]
-    for settled in (quadratic.fast(2_000, 25), quadratic.for_exits(2_000, 10), quadratic.for_features(2_000, 25)):
+    for settled in (quadratic.fast(2_000, 101), quadratic.for_exits(2_000, 10), quadratic.for_features(2_000, 25)):
         assert not settled.exact_gain
-    assert RIC.fast(2_000, 25).exact_gain
-    for refused in ({"exact_gain": True}, {"objective": "expected"}):
+        assert settled.credit == "joint"
+    assert RIC.fast(2_000, 101).exact_gain
+    for refused in ({"exact_gain": True}, {"objective": "expected"}, {"credit": "marginal"}):
         with pytest.raises(RicnetError, match="quadratic"):
             quadratic(**refused)
     with pytest.raises(RicnetError, match="off for quadratic, whose score has no closed form here"):

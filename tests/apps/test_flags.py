@@ -46,6 +46,7 @@ def test_fields_of_nested_classes_are_flags_without_a_prefix() -> None:
 class Reading(Outer):
     data: str | None = None
     out: str | None = None
+    several: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,8 @@ def test_what_cannot_be_read_is_one_sentence(kind: type, typed: str, names: tupl
         (Outer, "r --clip --no-augment", ("--clip needs a value",)),
         (Outer, "r --clip --batch_size 8", ("--clip needs a value",)),
         (Reading, "r --data --out=here", ("--data needs a value", "a text or None.")),
+        (Reading, "r --several", ("--several needs a value or more", HELP)),
+        (Reading, "r --several --out here", ("--several needs a value or more", HELP)),
         (Outer, "", ("RUN", HELP)),
         (Sharing, "", ("USER/NAME", HELP)),
     ],

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.distributions import Dirichlet as TorchDirichlet
 
 from ricnet.core import mdp
+from ricnet.errors import RicnetError
 from ricnet.methods.ric import RIC
 from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
@@ -146,6 +147,21 @@ def test_less_noise_leaves_the_expected_gradient_as_it_is(
     assert ((plain.mean(0) - quiet.mean(0)) / error).square().mean() < 2.5
     assert quiet.var(0).sum() < noise * plain.var(0).sum()
     assert quiet.mean(0).norm() > 3 * error.norm()
+
+
+@pytest.mark.parametrize(
+    ("beside", "named"),
+    [
+        ({"exact_gain": True}, ("--credit marginal", "--no-exact-gain", "--credit joint")),
+        ({"objective": "expected"}, ("--credit marginal", "joint")),
+        ({"head": "logistic-normal"}, ("--credit marginal", "joint for this head")),
+        ({"reward_floor": 1e-4}, ("--reward-floor 0.0001", "None")),
+    ],
+)
+def test_marginal_credit_is_refused_where_it_has_no_meaning(beside: dict[str, Any], named: tuple[str, ...]) -> None:
+    with pytest.raises(RicnetError) as refused:
+        RIC(credit="marginal", **beside)
+    assert all(part in str(refused.value) for part in named)
 
 
 def test_a_clipped_concentration_starts_in_the_middle_and_has_no_gradient_outside() -> None:

@@ -57,20 +57,18 @@ def assess(method: RIC, rollout: Rollout, labels: Tensor) -> tuple[Tensor, Tenso
         for r in range(rollouts):
             made = [max(rollout.log_actions[t, r, i, y].item(), floor) for t in range(steps)]
             expected = [expected_score(rollout.policy.alpha[t, r, i], y).item() for t in range(steps)]
-            scores, values = expected if method.exact_gain else made, rollout.values[:, r, i].tolist()
+            apart = method.exact_gain or method.credit == "marginal"
+            scores, values = expected if apart else made, rollout.values[:, r, i].tolist()
             for t in range(steps):
                 before = scores[t - 1] if t else -math.log(CLASSES)
                 fed_back = made[t - 1] if t else -math.log(CLASSES)
                 advantages[t, r, i] = estimate(scores, values, before, t, method)
                 targets[t, r, i] = estimate(scores, values, fed_back, t, method) + values[t]
                 outcomes[t, r] = estimate(scores, values, 0.0, t, method) + values[t]
-                if method.exact_gain:
-                    drawn = [*scores[:t], made[t], *scores[t + 1 :]]
-                    own[t, r, i] = estimate(drawn, values, before, t, method) - advantages[t, r, i]
+                drawn = [*scores[:t], made[t], *scores[t + 1 :]]
+                own[t, r, i] = estimate(drawn, values, before, t, method) - advantages[t, r, i]
                 if method.credit == "marginal":
-                    own[t, r, i] = share(method, t) * (made[t] - max(expected[t], floor))
-                    advantages[t, r, i] -= own[t, r, i]
-                    outcomes[t, r] -= share(method, t) * made[t]
+                    outcomes[t, r] -= share(method, t) * expected[t]
         if method.label_baseline:
             for t in range(steps):
                 for r in range(rollouts):
@@ -143,7 +141,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "discounted, with entropy": {"step_weight": "discounted", "entropy_coef": 0.2},
     "marginal credit": {"credit": "marginal"},
     "marginal credit, as in practice": {"credit": "marginal", "label_baseline": True, "gae_lambda": 0.0},
-    "marginal credit, with floor and clamp": {"credit": "marginal", "reward_floor": 0.2, "log_ratio_clamp": 0.1},
+    "marginal credit, clamped": {"credit": "marginal", "log_ratio_clamp": 0.1},
     "marginal credit by PPO, raw": {"credit": "marginal", "objective": "ppo", "normalize_advantages": False},
     "closed form": {"exact_gain": True},
     "closed form, raw advantages": {"exact_gain": True, "normalize_advantages": False},

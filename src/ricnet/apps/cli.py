@@ -156,6 +156,10 @@ def parse(
             raise
         told = f"ric {command} cannot read this:\n{complaint.getvalue().rstrip()}"
         raise RicnetError(_misread(arguments, known) or _missing(settings, command) or told) from None
+    for argument, following in pairwise([*arguments, None]):  # tyro takes none for an empty list
+        several = get_origin(known.get(str(argument), bool)) is tuple
+        if several and (following is None or _spelled(following) in known):
+            raise RicnetError(f"{argument} needs a value or more; see ric {command} --help.")
     if extra:
         meant = _flag_for(extra[0], known)
         advice = f"did you mean {meant} {extra[0]}?" if meant else f"see ric {command} --help."

@@ -106,11 +106,11 @@ def few(cells: Sequence[str]) -> float:
 def common_formats(cells: Sequence[str]) -> list[str]:
     """In which most of these cells can be read as dates, and all but few; none if all are missing."""
     present = Counter(cell for cell in cells if not is_missing(cell))
-    odd = dict.fromkeys(FORMATS if present else (), 0)
+    odd, most = dict.fromkeys(FORMATS if present else (), 0), ODD_SHARE * present.total()
     for cell, count in present.items():
         for form in odd:
             odd[form] += count * (parse_date(cell, form) is None)
-        odd = {form: unread for form, unread in odd.items() if unread <= ODD_SHARE * present.total()}
+        odd = {form: unread for form, unread in odd.items() if unread <= most}
         if not odd:
             break
     return [form for form, unread in odd.items() if unread == min(odd.values())]
@@ -140,21 +140,22 @@ class Number:
 
     def odd(self, cells: Sequence[str]) -> list[int]:
         """The rows of those that are something else."""
-        return [row for row, value in enumerate(self.parse(cells)) if value is None]
+        return self.read(cells)[1]
 
-    def numbers(self, cells: Sequence[str]) -> Float[np.ndarray, "n"]:
-        """NaN where it is missing or something else."""
-        return np.array([math.nan if value is None else value for value in self.parse(cells)], dtype=np.float64)
+    def read(self, cells: Sequence[str]) -> tuple[Float[np.ndarray, "n"], list[int]]:
+        """Numbers, NaN where one is missing or something else, and the rows of the latter."""
+        values = self.parse(cells)
+        odd = [row for row, value in enumerate(values) if value is None]
+        return np.array(values, dtype=np.float64), odd  # None becomes NaN
 
     def encode(self, table: Table) -> Float[np.ndarray, "n width"]:
         cells = table.columns[self.name]
-        odd = self.odd(cells)
-        if len(odd) > few(cells):
+        numbers, odd = self.read(cells)
+        if odd and len(odd) > few(cells):
             raise TableError(
                 f"{table.place(odd[0])}: {self.name!r} is {cells[odd[0]]!r}, but the model was trained on "
                 f"{self.wanted}; correct it, or leave it empty if it is unknown."
             )
-        numbers = self.numbers(cells)
         missing = np.isnan(numbers)
         with np.errstate(over="ignore"):
             scaled = np.where(missing, 0.0, (numbers - self.mean) / self.std)
@@ -396,7 +397,7 @@ def _names_the_row(cells: Sequence[str], reader: Number | None) -> bool:
 
 def _fit_number(reader: Number, table: Table) -> Number | None:
     """None where all have the same value."""
-    values = reader.numbers(table.columns[reader.name])
+    values, _ = reader.read(table.columns[reader.name])
     present = values[~np.isnan(values)]
     flagged = 0 < len(present) < len(values)
     if not flagged and len(np.unique(present)) < 2:
@@ -429,11 +430,10 @@ def _date_notes(fitted: Sequence[Number | Category], table: Table) -> list[str]:
 def _padded(cells: Sequence[str]) -> int | None:
     """The first row with a leading zero, where different whole numbers are all of one length, as codes are. A single
     012 among numbers of all lengths is none."""
-    numbers = {row: cell for row, cell in enumerate(cells) if parse_number(cell) is not None and not is_missing(cell)}
-    found = set(numbers.values())
+    found = {cell for cell in set(cells) if parse_number(cell) is not None and not is_missing(cell)}
     if len(found) < 2 or len(set(map(len, found))) > 1 or not all(map(str.isdecimal, found)):
         return None
-    return next((row for row, cell in numbers.items() if len(cell) > 1 and cell[0] == "0"), None)
+    return next((row for row, cell in enumerate(cells) if cell in found and len(cell) > 1 and cell[0] == "0"), None)
 
 
 def _mistake(cells: Sequence[str], table: Table) -> tuple[str, str] | None:

@@ -20,7 +20,7 @@ from ricnet.core import mdp, objectives
 from ricnet.core.policies import Dirichlet, LogisticNormal, Readout, SimplexPolicy
 from ricnet.core.trajectory import Trajectory, not_below, stop_before
 from ricnet.distributed import Shard
-from ricnet.errors import require, require_finite
+from ricnet.errors import RicnetError, require, require_finite, setting
 from ricnet.methods.iterative import Iterative, Pool, Step, Steps, outset
 from ricnet.methods.method import Batch, Metrics, accuracy, weighted_mean
 from ricnet.nets.encoders import Backbone
@@ -47,8 +47,8 @@ class Estimates(NamedTuple):
     """log a_{t,y} of the sampled beliefs."""
     advantages: Float[Tensor, "steps rollouts batch"]
     own_advantages: Float[Tensor, "steps rollouts batch"]
-    """How much better log a_{t,y} is than its policy's E[log a_{t,y}], as far as the advantages leave it out: they hold
-    all of it unless the step's own gain is told apart (`credit`, `exact_gain`)."""
+    """How much better log a_{t,y} is than the E[log a_{t,y}] of its policy, where the advantages leave that out (with
+    marginal credit and in closed form); else 0."""
     targets: Float[Tensor, "steps rollouts batch"]
     """R̂_t, which the value learns."""
     reward_coefficient: Float[Tensor, "steps 1 1"]
@@ -59,8 +59,9 @@ class Estimates(NamedTuple):
         return Estimates(log_scores, advantages, own_advantages, targets, self.reward_coefficient)
 
 
-MOST_SAMPLED = 20
-"""Classes up to which sampled rewards are the default: 10 were measured to learn well, 100 not."""
+MOST_JOINT, MOST_SAMPLED = 20, 100
+"""Classes up to which a drawn belief is judged as a whole, and up to which sampled rewards are the default at all: as a
+whole 10 were measured to learn well and 26 not, with marginal credit 100 as well as in closed form and 1000 not."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,8 @@ class RIC(Iterative):
     credit: Literal["joint", "marginal"] = "joint"
     """What a step's own log a_y speaks about: the density of its whole belief (joint, the paper), or that of a_y alone
     (marginal), which is all that it depends on: the same mean policy gradient without the noise of the other classes.
-    What an action does to later states is credited to the whole belief either way."""
+    What an action does to later steps is credited to the whole belief either way; with marginal by the E[log a_y] of
+    their policies rather than by what they drew."""
     exact_gain: bool = False
     """Reward a step with the E[log a_y] of its policy, in closed form, rather than with the log a_y of its sample: far
     less noise, the same mean policy gradient. What an action does to later states is still sampled."""
@@ -136,8 +138,8 @@ class RIC(Iterative):
     updates blow up."""
     reward_floor: float | None = None
     """Probability below which the true class counts as this in the reward; None for no floor. Raise it for calmer
-    rewards, lower it so that even the worst beliefs are told apart. With exact_gain leave it at None: the floor of an
-    expectation is not the expectation of a floor."""
+    rewards, lower it so that even the worst beliefs are told apart. With exact_gain leave it at None, as it is with
+    marginal credit: the floor of an expectation is not the expectation of a floor."""
     halt_threshold: float = 0.0
     """Stop once the value falls below this. Raise it to stop earlier, lower it to think longer."""
     readout: Readout = "mean"
@@ -166,21 +168,28 @@ class RIC(Iterative):
         require(self.gamma < 1 or self.objective != "expected", "gamma", self.gamma, "below 1 for this objective")
         if self.exact_gain:
             require(self.objective != "expected", "objective", self.objective, "spo or ppo with exact_gain")
-            require(
-                self.credit == "joint", "credit", self.credit, "joint with exact_gain, which draws no gain of a step"
-            )
         if not self.rewards_log_score():
-            require(
-                self.credit == "joint", "credit", self.credit, f"joint for {self.name}, whose score may ask all classes"
-            )
             which = f"off for {self.name}, whose score has no closed form here"
             require(not self.exact_gain, "exact_gain", self.exact_gain, which)
             require(self.objective != "expected", "objective", self.objective, f"spo or ppo for {self.name}")
         if self.head == "logistic-normal":
             require(self.objective != "expected", "objective", self.objective, "spo or ppo for this head")
             require(not self.exact_gain, "exact_gain", self.exact_gain, "off for this head, which has no closed form")
-            require(self.credit == "joint", "credit", self.credit, "joint for this head, whose a_y has no density here")
             require(self.readout != "implied", "readout", self.readout, "mean or mu for this head")
+        if self.credit == "marginal":
+            self._require_marginal()
+
+    def _require_marginal(self) -> None:
+        """What the density of a_y alone needs, and what would have no meaning beside it."""
+        if self.exact_gain:
+            raise RicnetError(
+                f"{setting('credit', 'marginal')} and {setting('exact_gain', True)} exclude each other; give "
+                f"{setting('exact_gain', False)} or {setting('credit', 'joint')}."
+            )
+        require(self.rewards_log_score(), "credit", self.credit, f"joint for {self.name}, which has its own score")
+        require(self.objective != "expected", "credit", self.credit, "joint where no belief is credited")
+        require(self.head == "dirichlet", "credit", self.credit, "joint for this head, whose a_y has no density here")
+        require(self.reward_floor is None, "reward_floor", self.reward_floor, "None with marginal credit")
 
     @classmethod
     def title_of(cls, settings: Mapping[str, Any]) -> str:
@@ -197,7 +206,7 @@ class RIC(Iterative):
 
     @classmethod
     def fast(cls, rows: int, classes: int) -> "RIC":
-        """On-policy, but in closed form for many classes: what is drawn then says too little about each of them
+        """On-policy, but in closed form for very many classes: what is drawn then says too little about each of them
         (docs/experiments.md#larger-label-spaces)."""
         sampled = classes <= MOST_SAMPLED or not cls.rewards_log_score()
         return cls.on_policy(rows, classes) if sampled else cls.closed_form(rows, classes)
@@ -225,7 +234,13 @@ class RIC(Iterative):
     def on_policy(cls, rows: int, classes: int) -> "RIC":
         """The network is its own snapshot, so that nothing holds the policy back, and an advantage is against the other
         roll-outs of the same input; with many rows it is of one step (λ = 0). The Dirichlet's range grows with the
-        classes, so that its mean can come as near to certainty for many as for ten."""
+        classes, so that its mean can come as near to certainty for many as for ten.
+
+        With more than twenty classes most of the noise of a drawn belief is in how it is shared among the wrong ones,
+        so that only what it gave to the label is judged."""
+        if classes > MOST_JOINT and cls.rewards_log_score():
+            wide = cls.closed_form(rows, classes)
+            return replace(wide, exact_gain=False, credit="marginal", rollouts=4, gae_lambda=0.0)
         few = rows < 5_000
         return cls(
             updates_per_snapshot=1,
@@ -239,7 +254,7 @@ class RIC(Iterative):
 
     @classmethod
     def snapshots(cls, rows: int, classes: int) -> "RIC":
-        """Algorithm 1 with many short rounds where the paper has 400 long ones."""
+        """Algorithm 1 with many short rounds where the paper has 400 long ones; all else as on-policy."""
         return replace(cls.on_policy(rows, classes), updates_per_snapshot=2, epsilon=0.5)
 
     @classmethod
@@ -339,16 +354,15 @@ class RIC(Iterative):
     ) -> Estimates:
         """Rewards (Eq. 1), generalised advantage estimates of them, and R̂, which the value learns.
 
-        With `exact_gain` a step's reward takes its E[log a_y], but the value, which is asked of what was fed back,
-        counts from the sampled belief.
+        In closed form and with marginal credit a step's reward takes its E[log a_y], but the value, which is asked of
+        what was fed back, counts from the sampled belief. How much better the sample was stands apart.
 
         With exits the value is what going on to the end would bring, undiscounted and less its price, which is what
         stopping asks; it then stands in advantages only as a baseline.
         """
         log_scores = self._floored(self.score(rollout.log_actions, labels))
         apart = self.exact_gain or self.credit == "marginal"
-        expected = self._floored(rollout.policy.expected_log_score(labels)) if apart else log_scores
-        scores = expected if self.exact_gain else log_scores
+        scores = self._floored(rollout.policy.expected_log_score(labels)) if apart else log_scores
         uniform = torch.full_like(rollout.log_actions[0, 0], -math.log(rollout.log_actions.shape[-1]))
         initial = self.score(uniform, labels)
         before, rewards = mdp.previous_scores(scores, initial), mdp.rewards(scores, initial)
@@ -367,9 +381,9 @@ class RIC(Iterative):
         # log a_{t,y} stands in R̂_t once as the gain of step t, and −γλ times as the start of the next, if there is one
         last = torch.arange(len(scores), device=scores.device) == len(scores) - 1
         coefficient = (1 - discount * (~last).to(scores.dtype))[:, None, None]
-        own_advantages = coefficient * (log_scores - expected)
+        own_advantages = coefficient * (log_scores - scores)
         if self.credit == "marginal":
-            advantages, outcomes = advantages - own_advantages, outcomes - coefficient * log_scores
+            outcomes = outcomes - coefficient * scores  # of where the step began; no action changes it
         if self.label_baseline:
             advantages = mdp.leave_one_out(outcomes)
         estimates = Estimates(log_scores, advantages, own_advantages, targets, coefficient)

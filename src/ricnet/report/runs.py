@@ -558,7 +558,7 @@ LATER = {
     **{"freeze": False, "encoder_lr": 0.1, "augmented_copies": 0, "credit": "joint"},
 }
 """Settings that have come since runs were archived, with what those runs did."""
-TELLING = ("data", "label_noise", "preset", "encoder", "resolution", "epochs")
+TELLING = ("data", "label_noise", "preset", "encoder", "exits", "resolution", "epochs")
 """Settings by which people tell runs apart, if they do; then come all others, and last the seed."""
 MOST = 3
 """Settings in a name."""
@@ -567,6 +567,7 @@ WORDS: dict[str, Callable[[Any], str]] = {
     "label_noise": lambda share: f"{100 * (share or 0):g} % flipped",
     "preset": lambda name: f"preset {name}",
     "encoder": lambda name: without_folder(str(name)),
+    "exits": lambda where: "no exits" if where == "none" else f"an exit a {where}",
     "freeze": lambda frozen: "frozen" if frozen else "not frozen",
     "resolution": lambda side: "own resolution" if side is None else f"{side} pixels",
     "epochs": lambda count: f"{count} epochs",

@@ -34,12 +34,12 @@ from ricnet.methods.method import TimeLeft
 from ricnet.nets.budget import SLACK, budget
 from ricnet.nets.encoders import (
     Backbone,
+    Known,
     build_encoder,
     choose_encoder,
     divide,
     embedding_size,
     is_pretrained,
-    known,
     mlp_size,
     reads_tokens,
 )
@@ -499,7 +499,8 @@ def after_encoder(classifier: Classifier) -> Classifier:
     # the encoder stays where it is, and as it is: another thread may be asking it
     model = copy.deepcopy(classifier.model, {id(features): nn.Identity(), id(stages): ()})
     after = backbone_of(model)
-    after.features = known(features, classifier.input_shape, exits) if stages else None
+    sizes = [part.stop - part.start for part in backbone.parts]
+    after.features = Known(sizes, [0] * len(sizes)) if stages else None  # what they cost was counted when it was built
     after.stages = divide(after.features, exits) if after.features is not None else ()
     return replace(classifier, model=model, input_shape=(len(backbone.mean),))
 

@@ -94,8 +94,6 @@ def _parse(arguments: Sequence[str]) -> Compare[Any]:
 
 
 def _experiments(options: Compare[Any], given: Mapping[str, Any], console: Console) -> list[Experiment]:
-    if not options.methods:
-        raise RicnetError("--methods needs at least one system; ric compare --list shows their names.")
     if options.reference not in (None, *options.methods):
         systems = ", ".join(options.methods)
         raise RicnetError(f"--reference {options.reference} is not among the systems compared: {systems}.")
