@@ -157,6 +157,27 @@ def as_learned(classes: int, seeds: int = SEEDS, updates: int = UPDATES) -> list
     return rows
 
 
+def noise(classes: int, updates: int = 100, draws: int = 30) -> list[Row]:
+    """How far the policy's gradient is from its mean over draws of beliefs, as a share of that mean: always the same
+    network, which has begun to learn, and the same inputs."""
+    teacher = draw_teacher(classes)
+    model = learn(systems(classes)["RIC, closed form"], teacher, 0, updates)
+    inputs, log_truth = draw_inputs(BATCH, teacher)
+    labels = torch.multinomial(log_truth.exp(), 1).squeeze(-1)
+    rows: list[Row] = []
+    for name, method in systems(classes).items():
+        if not isinstance(method, RIC) or method.head != "dirichlet":
+            continue
+        alone = replace(method, value_coef=0.0)
+        losses = (alone.loss(model, model, inputs, labels)[0] for _ in range(draws))
+        drawn = torch.stack([torch.autograd.grad(loss, model.refiner.policy.weight)[0].flatten() for loss in losses])
+        mean = drawn.mean(0)
+        rows.append(
+            {"classes": classes, "system": name, "noise": float((drawn - mean).norm(dim=1).mean() / mean.norm())}
+        )
+    return rows
+
+
 def every(measure: Callable[[int], list[Row]]) -> list[Row]:
     return [row for classes in CLASSES for row in measure(classes)]
 
@@ -170,6 +191,8 @@ def main() -> None:
     )
     learned = path and path.with_stem(f"{path.stem}-learned")
     publish("What was learned", every(as_learned), [legend, course], device, learned)
+    drawn = f"Of the policy head's weights, with {BATCH} inputs and T = {STEPS}; 1 is as long as the mean gradient."
+    publish("Noise of the gradient", every(noise), [drawn], device, path and path.with_stem(f"{path.stem}-noise"))
 
 
 if __name__ == "__main__":

@@ -181,7 +181,7 @@ def test_own_rewards_are_sampled_whatever_the_data() -> None:
     for settled in (quadratic.fast(2_000, 101), quadratic.for_exits(2_000, 10), quadratic.for_features(2_000, 25)):
         assert not settled.exact_gain
         assert settled.credit == "joint"
-    assert RIC.fast(2_000, 101).exact_gain
+    assert RIC.fast(2_000, 101).credit == "marginal"
     for refused in ({"exact_gain": True}, {"objective": "expected"}, {"credit": "marginal"}):
         with pytest.raises(RicnetError, match="quadratic"):
             quadratic(**refused)

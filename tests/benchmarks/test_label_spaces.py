@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from label_spaces import as_learned, cap, draw_inputs, draw_teacher, judge, optimum, ranges
+from label_spaces import as_learned, cap, draw_inputs, draw_teacher, judge, noise, optimum, ranges
 from ricnet.methods import RIC
 
 
@@ -30,6 +30,14 @@ def test_the_truth_is_judged_perfect_and_a_tempered_one_is_not() -> None:
     soft = judge((log_truth / 3).log_softmax(-1), log_truth)
     assert soft["KL"] > 0.05
     assert soft["ECE"] == pytest.approx(soft["accuracy"] - soft["confidence"], abs=1e-6)
+
+
+def test_marginal_credit_has_less_noise_the_more_the_more_classes() -> None:
+    def ratio(classes: int) -> float:
+        found = {row["system"]: row["noise"] for row in noise(classes, updates=5, draws=10)}
+        return found["RIC, on-policy, c ≤ 10 K"] / found["RIC, on-policy, c ≤ 10 K, marginal credit"]
+
+    assert 1 < ratio(5) < ratio(50)
 
 
 def test_every_system_is_trained_and_judged() -> None:

@@ -295,6 +295,8 @@ def test_a_system_is_called_by_its_algorithm_and_what_else_it_has() -> None:
     assert system_name({"method": method, "calibration": "temperature"}) == full
     assert without_algorithm("RIC, closed form, PPO") == without_algorithm("RIC, on-policy, PPO") == "RIC, PPO"
     assert system_name({"method": {"name": "supervised", "updates_per_snapshot": 1}}) == "SL"
+    marginal = {"name": "ric", "updates_per_snapshot": 1, "credit": "marginal"}
+    assert system_name({"method": marginal}) == "RIC, on-policy, marginal credit"
     settings = {"seed": 1, "method": {"name": "ric", "gamma": 0.8}}
     assert flatten(settings) == {"seed": 1, "method.name": "ric", "method.gamma": 0.8}
 

@@ -56,6 +56,12 @@ def test_the_recorded_update_is_the_eager_one(
     assert_alike(graph, eager)
 
 
+def test_marginal_credit_is_recorded_too(digits: Dataset, tmp_path: Path) -> None:
+    graph = final_losses(digits, tmp_path / "graph", "ric", credit="marginal", reward_floor=None, lr=1e-3)
+    eager = {"credit": "marginal", "reward_floor": None, "lr": 1e-3, "cuda_graph": False}
+    assert_alike(graph, final_losses(digits, tmp_path / "eager", "ric", **eager))
+
+
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_with_exits_too(digits: Dataset, method: str, tmp_path: Path) -> None:
     graph = final_losses(digits, tmp_path / "graph", method, exits="stage", lr=1e-3)

@@ -59,9 +59,8 @@ class Estimates(NamedTuple):
         return Estimates(log_scores, advantages, own_advantages, targets, self.reward_coefficient)
 
 
-MOST_JOINT, MOST_SAMPLED = 20, 100
-"""Classes up to which a drawn belief is judged as a whole, and up to which sampled rewards are the default at all: as a
-whole 10 were measured to learn well and 26 not, with marginal credit 100 as well as in closed form and 1000 not."""
+MOST_JOINT = 20
+"""Classes up to which a drawn belief is judged as a whole by default: 10 were measured to learn well so, 26 not."""
 
 
 @dataclass(frozen=True)
@@ -206,10 +205,7 @@ class RIC(Iterative):
 
     @classmethod
     def fast(cls, rows: int, classes: int) -> "RIC":
-        """On-policy, but in closed form for very many classes: what is drawn then says too little about each of them
-        (docs/experiments.md#larger-label-spaces)."""
-        sampled = classes <= MOST_SAMPLED or not cls.rewards_log_score()
-        return cls.on_policy(rows, classes) if sampled else cls.closed_form(rows, classes)
+        return cls.on_policy(rows, classes)
 
     @classmethod
     def for_exits(cls, rows: int, classes: int) -> "RIC":
@@ -225,7 +221,7 @@ class RIC(Iterative):
         """Few rows are learned from in a hundred updates or two: too few to leave a uniform policy behind, or to make
         something of two noisy roll-outs (docs/experiments.md#few-rows-of-features)."""
         fast = cls.fast(rows, classes)
-        if rows >= 5_000 or fast.exact_gain:
+        if rows >= 5_000:
             return fast
         c_max = 10.0 * max(10, classes)
         return replace(fast, rollouts=8, gae_lambda=0.0, head_gain=1.0, alpha_floor=0.1, c_max=c_max)
@@ -237,7 +233,7 @@ class RIC(Iterative):
         classes, so that its mean can come as near to certainty for many as for ten.
 
         With more than twenty classes most of the noise of a drawn belief is in how it is shared among the wrong ones,
-        so that only what it gave to the label is judged."""
+        so that only what it gave to the label is judged (docs/experiments.md#larger-label-spaces)."""
         if classes > MOST_JOINT and cls.rewards_log_score():
             wide = cls.closed_form(rows, classes)
             return replace(wide, exact_gain=False, credit="marginal", rollouts=4, gae_lambda=0.0)

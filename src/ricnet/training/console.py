@@ -89,9 +89,8 @@ def preface(config: Config, dataset: Dataset, known: Facts) -> list[str]:
             f"mirrored, cropped and varied in colour; {setting('augment', False)} leaves them as they are."
         )
     if config.preset == "fast" and getattr(config.method, "exact_gain", False):
-        why = "with exits" if config.network.exits != "none" else f"with {known.classes} classes"
         said.append(
-            f"note: {why} RIC is trained in closed form; docs/concepts.md says why (Three algorithms), and "
+            "note: with exits RIC is trained in closed form; docs/concepts.md says why (Three algorithms), and "
             f"{setting('preset', 'on-policy')} draws its rewards instead."
         )
     spared = preset("fast", config.method.name, known)
