@@ -175,6 +175,14 @@ def test_each_preset_of_ric_makes_the_algorithm_it_is_named_for() -> None:
     assert preset("snapshots", "ric", CIFAR).optimization.clip == 0.5
 
 
+def test_few_photographs_have_one_step_advantages_and_few_tiny_images_have_not() -> None:
+    has(preset("fast", "ric", PHOTOS).method, rollouts=4, gae_lambda=0, credit="joint", c_max=10)
+    has(preset("fast", "ric", replace(PHOTOS, rows=5_000)).method, rollouts=4, gae_lambda=0)
+    has(preset("fast", "ric", DIGITS).method, rollouts=2, gae_lambda=0.95)
+    has(preset("fast", "ric", replace(PHOTOS, exits=True)).method, exact_gain=True)
+    assert preset("fast", "supervised", PHOTOS).method == METHODS["supervised"]()
+
+
 def test_few_rows_of_a_frozen_encoders_features_have_a_recipe_of_their_own() -> None:
     few = replace(PHOTOS, encoder="timm:resnet50", device="cpu")
     many, table = replace(few, rows=5_000), Facts(rows=270, classes=5, side=0)

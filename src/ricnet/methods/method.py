@@ -69,6 +69,11 @@ class Method(ABC, Generic[Network]):
         return cls.fast(rows, classes)
 
     @classmethod
+    def for_few_images(cls, rows: int, classes: int) -> "Method[Network]":
+        """The same for fewer than 5,000 images, unless they are tiny."""
+        return cls.fast(rows, classes)
+
+    @classmethod
     def for_features(cls, rows: int, classes: int) -> "Method[Network]":
         """The same for what a frozen encoder says."""
         return cls.fast(rows, classes)

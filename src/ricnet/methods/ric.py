@@ -217,6 +217,12 @@ class RIC(Iterative):
         return cls.closed_form(rows, classes)
 
     @classmethod
+    def for_few_images(cls, rows: int, classes: int) -> "RIC":
+        """One-step advantages and 4 roll-outs, as with many rows: they have more to say than those of a small table
+        (docs/experiments.md#photographs-and-small-images-on-a-cpu)."""
+        return replace(cls.fast(rows, classes), rollouts=4, gae_lambda=0.0)
+
+    @classmethod
     def for_features(cls, rows: int, classes: int) -> "RIC":
         """Few rows are learned from in a hundred updates or two: too few to leave a uniform policy behind, or to make
         something of two noisy roll-outs (docs/experiments.md#few-rows-of-features)."""

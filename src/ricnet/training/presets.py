@@ -97,7 +97,9 @@ def _paper(method: str, facts: Facts) -> Config:
 
 
 def _fast(name: str, method: str, facts: Facts) -> Config:
-    fast = "for_exits" if facts.exits else "for_features" if facts.frozen else "fast"
+    few_images = facts.few and facts.side > TINY_IMAGE
+    kinds = {"for_exits": facts.exits, "for_features": facts.frozen, "for_few_images": few_images, "fast": True}
+    fast = next(kind for kind, holds in kinds.items() if holds)
     choose = getattr(METHODS[method], fast if name == "fast" else name.replace("-", "_"), None)
     if choose is None:
         raise RicnetError(
