@@ -54,6 +54,14 @@ def test_the_numbers_are_those_of_the_saved_predictions(data: Path, run_ric: Run
         assert (Path("comparison-blobs") / name).stat().st_size > 500
 
 
+def test_a_system_that_cannot_be_trained_is_named_beside_the_table_of_the_others(data: Path, run_ric: RunRic) -> None:
+    systems = ["ric", "supervised:encoder=resnet18"]
+    said = run_ric("compare", data, "--methods", *systems, "--seeds", 1, "--jobs", 1, *QUICK)
+    assert said.code == 2
+    assert "supervised:encoder=resnet18 could not be compared" in said.err
+    assert "RIC" in Path("comparison-blobs/comparison.md").read_text()
+
+
 def test_files_are_there_before_the_table_is_shown_to_someone_who_may_leave(
     data: Path, run_ric: RunRic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +121,9 @@ def test_systems_that_learn_by_the_same_gradients_are_named() -> None:
     (note,) = notes(updates=1)
     assert note.startswith("ric and ric-ppo learn by the same gradients")
     assert notes(updates=10) == []
+    method = {"name": "ric", "objective": "spo", "updates_per_snapshot": 1}
+    twice = {Experiment(name, digits, (0,)): [_record("ric", method)] for name in ("ric", "ric-marginal")}
+    assert _notes(list(twice), twice) == ["ric-marginal and ric are the same system."]
 
 
 def _record(system: str, method: dict[str, Any]) -> RunRecord:

@@ -155,7 +155,6 @@ def test_less_noise_leaves_the_expected_gradient_as_it_is(
         ({"exact_gain": True}, ("--credit marginal", "--no-exact-gain", "--credit joint")),
         ({"objective": "expected"}, ("--credit marginal", "joint")),
         ({"head": "logistic-normal"}, ("--credit marginal", "joint for this head")),
-        ({"reward_floor": 1e-4}, ("--reward-floor 0.0001", "None")),
     ],
 )
 def test_marginal_credit_is_refused_where_it_has_no_meaning(beside: dict[str, Any], named: tuple[str, ...]) -> None:

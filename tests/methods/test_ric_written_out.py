@@ -56,7 +56,7 @@ def assess(method: RIC, rollout: Rollout, labels: Tensor) -> tuple[Tensor, Tenso
         outcomes: dict[tuple[int, int], float] = {}
         for r in range(rollouts):
             made = [max(rollout.log_actions[t, r, i, y].item(), floor) for t in range(steps)]
-            expected = [expected_score(rollout.policy.alpha[t, r, i], y).item() for t in range(steps)]
+            expected = [max(expected_score(rollout.policy.alpha[t, r, i], y).item(), floor) for t in range(steps)]
             apart = method.exact_gain or method.credit == "marginal"
             scores, values = expected if apart else made, rollout.values[:, r, i].tolist()
             for t in range(steps):
@@ -141,7 +141,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "discounted, with entropy": {"step_weight": "discounted", "entropy_coef": 0.2},
     "marginal credit": {"credit": "marginal"},
     "marginal credit, as in practice": {"credit": "marginal", "label_baseline": True, "gae_lambda": 0.0},
-    "marginal credit, clamped": {"credit": "marginal", "log_ratio_clamp": 0.1},
+    "marginal credit, with floor and clamp": {"credit": "marginal", "reward_floor": 0.2, "log_ratio_clamp": 0.1},
     "marginal credit by PPO, raw": {"credit": "marginal", "objective": "ppo", "normalize_advantages": False},
     "closed form": {"exact_gain": True},
     "closed form, raw advantages": {"exact_gain": True, "normalize_advantages": False},

@@ -11,7 +11,7 @@ from torch import nn
 
 import ricnet
 from refusals import refusal
-from ricnet.data import Dataset
+from ricnet.data import Dataset, Split
 from ricnet.errors import Interrupted, RicnetError
 from ricnet.training import api
 from ricnet.training.api import configure, default_folder, fit_batch, isolated_rng, run, train_in_memory
@@ -190,3 +190,25 @@ def test_too_little_memory_is_said_in_a_sentence(
     assert caught.value.settings[:2] == ("batch_size", "resolution")
     with refusal("cpu", "96", "batch_size, resolution"):
         ricnet.train(dataset, out=tmp_path / "b", batch_size=96, **SHORT)
+
+
+@pytest.mark.parametrize("classes", [3, 30])
+@pytest.mark.parametrize(
+    ("given", "settled"),
+    [
+        ({"credit": "marginal"}, {"exact_gain": False, "credit": "marginal"}),
+        ({"credit": "marginal", "exits": "block"}, {"exact_gain": False, "credit": "marginal"}),
+        ({"exact_gain": True}, {"exact_gain": True, "credit": "joint"}),
+        ({"head": "logistic-normal"}, {"exact_gain": False, "credit": "joint"}),
+        ({"objective": "expected", "exits": "block"}, {"exact_gain": False, "credit": "joint"}),
+    ],
+)
+def test_what_a_preset_chose_gives_way_to_what_is_asked_for(
+    given: dict[str, Any], settled: dict[str, Any], classes: int
+) -> None:
+    rows = Split(torch.randn(90, 4), torch.arange(90) % classes)
+    dataset = Dataset("rows", rows, rows, rows, tuple(f"class {k}" for k in range(classes)))
+    method = configure(dataset, "ric", "fast", **given).method
+    assert {name: getattr(method, name) for name in settled} == settled
+    with refusal("--credit marginal", "--no-exact-gain"):
+        configure(dataset, "ric", "closed-form", credit="marginal")

@@ -78,6 +78,10 @@ class Method(ABC, Generic[Network]):
         """The same for what a frozen encoder says."""
         return cls.fast(rows, classes)
 
+    def making_room(self, given: Mapping[str, Any]) -> "Method[Network]":
+        """A preset's choice without what would contradict the settings that a user gives."""
+        return self
+
     @property
     def halts_by_value(self) -> bool:
         """Whether it stops where a learned value falls below `halt_threshold`."""

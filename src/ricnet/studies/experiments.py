@@ -49,9 +49,6 @@ RAW = {"calibration": "none", "halt_rule": "value"}
 """What is compared is what was trained, whatever the preset fits on validation data afterwards; a system that fits
 something says so in its name."""
 
-JOINT = {"credit": "joint", "exact_gain": False}
-"""What `fast` is for few classes; for many its rewards are of a kind that these variants do not have."""
-
 VARIANTS: dict[str, System] = {
     # Algorithms of RIC, and the control that tells what reinforcement adds.
     "ric-snapshots": System("ric", preset="snapshots", about="RIC by Algorithm 1, with short rounds"),
@@ -64,15 +61,9 @@ VARIANTS: dict[str, System] = {
     ),
     # Ablations of RIC.
     "ric-ppo": System("ric", {"objective": "ppo"}, about="PPO instead of SPO"),
-    "ric-logistic-normal": System("ric", {"head": "logistic-normal"} | JOINT, about="another family of policies"),
-    "ric-marginal": System(
-        "ric",
-        {"credit": "marginal", "exact_gain": False, "reward_floor": None},
-        about="a step's gain credited to a_y alone, with less noise",
-    ),
-    "ric-expected": System(
-        "ric", {"objective": "expected"} | JOINT, about="E[log a_y] in closed form, no policy gradient"
-    ),
+    "ric-logistic-normal": System("ric", {"head": "logistic-normal"}, about="another family of policies"),
+    "ric-marginal": System("ric", {"credit": "marginal"}, about="a step's gain credited to a_y alone, with less noise"),
+    "ric-expected": System("ric", {"objective": "expected"}, about="E[log a_y] in closed form, no policy gradient"),
     "ric-mu": System("ric", after={"readout": "mu"}, about="RIC's weights, the softmax reported"),
     "ric-implied": System("ric", after={"readout": "implied"}, about="RIC's weights, the implied q reported"),
     "ric-sampled-feedback": System("ric", after={"feedback": "sample"}, about="RIC's weights, V asked on samples"),

@@ -384,6 +384,8 @@ def configure(dataset: Dataset, method: str, preset_name: str, device: torch.dev
         exits=changes.get("exits", "none") != "none",
     )
     config = preset(preset_name, method, known)
+    if preset_name != "closed-form":  # who asks for that by name means it
+        config = replace(config, method=config.method.making_room(changes))
     return _changed(replace(config, data=dataset.name), changes)
 
 

@@ -554,6 +554,8 @@ def looks_raw(inputs: Num[Tensor, "batch width"], columns: Columns) -> bool:
 
 
 def _as_tensor(given: Any, input_shape: tuple[int, ...], is_table: bool) -> Tensor:
+    if isinstance(given, np.ndarray) and not given.flags.writeable:  # torch would warn of it, though nothing is written
+        given = given.copy()
     try:
         inputs = torch.as_tensor(given)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:

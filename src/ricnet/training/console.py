@@ -93,6 +93,11 @@ def preface(config: Config, dataset: Dataset, known: Facts) -> list[str]:
             "note: with exits RIC is trained in closed form; docs/concepts.md says why (Three algorithms), and "
             f"{setting('preset', 'on-policy')} draws its rewards instead."
         )
+    if config.preset == "fast" and getattr(config.method, "credit", "joint") == "marginal":
+        said.append(
+            f"note: with {known.classes} classes the gain of a step is credited to what it gave to the label alone "
+            f"({setting('credit', 'marginal')}); docs/concepts.md says why (Three algorithms)."
+        )
     spared = preset("fast", config.method.name, known)
     larger = preset("fast", config.method.name, replace(known, device="cuda"))
     if config.preset == "fast" and config.network == spared.network != larger.network:

@@ -12,7 +12,7 @@ from rich.console import Console
 from ricnet.apps.cli import make_folder, replacing
 from ricnet.apps.commands.settings import Hyper, Settings, fitting, look_for, merged, over, read, typed
 from ricnet.data import whole_path
-from ricnet.errors import RicnetError, require
+from ricnet.errors import RicnetError, listing, require
 from ricnet.io import read_json, short_name
 from ricnet.report.comparison import Comparison, compare_as_far_as_possible
 from ricnet.report.page import write_page
@@ -81,6 +81,8 @@ def main(arguments: Sequence[str]) -> None:
     say([*(f"ric: {problem}" for problem in problems), *(f"note: {note}" for note in _notes(experiments, found))])
     chosen = next((one for one in experiments if one.system == options.reference), experiments[0])
     _present(runs, found.get(chosen, []), out, options.budget)
+    if missing := [one.system for one in experiments if not found.get(one)]:
+        raise RicnetError(f"{listing(missing)} could not be compared (see above); the table is without.")
 
 
 def _parse(arguments: Sequence[str]) -> Compare[Any]:
@@ -142,14 +144,15 @@ def _notes(experiments: Sequence[Experiment], runs: Runs) -> list[str]:
 
 def _same_gradients(experiments: Sequence[Experiment], runs: Runs) -> list[str]:
     """SPO and PPO differ only where an action's probability has moved since the snapshot."""
-    alike: dict[str, dict[str, None]] = {}
+    alike: dict[str, dict[str, str]] = {}
     for one in experiments:
         for run in runs.get(one, [])[:1]:
             settings = dict(run.config["method"])
-            if settings.pop("objective", None) in ("spo", "ppo") and settings.get("updates_per_snapshot") == 1:
-                alike.setdefault(json.dumps(settings, sort_keys=True), {})[one.system] = None
+            objective = settings.pop("objective", None)
+            if objective in ("spo", "ppo") and settings.get("updates_per_snapshot") == 1:
+                alike.setdefault(json.dumps(settings, sort_keys=True), {}).setdefault(objective, one.system)
     return [
-        f"{' and '.join(names)} learn by the same gradients, for here every update has its own snapshot; "
+        f"{' and '.join(names.values())} learn by the same gradients, for here every update has its own snapshot; "
         "tell them apart with --updates-per-snapshot 10 --clip 0.5."
         for names in alike.values()
         if len(names) > 1
