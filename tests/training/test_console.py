@@ -167,6 +167,9 @@ def test_it_is_said_what_was_decided_for_photographs_and_for_a_cpu(dataset: Data
     assert all(fact in hint for fact in (network, "--preset paper", "resnet34", "2000 epochs"))
     assert preface(replace(config, optimization=replace(config.optimization, augment=False))) == [hint]
     assert preface(replace(config, network=replace(config.network, width=1.0))) == [note]
+    assert preface(replace(config, network=replace(config.network, exits="stage"))) == [note, hint]
+    exact = replace(config, method=replace(config.method, exact_gain=True))
+    assert preface(exact) == [note, hint]  # which somebody has asked for
     assert preface(gpu, "cuda") == [note]
     assert console.preface(of_epochs(3), dataset, Facts(96, 3, 0, "cpu")) == []
 
@@ -177,6 +180,14 @@ def test_it_is_said_where_the_default_is_the_closed_form(dataset: Dataset) -> No
     exits = replace(config, network=replace(config.network, exits="block"))
     [note] = console.preface(exits, dataset, known)
     assert all(fact in in_flags(note) for fact in ("exits", "closed form", "docs/concepts.md", "--preset on-policy"))
+
+
+def test_it_is_said_where_marginal_credit_is_the_default(dataset: Dataset) -> None:
+    many, few = Facts(96, 30, 0), Facts(96, 3, 0)
+    [note] = console.preface(preset("fast", "ric", many), dataset, many)
+    assert all(fact in in_flags(note) for fact in ("30 classes", "--credit marginal", "docs/concepts.md"))
+    asked = preset("fast", "ric", few)
+    assert console.preface(replace(asked, method=replace(asked.method, credit="marginal")), dataset, few) == []
 
 
 def test_an_unfinished_run_is_told_from_a_model_without_evaluation(tmp_path: Path) -> None:

@@ -88,19 +88,22 @@ def preface(config: Config, dataset: Dataset, known: Facts) -> list[str]:
             f"note: images in colour above {PHOTOGRAPH_SIDE} pixels are taken for photographs: in training they are "
             f"mirrored, cropped and varied in colour; {setting('augment', False)} leaves them as they are."
         )
-    if config.preset == "fast" and getattr(config.method, "exact_gain", False):
+    exits = config.network.exits != "none"
+    if config.preset == "fast" and exits and getattr(config.method, "exact_gain", False):
         said.append(
             "note: with exits RIC is trained in closed form; docs/concepts.md says why (Three algorithms), and "
             f"{setting('preset', 'on-policy')} draws its rewards instead."
         )
-    if config.preset == "fast" and getattr(config.method, "credit", "joint") == "marginal":
+    spared = preset("fast", config.method.name, known)
+    credits = {getattr(one.method, "credit", "joint") for one in (config, spared)}
+    if config.preset == "fast" and credits == {"marginal"}:
         said.append(
             f"note: with {known.classes} classes the gain of a step is credited to what it gave to the label alone "
             f"({setting('credit', 'marginal')}); docs/concepts.md says why (Three algorithms)."
         )
-    spared = preset("fast", config.method.name, known)
     larger = preset("fast", config.method.name, replace(known, device="cuda"))
-    if config.preset == "fast" and config.network == spared.network != larger.network:
+    undivided = replace(config.network, exits="none", steps_per_exit=1)
+    if config.preset == "fast" and undivided == spared.network != larger.network:
         network, paper = larger.network, preset("paper", config.method.name, known)
         said.append(
             "hint: the network was chosen for a CPU; for a GPU `fast` would have "
