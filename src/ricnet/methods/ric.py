@@ -3,7 +3,8 @@
 Each round freezes a snapshot of the network. Until the next one, every minibatch is rolled out with the snapshot for
 T steps; each step is rewarded with its gain in log-score (Eq. 1); the current network replays the same actions and is
 moved towards those that did better than the value expected, by SPO. With a snapshot after every update the network is
-its own (on-policy); with `exact_gain` a step is rewarded in closed form.
+its own (on-policy); with marginal `credit` the gain of a step speaks about a_y alone, not about the whole belief; with
+`exact_gain` a step is rewarded in closed form.
 """
 
 import math
@@ -274,12 +275,11 @@ class RIC(Iterative):
     def making_room(self, given: Mapping[str, Any]) -> "RIC":
         """Marginal credit and rewards in closed form exclude each other, and some settings exclude both."""
         if given.get("credit") == "marginal":
-            return self if "exact_gain" in given else replace(self, exact_gain=False)
-        drawn = given.get("head") == "logistic-normal" or given.get("objective") == "expected"
-        if not drawn and not given.get("exact_gain"):
-            return self
-        own = {"credit": "joint"} | ({"exact_gain": False} if drawn else {})
-        return replace(self, **{name: value for name, value in own.items() if name not in given})  # type: ignore[arg-type]
+            return replace(self, exact_gain=False)
+        neither = given.get("head") == "logistic-normal" or given.get("objective") == "expected"
+        if neither or given.get("exact_gain"):
+            return replace(self, credit="joint", exact_gain=self.exact_gain and not neither)
+        return self
 
     def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
         model = RecurrentClassifier(backbone, backbone.embedding_size, classes, self.head_gain)
