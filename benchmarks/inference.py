@@ -49,7 +49,8 @@ class WithoutEncoder(RecurrentClassifier):
     """Takes contexts, which an encoder has made, for inputs."""
 
     def __init__(self, model: RecurrentClassifier) -> None:
-        super().__init__(nn.Identity(), model.refiner.size, model.classes)
+        size = model.refiner.size
+        super().__init__(Backbone(nn.Identity(), (size,)), size, model.classes)
         self.refiner = model.refiner
 
     def context(self, inputs: Tensor) -> Tensor:
