@@ -44,14 +44,10 @@ def draw_inputs(count: int, teacher: Float[Tensor, "classes features"]) -> tuple
     return inputs, (inputs @ teacher.t()).log_softmax(-1)
 
 
-def on_policy(classes: int) -> RIC:
-    """As for ten classes, with c up to K."""
-    return replace(RIC.on_policy(MANY_ROWS, 10), alpha_floor=0.1 / classes, c_max=float(max(10, classes)))
-
-
 def ranges(classes: int) -> dict[str, RIC]:
-    """Where α = μ·c + ε may lie: in the paper, on-policy with few classes, and with many or in closed form."""
-    return {"paper": RIC(), "c up to K": on_policy(classes), "c up to 10 K": RIC.closed_form(MANY_ROWS, classes)}
+    """Where α = μ·c + ε may lie: in the paper, with joint credit, and with marginal credit or in closed form."""
+    joint, closed = RIC.joint(MANY_ROWS, classes), RIC.closed_form(MANY_ROWS, classes)
+    return {"paper": RIC(), "c up to K": joint, "c up to 10 K": closed}
 
 
 def cap(method: RIC, classes: int) -> float:
@@ -106,7 +102,7 @@ def at_best(classes: int, count: int = 100) -> list[Row]:
 
 def systems(classes: int) -> dict[str, Method[Any]]:
     closed = replace(RIC.closed_form(MANY_ROWS, classes), horizon=STEPS)
-    joint = replace(on_policy(classes), horizon=STEPS)
+    joint = replace(RIC.joint(MANY_ROWS, classes), horizon=STEPS)
     wide = replace(joint, head_gain=closed.head_gain, alpha_floor=closed.alpha_floor, c_max=closed.c_max)
     normal = replace(joint, head="logistic-normal")
     return {

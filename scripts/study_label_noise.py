@@ -4,7 +4,8 @@
 
 Three classes of scikit-learn's `make_classification`; of all labels, those to be judged by too, a share is replaced by
 another class. So a perfect answer is never sure, and log-loss says who knows that. What has been measured is kept in
-results/label_noise.json and not measured again; the table of docs/when.md and its figure are written from it.
+results/label_noise.json and not measured again; the table of docs/when.md and its figure are written from it. With
+`--to` another file is kept, and no table is written.
 """
 
 import argparse
@@ -31,8 +32,10 @@ from sklearn.model_selection import train_test_split
 
 from ricnet.data import Dataset, Split
 from ricnet.evaluation.metrics import expected_calibration_error
+from ricnet.report.runs import system_name
 from ricnet.studies.experiments import uniform_share
 from ricnet.training.api import configure, train_in_memory
+from ricnet.training.config import Config, to_json
 from ricnet.training.run import fit
 
 ROOT = Path(__file__).parents[1]
@@ -42,13 +45,13 @@ TEST_ROWS, CLASSES, VALIDATION = 10_000, 3, 0.15
 CPU = torch.device("cpu")
 OURS = "RIC, on-policy"
 RAW: dict[str, Any] = {"calibration": "none", "halt_rule": "value"}
-NETWORKS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "RIC, on-policy": ("ric", "fast", {}),
-    "RIC, closed form": ("ric", "closed-form", {}),
-    "SL": ("supervised", "fast", {}),
-    "SL, confidence cap": ("supervised", "fast", {"uniform_mix": uniform_share(CLASSES)}),
-}
-"""Method, preset and settings."""
+NETWORKS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("ric", "fast", {}),
+    ("ric", "closed-form", {}),
+    ("supervised", "fast", {}),
+    ("supervised", "fast", {"uniform_mix": uniform_share(CLASSES)}),
+)
+"""Method, preset and settings. Their names say which algorithm that is with so many rows."""
 
 
 def main() -> None:
@@ -56,16 +59,19 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000, 5_000])
     parser.add_argument("--noise", type=float, nargs="+", default=[0.0, 0.1, 0.2, 0.4])
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--to", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    kept: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
+    results: Path = arguments.to
+    kept: dict[str, Any] = json.loads(results.read_text(encoding="utf-8")) if results.is_file() else {}
     for seed, rows, noise in product(range(arguments.seeds), arguments.rows, arguments.noise):
         key = f"{rows} rows, {noise:g} wrong, seed {seed}"
         if key not in kept:
             kept[key] = measure(rows, noise, seed)
-            RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+            results.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
             print(key, {name: round(entry["log_loss"], 3) for name, entry in kept[key].items()}, flush=True)
-    write(kept)
+    if results == RESULTS:
+        write(kept)
 
 
 def measure(rows: int, noise: float, seed: int) -> dict[str, dict[str, float]]:
@@ -84,8 +90,8 @@ def measure(rows: int, noise: float, seed: int) -> dict[str, dict[str, float]]:
         model.fit(x_rest, y_rest)
         found[name] = scored(model.predict_proba(x_test), y_test, time.process_time() - start)
     dataset = as_dataset(x_rest, y_rest, x_test, y_test, seed)
-    for name, (method, preset, changes) in NETWORKS.items():
-        found |= trained(name, dataset, configure(dataset, method, preset, CPU, seed=seed, **RAW, **changes))
+    for method, preset, changes in NETWORKS:
+        found |= trained(dataset, configure(dataset, method, preset, CPU, seed=seed, **RAW, **changes))
     return found
 
 
@@ -96,9 +102,9 @@ def as_dataset(x_rest: Any, y_rest: Any, x_test: Any, y_test: Any, seed: int) ->
     return Dataset("noisy labels", *splits, class_names=tuple(map(str, range(CLASSES))))
 
 
-def trained(name: str, dataset: Dataset, config: Any) -> dict[str, dict[str, float]]:
+def trained(dataset: Dataset, config: Config) -> dict[str, dict[str, float]]:
     """The network as trained, and with the temperature that its validation rows ask for."""
-    start = time.process_time()
+    name, start = system_name(to_json(config)), time.process_time()
     raw, _ = train_in_memory(config, dataset, CPU, console=Console(quiet=True))
     seconds, labels = time.process_time() - start, dataset.test.labels.numpy()
     found = {name: scored(raw.predict_proba(dataset.test.inputs.numpy()), labels, seconds)}

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from ricnet.apps.cli import docstrings
 from ricnet.methods import METHODS
 from ricnet.nets.encoders import EncoderOptions
-from ricnet.report.runs import CLOSED_FORM, ON_POLICY, RIC
+from ricnet.report.runs import MARGINAL, ON_POLICY, RIC
 from ricnet.training.config import Config, Optimization
 from ricnet.training.presets import TYPICAL, preset
 
@@ -43,8 +43,7 @@ HEADINGS = {
 }
 ALGORITHMS = {
     RIC: "Algorithm 1 of the paper (snapshots, SPO)",
-    ON_POLICY: "on-policy (sampled, no snapshot; ours)",
-    CLOSED_FORM: "the closed form (`exact_gain`; ours)",
+    ON_POLICY + MARGINAL: "on-policy with marginal credit (sampled, no snapshot; ours)",
 }
 RUN = (
     *(

@@ -278,4 +278,4 @@ def test_the_gradient_of_fast_depends_on_what_was_drawn() -> None:
     method = replace(FAST, horizon=5, value_coef=0.0)
     assert not method.exact_gain
     assert method.objective in ("spo", "ppo")
-    assert noise(method) > 3 * noise(replace(method, exact_gain=True))
+    assert noise(method) > 3 * noise(replace(method, credit="joint", exact_gain=True))

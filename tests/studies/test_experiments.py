@@ -65,7 +65,7 @@ def test_every_system_can_be_configured_for_few_rows_and_for_many(rows: int) -> 
     for name, system in all_systems().items():
         config = preset("fast", system.method, facts)
         for changes in (system.changes_for(10), {k: v for k, v in system.after.items() if k != "calibration"}):
-            assert replace(config.method, **changes).name == config.method.name, name
+            assert replace(config.method.making_room(changes, 10), **changes).name == config.method.name, name
 
 
 def test_a_registered_method_is_a_system_and_can_be_swept(monkeypatch: pytest.MonkeyPatch) -> None:

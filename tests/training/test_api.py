@@ -199,7 +199,8 @@ def test_too_little_memory_is_said_in_a_sentence(
         ({"credit": "marginal"}, {"exact_gain": False, "credit": "marginal"}),
         ({"credit": "marginal", "exits": "block"}, {"exact_gain": False, "credit": "marginal"}),
         ({"exact_gain": True}, {"exact_gain": True, "credit": "joint"}),
-        ({"head": "logistic-normal"}, {"exact_gain": False, "credit": "joint"}),
+        ({"credit": "joint"}, {"exact_gain": False, "credit": "joint", "head_gain": 0.01}),
+        ({"head": "logistic-normal"}, {"exact_gain": False, "credit": "joint", "head_gain": 0.01}),
         ({"objective": "expected", "exits": "block"}, {"exact_gain": False, "credit": "joint"}),
     ],
 )

@@ -182,14 +182,6 @@ def test_it_is_said_where_the_default_is_the_closed_form(dataset: Dataset) -> No
     assert all(fact in in_flags(note) for fact in ("exits", "closed form", "docs/concepts.md", "--preset on-policy"))
 
 
-def test_it_is_said_where_marginal_credit_is_the_default(dataset: Dataset) -> None:
-    many, few = Facts(96, 30, 0), Facts(96, 3, 0)
-    [note] = console.preface(preset("fast", "ric", many), dataset, many)
-    assert all(fact in in_flags(note) for fact in ("30 classes", "--credit marginal", "docs/concepts.md"))
-    asked = preset("fast", "ric", few)
-    assert console.preface(replace(asked, method=replace(asked.method, credit="marginal")), dataset, few) == []
-
-
 def test_an_unfinished_run_is_told_from_a_model_without_evaluation(tmp_path: Path) -> None:
     def said(epochs: int, folder: Path | None = tmp_path) -> list[str]:
         config = of_epochs(epochs)

@@ -5,6 +5,7 @@ import pytest
 
 from refusals import refusal
 from ricnet.methods import METHODS
+from ricnet.methods.ric import RIC
 from ricnet.nets.encoders import EncoderOptions
 from ricnet.training.config import Optimization
 from ricnet.training.presets import TYPICAL, Facts, even_batch, preset, unwatched_table
@@ -137,16 +138,21 @@ def test_fast_preset_is_what_the_docs_say() -> None:
     table = preset("fast", "ric", replace(CIFAR, side=0)).optimization
     has(table, epochs=20, batch_size=128, lr=4e-3, weight_decay=0.2, average=0.99, select="nll", patience=15)
     has(config.method, updates_per_snapshot=1, rollouts=4, gae_lambda=0, label_baseline=True, exact_gain=False)
-    has(config.method, log_ratio_clamp=10, reward_floor=None, c_max=10, alpha_floor=0.01, head_gain=0.01)
+    has(config.method, log_ratio_clamp=10, reward_floor=None, c_max=100, alpha_floor=0.1, head_gain=1)
+    assert config.method.credit == "marginal"
     has(few.optimization, epochs=60, lr=3e-3, clip=0.5, cutout=0)
     has(few.method, rollouts=2, updates_per_snapshot=1, exact_gain=False, c_max=10, alpha_floor=0.01, head_gain=0.01)
+    assert few.method.credit == "joint"
 
 
 def test_fast_preset_scales_with_rows_and_classes() -> None:
     hundred = replace(CIFAR, classes=100)
     small, large = preset("fast", "ric", DIGITS), preset("fast", "ric", hundred)
     assert (small.optimization.batch_size, large.optimization.batch_size) == (128, 512)
-    has(preset("fast", "ric", replace(CIFAR, classes=20)).method, credit="joint", exact_gain=False, c_max=20)
+    has(preset("fast", "ric", replace(DIGITS, classes=20)).method, credit="joint", exact_gain=False, c_max=20)
+    has(preset("fast", "ric", replace(DIGITS, classes=21)).method, credit="marginal", exact_gain=False, c_max=210)
+    has(preset("fast", "ric", replace(CIFAR, rows=4_999)).method, credit="joint", c_max=10)
+    has(preset("fast", "ric", replace(CIFAR, rows=5_000)).method, credit="marginal", c_max=100)
     has(large.method, updates_per_snapshot=1, exact_gain=False, credit="marginal", rollouts=4, gae_lambda=0)
     has(large.method, c_max=1000, alpha_floor=0.1, head_gain=1)
     assert preset("on-policy", "ric", hundred).method == large.method
@@ -162,15 +168,17 @@ def test_fast_preset_scales_with_rows_and_classes() -> None:
 
 def test_each_preset_of_ric_makes_the_algorithm_it_is_named_for() -> None:
     titles = {
-        "fast": "RIC, on-policy",
-        "on-policy": "RIC, on-policy",
+        "fast": "RIC, on-policy, marginal credit",
+        "on-policy": "RIC, on-policy, marginal credit",
         "snapshots": "RIC",
         "closed-form": "RIC, closed form",
         "paper": "RIC",
     }
     made = {name: preset(name, "ric", CIFAR).method for name in titles}
     assert {name: method.title_of(asdict(method)) for name, method in made.items()} == titles
-    assert replace(made["snapshots"], updates_per_snapshot=1, epsilon=0.2) == made["fast"]
+    assert replace(made["snapshots"], updates_per_snapshot=1, epsilon=0.2) == RIC.joint(CIFAR.rows, CIFAR.classes)
+    has(made["snapshots"], credit="joint", c_max=10, alpha_floor=0.01, head_gain=0.01, rollouts=4)
+    has(preset("snapshots", "ric", replace(CIFAR, classes=100)).method, credit="marginal", c_max=1000)
     has(made["closed-form"], c_max=100, alpha_floor=0.1, head_gain=1)
     assert preset("snapshots", "ric", CIFAR).optimization.clip == 0.5
 
@@ -194,5 +202,5 @@ def test_few_rows_of_a_frozen_encoders_features_have_a_recipe_of_their_own() -> 
     has(config.method, head_gain=1, alpha_floor=0.1, c_max=100, label_baseline=True)
     has(preset("on-policy", "ric", few).method, rollouts=2, head_gain=0.01)
     has(preset("fast", "ric", replace(few, classes=100)).method, credit="marginal", rollouts=8, c_max=1000)
-    has(preset("fast", "ric", many).method, rollouts=4, head_gain=0.01, c_max=10, horizon=5)
+    has(preset("fast", "ric", many).method, rollouts=4, head_gain=1, c_max=100, credit="marginal", horizon=5)
     has(preset("fast", "ric", many).optimization, lr=4e-3)

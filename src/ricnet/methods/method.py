@@ -78,7 +78,7 @@ class Method(ABC, Generic[Network]):
         """The same for what a frozen encoder says."""
         return cls.fast(rows, classes)
 
-    def making_room(self, given: Mapping[str, Any]) -> "Method[Network]":
+    def making_room(self, given: Mapping[str, Any], classes: int) -> "Method[Network]":
         """A preset's choice without what would contradict the settings that a user gives."""
         return self
 

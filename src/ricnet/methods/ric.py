@@ -60,8 +60,14 @@ class Estimates(NamedTuple):
         return Estimates(log_scores, advantages, own_advantages, targets, self.reward_coefficient)
 
 
-MOST_JOINT = 20
-"""Classes up to which a drawn belief is judged as a whole by default: 10 were measured to learn well so, 26 not."""
+FEW_ROWS, MOST_JOINT = 5_000, 20
+"""Below so many rows, up to so many classes, `fast` judges a drawn belief as a whole (docs/experiments.md)."""
+
+
+def joint_range(classes: int) -> dict[str, Any]:
+    """Of a Dirichlet whose samples are judged as a whole: wide enough to explore, from the uniform on, and growing with
+    the classes, so that its mean can come as near to certainty for many as for ten."""
+    return {"c_max": float(max(10, classes)), "alpha_floor": 0.1 / classes, "head_gain": 0.01}
 
 
 @dataclass(frozen=True)
@@ -111,8 +117,9 @@ class RIC(Iterative):
     credit: Literal["joint", "marginal"] = "joint"
     """What the gain of a step is credited to: all of the belief that was drawn (joint, the paper), or what it gave to
     the label alone (marginal): the same mean policy gradient without the noise of the other classes, which matters more
-    the more there are; `fast` has it with more than 20. Not with exact_gain, logistic-normal or expected. What a belief
-    does to later steps is credited to all of it either way, with marginal by E[log a_y] instead of what they drew."""
+    the more there are; `fast` has it from 5,000 rows on, or with more than 20 classes. Not with exact_gain,
+    logistic-normal or expected. What a belief does to later steps is credited to all of it either way, with marginal by
+    E[log a_y] instead of what they drew."""
     exact_gain: bool = False
     """Reward a step with the E[log a_y] of its policy, in closed form, rather than with the log a_y of its sample: far
     less noise, the same mean policy gradient. What an action does to later states is still sampled."""
@@ -132,7 +139,8 @@ class RIC(Iterative):
     samples come nearer to 0, where log-scores are noisy."""
     head_gain: float = 0.01
     """Size of the policy head's first weights. Near 0 all beliefs are uniform until something has been learned, else
-    sampled rewards spend their first epochs on random convictions; with exact ones 1 learns much faster."""
+    sampled rewards spend their first epochs on random convictions; with exact ones and with marginal credit 1 learns
+    faster."""
     log_ratio_clamp: float | None = 10.0
     """Limit on |log ρ|, which keeps one far-off action from overflowing the update; None for no limit. Lower it if
     updates blow up."""
@@ -195,13 +203,15 @@ class RIC(Iterative):
         """Three algorithms go by the name RIC. Alone it is Algorithm 1: sampled, and a snapshot lasts several updates.
 
         On-policy the network is its own snapshot, so SPO has nothing to hold it to. The closed form rewards a step
-        with E[log a_y] and samples only its effect on later steps. Expected has no policy gradient.
+        with E[log a_y] and samples only its effect on later steps. Expected has no policy gradient. Both that sample
+        may have marginal credit.
         """
         if settings.get("objective") == "expected":
             return f"{cls.title}, expected"
         if settings.get("exact_gain"):
             return f"{cls.title}, closed form"
-        return f"{cls.title}, on-policy" if settings.get("updates_per_snapshot") == 1 else cls.title
+        sampled = f"{cls.title}, on-policy" if settings.get("updates_per_snapshot") == 1 else cls.title
+        return sampled + ", marginal credit" * (settings.get("credit") == "marginal")
 
     @classmethod
     def fast(cls, rows: int, classes: int) -> "RIC":
@@ -227,37 +237,41 @@ class RIC(Iterative):
         """Few rows are learned from in a hundred updates or two: too few to leave a uniform policy behind, or to make
         something of two noisy roll-outs (docs/experiments.md#few-rows-of-features)."""
         fast = cls.fast(rows, classes)
-        if rows >= 5_000:
+        if rows >= FEW_ROWS:
             return fast
         c_max = 10.0 * max(10, classes)
         return replace(fast, rollouts=8, gae_lambda=0.0, head_gain=1.0, alpha_floor=0.1, c_max=c_max)
 
     @classmethod
     def on_policy(cls, rows: int, classes: int) -> "RIC":
-        """The network is its own snapshot, so that nothing holds the policy back, and an advantage is against the other
-        roll-outs of the same input; with many rows it is of one step (λ = 0). The Dirichlet's range grows with the
-        classes, so that its mean can come as near to certainty for many as for ten.
+        """The network is its own snapshot, so that nothing holds the policy back, and an advantage is of one step,
+        against the other roll-outs of the same input. Only what a belief gave to the label is judged; that leaves so
+        little noise that the policy may be as narrow, and begin as sure of itself, as in closed form
+        (docs/experiments.md#marginal-credit). Few rows learn about as well from whole beliefs, and keep to that."""
+        if not cls.rewards_log_score() or (rows < FEW_ROWS and classes <= MOST_JOINT):
+            return cls.joint(rows, classes)
+        narrow = cls.closed_form(rows, classes)
+        return replace(narrow, exact_gain=False, credit="marginal", rollouts=4, gae_lambda=0.0)
 
-        With more than twenty classes most of the noise of a drawn belief is in how it is shared among the wrong ones,
-        so that only what it gave to the label is judged (docs/experiments.md#larger-label-spaces)."""
-        if classes > MOST_JOINT and cls.rewards_log_score():
-            wide = cls.closed_form(rows, classes)
-            return replace(wide, exact_gain=False, credit="marginal", rollouts=4, gae_lambda=0.0)
-        few = rows < 5_000
+    @classmethod
+    def joint(cls, rows: int, classes: int) -> "RIC":
+        """On-policy, with beliefs judged as a whole, as the paper does; with many rows by one step (λ = 0)."""
+        few = rows < FEW_ROWS
         return cls(
             updates_per_snapshot=1,
             rollouts=2 if few else 4,
             gae_lambda=0.95 if few else 0.0,
             label_baseline=True,
-            alpha_floor=0.1 / classes,
-            c_max=float(max(10, classes)),
             reward_floor=1e-4 if few else None,
+            **joint_range(classes),
         )
 
     @classmethod
     def snapshots(cls, rows: int, classes: int) -> "RIC":
-        """Algorithm 1 with many short rounds where the paper has 400 long ones; all else as on-policy."""
-        return replace(cls.on_policy(rows, classes), updates_per_snapshot=2, epsilon=0.5)
+        """Algorithm 1 with many short rounds where the paper has 400 long ones. Many classes learn nothing from whole
+        beliefs, so that there it has marginal credit."""
+        sampled = cls.joint if classes <= MOST_JOINT else cls.on_policy
+        return replace(sampled(rows, classes), updates_per_snapshot=2, epsilon=0.5)
 
     @classmethod
     def closed_form(cls, rows: int, classes: int) -> "RIC":
@@ -272,14 +286,18 @@ class RIC(Iterative):
             c_max=float(10 * max(10, classes)),
         )
 
-    def making_room(self, given: Mapping[str, Any]) -> "RIC":
-        """Marginal credit and rewards in closed form exclude each other, and some settings exclude both."""
+    def making_room(self, given: Mapping[str, Any], classes: int) -> "RIC":
+        """Marginal credit and rewards in closed form exclude each other, and some settings exclude both. Where beliefs
+        are judged as a whole after all, they are drawn as suits that."""
         if given.get("credit") == "marginal":
             return replace(self, exact_gain=False)
+        if given.get("exact_gain"):
+            return replace(self, credit="joint")
         neither = given.get("head") == "logistic-normal" or given.get("objective") == "expected"
-        if neither or given.get("exact_gain"):
-            return replace(self, credit="joint", exact_gain=self.exact_gain and not neither)
-        return self
+        room = replace(self, exact_gain=self.exact_gain and not neither)
+        if self.credit == "marginal" and (neither or given.get("credit") == "joint"):
+            return replace(room, credit="joint", **joint_range(classes))
+        return room
 
     def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
         model = RecurrentClassifier(backbone, backbone.embedding_size, classes, self.head_gain)

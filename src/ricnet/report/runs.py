@@ -532,13 +532,13 @@ def _system(run: RunRecord) -> str:
 
 # What runs are called: by their method, then only by what sets one apart from the others beside it, in the fewest words
 
-RIC, ON_POLICY, CLOSED_FORM = "RIC", "RIC, on-policy", "RIC, closed form"
-"""The algorithms that go by the name RIC (`methods.ric.RIC.title_of`); alone it is Algorithm 1."""
-ALGORITHMS = (RIC, ON_POLICY, CLOSED_FORM)
+RIC, ON_POLICY, CLOSED_FORM, MARGINAL = "RIC", "RIC, on-policy", "RIC, closed form", ", marginal credit"
+"""The algorithms that go by the name RIC (`methods.ric.RIC.title_of`); alone it is Algorithm 1. The first two may have
+marginal credit."""
+ALGORITHMS = (RIC, RIC + MARGINAL, ON_POLICY, ON_POLICY + MARGINAL, CLOSED_FORM)
 VARIANTS = {
     "objective": {"ppo": "PPO", "logitnorm": "LogitNorm", "evidential": "evidential"},
     "head": {"logistic-normal": "logistic-normal"},
-    "credit": {"marginal": "marginal credit"},
     "readout": {"mu": "readout mu", "implied": "readout implied"},
     "feedback": {"sample": "sampled feedback"},
 }
@@ -596,7 +596,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def without_algorithm(title: str) -> str:
     """RIC, PPO for RIC, on-policy, PPO: one look and one place for all algorithms of a system."""
-    return title.replace(ON_POLICY, RIC).replace(CLOSED_FORM, RIC)
+    return title.replace(ON_POLICY, RIC).replace(CLOSED_FORM, RIC).replace(MARGINAL, "")
 
 
 def method_title(settings: Mapping[str, Any]) -> str:

@@ -186,7 +186,7 @@ class Scale:
     """What the runs of Figure 2 alone have: the paper trains them for 1000 epochs."""
     ablation: Changes = ()
     """What the runs of Figure 9 alone have: SPO and PPO differ only where a snapshot lasts for several updates, which
-    in `fast` it does not."""
+    in `fast` it does not, and a logistic-normal policy is judged by whole beliefs."""
     looked_at: int = 2
     """Which of the benchmarks Figure 5 and `halting` look at."""
 
@@ -233,7 +233,7 @@ SCALES = {
         (_CIFAR10, _SVHN, Benchmark("ImageWoof", "imagewoof", (("resolution", 64),))),
         _HUMAN_LABELS,
         (("encoder", "resnet18"), ("epochs", 30), ("measure_all", True), ("width", 0.5)),
-        ablation=(("clip", 0.5), ("updates_per_snapshot", 10)),
+        ablation=(("clip", 0.5), ("credit", "joint"), ("updates_per_snapshot", 10)),
     ),
     "paper": Scale(
         "paper",

@@ -385,7 +385,7 @@ def configure(dataset: Dataset, method: str, preset_name: str, device: torch.dev
     )
     config = preset(preset_name, method, known)
     if preset_name != "closed-form":  # who asks for that by name means it
-        config = replace(config, method=config.method.making_room(changes))
+        config = replace(config, method=config.method.making_room(changes, known.classes))
     return _changed(replace(config, data=dataset.name), changes)
 
 

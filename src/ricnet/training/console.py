@@ -95,12 +95,6 @@ def preface(config: Config, dataset: Dataset, known: Facts) -> list[str]:
             f"{setting('preset', 'on-policy')} draws its rewards instead."
         )
     spared = preset("fast", config.method.name, known)
-    credits = {getattr(one.method, "credit", "joint") for one in (config, spared)}
-    if config.preset == "fast" and credits == {"marginal"}:
-        said.append(
-            f"note: with {known.classes} classes the gain of a step is credited to what it gave to the label alone "
-            f"({setting('credit', 'marginal')}); docs/concepts.md says why (Three algorithms)."
-        )
     larger = preset("fast", config.method.name, replace(known, device="cuda"))
     undivided = replace(config.network, exits="none", steps_per_exit=1)
     if config.preset == "fast" and undivided == spared.network != larger.network:

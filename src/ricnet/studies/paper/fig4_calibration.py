@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 
 from ricnet.report.comparison import ECE
 from ricnet.report.figures import draw_intervals, draw_reliability, letter, look_of, reliability_handles, styled
-from ricnet.report.runs import RunRecord
+from ricnet.report.runs import RunRecord, without_algorithm
 from ricnet.studies.experiments import Experiment, Runs, Scale
 from ricnet.studies.paper import kit
 from ricnet.studies.paper.kit import Item
@@ -58,7 +58,7 @@ def draw(table: pd.DataFrame) -> Figure:
     letter(histogram, 0, "confidence")
     for i, (ax, system) in enumerate(zip(diagrams, systems, strict=True), start=1):
         _draw_reliability(ax, table[table.system == system])
-        letter(ax, i, f"reliability of {system}")
+        letter(ax, i, f"reliability of {without_algorithm(system)}")  # the legend has the whole name
     kit.legend(figure, _handles(table), _notes(table))
     return figure
 
