@@ -9,7 +9,7 @@ from rich.console import Console
 
 from refusals import refusal
 from ricnet.data import load
-from ricnet.methods import METHODS
+from ricnet.methods import METHODS, RIC
 from ricnet.studies import sweep as sweeping
 from ricnet.studies.sweep import Choice, Range, Sweep, default_space, finished, open_study, parse_space, search
 from ricnet.training.api import configure
@@ -49,6 +49,15 @@ def test_ranges_and_choices_are_told_apart() -> None:
 
 
 SENSELESS = "lr=high..low lr=2..1 lr=0..1:log speed=1..2 optimizer=adam..sgd optimizer=adam,lion lr seed=0,1 lr=1"
+
+
+def test_a_trial_is_what_the_same_flags_train(sweep: Sweep) -> None:
+    """What a preset chose gives way to what is tried, as at `ric train`."""
+    many = replace(sweep, base=replace(sweep.base, method=RIC.on_policy(50_000, 3)))
+    for given in ({"credit": "joint"}, {"head": "logistic-normal"}, {"objective": "expected"}, {"exact_gain": True}):
+        method = many.config(given).method
+        assert method == replace(many.base.method.making_room(given, 3), **given)
+        assert method.credit == "joint"
 
 
 @pytest.mark.parametrize("text", SENSELESS.split())

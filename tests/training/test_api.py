@@ -196,12 +196,14 @@ def test_too_little_memory_is_said_in_a_sentence(
 @pytest.mark.parametrize(
     ("given", "settled"),
     [
-        ({"credit": "marginal"}, {"exact_gain": False, "credit": "marginal"}),
-        ({"credit": "marginal", "exits": "block"}, {"exact_gain": False, "credit": "marginal"}),
-        ({"exact_gain": True}, {"exact_gain": True, "credit": "joint"}),
+        ({"credit": "marginal"}, {"exact_gain": False, "credit": "marginal", "head_gain": 1, "reward_floor": None}),
+        ({"credit": "marginal", "exits": "block"}, {"exact_gain": False, "credit": "marginal", "head_gain": 1}),
+        ({"credit": "marginal", "head_gain": 0.5}, {"credit": "marginal", "head_gain": 0.5, "alpha_floor": 0.1}),
+        ({"exact_gain": True}, {"exact_gain": True, "credit": "joint", "head_gain": 1, "reward_floor": None}),
         ({"credit": "joint"}, {"exact_gain": False, "credit": "joint", "head_gain": 0.01}),
+        ({"credit": "joint", "exits": "block"}, {"exact_gain": False, "credit": "joint", "head_gain": 0.01}),
         ({"head": "logistic-normal"}, {"exact_gain": False, "credit": "joint", "head_gain": 0.01}),
-        ({"objective": "expected", "exits": "block"}, {"exact_gain": False, "credit": "joint"}),
+        ({"objective": "expected", "exits": "block"}, {"exact_gain": False, "credit": "joint", "head_gain": 1}),
     ],
 )
 def test_what_a_preset_chose_gives_way_to_what_is_asked_for(

@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int64, Num
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.methods.method import Method, Metrics, TimeLeft
-from ricnet.nets.encoders import Backbone, encode
+from ricnet.nets.encoders import Backbone, Staged, encode
 from ricnet.nets.refiner import Heads, HeadWeights, RecurrentClassifier, at_step
 
 CPU_POOL, GPU_POOL = 128, 2048
@@ -110,22 +110,6 @@ class Steps(NamedTuple):
 
     def until(self, time: int) -> "Steps":
         return Steps(*(tensor[:time] for tensor in self))
-
-
-@runtime_checkable
-class Staged(Protocol):
-    """A network that may be left after each stage of its encoder."""
-
-    backbone: Backbone
-    classes: int
-    costs: tuple[float, ...]
-    """The share of compute, the whole network's, that is spent after each step; without exits nothing."""
-
-    @property
-    def has_exits(self) -> bool: ...
-
-    def look(self, stage: int, seen: Num[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch read"]]:
-        """The next stage: what it makes of what was seen, and what is read off it."""
 
 
 StagedNetwork = TypeVar("StagedNetwork", bound=Staged)

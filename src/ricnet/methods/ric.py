@@ -65,9 +65,14 @@ FEW_ROWS, MOST_JOINT = 5_000, 20
 
 
 def joint_range(classes: int) -> dict[str, Any]:
-    """Of a Dirichlet whose samples are judged as a whole: wide enough to explore, from the uniform on, and growing with
-    the classes, so that its mean can come as near to certainty for many as for ten."""
+    """Where the Dirichlet lies if its samples are judged as a whole: it explores, and begins at the uniform. It grows
+    with the classes, so that its mean can come as near to certainty for many as for ten."""
     return {"c_max": float(max(10, classes)), "alpha_floor": 0.1 / classes, "head_gain": 0.01}
+
+
+def exact_range(classes: int) -> dict[str, Any]:
+    """The same where little noise is left, with marginal credit and in closed form: closer to what it means."""
+    return {"c_max": float(10 * max(10, classes)), "alpha_floor": 0.1, "head_gain": 1.0}
 
 
 @dataclass(frozen=True)
@@ -203,15 +208,15 @@ class RIC(Iterative):
         """Three algorithms go by the name RIC. Alone it is Algorithm 1: sampled, and a snapshot lasts several updates.
 
         On-policy the network is its own snapshot, so SPO has nothing to hold it to. The closed form rewards a step
-        with E[log a_y] and samples only its effect on later steps. Expected has no policy gradient. Both that sample
-        may have marginal credit.
+        with E[log a_y] and samples only its effect on later steps. Expected has no policy gradient. With marginal
+        credit the first two say so.
         """
         if settings.get("objective") == "expected":
             return f"{cls.title}, expected"
         if settings.get("exact_gain"):
             return f"{cls.title}, closed form"
         sampled = f"{cls.title}, on-policy" if settings.get("updates_per_snapshot") == 1 else cls.title
-        return sampled + ", marginal credit" * (settings.get("credit") == "marginal")
+        return f"{sampled}, marginal credit" if settings.get("credit") == "marginal" else sampled
 
     @classmethod
     def fast(cls, rows: int, classes: int) -> "RIC":
@@ -220,8 +225,8 @@ class RIC(Iterative):
     @classmethod
     def for_exits(cls, rows: int, classes: int) -> "RIC":
         """In closed form: each exit answers once a roll-out, so that sampled rewards say too little about it. On
-        CIFAR-10, in 30 epochs, on-policy learned 74 %, with each exit for itself and 16 roll-outs 88 %, this 93 %
-        (docs/exits.md)."""
+        CIFAR-10, in 30 epochs, on-policy with joint credit learned 74 %, with each exit for itself and 16 roll-outs
+        88 %, this 93 % (docs/exits.md)."""
         if not cls.rewards_log_score():
             return replace(cls.on_policy(rows, classes), gamma=0.01, rollouts=16)
         return cls.closed_form(rows, classes)
@@ -237,21 +242,18 @@ class RIC(Iterative):
         """Few rows are learned from in a hundred updates or two: too few to leave a uniform policy behind, or to make
         something of two noisy roll-outs (docs/experiments.md#few-rows-of-features)."""
         fast = cls.fast(rows, classes)
-        if rows >= FEW_ROWS:
-            return fast
-        c_max = 10.0 * max(10, classes)
-        return replace(fast, rollouts=8, gae_lambda=0.0, head_gain=1.0, alpha_floor=0.1, c_max=c_max)
+        return replace(fast, rollouts=8, gae_lambda=0.0, **exact_range(classes)) if rows < FEW_ROWS else fast
 
     @classmethod
     def on_policy(cls, rows: int, classes: int) -> "RIC":
         """The network is its own snapshot, so that nothing holds the policy back, and an advantage is of one step,
         against the other roll-outs of the same input. Only what a belief gave to the label is judged; that leaves so
-        little noise that the policy may be as narrow, and begin as sure of itself, as in closed form
-        (docs/experiments.md#marginal-credit). Few rows learn about as well from whole beliefs, and keep to that."""
+        little noise that the policy has the range of the closed form (docs/experiments.md#marginal-credit). Few rows of
+        few classes are judged as a whole."""
         if not cls.rewards_log_score() or (rows < FEW_ROWS and classes <= MOST_JOINT):
             return cls.joint(rows, classes)
-        narrow = cls.closed_form(rows, classes)
-        return replace(narrow, exact_gain=False, credit="marginal", rollouts=4, gae_lambda=0.0)
+        exact = cls.closed_form(rows, classes)
+        return replace(exact, exact_gain=False, credit="marginal", rollouts=4, gae_lambda=0.0)
 
     @classmethod
     def joint(cls, rows: int, classes: int) -> "RIC":
@@ -275,29 +277,28 @@ class RIC(Iterative):
 
     @classmethod
     def closed_form(cls, rows: int, classes: int) -> "RIC":
-        """Rewards in closed form, which leave little of reinforcement (docs/concepts.md), and a narrower Dirichlet."""
+        """Rewards in closed form, which leave little of reinforcement (docs/concepts.md)."""
         return cls(
             updates_per_snapshot=1,
             rollouts=2,
             label_baseline=True,
             exact_gain=True,
-            head_gain=1.0,
-            alpha_floor=0.1,
-            c_max=float(10 * max(10, classes)),
+            **exact_range(classes),
         )
 
     def making_room(self, given: Mapping[str, Any], classes: int) -> "RIC":
-        """Marginal credit and rewards in closed form exclude each other, and some settings exclude both. Where beliefs
-        are judged as a whole after all, they are drawn as suits that."""
-        if given.get("credit") == "marginal":
-            return replace(self, exact_gain=False)
+        """Marginal credit and rewards in closed form exclude each other, and some settings exclude both. Who is judged
+        in another way than the preset's has the range that suits it."""
+        if given.get("credit") == "marginal" and self.credit == "joint":
+            return replace(self, exact_gain=False, reward_floor=None, **exact_range(classes))
         if given.get("exact_gain"):
-            return replace(self, credit="joint")
-        neither = given.get("head") == "logistic-normal" or given.get("objective") == "expected"
-        room = replace(self, exact_gain=self.exact_gain and not neither)
-        if self.credit == "marginal" and (neither or given.get("credit") == "joint"):
-            return replace(room, credit="joint", **joint_range(classes))
-        return room
+            return replace(self, credit="joint", reward_floor=None, **exact_range(classes))
+        if given.get("objective") == "expected":
+            return replace(self, credit="joint", exact_gain=False)
+        whole = given.get("credit") == "joint" or given.get("head") == "logistic-normal"
+        if whole and (self.credit == "marginal" or self.exact_gain):
+            return replace(self, credit="joint", exact_gain=False, **joint_range(classes))
+        return self
 
     def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
         model = RecurrentClassifier(backbone, backbone.embedding_size, classes, self.head_gain)

@@ -14,7 +14,7 @@ from ricnet.core.trajectory import Temperature, Trajectory, doubt, first_stop
 from ricnet.errors import require, require_finite
 from ricnet.methods.iterative import InSteps, Pool, Step, Steps
 from ricnet.methods.method import Method, Metrics, TimeLeft, accuracy, weighted_mean
-from ricnet.nets.encoders import Backbone, encode
+from ricnet.nets.encoders import Backbone, Staged, encode
 
 
 @dataclass(frozen=True)
@@ -174,28 +174,17 @@ class AtExits(InSteps["ExitHeads"]):
         return Trajectory(steps.output, first_stop(self.goes_on(steps)))
 
 
-class ExitHeads(nn.Module):
+class ExitHeads(Staged):
     """An answer after every stage, each from its own features alone."""
 
     def __init__(self, backbone: Backbone, classes: int) -> None:
-        super().__init__()
-        self.backbone, self.classes = backbone, classes
+        super().__init__(backbone, classes)
         self.heads = nn.ModuleList(nn.Linear(features, classes) for features in backbone.feature_sizes)
-        self.costs = backbone.count_costs(self._answer, lambda answer: None)
-        """The share of the whole network's multiply-adds that is spent at each exit."""
-
-    @property
-    def has_exits(self) -> bool:
-        return True
-
-    def look(self, stage: int, seen: Num[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch classes"]]:
-        """The next stage of the encoder: what it makes of what was seen, and the answer."""
-        seen, features = self.backbone.look(stage, seen)
-        return seen, self._answer(stage, features)
+        self.costs = backbone.count_costs(self.read, lambda answer: None)
 
     def forward(self, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "exits batch classes"]:
-        answers = [self._answer(stage, features) for stage, (_, features) in enumerate(self.backbone.walk(inputs))]
+        answers = [self.read(stage, features) for stage, (_, features) in enumerate(self.backbone.walk(inputs))]
         return torch.stack(answers)
 
-    def _answer(self, stage: int, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch classes"]:
+    def read(self, stage: int, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch classes"]:
         return self.heads[stage](features)  # type: ignore[no-any-return]

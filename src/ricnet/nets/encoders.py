@@ -564,6 +564,30 @@ class Backbone(nn.Module):
         return tuple(flops / spent[-1] for flops in spent)
 
 
+class Staged(nn.Module):
+    """A network that may be left after each stage of its encoder."""
+
+    costs: tuple[float, ...]
+    """The share of the whole network's multiply-adds that is spent after each step; without exits not counted."""
+
+    def __init__(self, backbone: Backbone, classes: int) -> None:
+        super().__init__()
+        self.backbone, self.classes = backbone, classes
+
+    @property
+    def has_exits(self) -> bool:
+        return len(self.backbone.stages) > 0
+
+    def look(self, stage: int, seen: Num[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch read"]]:
+        """The next stage: what it makes of what was seen, and what is read off it."""
+        seen, features = self.backbone.look(stage, seen)
+        return seen, self.read(stage, features)
+
+    def read(self, stage: int, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch read"]:
+        """What a step there works with."""
+        raise NotImplementedError
+
+
 def encode(
     network: Callable[[Num[Tensor, "batch ..."]], Float[Tensor, "batch size"]], inputs: Num[Tensor, "n ..."]
 ) -> Float[Tensor, "n size"]:

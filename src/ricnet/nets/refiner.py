@@ -9,7 +9,7 @@ from jaxtyping import Float, Num
 from torch import Tensor, nn
 
 from ricnet.nets import gru
-from ricnet.nets.encoders import Backbone
+from ricnet.nets.encoders import Backbone, Staged
 
 LARGEST_WITH_EXITS = 256
 """Of a thought, where every stage has weights of its own to read with: a step shall cost little beside a stage."""
@@ -103,24 +103,17 @@ def at_step(context: Float[Tensor, "*steps batch gates"], time: int) -> Float[Te
     return context if context.ndim == 2 else context[time]
 
 
-class RecurrentClassifier(nn.Module):
+class RecurrentClassifier(Staged):
     """Backbone and refiner: the network of RIC, and of every method that differs from it only in its objective."""
 
     step_costs: Float[Tensor, "steps"]
     """What each step adds to `costs`, where the network is: a recorded update cannot fetch it from the host."""
 
     def __init__(self, backbone: Backbone, embedding_size: int, classes: int, head_gain: float = 1.0) -> None:
-        super().__init__()
-        self.classes = classes
-        self.backbone = backbone
+        super().__init__(backbone, classes)
         self.refiner = Refiner(embedding_size, classes, head_gain, backbone.feature_sizes)
-        self.costs: tuple[float, ...] = backbone.count_costs(self._read, self._step) if self.has_exits else ()
-        """The share of the whole network's multiply-adds that is spent after each step; without exits not counted."""
+        self.costs = backbone.count_costs(self.read, self._step) if self.has_exits else ()
         self.register_buffer("step_costs", torch.tensor([0.0, *self.costs]).diff(), persistent=False)
-
-    @property
-    def has_exits(self) -> bool:
-        return len(self.backbone.stages) > 0
 
     def _step(self, context: Float[Tensor, "1 gates"]) -> None:
         """All that a step computes, to be counted."""
@@ -133,13 +126,8 @@ class RecurrentClassifier(nn.Module):
         """All that refinement needs to know of an input: one context for all steps, with exits one for each step."""
         if not self.has_exits:
             return self.refiner.read(self.backbone(inputs))
-        contexts = [self._read(stage, features) for stage, (_, features) in enumerate(self.backbone.walk(inputs))]
+        contexts = [self.read(stage, features) for stage, (_, features) in enumerate(self.backbone.walk(inputs))]
         return torch.stack([context for context in contexts for _ in range(self.backbone.steps_per_exit)])
 
-    def look(self, stage: int, seen: Num[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch gates"]]:
-        """The next stage of the encoder: what it makes of what was seen, and the context that is read off it."""
-        seen, features = self.backbone.look(stage, seen)
-        return seen, self._read(stage, features)
-
-    def _read(self, stage: int, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch gates"]:
+    def read(self, stage: int, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch gates"]:
         return self.refiner.from_features[stage](features)  # type: ignore[no-any-return]

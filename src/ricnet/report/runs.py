@@ -595,7 +595,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def without_algorithm(title: str) -> str:
-    """RIC, PPO for RIC, on-policy, PPO: one look and one place for all algorithms of a system."""
+    """RIC, PPO for RIC, on-policy, marginal credit, PPO: one look and one place for all algorithms of a system."""
     return title.replace(ON_POLICY, RIC).replace(CLOSED_FORM, RIC).replace(MARGINAL, "")
 
 

@@ -32,16 +32,16 @@ class System:
     preset: str | None = None
     """Where its settings come from, whatever the preset of the study; None for the study's."""
     capped: bool = False
-    """Mix in as much of the uniform as RIC's Dirichlet mean has; how much that is depends on the classes."""
+    """Mix in as much of the uniform as RIC's Dirichlet mean has; how much that is depends on the data."""
     about: str = field(default="", compare=False)
 
-    def changes_for(self, classes: int) -> dict[str, Any]:
-        return {**({"uniform_mix": uniform_share(classes)} if self.capped else {}), **self.changes}
+    def changes_for(self, rows: int, classes: int) -> dict[str, Any]:
+        return {**({"uniform_mix": uniform_share(rows, classes)} if self.capped else {}), **self.changes}
 
 
-def uniform_share(classes: int) -> float:
+def uniform_share(rows: int, classes: int) -> float:
     """Kε/(c + Kε), the share of the uniform in the mean of RIC's Dirichlet at its most confident."""
-    ric = RIC.fast(rows=50_000, classes=classes)
+    ric = RIC.fast(rows, classes)
     return classes * ric.alpha_floor / (ric.c_max + classes * ric.alpha_floor)
 
 

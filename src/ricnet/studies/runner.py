@@ -153,7 +153,7 @@ def plan(experiment: Experiment, data_dir: Path | None, device: str = "cuda") ->
     given = dict(for_encoder(data, given))
     how = (given.get(name, getattr(Config, name)) for name in DATA_SETTINGS)
     dataset = read_data(data, data_dir, *how, given.get("encoder", "auto"))
-    settings = {**RAW, **system.changes_for(len(dataset.class_names)), **given}
+    settings = {**RAW, **system.changes_for(len(dataset.train), len(dataset.class_names)), **given}
     described, names = describe_data(dataset), (experiment.system, _base(experiment.system, system))
     plans = []
     for seed in experiment.seeds:

@@ -23,7 +23,7 @@ from ricnet.io import read_json
 from ricnet.methods import METHODS
 from ricnet.studies.experiments import parse_settings, read_setting, settings_of
 from ricnet.studies.runner import RunIndex
-from ricnet.training.api import pick_device, run
+from ricnet.training.api import making_room, pick_device, run
 from ricnet.training.classifier import settle_horizon
 from ricnet.training.config import PARTS, Config, to_json
 from ricnet.training.console import Interrupted, say
@@ -135,11 +135,11 @@ class Sweep:
         return float(raw["val"][self.metric])
 
     def config(self, settings: Mapping[str, Any]) -> Config:
-        parts = {}
+        base, parts = making_room(self.base, settings, len(self.dataset.class_names)), {}
         for name in PARTS:
-            part = getattr(self.base, name)
+            part = getattr(base, name)
             parts[name] = replace(part, **{key: value for key, value in settings.items() if hasattr(part, key)})
-        return replace(self.base, **parts)
+        return replace(base, **parts)
 
     def _fail(self, trial: optuna.Trial, problem: RicnetError) -> NoReturn:
         trial.set_user_attr(FAILED, str(problem))

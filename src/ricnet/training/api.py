@@ -383,10 +383,16 @@ def configure(dataset: Dataset, method: str, preset_name: str, device: torch.dev
         copies=changes.get("augmented_copies", 0),
         exits=changes.get("exits", "none") != "none",
     )
-    config = preset(preset_name, method, known)
-    if preset_name != "closed-form":  # who asks for that by name means it
-        config = replace(config, method=config.method.making_room(changes, known.classes))
+    config = making_room(preset(preset_name, method, known), changes, known.classes)
     return _changed(replace(config, data=dataset.name), changes)
+
+
+def making_room(config: Config, given: Mapping[str, Any], classes: int) -> Config:
+    """A preset without what would contradict the settings that a user gives. Who asks for the closed form by name means
+    it."""
+    if config.preset == "closed-form":
+        return config
+    return replace(config, method=config.method.making_room(given, classes))
 
 
 def _changed(config: Config, changes: Mapping[str, Any]) -> Config:

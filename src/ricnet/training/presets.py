@@ -11,11 +11,12 @@ from typing import Any, Literal, get_args
 
 from ricnet.errors import RicnetError, setting, what_else
 from ricnet.methods import METHODS
+from ricnet.methods.ric import FEW_ROWS as FEW_ROWS
 from ricnet.nets.encoders import TINY_IMAGE, EncoderOptions, is_pretrained
 from ricnet.training.config import Config, Optimization
 
 Preset = Literal["fast", "paper", "on-policy", "snapshots", "closed-form"]
-FEW_ROWS, VERY_FEW_ROWS = 5_000, 1_000
+VERY_FEW_ROWS = 1_000
 TABLE_ROWS = 50_000
 """Tables below have a recipe of their own, which keeps rows aside to stop by."""
 

@@ -38,7 +38,7 @@ def record(path: Path, system: str = "ric", seed: int = 0, epochs: int = EPOCHS,
     config = {
         **{"data": "digits", "preset": "fast", "seed": seed, "optimization": {"epochs": EPOCHS}},
         "calibration": found.after.get("calibration", "none"),
-        "method": {"name": found.method, **found.changes_for(CLASSES), **found.after},
+        "method": {"name": found.method, **found.changes_for(TEST, CLASSES), **found.after},
         "network": {"encoder": "auto", "width": 1.0},
     }
     fields = {

@@ -74,5 +74,5 @@ def test_settings_are_tried_in_one_seed() -> None:
         assert {"ric:rollouts=1", "ric:updates_per_snapshot=none"} <= {one.system for one in asked}
     asked = ITEMS["ablations"].experiments(SCALES["paper"])
     settings = [one.system.removeprefix("ric:") for one in asked if ":" in one.system]
-    assert settings == ["horizon=5", "gae_lambda=0", "gamma=0.5", "gamma=0.95", "c_max=3", "c_max=100"]
+    assert settings == ["horizon=5", "gae_lambda=0", "gamma=0.5", "gamma=0.95", "c_max=3", "c_max=30"]
     assert {len(one.seeds) for one in asked} == {5}

@@ -26,7 +26,7 @@ SETTINGS = (
     "ric:updates_per_snapshot=none",  # the paper's five passes
     *(ALONE, "ric:horizon=5", "ric:gae_lambda=0", "ric:gae_lambda=0.95"),
     *("ric:gamma=0.5", "ric:gamma=0.95"),
-    *("ric:c_max=3", "ric:c_max=100"),
+    *("ric:c_max=3", "ric:c_max=30", "ric:credit=joint"),
 )
 """One at a time, in one seed below the paper's scale: to see which way each pulls, not to claim how far."""
 COLUMNS = ("train accuracy", "test accuracy", "test ece", "test ece signed", "test nll", "mean steps")
