@@ -15,7 +15,7 @@ from ricnet.apps.commands import compare, sweep, train
 from ricnet.apps.commands.settings import fitting, merged, over, read, typed
 from ricnet.methods import METHODS, RIC
 from ricnet.nets.encoders import EncoderOptions
-from ricnet.studies.experiments import settings_of
+from ricnet.studies.experiments import all_systems, find_system, settings_of
 from ricnet.training.config import Optimization
 from ricnet.training.presets import TYPICAL, preset
 
@@ -149,6 +149,20 @@ def test_what_was_not_typed_is_left_to_the_preset() -> None:
     assert typed([], sweep._parse([])) == {}
     typical = preset("fast", "ric", TYPICAL).optimization.epochs
     assert typed(["--epochs", str(typical)], sweep._parse(["--epochs", str(typical)])) == {"epochs": typical}
+
+
+@pytest.mark.parametrize(
+    "flags", [["--head", "logistic-normal"], ["--exact-gain"], ["--objective", "expected"], ["--credit", "joint"]]
+)
+def test_a_preset_before_any_data_refuses_no_flag_by_its_own_choices(flags: list[str], run_ric: RunRic) -> None:
+    run_ric("train", "digits", *flags, "--epochs", "1", "--horizon", "2", "--out", f"runs/{flags[0]}")
+    assert sweep._parse([*flags, "digits"]).hyper.credit == "joint"
+
+
+def test_compare_knows_of_every_system_whether_it_takes_a_budget() -> None:
+    for name in all_systems():
+        assert compare._takes_budget(find_system(name), "fast", {"exits": "stage"}) in (True, False)
+        assert compare._takes_budget(find_system(name), "fast", {}) in (True, False)
 
 
 def test_the_settings_of_several_methods_are_one_list_of_flags() -> None:

@@ -168,7 +168,7 @@ def test_it_is_said_what_was_decided_for_photographs_and_for_a_cpu(dataset: Data
     assert preface(replace(config, optimization=replace(config.optimization, augment=False))) == [hint]
     assert preface(replace(config, network=replace(config.network, width=1.0))) == [note]
     assert preface(replace(config, network=replace(config.network, exits="stage"))) == [note, hint]
-    exact = replace(config, method=replace(config.method, exact_gain=True))
+    exact = replace(config, method=replace(config.method, credit="joint", exact_gain=True))
     assert preface(exact) == [note, hint]  # which somebody has asked for
     assert preface(gpu, "cuda") == [note]
     assert console.preface(of_epochs(3), dataset, Facts(96, 3, 0, "cpu")) == []

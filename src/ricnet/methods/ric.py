@@ -122,9 +122,9 @@ class RIC(Iterative):
     credit: Literal["joint", "marginal"] = "joint"
     """What the gain of a step is credited to: all of the belief that was drawn (joint, the paper), or what it gave to
     the label alone (marginal): the same mean policy gradient without the noise of the other classes, which matters more
-    the more there are; `fast` has it from 5,000 rows on, or with more than 20 classes. Not with exact_gain,
-    logistic-normal or expected. What a belief does to later steps is credited to all of it either way, with marginal by
-    E[log a_y] instead of what they drew."""
+    the more there are; `fast` has it from 5,000 training rows on, for photographs, and from 21 classes on. Not with
+    exact_gain, logistic-normal or expected. What a belief does to later steps is credited to all of it either way, with
+    marginal by E[log a_y] instead of what they drew."""
     exact_gain: bool = False
     """Reward a step with the E[log a_y] of its policy, in closed form, rather than with the log a_y of its sample: far
     less noise, the same mean policy gradient. What an action does to later states is still sampled."""
@@ -233,9 +233,9 @@ class RIC(Iterative):
 
     @classmethod
     def for_few_images(cls, rows: int, classes: int) -> "RIC":
-        """One-step advantages and 4 roll-outs, as with many rows: they have more to say than those of a small table
+        """As with many rows: they have more to say than those of a small table
         (docs/experiments.md#photographs-and-small-images-on-a-cpu)."""
-        return replace(cls.fast(rows, classes), rollouts=4, gae_lambda=0.0)
+        return cls.fast(max(rows, FEW_ROWS), classes)
 
     @classmethod
     def for_features(cls, rows: int, classes: int) -> "RIC":

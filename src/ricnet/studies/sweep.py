@@ -23,10 +23,11 @@ from ricnet.io import read_json
 from ricnet.methods import METHODS
 from ricnet.studies.experiments import parse_settings, read_setting, settings_of
 from ricnet.studies.runner import RunIndex
-from ricnet.training.api import making_room, pick_device, run
+from ricnet.training.api import pick_device, run
 from ricnet.training.classifier import settle_horizon
 from ricnet.training.config import PARTS, Config, to_json
 from ricnet.training.console import Interrupted, say
+from ricnet.training.presets import making_room
 from ricnet.training.run import RunFolder, describe_data
 
 DIRECTIONS: dict[str, Literal["minimize", "maximize"]] = {"nll": "minimize", "ece": "minimize", "accuracy": "maximize"}

@@ -60,7 +60,7 @@ from ricnet.training.console import (
     tracked,
 )
 from ricnet.training.features import featured
-from ricnet.training.presets import Facts, preset
+from ricnet.training.presets import Facts, making_room, preset
 from ricnet.training.run import RunFolder, fit, read_config
 from ricnet.training.speed import fitting_batch
 from ricnet.training.trainer import Trainer, refuse_other_kind
@@ -385,14 +385,6 @@ def configure(dataset: Dataset, method: str, preset_name: str, device: torch.dev
     )
     config = making_room(preset(preset_name, method, known), changes, known.classes)
     return _changed(replace(config, data=dataset.name), changes)
-
-
-def making_room(config: Config, given: Mapping[str, Any], classes: int) -> Config:
-    """A preset without what would contradict the settings that a user gives. Who asks for the closed form by name means
-    it."""
-    if config.preset == "closed-form":
-        return config
-    return replace(config, method=config.method.making_room(given, classes))
 
 
 def _changed(config: Config, changes: Mapping[str, Any]) -> Config:

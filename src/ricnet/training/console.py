@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import Any, Literal
 
@@ -31,9 +31,10 @@ from ricnet.errors import Interrupted as Interrupted
 from ricnet.errors import counted, in_flags, require_extra, setting
 from ricnet.io import printable, read_json
 from ricnet.nets.encoders import choose_encoder, is_pretrained
+from ricnet.report.runs import method_title
 from ricnet.training import presets
 from ricnet.training.classifier import Classifier, encoder_name
-from ricnet.training.config import Config
+from ricnet.training.config import Config, to_json
 from ricnet.training.presets import Facts, preset
 from ricnet.training.run import RunFolder
 
@@ -72,7 +73,7 @@ def announcement(config: Config, dataset: Dataset, device: torch.device, process
     rows, numbers = f"{len(dataset.train):,} {dataset.unit}", NUMBERS[dataset.unit]
     shape = " × ".join(str(side) for side in dataset.input_shape)
     where = f"{device}" if processes == 1 else f"{processes} processes on {device.type}"
-    title = config.method.title_of(asdict(config.method))
+    title = method_title(to_json(config)["method"])
     return (
         f"training {title}: {rows} of {shape}{numbers}, {len(dataset.class_names)} classes, encoder "
         f"{encoder_name(config, dataset.input_shape)}, {counted(config.optimization.epochs, 'epoch')}, on {where}"

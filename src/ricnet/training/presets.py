@@ -6,6 +6,7 @@ short rounds). Each method knows its own hyper-parameters (see `Method.fast`); h
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -76,6 +77,14 @@ def preset(name: str, method: str, facts: Facts) -> Config:
     if name in get_args(Preset):
         return _fast(name, method, facts)
     raise RicnetError(f"{setting('preset', name)} is unknown; {what_else(name, get_args(Preset))}")
+
+
+def making_room(config: Config, given: Mapping[str, Any], classes: int) -> Config:
+    """A preset without what would contradict the settings that a user gives. Who asks for the closed form by name means
+    it."""
+    if config.preset == "closed-form":
+        return config
+    return replace(config, method=config.method.making_room(given, classes))
 
 
 def _paper(method: str, facts: Facts) -> Config:

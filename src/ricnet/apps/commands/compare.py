@@ -31,7 +31,7 @@ from ricnet.studies.experiments import (
 from ricnet.studies.runner import Runner
 from ricnet.training.api import pick_device
 from ricnet.training.console import Narrator, say
-from ricnet.training.presets import TYPICAL, preset
+from ricnet.training.presets import TYPICAL, making_room, preset
 
 PAPER = ("supervised", "anytime", "act", "pondernet", "ric")
 
@@ -123,8 +123,9 @@ def _experiments(options: Compare[Any], given: Mapping[str, Any], console: Conso
 def _takes_budget(system: System, preset_name: str, given: Mapping[str, Any]) -> bool:
     """Whether it has what a budget is kept by."""
     known = replace(TYPICAL, exits=given.get("exits", "none") != "none")
-    method = preset(system.preset or preset_name, system.method, known).method
     changes = {**given, **system.changes, **system.after}
+    config = preset(system.preset or preset_name, system.method, known)
+    method = making_room(config, changes, known.classes).method
     return replace(method, **{name: value for name, value in changes.items() if name in vars(method)}).takes_budget
 
 

@@ -20,7 +20,7 @@ from ricnet.io import with_target
 from ricnet.methods import METHODS
 from ricnet.nets.encoders import EncoderOptions
 from ricnet.training.config import Choices, Config, Optimization, fits
-from ricnet.training.presets import Preset
+from ricnet.training.presets import TYPICAL, Preset, making_room, preset
 
 Hyper = TypeVar("Hyper")
 NOT_TYPED = "\0"
@@ -102,6 +102,13 @@ def look_for(arguments: Sequence[str], command: str, *flags: str, several: Seque
         return first.parse_known_args(list(arguments))[0]
     except argparse.ArgumentError as error:
         raise RicnetError(f"{error}; see ric {command} --help.") from None
+
+
+def typical(arguments: Sequence[str], command: str, preset_name: str | None, method: str | None) -> Config:
+    """A preset before any data has been read, with room for what was typed: its own choices shall refuse no flag."""
+    asked = vars(look_for(arguments, command, "--credit", "--head", "--objective"))
+    asked["exact_gain"] = "--exact-gain" in arguments
+    return making_room(preset(preset_name or "fast", method or "ric", TYPICAL), asked, TYPICAL.classes)
 
 
 def over(kind: Any, config: Config) -> Any:

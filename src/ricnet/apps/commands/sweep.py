@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from ricnet.apps.commands.settings import Hyper, MethodSettings, look_for, over, read, typed
+from ricnet.apps.commands.settings import Hyper, MethodSettings, look_for, over, read, typed, typical
 from ricnet.data import load as load_data
 from ricnet.data import whole_path
 from ricnet.errors import RicnetError, require, require_extra
@@ -20,7 +20,6 @@ from ricnet.training.api import configure, for_encoder, pick_device
 from ricnet.training.checkpoints import find_tokenizer
 from ricnet.training.config import DATA_SETTINGS
 from ricnet.training.console import GO_ON, Interrupted, Narrator, say
-from ricnet.training.presets import TYPICAL, preset
 
 if TYPE_CHECKING:
     import optuna
@@ -74,7 +73,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def _parse(arguments: Sequence[str]) -> SweepOptions[Any]:
     chosen = look_for(arguments, "sweep", "--method", "--preset")
-    config = preset(chosen.preset or "fast", chosen.method or "ric", TYPICAL)
+    config = typical(arguments, "sweep", chosen.preset, chosen.method)
     default: SweepOptions[Any] = over(SweepOptions, config)
     return read(SweepOptions[type(config.method)], arguments, "sweep", default)  # type: ignore[misc]
 

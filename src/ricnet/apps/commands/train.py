@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ricnet.apps.commands.settings import NOT_TYPED, Hyper, MethodSettings, look_for, over, read, typed
+from ricnet.apps.commands.settings import NOT_TYPED, Hyper, MethodSettings, look_for, over, read, typed, typical
 from ricnet.errors import RicnetError, in_flags
 from ricnet.evaluation.fitting import chosen_words
 from ricnet.io import read_json
@@ -16,7 +16,6 @@ from ricnet.report.tables import runs_table
 from ricnet.training.api import train_in_folder
 from ricnet.training.config import Config, from_json
 from ricnet.training.console import Narrator, Track, say
-from ricnet.training.presets import TYPICAL, preset
 from ricnet.training.run import RunFolder
 
 
@@ -47,7 +46,7 @@ def main(arguments: Sequence[str]) -> None:
     start = _settings_of(chosen.config) if chosen.config is not None else None
     if start is not None and (chosen.method is not None or chosen.preset is not None):
         raise RicnetError("--config brings its own method and preset; leave out --method and --preset.")
-    shown = start or preset(chosen.preset or "fast", chosen.method or "ric", TYPICAL)
+    shown = start or typical(arguments, "train", chosen.preset, chosen.method)
     options: Train[Any] = read(
         Train[type(shown.method)],  # type: ignore[misc]  # the method decides which flags there are
         arguments,
