@@ -5,6 +5,7 @@ supervised learning, so RIC must do better than that. As in `comparison`, better
 where both other seeds and other test examples would agree.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -87,6 +88,8 @@ def _verdict(claim: Claim) -> str:
     by_examples = width is not None and abs(claim.seeds.mean) > width
     if claim.seeds.n == 1:
         return "One seed says nothing about other seeds, so nothing is shown."
+    if by_examples and not by_seeds and abs(claim.seeds.mean) > (claim.seeds.half_width or math.inf):
+        return "Corrected for all comparisons here (Holm) no difference is shown."
     if not (by_seeds and by_examples):
         return "No difference is shown."
     if claim.seeds.n < ENOUGH_SEEDS:

@@ -1,6 +1,7 @@
 """Sentences about systems whose log-scores we choose."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from scipy import stats
 
 from archive_results import archive_run, log_scores
-from claims import claims, sentences
+from claims import _verdict, claims, sentences
 from made_runs import groups_of, write_system
 from ricnet.report.runs import RunGroup
 
@@ -47,6 +48,14 @@ def test_better_is_said_from_five_seeds_on(tmp_path: Path, seeds: int, ric: floa
     assert said in text
     assert ("is better" in text or "is worse" in text) == (said.startswith("RIC is"))
     assert seeds == 1 or (f"over {seeds} seeds" in text and "over the 300 test examples" in text)
+
+
+def test_it_is_said_where_only_the_correction_takes_a_difference_away(tmp_path: Path) -> None:
+    (claim,) = claims(two_systems(tmp_path, 5, ric=3.0))
+    assert _verdict(claim) == "RIC is better than SL + temperature."
+    assert _verdict(replace(claim, p_corrected=0.06)).startswith("Corrected for all comparisons here (Holm)")
+    wide = replace(claim.seeds, half_width=2 * abs(claim.seeds.mean))
+    assert _verdict(replace(claim, p_corrected=0.06, seeds=wide)) == "No difference is shown."
 
 
 def test_examples_that_were_not_kept_support_nothing(tmp_path: Path) -> None:
