@@ -34,7 +34,7 @@ def test_validation_curves_of_three_systems(scale: Scale, make_runs: MakeRuns, t
 
 def method_of(one: Experiment, rows: int) -> Any:
     settings = {**find_system(one.system).changes, **dict(one.changes)}
-    method = preset(one.preset, "ric", Facts(rows, 10, 32)).method.making_room(settings, 10)
+    method = preset(one.preset, "ric", Facts(rows, 10, 8 if rows < 5_000 else 32)).method.making_room(settings, 10)
     return replace(method, **{f.name: settings[f.name] for f in fields(method) if f.name in settings})
 
 
