@@ -9,6 +9,7 @@ them. One that reads texts takes token ids (batch, tokens), 0 or its own number 
     def mine(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module: ...
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -564,7 +565,7 @@ class Backbone(nn.Module):
         return tuple(flops / spent[-1] for flops in spent)
 
 
-class Staged(nn.Module):
+class Staged(nn.Module, ABC):
     """A network that may be left after each stage of its encoder."""
 
     costs: tuple[float, ...]
@@ -583,9 +584,9 @@ class Staged(nn.Module):
         seen, features = self.backbone.look(stage, seen)
         return seen, self.read(stage, features)
 
+    @abstractmethod
     def read(self, stage: int, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch read"]:
         """What a step there works with."""
-        raise NotImplementedError
 
 
 def encode(
