@@ -178,7 +178,8 @@ def test_a_slow_line_and_a_change_of_mind(visit: Any, client: httpx.Client, inpu
     answered(page)
     held: list[Route] = []
     page.route("**/v1/predict", lambda route: held.append(route))
-    page.locator("#file").set_input_files(image_of(inputs[0, 0], "slow.png"))
+    with page.expect_request("**/v1/predict"):  # it leaves after the page has said so
+        page.locator("#file").set_input_files(image_of(inputs[0, 0], "slow.png"))
     until(page, "document.getElementById('status').textContent.startsWith('Asking')")
     assert page.locator(".thinking").get_attribute("aria-busy") == "true"
     page.unroute("**/v1/predict")
