@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from ricnet.studies.experiments import SCALES, Scale
-from ricnet.studies.paper import ITEMS
+from ricnet.studies.paper import ITEMS, fig3_label_noise
 from ricnet.studies.paper.fig3_label_noise import LOWEST, lowest
 
 from .conftest import MakeRuns, draw, pick, texts_of, with_curve
@@ -40,6 +40,15 @@ def test_test_and_validation_data_are_kept_apart(scale: Scale, make_runs: MakeRu
     assert (star.get_xdata()[0], star.get_ydata()[0]) == (2, pytest.approx(0.1))
     assert "★ SL: 0.100 at epoch 2" in texts_of(figure)
     assert "n = 90" in texts_of(figure)
+
+
+def test_a_long_name_leaves_the_panels_their_width(scale: Scale, make_runs: MakeRuns) -> None:
+    table = FIG3.tabulate(scale, make_runs(FIG3.experiments(scale), epochs=3))
+    long = table["system"].where(table["system"] == "SL", "RIC, on-policy, marginal credit")
+    figure = fig3_label_noise.draw(table.assign(system=long))
+    figure.draw_without_rendering()  # only now is the layout known
+    assert figure.axes[0].get_position().width > 0.25
+    assert "★ RIC: " in texts_of(figure)
 
 
 def test_human_labels_that_are_not_here(make_runs: MakeRuns, tmp_path: Path) -> None:
