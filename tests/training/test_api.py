@@ -213,5 +213,5 @@ def test_what_a_preset_chose_gives_way_to_what_is_asked_for(
     dataset = Dataset("rows", rows, rows, rows, tuple(f"class {k}" for k in range(classes)))
     method = configure(dataset, "ric", "fast", **given).method
     assert {name: getattr(method, name) for name in settled} == settled
-    with refusal("--credit marginal", "--no-exact-gain"):
+    with refusal("--preset closed-form", "--credit marginal", "leave one of them out"):
         configure(dataset, "ric", "closed-form", credit="marginal")

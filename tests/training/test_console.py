@@ -43,6 +43,7 @@ FALLING = f"({(1 / 17 + 1 / 18) / 2:.3f} to {(1 / 19 + 1 / 20) / 2:.3f})"
 BOLD = GOOD | {"accuracy": 0.64, "mean_confidence": 0.97, "ece_signed": 0.33}  # a table of 1,000 rows once was
 LUCKY = GOOD | {"accuracy": 0.8, "mean_confidence": 0.9, "ece_signed": 0.1, "n": 60}  # error of .8: .052
 FITTED = of_epochs(2, calibration="temperature")
+IMPATIENT = replace(of_epochs(30), optimization=replace(of_epochs(30).optimization, patience=5))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ FITTED = of_epochs(2, calibration="temperature")
         (of_epochs(4), [1.0, 0.5, 0.3, 0.299], {}, None),
         (of_epochs(1), [1.0], {}, None),
         (of_epochs(20), COURSE, {}, ("2 epochs", FALLING, "--epochs 40", "--overwrite", "--out")),
-        (of_epochs(30), COURSE, {}, None),  # patience had it end here
+        (IMPATIENT, COURSE, {}, ("note", "20 of 30 epochs", "since 5 brought", "--patience")),
         (of_epochs(2), 0.5, {"train": SHY, "val": SHY}, ("90.0%", "60.0%", "--epochs 4", "--calibration temperature")),
         (FITTED, 0.5, {"train": SHY, "val": SHY}, ("90.0%", "60.0%", "--epochs 4")),
         (of_epochs(2), 0.5, {"val": SHY}, None),

@@ -368,9 +368,7 @@ def _temperature_words(fit: Mapping[str, Any]) -> str:
         if fit["gain"] is None:
             return f"temperature left at 1: {fit['n']:,} validation examples are too few to fit another"
         change = f"NLL changes by {-fit['gain']:+.4f} ± {fit['gain_error']:.4f} on examples it was not fitted on"
-        return (
-            f"temperature left at 1: on {fit['n']:,} validation examples another does not help beyond chance ({change})"
-        )
+        return f"temperature left at 1: on {fit['n']:,} validation examples another shows no gain ({change})"
     change = f"validation NLL {fit['nll_before']:.4f} → {fit['nll_after']:.4f}"
     found = fit["temperature"]
     if isinstance(found, float):

@@ -139,7 +139,8 @@ def unfinished(classifier: Classifier) -> list[str]:
 
 
 def advice(folder: RunFolder, config: Config, dataset: Dataset) -> list[str]:
-    """One sentence for each thing that a finished run lacks, with what to do about it."""
+    """When it ended, if before its last epoch; and one sentence for each thing that a finished run lacks, with what to
+    do about it."""
     evaluation = read_json(folder.evaluation)
     course = [json.loads(line)["val"]["nll"] for line in folder.metrics.read_text(encoding="utf-8").splitlines()]
     found = (
@@ -150,7 +151,12 @@ def advice(folder: RunFolder, config: Config, dataset: Dataset) -> list[str]:
         _simpler_will_do(evaluation, config, dataset),
         _too_few(evaluation, config, dataset.unit),
     )
-    return [f"hint: {sentence}" for sentence in found if sentence]
+    hints = [f"hint: {sentence}" for sentence in found if sentence]
+    epochs, patience = config.optimization.epochs, config.optimization.patience
+    if len(course) < epochs:
+        why = f"since {patience} brought nothing better ({setting('patience')})"
+        hints.insert(0, f"note: ended after {len(course)} of {epochs} epochs, {why}.")
+    return hints
 
 
 def _nothing_learned(evaluation: dict[str, Any], config: Config, dataset: Dataset) -> str | None:
