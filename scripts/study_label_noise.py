@@ -4,8 +4,8 @@
 
 Three classes of scikit-learn's `make_classification`; of all labels, those to be judged by too, a share is replaced by
 another class. So a perfect answer is never sure, and log-loss says who knows that. What has been measured is kept in
-results/label_noise.json and not measured again; the table of docs/when.md and its figure are written from it. With
-`--to` another file is kept, and no table is written.
+results/label_noise.json, system by system, and not measured again; the table of docs/when.md and its figure are written
+from it. With `--to` another file is kept, and no table is written.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from sklearn.model_selection import train_test_split
 from ricnet.data import Dataset, Split
 from ricnet.evaluation.metrics import expected_calibration_error
 from ricnet.report.runs import system_name
-from ricnet.studies.experiments import uniform_share
+from ricnet.studies.experiments import RAW, find_system
 from ricnet.training.api import configure, train_in_memory
 from ricnet.training.config import Config, to_json
 from ricnet.training.run import fit
@@ -44,14 +44,9 @@ MARKED = re.compile(r"(<!-- label-noise -->\n).*?(<!-- /label-noise -->)", re.DO
 TEST_ROWS, CLASSES, VALIDATION = 10_000, 3, 0.15
 MOST_ROWS = 5_000
 CPU = torch.device("cpu")
-OURS = "RIC, on-policy"
-RAW: dict[str, Any] = {"calibration": "none", "halt_rule": "value"}
-NETWORKS: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("ric", "fast", {}),
-    ("ric", "closed-form", {}),
-    ("supervised", "fast", {}),
-)
-"""Method, preset and settings. Their names say which algorithm that is with so many rows."""
+OURS, MATCHED = "RIC, on-policy", "Anytime, confidence cap"
+SYSTEMS = ("ric", "ric-closed-form", "supervised", "confidence-cap", "anytime-matched")
+"""As `ric compare` has them. What they are called says which algorithm that is with so many rows."""
 
 
 def main() -> None:
@@ -70,33 +65,36 @@ def main() -> None:
     kept: dict[str, Any] = json.loads(results.read_text(encoding="utf-8")) if results.is_file() else {}
     for seed, rows, noise in product(range(arguments.seeds), arguments.rows, arguments.noise):
         key = f"{rows} rows, {noise:g} wrong, seed {seed}"
-        if key not in kept:
-            kept[key] = measure(rows, noise, seed)
-            results.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-            print(key, {name: round(entry["log_loss"], 3) for name, entry in kept[key].items()}, flush=True)
+        kept[key] = measure(rows, noise, seed, kept.get(key, {}))
+        results.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        print(key, {name: round(entry["log_loss"], 3) for name, entry in kept[key].items()}, flush=True)
     if results == RESULTS:
         write(kept)
 
 
-def measure(rows: int, noise: float, seed: int) -> dict[str, dict[str, float]]:
+def measure(rows: int, noise: float, seed: int, known: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """What is known, and those systems that are not."""
     x, y = make_classification(
         rows + TEST_ROWS, n_features=20, n_informative=10, n_redundant=4, n_classes=CLASSES, random_state=seed
     )
     rng = np.random.default_rng(seed)
     y = np.where(rng.random(len(y)) < noise, (y + rng.integers(1, CLASSES, len(y))) % CLASSES, y)
     x_rest, x_test, y_rest, y_test = train_test_split(x, y, test_size=TEST_ROWS, random_state=seed, stratify=y)
-    found = {}
+    found = dict(known)
     for name, model in (
         ("gradient boosting", HistGradientBoostingClassifier(early_stopping=True, random_state=seed)),
         ("logistic regression", LogisticRegression(max_iter=1_000)),
     ):
-        start = time.process_time()
-        model.fit(x_rest, y_rest)
-        found[name] = scored(model.predict_proba(x_test), y_test, time.process_time() - start)
+        if name not in found:
+            start = time.process_time()
+            model.fit(x_rest, y_rest)
+            found[name] = scored(model.predict_proba(x_test), y_test, time.process_time() - start)
     dataset = as_dataset(x_rest, y_rest, x_test, y_test, seed)
-    cap = {"uniform_mix": uniform_share(len(dataset.train), CLASSES)}
-    for method, preset, changes in (*NETWORKS, ("supervised", "fast", cap)):
-        found |= trained(dataset, configure(dataset, method, preset, CPU, seed=seed, **RAW, **changes))
+    for system in map(find_system, SYSTEMS):
+        changes = system.changes_for(len(dataset.train), CLASSES)
+        config = configure(dataset, system.method, system.preset or "fast", CPU, seed=seed, **RAW, **changes)
+        if system_name(to_json(config)) not in found:
+            found |= trained(dataset, config)
     return found
 
 
@@ -167,7 +165,7 @@ def draw(cells: dict[tuple[int, float], list[dict[str, Any]]]) -> None:
     """How much more log-loss than the best of them, so that the noise itself, which all have to pay for, is out."""
     sizes = sorted({rows for rows, _ in cells})
     figure, axes = plt.subplots(1, len(sizes), figsize=(2 + 3.8 * len(sizes), 3.2), sharey=True, layout="constrained")
-    shown = (OURS, "RIC, closed form", "SL", "SL + temperature", "SL, confidence cap", "gradient boosting")
+    shown = (OURS, "RIC, closed form", MATCHED, "SL", "SL + temperature", "SL, confidence cap", "gradient boosting")
     for axis, size in zip(np.atleast_1d(axes), sizes, strict=True):
         shares = sorted(noise for rows, noise in cells if rows == size)
         means = {s: [np.mean([e[s]["log_loss"] for e in cells[size, share]]) for share in shares] for s in shown}

@@ -130,9 +130,9 @@ def wanted(kind: Any) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The name that was probably meant, whatever its capitals."""
+    """The name that was probably meant, whatever its capitals; --readout is not near to --out."""
     names = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(word.lower(), names, n=1)
+    close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.72)
     return names[close[0]] if close else None
 
 

@@ -209,7 +209,8 @@ def test_flags_of_another_method_and_help(
 ) -> None:
     """What people change is shown, in groups."""
     method = "--methods" if command == "compare" else "--method"
-    refused(("--rollouts", "ric"), command, method, "supervised", "--rollouts", "2")
+    way_out = "leave it out." if command == "compare" else "or take --method ric."
+    refused(("--rollouts", "ric", way_out), command, method, "supervised", "--rollouts", "2")
     monkeypatch.setenv("COLUMNS", "100")
     page = run_ric(command, "--help").out
     assert page.count("\n") < 100

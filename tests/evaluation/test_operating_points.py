@@ -193,3 +193,6 @@ def test_what_was_chosen_says_for_which_budget() -> None:
     ((free,), (bound,)) = (chosen_words({"fitted": {"halting": rule | {"budget": one}}}) for one in (None, 0.5))
     assert "latest, chosen on 135 validation examples" in free
     assert "latest, chosen for a budget of 0.5 on 135 validation examples" in bound
+    assert "(V < 0: 0.0200 for 0.970 of compute; best single step, 2: 0.0200)" in free
+    (same,) = chosen_words({"fitted": {"halting": rule | {"nll": 0.02, "mean_cost": 0.97}}})
+    assert "NLL 0.0200 there for 0.970 of compute (best single step, 2: 0.0200)" in same

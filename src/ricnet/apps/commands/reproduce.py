@@ -185,6 +185,8 @@ def _examine(claims: Mapping[str, Callable[[], Finding]], out: Path, console: Co
 
 def read_given(places: Sequence[Path]) -> list[RunRecord]:
     """Finished run folders and archived runs in these folders; a place may also be one of either."""
+    if missing := [str(place) for place in places if not place.exists()]:
+        raise RicnetError(f"--from-runs: there is no {listing(missing)}.")
     found = [path for place in places for path in _runs_at(place)]
     if not found:
         raise RicnetError(f"--from-runs: there are no finished runs in {listing([str(place) for place in places])}.")

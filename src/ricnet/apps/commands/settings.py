@@ -174,5 +174,7 @@ def _of_another_method(problem: UnknownFlag, hyper: Any) -> RicnetError | None:
     owners = [name for name, kind in METHODS.items() if setting in {f.name for f in dataclasses.fields(kind)}]
     if not owners:
         return None
-    own = getattr(hyper, "name", "those that are trained here")
-    return RicnetError(f"{problem.flag} is a setting of {', '.join(owners)}, not of {own}; leave it out.")
+    belongs, own = f"{problem.flag} is a setting of {', '.join(owners)}", getattr(hyper, "name", None)
+    if own is None:  # several are compared
+        return RicnetError(f"{belongs}, not of those that are trained here; leave it out.")
+    return RicnetError(f"{belongs}, not of {own}; leave it out, or take --method {owners[0]}.")

@@ -70,7 +70,8 @@ def draw(table: pd.DataFrame) -> Figure:
     star = Line2D([], [], linestyle="none", marker="*", color=INK, markersize=7, label="lowest mean ECE")
     sizes = sorted(f"{int(n):,}" for n in table["examples"].dropna().unique())
     notes = [f"Clean test set, n = {' and '.join(sizes) or '–'}", kit.conditions(table), kit.intervals(table)]
-    kit.legend(figure, [*kit.system_handles(table), star], [*notes, "★: among epochs with half the best accuracy"])
+    notes.append("★: among epochs with at least half of the best accuracy")
+    kit.legend(figure, [*kit.system_handles(table), star], notes)
     return figure
 
 
