@@ -151,8 +151,11 @@ def test_fast_preset_scales_with_rows_and_classes() -> None:
     assert (small.optimization.batch_size, large.optimization.batch_size) == (128, 512)
     has(preset("fast", "ric", replace(DIGITS, classes=20)).method, credit="joint", exact_gain=False, c_max=20)
     has(preset("fast", "ric", replace(DIGITS, classes=21)).method, credit="marginal", exact_gain=False, c_max=210)
-    has(preset("fast", "ric", replace(CIFAR, rows=4_999, side=0)).method, credit="joint", c_max=10)
-    has(preset("fast", "ric", replace(CIFAR, rows=5_000, side=0)).method, credit="marginal", c_max=100)
+    table = replace(CIFAR, rows=4_999, side=0, classes=5)
+    has(preset("fast", "ric", table).method, credit="joint", c_max=10, rollouts=2)
+    has(preset("fast", "ric", replace(table, rows=5_000)).method, credit="marginal", c_max=100)
+    has(preset("fast", "ric", replace(table, classes=6)).method, credit="marginal", c_max=100, rollouts=4, gae_lambda=0)
+    has(preset("fast", "ric", replace(table, classes=6, freeze=True)).method, credit="joint", rollouts=8)
     has(large.method, updates_per_snapshot=1, exact_gain=False, credit="marginal", rollouts=4, gae_lambda=0)
     has(large.method, c_max=1000, alpha_floor=0.1, head_gain=1)
     assert preset("on-policy", "ric", hundred).method == large.method

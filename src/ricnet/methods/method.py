@@ -74,6 +74,11 @@ class Method(ABC, Generic[Network]):
         return cls.fast(rows, classes)
 
     @classmethod
+    def for_tables(cls, rows: int, classes: int) -> "Method[Network]":
+        """The same for rows of numbers and words, and for texts."""
+        return cls.fast(rows, classes)
+
+    @classmethod
     def for_features(cls, rows: int, classes: int) -> "Method[Network]":
         """The same for what a frozen encoder says."""
         return cls.fast(rows, classes)

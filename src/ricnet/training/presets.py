@@ -113,7 +113,13 @@ def _paper(method: str, facts: Facts) -> Config:
 
 def _fast(name: str, method: str, facts: Facts) -> Config:
     few_images = facts.few and facts.side > TINY_IMAGE
-    kinds = {"for_exits": facts.exits, "for_features": facts.frozen, "for_few_images": few_images, "fast": True}
+    kinds = {
+        "for_exits": facts.exits,
+        "for_features": facts.frozen,
+        "for_few_images": few_images,
+        "for_tables": facts.is_table,
+        "fast": True,
+    }
     fast = next(kind for kind, holds in kinds.items() if holds)
     choose = getattr(METHODS[method], fast if name == "fast" else name.replace("-", "_"), None)
     if choose is None:
