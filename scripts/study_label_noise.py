@@ -34,7 +34,7 @@ from ricnet.data import Dataset, Split
 from ricnet.evaluation.metrics import expected_calibration_error
 from ricnet.report.runs import system_name
 from ricnet.studies.experiments import RAW, find_system
-from ricnet.training.api import configure, train_in_memory
+from ricnet.training.api import configure, facts, train_in_memory
 from ricnet.training.config import Config, to_json
 from ricnet.training.run import fit
 
@@ -44,9 +44,10 @@ MARKED = re.compile(r"(<!-- label-noise -->\n).*?(<!-- /label-noise -->)", re.DO
 TEST_ROWS, CLASSES, VALIDATION = 10_000, 3, 0.15
 MOST_ROWS = 5_000
 CPU = torch.device("cpu")
-OURS, MATCHED = "RIC, on-policy", "Anytime, confidence cap"
+OURS = "RIC, on-policy"
 SYSTEMS = ("ric", "ric-closed-form", "supervised", "confidence-cap", "anytime-matched")
-"""As `ric compare` has them. What they are called says which algorithm that is with so many rows."""
+"""Of `ric compare`. What is found is kept by `system_name`, which says which algorithm that is with so many rows."""
+CONTROLS = ("Anytime, confidence cap", "SL", "SL + temperature", "SL, confidence cap")
 
 
 def main() -> None:
@@ -65,7 +66,10 @@ def main() -> None:
     kept: dict[str, Any] = json.loads(results.read_text(encoding="utf-8")) if results.is_file() else {}
     for seed, rows, noise in product(range(arguments.seeds), arguments.rows, arguments.noise):
         key = f"{rows} rows, {noise:g} wrong, seed {seed}"
-        kept[key] = measure(rows, noise, seed, kept.get(key, {}))
+        found = measure(rows, noise, seed, kept.get(key, {}))
+        if found == kept.get(key):
+            continue
+        kept[key] = found
         results.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
         print(key, {name: round(entry["log_loss"], 3) for name, entry in kept[key].items()}, flush=True)
     if results == RESULTS:
@@ -91,7 +95,7 @@ def measure(rows: int, noise: float, seed: int, known: dict[str, dict[str, float
             found[name] = scored(model.predict_proba(x_test), y_test, time.process_time() - start)
     dataset = as_dataset(x_rest, y_rest, x_test, y_test, seed)
     for system in map(find_system, SYSTEMS):
-        changes = system.changes_for(len(dataset.train), CLASSES)
+        changes = system.changes_for(facts(dataset, CPU))
         config = configure(dataset, system.method, system.preset or "fast", CPU, seed=seed, **RAW, **changes)
         if system_name(to_json(config)) not in found:
             found |= trained(dataset, config)
@@ -165,7 +169,7 @@ def draw(cells: dict[tuple[int, float], list[dict[str, Any]]]) -> None:
     """How much more log-loss than the best of them, so that the noise itself, which all have to pay for, is out."""
     sizes = sorted({rows for rows, _ in cells})
     figure, axes = plt.subplots(1, len(sizes), figsize=(2 + 3.8 * len(sizes), 3.2), sharey=True, layout="constrained")
-    shown = (OURS, "RIC, closed form", MATCHED, "SL", "SL + temperature", "SL, confidence cap", "gradient boosting")
+    shown = (OURS, "RIC, closed form", *CONTROLS, "gradient boosting")
     for axis, size in zip(np.atleast_1d(axes), sizes, strict=True):
         shares = sorted(noise for rows, noise in cells if rows == size)
         means = {s: [np.mean([e[s]["log_loss"] for e in cells[size, share]]) for share in shares] for s in shown}

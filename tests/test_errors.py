@@ -27,6 +27,7 @@ def test_the_name_that_was_meant_is_found_whatever_its_capitals() -> None:
     assert nearest("label", ["Label", "id"]) == "Label"
     assert nearest("gan", ["ric", "supervised"]) is None
     assert nearest("--out", ["--readout", "--csv"]) is None
+    assert nearest("--noise", ["--lr", "--label-noise"]) == "--label-noise"
 
 
 def test_whole_numbers_are_told_from_what_python_takes_for_them() -> None:

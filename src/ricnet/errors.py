@@ -11,6 +11,7 @@ import difflib
 import math
 import operator
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -130,9 +131,11 @@ def wanted(kind: Any) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The name that was probably meant, whatever its capitals; --readout is not near to --out."""
+    """The name that was probably meant, whatever its capitals, or one with this word in it: label-noise for noise."""
     names = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.72)
+    close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.72)  # --readout, for --out, has .71
+    part = word.lower().strip("-")
+    close += [name for name in names if part in re.split("[-_]", name)]
     return names[close[0]] if close else None
 
 

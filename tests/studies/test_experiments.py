@@ -52,13 +52,16 @@ def test_what_cannot_be_understood_is_named(name: str, named: str) -> None:
 
 def test_the_cap_is_that_of_rics_dirichlet_mean() -> None:
     """(c + ε)/(c + Kε): with few rows c = 10 and ε = 0.1/K, with many c = 10 max(10, K) and ε = 0.1."""
-    few, many = {3: (10 + 0.1 / 3) / 10.1, 10: 10.01 / 10.1}, {3: 100.1 / 100.3, 10: 100.1 / 101, 100: 1000.1 / 1010}
-    for rows, caps in ((1_000, few), (50_000, many)):
+    many = {3: 100.1 / 100.3, 10: 100.1 / 101, 100: 1000.1 / 1010}
+    tiny = {3: (10 + 0.1 / 3) / 10.1, 10: 10.01 / 10.1}
+    table = {3: (10 + 0.1 / 3) / 10.1, 6: 100.1 / 100.6}
+    for rows, side, caps in ((50_000, 32, many), (1_000, 8, tiny), (1_000, 0, table), (1_000, 64, many)):
         for classes, cap in caps.items():
-            mix = uniform_share(rows, classes)
+            mix = uniform_share(Facts(rows, classes, side))
             assert 1 - mix + mix / classes == pytest.approx(cap)
-    assert find_system("confidence-cap").changes_for(1_000, 3) == {"uniform_mix": uniform_share(1_000, 3)}
-    assert find_system("confidence-cap:uniform_mix=0.5").changes_for(1_000, 3) == {"uniform_mix": 0.5}
+    facts = Facts(1_000, 3, 0)
+    assert find_system("confidence-cap").changes_for(facts) == {"uniform_mix": uniform_share(facts)}
+    assert find_system("confidence-cap:uniform_mix=0.5").changes_for(facts) == {"uniform_mix": 0.5}
 
 
 @pytest.mark.parametrize("rows", [1_000, 50_000])
@@ -66,7 +69,7 @@ def test_every_system_can_be_configured_for_few_rows_and_for_many(rows: int) -> 
     facts = Facts(rows=rows, classes=10, side=32)
     for name, system in all_systems().items():
         config = preset("fast", system.method, facts)
-        for changes in (system.changes_for(rows, 10), {k: v for k, v in system.after.items() if k != "calibration"}):
+        for changes in (system.changes_for(facts), {k: v for k, v in system.after.items() if k != "calibration"}):
             assert replace(config.method.making_room(changes, 10), **changes).name == config.method.name, name
 
 

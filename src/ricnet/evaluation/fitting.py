@@ -349,11 +349,11 @@ def _halt_words(rule: Mapping[str, Any]) -> str:
         now, before = (f"for {rule[name]:.3f} of compute" for name in ("mean_cost", "cost_before"))
     all_the_way = "all the way" if rule.get("by_confidence") else "V < 0"
     budget = "" if rule.get("budget") is None else f" for a budget of {rule['budget']:g}"
-    unchanged = (rule["nll"], now) == (rule["nll_before"], before)
-    instead = "" if unchanged else f"{all_the_way}: {rule['nll_before']:.4f} {before}; "
+    here, default = f"{rule['nll']:.4f} there {now}", f"{rule['nll_before']:.4f} there {before}"
+    by_default = "" if here == default else f"{all_the_way}: {rule['nll_before']:.4f} {before}; "
     words = (
         f"stops {rule_words(rule)}, chosen{budget} on {rule['n']:,} validation examples: "
-        f"NLL {rule['nll']:.4f} there {now} ({instead}"
+        f"NLL {here} ({by_default}"
         f"best single step, {rule['best_step']}: {rule['best_step_nll']:.4f})"
     )
     told = None if rule.get("budget") is None else shortfall(rule["mean_cost"], rule["budget"])

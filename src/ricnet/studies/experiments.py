@@ -15,6 +15,7 @@ from ricnet.methods import METHODS, RIC
 from ricnet.nets.encoders import EncoderOptions
 from ricnet.report.runs import RunRecord
 from ricnet.training.config import AFTER_TRAINING, PARTS, Config, Optimization, as_typed, field_types, fits
+from ricnet.training.presets import Facts, preset
 
 Changes = tuple[tuple[str, Any], ...]
 """Settings that differ from the preset's, hashable."""
@@ -35,14 +36,16 @@ class System:
     """Mix in as much of the uniform as RIC's Dirichlet mean has; how much that is depends on the data."""
     about: str = field(default="", compare=False)
 
-    def changes_for(self, rows: int, classes: int) -> dict[str, Any]:
-        return {**({"uniform_mix": uniform_share(rows, classes)} if self.capped else {}), **self.changes}
+    def changes_for(self, facts: Facts) -> dict[str, Any]:
+        return {**({"uniform_mix": uniform_share(facts)} if self.capped else {}), **self.changes}
 
 
-def uniform_share(rows: int, classes: int) -> float:
-    """Kε/(c + Kε), the share of the uniform in the mean of RIC's Dirichlet at its most confident."""
-    ric = RIC.fast(rows, classes)
-    return classes * ric.alpha_floor / (ric.c_max + classes * ric.alpha_floor)
+def uniform_share(facts: Facts) -> float:
+    """Kε/(c + Kε), the share of the uniform in the mean of RIC's Dirichlet at its most confident, by `fast`."""
+    ric = preset("fast", "ric", facts).method
+    assert isinstance(ric, RIC)
+    floor = facts.classes * ric.alpha_floor
+    return floor / (ric.c_max + floor)
 
 
 RAW = {"calibration": "none", "halt_rule": "value"}

@@ -33,7 +33,7 @@ from ricnet.machine import usable_cores
 from ricnet.nets.encoders import is_pretrained
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.studies.experiments import RAW, Experiment, System, all_systems, find_system
-from ricnet.training.api import configure, for_encoder, pick_device, run
+from ricnet.training.api import configure, facts, for_encoder, pick_device, run
 from ricnet.training.checkpoints import find_tokenizer, keep_encoder, weights_of
 from ricnet.training.classifier import backbone_of, load, settle_horizon
 from ricnet.training.config import AFTER_TRAINING, DATA_SETTINGS, Config, from_json, stripped
@@ -153,7 +153,7 @@ def plan(experiment: Experiment, data_dir: Path | None, device: str = "cuda") ->
     given = dict(for_encoder(data, given))
     how = (given.get(name, getattr(Config, name)) for name in DATA_SETTINGS)
     dataset = read_data(data, data_dir, *how, given.get("encoder", "auto"))
-    settings = {**RAW, **system.changes_for(len(dataset.train), len(dataset.class_names)), **given}
+    settings = {**RAW, **system.changes_for(facts(dataset, torch.device(device), given)), **given}
     described, names = describe_data(dataset), (experiment.system, _base(experiment.system, system))
     plans = []
     for seed in experiment.seeds:

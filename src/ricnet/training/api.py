@@ -376,13 +376,7 @@ def configure(dataset: Dataset, method: str, preset_name: str, device: torch.dev
     stand."""
     if dataset.is_text and changes.get("encoder") == "auto":
         changes["encoder"] = "words"
-    known = replace(
-        facts(dataset, device),
-        encoder=changes.get("encoder"),
-        freeze=changes.get("freeze"),
-        copies=changes.get("augmented_copies", 0),
-        exits=changes.get("exits", "none") != "none",
-    )
+    known = facts(dataset, device, changes)
     config = making_room(preset(preset_name, method, known), changes, known.classes)
     return _changed(replace(config, data=dataset.name), changes)
 
@@ -583,9 +577,20 @@ def isolated_rng(config: Config, device: torch.device) -> Iterator[None]:
             torch.backends.cudnn.benchmark = before
 
 
-def facts(dataset: Dataset, device: torch.device) -> Facts:
-    side = max(dataset.input_shape[1:]) if dataset.is_image else 0
-    return Facts(len(dataset.train), len(dataset.class_names), side, device.type, text=dataset.is_text)
+def facts(dataset: Dataset, device: torch.device, given: Mapping[str, Any] | None = None) -> Facts:
+    """What a preset needs to know of the data, and of the settings that a user gives."""
+    given = given or {}
+    return Facts(
+        rows=len(dataset.train),
+        classes=len(dataset.class_names),
+        side=max(dataset.input_shape[1:]) if dataset.is_image else 0,
+        device=device.type,
+        encoder=given.get("encoder"),
+        text=dataset.is_text,
+        freeze=given.get("freeze"),
+        copies=given.get("augmented_copies", 0),
+        exits=given.get("exits", "none") != "none",
+    )
 
 
 def default_folder(data: str, method: str, seed: int) -> Path:

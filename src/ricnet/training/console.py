@@ -151,12 +151,15 @@ def advice(folder: RunFolder, config: Config, dataset: Dataset) -> list[str]:
         _simpler_will_do(evaluation, config, dataset),
         _too_few(evaluation, config, dataset.unit),
     )
-    hints = [f"hint: {sentence}" for sentence in found if sentence]
+    return [*_ended_early(course, config), *(f"hint: {sentence}" for sentence in found if sentence)]
+
+
+def _ended_early(course: Sequence[float], config: Config) -> list[str]:
     epochs, patience = config.optimization.epochs, config.optimization.patience
-    if len(course) < epochs:
-        why = f"since {patience} brought nothing better ({setting('patience')})"
-        hints.insert(0, f"note: ended after {len(course)} of {epochs} epochs, {why}.")
-    return hints
+    if patience is None or len(course) >= epochs:
+        return []
+    why = f"since {patience} brought nothing better ({setting('patience')})"
+    return [f"note: ended after {len(course)} of {epochs} epochs, {why}."]
 
 
 def _nothing_learned(evaluation: dict[str, Any], config: Config, dataset: Dataset) -> str | None:

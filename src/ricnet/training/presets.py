@@ -1,8 +1,9 @@
 """Settings to start from, given what there is to learn, and on what device.
 
 `paper` holds the paper's settings, and common practice where it is silent. `fast` is ours. RIC has three more:
-`on-policy`, which `fast` is, but for exits; `closed-form`, which it is with them; and `snapshots` (Algorithm 1 with
-short rounds). Each method knows its own hyper-parameters (see `Method.fast`); here is what all methods share.
+`on-policy`, which `fast` is with many rows, but for exits; `closed-form`, which it is with them; and `snapshots`
+(Algorithm 1 with short rounds). Each method knows its own hyper-parameters (see `Method.fast`); here is what all of
+them share.
 """
 
 import math

@@ -55,8 +55,8 @@ class Settings(Choices, Generic[Hyper]):
     gaps; those that only name the row are left out."""
     preset: Preset = "fast"
     """fast: minutes on a GPU; paper: the paper's own settings, 2000 epochs. For RIC also on-policy (what fast is
-    without --exits), closed-form (no sampled rewards; fast with --exits) and snapshots (Algorithm 1 with short
-    rounds)."""
+    with many rows, without --exits), closed-form (no sampled rewards; fast with --exits) and snapshots (Algorithm 1
+    with short rounds)."""
     device: str = "auto"
     """auto (a GPU if there is one), cpu, cuda, cuda:1 …"""
     data_dir: Path | None = None

@@ -78,12 +78,12 @@ def draw(table: pd.DataFrame) -> Figure:
 def _mark_lowest(ax: Axes, best: Any, line: int) -> None:
     """A star on the curve; its numbers above the panel, where no curve can run through them.
 
-    There is room for "RIC", not for which RIC it is; the legend has that.
+    There is room for "RIC", not for which RIC it is, which the legend has.
     """
     shade, at, low = look_of(best.system).colour, best.epoch, best.mean
-    family = best.system.partition(",")[0]
+    name = "RIC" if best.system.startswith("RIC,") else best.system
     ax.plot([at], [low], "*", color=shade, markersize=9, markeredgecolor=INK, markeredgewidth=0.6, zorder=4)
-    text, place = f"★ {family}: {low:.3f} at epoch {at:.0f}", (0, 13 - 10 * line)
+    text, place = f"★ {name}: {low:.3f} at epoch {at:.0f}", (0, 13 - 10 * line)
     ax.annotate(text, (0, 1), place, "axes fraction", textcoords="offset points", color=shade, fontsize=kit.SMALL)
 
 
