@@ -159,6 +159,11 @@ def test_a_preset_before_any_data_refuses_no_flag_by_its_own_choices(flags: list
     assert sweep._parse([*flags, "digits"]).hyper.credit == "joint"
 
 
+def test_the_preset_that_excludes_a_credit_is_named(refused: Refused) -> None:
+    named = ("--preset closed-form", "--credit marginal", "leave one of them out")
+    refused(named, "train", "digits", "--preset", "closed-form", "--credit", "marginal")
+
+
 def test_compare_knows_of_every_system_whether_it_takes_a_budget() -> None:
     takes = {name: compare._takes_budget(find_system(name), "fast", {"exits": "stage"}) for name in all_systems()}
     assert {name for name, does in takes.items() if not does} == {"act", "pondernet"}

@@ -84,10 +84,10 @@ def making_room(config: Config, given: Mapping[str, Any], classes: int) -> Confi
     """A preset without what would contradict the settings that a user gives. Who asks for the closed form by name means
     it."""
     if config.preset == "closed-form":
-        if given.get("credit") == "marginal" and given.get("exact_gain", True):
+        if given.get("credit") == "marginal":
             raise RicnetError(
                 f"{setting('preset', 'closed-form')} and {setting('credit', 'marginal')} exclude each other: in closed "
-                "form nothing is drawn that could be credited; leave one of them out."
+                "form the gain of a step is not drawn; leave one of them out."
             )
         return config
     return replace(config, method=config.method.making_room(given, classes))
