@@ -27,7 +27,7 @@ from ricnet.core.mdp import log_scores
 from ricnet.core.trajectory import first_stop
 from ricnet.data import Dataset, Split
 from ricnet.data import load as load_data
-from ricnet.evaluation.fitting import fit_temperature
+from ricnet.evaluation.choices import fit_temperature
 from ricnet.evaluation.metrics import expected_calibration_error
 from ricnet.training.classifier import Classifier, load
 from ricnet.training.config import to_json

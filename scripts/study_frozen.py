@@ -49,7 +49,7 @@ import ricnet
 from ricnet.data import Dataset, Split, load
 from ricnet.data.dataset import split_off
 from ricnet.data.texts import MOST_TOKENS, Text, token_ids
-from ricnet.evaluation.fitting import fit_temperature
+from ricnet.evaluation.choices import fit_temperature
 from ricnet.evaluation.metrics import expected_calibration_error
 from ricnet.io import without_folder
 from ricnet.training.api import configure, train_in_memory

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from ricnet.core.mdp import log_scores
 from ricnet.core.trajectory import first_stop
 from ricnet.data import load as load_data
-from ricnet.evaluation.fitting import fit_temperature
+from ricnet.evaluation.choices import fit_temperature
 from ricnet.training.classifier import load
 from study_exits import oracle, threshold_for
 

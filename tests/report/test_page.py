@@ -216,7 +216,7 @@ def test_a_report_of_a_run_whose_steps_help_says_by_how_much(make_run: MakeRun) 
 FITTED = {
     "halting": {
         **{"halt_threshold": -1.5, "max_steps": 2, "reached": False, "nll": 0.51, "mean_steps": 2.0},
-        **{"nll_before": 0.62, "steps_before": 7.5, "best_step": 2, "best_step_nll": 0.51, "n": 135},
+        **{"nll_before": 0.62, "steps_before": 7.5, "n": 135},
     },
     "calibration": {
         **{"temperature": 1.25, "nll_before": 0.51, "nll_after": 0.49, "n": 135, "found": True, "kept": True},
@@ -233,10 +233,10 @@ def test_what_validation_data_chose_is_on_the_page(make_run: MakeRun) -> None:
     assert (group.first.halt_threshold, group.first.max_steps) == (-1.5, 2)
     page = page_html([group])
     for said in (
-        "It stops once V &lt; -1.5 (no validation example got there), after 2 steps at the latest; validation data",
+        "It stops at V &lt; -1.5, at most 2 steps; validation data",
         "changes it in up to 2 steps",
-        "chosen on 135 validation examples: NLL 0.5100 there in 2.0 steps (V &lt; 0: 0.6200",
-        "Temperature 1.250, fitted on 135 validation examples: validation NLL 0.5100 → 0.4900.",
+        "Halting: at V &lt; -1.5, at most 2 steps; NLL 0.6200 → 0.5100 on 135 validation examples.",
+        "Temperature 1.250: NLL 0.5100 → 0.4900 on 135 validation examples.",
         "RIC, raw",
     ):
         assert said in page

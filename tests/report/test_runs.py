@@ -86,7 +86,7 @@ def test_labels_say_what_differs(make_run: MakeRun, settings: list[dict[str, Any
 
 RULE = {
     **{"halt_threshold": 0.0, "max_steps": 3, "nll": 0.1, "mean_steps": 2.0, "nll_before": 0.2, "reached": True},
-    **{"steps_before": 9.0, "best_step": 3, "best_step_nll": 0.1, "n": 300},
+    **{"steps_before": 9.0, "n": 300},
 }
 
 

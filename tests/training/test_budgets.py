@@ -11,9 +11,9 @@ import torch
 from refusals import refusal
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError
-from ricnet.evaluation import fitting
+from ricnet.evaluation import choices
+from ricnet.evaluation.choices import chosen_words
 from ricnet.evaluation.evaluate import Reading, read_predictions
-from ricnet.evaluation.fitting import chosen_words
 from ricnet.methods import RIC
 from ricnet.report.runs import read_run
 from ricnet.report.tables import runs_grid
@@ -43,7 +43,8 @@ def folder(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> RunFol
 @pytest.fixture(scope="module", autouse=True)
 def _few_are_enough() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "FEW_TO_HALT", 0)
+        patch.setattr(choices, "enough_to_choose", lambda correct: True)
+        patch.setattr(choices.Gain, "is_shown", lambda gain, alternatives: True)
         yield
 
 
@@ -93,7 +94,7 @@ def test_what_is_written_is_what_is_loaded_and_measured(folder: RunFolder, model
     kept = read_predictions(folder.path)
     assert kept.cost is not None
     assert float(kept.cost.mean()) == pytest.approx(evaluation["test"]["mean_cost"])
-    assert "of compute" in chosen_words(evaluation)[1]
+    assert chosen_words(evaluation)[1].startswith("halting: ")
     assert "Share of compute" in runs_grid([read_run(folder.path)]).titles
 
 
@@ -195,7 +196,7 @@ def test_supervised_learning_that_was_trained_for_a_budget_is_measured_loaded_an
     assert evaluation["raw"]["val"]["mean_cost"] == 1
     assert model.method == model.with_budget(0.9).method
     assert model.method.confidence_threshold == pytest.approx(1 - rule["halt_threshold"])
-    assert "% sure" in chosen_words(evaluation)[1]
+    assert "% confidence" in chosen_words(evaluation)[1]
     frugal = model.with_budget(model.budgets[0].mean_cost)
     shared = load(save_pretrained(frugal, tmp_path / "frugal"))
     assert (shared.method, shared.budgets, shared.temperature) == (frugal.method, frugal.budgets, frugal.temperature)

@@ -80,7 +80,7 @@ class Outcome:
             doubt(path.log_beliefs) if path.costs and path.values is None else None,
         )
 
-    def take(self, rows: slice) -> "Outcome":
+    def take(self, rows: slice | Int64[Tensor, "some"]) -> "Outcome":
         """Of some of the examples."""
         whole = ("log_beliefs", "costs")
         kept: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in whole}

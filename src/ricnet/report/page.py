@@ -16,7 +16,7 @@ from string import Template
 from typing import Any
 
 from ricnet.errors import counted, listing
-from ricnet.evaluation.fitting import chosen_words, rule_words
+from ricnet.evaluation.choices import chosen_words, rule_words
 from ricnet.io import TABLE, short, writing
 from ricnet.report.comparison import (
     ACCURACY,

@@ -21,8 +21,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from ricnet.errors import listing
+from ricnet.evaluation.choices import rule_words
 from ricnet.evaluation.evaluate import read_predictions
-from ricnet.evaluation.fitting import rule_words
 from ricnet.evaluation.metrics import risk_at
 from ricnet.io import FIGURE, LARGEST_NUMBER, short
 from ricnet.report.comparison import CELLS, STEPS

@@ -98,10 +98,12 @@ SPLIT = {
     "halting": [dict.fromkeys(("step", "correct", "wrong"), is_count)],
 }
 HALTING = {
-    **dict.fromkeys(("halt_threshold", "nll", "mean_steps", "nll_before", "steps_before", "best_step_nll"), is_number),
-    **dict.fromkeys(("max_steps", "best_step", "n"), is_positive),
-    **dict.fromkeys(("mean_cost", "cost_before", "budget"), Maybe(is_share)),
+    **dict.fromkeys(("halt_threshold", "nll", "mean_steps", "nll_before", "steps_before"), is_number),
+    **dict.fromkeys(("max_steps", "n"), is_positive),
+    **dict.fromkeys(("mean_cost", "budget"), Maybe(is_share)),
+    **dict.fromkeys(("gain", "gain_error"), Maybe(is_number)),
     "reached": is_switch,
+    "kept": Maybe(is_switch),
 }
 CALIBRATION = {
     "temperature": are_temperatures,

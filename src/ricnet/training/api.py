@@ -27,7 +27,7 @@ from ricnet.data.tables import is_frame
 from ricnet.data.texts import Tokenizer
 from ricnet.distributed import Processes, first_on_each_machine, launched, own_gpu, together
 from ricnet.errors import Interrupted, RicnetError, in_python, nearest, setting, spelled_in_python
-from ricnet.evaluation.fitting import chosen_words
+from ricnet.evaluation.choices import chosen_words
 from ricnet.io import Unwritable, read_json, short_name, split_target, user_path, whole_name, with_target
 from ricnet.machine import free_bytes
 from ricnet.nets.encoders import build_encoder, example_input, is_pretrained, known

@@ -26,8 +26,8 @@ from ricnet.data.inputs import read_inputs
 from ricnet.data.tables import frame_table, is_frame
 from ricnet.data.texts import Text, as_texts
 from ricnet.errors import RicnetError, setting, spelled_in_python, whole_number
+from ricnet.evaluation.choices import OperatingPoint, point_within, require_affordable, shortfall
 from ricnet.evaluation.evaluate import pool_size
-from ricnet.evaluation.fitting import OperatingPoint, point_within, require_affordable, shortfall
 from ricnet.io import is_finite, is_table, read_json, shown_name, without_folder
 from ricnet.methods import Asked, Method, in_steps
 from ricnet.methods.method import TimeLeft

@@ -25,6 +25,18 @@ from torch import Tensor, nn
 from ricnet.data import Dataset, Split
 from ricnet.distributed import ALONE, Processes
 from ricnet.errors import RicnetError, first_line, require_extra, setting
+from ricnet.evaluation.choices import (
+    HaltChoice,
+    OperatingPoint,
+    TemperatureFit,
+    choose_exit,
+    choose_exit_temperatures,
+    choose_halt,
+    choose_temperature,
+    fit_exit_temperatures,
+    fit_temperature,
+    operating_points,
+)
 from ricnet.evaluation.evaluate import (
     AS_TRAINED,
     Outcome,
@@ -34,16 +46,6 @@ from ricnet.evaluation.evaluate import (
     report,
     save_examples,
     save_predictions,
-)
-from ricnet.evaluation.fitting import (
-    HaltChoice,
-    OperatingPoint,
-    TemperatureFit,
-    choose_halt_if_it_helps,
-    fit_exits,
-    fit_if_it_helps,
-    fit_temperature,
-    operating_points,
 )
 from ricnet.io import draft_of, fsync_file, read_json, user_path, write_atomically, writing
 from ricnet.methods import Asked, in_steps
@@ -433,20 +435,20 @@ class Fitted:
 
 
 def fit(config: Config, model: nn.Module, val: Split, processes: Processes = ALONE) -> Fitted:
-    """First the halt, then a temperature for the beliefs at it, and under that temperature the halt again. With exits a
-    temperature belongs to an exit and not to the halt, so that it comes first."""
+    """The halting rule first, then a temperature for the beliefs where it stops. With exits the other way round: each
+    exit has its own temperature."""
     if config.network.exits != "none":
         return _fit_exits(config, model, val, processes)
+    outcome = observe(config.method, model, val, processes=processes)
+    if not _all_finite(outcome, processes):
+        return Fitted()  # the evaluation that follows refuses such a network
     fitted = Fitted()
     if config.chooses_halt:
-        fitted = replace(fitted, halting=_halt(config, model, val, AS_TRAINED, processes))
+        fitted = replace(fitted, halting=processes.broadcast(lambda: choose_halt(outcome)))
+        outcome = observe(config.method, model, val, reading=fitted.reading, processes=processes)
     if config.fits_temperature:
-        held_out = observe(config.method, model, val, reading=fitted.reading, processes=processes)
-        find = fit_temperature if config.calibration == "temperature" else fit_if_it_helps
-        fitted = replace(fitted, calibration=processes.broadcast(lambda: find(held_out.log_beliefs, held_out.labels)))
-    temperature = fitted.reading.temperature
-    if fitted.halting is not None and temperature != 1:
-        fitted = replace(fitted, halting=_halt(config, model, val, Reading(temperature), processes))
+        find = fit_temperature if config.calibration == "temperature" else choose_temperature
+        fitted = replace(fitted, calibration=processes.broadcast(lambda: find(outcome.log_beliefs, outcome.labels)))
     return fitted
 
 
@@ -456,26 +458,22 @@ def _fit_exits(config: Config, model: nn.Module, val: Split, processes: Processe
         each = [Reading(step=step) for step in range(1, len(model.costs) + 1)]  # type: ignore[arg-type]
         held_out = observe_each(config.method, model, val, each, processes=processes)
         beliefs, labels = [outcome.log_beliefs for outcome in held_out], held_out[0].labels
-        calibration = processes.broadcast(lambda: fit_exits(beliefs, labels, config.calibration == "auto"))
+        find = fit_exit_temperatures if config.calibration == "temperature" else choose_exit_temperatures
+        calibration = processes.broadcast(lambda: find(beliefs, labels))
     fitted = Fitted(calibration=calibration)
     if not config.has_budgets:
         return fitted
     outcome = observe(config.method, model, val, reading=fitted.reading, processes=processes)
-    if not processes.broadcast(lambda: bool(outcome.step_scores.isfinite().all())):
+    if not _all_finite(outcome, processes):
         return fitted
-    budgets = processes.broadcast(lambda: operating_points(outcome))
-    fitted = replace(fitted, budgets=budgets)
+    fitted = replace(fitted, budgets=processes.broadcast(lambda: operating_points(outcome)))
     if not config.chooses_halt:
         return fitted
-    return replace(fitted, halting=processes.broadcast(lambda: choose_halt_if_it_helps(outcome, config.budget)))
+    return replace(fitted, halting=processes.broadcast(lambda: choose_exit(outcome, config.budget)))
 
 
-def _halt(config: Config, model: nn.Module, val: Split, reading: Reading, processes: Processes) -> HaltChoice | None:
-    """None where some answer is NaN; the evaluation that follows refuses such a network."""
-    outcome = observe(config.method, model, val, reading=reading, processes=processes)
-    return processes.broadcast(
-        lambda: choose_halt_if_it_helps(outcome) if outcome.step_scores.isfinite().all() else None
-    )
+def _all_finite(outcome: Outcome, processes: Processes) -> bool:
+    return processes.broadcast(lambda: bool(outcome.step_scores.isfinite().all()))
 
 
 def finalize(

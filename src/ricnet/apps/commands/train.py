@@ -8,7 +8,7 @@ from typing import Any
 
 from ricnet.apps.commands.settings import NOT_TYPED, Hyper, MethodSettings, look_for, over, read, typed, typical
 from ricnet.errors import RicnetError, in_flags
-from ricnet.evaluation.fitting import chosen_words
+from ricnet.evaluation.choices import chosen_words
 from ricnet.io import read_json
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run

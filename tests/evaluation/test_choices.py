@@ -1,0 +1,313 @@
+"""Choices on validation data: temperature, halting rule, exits; by hand, and by simulation of many validation sets."""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize
+
+from ricnet.core.trajectory import Trajectory, halting_step
+from ricnet.evaluation import choices
+from ricnet.evaluation.choices import (
+    Gain,
+    HaltChoice,
+    best_alternative,
+    calibrated_nll,
+    choose_exit,
+    choose_exit_temperatures,
+    choose_halt,
+    choose_temperature,
+    chosen_words,
+    fit_temperature,
+    rule_words,
+)
+from ricnet.evaluation.evaluate import AS_TRAINED, Outcome, Reading
+
+
+def beliefs(seed: int, scale: float, n: int = 200) -> tuple[torch.Tensor, torch.Tensor]:
+    """Labels drawn from softmax(z); beliefs are softmax(scale · z), so the right temperature is near `scale`."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 1.5 * torch.randn(n, 5, generator=generator).double()
+    labels = torch.multinomial(logits.softmax(-1), 1, generator=generator).squeeze(1)
+    return (scale * logits).log_softmax(-1), labels
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 1000), st.floats(0.2, 8))
+def test_it_finds_the_minimum_that_scipy_finds(seed: int, scale: float) -> None:
+    log_beliefs, labels = beliefs(seed, scale)
+
+    def nll(log_temperature: float) -> float:
+        scaled = (log_beliefs / math.exp(log_temperature)).log_softmax(-1)
+        return -float(scaled[range(len(labels)), labels].mean())
+
+    best = optimize.minimize_scalar(nll, bounds=(-6, 6), method="bounded", options={"xatol": 1e-10})
+    fit = fit_temperature(log_beliefs, labels)
+    assert fit.found
+    assert fit.temperature == pytest.approx(math.exp(best.x), rel=1e-4)
+    assert fit.nll_after == pytest.approx(best.fun, abs=1e-10)
+    assert fit.nll_after <= fit.nll_before + 1e-12
+    assert fit.nll_before == pytest.approx(nll(0.0))
+
+
+def test_it_undoes_a_known_sharpening() -> None:
+    log_beliefs, labels = beliefs(0, 3.0, n=20_000)
+    assert fit_temperature(log_beliefs, labels).temperature == pytest.approx(3.0, rel=0.05)
+
+
+@pytest.mark.parametrize("labels", [[0, 1], [1, 0]])
+def test_where_no_answer_or_every_answer_is_wrong_nothing_is_changed(labels: list[int]) -> None:
+    """The NLL falls without end as T goes to 0, or to infinity: there is no best temperature to take."""
+    given_rows = torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log(), torch.tensor(labels)
+    fit = fit_temperature(*given_rows)
+    assert (fit.temperature, fit.found, fit.nll_after) == (1.0, False, fit.nll_before)
+    chosen = choose_temperature(*(column.repeat_interleave(20, 0) for column in given_rows)).temperature
+    assert chosen == 1
+
+
+def test_an_impossible_class_does_not_spoil_the_fit() -> None:
+    log_beliefs = torch.tensor([[0.6, 0.4, 0.0], [0.7, 0.3, 0.0], [0.55, 0.45, 0.0]]).log()
+    fit = fit_temperature(log_beliefs, torch.tensor([0, 0, 1]))
+    assert fit.found
+    assert math.isfinite(fit.nll_after)
+
+
+def test_a_tempered_trajectory_halts_where_it_did_and_answers_the_same_class() -> None:
+    path = Trajectory(torch.randn(3, 4, 5).log_softmax(-1), torch.tensor([1, 2, 3, 3]), torch.randn(3, 4))
+    soft = path.tempered(2.0)
+    assert torch.equal(soft.halt_step, path.halt_step)
+    assert torch.equal(soft.final.argmax(-1), path.final.argmax(-1))
+    expected = path.log_beliefs.exp().sqrt()
+    torch.testing.assert_close(soft.log_beliefs.exp(), expected / expected.sum(-1, keepdim=True))
+
+
+def test_a_temperature_that_helps_is_taken_and_shrunk_towards_1() -> None:
+    rows = beliefs(0, 4.0, 100)
+    fit = choose_temperature(*rows)
+    assert fit.kept
+    assert 1 < fit.temperature < fit_temperature(*rows).temperature
+    assert fit.gain is not None
+    assert 0 < fit.gain < fit.nll_before - fit.nll_after  # on examples it was fitted to it looks better
+
+
+def test_shrinkage_is_that_of_twenty_calibrated_examples() -> None:
+    """The same minimum as scipy finds for the NLL plus 20 / n times the cross-entropy of the untempered beliefs."""
+    log_beliefs, labels = beliefs(3, 3.0, 80)
+
+    def penalised(log_temperature: float) -> float:
+        scaled = (log_beliefs / math.exp(log_temperature)).log_softmax(-1)
+        own = -(log_beliefs.exp() * scaled).sum(-1).mean()
+        return float(-scaled[range(80), labels].mean() + 20 / 80 * own)
+
+    best = optimize.minimize_scalar(penalised, bounds=(-6, 6), method="bounded", options={"xatol": 1e-10})
+    assert choose_temperature(log_beliefs, labels).temperature == pytest.approx(math.exp(best.x), rel=1e-4)
+
+
+def test_gains_are_measured_on_the_fold_that_was_left_out() -> None:
+    log_beliefs, labels = beliefs(1, 3.0, 50)
+    gains = [0.0] * 50
+    for fold in range(5):
+        seen = [i for i in range(50) if i % 5 != fold]
+        t = 1 / choices._shrunk_beta([log_beliefs[seen]], labels[seen], 1.0)
+        for i in range(fold, 50, 5):
+            gains[i] = float((log_beliefs[i] / t).log_softmax(-1)[labels[i]] - log_beliefs[i, labels[i]])
+    fit = choose_temperature(log_beliefs, labels)
+    assert fit.gain == pytest.approx(float(np.mean(gains)), abs=1e-9)
+    assert fit.gain_error == pytest.approx(float(np.std(gains, ddof=1) / 50**0.5), abs=1e-9)
+
+
+def test_without_mistakes_or_with_few_rows_nothing_is_chosen() -> None:
+    """135 examples that are all right say nothing about what a sharper belief costs where it is wrong."""
+    sure = torch.tensor([[0.8, 0.2]]).log().repeat(135, 1)
+    labels = torch.zeros(135, dtype=torch.int64)
+    assert choose_temperature(sure, labels).temperature == 1
+    labels[:4] = 1
+    assert choose_temperature(sure, labels).temperature == 1
+    labels[:5] = 1
+    assert choose_temperature(sure, labels).temperature < 1
+    assert choose_temperature(*(part[:29] for part in beliefs(0, 9.0))).temperature == 1
+    assert choose_temperature(*(part[:40] for part in beliefs(0, 9.0))).temperature > 1
+
+
+def test_exits_share_what_they_have_in_common() -> None:
+    """Three exits, all three times too sure: one temperature does. One of them too unsure: one each, shrunk."""
+    (first, labels), second, third = beliefs(0, 3.0, 400), *(beliefs(0, 3.0, 400)[0] for _ in range(2))
+    common = choose_exit_temperatures([first, second, third], labels)
+    assert isinstance(common.temperature, float)
+    assert common.temperature == pytest.approx(3.0, rel=0.2)
+    apart = choose_exit_temperatures([first, first / 9, first], labels).temperature
+    assert isinstance(apart, tuple)
+    alone = [fit_temperature(each.log_softmax(-1), labels).temperature for each in (first, first / 9)]
+    assert alone[1] < apart[1] < apart[0] < alone[0]  # both are drawn towards the common one
+
+
+def test_the_nll_after_a_temperature_does_not_depend_on_how_sharp_beliefs_are() -> None:
+    log_beliefs, labels = beliefs(0, 1.0, 2000)
+    for scale in (0.5, 2.0, 4.0):
+        sharpened = (scale * log_beliefs).log_softmax(-1)
+        assert calibrated_nll(sharpened, labels) == pytest.approx(calibrated_nll(log_beliefs, labels), abs=0.002)
+
+
+def outcome_of(beliefs: list[list[float]], values: list[list[float]]) -> Outcome:
+    """Of examples of class 0 of two: what is believed of it, step by step."""
+    sure = torch.tensor(beliefs, dtype=torch.float64)
+    path = torch.stack([sure, 1 - sure], -1).log()
+    v = torch.tensor(values, dtype=torch.float64)
+    return Outcome.of(Trajectory(path, halting_step(v), v), torch.zeros(len(beliefs[0]), dtype=torch.int64))
+
+
+def test_where_later_steps_are_worse_it_stops_after_the_first() -> None:
+    """The value promises a gain at every step, and there is none; six of the examples are wrong in the end."""
+    wrong = [0.4] * 6
+    last = np.random.default_rng(0).uniform(0.5, 0.6, 34).tolist()
+    choice = choose_halt(outcome_of([[0.7] * 40, [0.6] * 40, wrong + last], [[1.0] * 40] * 3))
+    assert (choice.max_steps, choice.mean_steps, choice.steps_before, choice.kept) == (1, 1, 3, True)
+    assert choice.nll == pytest.approx(-np.log(0.7))
+    assert choice.nll_before == pytest.approx(-np.log(wrong + last).mean())
+    assert choice.gain == pytest.approx(choice.nll_before - choice.nll)
+
+
+def test_a_threshold_that_stops_in_time_is_taken() -> None:
+    """V stays at .05 where further steps do harm, and is 1 where they help: V < 0.1 tells them apart."""
+    n = 40
+    harmed = [i % 2 == 0 for i in range(n)]
+    rng = np.random.default_rng(0)
+    first = [0.8 if h else 0.3 for h in harmed]
+    last = [rng.uniform(0.2, 0.3) if h else rng.uniform(0.8, 0.9) for h in harmed]
+    values = [[1.0] * n, [0.05 if h else 1.0 for h in harmed]]
+    choice = choose_halt(outcome_of([first, last], values))
+    assert (choice.halt_threshold, choice.max_steps, choice.mean_steps) == (0.1, 2, 1.5)
+
+
+def test_the_papers_rule_is_kept_unless_another_is_shown_to_be_better() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.uniform(0.3, 0.9, (4, 60))
+    values = rng.normal(0, 0.2, (4, 60))
+    choice = choose_halt(outcome_of(scores.tolist(), values.tolist()))
+    assert (choice.halt_threshold, choice.max_steps, choice.kept, choice.gain) == (0.0, 4, False, None)
+    assert choice.nll == choice.nll_before
+
+
+def test_bounds_and_quantiles_are_those_of_student() -> None:
+    gain = Gain(0.2, 0.1, 30)
+    assert gain.lower_bound == pytest.approx(0.2 - 1.699 * 0.1, abs=1e-4)
+    assert gain.is_shown(1)  # 2 > 1.311
+    assert not gain.is_shown(5)  # 2 < 2.150
+    assert best_alternative([torch.tensor([0.0, 0.1, -0.1]), torch.tensor([0.5, 0.6, 0.4])])[0] == 1
+
+
+def simulate(trials: int, choose: Callable[[torch.Generator], bool]) -> float:
+    """Share of trials in which something was chosen."""
+    generator = torch.Generator().manual_seed(0)
+    return sum(choose(generator) for _ in range(trials)) / trials
+
+
+def noisy_steps(generator: torch.Generator, n: int, gains: dict[int, float], steps: int = 6) -> HaltChoice:
+    """Skewed log-scores of some 25 % wrong answers; all rules are alike but for what `gains`, in standard errors, adds
+    to single steps: step 1 is one rule's alone, the last step all other rules'."""
+    base = torch.randn(n, generator=generator).double() - 0.5
+    noise = -torch.empty(steps, n).exponential_(generator=generator).double() + 1
+    for step, gain in gains.items():
+        noise[step - 1] += gain * math.sqrt(2 / n)
+    values = torch.randn(steps, n, generator=generator).double()
+    logits = base + 0.7 * noise
+    path = torch.stack([torch.nn.functional.logsigmoid(logits), torch.nn.functional.logsigmoid(-logits)], -1)
+    outcome = Outcome.of(Trajectory(path, halting_step(values), values), torch.zeros(n, dtype=torch.int64))
+    return choose_halt(outcome)
+
+
+def noisy_temperature(generator: torch.Generator, n: int, scale: float) -> bool:
+    logits = 1.5 * torch.randn(n, 5, generator=generator).double()
+    labels = torch.multinomial(logits.softmax(-1), 1, generator=generator).squeeze(1)
+    return choose_temperature((scale * logits).log_softmax(-1), labels).kept
+
+
+SIZES = [30, 100, pytest.param(1000, marks=pytest.mark.slow), pytest.param(5000, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_simulation_noise_replaces_a_default_in_at_most_a_tenth_of_all_trials(n: int) -> None:
+    """Within two standard errors of so many trials."""
+    trials = 150 if n < 1000 else 400
+    slack = 2 * math.sqrt(0.1 * 0.9 / trials)
+    assert simulate(trials, lambda g: noisy_steps(g, n, {}).kept) <= 0.1 + slack
+    assert simulate(trials, lambda g: noisy_temperature(g, n, 1.0)) <= 0.1 + slack
+
+
+SHARPNESS = {30: 15.2, 100: 2.40, 1000: 1.263, 5000: 1.11}
+"""Factors by which beliefs are too sharp so that undoing it gains three standard errors (found by bisection)."""
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_simulation_real_gains_are_taken_in_four_of_five_trials(n: int) -> None:
+    """A temperature worth three standard errors; a single step worth five, as one of five alternatives."""
+    trials = 60 if n < 1000 else 150
+    slack = 2 * math.sqrt(0.8 * 0.2 / trials)
+    assert simulate(trials, lambda g: noisy_temperature(g, n, SHARPNESS[n])) >= 0.8 - slack
+    taken = simulate(trials, lambda g: noisy_steps(g, n, {1: 7.0}).max_steps == 1)
+    assert taken >= 0.8 - slack
+
+
+def two_exits(generator: torch.Generator, n: int, loss: float) -> HaltChoice:
+    """A first exit whose log-scores are worse by `loss` nats on average, with noise, and a value that is noise."""
+    last = torch.randn(n, generator=generator).double() + 1
+    scores = torch.nn.functional.logsigmoid(last)
+    early = scores - loss + 0.1 * torch.randn(n, generator=generator).double()
+    both = torch.stack([early.clamp(max=-1e-3), scores])
+    path = torch.stack([both, torch.log1p(-both.exp())], -1)
+    values = torch.randn(2, n, generator=generator).double()
+    trajectory = Trajectory(path, halting_step(values), values, costs=(0.4, 1.0))
+    return choose_exit(Outcome.of(trajectory, torch.zeros(n, dtype=torch.int64)))
+
+
+@pytest.mark.parametrize("n", SIZES[:3])
+def test_simulation_a_cheaper_exit_that_loses_too_much_is_rarely_taken(n: int) -> None:
+    """All examples by the first exit would lose .015: at most one wrong claim in twenty."""
+    trials = 150
+    taken = simulate(trials, lambda g: two_exits(g, n, 0.015).mean_cost <= 0.4 + 1e-6)
+    assert taken <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / trials)
+
+
+def test_a_cheaper_exit_that_loses_nothing_is_taken_with_enough_examples() -> None:
+    generator = torch.Generator().manual_seed(0)
+    frugal = two_exits(generator, 3000, 0.0)
+    assert frugal.kept
+    assert frugal.mean_cost == pytest.approx(0.4)
+    few = two_exits(generator, 60, 0.0)
+    assert few.mean_cost is not None
+    assert few.mean_cost > 0.7  # too few examples to show it for all
+
+
+def test_words() -> None:
+    rule = asdict(choose_halt(outcome_of([[0.5, 0.6]] * 4, [[1.0, 1.0]] * 4)))
+    assert (rule["halt_threshold"], rule["reached"]) == (0.0, False)
+    assert rule_words(rule) == "at V < 0, at most 4 steps"
+    assert rule_words(rule | {"halt_threshold": choices.NEVER}) == "after all 4 steps"
+    assert rule_words(rule | {"max_steps": 1}) == "after 1 step"
+    doubt = rule | {"by_confidence": True}
+    assert rule_words(doubt | {"halt_threshold": 0.02}) == "at 98 % confidence, at most 4 steps"
+    assert rule_words(doubt | {"halt_threshold": -1.0}) == "after 4 steps"
+    kept = {"fitted": {"halting": rule, "calibration": asdict(choose_temperature(*beliefs(0, 1.0, 10)))}}
+    assert chosen_words(kept) == [
+        "temperature 1: no gain from another is shown on 10 validation examples",
+        "halting: V < 0; no better rule is shown to help on 2 validation examples",
+    ]
+
+
+def test_a_reading_stops_as_it_says_and_keeps_the_later_steps() -> None:
+    values = torch.tensor([[1.0, 1.0], [-0.5, 1.0], [-0.5, 1.0], [0.0, 1.0]])
+    path = Trajectory(torch.randn(4, 2, 3).log_softmax(-1), halting_step(values), values)
+    assert AS_TRAINED.read(path).halt_step.tolist() == [1, 4]
+    read = Reading(temperature=2.0, halt_threshold=-1.0, max_steps=3).read(path)
+    assert read.halt_step.tolist() == [3, 3]
+    assert read.steps == 4
+    torch.testing.assert_close(read.log_beliefs, (path.log_beliefs / 2).log_softmax(-1))
+    outcome = Outcome.of(Reading(max_steps=3).read(path), torch.zeros(2, dtype=torch.int64), 3)
+    assert len(outcome.step_scores) == 4
+    assert outcome.halt_step.tolist() == [1, 3]
+    assert outcome.cell_evaluations.tolist() == [2, 3]  # who stops at the limit has not looked ahead
