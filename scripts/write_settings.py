@@ -56,6 +56,7 @@ RUN = (
         "calibration",
         "halt_rule",
         "budget",
+        "baselines",
     ),
 )
 """Of `Config`; its other fields are parts with tables of their own, or say where the settings came from."""

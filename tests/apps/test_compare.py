@@ -1,6 +1,7 @@
 """`ric compare` as a user calls it, and its numbers against scikit-learn and plain numpy."""
 
 import csv
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def test_the_numbers_are_those_of_the_saved_predictions(data: Path, run_ric: Run
     assert "too few" in shown.out
     with Path("comparison-blobs/comparison.csv").open() as file:
         rows = list(csv.DictReader(file))
-    labels = dict(zip(systems, dict.fromkeys(row["system"] for row in rows), strict=True))
+    labels = dict(zip(systems, dict.fromkeys(row["system"] for row in rows if row["seeds"]), strict=True))
     for system, label in labels.items():
         found = [recompute(path) for path in sorted(Path("runs/studies").glob(f"blobs-{system}-seed*"))]
         assert len(found) == 2
@@ -52,6 +53,21 @@ def test_the_numbers_are_those_of_the_saved_predictions(data: Path, run_ric: Run
     assert float(nll["p_value"]) == pytest.approx(stats.ttest_1samp(differences, 0).pvalue, abs=1e-4)
     for name in ("comparison.md", "comparison.tex"):
         assert (Path("comparison-blobs") / name).stat().st_size > 500
+
+
+def test_baselines_are_rows_of_the_table_and_can_be_left_out(data: Path, run_ric: RunRic) -> None:
+    asked = ["compare", data, "--methods", "supervised", "--seeds", 1, "--jobs", 1, *QUICK]
+    shown = run_ric(*asked).out
+    assert [name for name in ("Base rate", "Logistic regression", "Gradient boosting") if name not in shown] == []
+    [run] = Path("runs/studies").iterdir()
+    kept = json.loads((run / "evaluation.json").read_text())["baselines"]["Logistic regression"]
+    with Path("comparison-blobs/comparison.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["system"] == "Logistic regression"]
+    assert {row["metric"]: float(row["mean"]) for row in rows} == {
+        name: kept[name] for name in ("accuracy", "ece", "nll", "brier")
+    }
+    assert "Logistic regression" not in run_ric(*asked, "--no-baselines").out
+    assert [*Path("runs/studies").iterdir()] == [run]  # it is there: nothing is trained again
 
 
 def test_a_system_that_cannot_be_trained_is_named_beside_the_table_of_the_others(data: Path, run_ric: RunRic) -> None:

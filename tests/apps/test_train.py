@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import ricnet
+from ricnet.report.page import page_html
+from ricnet.report.runs import group_seeds, read_run
 from ricnet.training import api
 from ricnet.training.run import LOCK, RunFolder
 
@@ -144,3 +146,45 @@ def test_the_end_of_training_says_what_was_chosen(tmp_path: Path, run_ric: RunRi
     assert "temperature " in shown
     raw = run_ric("train", "--out", tmp_path / "raw", *tiny, "--halt-rule", "value", "--calibration", "none")
     assert "validation examples" not in raw.out
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """200 rows that a straight line tells apart, with a column of words and some gaps."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 2))
+    lines = [
+        f"{a:.3f},{'' if i % 9 == 0 else f'{b:.3f}'},{'red' if a > 0 else 'blue'},{'yes' if a + b > 0 else 'no'}"
+        for i, (a, b) in enumerate(x)
+    ]
+    (tmp_path / "rows.csv").write_text("\n".join(["length,width,colour,sold", *lines]))
+    return tmp_path / "rows.csv"
+
+
+def test_a_table_is_shown_beside_what_is_simpler(table: Path, tmp_path: Path, run_ric: RunRic) -> None:
+    """After two epochs logistic regression is better; what two epochs have not learned is no news."""
+    said = run_ric("train", table, "--target", "sold", "--out", tmp_path / "run", "--epochs", 2, "--device", "cpu")
+    evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    for name, entry in evaluation["baselines"].items():
+        row = next(line for line in said.out.splitlines() if line.startswith(name))
+        assert f"{100 * entry['accuracy']:.2f} %  {entry['ece']:.3f}  {entry['nll']:.3f}" in row
+    assert list(evaluation["baselines"]) == ["Logistic regression", "Gradient boosting"]
+    [base] = [line for line in said.out.splitlines() if line.startswith("Base rate")]
+    assert f"{100 * evaluation['test']['base_rate']:.2f} %" in base
+    printed = said.out[: said.out.index("Test set")].splitlines()
+    assert max(map(len, printed)) <= 80
+    hints = [line for line in said.err.splitlines() if line.startswith("hint: ")]
+    assert [line.removeprefix("hint: ") for line in hints] == evaluation["hints"]
+    assert [hint[:24] for hint in evaluation["hints"]] == ["a simpler model is bette", "only 15 validation rows "]
+    page = page_html(group_seeds([read_run(tmp_path / "run")]))
+    shown = ("Base rate", "Gradient boosting", "Hint: a simpler model is better", "ROC AUC", "balanced accuracy")
+    assert [name for name in shown if name not in page] == []
+
+
+def test_baselines_can_be_left_out(table: Path, tmp_path: Path, run_ric: RunRic) -> None:
+    flags = ["--epochs", 1, "--device", "cpu", "--no-baselines"]
+    said = run_ric("train", table, "--target", "sold", "--out", tmp_path / "run", *flags)
+    assert "Logistic" not in said.out + said.err
+    assert json.loads((tmp_path / "run" / "evaluation.json").read_text())["baselines"] == {}
+    ricnet.train(table, target="sold", out=tmp_path / "again", epochs=1, device="cpu", baselines=False)
+    assert json.loads((tmp_path / "again" / "evaluation.json").read_text())["baselines"] == {}

@@ -2,6 +2,7 @@
 
 import json
 import math
+import statistics
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
@@ -62,6 +63,7 @@ def test_numbers_at_the_halt_steps_and_their_cost_and_what_each_step_would_have_
         "accuracy": 2 / 3,
         "mean_confidence": (0.9 + 0.7 + 0.8) / 3,
         "ece_signed": 0.8 - 2 / 3,
+        "ece_signed_error": statistics.stdev([-0.1, -0.3, 0.8]) / math.sqrt(3),
         "nll": -sum(scores) / 3,
         "normalized_return": 1 + sum(scores) / 3 / math.log(2),
         "brier": (2 * 0.1**2 + 2 * 0.3**2 + 2 * 0.8**2) / 3,
@@ -77,13 +79,13 @@ def test_numbers_at_the_halt_steps_and_their_cost_and_what_each_step_would_have_
     assert entry["halting"] == [{"step": 1, "correct": 1, "wrong": 0}, {"step": 2, "correct": 1, "wrong": 1}]
     assert [row["mean_confidence"] for row in entry["per_step"]] == pytest.approx([0.6, 2.6 / 3])
     assert entry["per_step"][1]["nll"] == pytest.approx(-(math.log(0.9) + math.log(0.9) + math.log(0.2)) / 3)
-    documented = by_hand.keys() | {"ece_classwise", "aurc", "auroc", "per_step"}
+    documented = by_hand.keys() | {"ece_classwise", "aurc", "auroc_correctness", "per_step"}
     assert documented <= json.loads(json.dumps(entry, allow_nan=False)).keys()
 
 
 def test_all_right_has_no_wrong_steps_and_no_auroc_and_pools_shrink_as_classes_grow() -> None:
     outcome = observe(Scripted(), nn.Linear(1, 1), Split(torch.zeros(2, 1), torch.zeros(2, dtype=torch.int64)))
-    assert (report(outcome)["mean_steps_wrong"], report(outcome)["auroc"]) == (None, None)
+    assert (report(outcome)["mean_steps_wrong"], report(outcome)["auroc_correctness"]) == (None, None)
     assert summarize(outcome)["accuracy"] == 1
     assert [pool_size(classes) for classes in (2, 100, 256, 1000, 10_000)] == [8192, 8192, 4096, 1048, 512]
 

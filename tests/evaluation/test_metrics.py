@@ -205,7 +205,7 @@ def test_whole_report_on_many_random_beliefs() -> None:
     assert entry["accuracy"] == pytest.approx(accuracy_score(labels, rows.argmax(axis=1)))
     assert entry["ece"] == pytest.approx(float(exact_ece(list(confidence), right.tolist())), abs=1e-9)
     assert entry["nll"] == pytest.approx(log_loss(labels, rows, labels=range(5)), abs=1e-9)
-    assert entry["auroc"] == pytest.approx(roc_auc_score(right, confidence), abs=1e-9)
+    assert entry["auroc_correctness"] == pytest.approx(roc_auc_score(right, confidence), abs=1e-9)
     order = np.argsort(-confidence)
     risks = [1 - right[order[:k]].mean() for k in range(1, 1001)]
     assert entry["aurc"] == pytest.approx(np.mean(risks), abs=1e-9)

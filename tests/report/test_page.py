@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -243,3 +244,26 @@ def test_what_validation_data_chose_is_on_the_page(make_run: MakeRun) -> None:
     rewrite(path, lambda evaluation: evaluation["fitted"]["halting"].update(max_steps="two"))
     with refusal("evaluation.json", "fitted.halting.max_steps"):
         read_run(path.parent)
+
+
+def test_notes_hints_and_baselines_are_on_the_page_and_harmless(make_run: MakeRun) -> None:
+    scores = {"accuracy": 0.97, "ece": 0.01, "nll": 0.1, "brier": 0.2, "seconds": 1.0, "advantage": 0.1}
+    entry = scores | {"advantage_error": 0.01, "n": 300, "rows": 1212, "library": "scikit-learn 1.6"}
+
+    def said(evaluation: dict[str, Any]) -> None:
+        evaluation["test"] |= {"base_rate": 0.123, "base_rate_nll": 2.5}
+        evaluation |= {"notes": ["<b>Classes</b> are uneven"], "hints": ["a \x1b[1msimpler model is better"]}
+        evaluation |= {"baselines": {"<i>Logistic": entry}, "baselines_note": "learned from a sample"}
+
+    folder = make_run()
+    rewrite(folder / "evaluation.json", said)
+    page = page_html(groups_of(folder))
+    assert "Note: &lt;b&gt;Classes&lt;/b&gt; are uneven" in page
+    assert "Hint: a �[1msimpler model is better" in page
+    assert "Note: learned from a sample" in page
+    assert "12.30\N{NO-BREAK SPACE}%" in page
+    assert "&lt;i&gt;Logistic" in page
+    assert "<i>" not in page
+    rewrite(folder / "evaluation.json", lambda evaluation: evaluation["baselines"]["<i>Logistic"].pop("nll"))
+    with refusal("evaluation.json", "baselines"):
+        read_run(folder)

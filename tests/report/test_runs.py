@@ -16,6 +16,7 @@ from refusals import refusal
 from ricnet.errors import counted, listing
 from ricnet.io import short
 from ricnet.methods import RIC
+from ricnet.report.comparison import AUROC_CORRECTNESS, ROC_AUC
 from ricnet.report.runs import (
     RunRecord,
     flatten,
@@ -309,3 +310,18 @@ def test_how_words_and_numbers_are_written() -> None:
     assert (counted(1, "epoch"), counted(20, "epoch")) == ("1 epoch", "20 epochs")
     assert [listing(["a", "b", "c"][:n]) for n in (1, 2, 3)] == ["a", "a and b", "a, b and c"]
     assert markdown_safe(r"a|b *c* _d_ `e` [f] <i> \\") == r"a\|b \*c\* \_d\_ \`e\` \[f\] &lt;i> \\\\"
+
+
+def test_the_auroc_of_older_runs_is_read_under_its_new_name(make_run: MakeRun) -> None:
+    def older(evaluation: dict[str, Any]) -> None:
+        for split in ("train", "val", "test"):
+            evaluation[split]["auroc"] = evaluation[split].pop("auroc_correctness")
+            for name in ("roc_auc", "average_precision", "balanced_accuracy"):
+                del evaluation[split][name]
+
+    folder = make_run()
+    today = AUROC_CORRECTNESS.of(read_run(folder))
+    rewrite(folder / "evaluation.json", older)
+    assert AUROC_CORRECTNESS.of(read_run(folder)) == today
+    assert 0.5 < today < 1
+    assert ROC_AUC.of(read_run(folder)) is None

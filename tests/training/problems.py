@@ -26,7 +26,8 @@ def blobs(rows: int, seed: int) -> Split:
 def configured(dataset: Dataset, method: str = "ric", **changes: Any) -> Config:
     """Three epochs of three updates of three steps."""
     steps = {} if method == "supervised" else {"horizon": 3}
-    return configure(dataset, method, "fast", **({"epochs": 3, "batch_size": 32, "width": 0.1} | steps | changes))
+    small = {"epochs": 3, "batch_size": 32, "width": 0.1, "baselines": False}
+    return configure(dataset, method, "fast", **(small | steps | changes))
 
 
 def weights(folder: Path) -> dict[str, Tensor]:

@@ -23,102 +23,16 @@ from ricnet.training.console import ProgressBar, announcement, duration, scalars
 from ricnet.training.presets import Facts, preset
 from ricnet.training.run import RunFolder
 
-GOOD = {"accuracy": 0.9, "mean_confidence": 0.88, "ece_signed": -0.02, "n": 1000, "nll": 0.05}
-SHY = GOOD | {"mean_confidence": 0.6, "ece_signed": -0.3}
 
-
-def finished(path: Path, nll: list[float], **splits: dict[str, Any]) -> RunFolder:
+def finished(path: Path, nll: list[float]) -> RunFolder:
     folder = RunFolder(path)
-    folder.evaluation.write_text(json.dumps({"train": GOOD, "val": GOOD, "test": GOOD} | splits))
+    folder.evaluation.write_text("{}")
     folder.metrics.write_text("".join(json.dumps({"val": {"nll": value}}) + "\n" for value in nll))
     return folder
 
 
 def of_epochs(epochs: int, **changes: Any) -> Config:
     return Config(optimization=Optimization(epochs=epochs), **changes)
-
-
-COURSE = [1 / (1 + epoch) for epoch in range(20)]
-FALLING = f"({(1 / 17 + 1 / 18) / 2:.3f} to {(1 / 19 + 1 / 20) / 2:.3f})"
-BOLD = GOOD | {"accuracy": 0.64, "mean_confidence": 0.97, "ece_signed": 0.33}  # a table of 1,000 rows once was
-LUCKY = GOOD | {"accuracy": 0.8, "mean_confidence": 0.9, "ece_signed": 0.1, "n": 60}  # error of .8: .052
-FITTED = of_epochs(2, calibration="temperature")
-IMPATIENT = replace(of_epochs(30), optimization=replace(of_epochs(30).optimization, patience=5))
-
-
-@pytest.mark.parametrize(
-    ("config", "nll", "splits", "facts"),
-    [
-        (of_epochs(4), [1.0, 0.5, 0.3, 0.299], {}, None),
-        (of_epochs(1), [1.0], {}, None),
-        (of_epochs(20), COURSE, {}, ("2 epochs", FALLING, "--epochs 40", "--overwrite", "--out")),
-        (IMPATIENT, COURSE, {}, ("note", "20 of 30 epochs", "since 5 brought", "--patience")),
-        (of_epochs(2), 0.5, {"train": SHY, "val": SHY}, ("90.0%", "60.0%", "--epochs 4", "--calibration temperature")),
-        (FITTED, 0.5, {"train": SHY, "val": SHY}, ("90.0%", "60.0%", "--epochs 4")),
-        (of_epochs(2), 0.5, {"val": SHY}, None),
-        (
-            of_epochs(2),
-            0.5,
-            {"val": BOLD},
-            ("64.0%", "97.0%", "--calibration temperature", "--weight-decay (now 0.05)"),
-        ),
-        (of_epochs(2), 0.5, {"val": LUCKY}, None),
-        (
-            of_epochs(2),
-            0.5,
-            {"train": GOOD | {"accuracy": 0.979, "nll": 0.1}, "val": GOOD | {"accuracy": 0.72, "nll": 0.16}},
-            ("97.9%", "72.0%", "0.100", "0.160", "--width (now 1)", "--epochs (now 2)"),
-        ),
-        (of_epochs(2), 0.5, {"val": GOOD | {"n": 49}}, ("49 validation rows", "--val-fraction")),
-        (of_epochs(2), 0.5, {"test": GOOD | {"n": 49}}, ("49 test rows",)),
-        (of_epochs(2), 0.5, {"val": GOOD | {"n": 7}, "test": GOOD | {"n": 9}}, ("7 validation rows", "9 test rows")),
-        (of_epochs(2), 0.5, {"train": GOOD | {"accuracy": 0.34}}, ("'a'", "33.3%", "34.0%", "--epochs 4")),
-    ],
-)
-def test_advice_says_what_was_seen_and_what_to_change(
-    config: Config,
-    nll: Any,
-    splits: dict[str, Any],
-    facts: tuple[str, ...] | None,
-    dataset: Dataset,
-    tmp_path: Path,
-) -> None:
-    folder = finished(tmp_path, nll if isinstance(nll, list) else [nll, nll], **splits)
-    given, facts = [in_flags(sentence) for sentence in console.advice(folder, config, dataset)], facts or ()
-    assert len(given) == bool(facts)
-    assert [fact for fact in facts if fact not in given[0]] == []
-    assert ("--calibration" in " ".join(given)) == ("--calibration temperature" in facts)
-
-
-def test_few_images_and_few_texts_are_not_called_rows(dataset: Dataset, tmp_path: Path) -> None:
-    folder = finished(tmp_path, [0.5, 0.5], val=GOOD | {"n": 14}, test=GOOD | {"n": 9})
-    tokens = replace(dataset, train=replace(dataset.train, inputs=dataset.train.inputs.int()))
-    for data, unit in ((images_of(dataset), "images"), (tokens, "texts")):
-        [hint] = console.advice(folder, of_epochs(2), data)
-        assert f"14 validation {unit}" in hint
-        assert f"9 test {unit}" in hint
-
-
-def test_where_a_logistic_regression_is_as_good_it_is_said(dataset: Dataset, tmp_path: Path) -> None:
-    """Its NLL by an implementation of our own: three classes, one linear layer, the pull that scikit-learn has."""
-    train, val = dataset.train, dataset.val
-    mean, std = train.inputs.mean(0), train.inputs.std(0, correction=0)
-    layer = torch.nn.Linear(4, 3)
-    steps = torch.optim.LBFGS(layer.parameters(), max_iter=500, tolerance_change=1e-12)
-
-    def loss() -> torch.Tensor:
-        steps.zero_grad()
-        fit = torch.nn.functional.cross_entropy(layer((train.inputs - mean) / std), train.labels, reduction="sum")
-        total = fit + layer.weight.square().sum() / 2
-        total.backward()
-        return total
-
-    steps.step(loss)
-    nll = torch.nn.functional.cross_entropy(layer((val.inputs - mean) / std), val.labels).item()
-    for beside, hints in ((0.01, 1), (-0.01, 0)):
-        folder = finished(tmp_path, [0.5, 0.5], val=GOOD | {"nll": nll + beside})
-        said = console.advice(folder, of_epochs(2), dataset)
-        assert [f"{nll:.3f}" in hint and f"{nll + beside:.3f}" in hint for hint in said] == [True] * hints
 
 
 def own_encoder(config: Config) -> Config:

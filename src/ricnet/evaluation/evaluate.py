@@ -209,12 +209,14 @@ def report(outcome: Outcome) -> dict[str, Any]:
             "ece_bins": metrics.BINS,
             "ece_classwise": metrics.classwise_calibration_error(beliefs, labels),
             "ece_signed": summary["mean_confidence"] - summary["accuracy"],
+            "ece_signed_error": _standard_error(confidence - correct.double()),
             "brier": float((beliefs - truth).square().sum(-1).mean()),
             "mean_steps_correct": _mean(steps[correct]),
             "mean_steps_wrong": _mean(steps[~correct]),
             "mean_cell_evaluations": float(outcome.cell_evaluations.double().mean()),
             "aurc": metrics.area_under_risk_coverage(confidence, correct),
-            "auroc": metrics.correctness_auroc(confidence, correct),
+            "auroc_correctness": metrics.correctness_auroc(confidence, correct),
+            **metrics.separation(beliefs, labels),
             "n": len(labels),
             "per_step": _per_step(outcome),
             "reliability": _reliability(confidence, correct),
@@ -225,6 +227,11 @@ def report(outcome: Outcome) -> dict[str, Any]:
 
 def _mean(values: Float[Tensor, "n"]) -> float | None:
     return float(values.mean()) if len(values) else None
+
+
+def _standard_error(values: Float[Tensor, "n"]) -> float | None:
+    """Of their mean; None for a single one."""
+    return float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else None
 
 
 def _per_step(outcome: Outcome) -> list[dict[str, float | int]]:

@@ -1,5 +1,6 @@
-"""Do the probabilities mean what they say (calibration), and do they tell right answers from wrong ones (selective
-prediction)? Everything here works on plain vectors, in float64."""
+"""Do the probabilities mean what they say (calibration), do they tell right answers from wrong ones (selective
+prediction), and do they tell the classes apart (ROC AUC, average precision)? Everything here works on plain vectors, in
+float64."""
 
 from typing import NamedTuple
 
@@ -9,6 +10,8 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 BINS = 15
+MOST_RANKED = 10**8
+"""Examples × classes up to which classes are ranked; sorting more takes minutes."""
 
 
 class Bins(NamedTuple):
@@ -83,3 +86,52 @@ def correctness_auroc(confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"]
     if correct.all() or not correct.any():
         return None
     return float(roc_auc_score(correct.cpu().numpy(), confidence.cpu().numpy()))
+
+
+# How well the classes are told apart
+
+
+def class_scores(log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"]) -> dict[str, float | None]:
+    """Accuracy, ECE, NLL, Brier score and how well classes are told apart, of any classifier's log-probabilities."""
+    log_beliefs = log_beliefs.double()
+    beliefs = log_beliefs.exp()
+    confidence, answer = beliefs.max(-1)
+    truth = torch.nn.functional.one_hot(labels, beliefs.shape[1])
+    return {
+        "accuracy": float((answer == labels).double().mean()),
+        "ece": expected_calibration_error(confidence, answer == labels),
+        "nll": -float(log_beliefs.gather(1, labels[:, None]).mean()),
+        "brier": float((beliefs - truth).square().sum(-1).mean()),
+        **separation(beliefs, labels),
+    }
+
+
+def separation(beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"]) -> dict[str, float | None]:
+    """ROC AUC, average precision and balanced accuracy.
+
+    ROC AUC is the mean over classes of that class against the rest, which for two classes is the usual one. Average
+    precision is that of the rarer of two classes (the second where both are as frequent), else the mean over classes.
+    Balanced accuracy is the mean recall. Classes that no example has count in none of them; None where fewer than two
+    are left, or where there are too many numbers to rank.
+    """
+    present = labels.unique()
+    answer = beliefs.argmax(-1)
+    recalls = torch.stack([(answer[labels == k] == k).double().mean() for k in present])
+    found = {"roc_auc": None, "average_precision": None, "balanced_accuracy": float(recalls.mean())}
+    if len(present) < 2 or beliefs.numel() > MOST_RANKED:
+        return found
+    curves = [_ranked(beliefs[:, k], labels == k) for k in present]
+    auc, precision = torch.tensor(curves, dtype=torch.float64).T
+    if beliefs.shape[1] == 2:
+        precision = precision[0 if (labels == 0).sum() < (labels == 1).sum() else 1]
+    return found | {"roc_auc": float(auc.mean()), "average_precision": float(precision.mean())}
+
+
+def _ranked(score: Float[Tensor, "n"], positive: Bool[Tensor, "n"]) -> tuple[float, float]:
+    """ROC AUC and average precision Σ (R_i − R_{i−1}) P_i; examples of equal score are one threshold."""
+    levels, group = torch.unique(-score, return_inverse=True)  # from the highest score
+    hits = torch.bincount(group, positive.double(), len(levels))
+    misses = torch.bincount(group, (~positive).double(), len(levels))
+    found, missed = hits.cumsum(0), misses.cumsum(0)
+    auc = (misses * (found - hits / 2)).sum() / (found[-1] * missed[-1])
+    return float(auc), float((hits * found / (found + missed)).sum() / found[-1])

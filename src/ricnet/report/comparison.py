@@ -10,7 +10,7 @@ import torch
 from ricnet.errors import RicnetError, listing
 from ricnet.evaluation.evaluate import Outcome, read_predictions
 from ricnet.io import TABLE, short
-from ricnet.report.runs import RunGroup, RunRecord, Task, by_task
+from ricnet.report.runs import Baseline, RunGroup, RunRecord, Task, baselines, by_task
 from ricnet.report.statistics import (
     Difference,
     Interval,
@@ -50,6 +50,10 @@ class Metric:
         value = getattr(run, self.name) if self.split == "run" else run.evaluation.get(self.split, {}).get(self.name)
         return None if value is None else float(value)
 
+    def of_baseline(self, baseline: Baseline) -> float | None:
+        value = baseline.scores.get(self.name) if self.split in ("test", "run") else None
+        return None if value is None else float(value)
+
     def write(
         self, mean: float | int | None, half_width: float | None = None, *, signed: bool = False, unit: bool = False
     ) -> str:
@@ -79,10 +83,18 @@ CELLS = Metric("mean_cell_evaluations", "Cell evaluations", 1)
 COST = Metric("mean_cost", "Share of compute")
 """Of the whole network's; only with exits."""
 AURC = Metric("aurc", "AURC", 4)
-AUROC = Metric("auroc", "AUROC")
+AUROC_CORRECTNESS = Metric("auroc_correctness", "AUROC of being right")
+ROC_AUC = Metric("roc_auc", "ROC AUC")
+AVERAGE_PRECISION = Metric("average_precision", "Average precision")
+BALANCED_ACCURACY = Metric("balanced_accuracy", "Balanced accuracy", 2, scale=100)
+BASE_RATE = Metric("base_rate", "Base rate", 2, scale=100)
+"""Accuracy of always answering the commonest class of the training data."""
 EXAMPLES = Metric("n", "Examples", 0)
 
-METRICS = (ACCURACY, ECE, ECE_SIGNED, NLL, BRIER, RETURN, CONFIDENCE, STEPS, CELLS, COST, AURC, AUROC, EXAMPLES)
+METRICS = (
+    *(ACCURACY, BASE_RATE, BALANCED_ACCURACY, ROC_AUC, AVERAGE_PRECISION, ECE, ECE_SIGNED, NLL, BRIER, RETURN),
+    *(CONFIDENCE, STEPS, CELLS, COST, AURC, AUROC_CORRECTNESS, EXAMPLES),
+)
 """All that is measured of a split; tables show some of them."""
 
 TRAIN_ACCURACY = Metric("accuracy", "Train accuracy", 2, scale=100, split="train")
@@ -153,6 +165,10 @@ class Comparison:
     systems: tuple[Summary, ...]
     """In the order given."""
     contrasts: tuple[Contrast, ...] = ()
+
+    @property
+    def baselines(self) -> list[Baseline]:
+        return baselines(run for system in self.systems for run in system.group.runs)
 
     @property
     def tests(self) -> int:

@@ -20,11 +20,16 @@ from ricnet.evaluation.choices import chosen_words, rule_words
 from ricnet.io import TABLE, short, writing
 from ricnet.report.comparison import (
     ACCURACY,
+    AVERAGE_PRECISION,
+    BALANCED_ACCURACY,
+    BASE_RATE,
     ECE,
     NLL,
+    ROC_AUC,
     SECONDS,
     STEPS,
     Comparison,
+    Metric,
     compare_as_far_as_possible,
     has_seeds,
     ranking,
@@ -218,12 +223,19 @@ def results_html(groups: Sequence[RunGroup]) -> str:
     runs = [run for group in groups for run in group.runs]
     lead = _lead_alone(runs[0]) if len(runs) == 1 else _lead(groups)
     facts = _facts(runs[0]) if len(runs) == 1 else ""
+    said = _said(runs[0]) if len(runs) == 1 else ""
     if has_seeds(groups):
         numbers = _comparison(groups)
     else:
         notes = [runs_caption(runs), repeats_note(groups)]
         numbers = html_table("The runs", runs_grid(runs)) + "".join(paragraph(note, "note") for note in notes)
-    return "\n".join(filter(None, [paragraph(lead, "lead"), facts, numbers]))
+    return "\n".join(filter(None, [paragraph(lead, "lead"), facts, numbers, said]))
+
+
+def _said(run: RunRecord) -> str:
+    """The notes and hints that its user was given."""
+    lines = [*(f"Note: {note}" for note in run.notes), *(f"Hint: {hint}" for hint in run.hints)]
+    return "".join(paragraph(line, "note") for line in lines)
 
 
 def _lead(groups: Sequence[RunGroup]) -> str:
@@ -242,9 +254,16 @@ def _lead_alone(run: RunRecord) -> str:
 
 
 def _facts(run: RunRecord) -> str:
+    def score(metric: Metric) -> str | None:
+        return None if metric.of(run) is None else metric.write(metric.of(run), unit=True)
+
     facts = {
-        "test accuracy": percent(run.test["accuracy"]),
-        "calibration error (ECE)": number(run.test["ece"], 3),
+        "test accuracy": score(ACCURACY),
+        "base rate (commonest class)": score(BASE_RATE),
+        "balanced accuracy": score(BALANCED_ACCURACY),
+        "ROC AUC": score(ROC_AUC),
+        "average precision": score(AVERAGE_PRECISION),
+        "calibration error (ECE)": score(ECE),
         "steps on average": number(run.test["mean_steps"], 1) if run.iterative else None,
         "share of compute": percent(run.test["mean_cost"]) if run.test.get("mean_cost") is not None else None,
         "trained in": f"{number(run.seconds, 0)} s" if run.seconds is not None else None,
@@ -279,6 +298,7 @@ def systems_html(groups: Sequence[RunGroup]) -> str:
 def _system(group: RunGroup, *, is_open: bool) -> str:
     content = f'<dl class="settings">{terms(_settings(group).items())}</dl>\n'
     content += _seeds_table(group) if len(group.runs) > 1 else ""
+    content += "" if is_open else _said(group.first)
     content += _weights_note(group) if group.first.derived_from else _command(group)
     return details(group.label, _aside(group), content, is_open=is_open)
 

@@ -78,6 +78,8 @@ def is_measure(value: object) -> bool:
 SPLIT = {
     **dict.fromkeys(("accuracy", "ece", "mean_confidence"), is_share),
     **dict.fromkeys(("nll", "brier"), is_number),
+    **dict.fromkeys(("base_rate", "roc_auc", "average_precision", "balanced_accuracy"), Maybe(is_share)),
+    **dict.fromkeys(("base_rate_nll", "auroc_correctness"), Maybe(is_number)),
     **dict.fromkeys(("n", "ece_bins"), is_positive),
     **dict.fromkeys(("mean_steps", "mean_steps_correct", "mean_steps_wrong"), Maybe(is_number)),
     "mean_cell_evaluations": Maybe(is_number),
@@ -112,11 +114,32 @@ CALIBRATION = {
     **dict.fromkeys(("found", "kept"), is_switch),
     "n": is_positive,
 }
+BASELINE = {
+    **dict.fromkeys(("accuracy", "ece"), is_share),
+    **dict.fromkeys(("nll", "brier", "seconds", "advantage"), is_number),
+    **dict.fromkeys(("roc_auc", "average_precision", "balanced_accuracy"), Maybe(is_share)),
+    "advantage_error": Maybe(is_number),
+    **dict.fromkeys(("n", "rows"), is_positive),
+    "library": is_text,
+}
+
+
+def are_baselines(value: object) -> bool:
+    return isinstance(value, Mapping) and all(misfit(entry, BASELINE) is None for entry in value.values())
+
+
+def are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(map(is_text, value))
+
+
 EVALUATION = {
     "train": SPLIT,
     "test": SPLIT,
     "raw": Maybe({"train": SPLIT, "test": SPLIT}),
     "fitted": Maybe({"halting": Maybe(HALTING), "calibration": Maybe(CALIBRATION)}),
+    "baselines": Maybe(are_baselines),
+    "baselines_note": Maybe(is_text),
+    **dict.fromkeys(("notes", "hints"), Maybe(are_texts)),
     "selected_epoch": Maybe(is_count),
     "seconds": Maybe(is_number),
 }
@@ -145,6 +168,7 @@ HEADER = {
 }
 
 
+PARTS = ("train", "val", "test")
 NEEDED = (
     *("accuracy", "ece", "ece_bins", "nll", "brier", "mean_confidence", "mean_steps", "n"),
     *("per_step", "reliability", "halting"),
@@ -301,6 +325,16 @@ class RunRecord:
         return split
 
     @property
+    def notes(self) -> list[str]:
+        """What its user was told of data and training."""
+        notes: list[str] = [*(self.evaluation.get("notes") or []), self.evaluation.get("baselines_note") or ""]
+        return list(filter(None, notes))
+
+    @property
+    def hints(self) -> list[str]:
+        return self.evaluation.get("hints") or []
+
+    @property
     def has_predictions(self) -> bool:
         """Whether it kept its answers to every example."""
         return (self.path / "predictions.npz").is_file()
@@ -327,6 +361,28 @@ class RunRecord:
         """What it takes to get so far, in words; of a run without exits there is nothing to say."""
         costs = self.costs
         return f"{100 * costs[min(step, len(costs)) - 1]:.0f} % of compute" if costs else ""
+
+
+class Baseline(NamedTuple):
+    """A simpler model on the test rows of a run."""
+
+    label: str
+    run: RunRecord
+    scores: Mapping[str, Any]
+
+
+def baselines(runs: Iterable[RunRecord]) -> list[Baseline]:
+    """Of each task, those of the first run that has them, the base rate of the classes first."""
+    found = []
+    for alike in by_task(runs):
+        run = next((each for each in alike if each.test.get("base_rate") is not None), alike[0])
+        if run.test.get("base_rate") is not None:
+            scores = {"accuracy": run.test["base_rate"], "nll": run.test.get("base_rate_nll")}
+            found.append(Baseline("Base rate", run, scores))
+        run = next((each for each in alike if each.evaluation.get("baselines")), run)
+        entries: Mapping[str, Any] = run.evaluation.get("baselines") or {}
+        found += [Baseline(short(name, TABLE), run, entry) for name, entry in entries.items()]
+    return found
 
 
 def read_run(run: str | Path) -> RunRecord:
@@ -457,7 +513,15 @@ def _checked_evaluation(evaluation: Any, path: Path) -> dict[str, Any]:
             )
     if misplaced := misfit(splits, EVALUATION):
         raise RicnetError(f"{path}: {misplaced} is missing or invalid; restore it or train the run again.")
-    return splits
+    said = {name: _shown(splits[name]) for name in ("baselines", "baselines_note", "notes", "hints") if name in splits}
+    raw = {"raw": _renamed(splits["raw"])} if splits.get("raw") else {}
+    return _renamed(splits) | raw | said
+
+
+def _renamed(splits: dict[str, Any]) -> dict[str, Any]:
+    """With the names of today: `auroc` was that of confidence against being right."""
+    old = [name for name in PARTS if isinstance(splits.get(name), dict) and "auroc" in splits[name]]
+    return splits | {name: splits[name] | {"auroc_correctness": splits[name]["auroc"]} for name in old}
 
 
 def to_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
@@ -553,7 +617,7 @@ DATA_TITLES = {
     "fashion-mnist": "Fashion-MNIST",
     "svhn": "SVHN",
 }
-WITHOUT_EFFECT = ("measure_all", "measure_every", "compile", "cuda_graph")
+WITHOUT_EFFECT = ("measure_all", "measure_every", "compile", "cuda_graph", "baselines")
 """Settings of what is looked at and how fast; what is learned does not depend on them."""
 LATER = {
     **{"accumulate": 1, "halt_rule": "value", "exits": "none", "steps_per_exit": 1, "compute_price": 0.0},

@@ -35,7 +35,7 @@ from ricnet.report.comparison import (
     ranking,
     shown,
 )
-from ricnet.report.runs import RunRecord, by_task, repeats_note
+from ricnet.report.runs import RunRecord, baselines, by_task, repeats_note
 from ricnet.report.statistics import RESAMPLES
 
 # A grid, and how it is written
@@ -150,14 +150,19 @@ def markdown_safe(text: str) -> str:
 
 
 def runs_grid(runs: Sequence[RunRecord]) -> Grid:
-    """A run that chose something on validation data has a second row, as it was trained."""
+    """A run that chose something on validation data has a second row, as it was trained; last come baselines."""
     rows = [each for run in runs for each in (run, run.raw) if each is not None]
-    metrics = shown(RUN_METRICS, rows)
-    cells = [
-        [Cell(short(run.label, TABLE)), Cell(short(run.data_label, TABLE))]
-        + [Cell(metric.write(metric.of(run), unit=True), _is_best(metric, run, rows)) for metric in metrics]
-        for run in rows
-    ]
+    metrics, simpler = shown(RUN_METRICS, rows), baselines(runs)
+    entries = [(run.label, run, [metric.of(run) for metric in metrics]) for run in rows]
+    entries += [(each.label, each.run, [metric.of_baseline(each) for metric in metrics]) for each in simpler]
+    cells = []
+    for label, run, values in entries:
+        rivals = zip(*(scores for _, rival, scores in entries if rival.task == run.task), strict=True)
+        scored = [
+            Cell(metric.write(value, unit=True), _is_best(metric, value, others))
+            for metric, value, others in zip(metrics, values, rivals, strict=True)
+        ]
+        cells.append([Cell(short(label, TABLE)), Cell(short(run.data_label, TABLE)), *scored])
     return Grid(["Method", "Data", *(metric.title for metric in metrics)], cells, frozenset({0, 1}))
 
 
@@ -165,12 +170,13 @@ def runs_caption(runs: Sequence[RunRecord]) -> str:
     """What one must know to read the numbers: how many examples, how many seeds, how sure."""
     alike = by_task(runs)
     tests = "; ".join(f"{own[0].data_label}, n = {own[0].task.n:,}{_error(own)}" for own in alike)
-    raw, rivals = any(run.raw for run in runs), any(len(own) > 1 for own in alike)
+    raw, rivals, simpler = any(run.raw for run in runs), any(len(own) > 1 for own in alike), baselines(runs)
     bins = listing([str(count) for count in dict.fromkeys(run.test["ece_bins"] for run in runs)])
     words = [
         f"Test set: {tests}. {_seeds(runs)} ECE with {bins} bins.",
-        "Bold: the best of the column on the same data." * (rivals or raw),
+        "Bold: the best of the column on the same data." * (rivals or raw or bool(simpler)),
         "Raw: as trained, with nothing chosen on validation data." * raw,
+        "Base rate: the commonest training class." * bool(simpler),
         "Run seconds include measuring each epoch." * any(run.seconds is not None for run in runs),
     ]
     return " ".join(filter(None, words))
@@ -184,13 +190,12 @@ def runs_markdown(runs: Sequence[RunRecord]) -> str:
     return f"{markdown_table(runs_grid(runs))}\n\n{markdown_safe(runs_caption(runs))}\n"
 
 
-def _is_best(metric: Metric, run: RunRecord, runs: Sequence[RunRecord]) -> bool:
+def _is_best(metric: Metric, value: float | None, rivals: Sequence[float | None]) -> bool:
     """Numbers that print alike win alike: the digits not shown decide nothing."""
-    rivals = [metric.of(rival) for rival in runs if rival.task == run.task]
-    known = [value for value in rivals if value is not None and math.isfinite(value)]
+    known = [each for each in rivals if each is not None and math.isfinite(each)]
     if not metric.merit or len(rivals) < 2 or not known:
         return False
-    return metric.write(metric.of(run)) == metric.write(max(known, key=lambda value: metric.merit * value))
+    return metric.write(value) == metric.write(max(known, key=lambda each: metric.merit * each))
 
 
 def _error(runs: Sequence[RunRecord]) -> str:
@@ -215,7 +220,7 @@ def _seeds(runs: Sequence[RunRecord]) -> str:
 
 
 def systems_grid(comparison: Comparison) -> Grid:
-    """A row a system, in the order given."""
+    """A row a system, in the order given, then the baselines."""
     metrics = shown(SYSTEM_METRICS, [run for system in comparison.systems for run in system.group.runs])
     rows = [
         [Cell(system.label), Cell(system.data), Cell(str(len(system.group.runs)))]
@@ -225,6 +230,11 @@ def systems_grid(comparison: Comparison) -> Grid:
             for found in [system.intervals[metric.key]]
         ]
         for system in comparison.systems
+    ]
+    rows += [
+        [Cell(each.label), Cell(short(each.run.data_label, TABLE)), Cell("–")]
+        + [Cell(metric.write(metric.of_baseline(each))) for metric in metrics]
+        for each in comparison.baselines
     ]
     return Grid(["System", "Data", "Seeds", *(m.heading for m in metrics)], rows, frozenset({0, 1}))
 
@@ -356,6 +366,11 @@ def csv_rows(comparison: Comparison) -> list[dict[str, Any]]:
                 "verdict": contrast and contrast.verdict,
             }
             rows.append({k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()})
+    for each in comparison.baselines:
+        about = dict.fromkeys(rows[0]) | {"system": each.label, "data": short(each.run.data_label, TABLE)}
+        scores = {metric.key: metric.of_baseline(each) for metric in metrics}
+        known = {key: score for key, score in scores.items() if score is not None}
+        rows += [{**about, "metric": key, "n_test": each.run.task.n, "mean": score} for key, score in known.items()]
     return rows
 
 

@@ -39,7 +39,7 @@ from ricnet.training.classifier import backbone_of, load, settle_horizon
 from ricnet.training.config import AFTER_TRAINING, DATA_SETTINGS, Config, from_json, stripped
 from ricnet.training.console import GO_ON, Interrupted, StopRequest, say
 from ricnet.training.features import behind_encoder
-from ricnet.training.run import RunFolder, describe_data, finalize, read_config
+from ricnet.training.run import RunFolder, describe_data, finalize, read_config, weighted
 
 SECONDS_TO_SAVE = 20
 SECONDS_OF_SILENCE = 15
@@ -195,7 +195,7 @@ class RunIndex:
         weights = source.weights_hash() if source is not None and source.model.is_file() else None
         name = config.network.encoder
         encoder = weights_of(name) if is_pretrained(name) else None
-        wanted = (config, data, encoder, source is not None, weights)
+        wanted = (dataclasses.replace(config, baselines=True), data, encoder, source is not None, weights)
         same = [folder for folder, entry in self.known if entry == wanted]
         return min(same, key=lambda folder: not folder.finished, default=None)
 
@@ -218,7 +218,8 @@ def _identity(folder: Path) -> tuple[Config, Any, Any, bool, str | None] | None:
         entry = read_json(folder / "config.json")
         config = from_json(entry.get("config"), str(folder))
         encoder = described.get("weights") if isinstance(described := entry.get("encoder"), dict) else None
-        return config, entry.get("data"), encoder, "derived_from" in entry, entry.get("weights")
+        alike = dataclasses.replace(config, baselines=True)  # what is fitted beside a network makes no other run
+        return alike, entry.get("data"), encoder, "derived_from" in entry, entry.get("weights")
     except RicnetError:
         return None
 
@@ -295,7 +296,7 @@ def perform(job: Job, console: Console | None = None) -> str | None:
 def derive(source: RunFolder, config: Config, dataset: Dataset, folder: RunFolder, device: torch.device) -> None:
     """A run of the same weights as a finished one, which answers, halts or is calibrated in another way."""
     trained = load(source.path, str(device))
-    if stripped(config) != stripped(trained.config):
+    if stripped(config) != stripped(dataclasses.replace(trained.config, baselines=config.baselines)):
         raise RicnetError(
             f"{source.path} was trained with other settings; only {', '.join(AFTER_TRAINING)} may differ."
         )
@@ -309,7 +310,7 @@ def derive(source: RunFolder, config: Config, dataset: Dataset, folder: RunFolde
             keep_encoder(features, folder)
             trained, dataset = behind_encoder(trained, dataset)
         torch.manual_seed(config.seed)
-        finalize(config, trained.model, dataset, folder, course)
+        finalize(config, trained.model, weighted(config, dataset), folder, course)
 
 
 def _side_by_side(jobs: Sequence[Job], workers: int, console: Console) -> list[str]:

@@ -140,7 +140,7 @@ class Sweep:
         for name in PARTS:
             part = getattr(base, name)
             parts[name] = replace(part, **{key: value for key, value in settings.items() if hasattr(part, key)})
-        return replace(base, **parts)
+        return replace(base, **parts, baselines=False)
 
     def _fail(self, trial: optuna.Trial, problem: RicnetError) -> NoReturn:
         trial.set_user_attr(FAILED, str(problem))

@@ -32,6 +32,7 @@ from ricnet.io import Unwritable, read_json, short_name, split_target, user_path
 from ricnet.machine import free_bytes
 from ricnet.nets.encoders import build_encoder, example_input, is_pretrained, known
 from ricnet.nets.pretrained import ImageEncoder, TextEncoder
+from ricnet.training.advice import advice
 from ricnet.training.checkpoints import (
     describe_encoder,
     find_encoder,
@@ -51,7 +52,6 @@ from ricnet.training.config import DATA_SETTINGS, PARTS, Config, from_json, give
 from ricnet.training.console import (
     Narrator,
     Track,
-    advice,
     announcement,
     faster,
     preface,
@@ -341,11 +341,12 @@ def _conclude(
     present: Callable[[RunFolder], None] | None,
 ) -> None:
     try:
+        evaluation = read_json(folder.evaluation)
         if present is None:
-            say(chosen_words(read_json(folder.evaluation)))
+            say(chosen_words(evaluation))
         else:
             present(folder)
-        say(map(spell, advice(folder, config, dataset)))
+        say(map(spell, advice(evaluation, folder.validation_nll(), config, dataset)))
     except KeyboardInterrupt:
         raise Interrupted(f"stopped; the run in {folder.path} is finished.") from None
 

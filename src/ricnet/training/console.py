@@ -1,15 +1,13 @@
 """What a person is told of a run: what it sets out to do, how far it is, and at its end what it chose and lacks."""
 
 import json
-import math
 import os
 import shlex
 import shutil
 import signal
 import threading
 import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType, TracebackType
@@ -18,38 +16,19 @@ from typing import Any, Literal
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from ricnet.data import Dataset
 from ricnet.data.dataset import PHOTOGRAPH_SIDE
 from ricnet.data.registry import is_resizable
 from ricnet.errors import Interrupted as Interrupted
 from ricnet.errors import counted, in_flags, require_extra, setting
-from ricnet.io import printable, read_json
+from ricnet.io import printable
 from ricnet.nets.encoders import choose_encoder, is_pretrained
 from ricnet.report.runs import method_title
-from ricnet.training import presets
 from ricnet.training.classifier import Classifier, encoder_name
 from ricnet.training.config import Config, to_json
 from ricnet.training.presets import Facts, preset
 from ricnet.training.run import RunFolder
-
-STILL_FALLING = 0.05
-"""By this share the validation NLL of the last tenth of the epochs is below that of the tenth before where training
-ended too soon. Finished runs on CIFAR-10 (results/) had 0.002 to 0.018."""
-UNSURE = 0.15
-"""So far below its accuracy a model's mean confidence may lie, on training and on validation data."""
-SURE, GAP = 0.05, 0.1
-"""How far its mean confidence may lie above its accuracy on validation data, and that below its training accuracy."""
-FEW_ROWS = 50
-"""With fewer, one row is two points of accuracy."""
-ANEW = f"(with {setting('overwrite', True)}, or another {setting('out')})"
-"""A finished run cannot go on."""
-
 
 NUMBERS = {"images": "", "rows": " numbers", "texts": " tokens"}
 
@@ -136,129 +115,6 @@ def unfinished(classifier: Classifier) -> list[str]:
         f"note: {folder.path} is not finished (epoch {made or 0} of {epochs}); this is the best so far. "
         f"Go on with: ric train --out {shlex.quote(str(folder.path))} --resume"
     ]
-
-
-def advice(folder: RunFolder, config: Config, dataset: Dataset) -> list[str]:
-    """When it ended, if before its last epoch; and one sentence for each thing that a finished run lacks, with what to
-    do about it."""
-    evaluation = read_json(folder.evaluation)
-    course = [json.loads(line)["val"]["nll"] for line in folder.metrics.read_text(encoding="utf-8").splitlines()]
-    found = (
-        _nothing_learned(evaluation, config, dataset) or _too_short(course, config),
-        _too_unsure(evaluation, config),
-        _too_sure(evaluation, config),
-        _over_fitted(evaluation, config),
-        _simpler_will_do(evaluation, config, dataset),
-        _too_few(evaluation, config, dataset.unit),
-    )
-    return [*_ended_early(course, config), *(f"hint: {sentence}" for sentence in found if sentence)]
-
-
-def _ended_early(course: Sequence[float], config: Config) -> list[str]:
-    epochs, patience = config.optimization.epochs, config.optimization.patience
-    if patience is None or len(course) >= epochs:
-        return []
-    why = f"since {patience} brought nothing better ({setting('patience')})"
-    return [f"note: ended after {len(course)} of {epochs} epochs, {why}."]
-
-
-def _nothing_learned(evaluation: dict[str, Any], config: Config, dataset: Dataset) -> str | None:
-    counts = torch.bincount(dataset.train.labels, minlength=len(dataset.class_names))
-    blind, reached = float(counts.max() / counts.sum()), evaluation["train"]["accuracy"]
-    if reached > blind + 0.01:
-        return None
-    commonest = dataset.class_names[int(counts.argmax())]
-    return (
-        f"it has learned nothing yet: always answering {commonest!r} would be right for "
-        f"{blind:.1%} of the training data, it is for {reached:.1%}; train longer, for instance with "
-        f"{setting('epochs', 2 * config.optimization.epochs)} {ANEW}, and see that the inputs tell the classes apart."
-    )
-
-
-def _too_short(course: Sequence[float], config: Config) -> str | None:
-    """None also where patience ended the run: then it was long enough."""
-    epochs, part = config.optimization.epochs, max(1, len(course) // 10)
-    if len(course) < max(2, epochs):
-        return None
-    before, after = (sum(course[-end * part :][:part]) / part for end in (2, 1))
-    if after > (1 - STILL_FALLING) * before:
-        return None
-    last = f"the last {part} epochs" if part > 1 else "the last epoch"
-    return (
-        f"validation NLL was still falling in {last} ({before:.3f} to {after:.3f}); "
-        f"train longer, for instance with {setting('epochs', 2 * epochs)} {ANEW}."
-    )
-
-
-def _too_unsure(evaluation: dict[str, Any], config: Config) -> str | None:
-    if max(evaluation[split]["ece_signed"] for split in ("train", "val")) > -UNSURE:
-        return None
-    val, longer = evaluation["val"], 2 * config.optimization.epochs
-    fit = "" if config.calibration != "none" else f", or fit a temperature with {setting('calibration', 'temperature')}"
-    return (
-        f"it is right more often than it believes (validation accuracy {val['accuracy']:.1%}, mean confidence "
-        f"{val['mean_confidence']:.1%}); train longer, for instance with {setting('epochs', longer)}{fit} {ANEW}."
-    )
-
-
-def _too_sure(evaluation: dict[str, Any], config: Config) -> str | None:
-    """By more than chance explains."""
-    val = evaluation["val"]
-    error = math.sqrt(val["accuracy"] * (1 - val["accuracy"]) / val["n"])
-    if val["ece_signed"] < max(SURE, 2 * error):
-        return None
-    fit = f"fit a temperature with {setting('calibration', 'temperature')}, or " if config.calibration == "none" else ""
-    return (
-        f"it is surer than it is right (validation accuracy {val['accuracy']:.1%}, mean confidence "
-        f"{val['mean_confidence']:.1%}); {fit}choose the epoch by its NLL with {setting('select', 'nll')}, or raise "
-        f"{setting('weight_decay')} (now {config.optimization.weight_decay:g}) {ANEW}."
-    )
-
-
-def _over_fitted(evaluation: dict[str, Any], config: Config) -> str | None:
-    train, val = evaluation["train"], evaluation["val"]
-    if train["accuracy"] - val["accuracy"] < GAP or val["nll"] < 1.5 * train["nll"]:
-        return None
-    settings = config.optimization
-    return (
-        f"it over-fits: accuracy is {train['accuracy']:.1%} on training and {val['accuracy']:.1%} on validation data, "
-        f"NLL {train['nll']:.3f} and {val['nll']:.3f}; collect more, raise {setting('weight_decay')} "
-        f"(now {settings.weight_decay:g}), lower {setting('width')} (now {config.network.width:g}) or "
-        f"{setting('epochs')} (now {settings.epochs}) "
-        f"{ANEW}."
-    )
-
-
-def _simpler_will_do(evaluation: dict[str, Any], config: Config, dataset: Dataset) -> str | None:
-    """Of small tables, for which it takes no time to know; the epoch was chosen on the rows that judge both."""
-    train, val = dataset.train, dataset.val
-    known = set(train.labels.tolist())
-    if len(dataset.input_shape) != 1 or dataset.is_text or len(train) >= presets.FEW_ROWS or len(known) < 2:
-        return None
-    if not set(val.labels.tolist()) <= known or not (train.inputs.isfinite().all() and val.inputs.isfinite().all()):
-        return None
-    linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1_000, class_weight=config.class_weight))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        linear.fit(train.inputs.numpy(), train.labels.numpy())
-    reached = log_loss(val.labels.numpy(), linear.predict_proba(val.inputs.numpy()), labels=linear.classes_)
-    own = evaluation["val"]["nll"]
-    if own < reached:
-        return None
-    return (
-        f"a simpler model would do: on the same validation rows, logistic regression has an NLL of {reached:.3f}, this "
-        f"network {own:.3f}; take that, or collect more rows."
-    )
-
-
-def _too_few(evaluation: dict[str, Any], config: Config, unit: str) -> str | None:
-    val, test = evaluation["val"]["n"], evaluation["test"]["n"]
-    if min(val, test) >= FEW_ROWS:
-        return None
-    doubts = [f"{val} validation {unit} chose the epoch"] * (val < FEW_ROWS)
-    doubts += [f"{test} test {unit} gave these numbers"] * (test < FEW_ROWS)
-    share = f", or raise {setting('val_fraction')} (now {config.val_fraction:g})" if test >= FEW_ROWS else ""
-    return f"only {' and '.join(doubts)}, so chance decides much; collect more{share}."
 
 
 SECONDS_BETWEEN_LINES = 15.0

@@ -23,8 +23,10 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from ricnet.data import Dataset, Split
+from ricnet.data.dataset import balanced
 from ricnet.distributed import ALONE, Processes
-from ricnet.errors import RicnetError, first_line, require_extra, setting
+from ricnet.errors import RicnetError, first_line, in_flags, require_extra, setting
+from ricnet.evaluation.baselines import against_base_rate, as_given, fit_baselines
 from ricnet.evaluation.choices import (
     HaltChoice,
     OperatingPoint,
@@ -49,6 +51,7 @@ from ricnet.evaluation.evaluate import (
 )
 from ricnet.io import draft_of, fsync_file, read_json, user_path, write_atomically, writing
 from ricnet.methods import Asked, in_steps
+from ricnet.training.advice import ended_early, hints
 from ricnet.training.config import Config, from_json, to_json
 from ricnet.version import __version__
 
@@ -341,6 +344,10 @@ class RunFolder:
         with writing(self.metrics), self.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line, allow_nan=False) + "\n")
 
+    def validation_nll(self) -> list[float]:
+        """Of each epoch."""
+        return [json.loads(line)["val"]["nll"] for line in self.metrics.read_text(encoding="utf-8").splitlines()]
+
     def keep_metrics_until(self, epoch: int) -> None:
         """Drop what was written after the checkpoint that a run resumes from: those epochs come again, and the last
         line may be cut short."""
@@ -476,6 +483,13 @@ def _all_finite(outcome: Outcome, processes: Processes) -> bool:
     return processes.broadcast(lambda: bool(outcome.step_scores.isfinite().all()))
 
 
+def weighted(config: Config, dataset: Dataset) -> Dataset:
+    """With the weights that training and validation rows have under `class_weight`."""
+    if config.class_weight is None:
+        return dataset
+    return replace(dataset, train=balanced(dataset.train), val=balanced(dataset.val))
+
+
 def finalize(
     config: Config,
     model: nn.Module,
@@ -484,8 +498,8 @@ def finalize(
     course: dict[str, Any],
     processes: Processes = ALONE,
 ) -> dict[str, Any]:
-    """`course` says how training went. The evaluation is written last: it marks a finished run. Of several processes
-    only the first has a folder; the others help it to evaluate.
+    """`dataset` is that of `weighted`; `course` says how training went. The evaluation is written last: it marks a
+    finished run. Of several processes only the first has a folder; the others help it to evaluate.
 
     What was fitted is in the numbers. Where it changes them, `raw` holds those of the weights as they were trained."""
     fitted = fit(config, model, dataset.val, processes)
@@ -506,10 +520,11 @@ def finalize(
             refuse_no_belief(outcome, name, dataset, folder)
 
     def evaluated() -> dict[str, Any]:
-        measured = _reports(outcomes)
-        unfitted = _reports(raw) if len(readings) > 1 else measured
+        measured = _reports(outcomes, config, dataset)
+        unfitted = _reports(raw, config, dataset) if len(readings) > 1 else measured
         choices = {"fitted": {name: asdict(part) for name, part in fitted.choices.items()}}
-        return measured | ({} if unfitted == measured else {"raw": unfitted}) | choices | course
+        entry = measured | ({} if unfitted == measured else {"raw": unfitted}) | choices | course
+        return entry | _beside(entry, outcomes, config, dataset, folder)
 
     evaluation: dict[str, Any] = processes.broadcast(evaluated)
     if folder is not None:
@@ -524,8 +539,34 @@ def halting_entry(rule: Mapping[str, Any], budgets: Sequence[OperatingPoint]) ->
     return {"split": "val", **rule, **kept}
 
 
-def _reports(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
-    return {name: report(outcome) for name, outcome in outcomes.items()}
+def _reports(outcomes: Mapping[str, Outcome], config: Config, dataset: Dataset) -> dict[str, Any]:
+    """Each split, and how it compares with the base rate of the training classes."""
+    test = dataset.test if config.class_weight is None else balanced(dataset.test)
+    weights = {"train": dataset.train.weights, "val": dataset.val.weights, "test": test.weights}
+    return {
+        name: report(outcome) | against_base_rate(outcome.log_beliefs, outcome.labels, dataset.train, weights[name])
+        for name, outcome in outcomes.items()
+    }
+
+
+def _beside(
+    entry: Mapping[str, Any],
+    outcomes: Mapping[str, Outcome],
+    config: Config,
+    dataset: Dataset,
+    folder: RunFolder | None,
+) -> dict[str, Any]:
+    """Baselines, notes and hints, as evaluation.json keeps them."""
+    log_beliefs, balances = outcomes["test"].log_beliefs, config.class_weight == "balanced"
+    baselines, note = fit_baselines(dataset, log_beliefs, balances) if config.baselines else ({}, None)
+    course = [] if folder is None else folder.validation_nll()
+    found = hints({**entry, "baselines": baselines}, course, config, as_given(dataset))
+    return {
+        "baselines": baselines,
+        "baselines_note": note,
+        "notes": [in_flags(each) for each in (*dataset.notes, *ended_early(course, config))],
+        "hints": [in_flags(hint) for hint in found],
+    }
 
 
 def refuse_no_belief(outcome: Outcome, split: str, dataset: Dataset, folder: RunFolder) -> None:

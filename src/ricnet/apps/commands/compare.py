@@ -73,6 +73,10 @@ def main(arguments: Sequence[str]) -> None:
     out = make_folder(options.out or Path(f"comparison-{experiments[0].benchmark.label}"))
     runner = Runner(options.runs, options.data_dir, options.device, options.jobs)
     found, problems = runner.run(experiments, console)
+    if not options.baselines:  # runs that were there may have them
+        found = {
+            one: [replace(run, evaluation=run.evaluation | {"baselines": {}}) for run in found[one]] for one in found
+        }
     runs = list({run.path: run for one in experiments for run in found.get(one, [])}.values())
     if not runs:
         with contextlib.suppress(OSError):

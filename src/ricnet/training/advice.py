@@ -1,0 +1,168 @@
+"""What a person is told at the end of a run: when it ended, and one hint for each thing it lacks.
+
+A hint needs evidence: a difference beyond its standard error, on enough rows. A run of very few epochs was meant to be
+short, and what it has not learned is no surprise.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ricnet.data import Dataset
+from ricnet.errors import setting
+from ricnet.evaluation.baselines import better_baseline
+from ricnet.training.config import Config
+
+STILL_FALLING = 0.05
+"""By this share the validation NLL of the last tenth of the epochs is below that of the tenth before where training
+ended too soon. Finished runs on CIFAR-10 (results/) had 0.002 to 0.018."""
+SHORT = 8
+"""No preset makes fewer epochs: a shorter run is the user's own choice."""
+UNSURE = 0.15
+"""So far below its accuracy a model's mean confidence may lie, on training and on validation data."""
+SURE, GAP = 0.05, 0.1
+"""How far its mean confidence may lie above its accuracy on held-out data, and that below its training accuracy."""
+ERRORS = 2
+"""Standard errors that a difference must exceed."""
+FEW_ROWS = 50
+"""With fewer, one row is two points of accuracy."""
+ANEW = f"(with {setting('overwrite', True)}, or another {setting('out')})"
+"""A finished run cannot go on."""
+
+Evaluation = Mapping[str, Any]
+
+
+def advice(evaluation: Evaluation, course: Sequence[float], config: Config, dataset: Dataset) -> list[str]:
+    """Lines for the terminal. `course` is the validation NLL of each epoch."""
+    notes = [*ended_early(course, config), *filter(None, [evaluation.get("baselines_note")])]
+    found = hints(evaluation, course, config, dataset)
+    return [*(f"note: {note}" for note in notes), *(f"hint: {hint}" for hint in found)]
+
+
+def ended_early(course: Sequence[float], config: Config) -> list[str]:
+    epochs, patience = config.optimization.epochs, config.optimization.patience
+    if patience is None or len(course) >= epochs:
+        return []
+    why = f"since {patience} brought nothing better ({setting('patience')})"
+    return [f"Ended after {len(course)} of {epochs} epochs, {why}."]
+
+
+def hints(evaluation: Evaluation, course: Sequence[float], config: Config, dataset: Dataset) -> list[str]:
+    found = []
+    if config.optimization.epochs >= SHORT:
+        found = [
+            _nothing_learned(evaluation, config, dataset) or _too_short(course, config),
+            _too_unsure(evaluation, config),
+            _too_sure(evaluation, config),
+            _over_fitted(evaluation, config),
+        ]
+    found += [_simpler_is_better(evaluation, dataset), _too_few(evaluation, config, dataset.unit)]
+    return [sentence for sentence in found if sentence]
+
+
+def _held_out(evaluation: Evaluation) -> list[tuple[str, dict[str, Any]]]:
+    """The splits that the weights were not learned from, as far as they have rows."""
+    return [(name, evaluation[name]) for name in ("val", "test") if (evaluation.get(name) or {}).get("n")]
+
+
+def _nothing_learned(evaluation: Evaluation, config: Config, dataset: Dataset) -> str | None:
+    """Where its NLL on held-out rows is not below that of the classes' shares, which know nothing of the inputs."""
+    split, entry = _held_out(evaluation)[-1]
+    names = [name for name in ("nll_gain", "nll_gain_weighted") if entry.get(f"{name}_error") is not None]
+    learned = any(entry[name] > ERRORS * entry[f"{name}_error"] for name in names)
+    if learned or not names or entry["n"] < FEW_ROWS:
+        return None
+    rows = f"{entry['n']:,} {'validation' if split == 'val' else split} {dataset.unit}"
+    return (
+        f"it has learned nothing yet: on {rows} the classes' shares alone have as low an NLL (its gain is "
+        f"{entry[names[-1]]:.3f} ± {entry[f'{names[-1]}_error']:.3f}); train longer, for instance with "
+        f"{setting('epochs', 2 * config.optimization.epochs)} {ANEW}, and see that the inputs tell the classes apart."
+    )
+
+
+def _too_short(course: Sequence[float], config: Config) -> str | None:
+    """None also where patience ended the run: then it was long enough."""
+    epochs, part = config.optimization.epochs, max(1, len(course) // 10)
+    if len(course) < max(2, epochs):
+        return None
+    before, after = (sum(course[-end * part :][:part]) / part for end in (2, 1))
+    if after > (1 - STILL_FALLING) * before:
+        return None
+    last = f"the last {part} epochs" if part > 1 else "the last epoch"
+    return (
+        f"validation NLL was still falling in {last} ({before:.3f} to {after:.3f}); "
+        f"train longer, for instance with {setting('epochs', 2 * epochs)} {ANEW}."
+    )
+
+
+def _excess(entry: Mapping[str, Any]) -> tuple[float, float]:
+    """Mean confidence less accuracy, and what chance explains of it."""
+    error = entry["ece_signed_error"]
+    return entry["ece_signed"], math.inf if error is None else ERRORS * error
+
+
+def _too_unsure(evaluation: Evaluation, config: Config) -> str | None:
+    excesses = [_excess(evaluation[split]) for split in ("train", "val")]
+    if any(excess > -max(UNSURE, chance) for excess, chance in excesses):
+        return None
+    val, longer = evaluation["val"], 2 * config.optimization.epochs
+    fit = "" if config.calibration != "none" else f", or fit a temperature with {setting('calibration', 'temperature')}"
+    return (
+        f"it is right more often than it believes (validation accuracy {val['accuracy']:.1%}, mean confidence "
+        f"{val['mean_confidence']:.1%}); train longer, for instance with {setting('epochs', longer)}{fit} {ANEW}."
+    )
+
+
+def _too_sure(evaluation: Evaluation, config: Config) -> str | None:
+    """On validation and on test rows: one of them alone may be bad luck."""
+    splits = _held_out(evaluation)
+    if any(excess < max(SURE, chance) for excess, chance in (_excess(entry) for _, entry in splits)):
+        return None
+    name, entry = splits[-1]
+    remedies = [f"fit a temperature with {setting('calibration', 'temperature')}"] * (config.calibration == "none")
+    remedies += [f"choose the epoch by its NLL with {setting('select', 'nll')}"] * (config.optimization.select != "nll")
+    remedies += [f"raise {setting('val_fraction')} (now {config.val_fraction:g})"] * (not remedies)
+    return (
+        f"it is surer than it is right ({'validation' if name == 'val' else name} accuracy {entry['accuracy']:.1%}, "
+        f"mean confidence {entry['mean_confidence']:.1%}); {', or '.join(remedies)} {ANEW}."
+    )
+
+
+def _over_fitted(evaluation: Evaluation, config: Config) -> str | None:
+    train, val = evaluation["train"], evaluation["val"]
+    chance = ERRORS * math.sqrt(val["accuracy"] * (1 - val["accuracy"]) / val["n"])
+    if train["accuracy"] - val["accuracy"] < max(GAP, chance) or val["nll"] < 1.5 * train["nll"]:
+        return None
+    settings = config.optimization
+    return (
+        f"it over-fits: accuracy is {train['accuracy']:.1%} on training and {val['accuracy']:.1%} on validation data, "
+        f"NLL {train['nll']:.3f} and {val['nll']:.3f}; collect more, raise {setting('weight_decay')} "
+        f"(now {settings.weight_decay:g}), lower {setting('width')} (now {config.network.width:g}) or "
+        f"{setting('epochs')} (now {settings.epochs}) "
+        f"{ANEW}."
+    )
+
+
+def _simpler_is_better(evaluation: Evaluation, dataset: Dataset) -> str | None:
+    """On the test rows, by more than the standard error of the difference, row by row."""
+    baselines = evaluation.get("baselines") or {}
+    name = better_baseline(baselines)
+    if name is None:
+        return None
+    entry, own = baselines[name], evaluation["test"]
+    return (
+        f"a simpler model is better: on the {entry['n']:,} test {dataset.unit}, {name[0].lower()}{name[1:]} has an NLL "
+        f"of {entry['nll']:.3f}, this network {own['nll']:.3f} (difference {entry['advantage']:.3f} ± "
+        f"{entry['advantage_error']:.3f}), and accuracies of {entry['accuracy']:.1%} and {own['accuracy']:.1%}."
+    )
+
+
+def _too_few(evaluation: Evaluation, config: Config, unit: str) -> str | None:
+    counts = {name: entry["n"] for name, entry in _held_out(evaluation)}
+    if min(counts.values()) >= FEW_ROWS:
+        return None
+    val, test = counts.get("val", 0), counts.get("test", FEW_ROWS)
+    doubts = [f"{val} validation {unit} chose the epoch"] * (val < FEW_ROWS)
+    doubts += [f"{test} test {unit} gave these numbers"] * (test < FEW_ROWS)
+    share = f", or raise {setting('val_fraction')} (now {config.val_fraction:g})" if test >= FEW_ROWS else ""
+    return f"only {' and '.join(doubts)}, so chance decides much; collect more{share}."
