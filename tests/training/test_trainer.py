@@ -14,6 +14,7 @@ import ricnet
 from refusals import refusal
 from ricnet.data import Dataset
 from ricnet.errors import Interrupted
+from ricnet.evaluation.evaluate import observe
 from ricnet.methods import METHODS, Supervised
 from ricnet.training.api import run
 from ricnet.training.classifier import autocast_dtype
@@ -343,3 +344,17 @@ def test_who_counts_for_nothing_is_not_learned(dataset: Dataset, method: str, tm
     trained(dataclasses.replace(dataset, train=train), tmp_path, method, epochs=8, lr=0.05, select="last")
     path = ricnet.load(tmp_path).refine(dataset.test.inputs)
     assert (path.final.argmax(-1) == 2).float().mean() < 0.1
+
+
+def test_with_balanced_classes_the_epoch_is_chosen_by_all_rows(dataset: Dataset) -> None:
+    """30, 2 and 4 training rows have a third of the weight each; the validation rows count alike all the same."""
+    order = torch.cat([torch.nonzero(dataset.train.labels == k).flatten()[:n] for k, n in enumerate((30, 2, 4))])
+    uneven = dataclasses.replace(dataset, train=dataset.train.take(order))
+    made = trainer(uneven, class_weight="balanced", batch_size=16)
+    outcome = observe(made.method, made.average, made.dataset.val)
+    accuracy, nll = made._weighted_score(outcome, {})
+    labels, beliefs = outcome.labels, outcome.log_beliefs.double().exp() * torch.tensor([30, 2, 4]) / 36
+    shifted = (beliefs / beliefs.sum(1, keepdim=True)).log()
+    assert nll == pytest.approx(-float(shifted[range(len(labels)), labels].mean()), abs=1e-6)
+    recalls = [(outcome.log_beliefs[labels == k].argmax(1) == k).double().mean() for k in range(3)]
+    assert accuracy == pytest.approx(float(sum(recalls)) / 3)

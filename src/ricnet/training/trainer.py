@@ -21,11 +21,10 @@ from rich.console import Console
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ricnet.core.mdp import log_scores
 from ricnet.data import Augmentation, Dataset, Split, augment, epoch_order
-from ricnet.data.dataset import balanced
 from ricnet.distributed import ALONE, Processes, Shard
 from ricnet.errors import RicnetError, setting
+from ricnet.evaluation.baselines import base_rate, mean_and_error, selection_nll
 from ricnet.evaluation.evaluate import Outcome, observe, summarize
 from ricnet.io import shown_name
 from ricnet.methods import Method
@@ -34,7 +33,7 @@ from ricnet.nets.encoders import TINY_IMAGE, Backbone
 from ricnet.training.classifier import autocast_dtype, backbone_of, build_model, learned
 from ricnet.training.config import Config, Optimization
 from ricnet.training.console import Interrupted, ProgressBar, StopRequest
-from ricnet.training.run import RunFolder, finalize
+from ricnet.training.run import RunFolder, finalize, weighted
 from ricnet.training.speed import Feed, GraphedStep, compile_encoder, compile_method
 
 COLLAPSED_EPOCHS = 5
@@ -66,8 +65,7 @@ class Trainer:
         """Without a folder nothing is written. Of several processes only the first has one; they all hold the same
         state after every update. `faster` is what a person who would wait long is told, once."""
         torch.manual_seed(config.seed)
-        if config.class_weight == "balanced":
-            dataset = replace(dataset, train=balanced(dataset.train), val=balanced(dataset.val))
+        dataset = weighted(config, dataset)
         self.config, self.dataset, self.folder, self.device = config, dataset, folder, device
         self.checkpoint_seconds, self.console, self.faster = checkpoint_seconds, console, faster
         self.watchers: Sequence[Callable[[dict[str, Any]], None]] = ()
@@ -322,13 +320,13 @@ class Trainer:
 
     def _weighted_score(self, outcome: Outcome, val: dict[str, Any]) -> tuple[float, float]:
         """Accuracy and NLL on validation data, where its rows differ in weight by that."""
-        weights = self.dataset.val.weights
+        train, weights = self.dataset.train, self.dataset.val.weights
         if weights is None:
             return val["accuracy"], val["nll"]
-        shares = (weights / weights.sum()).cpu().double()
-        correct = outcome.log_beliefs.argmax(-1) == outcome.labels
-        score = log_scores(outcome.log_beliefs.double(), outcome.labels)
-        return float(shares @ correct.double()), -float(shares @ score)
+        labels, log_beliefs, classes = outcome.labels, outcome.log_beliefs, len(self.dataset.class_names)
+        accuracy, _ = mean_and_error((log_beliefs.argmax(-1) == labels).double(), weights.cpu())
+        shares = base_rate(replace(train, weights=None), classes) if self.config.class_weight else None
+        return accuracy, selection_nll(log_beliefs, labels, weights.cpu(), shares)
 
     def _select(self, epoch: int, accuracy: float, nll: float) -> None:
         score = {"accuracy": [accuracy, -nll], "nll": [-nll, accuracy], "last": [epoch]}[self.settings.select]
