@@ -20,9 +20,11 @@ from ricnet.nets.encoders import (
     as_embedding,
     build_encoder,
     choose_encoder,
+    divide,
     embedding_size,
     encode,
     encoder_names,
+    measure,
     register_encoder,
 )
 
@@ -52,6 +54,16 @@ def test_auto_fits_any_input(shape: tuple[int, ...]) -> None:
 
 def test_auto_is_chosen_by_size() -> None:
     assert [choose_encoder("auto", s) for s in [(5,), (1, 8, 8), (3, 32, 32)]] == ["mlp", "conv", "resnet18"]
+
+
+def test_measuring_changes_neither_mode_nor_statistics() -> None:
+    encoder = build_encoder(EncoderOptions("resnet10", width=0.125), (3, 16, 16))
+    encoder.stem.eval()
+    modes = [module.training for module in encoder.modules()]
+    before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+    measure(divide(encoder, "stage"), torch.ones(1, 3, 16, 16))
+    assert [module.training for module in encoder.modules()] == modes
+    assert all(torch.equal(before[name], tensor) for name, tensor in encoder.state_dict().items())
 
 
 def test_width_multiplies_the_embedding() -> None:

@@ -30,7 +30,7 @@ from ricnet.nets.pretrained import Architecture, TextEncoder
 from ricnet.training.api import configure, for_encoder
 from ricnet.training.checkpoints import cache_folder, describe_encoder
 from ricnet.training.config import Optimization
-from ricnet.training.features import Features, featured
+from ricnet.training.features import Features, behind_encoder, featured
 from ricnet.training.trainer import make_optimizer, set_rate
 
 CPU = torch.device("cpu")
@@ -414,6 +414,49 @@ def test_a_module_of_the_users_own_is_frozen_in_parts(tmp_path: Path) -> None:
     again = ricnet.load(tmp_path, encoder=encoder)
     images = coloured().test.inputs
     assert np.array_equal(again.predict_proba(images), model.predict_proba(images))
+
+
+def with_batch_norm() -> nn.Sequential:
+    """An encoder in training mode, but for one layer; its batch norm has seen images."""
+    torch.manual_seed(0)
+    convolution = nn.Sequential(Scaled(), nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+    encoder = nn.Sequential(convolution, nn.Sequential(nn.Flatten(), nn.Linear(144, 5), nn.BatchNorm1d(5)))
+    encoder(coloured().train.inputs)
+    encoder[1][2].eval()
+    return encoder
+
+
+def mode_and_numbers(encoder: nn.Module) -> tuple[list[bool], dict[str, Tensor]]:
+    return [module.training for module in encoder.modules()], copy.deepcopy(encoder.state_dict())
+
+
+@pytest.mark.parametrize("settings", [{"exits": "stage"}, {}], ids=["exits", "whole"])
+@pytest.mark.parametrize("freeze", [True, False], ids=["frozen", "trained"])
+def test_training_and_loading_leave_the_users_module_as_it_was(
+    settings: dict[str, str], freeze: bool, tmp_path: Path
+) -> None:
+    encoder = with_batch_norm()
+    modes, numbers = mode_and_numbers(encoder)
+    model = ricnet.train(
+        coloured(), encoder=encoder, freeze=freeze, epochs=1, batch_size=8, out=tmp_path, device="cpu", **settings
+    )
+    again = ricnet.load(tmp_path, encoder=encoder)
+    modes_after, numbers_after = mode_and_numbers(encoder)
+    assert modes_after == modes
+    assert all(torch.equal(numbers[name], tensor) for name, tensor in numbers_after.items())
+    images = coloured().test.inputs
+    assert np.array_equal(again.predict_proba(images), model.predict_proba(images))
+
+
+def test_loading_keeps_the_batch_norm_statistics_of_a_frozen_encoder_with_exits(tmp_path: Path) -> None:
+    encoder, data = with_batch_norm(), coloured()
+    ricnet.train(data, encoder=encoder, freeze=True, exits="stage", epochs=1, out=tmp_path, device="cpu")
+    model = ricnet.load(tmp_path, encoder=copy.deepcopy(encoder).train())
+    loaded = model.model.backbone.features.state_dict()
+    assert all(torch.equal(tensor, loaded[name]) for name, tensor in encoder.state_dict().items())
+    whole, features = behind_encoder(model, data)  # computed while the run was trained
+    expected = whole.refine(features.test.inputs, halt=False).log_beliefs
+    torch.testing.assert_close(model.refine(data.test.inputs, halt=False).log_beliefs, expected)
 
 
 class Scaled(nn.Module):

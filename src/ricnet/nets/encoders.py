@@ -234,6 +234,20 @@ class KnownStage(nn.Module):
         return seen[:, self.place]
 
 
+@contextmanager
+def in_eval_mode(*networks: nn.Module) -> Iterator[None]:
+    """In eval mode batch norm does not update its statistics. Afterwards each module has its own mode again: parts of a
+    network may differ."""
+    modes = {module: module.training for network in networks for module in network.modules()}
+    for network in networks:
+        network.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
 def known(encoder: nn.Module, input_shape: tuple[int, ...], exits: Exits) -> Known:
     """What stands for an encoder in eval mode."""
     return Known(*zip(*measure(divide(encoder, exits), example_input(encoder, input_shape)), strict=True))
@@ -243,20 +257,18 @@ def known(encoder: nn.Module, input_shape: tuple[int, ...], exits: Exits) -> Kno
 def measure(stages: Sequence[nn.Module], seen: Num[Tensor, "1 ..."]) -> list[tuple[int, int]]:
     """How many features each stage gives, and what it costs."""
     found = []
-    for stage in stages:
-        with counting() as counter:
-            seen = stage(seen)
-        found.append((features_of(stage, seen).shape[1], counter.get_total_flops()))
+    with in_eval_mode(*stages):
+        for stage in stages:
+            with counting() as counter:
+                seen = stage(seen)
+            found.append((features_of(stage, seen).shape[1], counter.get_total_flops()))
     return found
 
 
 def embedding_size(encoder: nn.Module, input_shape: tuple[int, ...]) -> int:
     """How many numbers the encoder makes of one input; asked of the module itself, so that any module will do."""
-    was_training = encoder.training
-    with torch.no_grad():
-        embedding = as_embedding(encoder.eval()(example_input(encoder, input_shape)))
-    encoder.train(was_training)
-    return int(embedding.shape[1])
+    with in_eval_mode(encoder), torch.no_grad():
+        return int(as_embedding(encoder(example_input(encoder, input_shape))).shape[1])
 
 
 def example_input(encoder: nn.Module, input_shape: tuple[int, ...]) -> Num[Tensor, "1 ..."]:
@@ -543,9 +555,8 @@ class Backbone(nn.Module):
     @torch.no_grad()
     def walk_once(self) -> Iterator[tuple[Tensor, Float[Tensor, "1 features"]]]:
         """With one input, to see what there is."""
-        was_training = self.training
-        yield from self.eval().walk(self.example)
-        self.train(was_training)
+        with in_eval_mode(self):
+            yield from self.walk(self.example)
 
     @property
     def feature_sizes(self) -> list[int]:

@@ -482,7 +482,7 @@ def _for_head(config: Config, encoder: nn.Module | None, dataset: Dataset) -> nn
     if not config.network.freeze or encoder is None:
         return encoder
     exits = config.network.exits
-    return None if exits == "none" else known(encoder.eval(), dataset.input_shape, exits)
+    return None if exits == "none" else known(encoder, dataset.input_shape, exits)
 
 
 def _tell(console: Console, sentence: str) -> None:

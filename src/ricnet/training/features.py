@@ -21,7 +21,7 @@ from rich.progress import Progress
 from torch import Tensor, nn
 
 from ricnet.data import Augmentation, Dataset, Split, augment
-from ricnet.nets.encoders import CPU_BATCH, GPU_BATCH, Exits, all_features, as_embedding, divide
+from ricnet.nets.encoders import CPU_BATCH, GPU_BATCH, Exits, all_features, as_embedding, divide, in_eval_mode
 from ricnet.nets.pretrained import Pretrained, TextEncoder
 from ricnet.training.checkpoints import cache_folder, describe_encoder
 from ricnet.training.classifier import Classifier, after_encoder, backbone_of
@@ -89,7 +89,7 @@ class Features:
         self, encoder: nn.Module, device: torch.device, console: Console | None = None, exits: Exits = "none"
     ) -> None:
         # others share the encoder, and expect it where it is
-        self.encoder = (encoder if device.type == "cpu" else copy.deepcopy(encoder)).eval().to(device)
+        self.encoder = (encoder if device.type == "cpu" else copy.deepcopy(encoder)).to(device)
         self.network = self.encoder if exits == "none" else partial(all_features, divide(self.encoder, exits))
         self.device = device
         self.console = console or Console(stderr=True)
@@ -137,7 +137,8 @@ class Features:
     @torch.no_grad()
     def _encode(self, inputs: Num[Tensor, "n ..."]) -> Float[Tensor, "n size"]:
         rows = CPU_BATCH if self.device.type == "cpu" else GPU_BATCH
-        parts = [as_embedding(self.network(batch.to(self.device))).float().cpu() for batch in inputs.split(rows)]
+        with in_eval_mode(self.encoder):
+            parts = [as_embedding(self.network(batch.to(self.device))).float().cpu() for batch in inputs.split(rows)]
         return torch.cat(parts)
 
     def _look_up(self, keys: list[bytes]) -> dict[bytes, bytes]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ricnet.machine import SHARE, free_bytes
 from ricnet.methods import Method
-from ricnet.nets.encoders import ResNet
+from ricnet.nets.encoders import ResNet, in_eval_mode
 
 WARM_UP = 3
 """Runs before a recording, in which libraries choose their kernels."""
@@ -196,11 +196,10 @@ def activation_bytes(encoder: nn.Module, example: Num[Tensor, "1 ..."]) -> int:
 
     leaves = [module for module in encoder.modules() if not any(module.children())]
     hooks = [module.register_forward_hook(count) for module in leaves]
-    was_training = encoder.training
     try:
-        encoder.eval()(example)
+        with in_eval_mode(encoder):
+            encoder(example)
     finally:
-        encoder.train(was_training)
         for hook in hooks:
             hook.remove()
     return total
