@@ -21,9 +21,9 @@ PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 OPENING = """\
 # Settings
 
-Every setting of `ric train` is a flag (`--batch-size 256`; a switch is turned off with `--no-augment`), an argument of
-`ricnet.train` (`batch_size=256`) and an entry of a run's `config.json`. What is not given comes from a preset: `fast`,
-our own, or `paper`; RIC also has `on-policy`, `snapshots` and `closed-form`.
+Every setting of `ric train` is a flag (`--batch-size 256` or `--batch_size 256`; a switch is turned off with
+`--no-augment`), an argument of `ricnet.train` (`batch_size=256`) and an entry of a run's `config.json`. What is not
+given comes from a preset: `fast`, our own, or `paper`; RIC also has `on-policy`, `snapshots` and `closed-form`.
 The values here are for 50,000 images of 10 classes; for other data some differ, and `config.json`
 says what a run had. The flags mean the same at `ric train`, `ric compare` and `ric sweep`: `--help` of each shows those
 that people change, `--help-all` every one. `ric compare DATA --methods ric ric:gamma=0.9` holds one value against

@@ -10,7 +10,7 @@ import pytest
 import tyro
 
 from refusals import refusal
-from ricnet.apps.cli import UnknownFlag, parse
+from ricnet.apps.cli import UnknownFlag, parse, with_dashes
 from ricnet.apps.commands import compare, sweep, train
 from ricnet.apps.commands.settings import fitting, merged, over, read, typed
 from ricnet.methods import METHODS, RIC
@@ -89,12 +89,12 @@ def test_what_cannot_be_read_is_one_sentence(kind: type, typed: str, names: tupl
     [
         (Outer, "r --schedule cosin", ("--schedule", "'cosin'", "one of 'cosine', 'constant'.")),
         (Outer, "r --clip 1 --batch-size 8.5", ("--batch-size", "'8.5'", "a whole number.")),
-        (Outer, "r --batch_size=many", ("--batch_size", "'many'", "a whole number.")),
+        (Outer, "r --batch-size=many", ("--batch-size", "'many'", "a whole number.")),
         (Outer, "r --clip x", ("--clip", "'x'", "a number or None.")),
         (Outer, "r --batch-size None --clip None", ("--batch-size", "'None'", "a whole number.")),
         (Outer, "r --clip", ("--clip needs a value", "a number or None.")),
         (Outer, "r --clip --no-augment", ("--clip needs a value",)),
-        (Outer, "r --clip --batch_size 8", ("--clip needs a value",)),
+        (Outer, "r --clip --batch-size 8", ("--clip needs a value",)),
         (Reading, "r --data --out=here", ("--data needs a value", "a text or None.")),
         (Reading, "r --several", ("--several needs a value or more", HELP)),
         (Reading, "r --several --out here", ("--several needs a value or more", HELP)),
@@ -124,7 +124,7 @@ def test_an_unknown_flag_is_kept_for_who_knows_more_of_it() -> None:
     assert problem.value.flag == "--gae-lambda"
 
 
-SAME = ["--epochs", "7", "--batch_size=32", "--no-augment", "--gamma", "0.6", "--width", "0.25", "--val-fraction=0.3"]
+SAME = ["--epochs", "7", "--batch-size=32", "--no-augment", "--gamma", "0.6", "--width", "0.25", "--val-fraction=0.3"]
 MEANT = {"epochs": 7, "batch_size": 32, "augment": False, "gamma": 0.6, "width": 0.25, "val_fraction": 0.3}
 
 
@@ -222,6 +222,30 @@ def test_flags_of_another_method_and_help(
     assert all(f"{heading} options" in page for heading in ("data", "model", "training", "run"))
     assert {"--epochs", "--lr", "--target", "--encoder", "--device", "--help-all"} <= set(re.findall(r"--[\w-]+", page))
     assert "--log-ratio-clamp" not in page
+
+
+def test_every_flag_may_have_underscores_and_no_value_is_changed() -> None:
+    typed = "train my_data.csv --batch_size 64 --no_exact_gain --data_dir=my_data --out a_b -1_0"
+    dashed = "train my_data.csv --batch-size 64 --no-exact-gain --data-dir=my_data --out a_b -1_0"
+    assert with_dashes(typed.split()) == dashed.split()
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        *("train --help_all", "compare --help_all", "sweep --help_all"),
+        *("predict none x --max_steps 2", "evaluate none --halt_threshold=0.1", "serve none --max_batch 2"),
+    ],
+)
+def test_commands_read_underscores(typed: str, run_ric: RunRic) -> None:
+    assert "flag" not in run_ric(*typed.split()).err
+
+
+def test_a_switch_with_underscores_is_one(tmp_path: Path, run_ric: RunRic) -> None:
+    out = tmp_path / "run"
+    said = run_ric("train", "--exact_gain", "--epochs", 1, "--horizon", 2, "--device", "cpu", "--out", out)
+    assert said.code == 0, said.err
+    assert json.loads((out / "config.json").read_text())["config"]["method"]["exact_gain"]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -214,6 +214,7 @@ def test_halted_inference_equals_the_masked_version_and_fewer_steps_are_the_firs
         (RIC, {"gamma": 1.5}, "gamma"),
         (RIC, {"c_min": 20.0}, "c_min"),
         (RIC, {"reward_floor": 2.0}, "reward_floor"),
+        (RIC, {"value_coef": -1.0}, "value_coef"),
         (RIC, {"updates_per_snapshot": 0}, "updates_per_snapshot"),
         (RIC, {"head": "logistic-normal", "objective": "expected"}, "objective"),
         (RIC, {"head": "logistic-normal", "readout": "implied"}, "readout"),

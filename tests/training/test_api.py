@@ -34,6 +34,13 @@ def test_it_says_what_the_command_line_says_in_parameters(
     assert "val_fraction" in said[-1]
 
 
+@pytest.mark.parametrize("method", ["ric", "anytime"])
+def test_a_price_of_compute_without_exits_is_refused(method: str, dataset: Dataset) -> None:
+    with refusal("compute_price", "0.01", "exits", "stage"):
+        configure(dataset, method, "fast", compute_price=0.01)
+    assert configure(dataset, method, "fast", compute_price=0.01, exits="stage").method.compute_price == 0.01
+
+
 def test_a_batch_that_nobody_asked_for_is_made_to_fit_and_kept_on_resuming(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

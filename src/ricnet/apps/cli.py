@@ -56,7 +56,7 @@ Start here:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    arguments = list(sys.argv[1:] if args is None else args)
+    arguments = with_dashes(sys.argv[1:] if args is None else args)
     settle_threads()
     warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # class names in scripts that our font lacks
     try:
@@ -73,6 +73,16 @@ def main(args: Sequence[str] | None = None) -> None:
     except (OSError, MemoryError) as error:  # of the machine, not of ours
         _complain(f"the machine cannot do it ({str(error) or 'its memory is used up'}); mend that and try again.")
         sys.exit(RicnetError.exit_code)
+
+
+def with_dashes(arguments: Sequence[str]) -> list[str]:
+    """--batch_size is --batch-size; values keep their underscores."""
+    return [_with_dashes(argument) if argument.startswith("--") else argument for argument in arguments]
+
+
+def _with_dashes(flag: str) -> str:
+    name, *value = flag.partition("=")
+    return "".join([name.replace("_", "-"), *value])
 
 
 def _complain(sentence: str) -> None:
@@ -158,7 +168,7 @@ def parse(
         raise RicnetError(_misread(arguments, known) or _missing(settings, command) or told) from None
     for argument, following in pairwise([*arguments, None]):  # tyro takes none for an empty list
         several = get_origin(known.get(str(argument), bool)) is tuple
-        if several and (following is None or _spelled(following) in known):
+        if several and (following is None or _name(following) in known):
             raise RicnetError(f"{argument} needs a value or more; see ric {command} --help.")
     if extra:
         meant = _flag_for(extra[0], known)
@@ -255,19 +265,19 @@ def _misread(arguments: Sequence[str], known: Mapping[str, Any]) -> str | None:
     """What is wrong with the first flag whose value is not of its type; tyro would fill a box with it."""
     for argument, following in pairwise([*arguments, None]):
         flag, is_given, value = str(argument).partition("=")
-        kind = known.get(_spelled(flag), bool)
+        kind = known.get(_name(flag), bool)
         if kind is bool or get_origin(kind) is tuple:
             continue
-        if not is_given and (following is None or _spelled(following) in known):
+        if not is_given and (following is None or _name(following) in known):
             return f"{flag} needs a value; give {wanted(kind)}."
         if not _reads(kind, text := value if is_given else str(following)):
             return f"{flag} cannot be {short(text, 80)!r}; give {wanted(kind)}."
     return None
 
 
-def _spelled(argument: str) -> str:
-    """A flag as we spell it, without the value that it may have."""
-    return argument.partition("=")[0].replace("_", "-")
+def _name(argument: str) -> str:
+    """A flag without the value that it may have."""
+    return argument.partition("=")[0]
 
 
 def _reads(kind: Any, text: str) -> bool:
@@ -294,8 +304,8 @@ def _missing(settings: Any, command: str) -> str | None:
 def _refuse_unknown(arguments: Sequence[str], known: Iterable[str], command: str) -> None:
     """What looks like a flag and is none; numbers below zero look otherwise."""
     for argument in arguments:
-        if argument.startswith("-") and argument.lstrip("-")[:1].isalpha() and _spelled(argument) not in known:
-            raise UnknownFlag(argument.partition("=")[0], command, known)
+        if argument.startswith("-") and argument.lstrip("-")[:1].isalpha() and _name(argument) not in known:
+            raise UnknownFlag(_name(argument), command, known)
 
 
 def _flag_for(extra: str, known: Mapping[str, Any]) -> str | None:

@@ -45,7 +45,7 @@ class Anytime(Iterative):
     """Weight of the squared error of a value that learns the discounted gain in log-score still to come, as RIC's does;
     inference then halts by it. Raise it if explained_variance stays low; 0 learns no value."""
     compute_price: float = 0.0
-    """λ: nats that the work of the whole network costs, where there are exits, as in RIC. Raise it to leave earlier."""
+    """λ: nats that the work of the whole network costs, as in RIC; only with --exits. Raise it to leave earlier."""
     gae_lambda: float = 0.95
     """λ of the value's targets, as in RIC. Lower it to trust the value more (less variance, more bias)."""
     halt_threshold: float = 0.0

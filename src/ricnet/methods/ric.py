@@ -115,7 +115,7 @@ class RIC(Iterative):
     """c_v: weight of the value's squared error. Raise it if explained_variance stays low, lower it if accuracy
     suffers."""
     compute_price: float = 0.0
-    """λ: nats that the work of the whole network costs, where there are exits; the value then counts what is still to
+    """λ: nats that the work of the whole network costs; only with --exits. The value then counts what is still to
     be gained less the price of looking. Raise it to leave earlier; with 0 --budget decides after training."""
     entropy_coef: float = 0.0
     """Weight of an entropy bonus. Raise it if the policy stops exploring too soon."""
@@ -172,6 +172,7 @@ class RIC(Iterative):
         require(updates is None or updates >= 1, "updates_per_snapshot", updates, "at least 1, or None")
         require(self.rollouts >= 1, "rollouts", self.rollouts, "at least 1")
         require(self.epsilon > 0, "epsilon", self.epsilon, "above 0")
+        require(self.value_coef >= 0, "value_coef", self.value_coef, "0 or more")
         require(self.compute_price >= 0, "compute_price", self.compute_price, "0 or more")
         require(0 < self.c_min <= self.c_max, "c_min", self.c_min, f"above 0 and at most c-max, {self.c_max}")
         require(self.head_gain > 0, "head_gain", self.head_gain, "above 0")

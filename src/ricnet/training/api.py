@@ -391,6 +391,10 @@ def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
         parts[name] = replace(part, **given_settings(type(part), own))
     if "horizon" in changes and parts["network"].exits != "none":
         raise RicnetError(f"with {setting('exits')} there is a step for every exit; leave {setting('horizon')} out.")
+    price = getattr(parts["method"], "compute_price", 0.0)
+    if price > 0 and parts["network"].exits == "none":
+        priced, exits = setting("compute_price", price), setting("exits", "stage")
+        raise RicnetError(f"{priced} needs exits to leave by; add {exits} or leave it out.")
     unknown = set(left) - {f.name for f in dataclasses.fields(Config)} | set(left) & {"data", *PARTS}
     if unknown:
         raise RicnetError(_unknown_setting(min(unknown), config))
