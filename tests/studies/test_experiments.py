@@ -5,9 +5,9 @@ import pytest
 from refusals import refusal
 from ricnet.methods import METHODS, Supervised
 from ricnet.studies.experiments import VARIANTS, all_systems, find_system, settings_of, uniform_share
-from ricnet.studies.sweep import Choice, default_space, parse_space
+from ricnet.studies.sweep import Choice, default_space
 from ricnet.training.config import AFTER_TRAINING
-from ricnet.training.presets import Facts, preset
+from ricnet.training.presets import TYPICAL, Facts, preset
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -82,4 +82,7 @@ def test_a_registered_method_is_a_system_and_can_be_swept(monkeypatch: pytest.Mo
     monkeypatch.setitem(METHODS, "mine", Mine)
     assert find_system("mine:label_smoothing=0.2").changes == {"label_smoothing": 0.2}
     assert all_systems()["mine"].about == "a method of somebody else's"
-    assert parse_space(default_space("mine"), "mine")["label_smoothing"] == Choice((0.0, 0.3))
+    config = preset("fast", "mine", TYPICAL)
+    assert default_space(config)["label_smoothing"] == Choice((0.0, 0.3))
+    between = replace(config, method=Mine(label_smoothing=0.1))
+    assert default_space(between)["label_smoothing"] == Choice((0.1, 0.0, 0.3))

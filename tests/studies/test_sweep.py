@@ -11,9 +11,20 @@ from refusals import refusal
 from ricnet.data import load
 from ricnet.methods import METHODS, RIC
 from ricnet.studies import sweep as sweeping
-from ricnet.studies.sweep import Choice, Range, Sweep, default_space, finished, open_study, parse_space, search
+from ricnet.studies.sweep import (
+    Choice,
+    Range,
+    Sweep,
+    default_space,
+    finished,
+    open_study,
+    parse_space,
+    search,
+    values_of,
+)
 from ricnet.training.api import configure
 from ricnet.training.console import Interrupted
+from ricnet.training.presets import TYPICAL, Facts, preset
 
 QUIET = Console(quiet=True)
 
@@ -35,9 +46,57 @@ def open_at(folder: Path, sweep: Sweep, name: str = "sweep.db") -> optuna.Study:
     return open_study("test", f"sqlite:///{folder / name}", sweep.metric, sweep.base, sweep.space)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_the_default_space_of_every_method_can_be_read(method: str) -> None:
-    assert {"lr", "weight_decay"} < parse_space(default_space(method), method).keys()
+SIZES = {
+    "table": Facts(rows=300, classes=3, side=0),
+    "large table": Facts(rows=20_000, classes=3, side=0),
+    "photographs": Facts(rows=300, classes=5, side=64, device="cpu"),
+    "images": TYPICAL,
+    "exits": replace(TYPICAL, exits=True),
+}
+PRESETS = [*((name, method) for name in ("fast", "paper") for method in METHODS), ("snapshots", "ric")]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("name", "method"), PRESETS)
+def test_every_preset_lies_in_the_space_that_is_searched(name: str, method: str, size: str) -> None:
+    config = preset(name, method, SIZES[size])
+    space, values = default_space(config), values_of(config)
+    assert {"lr", "weight_decay"} < space.keys()
+    assert all(part.contains(values[key]) for key, part in space.items())
+    for key in ("lr", "weight_decay"):
+        part = space[key]
+        assert isinstance(part, Range)
+        assert part.low < values[key] / 5
+        assert part.high > values[key] * 5
+
+
+def test_what_is_given_is_not_searched(sweep: Sweep) -> None:
+    assert default_space(sweep.base).keys() - default_space(sweep.base, {"lr": 0.1}).keys() == {"lr"}
+    still = replace(sweep.base, optimization=replace(sweep.base.optimization, weight_decay=0.0))
+    assert "weight_decay" not in default_space(still)
+    with refusal("space"):
+        default_space(sweep.base, ["lr", "weight_decay", "label_smoothing"])
+
+
+def test_ranges_move_with_the_preset() -> None:
+    assert Range(1e-3, 1e-1, False, True).around(1.0) == Range(0.1, 10.0, False, True)
+    assert Range(1.0, 25.0, True, True).around(1) == Range(1.0, 5.0, True, True)
+    assert Range(0.5, 0.95, False, False).around(0.8) == Range(0.5, 0.95, False, False)
+    assert Range(0.5, 0.95, False, False).around(0.01) == Range(0.01, 0.95, False, False)
+
+
+@pytest.mark.parametrize("method", ["supervised", "ric"])
+def test_the_first_trial_is_the_preset(method: str, sweep: Sweep, tmp_path: Path) -> None:
+    base = configure(sweep.dataset, method, "fast", epochs=1, batch_size=32, width=0.1)
+    around = replace(sweep, base=base, space=default_space(base))
+    study = open_at(tmp_path, around)
+    study = open_at(tmp_path, around)  # opened again before its first trial: still once
+    search(study, around, 2, QUIET)
+    configs = [around.config(trial.params) for trial in study.trials]
+    assert configs[0] == base
+    assert configs[1] != base
+    elsewhere = replace(around, space=parse_space(["lr=1e-6..1e-5:log"], method))
+    assert not open_at(tmp_path, elsewhere, "elsewhere.db").trials
 
 
 def test_ranges_and_choices_are_told_apart() -> None:
@@ -130,11 +189,12 @@ def test_settings_that_do_not_go_together_fail_a_trial_and_not_the_sweep(sweep: 
 
 
 def test_a_new_study_does_not_take_the_old_ones_runs_for_its_own(sweep: Sweep, tmp_path: Path) -> None:
-    """The database is gone, its run folders are not: trial-0000 is taken, and holds other settings."""
-    search(open_at(tmp_path, sweep), sweep, 1, QUIET)
+    """The database is gone, its run folders are not: trial-0001 is taken, and holds other settings. The first trial is
+    the preset both times, and its run is found."""
+    search(open_at(tmp_path, sweep), sweep, 2, QUIET)
     again = open_at(tmp_path, sweep, "fresh.db")
-    search(again, sweep, 1, QUIET)
-    assert again.trials[0].user_attrs["folder"] == "trial-0000-2"
+    search(again, sweep, 2, QUIET)
+    assert [trial.user_attrs["folder"] for trial in again.trials] == ["trial-0000", "trial-0001-2"]
 
 
 def test_a_study_about_something_else_and_a_storage_that_cannot_be_opened(sweep: Sweep, tmp_path: Path) -> None:

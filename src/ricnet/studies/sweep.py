@@ -5,9 +5,10 @@ next trial, trains it in a run folder, reports each epoch, and gives it up where
 """
 
 import json
+import math
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin
@@ -18,7 +19,7 @@ from rich.console import Console
 from sqlalchemy.exc import DBAPIError
 
 from ricnet.data import Dataset
-from ricnet.errors import RicnetError, first_line
+from ricnet.errors import RicnetError, first_line, setting
 from ricnet.io import read_json
 from ricnet.methods import METHODS
 from ricnet.studies.experiments import parse_settings, read_setting, settings_of
@@ -54,6 +55,20 @@ class Range:
             return trial.suggest_int(name, int(self.low), int(self.high), log=self.log)
         return trial.suggest_float(name, self.low, self.high, log=self.log)
 
+    def contains(self, value: Any) -> bool:
+        return value is not None and self.low <= value <= self.high
+
+    def around(self, value: int | float) -> "Range":
+        """The range with a value inside. A logarithmic one keeps its width and has the value in its middle; a linear
+        one, whose ends may be limits of the setting, grows as far as the value."""
+        if not self.log:
+            return replace(self, low=min(self.low, float(value)), high=max(self.high, float(value)))
+        factor = math.sqrt(self.high / self.low)
+        low, high = (float(f"{end:.3g}") for end in (value / factor, value * factor))
+        if self.whole:
+            low, high = float(max(1, round(low))), float(max(2, round(high)))
+        return replace(self, low=low, high=high)
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -62,17 +77,41 @@ class Choice:
     def suggest(self, trial: optuna.Trial, name: str) -> Any:
         return trial.suggest_categorical(name, self.options)
 
+    def contains(self, value: Any) -> bool:
+        return value in self.options
+
+    def around(self, value: Any) -> "Choice":
+        return self if self.contains(value) else Choice((value, *self.options))
+
 
 Space = Mapping[str, Range | Choice]
-EVERY_METHOD = ("lr=1e-4..1e-2:log", "weight_decay=1e-3..0.2:log")
+EVERY_METHOD = ("lr=1e-4..1e-2:log", "weight_decay=1e-2..1:log")
+"""Logarithmic ranges are moved around the preset's value: here a factor of 10 below and above."""
 
 
 _OF_THE_RUN = {field.name for field in fields(Config)}
 """Data, seed and the like: settings that a sweep compares trials under, not over."""
 
 
-def default_space(method: str) -> tuple[str, ...]:
-    return (*EVERY_METHOD, *METHODS[method].search_space)
+def default_space(base: Config, given: Collection[str] = ()) -> Space:
+    """What matters most, around the values of `base`. Settings that are `given` for all trials are not searched, nor
+    those without a number to begin from: None, or 0 on a logarithmic scale."""
+    method, values = base.method.name, values_of(base)
+    space: dict[str, Range | Choice] = {}
+    for name, part in parse_space((*EVERY_METHOD, *METHODS[method].search_space), method).items():
+        has_start = isinstance(part, Choice) or (values[name] is not None and (values[name] > 0 or not part.log))
+        if has_start and name not in given:
+            space[name] = part.around(values[name])
+    if not space:
+        raise RicnetError(
+            f"all settings that a sweep searches by default are given; say what to search: {setting('space')}."
+        )
+    return space
+
+
+def values_of(config: Config) -> dict[str, Any]:
+    """The value of every setting that can be searched."""
+    return {name: value for part in PARTS for name, value in vars(getattr(config, part)).items()}
 
 
 def parse_space(texts: Sequence[str], method: str) -> dict[str, Range | Choice]:
@@ -163,13 +202,17 @@ class Sweep:
 
 
 def open_study(name: str, storage: str, metric: str, base: Config, space: Space) -> optuna.Study:
-    """The study of this name, new or gone on with; refused if it was about something else."""
+    """The study of this name, new or gone on with; refused if it was about something else. The first trial of a new one
+    has the settings of `base`, unless the space leaves them out."""
     study = _open(name, storage, metric, base.optimization.epochs)
     subject = json.loads(json.dumps({"metric": metric, "config": to_json(base), "space": repr(space)}))
     for key, value in subject.items():
         if study.user_attrs.get(key, value) != value:
             raise RicnetError(f"the study {name} in {storage} was begun with another {key}; give a new --name.")
         study.set_user_attr(key, value)
+    values = values_of(base)
+    if not study.get_trials(deepcopy=False) and all(part.contains(values[key]) for key, part in space.items()):
+        study.enqueue_trial({key: values[key] for key in space}, skip_if_exists=True)
     return study
 
 

@@ -36,7 +36,8 @@ class SweepOptions(MethodSettings[Hyper]):
     trials: int = 20
     """Stop when the study has this many trials, counting those of other machines and earlier calls."""
     space: tuple[str, ...] = ()
-    """What to search: lr=1e-4..1e-2:log epsilon=0.1..0.4 activation=relu,silu; by default what matters most."""
+    """What to search: lr=1e-4..1e-2:log epsilon=0.1..0.4 activation=relu,silu; by default what matters most, around
+    the values of the preset. The preset itself is the first trial if it lies in the space."""
     set: tuple[str, ...] = ()
     """Settings that all trials share, as SETTING=VALUE: --set epochs=30 is --epochs 30."""
     metric: Literal["nll", "accuracy", "ece"] = "nll"
@@ -81,13 +82,14 @@ def _parse(arguments: Sequence[str]) -> SweepOptions[Any]:
 def _sweep(options: SweepOptions[Any], shared: Mapping[str, Any], root: Path) -> "Sweep":
     from ricnet.studies.sweep import Sweep, default_space, parse_space
 
-    space = parse_space(options.space or default_space(options.method), options.method)
+    asked = parse_space(options.space, options.method) if options.space else None
     shared = for_encoder(options.source, shared)
     wanted = {k: shared[k] for k in DATA_SETTINGS if k in shared}
     tokenizer = find_tokenizer(shared.get("encoder", ""))
     dataset = load_data(options.source, data_dir=options.data_dir, tokenizer=tokenizer, **wanted)
     config = configure(dataset, options.method, options.preset, pick_device(options.device), **shared)
     base = replace(config, data=whole_path(options.source))
+    space = asked if asked is not None else default_space(base, shared)
     return Sweep(dataset, base, space, options.metric, root, options.device)
 
 
