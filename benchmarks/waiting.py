@@ -22,8 +22,7 @@ CORES, TURNS = 2, 3
 UPDATES = """
 import sys, time
 if sys.argv[1] == "settled":
-    from ricnet.machine import settle_threads
-    settle_threads()
+    import ricnet
 import torch
 from ricnet.data import load
 from ricnet.training.api import configure
@@ -38,7 +37,7 @@ print(6 * trainer.batch_size / (time.perf_counter() - start))
 """
 WAYS: dict[str, tuple[str, dict[str, str]]] = {
     "torch's own: threads that spin": ("as it is", {}),
-    "ric: threads that wait passively": ("settled", {}),
+    "ricnet: threads that wait passively": ("settled", {}),
     "one thread": ("as it is", {"OMP_NUM_THREADS": "1"}),
 }
 

@@ -70,16 +70,23 @@ def test_what_the_user_says_stays(
     assert {name: os.environ[name] for name in COUNTS | WAITS if name in os.environ} == set_to
 
 
-def test_the_command_settles_it_before_torch_is_there() -> None:
-    code = """
-import os, sys, ricnet.apps.cli as cli
-assert "torch" not in sys.modules
-cli.main(["--version"])
-print(os.environ["OMP_WAIT_POLICY"])
-"""
-    environment = {name: value for name, value in os.environ.items() if name not in COUNTS | WAITS}
+def waiting_after(code: str, **given: str) -> str:
+    """OMP_WAIT_POLICY in a new process that runs this code."""
+    environment = {name: value for name, value in os.environ.items() if name not in COUNTS | WAITS} | given
+    code += "; import os; print(os.environ.get('OMP_WAIT_POLICY'))"
     shown = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert shown.stdout.splitlines()[-1] == "passive"
+    return shown.stdout.strip()
+
+
+def test_importing_ricnet_settles_it_before_torch_is_there() -> None:
+    assert waiting_after("import sys, ricnet; assert 'torch' not in sys.modules") == "passive"
+    assert waiting_after("import ricnet", OMP_WAIT_POLICY="active") == "active"
+    assert waiting_after("import ricnet", KMP_BLOCKTIME="100") == "None"
+
+
+def test_after_torch_it_is_too_late_and_nothing_is_changed() -> None:
+    """As if torch had been imported, which takes seconds."""
+    assert waiting_after("import sys; sys.modules['torch'] = sys; import ricnet") == "None"
 
 
 def test_tests_take_one_thread_each() -> None:

@@ -3,7 +3,10 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ricnet.machine import settle_threads
 from ricnet.version import __version__
+
+settle_threads()  # before any of ricnet imports torch
 
 if TYPE_CHECKING:
     from ricnet.apps.estimators import (

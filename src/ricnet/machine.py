@@ -16,14 +16,18 @@ if TYPE_CHECKING:
 
 COUNTS = {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}
 WAITS = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"}
-"""Whoever sets one of these has decided."""
+"""If one of these is set, keep the user's value."""
 SHARE = 0.5
 """Of the memory that is free, that data or a batch may take; the rest is for weights, copies and other programs."""
 
 
 def settle_threads() -> None:
-    """Wait passively, with no more threads than this container may run, unless the user says otherwise."""
-    if "torch" in sys.modules:  # too late
+    """Wait passively, with no more threads than this container may run, unless the user says otherwise.
+
+    Called by `import ricnet`. If torch is imported already, OpenMP has read its variables and nothing is changed: how
+    GNU's threads wait cannot be set later (docs/performance.md).
+    """
+    if "torch" in sys.modules:
         return
     if not WAITS & os.environ.keys():
         os.environ["OMP_WAIT_POLICY"] = "passive"

@@ -23,7 +23,6 @@ from rich.markup import escape
 
 from ricnet.errors import Interrupted, RicnetError, listing, nearest, wanted, what_else
 from ricnet.io import printable, short
-from ricnet.machine import settle_threads
 from ricnet.version import __version__
 
 COMMANDS = {
@@ -57,7 +56,6 @@ Start here:
 
 def main(args: Sequence[str] | None = None) -> None:
     arguments = with_dashes(sys.argv[1:] if args is None else args)
-    settle_threads()
     warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # class names in scripts that our font lacks
     try:
         _dispatch(arguments)
