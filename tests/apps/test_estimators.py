@@ -2,7 +2,9 @@
 
 import copy
 import pickle
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -241,6 +243,36 @@ def test_a_data_frame_is_read_as_the_command_reads_a_table() -> None:
         fitted.predict(frame[["size"]])
     with pytest.raises(ValueError, match="samples"):
         small().fit(frame, kind[:-1])
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"exits": "stage"}, {"feedback": "sample"}], ids=["plain", "exits", "sampled"]
+)
+def test_threads_neither_disturb_a_fit_nor_are_disturbed(settings: dict[str, Any]) -> None:
+    """Two threads fit while a third draws from torch's generator, which goes on as if they were not there."""
+    estimator = ricnet.RICClassifier(**TINY, **settings, random_state=3)
+    alone = estimator.fit(X, Y)
+    over, drawn = threading.Event(), list[float]()
+
+    def draw() -> None:
+        while not over.is_set():
+            drawn.append(torch.rand(()).item())
+
+    torch.manual_seed(4)
+    with ThreadPoolExecutor(3) as threads:
+        drawing = threads.submit(draw)
+        fits = [threads.submit(clone(estimator).fit, X, Y) for _ in range(2)]
+        fitted = [fit.result() for fit in fits]
+        over.set()
+        drawing.result()
+    weights = alone.classifier_.model.state_dict()
+    for other in fitted:
+        assert all(torch.equal(weights[name], tensor) for name, tensor in other.classifier_.model.state_dict().items())
+        assert other.classifier_.temperature == alone.classifier_.temperature
+        if not settings.get("feedback"):  # whose answers are drawn
+            assert np.array_equal(other.predict_proba(X), alone.predict_proba(X))
+    undisturbed = torch.Generator().manual_seed(4)
+    assert drawn == [torch.rand((), generator=undisturbed).item() for _ in drawn]
 
 
 def test_random_states_of_any_kind_are_taken() -> None:

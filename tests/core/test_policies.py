@@ -98,9 +98,11 @@ def test_samples_lie_on_the_simplex_and_stay_finite(classes: int, seed: int) -> 
 
 def test_an_infinite_draw_leaves_a_finite_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiled exponential is −log of a uniform number that may be exactly 0."""
-    monkeypatch.setattr(
-        torch.Tensor, "exponential_", lambda self: self.fill_(1.0).index_fill_(-1, torch.tensor(0), torch.inf)
-    )
+
+    def infinite(self: torch.Tensor, generator: object) -> torch.Tensor:
+        return self.fill_(1.0).index_fill_(-1, torch.tensor(0), torch.inf)
+
+    monkeypatch.setattr(torch.Tensor, "exponential_", infinite)
     policy = dirichlet(torch.tensor([[0.1, 2.0, 5.0]]))
     log_action = policy.sample()
     assert log_action.isfinite().all()

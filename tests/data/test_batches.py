@@ -54,7 +54,7 @@ def test_cutout_greys_one_square_that_may_lie_anywhere() -> None:
 def boxed(monkeypatch: pytest.MonkeyPatch, box: tuple[float, float, float, float]) -> None:
     """Let every crop be of this height, width, top and left."""
 
-    def boxes(least: float, shard: Shard, device: torch.device) -> Float[Tensor, "4 n"]:
+    def boxes(least: float, shard: Shard, device: torch.device, generator: object) -> Float[Tensor, "4 n"]:
         return torch.tensor(box, dtype=torch.float32, device=device)[:, None].expand(4, shard.rows)
 
     monkeypatch.setattr(batches, "crop_boxes", boxes)
@@ -104,7 +104,7 @@ def test_colours_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Random numbers 1, 0.5 and 0 with at most 0.5: brightness 1.5, contrast 1, saturation 0.5."""
     image = torch.tensor([[[[30, 90]], [[60, 90]], [[90, 90]]]], dtype=torch.uint8)
     numbers = torch.tensor([1, 0.5, 0]).view(3, 1, 1, 1, 1)
-    monkeypatch.setattr(torch, "rand", lambda *size, device: numbers.expand(size))
+    monkeypatch.setattr(torch, "rand", lambda *size, device, generator: numbers.expand(size))
     made = augment(image, Augmentation(colour=0.5))
     assert made.flatten(2).squeeze().tolist() == [[68, 135], [90, 135], [112, 135]]  # 67.5 and 112.5 go to even
     numbers = numbers.flip(0)  # brightness 0.5, saturation 1.5: grey 60 and 90 stay, and are halved

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from problems import CPU, configured
-from torch import nn
+from problems import CPU, assert_same_weights, configured
+from torch import Tensor, nn
 
 import ricnet
 from refusals import refusal
@@ -168,9 +168,10 @@ def test_in_memory_what_stops_it_names_no_file(dataset: Dataset, stop_after: Cal
 
 @pytest.mark.parametrize("before", [False, True])
 def test_the_program_around_is_as_before(monkeypatch: pytest.MonkeyPatch, before: bool) -> None:
+    """A module of the user's own may draw from torch's generator, which is then seeded for the run."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", before)
-    state = torch.get_rng_state()
-    with isolated_rng(Config(), CPU):
+    encoder, state = nn.Flatten(), torch.get_rng_state()
+    with isolated_rng(Config(), CPU, encoder):
         torch.backends.cudnn.benchmark = not before
         torch.rand(3)
     assert torch.backends.cudnn.benchmark is before
@@ -183,6 +184,33 @@ def test_neither_training_nor_loading_moves_the_callers_random_state(dataset: Da
     assert torch.equal(torch.get_rng_state(), state)
     ricnet.load(tmp_path)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+class Dropping(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.dropout = nn.Linear(4, 8), nn.Dropout(0.5)
+        nn.init.ones_(self.layer.weight)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.dropout(self.layer(rows))
+
+
+def test_the_seed_decides_what_a_users_own_encoder_draws(
+    dataset: Dataset, tmp_path: Path, stop_after: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, encoder = configured(dataset, "supervised", encoder="custom"), Dropping()
+    for name in ("whole", "again", "stopped"):
+        torch.manual_seed(len(name))
+        state = torch.get_rng_state()
+        if name == "stopped":
+            stop_after(4)
+            with refusal("resume", kind=Interrupted):
+                run(config, dataset, RunFolder(tmp_path / name), CPU, encoder=encoder)
+            monkeypatch.undo()
+        run(config, dataset, RunFolder(tmp_path / name), CPU, encoder=encoder, resume=name == "stopped")
+        assert torch.equal(torch.get_rng_state(), state)
+        assert_same_weights(tmp_path / name, tmp_path / "whole")
 
 
 def test_too_little_memory_is_said_in_a_sentence(

@@ -83,7 +83,7 @@ def after_updates(system: str, processes: Processes, device: torch.device = CPU,
             rows.append(trainer._next_rows())
             trainer._step()
     average = {f"weights of {name}": tensor for name, tensor in trainer.average.state_dict().items()}
-    return {"rng": torch.get_rng_state(), "rows": rows, **trainer.sums, **average}
+    return {"rng": trainer.state()["rng"], "rows": rows, **trainer.sums, **average}
 
 
 def run_anew(folder: Path, resume: bool = False) -> dict[str, Any]:

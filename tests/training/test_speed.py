@@ -117,6 +117,7 @@ SCRIPT = """
 import functools
 from dataclasses import replace
 import torch
+from ricnet.core.randomness import drawing_from
 from ricnet.methods import RIC
 from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
@@ -160,7 +161,20 @@ torch.testing.assert_close(loss, expected)
 assert len(built) == 2, "with weights too"
 built.clear()
 
-torch.compile = functools.partial(real, backend=works)
+context, generator = model.context(torch.randn(5, 3)).detach(), torch.Generator()
+for own, graphs in ((None, 1), (generator, None)):  # torch traces no generator: what is drawn from one is not compiled
+    torch._dynamo.reset()
+    built.clear()
+    for start in (torch.manual_seed, generator.manual_seed):
+        start(0)
+    with drawing_from(own):
+        expected = method.roll_out(model, context).log_actions
+        for start in (torch.manual_seed, generator.manual_seed):
+            start(0)
+        torch.testing.assert_close(compile_method(method).roll_out(model, context).log_actions, expected)
+    assert graphs is None or len(built) == graphs, "a step is one graph"
+built.clear()
+
 encoder, inputs = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.BatchNorm1d(8)), torch.randn(16, 3)
 expected = encoder(inputs)
 compile_encoder(encoder)

@@ -24,8 +24,8 @@ LARGEST_EXPONENTIAL = 32.0
 class SimplexPolicy(Protocol):
     """A distribution over beliefs; what RIC's actor must be able to do."""
 
-    def sample(self) -> Float[Tensor, "*batch classes"]:
-        """log a for a ~ π, without gradient."""
+    def sample(self, generator: torch.Generator | None = None) -> Float[Tensor, "*batch classes"]:
+        """log a for a ~ π, without gradient; drawn from torch's global generator unless one is given."""
 
     def log_prob(self, log_action: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
         """log π(a), the density with respect to a."""
@@ -69,15 +69,16 @@ class Dirichlet:
     def total(self) -> Float[Tensor, "*batch"]:
         return self.alpha.sum(-1)
 
-    def sample(self) -> Float[Tensor, "*batch classes"]:
+    def sample(self, generator: torch.Generator | None = None) -> Float[Tensor, "*batch classes"]:
         """Gamma(α) = Gamma(α + 1) · U^{1/α}, taken in logarithms with −log U ~ Exponential(1), then normalised.
 
         The boosted Gamma has shape above 1, where it cannot underflow. The exponential is infinite once in about two
         billion draws where torch.compile makes it out of a U that may be 0, and 0·∞ would make the log-ratio NaN.
         """
         with torch.no_grad():
-            boosted = torch._standard_gamma(self.alpha + 1)
-            exponential = torch.empty_like(self.alpha).exponential_().clamp(max=LARGEST_EXPONENTIAL)
+            boosted = torch._standard_gamma(self.alpha + 1, generator)
+            exponential = torch.empty_like(self.alpha).exponential_(generator=generator)
+            exponential = exponential.clamp(max=LARGEST_EXPONENTIAL)
             return (boosted.log() - exponential / self.alpha).log_softmax(-1)
 
     def log_prob(self, log_action: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
@@ -161,9 +162,9 @@ class LogisticNormal:
         K the Dirichlet is the wider of the two; the paper does not say how wide its own is."""
         return cls(log_mu, log_mu.shape[-1] / concentration)
 
-    def sample(self) -> Float[Tensor, "*batch classes"]:
+    def sample(self, generator: torch.Generator | None = None) -> Float[Tensor, "*batch classes"]:
         with torch.no_grad():
-            noise = torch.randn_like(self.log_mu) * self.variance.sqrt().unsqueeze(-1)
+            noise = torch.empty_like(self.log_mu).normal_(generator=generator) * self.variance.sqrt().unsqueeze(-1)
             return (self.log_mu + noise).log_softmax(-1)
 
     def log_prob(self, log_action: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:

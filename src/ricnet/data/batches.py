@@ -27,40 +27,46 @@ def epoch_order(rows: int, seed: int, epoch: int) -> Int64[Tensor, "rows"]:
 
 
 def augment(
-    images: UInt8[Tensor, "n c h w"], augmentation: Augmentation, shard: Shard | None = None
+    images: UInt8[Tensor, "n c h w"],
+    augmentation: Augmentation,
+    shard: Shard | None = None,
+    generator: torch.Generator | None = None,
 ) -> UInt8[Tensor, "n c h w"]:
     """A random window of each image, half of them mirrored, its colours varied, a square of it greyed out.
 
     Where the images are a shard of a minibatch, random numbers are drawn for all of it, so that what happens to an
-    image does not depend on how many processes there are. Nothing here waits for the device or depends in its shape on
+    image does not depend on how many processes there are. They come from torch's global generator unless one is given.
+    Nothing here waits for the device or depends in its shape on
     what was drawn, so that an update can be recorded.
     """
     shard = shard or Shard(len(images))
     crop = _crop_and_resize if augmentation.crop_area < 1 else _shift_and_mirror
-    varied = _vary_colours(crop(images, augmentation, shard), augmentation.colour, shard)
-    return _cut_out(varied, augmentation.cutout, shard)
+    varied = _vary_colours(crop(images, augmentation, shard, generator), augmentation.colour, shard, generator)
+    return _cut_out(varied, augmentation.cutout, shard, generator)
 
 
 def _crop_and_resize(
-    images: UInt8[Tensor, "n c h w"], augmentation: Augmentation, shard: Shard
+    images: UInt8[Tensor, "n c h w"], augmentation: Augmentation, shard: Shard, generator: torch.Generator | None
 ) -> UInt8[Tensor, "n c h w"]:
     """Bilinear, by one matrix a side and image. A crop is never larger than the image, so no pixels are averaged."""
     _, _, h, w = images.shape
-    heights, widths, tops, lefts = crop_boxes(augmentation.crop_area, shard, images.device)
+    heights, widths, tops, lefts = crop_boxes(augmentation.crop_area, shard, images.device, generator)
     rows, columns = _interpolation(tops, heights, h), _interpolation(lefts, widths, w)
     if augmentation.flip:
-        mirrored = torch.rand(shard.rows, 1, 1, device=images.device)[shard.own] < 0.5
+        mirrored = torch.rand(shard.rows, 1, 1, device=images.device, generator=generator)[shard.own] < 0.5
         columns = torch.where(mirrored, columns.flip(1), columns)
     resized = rows[:, None] @ images.float() @ columns.mT[:, None]
     return resized.round_().clamp_(0, 255).to(torch.uint8)
 
 
-def crop_boxes(least: float, shard: Shard, device: torch.device) -> Float[Tensor, "4 n"]:
+def crop_boxes(
+    least: float, shard: Shard, device: torch.device, generator: torch.Generator | None = None
+) -> Float[Tensor, "4 n"]:
     """Heights, widths, tops and lefts, as shares of the image's sides.
 
     The area is uniform from `least` to 1, and so is the logarithm of the ratio of the sides among those that fit.
     """
-    area, ratio, top, left = torch.rand(4, shard.rows, device=device)[:, shard.own]
+    area, ratio, top, left = torch.rand(4, shard.rows, device=device, generator=generator)[:, shard.own]
     area = 1 - (1 - least) * area
     widest = area.log().neg().clamp(max=math.log(CROP_RATIO))
     stretch = ((2 * ratio - 1) * widest / 2).exp()
@@ -76,11 +82,14 @@ def _interpolation(starts: Float[Tensor, "n"], sizes: Float[Tensor, "n"], length
     return (1 - distances.abs()).clamp_(min=0)
 
 
-def _vary_colours(images: UInt8[Tensor, "n c h w"], most: float, shard: Shard) -> UInt8[Tensor, "n c h w"]:
+def _vary_colours(
+    images: UInt8[Tensor, "n c h w"], most: float, shard: Shard, generator: torch.Generator | None
+) -> UInt8[Tensor, "n c h w"]:
     """Brightness is a factor, contrast one of the distance from the image's mean, saturation from the pixel's grey."""
     if not most:
         return images
-    factors = 1 + most * (2 * torch.rand(3, shard.rows, 1, 1, 1, device=images.device) - 1)
+    drawn = torch.rand(3, shard.rows, 1, 1, 1, device=images.device, generator=generator)
+    factors = 1 + most * (2 * drawn - 1)
     brightness, contrast, saturation = factors[:, shard.own]
     pixels = images.float()
     grey = pixels.mean(1, keepdim=True)
@@ -90,7 +99,7 @@ def _vary_colours(images: UInt8[Tensor, "n c h w"], most: float, shard: Shard) -
 
 
 def _shift_and_mirror(
-    images: UInt8[Tensor, "n c h w"], augmentation: Augmentation, shard: Shard
+    images: UInt8[Tensor, "n c h w"], augmentation: Augmentation, shard: Shard, generator: torch.Generator | None
 ) -> UInt8[Tensor, "n c h w"]:
     """One gather for the whole batch: no loop over images, nothing the host has to wait for."""
     pad, flip = augmentation.crop_padding, augmentation.flip
@@ -99,11 +108,12 @@ def _shift_and_mirror(
     n, c, h, w = images.shape
     columns = torch.arange(w, device=images.device).expand(n, w)
     if flip:
-        mirrored = torch.rand(shard.rows, 1, device=images.device)[shard.own] < 0.5
+        mirrored = torch.rand(shard.rows, 1, device=images.device, generator=generator)[shard.own] < 0.5
         columns = torch.where(mirrored, w - 1 - columns, columns)
     rows = torch.arange(h, device=images.device).expand(n, h)
     if pad:
-        offsets = torch.randint(2 * pad + 1, (2, shard.rows, 1), device=images.device)[:, shard.own]
+        size = (2, shard.rows, 1)
+        offsets = torch.randint(2 * pad + 1, size, device=images.device, generator=generator)[:, shard.own]
         rows, columns = rows + offsets[0], columns + offsets[1]
         images = F.pad(images, (pad, pad, pad, pad))
     cells = rows[:, :, None] * images.shape[3] + columns[:, None, :]
@@ -111,18 +121,22 @@ def _shift_and_mirror(
     return images.flatten(2).gather(2, index).reshape(n, c, h, w)
 
 
-def _cut_out(images: UInt8[Tensor, "n c h w"], side: int, shard: Shard) -> UInt8[Tensor, "n c h w"]:
+def _cut_out(
+    images: UInt8[Tensor, "n c h w"], side: int, shard: Shard, generator: torch.Generator | None
+) -> UInt8[Tensor, "n c h w"]:
     """The square's middle may be any pixel, so that every pixel is hidden about equally often."""
     if not side:
         return images
     _, _, h, w = images.shape
-    rows = _hidden(shard, h, side, images.device)
-    columns = _hidden(shard, w, side, images.device)
+    rows = _hidden(shard, h, side, images.device, generator)
+    columns = _hidden(shard, w, side, images.device, generator)
     return images.masked_fill((rows[:, :, None] & columns[:, None, :])[:, None], GREY)
 
 
-def _hidden(shard: Shard, length: int, side: int, device: torch.device) -> Bool[Tensor, "n length"]:
+def _hidden(
+    shard: Shard, length: int, side: int, device: torch.device, generator: torch.Generator | None
+) -> Bool[Tensor, "n length"]:
     """Which of the pixels along one axis lie within the square."""
-    start = torch.randint(length, (shard.rows, 1), device=device)[shard.own] - side // 2
+    start = torch.randint(length, (shard.rows, 1), device=device, generator=generator)[shard.own] - side // 2
     place = torch.arange(length, device=device)
     return (place >= start) & (place < start + side)

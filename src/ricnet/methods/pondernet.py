@@ -11,6 +11,7 @@ from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
 from ricnet.core import halting, mdp
+from ricnet.core.randomness import current
 from ricnet.core.trajectory import Trajectory, first_stop
 from ricnet.errors import require, require_finite
 from ricnet.methods.iterative import Iterative, Pool, Step, Steps, norms, step_towards, unroll
@@ -90,7 +91,7 @@ class PonderNet(Iterative):
 
     def _level(self, batch: int, device: torch.device) -> float | Float[Tensor, "batch"]:
         """How probable it must have become to have stopped: a half, or a random share, which draws the step from p."""
-        return 0.5 if self.halting == "median" else torch.rand(batch, device=device)
+        return 0.5 if self.halting == "median" else torch.rand(batch, device=device, generator=current())
 
 
 def _add_stopped(progress: Float[Tensor, "batch"], heads: Heads) -> Float[Tensor, "batch"]:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ricnet.core import mdp, objectives
 from ricnet.core.policies import Dirichlet, LogisticNormal, Readout, SimplexPolicy
+from ricnet.core.randomness import current
 from ricnet.core.trajectory import Trajectory, not_below, stop_before
 from ricnet.distributed import Shard
 from ricnet.errors import RicnetError, require, require_finite, setting
@@ -343,13 +344,13 @@ class RIC(Iterative):
     ) -> Rollout:
         """Sample T actions for each input and roll-out. V(s_{T+1}) takes one cell evaluation more than T; after the
         last exit it is 0, for there is nothing more to see."""
-        refiner, weights = model.refiner, model.refiner.head_weights()
+        refiner, weights, generator = model.refiner, model.refiner.head_weights(), current()
         thought, belief = (start.repeat(self.rollouts, 1, 1) for start in outset(model, context))
         states, log_actions, heads = [], [], []
         for time in range(self.horizon):
             states.append((thought, belief))
             look = at_step(context, time)
-            thought, belief, log_action, *seen = self.explore(refiner, weights, look, thought, belief, shard)
+            thought, belief, log_action, *seen = self.explore(refiner, weights, look, thought, belief, shard, generator)
             log_actions.append(log_action)
             heads.append(seen)
         every = Heads(*(torch.stack(head) for head in zip(*heads, strict=True)))
@@ -368,6 +369,7 @@ class RIC(Iterative):
         thought: Float[Tensor, "rollouts batch size"],
         belief: Float[Tensor, "rollouts batch classes"],
         shard: Shard | None = None,
+        generator: torch.Generator | None = None,
     ) -> tuple[Tensor, ...]:
         """One step of a roll-out: the next thought, the belief sampled from it, its logarithm, and the heads.
 
@@ -377,11 +379,11 @@ class RIC(Iterative):
         thought = refiner.think(context, thought, belief)
         heads = refiner.heads(thought, weights)
         if shard is None:
-            log_action = self.policy(heads).sample()
+            log_action = self.policy(heads).sample(generator)
         else:
             logits, concentration = shard.all_gather(heads.logits, -2), shard.all_gather(heads.concentration, -1)
             whole = heads._replace(logits=logits, concentration=concentration)
-            log_action = self.policy(whole).sample()[:, shard.own]
+            log_action = self.policy(whole).sample(generator)[:, shard.own]
         return thought, log_action.exp(), log_action, *heads
 
     def estimate_advantages(
@@ -585,7 +587,7 @@ class RIC(Iterative):
         heads = model.refiner.heads(thought, pool.heads)
         policy = self.policy(heads)
         mean = policy.log_mean()
-        belief = (mean if self.feedback == "mean" else policy.sample()).exp()
+        belief = (mean if self.feedback == "mean" else policy.sample(current())).exp()
         output = mean if self.readout == "mean" else policy.read(self.readout)
         value = model.refiner.expect(thought, belief) if model.has_exits else heads.value
         everyone = torch.ones_like(value, dtype=torch.bool)

@@ -107,6 +107,16 @@ def is_pretrained(name: str) -> bool:
     return name.startswith(PRETRAINED)
 
 
+def is_registered_outside(name: str) -> bool:
+    """Whether an encoder of this name was added from outside the package."""
+    return name in _BUILDERS and not is_ours(_BUILDERS[name])
+
+
+def is_ours(code: Any) -> bool:
+    """Whether a function or class is part of this package."""
+    return str(code.__module__).split(".")[0] == __name__.split(".")[0]
+
+
 def choose_encoder(name: str, input_shape: tuple[int, ...]) -> str:
     """What `auto` means for inputs of this shape; any other known name means itself."""
     if name in _BUILDERS or is_pretrained(name):

@@ -18,6 +18,7 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
+from ricnet.core.randomness import building_with, drawing_from
 from ricnet.data import DATASETS, Dataset, columns_from_json, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.dataset import flip_labels
@@ -63,7 +64,7 @@ from ricnet.training.features import featured
 from ricnet.training.presets import Facts, making_room, preset
 from ricnet.training.run import RunFolder, fit, read_config
 from ricnet.training.speed import fitting_batch
-from ricnet.training.trainer import Trainer, refuse_other_kind
+from ricnet.training.trainer import Trainer, draws_globally, refuse_other_kind
 
 GPU = torch.device("cuda")
 """What presets are for unless a CPU is to train."""
@@ -97,7 +98,7 @@ def train(
     module = encoder if isinstance(encoder, nn.Module) else None
     if encoder is not None:
         changes["encoder"] = "custom" if module is not None else encoder
-    with spelled_in_python(), torch.random.fork_rng([]):  # networks are built to be measured, before any training
+    with spelled_in_python():
         folder = train_in_folder(
             data,
             changes,
@@ -363,7 +364,8 @@ def fit_batch(
     if config.network.freeze:  # rows of features are small
         return config
     wanted, free = config.optimization.batch_size, free_bytes(device)
-    network = encoder if encoder is not None else build_encoder(config.network, dataset.input_shape)
+    with building_with(torch.Generator()):  # it is only measured
+        network = encoder if encoder is not None else build_encoder(config.network, dataset.input_shape)
     example = example_input(network, dataset.input_shape)
     pieces = processes * config.optimization.accumulate
     fitting = min(wanted, pieces * fitting_batch(network, example, math.ceil(wanted / pieces), free))
@@ -437,7 +439,7 @@ def run(
         encoder = _began_with(folder) if resume else find_encoder(config.network.encoder)
     config = settle_horizon(config, dataset.input_shape, encoder)
     with (
-        isolated_rng(config, device),
+        isolated_rng(config, device, encoder),
         together(device) as processes,
         folder.held(tell) if processes.first else nullcontext(),
     ):
@@ -535,19 +537,22 @@ def train_in_memory(
 ) -> tuple[Classifier, int]:
     """The classifier, and how many epochs it took. Nothing else is left: no folder, no checkpoint, no evaluation. The
     caller's random state is kept."""
-    with isolated_rng(config, device):
-        if encoder is None and is_pretrained(config.network.encoder):
-            encoder = find_encoder(config.network.encoder)
+    if encoder is None and is_pretrained(config.network.encoder):
+        encoder = find_encoder(config.network.encoder)
+    with isolated_rng(config, device, encoder):
         config = settle_horizon(config, dataset.input_shape, encoder)
         data = _as_features(config, dataset, encoder, device, console)
         own = _for_head(config, encoder, dataset)
         trainer = Trainer(config, data, None, device, own, console=console)
         trainer.train()
-        # A new network: the trained one may hold compiled code, which cannot be copied or pickled.
-        model = _trained(config, data, own, trainer.best["weights"], device)
-        fitted = fit(config, model, data.val)
+        with building_with(trainer.generator):
+            # A new network: the trained one may hold compiled code, which cannot be copied or pickled.
+            model = _trained(config, data, own, trainer.best["weights"], device)
+        with drawing_from(trainer.generator):
+            fitted = fit(config, model, data.val)
         if config.network.freeze:
-            model = _trained(config, dataset, encoder, trainer.best["weights"], device)
+            with building_with(trainer.generator):
+                model = _trained(config, dataset, encoder, trainer.best["weights"], device)
     rule = fitted.halting
     method = config.method.stopping_by(rule.halt_threshold, rule.max_steps) if rule else config.method
     shape, names = dataset.input_shape, dataset.class_names
@@ -565,11 +570,15 @@ def _trained(
 
 
 @contextmanager
-def isolated_rng(config: Config, device: torch.device) -> Iterator[None]:
-    """The caller's random state, current device and choice of kernels are as before; too little memory is a
-    sentence."""
+def isolated_rng(config: Config, device: torch.device, encoder: nn.Module | None) -> Iterator[None]:
+    """The caller's random state, current device and choice of kernels are as before; too little memory is a sentence.
+
+    A run with a generator of its own leaves torch's alone. One that draws globally seeds it for its own time: other
+    threads that draw then disturb it, and it them."""
     on_gpu = device.type == "cuda"
-    with torch.random.fork_rng([device] if on_gpu else []), torch.cuda.device(device if on_gpu else -1):
+    shared = draws_globally(config, encoder, device)
+    forked = torch.random.fork_rng([device] if on_gpu else []) if shared else nullcontext()
+    with forked, torch.cuda.device(device if on_gpu else -1):
         before = torch.backends.cudnn.benchmark
         try:
             yield

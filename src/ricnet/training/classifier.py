@@ -19,6 +19,7 @@ from jaxtyping import Float64, Num
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from ricnet.core.randomness import building_with
 from ricnet.core.trajectory import Temperature, Trajectory
 from ricnet.data import Columns, columns_from_json
 from ricnet.data.columns import Number
@@ -318,7 +319,7 @@ def settle_horizon(config: Config, input_shape: tuple[int, ...], encoder: nn.Mod
     if network.exits == "none" or not hasattr(config.method, "horizon"):
         return config
     own = find_encoder(network.encoder) if encoder is None and is_pretrained(network.encoder) else encoder
-    with torch.random.fork_rng([]):  # what is built here is only counted
+    with building_with(torch.Generator()):  # what is built here is only counted
         own = own if own is not None else build_encoder(network, input_shape)
     steps = len(divide(own, network.exits)) * network.steps_per_exit
     return replace(config, method=replace(config.method, horizon=steps))  # type: ignore[call-arg]
@@ -345,7 +346,7 @@ def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None)
     columns = _read_columns(entry["data"], input_shape, folder / "config.json")
     if config.network.encoder == "custom" and encoder is None:
         raise RicnetError(f"{folder} was trained with your own encoder; pass the module: load(run, encoder=...).")
-    with torch.random.fork_rng([]):  # the weights that it draws are those of the file in the end
+    with building_with(torch.Generator()):  # the weights that it draws are those of the file in the end
         model, backbone = _build_loaded(config, input_shape, len(class_names), encoder, entry.get("encoder"), folder)
     backbone.autocast = autocast_dtype(config.optimization.precision, torch.device(device))
     exits = len(getattr(model, "costs", ()))

@@ -65,9 +65,8 @@ def behind_encoder(classifier: Classifier, dataset: Dataset) -> tuple[Classifier
 
 
 def _vary(images: Num[Tensor, "n ..."], augmentation: Augmentation, number: int) -> Num[Tensor, "n ..."]:
-    with torch.random.fork_rng([]):
-        torch.manual_seed(number)
-        return torch.cat([augment(part, augmentation) for part in images.split(CHUNK)])
+    generator = torch.Generator().manual_seed(number)
+    return torch.cat([augment(part, augmentation, generator=generator) for part in images.split(CHUNK)])
 
 
 def _joined(parts: list[Split]) -> Split:

@@ -21,6 +21,7 @@ from rich.console import Console
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ricnet.core.randomness import building_with, drawing_from
 from ricnet.data import Augmentation, Dataset, Split, augment, epoch_order
 from ricnet.distributed import ALONE, Processes, Shard
 from ricnet.errors import RicnetError, setting
@@ -29,7 +30,8 @@ from ricnet.evaluation.evaluate import Outcome, observe, summarize
 from ricnet.io import shown_name
 from ricnet.methods import Method
 from ricnet.methods.method import Batch, Metrics
-from ricnet.nets.encoders import TINY_IMAGE, Backbone
+from ricnet.nets.encoders import TINY_IMAGE, Backbone, is_ours, is_registered_outside
+from ricnet.nets.pretrained import Pretrained
 from ricnet.training.classifier import autocast_dtype, backbone_of, build_model, learned
 from ricnet.training.config import Config, Optimization
 from ricnet.training.console import Interrupted, ProgressBar, StopRequest
@@ -64,7 +66,12 @@ class Trainer:
     ) -> None:
         """Without a folder nothing is written. Of several processes only the first has one; they all hold the same
         state after every update. `faster` is what a person who would wait long is told, once."""
-        torch.manual_seed(config.seed)
+        self.generator: torch.Generator | None = None
+        """What is drawn comes from here; None where it comes from torch's global generators."""
+        if draws_globally(config, encoder, device):
+            torch.manual_seed(config.seed)
+        else:
+            self.generator = torch.Generator().manual_seed(config.seed)
         dataset = weighted(config, dataset)
         self.config, self.dataset, self.folder, self.device = config, dataset, folder, device
         self.checkpoint_seconds, self.console, self.faster = checkpoint_seconds, console, faster
@@ -97,7 +104,8 @@ class Trainer:
     def _build_networks(self, encoder: nn.Module | None) -> None:
         """The one that learns, the one that acts and the one that answers; often they are the same."""
         data = self.dataset
-        model, backbone = build_model(self.config, data.input_shape, len(data.class_names), encoder)
+        with building_with(self.generator):
+            model, backbone = build_model(self.config, data.input_shape, len(data.class_names), encoder)
         refuse_other_kind(backbone.reader, data, self.config)
         backbone.fit_normalization(data.train.inputs)
         backbone.autocast = autocast_dtype(self.settings.precision, self.device)
@@ -183,12 +191,13 @@ class Trainer:
         rows = self._next_rows()
         if self.feed.streams:
             self.feed.stage(self._rows(self.update), self._rows(self.update + 1))
-        self.learn(rows)
+        with drawing_from(self.generator):
+            self.learn(rows)
         self.update += 1
 
     def _learn(self, rows: Int64[Tensor, "batch"]) -> None:
         """One update of the weights."""
-        with tensor_cores():
+        with tensor_cores() if self.device.type == "cuda" else nullcontext():
             self.optimizer.zero_grad()
             metrics = self.gradient(self._batch(rows))
         limit = self.settings.clip if self.settings.clip is not None else math.inf
@@ -250,7 +259,7 @@ class Trainer:
         """Inputs and labels, and weights where there are any."""
         inputs = self.feed.staged if self.feed.streams else self.feed.inputs[rows]
         if self.augmentation is not None:
-            inputs = augment(inputs, self.augmentation, self.shard)
+            inputs = augment(inputs, self.augmentation, self.shard, self.generator)
         return (inputs, self.labels[rows]) if self.weights is None else (inputs, self.labels[rows], self.weights[rows])
 
     def _compiles(self, recorded: bool) -> bool:
@@ -286,7 +295,8 @@ class Trainer:
         means = {name: float(total) / self.updates_per_epoch for name, total in self.sums.items()}
         self._refuse_nonfinite(means)
         self._refuse_nonfinite_weights()
-        outcome = observe(self.method, self.average, self.dataset.val, processes=self.processes)
+        with drawing_from(self.generator):
+            outcome = observe(self.method, self.average, self.dataset.val, processes=self.processes)
         val = self.processes.broadcast(lambda: summarize(outcome))
         score = self.processes.broadcast(lambda: self._weighted_score(outcome, val))
         epoch = self.update // self.updates_per_epoch
@@ -387,7 +397,7 @@ class Trainer:
             "sums": self.sums,
             "best": self.best,
             "collapsed": self.collapsed,
-            "rng": torch.get_rng_state(),
+            "rng": (self.generator or torch.default_generator).get_state(),
             "cuda_rng": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
         }
 
@@ -404,7 +414,7 @@ class Trainer:
         for name, total in state["sums"].items():
             self.sums.setdefault(name, torch.zeros((), device=self.device)).copy_(total)
         self.best, self.collapsed = state["best"], state["collapsed"]
-        torch.set_rng_state(state["rng"])
+        (self.generator or torch.default_generator).set_state(state["rng"])
         if self.device.type == "cuda" and state["cuda_rng"] is not None:
             torch.cuda.set_rng_state(state["cuda_rng"], self.device)
         if self.folder is not None:
@@ -415,10 +425,23 @@ class Trainer:
         if self.folder is not None:
             self.folder.write_model(self.best["weights"])
         course = {"selected_epoch": self.best["epoch"], "seconds": round(self.seconds, 1)}
-        evaluation = finalize(self.config, self.model, self.dataset, self.folder, course, self.processes)
+        with drawing_from(self.generator):
+            evaluation = finalize(self.config, self.model, self.dataset, self.folder, course, self.processes)
         if self.folder is not None:
             self.folder.drop_states()
         return evaluation
+
+
+def draws_globally(config: Config, encoder: nn.Module | None, device: torch.device) -> bool:
+    """Whether a run draws from torch's global generators, seeded for it: on a GPU, and where code from outside the
+    package takes part, which may draw from nowhere else (dropout in a user's encoder, say)."""
+    frozen = config.network.freeze or isinstance(encoder, Pretrained)  # these are in eval mode
+    outside = (
+        (encoder is not None and not frozen)
+        or is_registered_outside(config.network.encoder)
+        or not is_ours(type(config.method))
+    )
+    return device.type != "cpu" or outside
 
 
 def has_fallen(accuracy: float, best: float, rows: int) -> bool:
@@ -493,7 +516,8 @@ class NextLoss(nn.Module):
 
 @contextmanager
 def tensor_cores() -> Iterator[None]:
-    """Let products of float32 matrices round their factors to TF32: the refiner's many times faster on a GPU.
+    """Let products of float32 matrices round their factors to TF32: the refiner's many times faster on a GPU. The
+    setting is one of the whole process, so that on a CPU, where several threads may train, it is left alone.
 
     The rounding of a factor does not depend on how a product is split up, so roll-out and replay still agree.
     """
