@@ -135,7 +135,7 @@ def test_a_temperature_is_fitted_said_and_applied(tmp_path: Path, run_ric: RunRi
     noisy = ["--label-noise", "0.3", "--calibration", "temperature"]
     said = run_ric("train", "--method", "supervised", "--epochs", 2, "--out", out, "--device", "cpu", *noisy).out
     fit = json.loads((out / "calibration.json").read_text())
-    assert f"temperature {fit['temperature']:.3f}, fitted on 135 validation examples" in said
+    assert f"temperature {fit['temperature']:.3f}: NLL" in said
     answers = run_ric("predict", out, out / "examples.npz", "--json").records
     with np.load(out / "examples.npz") as stored:
         beliefs = np.exp(stored["log_beliefs"][0])

@@ -17,7 +17,7 @@ from ricnet.evaluation.choices import (
     Gain,
     HaltChoice,
     best_alternative,
-    calibrated_nll,
+    calibrated_scores,
     choose_exit,
     choose_exit_temperatures,
     choose_halt,
@@ -150,7 +150,15 @@ def test_the_nll_after_a_temperature_does_not_depend_on_how_sharp_beliefs_are() 
     log_beliefs, labels = beliefs(0, 1.0, 2000)
     for scale in (0.5, 2.0, 4.0):
         sharpened = (scale * log_beliefs).log_softmax(-1)
-        assert calibrated_nll(sharpened, labels) == pytest.approx(calibrated_nll(log_beliefs, labels), abs=0.002)
+        after, before = (float(calibrated_scores(each, labels).mean()) for each in (sharpened, log_beliefs))
+        assert after == pytest.approx(before, abs=0.002)
+
+
+def test_about_as_good_is_within_a_standard_error_of_the_paired_difference() -> None:
+    best = torch.tensor([-1.0, -2.0, -3.0, -4.0])
+    assert choices.is_as_good(best - torch.tensor([0.1, -0.1, 0.1, -0.05]), best)
+    assert not choices.is_as_good(best - 0.01, best)  # always worse, though by little
+    assert choices.is_as_good(best, best)
 
 
 def outcome_of(beliefs: list[list[float]], values: list[list[float]]) -> Outcome:

@@ -64,6 +64,19 @@ def test_the_seed_decides_and_the_callers_random_numbers_neither_matter_nor_chan
     assert not torch.equal(weights(tmp_path / "other")[name], weights(tmp_path / "again")[name])
 
 
+def test_calibrated_keeps_the_latest_epoch_that_is_about_as_good_as_the_best(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Epoch 2 is best; 4 differs from it by less than a standard error, 5 by more; patience counts from 2."""
+    noise = torch.linspace(-1, 1, len(dataset.val)).double()
+    shown = iter([-2.0 + 0 * noise, -1.0 + 0 * noise, -2.0 + 0 * noise, -1.001 + 0.1 * noise, -1.5 + 0.1 * noise])
+    monkeypatch.setattr("ricnet.training.trainer.calibrated_scores", lambda *seen: next(shown))
+    training = trainer(dataset, epochs=5, select="calibrated", patience=4)
+    training.train()
+    assert (training.best["epoch"], training.best["best_epoch"]) == (4, 2)
+    assert training.best["score"][0] == pytest.approx(-1.0)
+
+
 @pytest.mark.parametrize("select", ["accuracy", "nll", "last"])
 def test_the_best_epoch_is_selected_and_ties_go_to_the_lower_nll(dataset: Dataset, select: str, tmp_path: Path) -> None:
     evaluation = trained(dataset, tmp_path, epochs=12, calibration="none", select=select, patience=None)
@@ -352,7 +365,7 @@ def test_with_balanced_classes_the_epoch_is_chosen_by_all_rows(dataset: Dataset)
     uneven = dataclasses.replace(dataset, train=dataset.train.take(order))
     made = trainer(uneven, class_weight="balanced", batch_size=16)
     outcome = observe(made.method, made.average, made.dataset.val)
-    accuracy, nll = made._weighted_score(outcome, {})
+    accuracy, nll, _ = made._scores(outcome, {})
     labels, beliefs = outcome.labels, outcome.log_beliefs.double().exp() * torch.tensor([30, 2, 4]) / 36
     shifted = (beliefs / beliefs.sum(1, keepdim=True)).log()
     assert nll == pytest.approx(-float(shifted[range(len(labels)), labels].mean()), abs=1e-6)

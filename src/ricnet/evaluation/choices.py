@@ -215,15 +215,21 @@ def _expected_scores(beliefs: Exits, beta: float) -> float:
     return float(sum(means)) / len(beliefs)
 
 
-def calibrated_nll(log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"]) -> float:
-    """NLL after a cross-fitted temperature: what over-confidence alone does to the NLL is left out."""
+def calibrated_scores(log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"]) -> Float[Tensor, "n"]:
+    """Log-scores after a cross-fitted temperature: over-confidence alone does not lower them."""
     beliefs = log_beliefs.double()
 
     def scores(seen: Tensor, held_out: Tensor) -> Tensor:
         beta = _shrunk_beta([beliefs[seen]], labels[seen], 1.0)
         return log_scores((beta * beliefs[held_out]).log_softmax(-1), labels[held_out])
 
-    return -float(cross_fitted(len(labels), scores).mean())
+    return cross_fitted(len(labels), scores)
+
+
+def is_as_good(scores: Float[Tensor, "n"], best: Float[Tensor, "n"]) -> bool:
+    """Whether the mean of `scores` is within a standard error of the paired difference below that of `best`."""
+    lost = Gain.of(best - scores)
+    return not lost.mean > lost.error
 
 
 # Halting without exits

@@ -57,9 +57,10 @@ class Optimization:
     the weights themselves. Raise it for a longer average."""
     clip: float | None = 0.5
     """Largest norm of the gradient; None for no limit. Lower it if single batches throw training off."""
-    select: Literal["accuracy", "nll", "last"] = "accuracy"
-    """What chooses the epoch to keep, on validation data: best accuracy (ties go to the lower NLL), or lowest NLL; last
-    keeps the last one, whatever it is worth."""
+    select: Literal["accuracy", "nll", "calibrated", "last"] = "accuracy"
+    """Which epoch is kept, by validation data: accuracy (the highest; ties go to the lower NLL), nll (the lowest),
+    calibrated (the latest whose NLL after a cross-fitted temperature is within a standard error of the lowest; with
+    weighted rows as nll), or last."""
     patience: int | None = None
     """Stop after this many epochs without a better one; None for all epochs. Raise it if training ends too soon. With
     --select last no epoch is better than another, and all are made."""

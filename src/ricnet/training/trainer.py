@@ -26,6 +26,7 @@ from ricnet.data import Augmentation, Dataset, Split, augment, epoch_order
 from ricnet.distributed import ALONE, Processes, Shard
 from ricnet.errors import RicnetError, setting
 from ricnet.evaluation.baselines import base_rate, mean_and_error, selection_nll
+from ricnet.evaluation.choices import FOLDS, calibrated_scores, is_as_good
 from ricnet.evaluation.evaluate import Outcome, observe, summarize
 from ricnet.io import shown_name
 from ricnet.methods import Method
@@ -174,7 +175,7 @@ class Trainer:
         if self.update == self.total_updates:
             return True
         patience, epoch = self.settings.patience, self.update // self.updates_per_epoch
-        return patience is not None and bool(self.best) and epoch - self.best["epoch"] >= patience
+        return patience is not None and bool(self.best) and epoch - self.best["best_epoch"] >= patience
 
     def _interrupt(self) -> None:
         if self.folder is None:
@@ -298,7 +299,7 @@ class Trainer:
         with drawing_from(self.generator):
             outcome = observe(self.method, self.average, self.dataset.val, processes=self.processes)
         val = self.processes.broadcast(lambda: summarize(outcome))
-        score = self.processes.broadcast(lambda: self._weighted_score(outcome, val))
+        accuracy, nll, scores = self.processes.broadcast(lambda: self._scores(outcome, val))
         epoch = self.update // self.updates_per_epoch
         line = {
             "epoch": epoch,
@@ -312,7 +313,7 @@ class Trainer:
         if self.settings.measure_all and (epoch % self.settings.measure_every == 0 or self.over):
             line |= {"train_eval": self._measure(self._sample_of_train()), "test": self._measure(self.dataset.test)}
         self._refuse_nonfinite(val)
-        self._select(epoch, *score)
+        self._select(epoch, accuracy, nll, scores)
         if self.folder is not None:
             self.folder.append_metrics(line)
         self._clear_sums()
@@ -328,21 +329,28 @@ class Trainer:
         count = min(len(self.dataset.val), len(self.dataset.train))
         return self.dataset.train.take(torch.linspace(0, len(self.dataset.train) - 1, count).long())
 
-    def _weighted_score(self, outcome: Outcome, val: dict[str, Any]) -> tuple[float, float]:
-        """Accuracy and NLL on validation data, where its rows differ in weight by that."""
+    def _scores(self, outcome: Outcome, val: dict[str, Any]) -> tuple[float, float, Float[Tensor, "n"] | None]:
+        """Accuracy and NLL on validation data, by the weights of its rows if it has any; and with
+        `select="calibrated"` the log-scores of its rows after a cross-fitted temperature."""
         train, weights = self.dataset.train, self.dataset.val.weights
-        if weights is None:
-            return val["accuracy"], val["nll"]
         labels, log_beliefs, classes = outcome.labels, outcome.log_beliefs, len(self.dataset.class_names)
+        if weights is None:
+            by_row = self.settings.select == "calibrated" and len(labels) >= FOLDS
+            return val["accuracy"], val["nll"], calibrated_scores(log_beliefs, labels) if by_row else None
         accuracy, _ = mean_and_error((log_beliefs.argmax(-1) == labels).double(), weights.cpu())
         shares = base_rate(replace(train, weights=None), classes) if self.config.class_weight else None
-        return accuracy, selection_nll(log_beliefs, labels, weights.cpu(), shares)
+        return accuracy, selection_nll(log_beliefs, labels, weights.cpu(), shares), None
 
-    def _select(self, epoch: int, accuracy: float, nll: float) -> None:
-        score = {"accuracy": [accuracy, -nll], "nll": [-nll, accuracy], "last": [epoch]}[self.settings.select]
-        if not self.best or score > self.best["score"]:
+    def _select(self, epoch: int, accuracy: float, nll: float, scores: Float[Tensor, "n"] | None) -> None:
+        """Keep the weights if they are the best so far, or by `scores` about as good as the best."""
+        nll = nll if scores is None else -float(scores.mean())
+        score = {"accuracy": [accuracy, -nll], "last": [epoch]}.get(self.settings.select, [-nll, accuracy])
+        better = not self.best or score > self.best["score"]
+        if better or (scores is not None and is_as_good(scores, self.best["scores"])):
             weights = {name: tensor.detach().clone() for name, tensor in self.average.state_dict().items()}
-            self.best = {"epoch": epoch, "score": score, "accuracy": accuracy, "weights": weights}
+            self.best |= {"epoch": epoch, "weights": weights}
+        if better:
+            self.best |= {"best_epoch": epoch, "score": score, "scores": scores, "accuracy": accuracy}
         self.collapsed = self.collapsed + 1 if has_fallen(accuracy, self.best["accuracy"], len(self.dataset.val)) else 0
         if self.collapsed >= COLLAPSED_EPOCHS:
             self._diverged(f"validation accuracy has fallen to {accuracy:.1%} from {self.best['accuracy']:.1%}")
