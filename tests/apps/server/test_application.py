@@ -134,10 +134,27 @@ def test_steps_and_time_are_limited(client: httpx.Client, inputs: torch.Tensor) 
     ]
     assert all(answer["predictions"][0]["steps"] == same[0]["predictions"][0]["steps"] for answer in same)
     assert "max_steps" in refused(post(client, image, max_steps=0), 422)
+    assert client.get("/v1/model").json()["limits"]["max_steps"] == 200
+    assert "at most 200" in refused(post(client, image, max_steps=201), 422)
+    assert "at most 200" in refused(post(client, image, max_steps="9" * 100), 422)
     assert "max_ms" in refused(post(client, image, max_ms=-1), 422)
     assert "max_ms" in refused(post(client, image, max_ms="nan"), 422)
     assert "trace" in refused(post(client, image, trace="perhaps"), 422)
     assert "max_step" in refused(post(client, image, max_step=3), 422)
+
+
+def test_max_steps_above_the_horizon_takes_its_place(digits: Classifier, inputs: torch.Tensor) -> None:
+    """Of a model whose chosen horizon is 2 and that does not halt by its value."""
+    short = replace(digits, method=replace(digits.method, horizon=2, halt_threshold=-1e9))  # type: ignore[call-arg]
+    with serving(short) as client:
+        for max_steps, expected in ((None, 2), (1, 1), (2, 2), (3, 3), (12, 12)):
+            fields = {"top": 10} | ({} if max_steps is None else {"max_steps": max_steps})
+            [said] = post(client, png(inputs[0, 0]), **fields).json()["predictions"]
+            path = short.refine(inputs[:1], max_steps)
+            assert said["steps"] == path.halt_step[0] == expected
+            assert beliefs(said, short) == pytest.approx(path.final[0].exp().tolist(), abs=1e-5)
+        [traced] = post(client, png(inputs[0, 0]), max_steps=12, trace="true").json()["predictions"]
+        assert len(traced["beliefs"]) == 12
 
 
 def test_images_in_json(client: httpx.Client, inputs: torch.Tensor) -> None:

@@ -33,6 +33,7 @@ from ricnet.apps.server.limits import Limits, Refusal
 from ricnet.apps.server.requests import Ask, Asked, File, Options, parse, read_files, read_json
 from ricnet.core.trajectory import Trajectory
 from ricnet.errors import RicnetError, in_python, require
+from ricnet.io import short
 from ricnet.training.classifier import Classifier
 from ricnet.version import __version__
 
@@ -115,16 +116,15 @@ def _add_predict(
         loop = asyncio.get_running_loop()
         if isinstance(body, bytes):
             asked, options = await loop.run_in_executor(decoders, read_json, body, classifier, limits)
-            answering, notes = _within(classifier, options.budget)
+            answering, notes = _answering(classifier, options)
         else:
             files, options = body
-            answering, notes = _within(classifier, options.budget)  # a bad one is refused before anything is decoded
+            answering, notes = _answering(classifier, options)  # bad options are refused before anything is decoded
             asked = await loop.run_in_executor(decoders, read_files, files, classifier, limits)
         asked = asked._replace(notes=(*asked.notes, *notes))
         deadline = None if options.max_ms is None else arrived + options.max_ms / 1000
-        # A limit at the horizon or above limits nothing; without it, more requests can be answered together.
-        limited = options.max_steps is not None and options.max_steps < responses.horizon(answering or classifier)
-        max_steps = options.max_steps if limited else None
+        # The horizon itself is no limit: without one, more requests can be answered together.
+        max_steps = None if options.max_steps == responses.horizon(answering or classifier) else options.max_steps
         question = Question(asked.inputs, max_steps, options.trace, deadline, answering)
         path = await asyncio.wrap_future(batcher.ask(question))
         if options.trace:  # of many inputs, steps and classes this takes long enough to keep others waiting
@@ -132,13 +132,16 @@ def _add_predict(
         return _respond(path, asked, classifier, options)
 
 
-def _within(classifier: Classifier, budget: float | None) -> tuple[Classifier | None, list[str]]:
-    """The model under a budget of the request's own, and what to say of it. Its steps are not recorded: that would hold
-    memory for every budget anyone asks for."""
-    if budget is None:
+def _answering(classifier: Classifier, options: Options) -> tuple[Classifier | None, list[str]]:
+    """The model under the request's own budget, and notes about it. Its steps are not recorded as CUDA graphs: that
+    would hold memory for every budget that is asked for."""
+    most = responses.most_steps(classifier)
+    if options.max_steps is not None and options.max_steps > most:
+        raise Refusal(422, f"max_steps is {short(str(options.max_steps), 20)}; this server makes at most {most}.")
+    if options.budget is None:
         return None, []
     try:
-        frugal, told = classifier.within(budget)
+        frugal, told = classifier.within(options.budget)
     except RicnetError as error:
         raise Refusal(422, in_python(error.sentence)) from None
     return replace(frugal, recordings=None), [] if told is None else [f"{told}."]

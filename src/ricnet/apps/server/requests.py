@@ -49,7 +49,14 @@ class Options(BaseModel):
     # Unknown fields are refused by us: pydantic has an explanation for each of a million of them.
     model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": False})
 
-    max_steps: Annotated[int | None, Field(ge=1, description="Stop after this many steps at the latest.")] = None
+    max_steps: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="Stop after this many steps at the latest; replaces the model's horizon, up or down. At most "
+            "max_steps of the limits in /v1/model.",
+        ),
+    ] = None
     max_ms: Annotated[
         FiniteFloat | None,
         Field(

@@ -25,6 +25,9 @@ from ricnet.training.classifier import Classifier
 from ricnet.training.config import to_json
 from ricnet.version import __version__
 
+REQUEST_STEPS = 200
+"""Largest max_steps of a request, unless the model's own horizon is larger."""
+
 # Answers.
 
 
@@ -183,12 +186,17 @@ def describe(classifier: Classifier, name: str, limits: Limits) -> dict[str, Any
         "budget": classifier.budget,
         "budgets": [asdict(point) for point in classifier.budgets] or None,
         "test": _measured(classifier.folder) if classifier.budget is None else None,
-        "limits": asdict(limits),
+        "limits": asdict(limits) | {"max_steps": most_steps(classifier)},
     }
 
 
 def horizon(classifier: Classifier) -> int:
     return int(getattr(classifier.asked, "horizon", 1))
+
+
+def most_steps(classifier: Classifier) -> int:
+    """Largest max_steps of a request: the beliefs of all steps are held in memory."""
+    return max(REQUEST_STEPS, horizon(classifier))
 
 
 def _inputs(classifier: Classifier) -> dict[str, Any]:
