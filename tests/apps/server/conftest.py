@@ -11,9 +11,9 @@ import httpx
 import numpy as np
 import pytest
 import torch
-import uvicorn
 
 import ricnet
+from ricnet.apps.server import connections
 from ricnet.apps.server.application import address_of, build, listen
 from ricnet.apps.server.limits import Limits
 from ricnet.training.classifier import Classifier
@@ -24,7 +24,7 @@ def serving(classifier: Classifier, **limits: float) -> Iterator[httpx.Client]:
     """A client of a server that is shut down in the end as a signal would do it."""
     with listen("127.0.0.1", 0) as listening:
         app = build(classifier, "tested", Limits(**limits))
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5))
+        server = connections.server(app, grace_seconds=5)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         try:

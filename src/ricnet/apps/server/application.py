@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
@@ -27,6 +26,7 @@ from starlette.exceptions import HTTPException
 
 from ricnet.apps.server import responses
 from ricnet.apps.server.batching import Batcher, Question
+from ricnet.apps.server.connections import BACKLOG, most_connections, server
 from ricnet.apps.server.docs import docs_html
 from ricnet.apps.server.guard import Guard, problem
 from ricnet.apps.server.limits import Limits, Refusal
@@ -43,7 +43,7 @@ MAX_FIELDS = 8
 DECODERS = min(2, os.cpu_count() or 1)
 """Images decoded at a time: each may need some hundred megabytes."""
 GRACE_SECONDS = 30
-"""How long requests that are under way may take after the server was told to stop."""
+"""How long requests that have arrived may take after the server was told to stop."""
 FORM = {
     "type": "object",
     "description": "One or many image files, and how to refine them.",
@@ -73,6 +73,8 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 def build(classifier: Classifier, name: str, limits: Limits | None = None) -> FastAPI:
     """The application for one model. The model is run once before the first request, since its first run is slow."""
     limits = limits or Limits()
+    # Half of the connections at most may wait for an answer, so that others get in.
+    limits = replace(limits, max_waiting=min(limits.max_waiting, most_connections() // 2))
     classifier = classifier.recorded()
     classifier.refine(torch.zeros(1, *classifier.input_shape, dtype=classifier.input_dtype))
     batcher = Batcher(classifier, limits.max_batch)
@@ -235,7 +237,7 @@ def listen(host: str, port: int) -> socket.socket:
     require(0 <= port <= 65535, "port", port, "from 0 to 65535")
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.create_server(address[:2], family=family, backlog=512)
+        listening = socket.create_server(address[:2], family=family, backlog=BACKLOG)
     except (OSError, UnicodeError) as error:  # the latter of names that cannot be one, such as a..b
         raise RicnetError(
             f"--host {host} --port {port} cannot be listened on ({getattr(error, 'strerror', None) or error}); "
@@ -258,15 +260,8 @@ def run(app: FastAPI, listening: socket.socket, open_browser: bool = False) -> N
     _log_to_stderr()
     if open_browser:
         threading.Thread(target=webbrowser.open, args=[address_of(listening)], daemon=True).start()
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=GRACE_SECONDS,
-    )
     with contextlib.suppress(KeyboardInterrupt):  # the usual way to end a server is no failure
-        uvicorn.Server(config).run(sockets=[listening])
+        server(app, GRACE_SECONDS).run(sockets=[listening])
 
 
 def _log_to_stderr() -> None:

@@ -1,0 +1,169 @@
+"""Connections to the server: how many there may be, and how long one may stay without a request.
+
+uvicorn has no timeout for headers that never come, no limit on silent connections, and waits for a stalled client when
+it shuts down. Each connection takes a file descriptor; without any left, nobody can connect.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+log = logging.getLogger("ricnet.server")
+
+HEADER_SECONDS = 10.0
+"""Time from the connection, or from the last answer, to the end of the next request's headers."""
+KEEP_ALIVE_SECONDS = 5
+"""Time from an answer to the first byte of the next request."""
+STALLED_SECONDS = 3.0
+"""At shutdown: time for the rest of a body to arrive, and for a client to read some of its answer."""
+MOST_CONNECTIONS = 1000
+ACCEPTED_AT_ONCE = 8
+"""Connections that asyncio accepts in one turn of its loop, before it calls `connection_made` of the first."""
+RESERVED = 64
+"""File descriptors kept free of connections: for those accepted but not yet counted, and for files."""
+BACKLOG = 512
+"""Connections that the kernel holds until they are accepted."""
+COMPLAINT_SECONDS = 10.0
+"""Least time between two log lines about connections that could not be accepted."""
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+def most_connections() -> int:
+    """As many as the process can have files open, less those that it has open and needs."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return MOST_CONNECTIONS
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return MOST_CONNECTIONS
+    return max(4, min(MOST_CONNECTIONS, limit - _open_files() - RESERVED))
+
+
+def _open_files() -> int:
+    try:
+        return len(list(Path("/dev/fd").iterdir()))
+    except OSError:  # some containers have no such folder
+        return RESERVED
+
+
+class Connection(H11Protocol):
+    """Closed if no request arrives in time, or if the client does not read its answer.
+
+    Beyond `most` connections the one that has waited longest without a request is closed, so that a new client gets in.
+    """
+
+    most: ClassVar[int] = MOST_CONNECTIONS
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._timer: asyncio.TimerHandle | None = None
+        self._period = HEADER_SECONDS
+        self._ending = False
+        super().connection_made(transport)
+        self._wait_for_request()
+        self._make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        self._wait_for_request()
+        super().on_response_complete()
+
+    def shutdown(self) -> None:
+        """Requests that have arrived are answered; the others have STALLED_SECONDS."""
+        self._period, self._ending = STALLED_SECONDS, True
+        super().shutdown()
+        self._arm()
+
+    @property
+    def answering(self) -> bool:
+        """Whether a request has arrived as far as its headers and is not answered yet."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    @property
+    def arriving(self) -> bool:
+        """Whether the headers or the body of a request are still awaited."""
+        return not self.answering or self.cycle.more_body
+
+    def _wait_for_request(self) -> None:
+        self.waiting_since = time.monotonic()
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._unsent = self.transport.get_write_buffer_size()
+        self._timer = self.loop.call_later(self._period, self._check)
+
+    def _check(self) -> None:
+        """Abort if nothing was expected but a request, or if the client has read nothing since the last check."""
+        unsent = self.transport.get_write_buffer_size()
+        late = self.arriving if self._ending else not self.answering
+        if (unsent >= self._unsent) if unsent else late:
+            self.transport.abort()
+        else:
+            self._arm()
+
+    def _make_room(self) -> None:
+        if len(self.connections) <= self.most:
+            return
+        open_now = [one for one in self.connections if isinstance(one, Connection) and not one.transport.is_closing()]
+        if len(open_now) <= self.most:
+            return
+        silent = [one for one in open_now if not one.answering]
+        silent = silent if silent != [self] else [one for one in open_now if one.arriving]
+        min(silent, key=lambda one: one.waiting_since).transport.abort()
+
+
+class Server(uvicorn.Server):
+    """Few connections are accepted at once, so that those beyond the limit are closed before the next are accepted."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(_Complaints())
+        await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(BACKLOG)  # asyncio has set it to the number that it accepts at once
+
+
+class _Complaints:
+    """asyncio writes a traceback for every connection that it cannot accept; this writes a line now and then."""
+
+    def __init__(self) -> None:
+        self._last = -COMPLAINT_SECONDS
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not (isinstance(error, OSError) and error.errno in EXHAUSTED):
+            loop.default_exception_handler(context)
+        elif time.monotonic() >= self._last + COMPLAINT_SECONDS:
+            self._last = time.monotonic()
+            log.error("a connection could not be accepted (%s); raise the limit on open files.", error.strerror)
+
+
+def server(app: Any, grace_seconds: int, most: int | None = None) -> Server:
+    """For an ASGI application; `most` connections at a time."""
+    limited = type("LimitedConnection", (Connection,), {"most": most_connections() if most is None else most})
+    config = uvicorn.Config(
+        app,
+        loop="asyncio",
+        http=limited,
+        ws="none",  # a WebSocket would leave the timeouts of Connection behind
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=ACCEPTED_AT_ONCE,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=grace_seconds,
+    )
+    return Server(config)
