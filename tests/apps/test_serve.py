@@ -40,7 +40,7 @@ def started(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
 def test_what_is_under_way_is_answered_before_the_end(digits_run: Path) -> None:
     """Half of a request has arrived when the server is told to stop."""
     body = json.dumps({"images": ["AAAA"]}).encode()
-    fields = {"host": "x", "content-type": "application/json", "content-length": len(body)}
+    fields = {"host": "localhost", "content-type": "application/json", "content-length": len(body)}
     head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     with started("serve", digits_run, "--port", "0", "--device", "cpu") as (process, address):
         assert address.startswith("http://127.0.0.1:")
@@ -64,7 +64,12 @@ def test_what_is_under_way_is_answered_before_the_end(digits_run: Path) -> None:
 
 
 def test_what_cannot_be_served(digits_run: Path, refused: Refused) -> None:
-    for flag, value in (("--port", "70000"), ("--host", "nowhere.invalid"), ("--max-batch", "0")):
+    for flag, value in (
+        ("--port", "70000"),
+        ("--host", "nowhere.invalid"),
+        ("--max-batch", "0"),
+        ("--allow-host", "http://x"),
+    ):
         refused(f"{flag} {value}", "serve", digits_run, flag, value)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

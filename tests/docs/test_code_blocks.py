@@ -107,7 +107,11 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
     found: Servers = []
     with contextlib.ExitStack() as stack:
         monkeypatch.setattr(application, "listen", lambda host, port: listen(host, 0))
-        monkeypatch.setattr(application, "run", lambda app, *_: found.append(stack.enter_context(TestClient(app))))
+        monkeypatch.setattr(
+            application,
+            "run",
+            lambda app, *_: found.append(stack.enter_context(TestClient(app, "http://127.0.0.1:8000"))),
+        )
         yield found
 
 

@@ -30,7 +30,7 @@ KINDS = st.sampled_from(
 @contextmanager
 def serving(run: Path) -> Iterator[TestClient]:
     application = build(ricnet.load(run), "it", Limits(max_body_mb=1.0))
-    with TestClient(application, raise_server_exceptions=False) as client:
+    with TestClient(application, "http://localhost", raise_server_exceptions=False) as client:
         yield client
 
 

@@ -373,8 +373,9 @@ def test_who_is_not_served_elsewhere(client: httpx.Client) -> None:
 def open_request(client: httpx.Client, length: int, body: bytes = b"") -> socket.socket:
     """A request of which only the beginning is sent."""
     line = socket.create_connection((client.base_url.host, client.base_url.port or 0), timeout=10)
-    head = f"POST /v1/predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
-    line.sendall(head.encode() + body)
+    fields = {"host": "localhost", "content-type": "application/json", "content-length": length}
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    line.sendall(f"POST /v1/predict HTTP/1.1\r\n{head}\r\n".encode() + body)
     for _ in range(2):
         client.get("/healthz")  # by now the server has seen it
     return line

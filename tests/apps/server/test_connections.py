@@ -23,8 +23,8 @@ import pytest
 from ricnet.apps.server import connections
 from ricnet.apps.server.application import address_of, listen
 
-HALF_A_HEAD = b"GET / HTTP/1.1\r\nhost: x\r\n"
-HALF_A_BODY = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 50\r\ncontent-type: application/json\r\n\r\n{"
+HALF_A_HEAD = b"GET / HTTP/1.1\r\nhost: localhost\r\n"
+HALF_A_BODY = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 50\r\ncontent-type: application/json\r\n\r\n{"
 LARGE = 64_000_000
 
 
@@ -119,7 +119,7 @@ def test_headers_that_do_not_come_in_time_end_a_connection(monkeypatch: pytest.M
 
 def test_a_client_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEADER_SECONDS", 0.3)
-    with running() as server, server.connect(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n") as line:
+    with running() as server, server.connect(b"GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n") as line:
         received, deadline = len(line.recv(1000)), time.perf_counter() + 5
         while server.server.server_state.connections and time.perf_counter() < deadline:
             time.sleep(0.05)
@@ -138,7 +138,7 @@ def _receive(line: socket.socket) -> bytes:
 
 def test_a_slow_reader_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEADER_SECONDS", 0.5)
-    with running() as server, server.connect(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n") as line:
+    with running() as server, server.connect(b"GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n") as line:
         received = 0
         for _ in range(20):
             received += len(line.recv(1 << 20))
@@ -167,7 +167,7 @@ def test_bodies_that_stall_leave_places_for_others() -> None:
         assert server.get() == "ok"
 
 
-@pytest.mark.parametrize("said", [b"", HALF_A_HEAD, HALF_A_BODY, b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n"])
+@pytest.mark.parametrize("said", [b"", HALF_A_HEAD, HALF_A_BODY, b"GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n"])
 def test_a_stalled_client_does_not_delay_the_end(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
     monkeypatch.setattr(connections, "STALLED_SECONDS", 0.5)
     with running() as server, server.connect(said):
@@ -177,7 +177,7 @@ def test_a_stalled_client_does_not_delay_the_end(monkeypatch: pytest.MonkeyPatch
 
 def test_what_has_arrived_is_answered_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "STALLED_SECONDS", 0.1)
-    with running() as server, server.connect(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n") as line:
+    with running() as server, server.connect(b"GET /slow HTTP/1.1\r\nhost: localhost\r\n\r\n") as line:
         server.get()
         server.stop()
         assert until_ok(line)

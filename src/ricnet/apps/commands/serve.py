@@ -13,6 +13,7 @@ from ricnet.errors import require_extra
 if TYPE_CHECKING:
     import socket
 
+    from ricnet.apps.server.hosts import Hosts
     from ricnet.training.classifier import Classifier
 
 NEEDED = ("serve", "fastapi", "python_multipart", "uvicorn")
@@ -31,6 +32,10 @@ class Serve:
     a password or encryption: for that, put a web server before it."""
     port: int = 8000
     """Port to listen on; 0 takes any that is free."""
+    allow_host: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """Another host name that it is reached by, such as that of a web server before it; may be given several times.
+    Requests for other names than localhost and the address listened on are refused, so that no page of another site can
+    read the answers. With --host 0.0.0.0 any IP address and this machine's own name are allowed, too."""
     open: bool = False
     """Open the page in a browser."""
     device: str = "auto"
@@ -46,28 +51,35 @@ def main(arguments: Sequence[str]) -> None:
     require_extra("ric serve", *NEEDED)
     from ricnet.apps.commands.evaluate import within_budget
     from ricnet.apps.server.application import listen
+    from ricnet.apps.server.hosts import allowed_hosts
     from ricnet.training.api import pick_device
     from ricnet.training.classifier import load
     from ricnet.training.console import say, unfinished
 
     listening = listen(options.host, options.port)  # before the model is loaded, which takes longer
     with listening:
+        hosts = allowed_hosts(listening, options.host, options.allow_host)
         classifier = load(options.run, str(pick_device(options.device)))
         if options.budget is not None:
             classifier = within_budget(classifier, options.budget)
         say(unfinished(classifier))
-        serve(classifier, options.run, listening, options.open, options.limits)
+        serve(classifier, options.run, listening, options.open, options.limits, hosts)
 
 
 def serve(
-    classifier: "Classifier", run: str, listening: "socket.socket", open_browser: bool, limits: Limits | None = None
+    classifier: "Classifier",
+    run: str,
+    listening: "socket.socket",
+    open_browser: bool,
+    limits: Limits | None = None,
+    hosts: "Hosts | None" = None,
 ) -> None:
     from ricnet.apps.server import application
     from ricnet.training.console import say
     from ricnet.training.run import PREFIX
 
     name = run.removeprefix(PREFIX).rstrip("/\\").replace("\\", "/").rpartition("/")[2] or run
-    app = application.build(classifier, name, limits)
+    app = application.build(classifier, name, limits, hosts)
     address = application.address_of(listening)
     say([f"page     {address}", f"API      {address}/docs", "Ctrl-C stops it."])
     application.run(app, listening, open_browser)

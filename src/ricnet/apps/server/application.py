@@ -29,6 +29,7 @@ from ricnet.apps.server.batching import Batcher, Question
 from ricnet.apps.server.connections import BACKLOG, most_connections, server
 from ricnet.apps.server.docs import docs_html
 from ricnet.apps.server.guard import Guard, problem
+from ricnet.apps.server.hosts import Hosts
 from ricnet.apps.server.limits import Limits, Refusal
 from ricnet.apps.server.requests import Ask, Asked, File, Options, parse, read_files, read_json
 from ricnet.core.trajectory import Trajectory
@@ -63,6 +64,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     for code, words in {
         413: "Too much at once: the body, the pixels of its images, or their number.",
         415: "Neither a form nor JSON.",
+        421: "The Host header has a name that this server does not answer for.",
         422: "It cannot be read, or is not what the model reads.",
         429: "Too many requests are under way; try again in a moment.",
         503: "The server is shutting down.",
@@ -70,7 +72,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def build(classifier: Classifier, name: str, limits: Limits | None = None) -> FastAPI:
+def build(classifier: Classifier, name: str, limits: Limits | None = None, hosts: Hosts | None = None) -> FastAPI:
     """The application for one model. The model is run once before the first request, since its first run is slow."""
     limits = limits or Limits()
     # Half of the connections at most may wait for an answer, so that others get in.
@@ -94,7 +96,7 @@ def build(classifier: Classifier, name: str, limits: Limits | None = None) -> Fa
         redoc_url=None,
         lifespan=lifespan,
     )
-    app.add_middleware(Guard, limits=limits)
+    app.add_middleware(Guard, limits=limits, hosts=hosts or Hosts())
     app.add_exception_handler(HTTPException, _explain)
     _add_predict(app, classifier, batcher, decoders, limits)
     model = responses.describe(classifier, name, limits)

@@ -42,11 +42,11 @@ def docs_html(spec: Schema, model: Schema, origin: str) -> str:
     """The routes, then the types they speak of. `spec` is openapi.json, `model` what /v1/model says, `origin` where the
     reader reached the server."""
     routes = [
-        _section(f'<span class="verb">{verb.upper()}</span> {escape(path)}', *_route(route))
+        _section(f'<span class="verb">{escape(verb.upper())}</span> {escape(path)}', *_route(route))
         for path, verbs in spec["paths"].items()
         for verb, route in verbs.items()
     ]
-    types = [_section(name, _fields(schema)) for name, schema in spec["components"]["schemas"].items()]
+    types = [_section(escape(name), _fields(schema)) for name, schema in spec["components"]["schemas"].items()]
     return PAGE.format(example=escape(_example(model, origin)), sections="\n".join(routes + types))
 
 
@@ -57,7 +57,7 @@ def _section(title: str, *parts: str) -> str:
 def _route(route: Schema) -> Iterator[str]:
     yield f"<p>{escape(route['description'])}</p>"
     for kind, body in route.get("requestBody", {}).get("content", {}).items():
-        yield f"<h4>Send, as {kind}</h4>\n{_fields(body['schema'])}"
+        yield f"<h4>Send, as {escape(kind)}</h4>\n{_fields(body['schema'])}"
     answers = route["responses"].items()
     kinds = [_type(answer["content"]["application/json"]["schema"]) for _, answer in answers]
     yield "<h4>Get</h4>"
@@ -90,7 +90,7 @@ def _terms(entries: Iterable[tuple[str, str, str]]) -> str:
 def _example(model: Schema, origin: str) -> str:
     inputs = model["input"]
     if inputs["kind"] == "image":
-        return f"curl -F images=@cat.jpg -F images=@dog.jpg -F trace=true {origin}/v1/predict"
+        return f"curl -F images=@cat.jpg -F images=@dog.jpg -F trace=true {shlex.quote(origin + '/v1/predict')}"
     if inputs["kind"] == "text":
         body: dict[str, Any] = {"texts": ["a sentence", "another one"]}
     elif inputs["columns"] is None:
@@ -98,7 +98,7 @@ def _example(model: Schema, origin: str) -> str:
     else:
         body = {"rows": [{column["name"]: _cell(column) for column in inputs["columns"]}]}
     asked = json.dumps({**body, "max_steps": 5}, ensure_ascii=False)
-    return f"curl --json {shlex.quote(asked)} {origin}/v1/predict"
+    return f"curl --json {shlex.quote(asked)} {shlex.quote(origin + '/v1/predict')}"
 
 
 def _cell(column: Schema) -> Any:

@@ -16,8 +16,10 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ricnet.apps.server.hosts import Hosts
 from ricnet.apps.server.limits import Limits, Refusal
 from ricnet.errors import RicnetError
+from ricnet.io import short
 
 log = logging.getLogger("ricnet.server")
 
@@ -38,8 +40,8 @@ SAFETY = [
 
 
 class Guard:
-    def __init__(self, app: ASGIApp, limits: Limits) -> None:
-        self.app, self.limits = app, limits
+    def __init__(self, app: ASGIApp, limits: Limits, hosts: Hosts) -> None:
+        self.app, self.limits, self.hosts = app, limits, hosts
         self.under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,6 +58,12 @@ class Guard:
 
     async def _answer(self, exchange: "Exchange") -> Refusal | None:
         """Who is refused gives up its place before it hears of it: the rest of its body may take long to come in."""
+        if not self.hosts.allows(exchange.host):
+            return Refusal(
+                421,
+                f"this server does not answer for the host {short(exchange.host or '', 60)!r}; use its address, or "
+                "start it with --allow-host and this name.",
+            )
         asks = exchange.scope["method"] == "POST"
         most = self.limits.max_waiting
         if asks and self.under_way >= most:
@@ -90,6 +98,10 @@ class Exchange:
         self._arrived = "content-length" not in self._headers and "transfer-encoding" not in self._headers
         self.status = 0
         scope.setdefault("state", {})["request_id"] = self.id
+
+    @property
+    def host(self) -> str | None:
+        return self._headers.get("host")
 
     def check_length(self) -> None:
         """Of bodies that say how long they are, which is nearly all."""
