@@ -54,6 +54,9 @@ LARGE = 16_000_000
 Of a JPEG these are the pixels it is decoded to; but one of several scans, such as a progressive one, is first held at
 its full size, in up to 8 bytes a pixel, so half of those count at least.
 """
+BLOCK = 4096
+"""Bytes of a file that are decoded at once. A file that refuses to be read on interrupts its decoding, and a block of a
+JPEG may hold a hundred scans, each of which goes over the whole image."""
 MOST_OTHERS, OTHERS_PER_IMAGE = 100_000, 100
 """Files and folders that a search passes over before it gives up, unless there is an image among so many of them: a
 home folder takes minutes, and what was meant is a folder of images."""
@@ -150,6 +153,7 @@ def _pixels(image: Image.Image, channels: int, height: int, width: int) -> UInt8
         raise ValueError(f"{stored:,} pixels could be a decompression bomb")
     # JPEGs decode faster at a fraction of their size; twice the target leaves the quality to the resizing.
     image.draft(image.mode, (2 * width, 2 * height))
+    image.decodermaxblock = BLOCK  # type: ignore[attr-defined]  # of ImageFile, which all that are opened are
     with _turn(max(image.width * image.height, stored // 2)):
         is_int32 = image.mode == "I" and image.format == "TIFF"  # other formats have 16-bit grey in that mode
         upright = ImageOps.exif_transpose(image)

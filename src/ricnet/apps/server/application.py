@@ -3,16 +3,15 @@
 import asyncio
 import contextlib
 import logging
-import os
 import socket
 import sys
 import threading
 import time
 import webbrowser
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -23,15 +22,17 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from ricnet.apps.server import responses
 from ricnet.apps.server.batching import Batcher, Question
 from ricnet.apps.server.connections import BACKLOG, most_connections, server
+from ricnet.apps.server.decoding import Decoders
 from ricnet.apps.server.docs import docs_html
 from ricnet.apps.server.guard import Guard, problem
 from ricnet.apps.server.hosts import Hosts
 from ricnet.apps.server.limits import Limits, Refusal
-from ricnet.apps.server.requests import Ask, Asked, File, Options, parse, read_files, read_json
+from ricnet.apps.server.requests import Ask, Asked, File, Options, parse, read_json, require_images
 from ricnet.core.trajectory import Trajectory
 from ricnet.errors import RicnetError, in_python, require
 from ricnet.io import short
@@ -41,8 +42,6 @@ from ricnet.version import __version__
 PAGE = Path(__file__).parent / "page"
 MAX_FIELDS = 8
 """Of a form, beside its files; there are five to fill in."""
-DECODERS = min(2, os.cpu_count() or 1)
-"""Images decoded at a time: each may need some hundred megabytes."""
 GRACE_SECONDS = 30
 """How long requests that have arrived may take after the server was told to stop."""
 FORM = {
@@ -62,7 +61,7 @@ BODY = {"multipart/form-data": {"schema": FORM}, "application/json": {"schema": 
 REFUSALS: dict[int | str, dict[str, Any]] = {
     code: {"model": responses.Problem, "description": words}
     for code, words in {
-        413: "Too much at once: the body, the pixels of its images, or their number.",
+        413: "Too much at once: the body, the pixels of an image or of all, their number, or the time to decode one.",
         415: "Neither a form nor JSON.",
         421: "The Host header has a name that this server does not answer for.",
         422: "It cannot be read, or is not what the model reads.",
@@ -77,16 +76,17 @@ def build(classifier: Classifier, name: str, limits: Limits | None = None, hosts
     limits = limits or Limits()
     # Half of the connections at most may wait for an answer, so that others get in.
     limits = replace(limits, max_waiting=min(limits.max_waiting, most_connections() // 2))
+    limits = limits.of_input(classifier.input_shape)
     classifier = classifier.recorded()
     classifier.refine(torch.zeros(1, *classifier.input_shape, dtype=classifier.input_dtype))
     batcher = Batcher(classifier, limits.max_batch)
-    decoders = ThreadPoolExecutor(DECODERS, "decoder")
+    decoders = Decoders(classifier.input_shape, limits)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
         await asyncio.to_thread(batcher.close, float(GRACE_SECONDS))
-        decoders.shutdown(wait=False)
+        decoders.close()
 
     app = FastAPI(
         title=f"ricnet: {name}",
@@ -105,9 +105,7 @@ def build(classifier: Classifier, name: str, limits: Limits | None = None, hosts
     return app
 
 
-def _add_predict(
-    app: FastAPI, classifier: Classifier, batcher: Batcher, decoders: ThreadPoolExecutor, limits: Limits
-) -> None:
+def _add_predict(app: FastAPI, classifier: Classifier, batcher: Batcher, decoders: Decoders, limits: Limits) -> None:
     @app.post(
         "/v1/predict",
         responses={200: {"model": responses.Answers}, **REFUSALS},
@@ -117,14 +115,13 @@ def _add_predict(
         """Classify images or rows; each is refined until the model expects nothing more to gain."""
         body = await _read_body(request, limits)
         arrived = time.perf_counter()
-        loop = asyncio.get_running_loop()
         if isinstance(body, bytes):
-            asked, options = await loop.run_in_executor(decoders, read_json, body, classifier, limits)
-            answering, notes = _answering(classifier, options)
+            read, options = await decoders.run(read_json, body, classifier, limits)
         else:
-            files, options = body
-            answering, notes = _answering(classifier, options)  # bad options are refused before anything is decoded
-            asked = await loop.run_in_executor(decoders, read_files, files, classifier, limits)
+            read, options = body
+            require_images(len(read), classifier, limits)
+        answering, notes = _answering(classifier, options)  # bad options are refused before anything is decoded
+        asked = read if isinstance(read, Asked) else await decoders.decode(read, partial(_require_client, request))
         asked = asked._replace(notes=(*asked.notes, *notes))
         deadline = None if options.max_ms is None else arrived + options.max_ms / 1000
         # The horizon itself is no limit: without one, more requests can be answered together.
@@ -149,6 +146,11 @@ def _answering(classifier: Classifier, options: Options) -> tuple[Classifier | N
     except RicnetError as error:
         raise Refusal(422, in_python(error.sentence)) from None
     return replace(frugal, recordings=None), [] if told is None else [f"{told}."]
+
+
+async def _require_client(request: Request) -> None:
+    if await request.is_disconnected():
+        raise ClientDisconnect
 
 
 async def _read_body(request: Request, limits: Limits) -> bytes | tuple[list[File], Options]:

@@ -1,17 +1,24 @@
 """What a server takes on, so that no client can ask for more than there is."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ricnet.errors import require, require_finite
+
+PIXELS_PER_INPUT, LEAST_PIXELS, MOST_PIXELS = 256, 9_000_000, 16_000_000
+"""Of an image: a multiple of those that the model reads, within bounds."""
+IMAGES_TOGETHER = 4
+"""Images of the largest size in a request."""
 
 
 @dataclass(frozen=True)
 class Limits:
     max_body_mb: float = 16.0
     """Largest request in megabytes; a larger one is refused before it is read. Raise it for many photos at once."""
-    max_megapixels: float = 50.0
-    """Most pixels that the images of one request may have together, as their headers say, in millions. An image takes
-    up to 16 bytes a pixel while it is decoded, however small its file is."""
+    max_megapixels: float | None = None
+    """Most pixels of an image, as its header says, in millions; the images of a request may have four times as many
+    together. By default 256 times as many as the model reads, but at least 9 (a 4K screen has 8.3) and at most 16. A
+    JPEG that is decoded at an eighth of its size counts a third. An image takes up to 16 bytes a pixel while it is
+    decoded, however small its file is."""
     max_batch: int = 64
     """Most inputs in a request, and most that the model takes at once. 1 answers every request by itself."""
     max_waiting: int = 128
@@ -20,7 +27,8 @@ class Limits:
     def __post_init__(self) -> None:
         require_finite(self)
         require(self.max_body_mb > 0, "max_body_mb", self.max_body_mb, "above 0")
-        require(self.max_megapixels > 0, "max_megapixels", self.max_megapixels, "above 0")
+        most = self.max_megapixels
+        require(most is None or most > 0, "max_megapixels", most, "above 0")
         require(self.max_batch >= 1, "max_batch", self.max_batch, "at least 1")
         require(self.max_waiting >= 1, "max_waiting", self.max_waiting, "at least 1")
 
@@ -28,9 +36,22 @@ class Limits:
     def body_bytes(self) -> int:
         return round(self.max_body_mb * 1e6)
 
+    def of_input(self, shape: tuple[int, ...]) -> "Limits":
+        """With the pixels that suit a model of this input shape."""
+        if self.max_megapixels is not None or len(shape) != 3:
+            return self
+        pixels = max(LEAST_PIXELS, min(MOST_PIXELS, PIXELS_PER_INPUT * shape[1] * shape[2]))
+        return replace(self, max_megapixels=pixels / 1e6)
+
     @property
     def pixels(self) -> int:
-        return round(self.max_megapixels * 1e6)
+        """Of an image."""
+        return LEAST_PIXELS if self.max_megapixels is None else round(self.max_megapixels * 1e6)
+
+    @property
+    def pixels_together(self) -> int:
+        """Of the images of a request."""
+        return IMAGES_TOGETHER * self.pixels
 
 
 class Refusal(Exception):

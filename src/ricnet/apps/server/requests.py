@@ -1,27 +1,21 @@
-"""What clients may ask: the fields of a request, and from its bytes to a tensor. Strangers send them, so nothing in
-them is trusted.
-
-An image's size is read from its header and held against the limit before any pixel is decoded: a file of a few
-kilobytes can claim to be gigabytes of them.
+"""What clients may ask: the fields of a request, and from its JSON to a tensor. Strangers send them, so nothing in them
+is trusted. Images are decoded in decoding.py.
 """
 
 import base64
 import binascii
-import io
 import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import torch
-from jaxtyping import Float32, Num, UInt8
-from PIL import Image
+from jaxtyping import Float32, Num
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, WithJsonSchema
 from torch import Tensor
 
 from ricnet.apps.server.limits import Limits, Refusal
 from ricnet.data.columns import Category, Columns, Number
-from ricnet.data.images import FORMATS, decode_image
 from ricnet.data.tables import Table
 from ricnet.data.texts import Text
 from ricnet.errors import RicnetError, listed
@@ -108,19 +102,17 @@ class Asked(NamedTuple):
     """What the client should know of them."""
 
 
-def read_json(body: bytes, classifier: Classifier, limits: Limits) -> tuple[Asked, Options]:
-    """In one go, so that of a request that waits for the model only a tensor is kept, not all that was parsed."""
+def read_json(body: bytes, classifier: Classifier, limits: Limits) -> tuple[Asked | list[File], Options]:
+    """The inputs, or image files that are to be decoded. In one go, so that of a request that waits for the model only
+    a tensor is kept, not all that was parsed."""
     ask = parse(Ask, body)
     return _read_ask(ask, classifier, limits), Options(**ask.model_dump(include=set(Options.model_fields)))
 
 
-def read_files(files: Sequence[File], classifier: Classifier, limits: Limits) -> Asked:
+def require_images(count: int, classifier: Classifier, limits: Limits) -> None:
     if len(classifier.input_shape) != 3:
         raise Refusal(422, f"this model reads no images; send {_wanted(classifier)} as JSON.")
-    _check_count(len(files), "image", limits)
-    _check_pixels(files, limits)
-    inputs = torch.stack([_decode(file, classifier.input_shape) for file in files])
-    return Asked([file.name for file in files], inputs)
+    _check_count(count, "image", limits)
 
 
 Form = TypeVar("Form", bound=Options)
@@ -152,12 +144,13 @@ def _sentence(error: ValidationError) -> str:
     return f"{place} {words.removeprefix('Input ')}." if words.startswith("Input ") else f"{place}: {words}."
 
 
-def _read_ask(ask: Ask, classifier: Classifier, limits: Limits) -> Asked:
+def _read_ask(ask: Ask, classifier: Classifier, limits: Limits) -> Asked | list[File]:
     if sum(given is not None for given in (ask.features, ask.rows, ask.images, ask.texts)) != 1:
         raise Refusal(422, "give one of features, rows, images and texts.")
     if ask.images is not None:
         texts = [ask.images] if isinstance(ask.images, str) else ask.images
-        return read_files([_from_base64(text, i) for i, text in enumerate(texts)], classifier, limits)
+        require_images(len(texts), classifier, limits)
+        return [_from_base64(text, i) for i, text in enumerate(texts)]
     if len(classifier.input_shape) == 3:
         raise Refusal(422, "this model reads images; send them as files of a form, or in base64 as images.")
     if ask.texts is not None:
@@ -198,47 +191,12 @@ def _check_count(count: int, what: str, limits: Limits) -> None:
         raise Refusal(413, f"the request holds {count} inputs; send at most {limits.max_batch} at once.")
 
 
-# Images.
-
-
 def _from_base64(text: str, place: int) -> File:
     encoded = text.partition(",")[2] if text.startswith("data:") else text
     try:
         return File(f"images[{place}]", base64.b64decode(encoded, validate=True))
     except (binascii.Error, ValueError):
         raise Refusal(422, f"images[{place}] is not in base64.") from None
-
-
-def _check_pixels(files: Sequence[File], limits: Limits) -> None:
-    pixels = 0
-    for file in files:
-        try:
-            with Image.open(io.BytesIO(file.content), formats=FORMATS) as image:
-                pixels += image.width * image.height
-        except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-            pixels = limits.pixels + 1
-        except Exception:  # decoders fail in many ways
-            raise _no_image(file) from None
-        if pixels > limits.pixels:
-            together = "is" if len(files) == 1 else "and those before it are"
-            raise Refusal(
-                413, f"{_shown(file)} {together} larger than {limits.max_megapixels:g} megapixels; make it smaller."
-            )
-
-
-def _decode(file: File, input_shape: tuple[int, ...]) -> UInt8[Tensor, "c h w"]:
-    try:
-        return decode_image(io.BytesIO(file.content), file.name, input_shape)
-    except RicnetError:
-        raise _no_image(file) from None
-
-
-def _no_image(file: File) -> Refusal:
-    return Refusal(422, f"{_shown(file)} is no image that can be read; send a whole PNG, JPEG, WebP, GIF, BMP or TIFF.")
-
-
-def _shown(file: File) -> str:
-    return short(file.name.strip(), 60) or "the file"
 
 
 # Texts, numbers, and rows of a table.

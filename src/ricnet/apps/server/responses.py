@@ -159,7 +159,7 @@ class Model(BaseModel):
     test: Annotated[
         Measured | None, Field(description="Measured on test data after training; of another budget, nothing was.")
     ]
-    limits: Annotated[dict[str, float], Field(description="What a request may ask of this server.")]
+    limits: Annotated[dict[str, float | None], Field(description="What a request may ask of this server.")]
 
 
 class Health(BaseModel):

@@ -1,0 +1,154 @@
+"""Images of requests, decoded within bounds on pixels, time and threads.
+
+A file of a few kilobytes can claim gigabytes of pixels. So the size of each image is read from its header and compared
+with the limit before anything is decoded. Large images have a thread of their own, in which the images of several
+requests take turns: a small image never waits for a large one.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import io
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+import torch
+from jaxtyping import UInt8
+from PIL import Image
+from torch import Tensor
+
+from ricnet.apps.server.limits import Limits, Refusal
+from ricnet.apps.server.requests import Asked, File
+from ricnet.data.images import FORMATS, MOST_PIXELS, decode_image
+from ricnet.errors import RicnetError
+from ricnet.io import short
+
+THREADS = min(2, os.cpu_count() or 1)
+"""For images that are not large, and for JSON."""
+LARGE = 1_000_000
+"""Pixels beyond which an image is large; those of one million are decoded in about 0.05 s."""
+DECODE_SECONDS = 5.0
+"""For one image. A JPEG of thousands of scans takes minutes, however few pixels it has."""
+SCAN_SHARE = 3
+"""A JPEG that is decoded at a fraction of its size counts at least a third of its pixels: if it has several scans, its
+coefficients are held at full size."""
+UNBOUNDED = 1 << 62
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Decoders:
+    """The threads that read images and JSON, and what images they take."""
+
+    def __init__(self, input_shape: tuple[int, ...], limits: Limits) -> None:
+        self._shape, self._limits = input_shape, limits
+        self._threads, self._large = ThreadPoolExecutor(THREADS, "decoder"), ThreadPoolExecutor(1, "large-decoder")
+        self._closed = threading.Event()
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args, **kwargs))
+
+    async def decode(self, files: Sequence[File], check: Callable[[], Awaitable[None]]) -> Asked:
+        """One image after the other. `check` is called before each, and raises if nobody waits for the answer."""
+        images = []
+        for file, pixels in zip(files, await self.run(self._weigh, files), strict=True):
+            await check()
+            if pixels <= LARGE:
+                images.append(await self.run(self._decode, file))
+            else:
+                images.append(await asyncio.get_running_loop().run_in_executor(self._large, self._decode_large, file))
+        return Asked([file.name for file in files], torch.stack(images))
+
+    def close(self) -> None:
+        """End what is being decoded at its next read."""
+        self._closed.set()
+        for threads in (self._threads, self._large):
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    def _weigh(self, files: Sequence[File]) -> list[int]:
+        """The pixels of each, by its header."""
+        found: list[int] = []
+        for file in files:
+            found.append(_count_pixels(file, self._shape))
+            if found[-1] > self._limits.pixels:
+                raise Refusal(
+                    413,
+                    f"{_shown(file)} is too large: this server takes images of at most "
+                    f"{self._limits.pixels / 1e6:g} megapixels; make it smaller.",
+                )
+            if sum(found) > self._limits.pixels_together:
+                raise Refusal(
+                    413,
+                    f"{_shown(file)} and the images before it have more than "
+                    f"{self._limits.pixels_together / 1e6:g} megapixels together; send fewer at once.",
+                )
+        return found
+
+    def _decode(self, file: File) -> UInt8[Tensor, "c h w"]:
+        content = _Interruptible(file.content, self._closed)
+        try:
+            return decode_image(content, file.name, self._shape)
+        except RicnetError as error:
+            if content.interrupted:
+                raise Refusal(
+                    413, f"{_shown(file)} takes longer than {DECODE_SECONDS:g} seconds to decode; save it as a PNG."
+                ) from None
+            raise _no_image(file) from error
+
+    def _decode_large(self, file: File) -> UInt8[Tensor, "c h w"]:
+        try:
+            return self._decode(file)
+        finally:
+            _return_memory()
+
+
+class _Interruptible(io.BytesIO):
+    """Decoders read a file in blocks; this one fails to read on once its time is up."""
+
+    def __init__(self, content: bytes, closed: threading.Event) -> None:
+        super().__init__(content)
+        self._ends, self._closed = time.perf_counter() + DECODE_SECONDS, closed
+        self.interrupted = False
+
+    def read(self, size: int | None = -1) -> bytes:
+        if time.perf_counter() > self._ends or self._closed.is_set():
+            self.interrupted = True
+            raise TimeoutError("decoding takes too long")
+        return super().read(size)
+
+
+def _count_pixels(file: File, input_shape: tuple[int, ...]) -> int:
+    """Those that are decoded; UNBOUNDED if no limit allows so many."""
+    _, height, width = input_shape
+    try:
+        with Image.open(io.BytesIO(file.content), formats=FORMATS) as image:
+            stored = image.width * image.height
+            image.draft(image.mode, (2 * width, 2 * height))  # as decode_image has it, for JPEGs alone
+            decoded = image.width * image.height
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        return UNBOUNDED
+    except Exception as error:  # decoders fail in many ways
+        raise _no_image(file) from error
+    if stored > MOST_PIXELS:
+        return UNBOUNDED
+    return decoded if decoded == stored else max(decoded, stored // SCAN_SHARE)
+
+
+def _return_memory() -> None:
+    """glibc keeps freed memory for itself; it returns what it can if asked."""
+    with contextlib.suppress(OSError, TypeError, AttributeError):  # of another C library
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _no_image(file: File) -> Refusal:
+    return Refusal(422, f"{_shown(file)} is no image that can be read; send a whole PNG, JPEG, WebP, GIF, BMP or TIFF.")
+
+
+def _shown(file: File) -> str:
+    return short(file.name.strip(), 60) or "the file"
