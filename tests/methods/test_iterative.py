@@ -137,11 +137,11 @@ def test_a_rule_of_ones_own_is_written_once(own: RIC | Anytime) -> None:
 
 @pytest.mark.parametrize("halt", [False, True])
 def test_out_of_time_the_trajectory_ends_there_for_all(halt: bool, rows: list[int]) -> None:
-    """The first step is made without asking; here two more are allowed."""
+    """The first step is made whatever the clock says; here two more are allowed."""
     model, inputs, counting = network(), torch.randn(4, 7).double(), method([1, 2, 99, 99])
     full = counting.refine(model, inputs, max_steps=3)
     rows.clear()
-    answers = iter([True, True, False])
+    answers = iter([False, True, True, False])
     cut = counting.refine(model, inputs, halt=halt, time_left=lambda: next(answers))
     assert rows == ([4, 3, 2] if halt else [4, 4, 4])
     assert cut.halt_step.tolist() == [1, 2, 3, 3]

@@ -76,7 +76,7 @@ def test_more_than_the_ladder_is_high_are_refined_in_parts(name: str, monkeypatc
     inputs, recordings = torch.randn(150, 7), Recordings()
     for halt in (False, True):
         assert_same(recordings.refine(method, model, inputs, None, halt), method.refine(model, inputs, None, halt))
-    answers = iter([True, False])
+    answers = iter([True, True, False])
     ours = recordings.refine(method, model, inputs, None, True, lambda: next(answers, False))
     assert len(ours.log_beliefs) == (1 if name == "supervised" else 2)
 
@@ -100,7 +100,7 @@ def test_weights_may_change_in_place_and_move_and_inputs_be_of_another_kind_than
 def test_out_of_time_the_trajectory_ends_there(made: int, halt: bool) -> None:
     method, model = system("act")
     model.refiner.value.bias.data.fill_(-2.0)
-    inputs, answers = torch.randn(40, 7), iter([True] * (made - 1) + [False])
+    inputs, answers = torch.randn(40, 7), iter([True] * made + [False])
     ours = Recordings().refine(method, model, inputs, None, halt, lambda: next(answers))
     assert_same(ours, method.refine(model, inputs, made, halt))
 
@@ -110,7 +110,7 @@ def test_with_a_clock_nobody_is_asked_once_all_have_stopped() -> None:
     (method, model), asked = system("ric"), list[bool]()
     model.refiner.value.bias.data.fill_(-9.0)
     ours = Recordings().refine(method, model, torch.randn(40, 7), None, True, lambda: asked.append(True) or True)
-    assert (ours.steps, len(asked)) == (STEPS, 1)
+    assert (ours.steps, len(asked)) == (STEPS, 2)
 
 
 def system_with_exits(name: str, steps_per_exit: int = 1) -> tuple[Method[Any], Any]:
@@ -174,7 +174,7 @@ def test_only_those_who_go_on_enter_the_next_recorded_stage(monkeypatch: pytest.
 
 
 def test_out_of_time_recorded_stages_end_there() -> None:
-    (method, model), answers = system_with_exits("anytime"), iter([True, False])
+    (method, model), answers = system_with_exits("anytime"), iter([True, True, False])
     model.refiner.critic[2].bias.data.fill_(9.0)
     inputs = torch.randn(9, 1, 4, 4)
     ours = Recordings().refine(method, model, inputs, None, True, lambda: next(answers))
@@ -404,7 +404,7 @@ def test_graphs_heed_the_clock() -> None:
     model.refiner.value.bias.data.fill_(-2.0)
     model.cuda()
     inputs, recordings = torch.randn(40, 7, device="cuda"), Recordings()
-    answers = iter([True, True, False])
+    answers = iter([True, True, True, False])
     ours = recordings.refine(method, model, inputs, None, True, lambda: next(answers))
     assert_same(ours, method.refine(model, inputs, 3, halt=True))
 

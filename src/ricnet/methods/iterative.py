@@ -189,7 +189,7 @@ class InSteps(ABC, Generic[StagedNetwork]):
             made.value[0] = first
         rows: Tensor | slice = slice(None)
         for time in range(steps):
-            if time > 0 and time_left is not None and not time_left():
+            if time_left is not None and not time_left() and time > 0:
                 return made.until(time)
             step = self.advance(model, pool, time)
             made.write(time, step, rows, ahead=first is not None)

@@ -147,7 +147,8 @@ class Method(ABC, Generic[Network]):
 
         With `halt`, examples that have stopped cost nothing more and keep their last belief; without it every step
         is computed, as figures over steps need. Where an example halts and what it answers is the same either way.
-        `time_left` is asked before every step but the first; once it says no, the trajectory ends there for all.
+        `time_left` is asked before every step, so that it can time them; the first is made whatever it says. Once it
+        says no, the trajectory ends there for all.
         """
 
     def snapshot_period(self, updates_per_pass: int) -> int | None:

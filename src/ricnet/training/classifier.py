@@ -51,6 +51,8 @@ from ricnet.training.run import RunFolder, locate, read_config
 
 LARGEST_INPUT = 1 << 24
 """Numbers in one input of a model that comes from a file; a colour image of 2,300 pixels a side has as many."""
+CONCLUSION = 1e-3
+"""Seconds reserved for what comes after the last step before a deadline, or three times the step if that is less."""
 LONGEST = 10_000
 """Steps that such a model may ask for."""
 
@@ -597,16 +599,16 @@ def _require_finite(inputs: Num[Tensor, "batch ..."], is_table: bool) -> None:
 
 
 def start_clock(milliseconds: float, device: torch.device, costs: Sequence[float]) -> TimeLeft:
-    """From now on: is there time for another step, one as long as the last? With exits steps differ, and the next is
-    taken to be as much longer as it `costs` more.
+    """From now on: is there time for another step, as long as the last, and for the conclusion? Asked before each step,
+    the first included, since encoding comes before it. With exits steps differ, and the next is taken to be as much
+    longer as it `costs` more.
 
     A GPU works behind the host's back, so each answer waits for what has been asked of it so far.
     """
-    start = time.perf_counter()
-    end = start + milliseconds / 1000
-    asked: float | None = start if costs else None  # without exits, encoding comes before the first step
+    end = time.perf_counter() + milliseconds / 1000
+    asked: float | None = None
     shares = [after - before for before, after in pairwise([0.0, *costs])]
-    steps = 0
+    steps = -1
 
     def time_left() -> bool:
         nonlocal asked, steps
@@ -615,8 +617,9 @@ def start_clock(milliseconds: float, device: torch.device, costs: Sequence[float
         now = time.perf_counter()
         step = 0.0 if asked is None else now - asked
         asked, steps = now, steps + 1
-        if steps < len(shares):
+        conclusion = min(3 * step, CONCLUSION)
+        if 0 < steps < len(shares):
             step *= shares[steps] / shares[steps - 1]
-        return now + step < end
+        return now + step + conclusion < end
 
     return time_left

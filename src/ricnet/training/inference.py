@@ -203,6 +203,8 @@ class RecordedPool:
         self._prepare(size, steps, halt)
         self.pool.context[: len(context)].copy_(context)
         self.batch.fill_(len(context))
+        if time_left is not None:
+            time_left()
         self.replays["first", size]()
         made = self._go_on(size, steps, halt, time_left)
         if made == steps:
@@ -322,6 +324,8 @@ class RecordedStages:
 
     def _go_on(self, size: int, steps: int, halt: bool, time_left: TimeLeft | None) -> int:
         """How many steps are made, counting those that need not be made."""
+        if time_left is not None:
+            time_left()
         self._replay(self._advance, 0, size)
         for time in range(1, steps):
             if halt:

@@ -10,6 +10,7 @@ import re
 import shlex
 import socket
 import struct
+import time
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -155,6 +156,73 @@ def test_max_steps_above_the_horizon_takes_its_place(digits: Classifier, inputs:
             assert beliefs(said, short) == pytest.approx(path.final[0].exp().tolist(), abs=1e-5)
         [traced] = post(client, png(inputs[0, 0]), max_steps=12, trace="true").json()["predictions"]
         assert len(traced["beliefs"]) == 12
+
+
+def test_a_deadline_is_kept(digits: Classifier, inputs: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of 50 ms: after the first there is no time for a second within 90 ms."""
+    made = type(digits.method).step  # type: ignore[attr-defined]
+
+    def slow(*given: Any, **more: Any) -> Any:
+        time.sleep(0.05)
+        return made(*given, **more)
+
+    patient = replace(digits, method=replace(digits.method, horizon=40, halt_threshold=-1e9))  # type: ignore[call-arg]
+    with serving(patient) as client:
+        image = png(inputs[0, 0])
+        post(client, image)
+        monkeypatch.setattr(type(digits.method), "step", slow)
+        assert post(client, image, max_ms=90).json()["predictions"][0]["steps"] == 1
+        began = time.perf_counter()
+        [said] = post(client, image, max_ms=400).json()["predictions"]
+        assert time.perf_counter() - began < 0.5
+        assert 2 <= said["steps"] <= 7
+
+
+def test_a_deadline_counts_from_the_end_of_the_body(client: httpx.Client, inputs: torch.Tensor) -> None:
+    body = json.dumps({"images": base64.b64encode(png(inputs[0, 0])).decode(), "max_ms": 400, "trace": True}).encode()
+    with open_request(client, len(body), body[:-1]) as line:
+        time.sleep(0.5)
+        line.sendall(body[-1:])
+        answer = b""
+        while not answer.endswith(b"}"):
+            answer += line.recv(10_000)
+        [said] = json.loads(answer.partition(b"\r\n\r\n")[2])["predictions"]
+        assert len(said["beliefs"]) == 4
+
+
+def test_answers_below_a_confidence_are_unsure(
+    client: httpx.Client, digits: Classifier, inputs: torch.Tensor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = [png(x[0]) for x in inputs[:8]]
+    sure = post(client, *images).json()["predictions"]
+    between = float(np.median([said["confidence"] for said in sure]))
+    for fields in ({}, {"trace": "true"}, {"top": 3}):
+        told = post(client, *images, abstain_below=between, **fields).json()["predictions"]
+        assert [said["answer"] for said in told] == [
+            "unsure" if said["confidence"] < between else said["answer"] for said in sure
+        ]
+        assert [said["top"][0]["class"] for said in told] == [said["answer"] for said in sure]
+    encoded = [base64.b64encode(image).decode() for image in images]
+    in_json = client.post("/v1/predict", json={"images": encoded, "abstain_below": 1}).json()["predictions"]
+    assert {said["answer"] for said in in_json} == {"unsure"}
+    for value in (0, 1.5, "nan"):
+        assert "abstain_below" in refused(post(client, images[0], abstain_below=value), 422)
+
+
+def test_a_bare_row_is_answered_with_the_form_to_send(
+    client: httpx.Client, numbers_client: httpx.Client, table_client: httpx.Client
+) -> None:
+    rows = '{"rows": {"weight": …, "colour": …}}'
+    for asked, body, form in (
+        (numbers_client, [1, 2, 3, 4], '{"features": [0, 0, 0, 0]} with 4 numbers'),
+        (numbers_client, [[1, 2, 3, 4]], '{"features": [0, 0, 0, 0]} with 4 numbers'),
+        (numbers_client, {"a": 1}, '{"features": [0, 0, 0, 0]} with 4 numbers'),
+        (table_client, {"weight": 140, "colour": "red"}, rows),
+        (table_client, [{"weight": 140, "colour": "red"}], rows),
+        (client, "AAAA", '{"images": "…"}'),
+    ):
+        sentence = refused(asked.post("/v1/predict", json=body), 422)
+        assert f"send {form}" in sentence
 
 
 def test_images_in_json(client: httpx.Client, inputs: torch.Tensor) -> None:

@@ -88,6 +88,27 @@ def test_time_spent_waiting_counts(watched: Watched, inputs: torch.Tensor) -> No
     assert late.answer.result(0).steps == 1
 
 
+def test_deadlines_allow_for_what_comes_after_the_model(watched: Watched, inputs: torch.Tensor) -> None:
+    """By a clock of the test's own."""
+    batcher = Batcher(watched, max_batch=4)
+    watched.gate.set()
+    question = Question(inputs[:1], deadline=10.05)
+
+    def milliseconds(now: float) -> float:
+        batcher._refine([question], now)
+        return float(watched.calls[-1][3])
+
+    assert milliseconds(10.0) == pytest.approx(50 - 1)
+    assert milliseconds(10.02) == pytest.approx(30 - 1)
+    for _ in range(40):
+        batcher.delivered(0.004)
+    assert milliseconds(10.0) == pytest.approx(50 - 4, abs=0.01)
+    batcher.delivered(9.0)  # one response that took long is no reason to give all others up
+    assert milliseconds(10.0) > 30
+    assert milliseconds(10.05) == milliseconds(11.0) == 1e-3
+    batcher.close()
+
+
 def test_a_failure_is_told_and_survived(digits: Classifier, inputs: torch.Tensor) -> None:
     batcher = Batcher(digits, max_batch=4)
     with pytest.raises(Exception, match="shape"):

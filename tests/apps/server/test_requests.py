@@ -16,7 +16,7 @@ from ricnet.apps.server.requests import Ask, Options, parse
         ('{"images": ["a", 5]}', "images[1] "),
         ('{"max_steps": 0}', "max_steps "),
         ('{"max_step": 1}', "there is no field 'max_step' "),
-        ("[]", "the body "),
+        ("[]", "the body is no JSON object; see /docs "),
         ("{", "the body is no JSON "),
     ],
 )

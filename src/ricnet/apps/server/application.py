@@ -41,7 +41,7 @@ from ricnet.version import __version__
 
 PAGE = Path(__file__).parent / "page"
 MAX_FIELDS = 8
-"""Of a form, beside its files; there are five to fill in."""
+"""Of a form, beside its files; there are six to fill in."""
 GRACE_SECONDS = 30
 """How long requests that have arrived may take after the server was told to stop."""
 FORM = {
@@ -114,7 +114,6 @@ def _add_predict(app: FastAPI, classifier: Classifier, batcher: Batcher, decoder
     async def predict(request: Request) -> Response:
         """Classify images or rows; each is refined until the model expects nothing more to gain."""
         body = await _read_body(request, limits)
-        arrived = time.perf_counter()
         if isinstance(body, bytes):
             read, options = await decoders.run(read_json, body, classifier, limits)
         else:
@@ -123,14 +122,18 @@ def _add_predict(app: FastAPI, classifier: Classifier, batcher: Batcher, decoder
         answering, notes = _answering(classifier, options)  # bad options are refused before anything is decoded
         asked = read if isinstance(read, Asked) else await decoders.decode(read, partial(_require_client, request))
         asked = asked._replace(notes=(*asked.notes, *notes))
-        deadline = None if options.max_ms is None else arrived + options.max_ms / 1000
+        deadline = None if options.max_ms is None else request.state.arrived + options.max_ms / 1000
         # The horizon itself is no limit: without one, more requests can be answered together.
         max_steps = None if options.max_steps == responses.horizon(answering or classifier) else options.max_steps
         question = Question(asked.inputs, max_steps, options.trace, deadline, answering)
+        believed: list[float] = []
+        question.answer.add_done_callback(lambda _: believed.append(time.perf_counter()))
         path = await asyncio.wrap_future(batcher.ask(question))
         if options.trace:  # of many inputs, steps and classes this takes long enough to keep others waiting
             return await asyncio.to_thread(_respond, path, asked, classifier, options)
-        return _respond(path, asked, classifier, options)
+        response = _respond(path, asked, classifier, options)
+        batcher.delivered(time.perf_counter() - believed[0])
+        return response
 
 
 def _answering(classifier: Classifier, options: Options) -> tuple[Classifier | None, list[str]]:
@@ -172,7 +175,9 @@ async def _read_body(request: Request, limits: Limits) -> bytes | tuple[list[Fil
 
 
 def _respond(path: Trajectory, asked: Asked, classifier: Classifier, options: Options) -> Response:
-    said = responses.answers(path, asked.names, classifier.class_names, options.top, options.trace)
+    said = responses.answers(
+        path, asked.names, classifier.class_names, options.top, options.trace, options.abstain_below
+    )
     return JSONResponse({"predictions": said, "notes": asked.notes})
 
 

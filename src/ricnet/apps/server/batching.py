@@ -29,6 +29,8 @@ from ricnet.training.classifier import Classifier
 PATIENCE, AT_MOST = 0.01, 0.05
 """Seconds to wait for one more request, and for all of them, before going on with those that are there. For one, never
 longer than the last batch took: where the model is quick, there is little to gain by company."""
+DELIVERY, LONGEST_DELIVERY = 1e-3, 0.05
+"""Seconds from the beliefs to the response: before any was timed, and the most that counts of one."""
 SHORTEST = 1e-3
 """Milliseconds that a request has whose time was up before the model was free; one step is always made."""
 
@@ -82,6 +84,7 @@ class Batcher:
         self._closed = False
         self._answered = 0
         self._patience = 0.0
+        self._delivery = DELIVERY
         room = 2 * max_batch  # so that some can enter while others are on their way
         self._stages: Stages[Question] | None = Stages(classifier, room) if in_stages(classifier) else None
         self._thread = threading.Thread(target=self._work, name="model", daemon=True)
@@ -99,6 +102,10 @@ class Batcher:
             self._waiting.append(question)
             self._change.notify()
         return question.answer
+
+    def delivered(self, seconds: float) -> None:
+        """A response was ready so long after its beliefs; deadlines allow for the mean of the last few."""
+        self._delivery += (min(seconds, LONGEST_DELIVERY) - self._delivery) / 4
 
     def close(self, timeout: float | None = None) -> None:
         """Answer what is waiting, and nothing more. A model that takes longer than `timeout` seconds is left behind:
@@ -187,7 +194,7 @@ class Batcher:
     def _refine(self, batch: Sequence[Question], now: float) -> Trajectory:
         first = batch[0]
         inputs = torch.cat([question.inputs for question in batch])
-        max_ms = None if first.deadline is None else max(SHORTEST, 1000 * (first.deadline - now))
+        max_ms = None if first.deadline is None else max(SHORTEST, 1000 * (first.deadline - self._delivery - now))
         classifier = first.classifier or self._classifier
         return classifier.refine(inputs, first.max_steps, not first.trace, max_ms).map(Tensor.cpu)
 

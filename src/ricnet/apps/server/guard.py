@@ -97,7 +97,7 @@ class Exchange:
         self._received = 0
         self._arrived = "content-length" not in self._headers and "transfer-encoding" not in self._headers
         self.status = 0
-        scope.setdefault("state", {})["request_id"] = self.id
+        scope.setdefault("state", {}).update(request_id=self.id, arrived=self._began)
 
     @property
     def host(self) -> str | None:
@@ -128,6 +128,7 @@ class Exchange:
     def _note(self, message: Message) -> None:
         self._received += len(message.get("body", b""))
         self._arrived = message["type"] != "http.request" or not message.get("more_body", False)
+        self.scope["state"]["arrived"] = time.perf_counter()
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":

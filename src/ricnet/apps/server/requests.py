@@ -4,6 +4,7 @@ is trusted. Images are decoded in decoding.py.
 
 import base64
 import binascii
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,8 @@ SOURCE = "the request"
 """What messages call the table that rows are read from."""
 
 
+SHOWN = 4
+"""Columns or numbers in an example of a body."""
 NO_AND_YES = (("false", "true"), ("no", "yes"), ("f", "t"), ("n", "y"))
 """How tables write what JSON has as false and true, in capitals or not."""
 
@@ -55,8 +58,8 @@ class Options(BaseModel):
         FiniteFloat | None,
         Field(
             gt=0,
-            description="Refine for as long as an answer can be had within this many milliseconds of the request's "
-            "arrival; one step is always made. The request is then not batched with others.",
+            description="Refine for as long as the response can be ready within this many milliseconds of the arrival "
+            "of the request's last byte; one step is always made. The request is then not batched with others.",
         ),
     ] = None
     budget: Annotated[
@@ -66,6 +69,14 @@ class Options(BaseModel):
             le=1,
             description="Of a model with exits: the mean share of compute that answers may take, instead of the "
             "server's; from what the first exit costs to 1, the whole network.",
+        ),
+    ] = None
+    abstain_below: Annotated[
+        FiniteFloat | None,
+        Field(
+            gt=0,
+            le=1,
+            description='Answer "unsure" where the confidence is below this probability; top still names the classes.',
         ),
     ] = None
     top: Annotated[int, Field(ge=1, description="How many classes to name for each input, likeliest first.")] = 1
@@ -105,7 +116,7 @@ class Asked(NamedTuple):
 def read_json(body: bytes, classifier: Classifier, limits: Limits) -> tuple[Asked | list[File], Options]:
     """The inputs, or image files that are to be decoded. In one go, so that of a request that waits for the model only
     a tensor is kept, not all that was parsed."""
-    ask = parse(Ask, body)
+    ask = parse(Ask, body, f"send {_form(classifier)}")
     return _read_ask(ask, classifier, limits), Options(**ask.model_dump(include=set(Options.model_fields)))
 
 
@@ -118,27 +129,28 @@ def require_images(count: int, classifier: Classifier, limits: Limits) -> None:
 Form = TypeVar("Form", bound=Options)
 
 
-def parse(form: type[Form], given: bytes | Mapping[str, Any]) -> Form:
-    """JSON, or the fields of a form. pydantic's own parser gives up on a depth that would exhaust the stack."""
+def parse(form: type[Form], given: bytes | Mapping[str, Any], advice: str = "see /docs for those there are") -> Form:
+    """JSON, or the fields of a form; `advice` is what to do instead of sending unknown fields or none. pydantic's own
+    parser gives up on a depth that would exhaust the stack."""
     try:
         found = form.model_validate_json(given) if isinstance(given, bytes) else form.model_validate(given)
     except ValidationError as error:
-        raise Refusal(422, _sentence(error)) from None
+        raise Refusal(422, _sentence(error, advice)) from None
     for name in found.model_extra or ():
         if name == "images":
             raise Refusal(422, "images is a text here; send files.")
-        raise Refusal(422, f"there is no field {name[:100]!r} to fill in; see /docs for those there are.")
+        raise Refusal(422, f"there is no field {name[:100]!r} to fill in; {advice}.")
     return found
 
 
-def _sentence(error: ValidationError) -> str:
+def _sentence(error: ValidationError, advice: str) -> str:
     """A field may be of several types, each with complaints; the deepest one is about the type that was meant."""
     complaints = error.errors(include_url=False, include_input=False, include_context=False)
     worst = max(reversed(complaints), key=lambda complaint: len(complaint["loc"]))
     words = worst["msg"][:200]
     if not worst["loc"]:
         said = f"is no JSON that can be read ({words.removeprefix('Invalid JSON: ')})"
-        return f"the body {said if worst['type'] == 'json_invalid' else words.removeprefix('Input ')}."
+        return f"the body {said if worst['type'] == 'json_invalid' else f'is no JSON object; {advice}'}."
     name, *inner = worst["loc"]
     place = str(name)[:100] + "".join(f"[{part}]" for part in inner if isinstance(part, int))
     return f"{place} {words.removeprefix('Input ')}." if words.startswith("Input ") else f"{place}: {words}."
@@ -178,6 +190,20 @@ def _wanted(classifier: Classifier) -> str:
     if classifier.columns is None:
         return f'"features" with its {math.prod(classifier.input_shape)} numbers'
     return f'"rows" with {listed([_quoted(column.name) for column in classifier.columns.inputs])}'
+
+
+def _form(classifier: Classifier) -> str:
+    """A body for this model, as an example; of many columns or numbers the first."""
+    if len(classifier.input_shape) == 3:
+        return '{"images": "…"} with a file in base64, or files as a form'
+    if classifier.text is not None:
+        return '{"texts": "…"}, or a list of texts'
+    if classifier.columns is None:
+        width = classifier.input_shape[0]
+        return f'{{"features": [{", ".join(["0"] * width) if width <= SHOWN else "0, 0, …"}]}} with {width} numbers'
+    names = [json.dumps(short(column.name, 60), ensure_ascii=False) for column in classifier.columns.inputs]
+    cells = [f"{name}: …" for name in names[:SHOWN]] + ["…"] * (len(names) > SHOWN)
+    return f'{{"rows": {{{", ".join(cells)}}}}}, or a list of such rows'
 
 
 def _quoted(column: str) -> str:

@@ -18,7 +18,7 @@ from ricnet.apps.server.requests import Cell
 from ricnet.core.trajectory import Trajectory
 from ricnet.data.columns import Category, Columns, Date, Number
 from ricnet.errors import RicnetError
-from ricnet.evaluation.evaluate import KINDS
+from ricnet.evaluation.evaluate import KINDS, UNSURE
 from ricnet.io import read_arrays, read_json
 from ricnet.report.runs import system_name
 from ricnet.training.classifier import Classifier
@@ -40,7 +40,10 @@ class Answer(BaseModel):
     """As `ric predict --json` gives it."""
 
     input: Annotated[str, Field(description="The file's name, or the place in the request, such as rows[0].")]
-    answer: Annotated[str, Field(description="The class believed in most at the halt.")]
+    answer: Annotated[
+        str,
+        Field(description="The class believed in most at the halt, or unsure if its belief is below abstain_below."),
+    ]
     confidence: Annotated[float, Field(description="The belief in it.")]
     steps: Annotated[int, Field(description="How many steps it took before it stopped.")]
     cost: Annotated[float | None, Field(description="Of a model with exits: the share of compute that it took.")] = None
@@ -73,7 +76,12 @@ class Problem(BaseModel):
 
 
 def answers(
-    path: Trajectory, names: Sequence[str], class_names: Sequence[str], top: int, trace: bool
+    path: Trajectory,
+    names: Sequence[str],
+    class_names: Sequence[str],
+    top: int,
+    trace: bool,
+    abstain_below: float | None = None,
 ) -> list[dict[str, Any]]:
     final = path.final
     if not torch.isfinite(final).all():
@@ -84,7 +92,9 @@ def answers(
         names, best.values.tolist(), best.indices.tolist(), path.halt_step.tolist(), strict=True
     ):
         ranked = [{"class": class_names[k], "probability": p} for p, k in zip(beliefs, classes, strict=True)]
-        said = {"answer": class_names[classes[0]], "confidence": beliefs[0], "steps": steps, "top": ranked}
+        unsure = abstain_below is not None and beliefs[0] < abstain_below
+        answer = UNSURE if unsure else class_names[classes[0]]
+        said = {"answer": answer, "confidence": beliefs[0], "steps": steps, "top": ranked}
         entries.append({"input": name, **said})
     if path.cost is not None:
         for entry, cost in zip(entries, path.cost.tolist(), strict=True):

@@ -1,4 +1,5 @@
-// A bar for each class, as long as the belief in it; of many classes, those that were ever believed in most.
+// A bar for each class, as long as the belief in it; of many classes, the answer, its rival, and those that were ever
+// believed in most.
 
 import { percent } from "./thought.js";
 
@@ -37,8 +38,8 @@ function chosen(thought) {
   const all = thought.classes.map((_, k) => k);
   if (all.length <= MOST) return all;
   const peak = k => Math.max(...thought.beliefs.slice(1).map(belief => belief[k]));
-  const rest = all.filter(k => k !== thought.first).sort((a, b) => peak(b) - peak(a));
-  return [thought.first, ...rest].slice(0, MOST);
+  const rest = all.filter(k => k !== thought.first && k !== thought.second).sort((a, b) => peak(b) - peak(a));
+  return [thought.first, thought.second, ...rest].slice(0, MOST);
 }
 
 function row(name, last) {

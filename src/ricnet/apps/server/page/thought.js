@@ -16,10 +16,10 @@ export class Thought {
     this.second = this.strongestRival();
   }
 
-  // The class other than the answer that was ever believed in most, on the way to the halt.
+  // The class other than the answer that is believed in most at the halt.
   strongestRival() {
-    const peak = k => Math.max(...this.beliefs.slice(1, this.halt + 1).map(belief => belief[k]));
-    return this.classes.map((_, k) => k).filter(k => k !== this.first).reduce((a, b) => (peak(b) > peak(a) ? b : a));
+    const belief = this.beliefs[this.halt];
+    return this.classes.map((_, k) => k).filter(k => k !== this.first).reduce((a, b) => (belief[b] > belief[a] ? b : a));
   }
 
   // Who is believed in most after a step; nobody is, before the first.
