@@ -134,7 +134,10 @@ def decode_image(
             pixels = _pixels(image, *input_shape)
     except UnidentifiedImageError:  # its own words name the object that was read
         raise RicnetError(f"{name} is no image of a kind that can be read; replace or remove it.") from None
-    except Exception as error:  # decoders fail in many ways, a decompression bomb among them
+    except Image.DecompressionBombError:
+        most = f"{MOST_PIXELS / 1e6:g} megapixels"
+        raise RicnetError(f"{name} is too large: images of at most {most} are read; make it smaller.") from None
+    except Exception as error:  # decoders fail in many ways
         raise RicnetError(f"{name} is no image that can be read ({error}); replace or remove it.") from error
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
 
@@ -150,7 +153,7 @@ def _open(file: io.BytesIO | io.BufferedReader | Path) -> Image.Image:
 def _pixels(image: Image.Image, channels: int, height: int, width: int) -> UInt8[np.ndarray, "h w c"]:
     stored = image.width * image.height
     if stored > MOST_PIXELS:
-        raise ValueError(f"{stored:,} pixels could be a decompression bomb")
+        raise Image.DecompressionBombError
     # JPEGs decode faster at a fraction of their size; twice the target leaves the quality to the resizing.
     image.draft(image.mode, (2 * width, 2 * height))
     image.decodermaxblock = BLOCK  # type: ignore[attr-defined]  # of ImageFile, which all that are opened are
