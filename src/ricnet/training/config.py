@@ -123,14 +123,14 @@ class Choices:
     """balanced makes all classes count the same in training, however rare; None counts rows. Beliefs are then meant for
     classes that are equally frequent; the epoch is chosen by what they say under the shares of the training rows."""
     calibration: Literal["auto", "none", "temperature"] = "none"
-    """What is fitted on validation data after training: none (nothing), temperature (one for all beliefs, with exits
-    one for each; with RIC it does more for --readout mu, which has no floor), or auto: a temperature that is kept only
-    if it helps there."""
+    """Temperature fitted on validation data after training: none, temperature (one for all beliefs, with exits one per
+    exit; with RIC it does more for --readout mu, which has no floor), or auto: a temperature only if it is shown to
+    help there."""
     halt_rule: Literal["auto", "value"] = "value"
-    """When RIC stops: value (once its value falls below --halt-threshold, as in the paper), or auto: so too, or
-    by another threshold or a largest number of steps where validation data wants it: there it is never worse than the
-    best single step. With exits auto takes, of such rules, the one with the least compute. A
-    --halt-threshold of your own wins over auto, and so does a --compute-price."""
+    """When RIC stops: value (once its value falls below --halt-threshold, as in the paper), or auto: the same unless
+    another threshold, one step or all steps are shown to be better on validation data. With exits auto takes the whole
+    network, or the cheapest rule that is shown to lose less than .01 NLL. A --halt-threshold or --compute-price of your
+    own wins over auto."""
     budget: float | None = None
     """With exits, the mean share of compute that an answer may take, from what the first exit costs to 1, the whole
     network: the threshold that keeps it on validation data is when it stops. Raise it for better answers; None leaves
