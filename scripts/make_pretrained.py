@@ -23,7 +23,7 @@ from ricnet.errors import RicnetError
 from ricnet.report.card import classes_text, data_text, numbers_table, recipe_text
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.training.classifier import load
-from ricnet.training.run import PRETRAINED
+from ricnet.training.run import PRETRAINED, RunFolder
 
 MOST_BYTES = 6_000_000
 COPIED = ("config.json", "evaluation.json", "examples.npz", "calibration.json", "halting.json")
@@ -68,6 +68,7 @@ def make(run: Path, shelf: Path, name: str) -> Path:
                 shutil.copy(run / file, beside / file)
         (beside / "metrics.jsonl").write_text("".join(map(slim_line, record.metrics)), encoding="utf-8")
         (beside / "model.safetensors").write_bytes(save(halved(load(run).model.state_dict())))
+        RunFolder(beside).write_manifest()
         check_size(beside)
         check_answers(run, beside, record)
         (beside / "card.md").write_text(card(read_run(beside), name), encoding="utf-8")

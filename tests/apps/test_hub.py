@@ -16,7 +16,7 @@ import torch
 from huggingface_hub import constants, file_download
 
 import ricnet
-from made_runs import rewrite
+from made_runs import rewrite, without_manifest
 from refusals import refusal
 from ricnet.data.columns import Category, Columns, Number
 from ricnet.errors import RicnetError
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning
 
 REPO = "ada/digits"
 SHARED = {"README.md", "config.json", "evaluation.json", "metrics.jsonl", "model.safetensors", "reliability.png"}
-SHARED |= {"calibration.json", "halting.json"}
+SHARED |= {"calibration.json", "halting.json", "manifest.json"}
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_another_readout_or_other_weights_are_shared_without_the_numbers(digits_
     model.save_pretrained(tmp_path / "shared")
     other = replace(model, method=replace(model.method, readout="mu"), temperature=2.0)
     folder = other.save_pretrained(tmp_path / "shared")
-    unmeasured = {"README.md", "calibration.json", "config.json", "model.safetensors"}
+    unmeasured = {"README.md", "calibration.json", "config.json", "manifest.json", "model.safetensors"}
     assert {path.name for path in folder.iterdir()} == unmeasured
     assert "Nothing was measured" in (folder / "README.md").read_text()
     assert torch.equal(answers(ricnet.load(folder), digits_run), answers(other, digits_run))
@@ -270,7 +270,7 @@ def test_settings_are_checked(shared: Path, tmp_path: Path, place: tuple[str, ..
             entry = entry[key]
         entry[place[-1]] = value
 
-    shutil.copytree(shared, tmp_path, dirs_exist_ok=True)
+    without_manifest(shutil.copytree(shared, tmp_path, dirs_exist_ok=True))
     rewrite(tmp_path / "config.json", change)
     with refusal(named):
         ricnet.load(tmp_path)

@@ -173,7 +173,7 @@ def test_without_inputs_the_examples_of_the_run_are_taken(
     assert [line.split("  ")[0] for line in shown.out.splitlines()[1:]] == [f"example {row}" for row in range(count)]
     given = run_ric("predict", digits_run, stored, "--csv")
     assert (given.out.splitlines()[5].split(",")[0], given.err) == (f"{stored}[4]", "")
-    for file in ("config.json", "model.safetensors"):
+    for file in ("config.json", "model.safetensors", "calibration.json", "halting.json", "manifest.json"):
         shutil.copy(digits_run / file, tmp_path)
     refused("something to classify", "predict", tmp_path)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import ricnet
+from made_runs import without_manifest
 
 
 @pytest.fixture(scope="session")
@@ -29,4 +30,4 @@ def image_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(table_run: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(table_run, tmp_path / "run")
+    return without_manifest(shutil.copytree(table_run, tmp_path / "run"))

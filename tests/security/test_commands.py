@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
+from made_runs import without_manifest
 from ricnet.apps.cli import COMMANDS, main
 from ricnet.apps.commands import predict, train
 from ricnet.apps.commands.data import Data
@@ -77,7 +78,7 @@ def test_flags_and_values(
 
 def test_a_name_that_a_terminal_would_obey_is_not_obeyed(table_run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    shutil.copytree(table_run, folder)
+    without_manifest(shutil.copytree(table_run, folder))
     entry = json.loads((folder / "config.json").read_text())
     entry["data"]["class_names"] = ["\x1b]0;owned\x07", "\x9b2J"]
     (folder / "config.json").write_text(json.dumps(entry))

@@ -226,7 +226,8 @@ def test_a_method_says_itself_how_it_keeps_a_threshold(model: Classifier, monkey
 
 
 def test_budgets_that_cannot_be_read_are_refused(dataset: Dataset, folder: RunFolder) -> None:
-    entry = folder.halting.read_text()
+    entry, listed = folder.halting.read_text(), folder.manifest.read_text()
+    folder.manifest.unlink()
     try:
         for wrong in ([1], [{"halt_threshold": 0.1}], [{**json.loads(entry)["budgets"][0], "nll": "low"}], 7):
             folder.halting.write_text(json.dumps(json.loads(entry) | {"budgets": wrong}))
@@ -237,3 +238,4 @@ def test_budgets_that_cannot_be_read_are_refused(dataset: Dataset, folder: RunFo
             load(folder.path).with_budget(0.5)
     finally:
         folder.halting.write_text(entry)
+        folder.manifest.write_text(listed)

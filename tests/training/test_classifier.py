@@ -14,6 +14,7 @@ from problems import CPU, read
 from torch import Tensor, nn
 
 import ricnet
+from made_runs import without_manifest
 from refusals import refusal
 from ricnet.data import Columns, Dataset
 from ricnet.data.columns import Category, Number
@@ -84,7 +85,7 @@ def test_broken_runs_are_named(folder: Path, tmp_path: Path) -> None:
     for place in (tmp_path / "nowhere", tmp_path):
         with refusal(place):
             ricnet.load(place)
-    run = shutil.copytree(folder, tmp_path / "run")
+    run = without_manifest(shutil.copytree(folder, tmp_path / "run"))
     model, config = run / "model.safetensors", run / "config.json"
     with refusal(model, f"({run})"):
         ricnet.load(model)

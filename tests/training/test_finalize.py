@@ -12,6 +12,7 @@ import pytest
 import torch
 from problems import CPU, PARTS, configured, read, read_lines
 
+from made_runs import without_manifest
 from refusals import refusal
 from ricnet.apps.commands.evaluate import adjust
 from ricnet.apps.onnx import network_to_trace
@@ -178,7 +179,7 @@ def test_a_fitted_run_answers_as_it_was_measured(fitted: RunFolder, dataset: Dat
 @pytest.fixture
 def limited(fitted: RunFolder, tmp_path: Path) -> Path:
     """A run that stops after three steps at the latest, and is tempered."""
-    folder = RunFolder(shutil.copytree(fitted.path, tmp_path / "run"))
+    folder = RunFolder(without_manifest(shutil.copytree(fitted.path, tmp_path / "run")))
     folder.halting.write_text(json.dumps(read(folder.halting) | {"halt_threshold": -0.25, "max_steps": 3}))
     folder.calibration.write_text(json.dumps({"temperature": 1.5}))
     return folder.path

@@ -38,6 +38,7 @@ def trained(dataset: Dataset, folder: Path, method: str = "supervised", **change
 def test_a_run_leaves_everything_behind(finished: Finished, method: str) -> None:
     folder = finished(method)
     left = ["config.json", "evaluation.json", "examples.npz", "metrics.jsonl", "model.safetensors", "predictions.npz"]
+    left += ["manifest.json"]
     chosen = ["calibration.json", *(["halting.json"] if method == "ric" else [])]
     assert sorted(path.name for path in folder.path.iterdir()) == sorted(left + chosen)
     lines, header, evaluation = read_lines(folder.path), read(folder.config), read(folder.evaluation)

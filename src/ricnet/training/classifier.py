@@ -47,6 +47,7 @@ from ricnet.nets.encoders import (
 from ricnet.training.checkpoints import build_described, find_encoder, read_encoder
 from ricnet.training.config import Config, fits, from_json
 from ricnet.training.inference import Recordings
+from ricnet.training.manifest import verify
 from ricnet.training.run import RunFolder, locate, read_config
 
 LARGEST_INPUT = 1 << 24
@@ -339,10 +340,12 @@ def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
 def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None) -> Classifier:
     """Read a run folder, a model that comes with ricnet (pretrained:cifar10), or one on the Hub (user/name).
 
-    A model that was trained with your own encoder needs that module again.
+    A model that was trained with your own encoder needs that module again. Files that are not those of manifest.json
+    are refused.
     """
     folder = locate(run)
     entry = read_config(folder)
+    verify(folder)
     config = _check_horizon(from_json(entry.get("config"), str(folder / "config.json")), folder / "config.json")
     input_shape, class_names = _read_kind(entry.get("data"), folder / "config.json")
     columns = _read_columns(entry["data"], input_shape, folder / "config.json")

@@ -7,6 +7,7 @@ The data stays at home: the examples that a run keeps are left out, and of its p
 import shutil
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ricnet.report.runs import read_run
 from ricnet.training.checkpoints import describe_encoder, keep_encoder
 from ricnet.training.classifier import Classifier, backbone_of, own_weights
 from ricnet.training.config import Config, from_json, to_json
+from ricnet.training.manifest import LOADED, verify
 from ricnet.training.run import RunFolder, halting_entry, read_config, require_hub
 from ricnet.version import __version__
 
@@ -39,6 +41,7 @@ def save_pretrained(model: Classifier, folder: str | Path, name: str | None = No
     config = _shared_config(model, rule)
     entry = _entry(model, config, stored)
     measured = run if run is not None and _was_measured(model, config, stored, run) else None
+    target.drop_manifest()
     for file in (*MEASURED, target.calibration.name, target.halting.name, target.encoder.name, DIAGRAM):
         (target.path / file).unlink(missing_ok=True)  # of a model that was saved here before
     target.write_json(target.config, entry)
@@ -54,7 +57,8 @@ def save_pretrained(model: Classifier, folder: str | Path, name: str | None = No
         target.write_model(own_weights(model.model))
     else:
         for file in (measured.model.name, *MEASURED):
-            shutil.copyfile(measured.path / file, target.path / file)
+            write_atomically(target.path / file, partial(shutil.copyfile, measured.path / file))
+    target.write_manifest()
     _write_card(entry, target.path, name or target.path.resolve().name, measured is not None)
     return target.path
 
@@ -121,6 +125,7 @@ def _was_measured(model: Classifier, config: Config, stored: dict[str, Any], run
     """Whether the run's numbers hold for this model: the same weights, settings and temperature."""
     if not stored or not all((run.path / file).is_file() for file in (run.model.name, *MEASURED)):
         return False
+    verify(run.path, (*LOADED, *MEASURED))
     temperature = read_json(run.calibration).get("temperature") if run.calibration.is_file() else 1.0
     own_temperature = list(model.temperature) if isinstance(model.temperature, tuple) else model.temperature
     if from_json(stored.get("config"), str(run.config)) != config or temperature != own_temperature:

@@ -51,6 +51,7 @@ from ricnet.evaluation.evaluate import (
 )
 from ricnet.io import draft_of, fsync_file, read_json, user_path, write_atomically, writing
 from ricnet.methods import Asked, in_steps
+from ricnet.training import manifest
 from ricnet.training.advice import ended_early, hints
 from ricnet.training.config import Config, from_json, to_json
 from ricnet.version import __version__
@@ -178,6 +179,7 @@ class RunFolder:
         self.state = self.path / "state.pt"
         self.previous_state = self.path / "state.previous.pt"
         self.evaluation = self.path / "evaluation.json"
+        self.manifest = self.path / manifest.NAME
         self.calibration = self.path / "calibration.json"
         self.halting = self.path / "halting.json"
         self.predictions = self.path / "predictions.npz"
@@ -302,10 +304,24 @@ class RunFolder:
             )
 
     def write_json(self, path: Path, entry: object) -> None:
-        text = json.dumps(entry, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        write_atomically(path, lambda draft: draft.write_text(text, encoding="utf-8"))
+        write_atomically(path, lambda draft: draft.write_bytes(_as_json(entry)))
+
+    def finish(self, evaluation: dict[str, Any]) -> None:
+        """First the manifest, then the evaluation, which marks a finished run: each of those has a manifest."""
+        self.write_manifest({self.evaluation.name: hashlib.sha256(_as_json(evaluation)).hexdigest()})
+        self.write_json(self.evaluation, evaluation)
+
+    def write_manifest(self, known: Mapping[str, str] | None = None) -> None:
+        passing = {self.state, self.previous_state, self.encoder, self.report, self.manifest}
+        manifest.write_manifest(self.path, [path.name for path in self._files() if path not in passing], known)
+
+    def drop_manifest(self) -> None:
+        """Before files that it lists are written anew."""
+        with writing(self.manifest):
+            self.manifest.unlink(missing_ok=True)
 
     def write_model(self, weights: Mapping[str, Tensor]) -> None:
+        self.drop_manifest()
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
         write_atomically(self.model, lambda draft: draft.write_bytes(save(tensors)))
 
@@ -377,10 +393,14 @@ class RunFolder:
         """Remove what a run left, and nothing else; first what says that it is finished. config.json stays until
         another takes its place, so that a crash in between leaves a run, which may be overwritten."""
         with writing(self.path):
-            for path in sorted(self._files(), key=lambda path: path != self.evaluation):
+            for path in (self.evaluation, self.manifest, *self._files()):
                 if path != self.config:
                     path.unlink(missing_ok=True)
         shutil.rmtree(self.curves, ignore_errors=True)
+
+
+def _as_json(entry: object) -> bytes:
+    return (json.dumps(entry, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def describe_data(dataset: Dataset) -> dict[str, Any]:
@@ -529,7 +549,7 @@ def finalize(
     evaluation: dict[str, Any] = processes.broadcast(evaluated)
     if folder is not None:
         _leave(folder, asked, model, dataset.test, outcomes, fitted)
-        folder.write_json(folder.evaluation, evaluation)
+        folder.finish(evaluation)
     return evaluation
 
 
@@ -603,7 +623,7 @@ PREFIX = "pretrained:"
 PRETRAINED = Path(__file__).parents[1] / "pretrained"
 FETCHED = (
     *("config.json", "model.safetensors", "encoder.safetensors", "calibration.json", "halting.json"),
-    *("evaluation.json", "metrics.jsonl"),
+    *("evaluation.json", "metrics.jsonl", manifest.NAME),
 )
 RUNS = "runs"
 """The folder that `ric train` writes to: what is missing there was never meant to be on the Hub."""
