@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from nets.checkpoints import PROCESSOR, require_timm, save_checkpoint
 from refusals import refusal
 from ricnet.nets.encoders import Backbone, EncoderOptions, build_encoder, choose_encoder
-from ricnet.nets.pretrained import architecture_from_json, build, read_hf, read_timm, rebuild
+from ricnet.nets.pretrained import allowed_settings, architecture_from_json, build, read_hf, read_timm, rebuild
 from ricnet.training.checkpoints import find_encoder
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed (ricnet[hf])")
@@ -202,6 +202,30 @@ def test_code_that_comes_with_a_checkpoint_is_never_run(copied: Path) -> None:
     (copied / "config.json").write_text(json.dumps(config | {"auto_map": own["auto_map"]}))
     read_hf(copied)  # transformers has this network, so that it does not need the code
     assert not (copied / "exploded").exists()
+
+
+def test_only_what_describes_the_network_reaches_transformers() -> None:
+    """Declared keys, and numbers under older ones; at any depth nothing that names code."""
+    asked = {"attn_implementation": "a/b", "_experts_implementation": "a/b", "quantization_config": {"bits": 4}}
+    part = {"hidden_size": 8, "auto_map": {}, **asked}
+    entry = {"model_type": "clip", "projection_dim": 8, "rope_theta": 1e6, "notes": "text", "vision_config": part}
+    kept = allowed_settings({**entry, **asked, "text_config": {"hidden_act": "gelu", **asked}}, transformers.CLIPConfig)
+    assert kept == {
+        "model_type": "clip",
+        "projection_dim": 8,
+        "rope_theta": 1e6,
+        "vision_config": {"hidden_size": 8},
+        "text_config": {"hidden_act": "gelu"},
+    }
+    scaled = {"model_type": "llama", "rope_scaling": {"rope_type": "linear", "factor": 2.0, "kernel_config": "a/b"}}
+    assert allowed_settings(scaled, transformers.LlamaConfig)["rope_scaling"] == {"rope_type": "linear", "factor": 2.0}
+
+
+@pytest.mark.parametrize("kind", [["resnet"], {}, 3])
+def test_a_kind_that_is_no_text_is_refused(copied: Path, kind: object) -> None:
+    (copied / "config.json").write_text(json.dumps({"model_type": kind}))
+    with refusal(copied, "model_type"):
+        read_hf(copied)
 
 
 @pytest.mark.parametrize("changes", [{"hidden_sizes": [8, 1 << 40]}, {"hidden_sizes": [1 << 14, 1 << 14]}])

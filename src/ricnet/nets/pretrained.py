@@ -2,12 +2,19 @@
 them to embeddings. How images are scaled and normalised comes from the checkpoint and is part of the module.
 
 A checkpoint may be a stranger's: weights are read from safetensors only, no code that comes with it is run, and what
-its configuration asks for is held against the weights there are before memory is taken.
+its configuration asks for is held against the weights there are before memory is taken. transformers can fetch code
+from the Hub by a name in a configuration (kernels for attention or experts, quantization); such names are dropped, and
+while a network is built the Hub is not asked for anything.
 """
 
+import dataclasses
+import inspect
 import json
 import logging
 import math
+import re
+import sys
+import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -38,6 +45,11 @@ COUNTED = "num_batches_tracked"
 """What batch norm counts and nothing reads; some files leave it out."""
 FORGOTTEN = ("id2label", "label2id", "_name_or_path", "architectures", "auto_map", "transformers_version", "dtype")
 """Of a configuration of transformers: what says nothing about the network."""
+ALWAYS_ALLOWED = ("model_type", "rope_scaling", "rope_parameters")
+"""Keys of a configuration that are read though not every class declares them."""
+NAMES_CODE = re.compile("implementation|quantization|kernel_config|auto_map|remote_code")
+"""Keys by which a configuration can name code on the Hub, at any depth."""
+_BUILDING = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -246,19 +258,19 @@ def read_hf(folder: Path) -> Pretrained:
     _refuse_unknown_kind(folder)
     files = _weight_files(folder)
     numbers = sum(math.prod(shape) for file in files for shape in _shapes(file).values())
-    from transformers import AutoConfig, AutoModel
+    from transformers import AutoModel
 
-    options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
     try:
-        with _quiet(), budget(4 * numbers + SLACK):
-            config = AutoConfig.from_pretrained(folder, **options)
+        with _quiet(), _offline(), budget(4 * numbers + SLACK):
+            config = _hf_config(_read_json(folder / "config.json"))
             network, found = AutoModel.from_pretrained(
                 folder,
                 config=config,
                 use_safetensors=True,
                 dtype=torch.float32,
                 output_loading_info=True,
-                **options,
+                trust_remote_code=False,
+                local_files_only=True,
             )
     except OverBudget as error:
         raise RicnetError(f"{folder}: config.json asks for a larger network than it has weights for.") from error
@@ -272,6 +284,7 @@ def read_hf(folder: Path) -> Pretrained:
         network.pooler = None
     if hasattr(config, "vision_config"):
         network, config = _seeing(network, folder), config.vision_config
+    _refuse_fetching(network)
     described = {name: value for name, value in config.to_dict().items() if name not in FORGOTTEN}
     architecture = Architecture(
         "transformers", json.loads(json.dumps(described)), "images", pooler=not found["missing_keys"]
@@ -307,15 +320,94 @@ def _hf_network(architecture: Architecture) -> nn.Module:
     require_hf()
     from transformers import CONFIG_MAPPING, AutoModel
 
-    settings = dict(architecture.network)
-    kind = str(settings.get("model_type"))
+    kind = str(architecture.network.get("model_type"))
     if kind not in CONFIG_MAPPING:
         raise RicnetError(f"transformers knows no network of the kind {kind[:80]!r}; install a newer version.")
-    with _quiet():
-        network: Any = AutoModel.from_config(CONFIG_MAPPING[kind].from_dict(settings), trust_remote_code=False)
+    with _quiet(), _offline():
+        network: Any = AutoModel.from_config(_hf_config(architecture.network), trust_remote_code=False)
+    _refuse_fetching(network)
     if not architecture.pooler:
         network.pooler = None
     return network  # type: ignore[no-any-return]
+
+
+def _hf_config(entry: Mapping[str, Any]) -> Any:
+    """A configuration of transformers with the allowed keys of one in a file. Without a word about attention,
+    transformers takes its own `sdpa`, or `eager` where a network has no other."""
+    from transformers import CONFIG_MAPPING
+
+    kind = CONFIG_MAPPING[entry["model_type"]]
+    return kind.from_dict(allowed_settings(entry, kind))
+
+
+def allowed_settings(entry: Mapping[str, Any], kind: Any) -> dict[str, Any]:
+    """What the class of a configuration declares, and numbers under any key: older files have some that are still
+    read, and no number names code."""
+    named = {*_declared(kind), *ALWAYS_ALLOWED} - set(FORGOTTEN)
+    parts = getattr(kind, "sub_configs", None) or {}
+    return {
+        name: _harmless(value, parts.get(name))
+        for name, value in entry.items()
+        if not NAMES_CODE.search(name) and name not in FORGOTTEN and (name in named or _only_numbers(value))
+    }
+
+
+def _declared(kind: Any) -> set[str]:
+    fields = {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
+    return fields | set(inspect.signature(kind.__init__).parameters) | set(getattr(kind, "attribute_map", ()))
+
+
+def _harmless(value: Any, kind: Any = None) -> Any:
+    """The same for what stands below a key: the configuration of a part, if it says so, or any other JSON."""
+    from transformers import CONFIG_MAPPING
+
+    if isinstance(value, list):
+        return [_harmless(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if isinstance(own := value.get("model_type"), str) and own in CONFIG_MAPPING:
+        kind = CONFIG_MAPPING[own]
+    if kind is not None and hasattr(kind, "model_type"):
+        return allowed_settings(value, kind)
+    return {name: _harmless(each) for name, each in value.items() if not NAMES_CODE.search(name)}
+
+
+def _only_numbers(value: object) -> bool:
+    if isinstance(value, list):
+        return all(map(_only_numbers, value))
+    return value is None or isinstance(value, int | float)
+
+
+def _refuse_fetching(network: nn.Module) -> None:
+    """A few networks of transformers (rwkv, yoso, mra) ask the Hub for a kernel by themselves, some when they run."""
+    for home in {type(module).__module__ for module in network.modules()}:
+        if home.startswith("transformers.models.") and "get_kernel(" in inspect.getsource(sys.modules[home]):
+            kind = home.split(".")[2]
+            raise RicnetError(f"networks of the kind {kind} fetch code from the Hub; use a checkpoint of another kind.")
+
+
+@contextmanager
+def _offline() -> Iterator[None]:
+    """Neither transformers nor what it calls may ask the Hub, for kernels (code) least of all. One thread at a time:
+    these switches are of the whole process."""
+    from huggingface_hub import constants
+    from transformers.integrations import hub_kernels
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ImportError("it asks the Hub for a kernel, which is code")
+
+    switches: list[tuple[Any, str, Any]] = [(constants, "HF_HUB_OFFLINE", True)]
+    switches += [(hub_kernels, name, refuse) for name in ("get_kernel", "get_kernel_hub")]
+    with _BUILDING:
+        switches = [(place, name, value) for place, name, value in switches if hasattr(place, name)]
+        before = [(place, name, getattr(place, name)) for place, name, _ in switches]
+        try:
+            for place, name, value in switches:
+                setattr(place, name, value)
+            yield
+        finally:
+            for place, name, value in before:
+                setattr(place, name, value)
 
 
 def _refuse_unknown_kind(folder: Path) -> None:
@@ -323,7 +415,7 @@ def _refuse_unknown_kind(folder: Path) -> None:
 
     entry = _read_json(folder / "config.json")
     kind = entry.get("model_type")
-    if kind in CONFIG_MAPPING and kind != "timm_wrapper":
+    if isinstance(kind, str) and kind in CONFIG_MAPPING and kind != "timm_wrapper":
         return
     if isinstance(entry.get("architecture"), str):
         raise RicnetError(
