@@ -4,8 +4,10 @@ import copy
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,9 +30,9 @@ from ricnet.nets import encoders
 from ricnet.nets.encoders import CPU_BATCH
 from ricnet.nets.pretrained import Architecture, TextEncoder
 from ricnet.training.api import configure, for_encoder
-from ricnet.training.checkpoints import cache_folder, describe_encoder
+from ricnet.training.checkpoints import cache_folder
 from ricnet.training.config import Optimization
-from ricnet.training.features import Features, behind_encoder, featured
+from ricnet.training.features import TABLE, TABLE_WITHOUT_DIGESTS, Features, behind_encoder, featured
 from ricnet.training.trainer import make_optimizer, set_rate
 
 CPU = torch.device("cpu")
@@ -94,6 +96,38 @@ def test_a_cache_that_cannot_be_used_is_done_without(
     inputs = coloured().train.inputs
     torch.testing.assert_close(Features(Means(), CPU)(inputs), 2 * inputs.float().mean((2, 3)))
     assert "features.sqlite cannot be used" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("damage", ["a byte", "a short blob", "no blob", "a text", "a wrong digest"])
+def test_a_damaged_row_in_the_cache_is_computed_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, damage: str
+) -> None:
+    monkeypatch.setenv("RICNET_CACHE", str(tmp_path))
+    inputs = coloured().train.inputs
+    expected = Features(Means(), CPU)(inputs)
+    changes = {
+        "a byte": "features = CAST(x'ff' || substr(features, 2) AS BLOB)",
+        "a short blob": "features = substr(features, 1, 5)",
+        "no blob": "features = NULL, digest = NULL",
+        "a text": "features = 'features', digest = 'digest'",
+        "a wrong digest": "digest = substr(digest, 2)",
+    }
+    with closing(sqlite3.connect(tmp_path / "features.sqlite")) as cache, cache:
+        keys = cache.execute(f"SELECT key FROM {TABLE} LIMIT 3").fetchall()
+        cache.executemany(f"UPDATE {TABLE} SET {changes[damage]} WHERE key = ?", keys)
+    for seen in (3, 0):  # and it is mended
+        encoder = Means()
+        assert torch.equal(Features(encoder, CPU)(inputs), expected)
+        assert encoder.seen == seen + PROBE
+
+
+def test_rows_of_older_versions_are_not_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RICNET_CACHE", str(tmp_path))
+    with closing(sqlite3.connect(tmp_path / "features.sqlite")) as cache, cache:
+        cache.execute(f"CREATE TABLE {TABLE_WITHOUT_DIGESTS} (key BLOB PRIMARY KEY, features BLOB) WITHOUT ROWID")
+    Features(Means(), CPU)(coloured().train.inputs)
+    with closing(sqlite3.connect(tmp_path / "features.sqlite")) as cache:
+        assert cache.execute("SELECT name FROM sqlite_master").fetchall() == [(TABLE,)]
 
 
 def test_copies_are_varied_and_the_same_each_time() -> None:
@@ -164,8 +198,8 @@ def test_a_run_needs_nothing_but_its_folder(
 ) -> None:
     model = ricnet.load(frozen)
     assert model.config.network.freeze
-    stored = cache_folder() / "encoders" / f"{describe_encoder(model.model.backbone.features)['weights']}.safetensors"
-    assert (frozen / "encoder.safetensors").samefile(stored)  # kept once, on the same disk
+    assert (frozen / "encoder.safetensors").stat().st_nlink == 1  # writing over it changes no other run
+    assert not (cache_folder() / "encoders").exists()
     monkeypatch.setenv("RICNET_CACHE", str(tmp_path / "empty"))
     moved = ricnet.load(shutil.copytree(frozen, tmp_path / "moved"))
     images = coloured().test.inputs

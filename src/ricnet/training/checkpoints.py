@@ -1,14 +1,12 @@
 """Encoders that others have trained, by name: found here or on the Hub, and kept with the runs that use them.
 
-The weights of a frozen encoder are kept once, in a file that is called by its own hash in the user's cache. A run has
-the same file (a hard link) as encoder.safetensors, so that its folder is whole wherever it is copied to.
+Each run has a copy of the weights of its frozen encoder, encoder.safetensors, so that its folder is whole wherever it
+is copied to, and no damage to one run reaches another. config.json has the SHA-256 of the file.
 """
 
 import copy
 import hashlib
 import os
-import re
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from torch import Tensor, nn
 
 from ricnet.data.texts import MOST_PIECES, Tokenizer, read_tokenizer
 from ricnet.errors import RicnetError, setting
-from ricnet.io import Unwritable, user_path, write_atomically
+from ricnet.io import user_path, write_atomically
 from ricnet.nets.budget import SLACK, budget
 from ricnet.nets.encoders import is_pretrained
 from ricnet.nets.pretrained import (
@@ -33,6 +31,7 @@ from ricnet.nets.pretrained import (
     require_hf,
     timm_source,
 )
+from ricnet.training.manifest import file_hash
 from ricnet.training.run import HUB_ID, RunFolder, download
 
 HF_FILES = (
@@ -40,7 +39,6 @@ HF_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt"),
 )
 """What is fetched of a checkpoint: JSON, texts, and weights as safetensors. Reading them executes nothing."""
-HASH = re.compile("[0-9a-f]{64}")
 
 
 def cache_folder() -> Path:
@@ -111,15 +109,7 @@ def describe_encoder(encoder: nn.Module) -> dict[str, Any]:
 
 def keep_encoder(encoder: nn.Module, folder: RunFolder) -> None:
     """Put its weights into a run."""
-    content = _as_bytes(encoder)
-    stored = _stored(hashlib.sha256(content).hexdigest())
-    with suppress(OSError, Unwritable):  # a cache that cannot be written, or is on another disk: a copy will do
-        if not stored.is_file() or stored.stat().st_size != len(content):
-            stored.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(stored, lambda draft: draft.write_bytes(content))
-        os.link(stored, folder.encoder)
-    if not folder.encoder.is_file():
-        write_atomically(folder.encoder, lambda draft: draft.write_bytes(content))
+    write_atomically(folder.encoder, lambda draft: draft.write_bytes(_as_bytes(encoder)))
 
 
 def read_encoder(entry: object, folder: RunFolder, own: nn.Module | None = None) -> nn.Module:
@@ -146,17 +136,10 @@ def build_described(entry: object, folder: RunFolder, numbers: int) -> Pretraine
 
 
 def _read_weights(folder: RunFolder, wanted: str) -> dict[str, Tensor]:
-    places = [path for path in (folder.encoder, _stored(wanted)) if HASH.fullmatch(wanted) and path.is_file()]
-    for path in places:
-        with path.open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() == wanted:
-                return load_file(path)
-    what = "is damaged (its checksum does not fit)" if places else "is missing"
+    if folder.encoder.is_file() and file_hash(folder.encoder) == wanted:
+        return load_file(folder.encoder)
+    what = "is damaged (its checksum does not fit)" if folder.encoder.is_file() else "is missing"
     raise RicnetError(f"{folder.encoder}, with the weights of its encoder, {what}; get a whole copy of the run.")
-
-
-def _stored(digest: str) -> Path:
-    return cache_folder() / "encoders" / f"{digest}.safetensors"
 
 
 def _as_bytes(encoder: nn.Module) -> bytes:

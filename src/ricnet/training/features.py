@@ -1,7 +1,8 @@
 """What a frozen encoder says of each input, computed once and kept: training then sees rows of numbers.
 
 A row's features are kept under a hash of the encoder, with its weights, and of the row itself. So they serve every run,
-seed, fold and split that has the row, and a run that was stopped goes on where it was.
+seed, fold and split that has the row, and a run that was stopped goes on where it was. Each row has a digest; one that
+does not match is computed again.
 """
 
 import copy
@@ -29,6 +30,9 @@ from ricnet.training.console import say
 
 CHUNK = 8 * CPU_BATCH
 """Rows that are looked up, encoded and kept together: what a run that is stopped may lose."""
+
+TABLE, TABLE_WITHOUT_DIGESTS = "checked_features", "features"
+"""In features.sqlite: today's, and that of older versions, which is dropped."""
 
 
 def featured(
@@ -141,21 +145,25 @@ class Features:
         return torch.cat(parts)
 
     def _look_up(self, keys: list[bytes]) -> dict[bytes, bytes]:
+        """Those that the cache has undamaged."""
         if self.path is None:
             return {}
         try:
             with closing(self._open()) as cache:
-                question = f"SELECT key, features FROM features WHERE key IN ({','.join('?' * len(keys))})"
-                return dict(cache.execute(question, keys).fetchall())
+                question = f"SELECT key, features, digest FROM {TABLE} WHERE key IN ({','.join('?' * len(keys))})"
+                rows = cache.execute(question, keys).fetchall()
         except (sqlite3.Error, OSError) as error:
-            return self._do_without(error)
+            self._do_without(error)
+            return {}
+        return {key: row for key, row, digest in rows if isinstance(row, bytes) and _digest(key, row) == digest}
 
     def _keep(self, new: dict[bytes, bytes]) -> None:
         if self.path is None:
             return
         try:
             with closing(self._open()) as cache, cache:
-                cache.executemany("INSERT OR REPLACE INTO features VALUES (?, ?)", list(new.items()))
+                rows = [(key, row, _digest(key, row)) for key, row in new.items()]
+                cache.executemany(f"INSERT OR REPLACE INTO {TABLE} VALUES (?, ?, ?)", rows)
         except (sqlite3.Error, OSError) as error:
             self._do_without(error)
 
@@ -163,10 +171,15 @@ class Features:
         assert self.path is not None
         self.path.parent.mkdir(parents=True, exist_ok=True)
         cache = sqlite3.connect(self.path, timeout=60)
-        cache.execute("CREATE TABLE IF NOT EXISTS features (key BLOB PRIMARY KEY, features BLOB) WITHOUT ROWID")
+        columns = "key BLOB PRIMARY KEY, features BLOB, digest BLOB"
+        cache.execute(f"CREATE TABLE IF NOT EXISTS {TABLE} ({columns}) WITHOUT ROWID")
+        cache.execute(f"DROP TABLE IF EXISTS {TABLE_WITHOUT_DIGESTS}")
         return cache
 
-    def _do_without(self, error: Exception) -> dict[bytes, bytes]:
+    def _do_without(self, error: Exception) -> None:
         say([f"note: {self.path} cannot be used ({error}); features are not kept for the next run."], self.console)
         self.path = None
-        return {}
+
+
+def _digest(key: bytes, row: bytes) -> bytes:
+    return hashlib.blake2b(key + row, digest_size=16).digest()
