@@ -20,6 +20,7 @@ from ricnet.io import (
     is_count,
     is_number,
     misfit,
+    open_no_link,
     parse_json,
     printable,
     read_arrays,
@@ -222,3 +223,21 @@ def test_the_first_misfit_is_named(entry: object, place: str | None) -> None:
 
 def test_what_a_terminal_obeys_is_replaced() -> None:
     assert printable("a\x1b[31m\x07\x9b\r\ud800é\n") == "a�[31m����é\n"
+
+
+def test_links_are_replaced_and_special_files_refused(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    for name in ("file", ".file.draft"):
+        (tmp_path / name).unlink(missing_ok=True)
+        (tmp_path / name).symlink_to(mine)
+        write_atomically(tmp_path / "file", lambda draft: draft.write_text("ours"))
+        assert ((tmp_path / "file").read_text(), mine.read_text()) == ("ours", "mine")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "mine"]
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link").symlink_to(tmp_path / "fifo")
+    for name in ("fifo", "link"):
+        with refusal(name):
+            write_atomically(tmp_path / name, lambda draft: draft.write_text("ours"))
+    with pytest.raises(OSError, match="symbolic"):
+        open_no_link(str(tmp_path / "link"), os.O_WRONLY | os.O_APPEND)

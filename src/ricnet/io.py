@@ -155,13 +155,17 @@ class Unwritable(RicnetError):
 
 
 def write_atomically(path: Path, write: Callable[[Path], object], keep: Path | None = None) -> None:
-    """Write beside the target, flush to the disk, then rename: a crash leaves the old file or the new one.
+    """Write beside the target, flush to the disk, then rename: a crash leaves the old file or the new one. A symbolic
+    link in place of either file is replaced, never followed.
 
     `keep` is where the old file goes; a crash between the two renames leaves it there, and none at `path`.
     """
     draft = draft_of(path)
+    if path.exists() and not path.is_file():
+        raise Unwritable(f"{path} is no plain file and would be replaced; choose another {setting('out')}.")
     with writing(path):
         try:
+            draft.unlink(missing_ok=True)
             write(draft)
             replace_file(draft, path, keep)
         finally:
@@ -181,6 +185,11 @@ def replace_file(draft: Path, path: Path, keep: Path | None = None) -> None:
         path.replace(keep)
     draft.replace(path)
     fsync_folder(path.parent)
+
+
+def open_no_link(path: str, flags: int) -> int:
+    """For `open`: a symbolic link is an error (where the system can tell; Windows cannot)."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def fsync_file(path: Path) -> None:

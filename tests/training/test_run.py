@@ -126,8 +126,8 @@ def test_no_epoch_is_doubled_and_a_line_cut_short_is_dropped(folder: RunFolder) 
     assert [json.loads(line)["epoch"] for line in folder.metrics.read_text().splitlines()] == [1, 2, 3]
 
 
-def test_metrics_that_cannot_be_written_are_one_sentence(folder: RunFolder) -> None:
-    folder.metrics.symlink_to("/dev/full")
+def test_metrics_that_cannot_be_written_are_one_sentence(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ricnet.training.run.open_no_link", lambda path, flags: os.open("/dev/full", flags))
     with refusal(folder.metrics, "No space left", kind=Unwritable):
         folder.append_metrics({"epoch": 1})
 
@@ -289,6 +289,51 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_taken_again(
     with locked(tmp_path, never), refusal(tmp_path):
         refuse_if_locked(tmp_path)
     assert len(calls) >= 3
+
+
+CONTEND = """
+import os, pathlib, random, sys, time
+from ricnet.errors import RicnetError
+from ricnet.training.run import locked
+folder, inside, held = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), 0
+print("ready", flush=True)
+sys.stdin.readline()
+end = time.monotonic() + 1.5
+while time.monotonic() < end:
+    try:
+        with locked(folder, sys.exit):
+            os.close(os.open(inside, os.O_CREAT | os.O_EXCL))
+            held += 1
+            time.sleep(0.0005 * random.random())
+            inside.unlink()
+    except RicnetError:
+        pass
+print(held, flush=True)
+"""
+
+
+def test_two_processes_never_hold_it_at_once_though_each_removes_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Versions of filelock that we allow get this wrong: 3.13 to 3.20 lock a removed file, 3.21 to 3.29 remove the file
+    of the next holder."""
+    (tmp_path / "run").mkdir()
+    command = [sys.executable, "-c", CONTEND, str(tmp_path / "run"), str(tmp_path / "inside")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    processes = [subprocess.Popen(command, text=True, **pipes) for _ in range(2)]
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in processes:
+        out, err = process.communicate()
+        assert process.returncode == 0, err
+        assert int(out) > 5
+    assert not list((tmp_path / "run").iterdir())
+    monkeypatch.setattr("ricnet.training.run.FileLock", None)
+    with locked(tmp_path, never):
+        pass
 
 
 def test_a_file_system_without_locks_stops_nobody_and_a_read_only_one_is_one_sentence(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ricnet.errors import counted, listing
-from ricnet.io import TABLE, short
+from ricnet.io import TABLE, short, write_atomically
 from ricnet.report.comparison import ACCURACY, BRIER, CELLS, COST, ECE, ECE_SIGNED, NLL, STEPS, Metric
 from ricnet.report.figures import house_style
 from ricnet.report.page import refinement_words
@@ -73,7 +73,8 @@ def _text(data: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def draw_diagram(run: RunRecord, folder: Path) -> None:
     with house_style():
-        reliability_figure([RunGroup(run.label, (run,))]).savefig(folder / DIAGRAM, dpi=200)
+        figure = reliability_figure([RunGroup(run.label, (run,))])
+        write_atomically(folder / DIAGRAM, lambda draft: figure.savefig(draft, format="png", dpi=200))
 
 
 def _header(name: str, title: str, kind: str, run: RunRecord | None) -> str:

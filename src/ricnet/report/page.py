@@ -17,7 +17,7 @@ from typing import Any
 
 from ricnet.errors import counted, listing
 from ricnet.evaluation.choices import chosen_words, rule_words
-from ricnet.io import TABLE, short, writing
+from ricnet.io import TABLE, short, write_atomically, writing
 from ricnet.report.comparison import (
     ACCURACY,
     AVERAGE_PRECISION,
@@ -92,7 +92,7 @@ def write_page(runs: Sequence[RunRecord], path: Path) -> Path:
     html = page_html(group_seeds(runs))
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(html, encoding="utf-8")
+    write_atomically(path, lambda draft: draft.write_text(html, encoding="utf-8"))
     return path
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-import shutil
 import signal
 import threading
 import time
@@ -258,7 +257,7 @@ def tracked(folder: RunFolder, track: Track) -> Iterator[Watch | None]:
         return
     from torch.utils.tensorboard import SummaryWriter  # takes seconds
 
-    shutil.rmtree(folder.curves, ignore_errors=True)
+    folder.drop_curves()
     writer = SummaryWriter(str(folder.curves))
 
     def watch(line: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ import platform
 import re
 import shutil
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -49,12 +50,16 @@ from ricnet.evaluation.evaluate import (
     save_examples,
     save_predictions,
 )
-from ricnet.io import draft_of, fsync_file, read_json, user_path, write_atomically, writing
+from ricnet.io import draft_of, fsync_file, open_no_link, read_json, user_path, write_atomically, writing
 from ricnet.methods import Asked, in_steps
 from ricnet.training import manifest
 from ricnet.training.advice import ended_early, hints
 from ricnet.training.config import Config, from_json, to_json
 from ricnet.version import __version__
+
+fcntl: Any = None
+with suppress(ImportError):  # Windows
+    import fcntl
 
 SEAL = "\nsha256 {}\n"
 SEAL_BYTES = len(SEAL.format("0" * 64))
@@ -122,6 +127,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 LOCK = ".lock"
+LOCK_SECONDS = 0.2
+"""How long to wait for the lock; its holder may be about to end."""
 WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
 """What a file system answers that has none."""
 
@@ -130,12 +137,9 @@ WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
 def locked(folder: Path, tell: Callable[[str], object]) -> Iterator[None]:
     """One process at a time in a folder: hold its lock, or raise with the name of who does. The system takes the lock
     back when its holder dies. Where there are no locks `tell` hears so, and nobody is stopped."""
-    path = folder / LOCK
-    lock = FileLock(path, timeout=0.2)  # its holder may be removing it
+    path, release = folder / LOCK, None
     try:
-        lock.acquire()
-        with suppress(OSError):  # a full disk has no room for the name, which does no harm
-            path.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
+        release = _acquire(path)
     except Timeout:
         raise RicnetError(
             f"{folder} is in use by {_holder(path)}; wait until it ends, or choose another {setting('out')}."
@@ -150,9 +154,59 @@ def locked(folder: Path, tell: Callable[[str], object]) -> Iterator[None]:
     try:
         yield
     finally:
+        if release is not None:
+            release()
+
+
+def _acquire(path: Path) -> Callable[[], None]:
+    """Take the lock; returns what gives it back. Raises Timeout where another process has it."""
+    if fcntl is None:  # Windows, where a file that is open cannot be removed
+        lock = FileLock(path, timeout=LOCK_SECONDS)
+        lock.acquire()
+        return lock.release
+    descriptor = _lock_file(path)
+    with suppress(OSError):  # a full disk has no room for the name, which does no harm
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} on {platform.node()}".encode())
+
+    def release() -> None:
         with suppress(OSError):
-            path.unlink()  # while it is still held, so that the name is never taken from the next holder
-        lock.release()
+            path.unlink()  # while it is held, so that the name is never taken from the next holder
+        os.close(descriptor)
+
+    return release
+
+
+def _lock_file(path: Path) -> int:
+    """Its descriptor. Not by filelock: before 3.21 it does not notice that the file it locked has been removed
+    meanwhile, so that two processes hold files of the same name; from there to 3.29 it removes that of the next holder.
+    """
+    end = time.monotonic() + LOCK_SECONDS
+    while True:
+        if path.is_symlink():
+            path.unlink()
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_named(descriptor, path):
+                return descriptor
+        except BlockingIOError:
+            if time.monotonic() > end:
+                os.close(descriptor)
+                raise Timeout(str(path)) from None
+            time.sleep(LOCK_SECONDS / 20)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _is_named(descriptor: int, path: Path) -> bool:
+    """Whether the file still has this name; only the holder of its lock removes it."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def refuse_if_locked(folder: Path) -> None:
@@ -357,7 +411,7 @@ class RunFolder:
                 path.unlink(missing_ok=True)
 
     def append_metrics(self, line: dict[str, Any]) -> None:
-        with writing(self.metrics), self.metrics.open("a", encoding="utf-8") as file:
+        with writing(self.metrics), open(self.metrics, "a", encoding="utf-8", opener=open_no_link) as file:
             file.write(json.dumps(line, allow_nan=False) + "\n")
 
     def validation_nll(self) -> list[float]:
@@ -368,6 +422,8 @@ class RunFolder:
         """Drop what was written after the checkpoint that a run resumes from: those epochs come again, and the last
         line may be cut short."""
         if not self.metrics.is_file():
+            with writing(self.metrics):
+                self.metrics.unlink(missing_ok=True)  # a link to nothing
             return
         lines = self.metrics.read_bytes().splitlines(keepends=True)[:epoch]
         write_atomically(self.metrics, lambda draft: draft.write_bytes(b"".join(lines)))
@@ -396,6 +452,11 @@ class RunFolder:
             for path in (self.evaluation, self.manifest, *self._files()):
                 if path != self.config:
                     path.unlink(missing_ok=True)
+        self.drop_curves()
+
+    def drop_curves(self) -> None:
+        if self.curves.is_symlink():
+            self.curves.unlink()
         shutil.rmtree(self.curves, ignore_errors=True)
 
 
