@@ -1,6 +1,7 @@
 import errno
 import fcntl
 import json
+import math
 import os
 import signal
 import subprocess
@@ -353,3 +354,55 @@ def test_a_file_system_without_locks_stops_nobody_and_a_read_only_one_is_one_sen
     monkeypatch.setattr(os, "open", fails(errno.EROFS, "Read-only file system"))
     with refusal(tmp_path, "Read-only file system"):
         locked(tmp_path, never).__enter__()
+
+
+@pytest.fixture
+def stopped(dataset: Dataset, config: Config, folder: RunFolder) -> RunFolder:
+    """A run that was stopped after the first of its three epochs."""
+
+    def stop(line: dict[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+    with refusal("saved", kind=Interrupted):
+        run(config, dataset, folder, CPU, checkpoint_seconds=0.0, watch=stop)
+    state = folder.read_state()
+    state["update"], state["best"] = 3, {"epoch": 1, "score": [-1.0, 0.5], "accuracy": 0.5, "weights": state["model"]}
+    folder.write_state(state)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"update": 10**9}, "update 1000000000 of 9"),
+        ({"update": 10}, "update 10 of 9"),
+        ({"update": -1}, "update -1"),
+        ({"update": 2.0}, "update 2.0"),
+        ({"update": True}, "update True"),
+        ({"update": 9, "best": {}}, "no best epoch"),
+        ({"update": 2}, "best epoch after 0 epochs"),
+        ({"best": {"epoch": 2}}, "best epoch 2 after 1"),
+        ({"best": {"epoch": -(10**9)}}, "best epoch -1000000000"),
+        ({"best": {"epoch": 1, "weights": {"0.weight": torch.zeros(2)}}}, "best weights"),
+        ({"best": {"epoch": 1, "weights": {}}}, "best weights"),
+        ({"seconds": math.nan}, "times"),
+        ({"collapsed": -5}, "counts"),
+        ({"best": 3}, "another"),
+        ({"optimizer": {"state": {0: {"exp_avg": torch.zeros(3)}}, "param_groups": []}}, "optimizer"),
+        ({"optimizer": {"state": {99: {"exp_avg": torch.zeros(3)}}, "param_groups": []}}, "another"),
+    ],
+    ids=str,
+)
+def test_a_state_that_this_run_cannot_have_reached_is_refused(
+    dataset: Dataset, config: Config, stopped: RunFolder, changes: dict[str, Any], named: str
+) -> None:
+    """Its checksum fits: whoever changed it wrote that too."""
+    stopped.write_state(stopped.read_state() | changes)
+    with refusal(stopped.state, named, "overwrite"):
+        run(config, dataset, stopped, CPU, resume=True)
+
+
+def test_a_state_at_the_very_end_is_resumed(dataset: Dataset, config: Config, stopped: RunFolder) -> None:
+    stopped.write_state(stopped.read_state() | {"update": 9})
+    run(config, dataset, stopped, CPU, resume=True)
+    assert stopped.finished

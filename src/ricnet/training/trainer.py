@@ -28,7 +28,7 @@ from ricnet.errors import RicnetError, setting
 from ricnet.evaluation.baselines import base_rate, mean_and_error, selection_nll
 from ricnet.evaluation.choices import FOLDS, calibrated_scores, is_as_good
 from ricnet.evaluation.evaluate import Outcome, observe, summarize
-from ricnet.io import shown_name
+from ricnet.io import is_number, shown_name
 from ricnet.methods import Method
 from ricnet.methods.method import Batch, Metrics
 from ricnet.nets.encoders import TINY_IMAGE, Backbone, is_ours, is_registered_outside
@@ -172,7 +172,7 @@ class Trainer:
     @property
     def over(self) -> bool:
         """All epochs are made, or as many as patience allows without a better one."""
-        if self.update == self.total_updates:
+        if self.update >= self.total_updates:
             return True
         patience, epoch = self.settings.patience, self.update // self.updates_per_epoch
         return patience is not None and bool(self.best) and epoch - self.best["best_epoch"] >= patience
@@ -410,7 +410,12 @@ class Trainer:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go back to a saved state; the next update is the one that would have followed."""
+        """Go back to a saved state; the next update is the one that would have followed. A state comes from a file, and
+        one that this run cannot have reached is refused."""
+        wrong = self._impossible(state)
+        if wrong is not None:
+            place = "the state" if self.folder is None else self.folder.state
+            raise RicnetError(f"{place} is not of this run ({wrong}); start anew with {setting('overwrite', True)}.")
         self.update, self.seconds, self.epoch_seconds = state["update"], state["seconds"], state["epoch_seconds"]
         self.model.load_state_dict(state["model"])
         if self.period:
@@ -427,6 +432,28 @@ class Trainer:
             torch.cuda.set_rng_state(state["cuda_rng"], self.device)
         if self.folder is not None:
             self.folder.keep_metrics_until(self.update // self.updates_per_epoch)
+
+    def _impossible(self, state: dict[str, Any]) -> str | None:
+        """What in a state cannot be; None where it may be one of this run."""
+        update, best = state["update"], state["best"]
+        if type(update) is not int or not 0 <= update <= self.total_updates:
+            return f"update {str(update)[:20]} of {self.total_updates}"
+        sizes = [parameter.shape for group in self.optimizer.param_groups for parameter in group["params"]]
+        moments = [(sizes[i], m) for i, entries in state["optimizer"]["state"].items() for m in entries.values()]
+        if any(moment.numel() > 1 and moment.shape != size for size, moment in moments):
+            return "an optimizer of another network"
+        times = state["seconds"], state["epoch_seconds"], state["collapsed"]
+        if not all(is_number(time) and time >= 0 for time in times):
+            return f"times or counts {str(times)[:60]}"
+        epochs = update // self.updates_per_epoch
+        if not epochs or not best:
+            return f"a best epoch after {epochs} epochs" if best else "no best epoch" if epochs else None
+        if type(best["epoch"]) is not int or not 1 <= best["epoch"] <= epochs:
+            return f"best epoch {str(best['epoch'])[:20]} after {epochs} epochs"
+        own = {name: tensor.shape for name, tensor in self.model.state_dict().items()}
+        if {name: tensor.shape for name, tensor in best["weights"].items()} != own:
+            return "best weights of another network"
+        return None
 
     def _conclude(self) -> dict[str, Any]:
         """Let the selected weights be judged."""
