@@ -145,6 +145,40 @@ def test_divergence_is_reported_and_the_last_good_state_kept(
         assert all(tensor.isfinite().all() for tensor in tensors.values())
 
 
+@pytest.mark.parametrize("epochs", [0, 2])
+def test_the_next_run_is_told_that_the_last_one_diverged_or_takes_its_place(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epochs: int
+) -> None:
+    """Weights of a good epoch are not replaced unasked; without any there is nothing to keep."""
+    config, folder, loss, calls = configured(dataset, "supervised"), RunFolder(tmp_path), Supervised.loss, list[int]()
+
+    def broken(*args: Any) -> Any:
+        calls.append(1)
+        value, metrics = loss(*args)
+        return value * (float("nan") if len(calls) > 3 * epochs else 1), metrics
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Supervised, "loss", broken)
+        with refusal(f"diverged in epoch {epochs + 1}", *(["overwrite"] if epochs else [])):
+            run(config, dataset, folder, CPU)
+    assert folder.has_diverged
+    if epochs:
+        with refusal(folder.path, f"diverged in epoch {epochs + 1}", "overwrite", "lr"):
+            run(config, dataset, folder, CPU)
+    assert folder.has_diverged
+    run(config, dataset, folder, CPU, overwrite=epochs > 0)
+    assert folder.finished
+    assert not folder.diverged.exists()
+
+
+def test_a_diverged_run_may_be_resumed(dataset: Dataset, tmp_path: Path) -> None:
+    config, folder = configured(dataset, "supervised"), RunFolder(tmp_path)
+    folder.begin(config, dataset, CPU)
+    folder.write_json(folder.diverged, {"epoch": 1, "reason": "loss became infinite or NaN"})
+    run(config, dataset, folder, CPU, resume=True)
+    assert not folder.diverged.exists()
+
+
 def test_a_collapse_to_chance_is_reported(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refine, calls = Supervised.refine, list[int]()
 

@@ -519,6 +519,9 @@ def _restore(trainer: Trainer, folder: RunFolder, processes: Processes, tell: Ca
             folder.keep_metrics_until(0)
         return
     try:
+        if (wrong := trainer.impossible(state)) is not None:
+            anew = setting("overwrite", True)
+            raise RicnetError(f"{folder.state} is not of this run ({wrong}); start anew with {anew}.")
         trainer.restore(state)
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise RicnetError(

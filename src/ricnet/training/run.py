@@ -234,6 +234,7 @@ class RunFolder:
         self.previous_state = self.path / "state.previous.pt"
         self.evaluation = self.path / "evaluation.json"
         self.manifest = self.path / manifest.NAME
+        self.diverged = self.path / "diverged.json"
         self.calibration = self.path / "calibration.json"
         self.halting = self.path / "halting.json"
         self.predictions = self.path / "predictions.npz"
@@ -253,6 +254,10 @@ class RunFolder:
     @property
     def finished(self) -> bool:
         return self.evaluation.is_file()
+
+    @property
+    def has_diverged(self) -> bool:
+        return self.diverged.is_file() and not self.finished
 
     def weights_hash(self) -> str:
         return hashlib.sha256(self.model.read_bytes()).hexdigest()[:16]
@@ -327,6 +332,14 @@ class RunFolder:
             )
         if overwrite:
             return
+        if self.has_diverged:
+            if self.model.is_file():
+                raise RicnetError(
+                    f"{self.path} holds a run that diverged in epoch {read_json(self.diverged).get('epoch')}; start "
+                    f"anew with {setting('overwrite', True)} and a lower {setting('lr')}, or choose another "
+                    f"{setting('out')}."
+                )
+            return  # nothing of it is worth keeping
         if self.finished:
             raise RicnetError(
                 f"{self.path} holds a finished run; choose another {setting('out')}, or replace it with "
@@ -340,6 +353,7 @@ class RunFolder:
     def check_resumable(self, config: Config, dataset: Dataset) -> None:
         """A resumed run must see the data and the settings it began with."""
         self.refuse_if_finished()
+        self.diverged.unlink(missing_ok=True)  # it may do better, or will be marked again
         entry = read_config(self.path)
         if entry.get("data") != describe_data(dataset):
             raise RicnetError(

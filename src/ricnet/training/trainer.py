@@ -367,19 +367,23 @@ class Trainer:
             self._diverged("the weights became infinite or NaN")
 
     def _diverged(self, what: str) -> None:
-        """Leave state.pt as it was: the last good state. The best weights so far are kept too."""
-        kept = "nothing is kept" if self.best else "no epoch was completed before"
+        """Leave state.pt as it was: the last good state. Keep the best weights so far, and mark the folder."""
+        kept, anew = "nothing is kept" if self.best else "no epoch was completed before", "Start anew"
+        epoch = -(-self.update // self.updates_per_epoch)
         if self.best and self.folder is not None:
             self.folder.write_model(self.best["weights"])
             kept = f"the best weights so far, of epoch {self.best['epoch']}, are in {self.folder.model}"
+            anew = f"Start anew ({setting('overwrite', True)} replaces them)"
+        if self.folder is not None:
+            self.folder.write_json(self.folder.diverged, {"epoch": epoch, "reason": what})
         clip = (
             f"with {setting('clip', 0.5)}"
             if self.settings.clip is None
             else f"a lower {setting('clip')} (now {self.settings.clip:g})"
         )
         raise RicnetError(
-            f"training diverged in epoch {-(-self.update // self.updates_per_epoch)}: {what}; {kept}. "
-            f"Start anew with a lower {setting('lr')} (now {self.settings.lr:g}) or {clip}."
+            f"training diverged in epoch {epoch}: {what}; {kept}. "
+            f"{anew} with a lower {setting('lr')} (now {self.settings.lr:g}) or {clip}."
         )
 
     def checkpoint(self) -> None:
@@ -410,12 +414,7 @@ class Trainer:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go back to a saved state; the next update is the one that would have followed. A state comes from a file, and
-        one that this run cannot have reached is refused."""
-        wrong = self._impossible(state)
-        if wrong is not None:
-            place = "the state" if self.folder is None else self.folder.state
-            raise RicnetError(f"{place} is not of this run ({wrong}); start anew with {setting('overwrite', True)}.")
+        """Go back to a saved state; the next update is the one that would have followed."""
         self.update, self.seconds, self.epoch_seconds = state["update"], state["seconds"], state["epoch_seconds"]
         self.model.load_state_dict(state["model"])
         if self.period:
@@ -433,8 +432,8 @@ class Trainer:
         if self.folder is not None:
             self.folder.keep_metrics_until(self.update // self.updates_per_epoch)
 
-    def _impossible(self, state: dict[str, Any]) -> str | None:
-        """What in a state cannot be; None where it may be one of this run."""
+    def impossible(self, state: dict[str, Any]) -> str | None:
+        """What in the state of a file this run cannot have reached; None where it may be one of its own."""
         update, best = state["update"], state["best"]
         if type(update) is not int or not 0 <= update <= self.total_updates:
             return f"update {str(update)[:20]} of {self.total_updates}"
