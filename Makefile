@@ -8,12 +8,12 @@ FUZZ_SECONDS ?= 600
 
 # Threads that spin while they wait slow each other down where cores are shared; many small processes want one each.
 export OMP_WAIT_POLICY ?= passive
-pytest slow-test fuzz: export OMP_NUM_THREADS ?= 1
+pytest slow-test fuzz attack: export OMP_NUM_THREADS ?= 1
 
 # Tests start many processes: bytecode is written once, when a module is first asked for, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test pytest slow-test fuzz audit lint bench soak docs clean
+.PHONY: demo test pytest slow-test fuzz attack audit lint bench soak docs clean
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/wrong_labels.py
@@ -36,6 +36,10 @@ slow-test: $(VENV)/ready
 # Changed files, settings, flags and requests, as many as come to mind in FUZZ_SECONDS; a failure prints what to repeat.
 fuzz: $(VENV)/ready
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/pytest -q -m slow tests/security
+
+# Flipped bits, kills, silent clients, poison rows and files that unpack to gigabytes: ten minutes, and a summary.
+attack: $(VENV)/ready
+	$(BIN)/pytest -q -m attack tests/security tests/training/test_kills.py
 
 # Known vulnerabilities of what is installed. Needs pip-audit (pip install pip-audit) and the network, else it says so.
 audit: $(VENV)/ready

@@ -1,6 +1,7 @@
 """Two small runs to attack copies of: one of a table, one of images."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,21 @@ import pytest
 
 import ricnet
 from made_runs import without_manifest
+
+LINES = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture
+def summary(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Adds a line to what is printed at the end."""
+    return request.config.stash.setdefault(LINES, []).append
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for number, line in enumerate(config.stash.get(LINES, [])):
+        if not number:
+            terminalreporter.section("attacks")
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

@@ -65,6 +65,7 @@ def test_whatever_write_is_the_last_the_run_goes_on(
 
 
 @pytest.mark.slow
+@pytest.mark.attack
 def test_killed_at_thirty_random_moments_it_ends_with_the_same_weights(tmp_path: Path) -> None:
     """SIGKILL, for real, at random times and within checkpoints, for every method; see kills.py."""
     command = [sys.executable, str(Path(__file__).with_name("kills.py")), str(tmp_path), "30", "0"]
