@@ -366,7 +366,8 @@ def stopped(dataset: Dataset, config: Config, folder: RunFolder) -> RunFolder:
     with refusal("saved", kind=Interrupted):
         run(config, dataset, folder, CPU, checkpoint_seconds=0.0, watch=stop)
     state = folder.read_state()
-    state["update"], state["best"] = 3, {"epoch": 1, "score": [-1.0, 0.5], "accuracy": 0.5, "weights": state["model"]}
+    best = {"epoch": 1, "best_epoch": 1, "score": [-1.0, 0.5], "scores": None, "accuracy": 0.5}
+    state["update"], state["best"] = 3, best | {"weights": state["model"]}
     folder.write_state(state)
     return folder
 
@@ -381,10 +382,11 @@ def stopped(dataset: Dataset, config: Config, folder: RunFolder) -> RunFolder:
         ({"update": True}, "update True"),
         ({"update": 9, "best": {}}, "no best epoch"),
         ({"update": 2}, "best epoch after 0 epochs"),
-        ({"best": {"epoch": 2}}, "best epoch 2 after 1"),
-        ({"best": {"epoch": -(10**9)}}, "best epoch -1000000000"),
-        ({"best": {"epoch": 1, "weights": {"0.weight": torch.zeros(2)}}}, "best weights"),
-        ({"best": {"epoch": 1, "weights": {}}}, "best weights"),
+        ({"best": {"epoch": 2, "best_epoch": 1}}, "best epoch 2 after 1"),
+        ({"best": {"epoch": 1, "best_epoch": -(10**9)}}, "best epoch -1000000000"),
+        ({"best": {"epoch": 1, "best_epoch": 1, "weights": {"0.weight": torch.zeros(2)}}}, "best weights"),
+        ({"best": {"epoch": 1, "best_epoch": 1, "weights": {}}}, "best weights"),
+        ({"best": {"epoch": 1, "weights": {}}}, "another"),
         ({"seconds": math.nan}, "times"),
         ({"collapsed": -5}, "counts"),
         ({"best": 3}, "another"),

@@ -447,8 +447,9 @@ class Trainer:
         epochs = update // self.updates_per_epoch
         if not epochs or not best:
             return f"a best epoch after {epochs} epochs" if best else "no best epoch" if epochs else None
-        if type(best["epoch"]) is not int or not 1 <= best["epoch"] <= epochs:
-            return f"best epoch {str(best['epoch'])[:20]} after {epochs} epochs"
+        for epoch in (best["epoch"], best["best_epoch"]):
+            if type(epoch) is not int or not 1 <= epoch <= epochs:
+                return f"best epoch {str(epoch)[:20]} after {epochs} epochs"
         own = {name: tensor.shape for name, tensor in self.model.state_dict().items()}
         if {name: tensor.shape for name, tensor in best["weights"].items()} != own:
             return "best weights of another network"
