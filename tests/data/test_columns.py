@@ -186,9 +186,42 @@ def test_why_a_column_was_left_out_is_true() -> None:
 
 
 def test_numbers_of_rows_are_known_in_spite_of_an_odd_one() -> None:
-    columns, notes = learn(sure=INCOMES, a=["x", *map(str, range(1, 400))])
+    columns, notes = learn(sure=INCOMES, id=["x", *map(str, range(1, 400))])
     assert [column.name for column in columns.inputs] == ["sure"]
-    assert "only name the row" in notes[0]
+    assert "identifiers" in notes[0]
+
+
+ROWS = [str(row) for row in range(40)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["id", "ID", "PassengerId", "user_id", "customerid", "uuid", "Row-Number", "row", "record key", "index", "No", "nr"],
+)
+def test_a_column_is_left_out_as_an_identifier_by_its_name_and_its_values(name: str) -> None:
+    for values in (ROWS, [str(row * row * 1000) for row in range(40)], [f"{row:x}-{row % 7}" for row in range(40)]):
+        columns, [note] = learn(sure=INCOMES[:40], **{name: values})
+        assert [column.name for column in columns.inputs] == ["sure"]
+        assert repr(name) in note
+    for values in (["0", *ROWS[:-1]], ["", *ROWS[1:]], [f"{row}.5" for row in ROWS]):
+        assert [column.name for column in fit(sure=INCOMES[:40], **{name: values}).inputs] == ["sure", name]
+    assert [column.name for column in fit(sure=INCOMES[:20], **{name: ROWS[:20]}).inputs] == ["sure", name]
+
+
+@pytest.mark.parametrize("name", ["rank", "mileage", "days since", "paid", "acid", "idle", "number", "monkey", "keyword"])
+def test_numbers_that_differ_in_all_rows_are_learned_from_unless_they_are_called_an_identifier(name: str) -> None:
+    assert [column.name for column in fit(sure=INCOMES[:40], **{name: ROWS}).inputs] == ["sure", name]
+
+
+def test_all_columns_are_kept_where_that_is_asked_for() -> None:
+    cells = {"id": ROWS, "same": ["7"] * 40, "void": [""] * 40, "name": [f"n{row}" for row in ROWS]}
+    columns, [note] = fit_columns(table(**cells), "", keep_all=True)
+    assert [column.name for column in columns.inputs] == list(cells)
+    assert "left out" not in note
+    numbers = columns.encode(table(**cells))
+    assert numbers.shape == (40, 4)
+    assert torch.equal(numbers[:, 1:], numbers[:1, 1:].expand(40, -1))
+    assert columns_from_json(columns.to_json(), "config.json") == columns
 
 
 def test_the_format_that_reads_most_dates_is_taken() -> None:
@@ -254,6 +287,7 @@ NUMBER = {"kind": "number", "name": "a", "mean": 0, "std": 1, "flagged": False}
         {"target": "y", "inputs": [NUMBER | {"std": 0}]},
         {"target": "y", "inputs": [NUMBER | {"mean": "x"}]},
         {"target": "y", "inputs": [{"kind": "category", "name": "a", "values": [1], "other": False}]},
+        {"target": "y", "inputs": [{"kind": "category", "name": "a", "values": [], "other": False}]},
         {"target": "y", "inputs": [{"kind": "date", "name": "a"}]},
         {"target": "y", "inputs": [NUMBER | {"kind": "date", "format": "%Q"}]},
     ],
@@ -318,9 +352,8 @@ def test_month_first_wins_a_draw_which_is_said_and_dates_in_several_forms_are_te
     assert notes == ()
 
 
-def test_a_frame_of_numbers_is_plain_unless_one_names_the_row() -> None:
-    numbers = pd.DataFrame({"size": np.linspace(0, 1, 40), "count": [1, 2] * 20})
+def test_a_frame_of_numbers_without_gaps_is_plain() -> None:
+    numbers = pd.DataFrame({"size": np.linspace(0, 1, 40), "count": [1, 2] * 20, "id": range(100, 140)})
     assert is_plain(numbers)
-    assert is_plain(numbers.assign(size=range(0, 4000, 100)))  # with wide gaps it measures something
-    for other in ({"id": range(100, 140)}, {"size": [None, *range(39)]}, {"word": "x"}):
+    for other in ({"size": [None, *range(39)]}, {"word": "x"}):
         assert not is_plain(numbers.assign(**other))

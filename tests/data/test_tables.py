@@ -170,16 +170,19 @@ def test_frames_that_are_no_tables_are_a_value_error(frame: pd.DataFrame, named:
 
 
 def test_identifiers_are_named_and_left_out(tmp_path: Path) -> None:
-    """PassengerId was learned in silence; a measurement that happens to differ in all rows is not one."""
+    """PassengerId was learned in silence; a measurement that happens to differ in all rows is not one, nor is a rank."""
     rows = range(60)
     columns = {
         "PassengerId": [row + 1 for row in rows],
         "Name": [f"{'abcdefghij'[row % 10]}{row}" for row in rows],
         "Weight": [50 + row * 0.37 for row in rows],
         "Distance": [row * row * 10 for row in rows],
+        "Rank": [60 - row for row in rows],
         "kind": ["ab"[row % 2] for row in rows],
     }
     pd.DataFrame(columns).to_csv(tmp_path / "my.csv", index=False)
     data = load(tmp_path / "my.csv", target="kind")
-    assert [column.name for column in data.columns.inputs] == ["Weight", "Distance"]
-    assert "'PassengerId', 'Name'" in data.notes[0]
+    assert [column.name for column in data.columns.inputs] == ["Weight", "Distance", "Rank"]
+    assert "'Name'" in data.notes[0]
+    assert "identifiers" in data.notes[1]
+    assert "'PassengerId'" in data.notes[1]

@@ -117,7 +117,8 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
         """Learn from a table (n, columns), from images (n, height, width[, channels]) or from a list of n texts.
 
-        A data frame may have columns of texts and dates, and gaps; they are read as `ric train` reads those of a file.
+        A data frame may have columns of texts and dates, and gaps; they are read as `ric train` reads those of a file,
+        but no column is left out.
         Images are whole numbers or real ones from 0 to 255; real ones that never exceed 1 are fractions of full
         brightness, and so are those to predict then. `sample_weight` says how much each row counts; rows of weight 0
         are left out.
@@ -204,7 +205,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if is_frame(X) and not is_plain(X):
             labels, table = column_or_1d(y, warn=True), self._table(X, reset=True)
             check_consistent_length(X, labels)
-            columns, notes = fit_columns(table, target="")
+            columns, notes = fit_columns(table, target="", keep_all=True)
             notes += columns.odd_cells(table)
             return as_inputs(columns.encode(table).numpy(), None), labels, columns, notes
         array, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True)

@@ -12,7 +12,8 @@ model, so that new rows are read as they were.
 - Any other column is one number for each of its values, 1 where the cell has it. A value that few training rows have
   counts as `other`, and so does one that none had; where training knew no rare values, a new one is none of them, all
   numbers 0. An empty cell is a value like any other.
-- A column that differs in every row because it names the row, such as PassengerId, is left out.
+- `ric train` leaves out a column whose name and values are those of an identifier, such as PassengerId (see
+  `is_identifier`), and one with nothing to learn from. An estimator keeps every column.
 - A column of texts (see `texts`) is read instead of all others, and only where the user says so.
 """
 
@@ -44,9 +45,16 @@ ODD_SHARE = 0.05
 other nineteen of twenty would be lost; but those that are more may be a kind of their own."""
 RARE_ROWS, RARE_SHARE = 3, 0.005
 """A value in fewer training rows is rare. Standardised, its number would be the larger the rarer it is."""
-MANY_ROWS, SPREAD = 30, 3
-"""Whole numbers that are different in each of so many rows, and spread over no more than so many times their count,
-number the rows: the training rows are a part of those that were numbered."""
+MANY_ROWS = 30
+"""With fewer rows, values that are all different do not yet look like an identifier."""
+IDENTIFIER_WORDS = frozenset({"id", "ids", "identifier", "uuid", "guid", "key", "index", "idx", "pk"})
+"""A name ends in one of these words."""
+IDENTIFIER_NAMES = frozenset({"row", "row number", "row num", "row no", "row nr", "rownumber", "rownum", "no", "nr"})
+"""Or it is one of these."""
+_NAMED_THINGS = ("account", "case", "client", "customer", "item", "order", "passenger", "patient", "person")
+_NAMED_THINGS += ("product", "record", "row", "sample", "user")
+_THING_ID = re.compile(rf"(?:{'|'.join(_NAMED_THINGS)})id")  # customerid; but neither paid nor acid
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 FORMATS = {
     "iso": "1999-12-31 or 1999-12-31T23:59",
     "%Y/%m/%d": "1999/12/31",
@@ -276,6 +284,11 @@ class Columns:
         return {"target": self.target, "inputs": lists}
 
 
+def _are_texts(value: object) -> bool:
+    """Perhaps none: of a column without common values."""
+    return isinstance(value, list) and all(map(is_text, value))
+
+
 _NUMBER: dict[str, Any] = {
     "name": is_text,
     "mean": is_finite,
@@ -285,7 +298,7 @@ _NUMBER: dict[str, Any] = {
 _FORMS: dict[str, Any] = {
     "number": _NUMBER,
     "date": {**_NUMBER, "format": lambda value: is_text(value) and value in FORMATS},
-    "category": {"name": is_text, "values": [is_text], "other": is_switch},
+    "category": {"name": is_text, "values": _are_texts, "other": is_switch},
     "text": {
         "name": is_text,
         "tokens": lambda value: is_count(value) and 0 < value <= MOST_TOKENS,
@@ -299,7 +312,8 @@ def columns_from_json(entry: Any, source: str) -> Columns:
     form = {"target": is_text, "inputs": [{"kind": lambda kind: is_text(kind) and kind in _FORMS}]}
     fits = misfit(entry, form) is None and all(misfit(each, _FORMS[each["kind"]]) is None for each in entry["inputs"])
     kinds = [each["kind"] for each in entry["inputs"]] if fits else []
-    if not fits or (Text.kind in kinds and len(kinds) > 1):
+    void = fits and any(not (each.get("values", True) or each["other"]) for each in entry["inputs"])
+    if not fits or void or (Text.kind in kinds and len(kinds) > 1):
         raise RicnetError(f"{source}: its columns are damaged; restore the file or train again.")
     return Columns(entry["target"], tuple(map(_column_from_json, entry["inputs"])))
 
@@ -317,55 +331,66 @@ def _column_from_json(entry: dict[str, Any]) -> Number | Category | Text:
 # Learning them from training rows
 
 
-def fit_columns(table: Table, target: str, training: Sequence[int] | None = None) -> tuple[Columns, tuple[str, ...]]:
-    """Learn the columns from the training rows, all where none are named; also what the user should know of them."""
+def fit_columns(
+    table: Table, target: str, training: Sequence[int] | None = None, keep_all: bool = False
+) -> tuple[Columns, tuple[str, ...]]:
+    """Learn the columns from the training rows, all where none are named; also what the user should know of them.
+    With `keep_all` no column is left out: one with nothing to learn from is a constant."""
     learned = table if training is None else table.take(training)
     fitted: list[Number | Category] = []
     identifiers, unused, mistyped, prose = list[str](), list[str](), list[str](), list[str]()
+    useful = False
     for name, cells in learned.columns.items():
         if name == target:
             continue
         reader = _reader(name, table.columns[name])
         if reader is None and is_prose(cells):
             prose.append(name)
-        named_rows = _names_the_row(cells, reader)
-        column = None if named_rows else _fit_category(name, cells) if reader is None else _fit_number(reader, learned)
-        if column is not None:
-            fitted.append(column)
+        if not keep_all and is_identifier(name, cells, reader):
+            identifiers.append(repr(name))
+            continue
+        column = _fit_category(name, cells) if reader is None else _fit_number(reader, learned)
+        useful = useful or column is not None
+        if column is not None or keep_all:
+            fitted.append(column or _constant(name, cells, reader))
         mistake = _mistake(table.columns[name], table) if reader is None else None
         if mistake is not None:
             why, remedy = mistake
+            fate = "carries nothing" if keep_all else "was left out"
             mistyped.append(
                 f"Column {name!r} is read as text, for {why}; {remedy}."
                 if column is not None
-                else f"Column {name!r} was left out: {why}, and as texts its cells hardly repeat; {remedy}."
+                else f"Column {name!r} {fate}: {why}, and as texts its cells hardly repeat; {remedy}."
             )
         elif column is None and name not in prose:
-            (identifiers if named_rows else unused).append(repr(name))
-    if not fitted and prose:
-        raise TableError(
-            f"{table.name}: beside {target!r} there is only prose, {prose[0]!r}; {_as_text(prose[0], target)}."
-        )
-    if not fitted:
-        raise TableError(
-            f"{table.name}: beside {target!r} there is no column to learn from: "
-            + " ".join(
-                ["each is the same in all rows, or differs in nearly all as names and identifiers do.", *mistyped]
-            )
-        )
+            unused.append(repr(name))
+    if not useful:
+        raise _nothing_to_learn(table, target, prose, mistyped)
     notes = []
     if unused:
+        fate = "carry nothing" if keep_all else "were left out"
         notes.append(
-            "Columns with nothing to learn from, the same in all rows or texts that hardly repeat, were left out: "
+            f"Columns with nothing to learn from, the same in all rows or texts that hardly repeat, {fate}: "
             f"{listed(unused)}."
         )
     if identifiers:
         notes.append(
-            f"Columns that only name the row, different in each, were left out: {listed(identifiers)} "
-            "(whole numbers that measure something are learned from if they are written with a decimal point)."
+            "Columns that are identifiers by name and value, different in all rows, were left out: "
+            f"{listed(identifiers)} (rename one that measures something)."
         )
     notes += [f"Column {name!r} looks like prose; {_as_text(name, target)}." for name in prose]
     return Columns(target, tuple(fitted)), (*notes, *_date_notes(fitted, table), *mistyped)
+
+
+def _nothing_to_learn(table: Table, target: str, prose: Sequence[str], mistyped: Sequence[str]) -> TableError:
+    if prose:
+        return TableError(
+            f"{table.name}: beside {target!r} there is only prose, {prose[0]!r}; {_as_text(prose[0], target)}."
+        )
+    reason = "each is the same in all rows, or differs in nearly all as names and identifiers do."
+    return TableError(
+        " ".join([f"{table.name}: beside {target!r} there is no column to learn from: {reason}", *mistyped])
+    )
 
 
 def _reader(name: str, cells: Sequence[str]) -> Number | None:
@@ -383,16 +408,30 @@ def _as_text(name: str, target: str) -> str:
     return f"to learn from its words, and from nothing else, give {how}"
 
 
-def _names_the_row(cells: Sequence[str], reader: Number | None) -> bool:
-    """Texts that never repeat, or whole numbers without repetition or wide gaps."""
-    if len(cells) < MANY_ROWS or len(set(cells)) < len(cells) or any(map(is_missing, cells)):
+def is_identifier(name: str, cells: Sequence[str], reader: Number | None) -> bool:
+    """By its name and by its values. The name ends in one of `IDENTIFIER_WORDS` (PassengerId, user_id), or is one of
+    `IDENTIFIER_NAMES`. The values are whole numbers or texts, different in all rows; none is missing."""
+    if not _named_identifier(name) or len(cells) < MANY_ROWS or len(set(cells)) < len(cells):
         return False
-    odd = set() if reader is None else set(reader.odd(cells))
-    read = [cell for row, cell in enumerate(cells) if row not in odd]
-    if read and all(map(_WHOLE.fullmatch, read)):
-        whole = list(map(int, read))
-        return max(whole) - min(whole) < SPREAD * len(whole)
-    return reader is None
+    if any(map(is_missing, cells)):
+        return False
+    odd = set(range(len(cells)) if reader is None else reader.odd(cells))
+    return all(map(_WHOLE.fullmatch, (cell for row, cell in enumerate(cells) if row not in odd)))
+
+
+def _named_identifier(name: str) -> bool:
+    words = [word.lower() for word in _WORDS.findall(name)]
+    ends = bool(words) and (words[-1] in IDENTIFIER_WORDS or _THING_ID.fullmatch(words[-1]) is not None)
+    return ends or " ".join(words) in IDENTIFIER_NAMES
+
+
+def _constant(name: str, cells: Sequence[str], reader: Number | None) -> Number | Category:
+    """What stands for a column with nothing to learn from: one number, the same in all training rows."""
+    if reader is None:
+        return Category(name, (), True)
+    values, _ = reader.read(cells)
+    present = values[~np.isnan(values)]
+    return replace(reader, mean=float(present[0]) if len(present) else 0.0)
 
 
 def _fit_number(reader: Number, table: Table) -> Number | None:
@@ -455,8 +494,5 @@ def _mistake(cells: Sequence[str], table: Table) -> tuple[str, str] | None:
 
 
 def is_plain(frame: "DataFrame") -> bool:
-    """Whether a data frame holds nothing but numbers that measure something, without gaps."""
-    if not all(dtype.kind in "biuf" for dtype in frame.dtypes) or frame.isna().any(axis=None):
-        return False
-    whole = (frame.iloc[:, place] for place, dtype in enumerate(frame.dtypes) if dtype.kind in "iu")
-    return not any(_names_the_row([str(value) for value in column], Number("", 0.0, 1.0, False)) for column in whole)
+    """Whether a data frame holds nothing but numbers, without gaps."""
+    return all(dtype.kind in "biuf" for dtype in frame.dtypes) and not frame.isna().any(axis=None)
