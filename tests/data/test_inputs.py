@@ -73,16 +73,16 @@ def test_an_image_is_no_text_and_a_text_no_image(mixed: Path) -> None:
         read_inputs(["photo.jpg"], (8,), reviews)
 
 
-def test_a_table_with_few_odd_cells_is_read_with_a_note_and_one_with_more_is_a_problem(tmp_path: Path) -> None:
-    (tmp_path / "few.csv").write_text("a\n" + "1\n" * 19 + "1e400\n")
-    (tmp_path / "many.csv").write_text("a\n" + "1\n" * 18 + "1e400\n")
-    columns = Columns("y", (Number("a", 0.0, 1.0, flagged=True),))
-    specs = [str(tmp_path / name) for name in ("few.csv", "many.csv")]
+def test_a_table_with_odd_cells_of_training_is_read_with_a_note_and_any_other_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "known.csv").write_text("a\n" + "1\n" * 3 + "n/k\n")
+    (tmp_path / "new.csv").write_text("a\n" + "1\n" * 39 + "1e400\n")
+    columns = Columns("y", (Number("a", 0.0, 1.0, flagged=True, gaps=("n/k",)),))
+    specs = [str(tmp_path / name) for name in ("known.csv", "new.csv")]
     names, rows, [note], [problem] = read_inputs(specs, (2,), columns)
-    assert (len(names), rows.tolist()) == (20, [[1, 0]] * 19 + [[0, 1]])
-    assert "few.csv" in note
-    assert "'1e400' in line 21" in note
-    assert "many.csv, line 20" in str(problem)
+    assert (len(names), rows.tolist()) == (4, [[1, 0]] * 3 + [[0, 1]])
+    assert "known.csv" in note
+    assert "'n/k' in line 5" in note
+    assert "new.csv, line 41" in str(problem)
 
 
 def test_nothing_to_read_is_said() -> None:

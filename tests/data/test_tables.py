@@ -170,7 +170,7 @@ def test_frames_that_are_no_tables_are_a_value_error(frame: pd.DataFrame, named:
 
 
 def test_identifiers_are_named_and_left_out(tmp_path: Path) -> None:
-    """PassengerId was learned in silence; a measurement that happens to differ in all rows is not one, nor is a rank."""
+    """PassengerId was learned in silence; a measurement or rank that differs in all rows is not one."""
     rows = range(60)
     columns = {
         "PassengerId": [row + 1 for row in rows],

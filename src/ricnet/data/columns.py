@@ -5,10 +5,11 @@ model, so that new rows are read as they were.
   number says which do.
 - Whole numbers of one length, some with leading zeros (00109), are codes and no numbers.
 - A column of dates is a column of numbers, in days.
-- A column is one of numbers, or of dates, where at most one cell in twenty is something else ("n/k", "> 100"): so it is
-  in training and in rows to predict. Those cells are missing values, and a note names them; more of them make it a
-  column of texts in training, and are refused in rows to predict. All rows say what a column is; only those of training
-  say what is learned of it.
+- A column is one of numbers, or of dates, where at most one cell in twenty is something else ("n/k", "> 100"). Those
+  cells are missing values, and a note names them; more of them make it a column of texts. All rows of the table say
+  what a column is; only those of training say what is learned of it.
+- The texts that stood for missing values are kept with the column. In rows to predict they are missing values again,
+  and any other text in a column of numbers is refused: that depends on the cell alone, not on the rows beside it.
 - Any other column is one number for each of its values, 1 where the cell has it. A value that few training rows have
   counts as `other`, and so does one that none had; where training knew no rare values, a new one is none of them, all
   numbers 0. An empty cell is a value like any other.
@@ -21,7 +22,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,10 +31,10 @@ import torch
 from jaxtyping import Float, Num
 from torch import Tensor
 
-from ricnet.data.tables import Table, TableError
+from ricnet.data.tables import ABSENT, Table, TableError
 from ricnet.data.texts import MOST_TOKENS, Text, Tokenizer, is_prose
 from ricnet.errors import RicnetError, listed, setting
-from ricnet.io import Maybe, is_count, is_finite, is_switch, is_text, misfit
+from ricnet.io import Absent, Maybe, is_count, is_finite, is_switch, is_text, misfit
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -51,9 +52,9 @@ IDENTIFIER_WORDS = frozenset({"id", "ids", "identifier", "uuid", "guid", "key", 
 """A name ends in one of these words."""
 IDENTIFIER_NAMES = frozenset({"row", "row number", "row num", "row no", "row nr", "rownumber", "rownum", "no", "nr"})
 """Or it is one of these."""
-_NAMED_THINGS = ("account", "case", "client", "customer", "item", "order", "passenger", "patient", "person")
-_NAMED_THINGS += ("product", "record", "row", "sample", "user")
-_THING_ID = re.compile(rf"(?:{'|'.join(_NAMED_THINGS)})id")  # customerid; but neither paid nor acid
+_THING_ID = re.compile(
+    r"(account|case|client|customer|item|order|passenger|patient|person|product|record|row|sample|user)id"
+)  # customerid, but neither paid nor acid
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 FORMATS = {
     "iso": "1999-12-31 or 1999-12-31T23:59",
@@ -137,6 +138,8 @@ class Number:
     std: float
     flagged: bool
     """Whether a second number says where the value is missing."""
+    gaps: tuple[str, ...] = field(default=(), kw_only=True, repr=False)
+    """Texts that were cells of the column in the table it was learned from: they count as missing."""
 
     @property
     def width(self) -> int:
@@ -159,9 +162,11 @@ class Number:
     def encode(self, table: Table) -> Float[np.ndarray, "n width"]:
         cells = table.columns[self.name]
         numbers, odd = self.read(cells)
-        if odd and len(odd) > few(cells):
+        known = set(self.gaps)
+        unknown = [row for row in odd if cells[row] not in known]
+        if unknown:
             raise TableError(
-                f"{table.place(odd[0])}: {self.name!r} is {cells[odd[0]]!r}, but the model was trained on "
+                f"{table.place(unknown[0])}: {self.name!r} is {cells[unknown[0]]!r}, but the model was trained on "
                 f"{self.wanted}; correct it, or leave it empty if it is unknown."
             )
         missing = np.isnan(numbers)
@@ -237,12 +242,7 @@ class Columns:
 
     def encode(self, table: Table) -> Num[Tensor, "n width"]:
         """Token ids of texts, real numbers of all else."""
-        absent = [repr(column.name) for column in self.inputs if column.name not in table.columns]
-        if absent:
-            raise TableError(
-                f"{table.name} lacks columns that the model was trained on: {listed(absent)}; "
-                f"it has {listed([repr(name) for name in table.columns], 10)}."
-            )
+        table = self._complete(table)
         if self.text is not None:
             return torch.from_numpy(self.text.encode(table))
         with np.errstate(over="ignore"):
@@ -251,6 +251,25 @@ class Columns:
         if beyond:
             raise TableError(f"{table.place(beyond[0])}: a number is too large; correct it.")
         return torch.from_numpy(numbers)
+
+    def _complete(self, table: Table) -> Table:
+        """With all columns that the model reads. A JSON row may lack some, whatever the rows beside it have, but not
+        all."""
+        names = [column.name for column in self.inputs]
+        absent = [name for name in names if name not in table.columns]
+        if absent and not table.sparse:
+            raise TableError(
+                f"{table.name} lacks columns that the model was trained on: {listed([repr(name) for name in absent])}; "
+                f"it has {listed([repr(name) for name in table.columns], 10)}."
+            )
+        table = replace(table, columns=table.columns | {name: [ABSENT] * len(table) for name in absent})
+        for row in range(len(table)) if table.sparse else ():
+            if all(table.columns[name][row] is ABSENT for name in names):
+                raise TableError(
+                    f"{table.place(row)}: it has none of the columns that the model was trained on: "
+                    f"{listed([repr(name) for name in names])}."
+                )
+        return table
 
     def odd_cells(self, table: Table) -> tuple[str, ...]:
         """What the user should know of cells that are no numbers in a column of these."""
@@ -267,7 +286,10 @@ class Columns:
 
     def surprises(self, table: Table) -> tuple[str, ...]:
         """What the user should know of rows to predict: odd cells, and values that training had not."""
-        notes = [f"{table.name}: {note[0].lower()}{note[1:]}" for note in self.odd_cells(table)]
+        absent = [repr(column.name) for column in self.inputs if column.name not in table.columns]
+        notes = [f"{table.name}: no row has {listed(absent)}; counted as missing."] * bool(absent)
+        table = self._complete(table)
+        notes += [f"{table.name}: {note[0].lower()}{note[1:]}" for note in self.odd_cells(table)]
         for column in self.inputs:
             if cells := column.new_values(table.columns[column.name]):
                 text = next(filter(None, cells), None)
@@ -294,6 +316,7 @@ _NUMBER: dict[str, Any] = {
     "mean": is_finite,
     "std": lambda value: is_finite(value) and value > 0,
     "flagged": is_switch,
+    "gaps": Absent(_are_texts),
 }
 _FORMS: dict[str, Any] = {
     "number": _NUMBER,
@@ -324,8 +347,12 @@ def _column_from_json(entry: dict[str, Any]) -> Number | Category | Text:
         return Text(entry["name"], entry["tokens"], own and Tokenizer(own["content"], own["pad"], own["most"]))
     if entry["kind"] == "category":
         return Category(entry["name"], tuple(entry["values"]), entry["other"])
-    learned = entry["name"], float(entry["mean"]), float(entry["std"]), entry["flagged"]
-    return Number(*learned) if entry["kind"] == "number" else Date(*learned, entry["format"])
+    learned, gaps = (entry["name"], float(entry["mean"]), float(entry["std"]), entry["flagged"]), entry.get("gaps", ())
+    return (
+        Number(*learned, gaps=tuple(gaps))
+        if entry["kind"] == "number"
+        else Date(*learned, entry["format"], gaps=tuple(gaps))
+    )
 
 
 # Learning them from training rows
@@ -394,12 +421,17 @@ def _nothing_to_learn(table: Table, target: str, prose: Sequence[str], mistyped:
 
 
 def _reader(name: str, cells: Sequence[str]) -> Number | None:
-    """What reads these cells, all but few, as numbers; None where they are texts. It has learned nothing yet."""
+    """What reads these cells, all but few, as numbers; None where they are texts. It has learned no more yet than which
+    texts count as missing."""
     number = Number(name, 0.0, 1.0, False)
     if len(number.odd(cells)) <= few(cells):
-        return number if _padded(cells) is None else None
+        return _with_gaps(number, cells) if _padded(cells) is None else None
     formats = common_formats(cells)
-    return Date(name, 0.0, 1.0, False, formats[0]) if formats else None
+    return _with_gaps(Date(name, 0.0, 1.0, False, formats[0]), cells) if formats else None
+
+
+def _with_gaps(reader: Number, cells: Sequence[str]) -> Number:
+    return replace(reader, gaps=tuple(sorted({cells[row] for row in reader.odd(cells)})))
 
 
 def _as_text(name: str, target: str) -> str:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 DELIMITERS = ",;\t|"
 LARGEST = 1 << 32
 """Bytes of a table once it is unpacked: a few can claim to be all there are."""
+ABSENT = type("Absent", (str,), {})()
+"""The cell of a JSON row that lacks a column: an empty text that is told from others by `is`."""
 FRAME = "the data frame"
 """What messages call it."""
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
@@ -44,13 +46,15 @@ class Table:
     """Where each row ends in the file, counted from 1."""
     unit: str = "line"
     """What those are called; the rows of a data frame are no lines."""
+    sparse: bool = False
+    """Whether a row may lack a column, as in JSON lines; its cell is `ABSENT` then."""
 
     def __len__(self) -> int:
         return len(self.lines)
 
     def take(self, rows: Sequence[int]) -> "Table":
         columns = {name: [cells[row] for row in rows] for name, cells in self.columns.items()}
-        return Table(self.name, columns, [self.lines[row] for row in rows], self.unit)
+        return Table(self.name, columns, [self.lines[row] for row in rows], self.unit, self.sparse)
 
     def place(self, row: int) -> str:
         """Where a row is found, for the beginning of a sentence."""
@@ -114,7 +118,7 @@ def parse_json_lines(text: str, name: str) -> Table:
         raise TableError(f"{name} has no rows; each line must be a JSON object, one example.")
     rows = [_json_row(line, f"{name}, line {number}") for number, line in found.items()]
     names = dict.fromkeys(key for row in rows for key in row if key)
-    return Table(name, {key: [row.get(key, "") for row in rows] for key in names}, list(found))
+    return Table(name, {key: [row.get(key, ABSENT) for row in rows] for key in names}, list(found), sparse=True)
 
 
 def _json_row(line: str, place: str) -> dict[str, str]:

@@ -39,8 +39,8 @@ class Predict(Answering):
     (array x), sentences in quotes or .txt files. Each input is refined until the model expects nothing more to
     gain. Without an INPUT, the examples that came with the model. A file that cannot be read is named and left out. If
     it is an INPUT, the exit status is then 1; if a folder or a pattern brought it in, it stays 0; if nothing can be
-    read, it is 2. A table is read as a whole or left out: of a column of numbers or dates one cell in twenty may be
-    something else, which is named and counts as missing; more than that, or a number too large, is an error."""
+    read, it is 2. A table is read as a whole or left out: in a column of numbers or dates a text that the training
+    table had there is named and counts as missing; any other text, or a number too large, is an error."""
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder that ric train wrote, a model that comes with ricnet (pretrained:NAME), or one on the Hub (user/name)."""
