@@ -51,6 +51,8 @@ RUN = (
         "seed",
         "resolution",
         "val_fraction",
+        "test",
+        "test_fraction",
         "label_noise",
         "class_weight",
         "calibration",

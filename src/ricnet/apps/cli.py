@@ -107,7 +107,7 @@ def _dispatch(arguments: list[str]) -> None:
 # Flags: the fields of a command's dataclass, by tyro
 
 GROUPS: dict[str, Sequence[str]] = {
-    "data": ("target", "text", "data_dir", "resolution", "val_fraction"),
+    "data": ("target", "text", "data_dir", "resolution", "val_fraction", "test", "test_fraction"),
     "model": ("method", "methods", "preset", "encoder", "width", "horizon", "exits"),
     "training": ("epochs", "batch_size", "lr", "weight_decay", "augment", "patience", "calibration", "budget"),
     "run": (

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
 from ricnet.data.columns import Columns
-from ricnet.errors import RicnetError, listed, require
+from ricnet.errors import RicnetError, listed, require, setting
 
 SEED = 0
 """Of every split the package makes, so that all runs on a data set share their test and validation rows."""
@@ -79,7 +79,8 @@ def small_crops(shape: Sequence[int]) -> Augmentation:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Data that is only to be measured may lack training rows, validation rows or both."""
+    """Data that is only to be measured may lack training rows, validation rows or both. Where nothing is held out,
+    there are no test rows."""
 
     name: str
     train: Split
@@ -99,7 +100,7 @@ class Dataset:
             except UnicodeEncodeError:  # the bytes of a folder's name need not be text, but a run writes it down
                 raise RicnetError(f"{self.name}: the class {name!r} is no text in UTF-8; rename it.") from None
         for part, split in (("train", self.train), ("val", self.val), ("test", self.test)):
-            if len(split) != len(split.inputs) or (part == "test" and not len(split)):
+            if len(split) != len(split.inputs):
                 raise RicnetError(
                     f"{self.name}: its {part} split has {len(split.inputs)} inputs and {len(split)} labels."
                 )
@@ -158,13 +159,17 @@ def cut(rows: Split, fraction: float) -> tuple[Split, Split]:
     return rows.take(rest), rows.take(taken)
 
 
+def _no_rows(rows: Split) -> Split:
+    return rows.take(torch.empty(0, dtype=torch.int64))
+
+
 def class_counts(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> dict[str, int]:
     return dict(zip(class_names, torch.bincount(labels, minlength=len(class_names)).tolist(), strict=True))
 
 
-def divisible(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> bool:
-    """Whether there are classes to tell apart, each with a row for all three splits."""
-    return len(class_names) > 1 and min(class_counts(labels, class_names).values()) >= 3
+def divisible(labels: Int64[Tensor, "n"], class_names: Sequence[str], splits: int = 3) -> bool:
+    """Whether there are classes to tell apart, each with a row for every split."""
+    return len(class_names) > 1 and min(class_counts(labels, class_names).values()) >= splits
 
 
 def uneven_note(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> tuple[str, ...]:
@@ -193,24 +198,32 @@ class Parts:
     """Where the rows do not fit into memory, `inputs` are only their numbers, and this puts the rows in their place; or
     it gives the parts without rows that it found damaged, to be split as if those had never been there."""
 
-    def dataset(self, name: str, val_fraction: float, undivided: bool = False) -> Dataset:
-        """Where `undivided`, parts stay as they are, and what has no test part is test data as a whole."""
-        train, val, test = self._undivided() if undivided else self._divided(name, val_fraction)
+    def dataset(
+        self, name: str, val_fraction: float, undivided: bool = False, test_fraction: float | None = None
+    ) -> Dataset:
+        """Where `undivided`, parts stay as they are, and what has no test part is test data as a whole. At a
+        `test_fraction` of 0 there are no test rows; None is the default of data without a test part."""
+        train, val, test = self._undivided() if undivided else self._divided(name, val_fraction, test_fraction)
         notes = (*self.notes, *uneven_note(self.train.labels, self.class_names))
+        if not len(test):
+            notes = (f"Nothing is held out for testing ({setting('test_fraction', 0)}).", *notes)
         dataset = Dataset(name, train, val, test, self.class_names, self.augmentation, notes)
         filled = dataset if self.fill is None else self.fill(dataset)
-        return filled.dataset(name, val_fraction, undivided) if isinstance(filled, Parts) else filled
+        return filled.dataset(name, val_fraction, undivided, test_fraction) if isinstance(filled, Parts) else filled
 
     def _undivided(self) -> tuple[Split, Split, Split]:
-        none = self.train.take(torch.empty(0, dtype=torch.int64))
+        none = _no_rows(self.train)
         if self.test is None:
             return none, none, self.train
         return self.train, none if self.val is None else self.val, self.test
 
-    def _divided(self, name: str, val_fraction: float) -> tuple[Split, Split, Split]:
+    def _divided(self, name: str, val_fraction: float, test_fraction: float | None) -> tuple[Split, Split, Split]:
         if len(self.class_names) < 2:
             raise RicnetError(f"{name} has one class only, {self.class_names[0]!r}; a classifier needs at least two.")
-        needed = 1 + (self.test is None) + (self.val is None)
+        if self.test is not None and test_fraction is not None:
+            raise RicnetError(f"{name} has a test part of its own; leave {setting('test_fraction')} out.")
+        cuts_test = self.test is None and test_fraction != 0
+        needed = 1 + cuts_test + (self.val is None)
         counts = class_counts(self.train.labels, self.class_names)
         small = {each: count for each, count in counts.items() if count < needed}
         if small:  # the notes may tell of files that cannot be read, perhaps the very ones that the class lacks
@@ -221,7 +234,9 @@ class Parts:
                 "examples of them, leave them out, or give them one name, such as 'other'."
             )
             raise RicnetError(" ".join([refusal, *self.notes]))
-        train, test = (self.train, self.test) if self.test is not None else cut(self.train, TEST_FRACTION)
+        train, test = self.train, _no_rows(self.train) if self.test is None else self.test
+        if cuts_test:
+            train, test = cut(self.train, TEST_FRACTION if test_fraction is None else test_fraction)
         train, val = (train, self.val) if self.val is not None else cut(train, val_fraction)
         return train, val, test
 

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,21 +36,16 @@ def labelled_table(
     known: Sequence[str] = (),
     text: str | None = None,
     tokenizer: Tokenizer | None = None,
+    test: Table | None = None,
+    test_fraction: float | None = None,
 ) -> Dataset:
     """`columns` and `known`, its classes, are those of a model to be tried on this table; else they are learned from
-    its rows, or from the column `text` alone, as the `tokenizer` of a checkpoint cuts it."""
+    its rows, or from the column `text` alone, as the `tokenizer` of a checkpoint cuts it. `test` holds the test rows,
+    of which nothing is learned; without it they are cut from the table."""
     target = _check_target(table, target or (columns.target if columns else None))
-    gaps = _gaps(table.columns[target], known)
-    labelled = [row for row, cell in enumerate(table.columns[target]) if cell not in gaps]
-    notes = [*_unlabelled_note(len(table) - len(labelled), target, gaps), *_header_note(table, target)]
-    if not labelled:
-        raise RicnetError(f"{table.name}: no row has a class in {target!r}{_meant(gaps)}; fill in that column.")
-    table = table.take(labelled)
     if columns is not None and columns.text is not None:
         text = columns.text.name
-    if text is not None:
-        table, said = _with_text(table, text, target)
-        notes += said
+    table, notes = _labelled(table, target, known, text)
     if columns is None:
         _refuse_measurement(table, target)
     class_names = _classes(table.columns[target])
@@ -58,8 +53,40 @@ def labelled_table(
     labels = torch.tensor([number[cell] for cell in table.columns[target]])
     # The rows are divided before anything is learned from them: for now their numbers stand for them.
     rows = Split(torch.arange(len(table)), labels)
-    parts = Parts(rows, class_names, notes=tuple(notes), fill=partial(encoded, table, target, columns, text, tokenizer))
-    return parts.dataset(f"{table.name}#{target}", val_fraction, undivided)
+    held_out = None
+    if test is not None:
+        test, said = _labelled(test, _check_target(test, target), class_names, text)
+        notes += [f"{test.name}: {note}" for note in said]
+        numbers = torch.tensor([_class_number(number, test, target, row) for row in range(len(test))])
+        held_out = Split(torch.arange(len(table), len(table) + len(test)), numbers)
+    fill = partial(encoded, table, target, columns, text, tokenizer, test=test)
+    parts = Parts(rows, class_names, held_out, notes=tuple(notes), fill=fill)
+    return parts.dataset(f"{table.name}#{target}", val_fraction, undivided, test_fraction)
+
+
+def _labelled(table: Table, target: str, known: Sequence[str], text: str | None) -> tuple[Table, list[str]]:
+    """The rows that have a class and, where texts are learned from, a text; and what the user should know of the
+    others."""
+    gaps = _gaps(table.columns[target], known)
+    labelled = [row for row, cell in enumerate(table.columns[target]) if cell not in gaps]
+    notes = [*_unlabelled_note(len(table) - len(labelled), target, gaps), *_header_note(table, target)]
+    if not labelled:
+        raise RicnetError(f"{table.name}: no row has a class in {target!r}{_meant(gaps)}; fill in that column.")
+    table = table.take(labelled)
+    if text is None:
+        return table, notes
+    table, said = _with_text(table, text, target)
+    return table, notes + said
+
+
+def _class_number(number: Mapping[str, int], test: Table, target: str, row: int) -> int:
+    name = test.columns[target][row]
+    if name not in number:
+        raise RicnetError(
+            f"{test.place(row)}: the class {name!r} is not among those learned from, {listed(list(number))}; "
+            "remove the row or correct it."
+        )
+    return number[name]
 
 
 def encoded(
@@ -69,22 +96,26 @@ def encoded(
     text: str | None,
     tokenizer: Tokenizer | None,
     numbered: Dataset,
+    test: Table | None = None,
 ) -> Dataset:
-    """A data set whose inputs are numbers of rows, with what the columns make of those rows in their place."""
+    """A data set whose inputs are numbers of rows, with what the columns make of those rows in their place. The rows of
+    a `test` table are counted after those of the first."""
     notes, training = numbered.notes, numbered.train.inputs.tolist()
     if columns is None and text is not None:
         columns = Columns(target, (fit_text(table.take(training), text, tokenizer),))
     if columns is None:
         columns, said = fit_columns(table, target, training)
         notes = (*notes, *said)
-    inputs = columns.encode(table)
-    notes = (*notes, *columns.odd_cells(table))
-    texts = None if columns.text is None else table.columns[columns.text.name]
-    train, val, test = (
+    tables = [table] if test is None else [table, test]
+    inputs = torch.cat([columns.encode(each) for each in tables])
+    notes = (*notes, *columns.odd_cells(table), *(columns.surprises(test) if test is not None else ()))
+    column = columns.text
+    texts = None if column is None else [text for each in tables for text in each.columns[column.name]]
+    train, val, held_out = (
         replace(part, inputs=inputs[part.inputs], texts=texts and [texts[row] for row in part.inputs.tolist()])
         for part in (numbered.train, numbered.val, numbered.test)
     )
-    return replace(numbered, train=train, val=val, test=test, columns=columns, notes=notes)
+    return replace(numbered, train=train, val=val, test=held_out, columns=columns, notes=notes)
 
 
 TEXT, CLASS = "text", "class"
@@ -125,11 +156,21 @@ def labelled_frame(
     frame: "DataFrame",
     target: str | None,
     val_fraction: float,
-    text: str | None,
-    tokenizer: Tokenizer | None,
+    text: str | None = None,
+    tokenizer: Tokenizer | None = None,
+    test: Table | None = None,
+    test_fraction: float | None = None,
 ) -> Dataset:
     """A data frame has no name, so that its column of classes tells one run from another."""
-    dataset = labelled_table(frame_table(frame), target, val_fraction, text=text, tokenizer=tokenizer)
+    dataset = labelled_table(
+        frame_table(frame),
+        target,
+        val_fraction,
+        text=text,
+        tokenizer=tokenizer,
+        test=test,
+        test_fraction=test_fraction,
+    )
     column = dataset.name.removeprefix(f"{FRAME}#")
     return replace(dataset, name=f"data-frame-{UNFIT.sub('-', column).strip('-.')}")
 

@@ -14,9 +14,9 @@ from ricnet.data.dataset import Augmentation, Dataset, Parts, Split, class_count
 from ricnet.data.downloads import Progress, PublishedFile, fetch
 from ricnet.data.images import holds_texts, read_folder
 from ricnet.data.labels import labelled_table, read_text_folder
-from ricnet.data.tables import read_table
+from ricnet.data.tables import Table, read_table
 from ricnet.data.texts import Tokenizer
-from ricnet.errors import RicnetError, nearest, setting
+from ricnet.errors import RicnetError, nearest, require, setting
 from ricnet.io import TABLES, is_table, split_target, user_path, with_target
 
 Reader = TypeVar("Reader", bound=Callable[..., Dataset | tuple[Split, Split]])
@@ -89,6 +89,8 @@ def load(
     columns: Columns | None = None,
     class_names: Sequence[str] = (),
     undivided: bool = False,
+    test: str | Path | None = None,
+    test_fraction: float | None = None,
 ) -> Dataset:
     """Nothing is fetched from the network; files that are missing are named.
 
@@ -97,26 +99,51 @@ def load(
     learned from, as the `tokenizer` of a checkpoint cuts it. `columns` and `class_names` are those of a model
     that is to be tried on a table; without them they are learned from it. `undivided` is for data that is only to be
     measured: its parts stay as they are, and where it has no test part, all of it is test data. It may be of one class.
+    `test` is a table of the test rows. Without it a `test_fraction` of data that has no test part is cut off, by
+    default a quarter; at 0 there are no test rows.
     """
     if not 0 < val_fraction < 1:
         raise RicnetError(f"val_fraction is {val_fraction}; it must lie between 0 and 1.")
     if resolution is not None and resolution < 1:
         raise RicnetError(f"resolution is {resolution}; it must be a number of pixels above 0.")
+    check_test(test, test_fraction)
     path, target = split_target(with_target(str(spec), target))
     if is_table(path):
         table = read_table(user_path(path))
-        dataset = labelled_table(table, target, val_fraction, columns, undivided, class_names, text, tokenizer)
+        held_out = None if test is None else read_test(test)
+        dataset = labelled_table(
+            table, target, val_fraction, columns, undivided, class_names, text, tokenizer, held_out, test_fraction
+        )
     else:
+        if test is not None:
+            raise RicnetError(f"{setting('test', test)} is for tables; {path} says by itself what its test part is.")
         if text is not None:
             raise RicnetError(f"{setting('text', text)} is for tables; {path} says by itself what its texts are.")
         found = _read(spec, data_folder(data_dir), resolution, columns, tokenizer)
-        dataset = found.dataset(str(spec), val_fraction, undivided) if isinstance(found, Parts) else found
+        if isinstance(found, Dataset) and test_fraction is not None:
+            raise RicnetError(f"{path} has a test part of its own; leave {setting('test_fraction')} out.")
+        dataset = (
+            found.dataset(str(spec), val_fraction, undivided, test_fraction) if isinstance(found, Parts) else found
+        )
     if resolution is not None and dataset.input_shape[1:] != (resolution, resolution):
         raise RicnetError(
             f"{spec} has inputs of shape {dataset.input_shape}, which a resolution of {resolution} cannot change; "
             "leave the resolution out (it is for folders of images and imagewoof)."
         )
     return flip_labels(dataset, label_noise)
+
+
+def check_test(test: Any, test_fraction: float | None) -> None:
+    require(test_fraction is None or 0 <= test_fraction < 1, "test_fraction", test_fraction, "from 0 to below 1")
+    if test is not None and test_fraction is not None:
+        raise RicnetError(f"{setting('test')} and {setting('test_fraction')} exclude each other; leave one out.")
+
+
+def read_test(test: str | Path) -> Table:
+    """A table of test rows."""
+    if not is_table(test):
+        raise RicnetError(f"{setting('test', test)} is no table ({', '.join(TABLES)}); give one.")
+    return read_table(user_path(test))
 
 
 def _read(

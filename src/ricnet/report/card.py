@@ -14,7 +14,7 @@ from ricnet.report.comparison import ACCURACY, BRIER, CELLS, COST, ECE, ECE_SIGN
 from ricnet.report.figures import house_style
 from ricnet.report.page import refinement_words
 from ricnet.report.pictures import reliability_figure
-from ricnet.report.runs import DATA_TITLES, RunGroup, RunRecord, system_name
+from ricnet.report.runs import DATA_TITLES, RunGroup, RunRecord, judged_words, system_name, untested_note
 from ricnet.report.tables import Cell, Grid, markdown_safe, markdown_table, number, percent
 
 DIAGRAM = "reliability.png"
@@ -87,7 +87,7 @@ def _header(name: str, title: str, kind: str, run: RunRecord | None) -> str:
             for m in IN_HEADER
             if m.of(run) is not None
         ]
-        data = {"name": title, "type": Path(run.data_name).name, "split": "test"}
+        data = {"name": title, "type": Path(run.data_name).name, "split": run.judged_on}
         results = [{"task": {"type": task}, "dataset": data, "metrics": metrics}]
         entries["model-index"] = [{"name": name.rpartition("/")[2], "results": results}]
     return "".join(f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in entries.items())
@@ -117,7 +117,8 @@ def _measured(run: RunRecord) -> str:
     alt = f"Reliability diagram and histogram of confidence; expected calibration error {run.test['ece']:.3f}"
     reading = "*Test answers by confidence: a bar as high as the diagonal means right just as often as said.*"
     steps = f"{refinement_words(RunGroup(run.label, (run,)))}\n\n" if run.iterative else ""
-    return f"{numbers_table(run)}\n\n{steps}![{alt}]({DIAGRAM})\n\n{reading}"
+    words = f"{numbers_table(run)}\n\n{steps}![{alt}]({DIAGRAM})\n\n{reading}"
+    return "\n\n".join(filter(None, [untested_note([run]), judged_words(words, [run])]))
 
 
 def _limits(data: Mapping[str, Any], kind: str) -> str:

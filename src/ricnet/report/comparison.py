@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from ricnet.errors import RicnetError, listing
-from ricnet.evaluation.evaluate import Outcome, read_predictions
+from ricnet.evaluation.evaluate import Outcome
 from ricnet.io import TABLE, short
-from ricnet.report.runs import Baseline, RunGroup, RunRecord, Task, baselines, by_task
+from ricnet.report.runs import Baseline, RunGroup, RunRecord, Task, baselines, by_task, judged_words
 from ricnet.report.statistics import (
     Difference,
     Interval,
@@ -47,7 +47,8 @@ class Metric:
 
     def of(self, run: RunRecord) -> float | None:
         """None where the run has not measured it."""
-        value = getattr(run, self.name) if self.split == "run" else run.evaluation.get(self.split, {}).get(self.name)
+        split = run.judged_on if self.split == "test" else self.split
+        value = getattr(run, self.name) if split == "run" else run.evaluation.get(split, {}).get(self.name)
         return None if value is None else float(value)
 
     def of_baseline(self, baseline: Baseline) -> float | None:
@@ -209,7 +210,8 @@ def has_seeds(groups: Sequence[RunGroup]) -> bool:
 def ranking(comparison: Comparison) -> list[str]:
     """One line a data set. Means that print alike share a rank."""
     return [
-        f"Ranks on {rivals[0].data} by mean test accuracy: {_order(rivals, ACCURACY)}. "
+        f"Ranks on {rivals[0].data} by mean {judged_words('test accuracy', rivals[0].group.runs)}: "
+        f"{_order(rivals, ACCURACY)}. "
         f"By mean ECE: {_order(rivals, ECE)}."
         for rivals in by_task(comparison.systems)
         if len(rivals) > 1
@@ -297,7 +299,7 @@ def _read_all(group: RunGroup) -> list[Outcome]:
 
 def _read(run: RunRecord) -> Outcome:
     """The test predictions, if they are those that evaluation.json speaks of."""
-    predictions = read_predictions(run.path)
+    predictions = run.predictions()
     nll = float(scores(predictions)[:, 1].mean())
     if abs(nll - run.test["nll"]) > TOLERANCE:
         raise RicnetError(

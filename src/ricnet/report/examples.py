@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ricnet.errors import RicnetError, counted
-from ricnet.evaluation.evaluate import KINDS, Examples, read_predictions
+from ricnet.evaluation.evaluate import KINDS, Examples
 from ricnet.io import printable, short
 from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled
 from ricnet.report.runs import RunGroup, RunRecord
@@ -402,7 +402,7 @@ def run_confusion(run: RunRecord) -> Confusion | None:
     """On the test set; None where the run did not keep its answers, or they are not of its classes."""
     if not run.has_predictions:
         return None
-    kept, classes = read_predictions(run.path), len(run.class_names)
+    kept, classes = run.predictions(), len(run.class_names)
     if kept.log_beliefs.shape[1] != classes or not len(kept.labels):
         return None
     if kept.labels.min() < 0 or kept.labels.max() >= classes:

@@ -20,7 +20,7 @@ from ricnet.evaluation.metrics import expected_calibration_error
 from ricnet.io import FIGURE, short
 from ricnet.methods import METHODS
 from ricnet.report.figures import INK, draw_band, looks, percent_ticks, score_grid, styled
-from ricnet.report.runs import RunGroup, RunRecord, by_task
+from ricnet.report.runs import RunGroup, RunRecord, by_task, judged_words
 
 SCORES = {"accuracy": "test accuracy", "nll": "test NLL", "ece": "test ECE"}
 THRESHOLDS = 40
@@ -30,7 +30,9 @@ TOGETHER: dict[str, Any] = {"linestyle": ":", "marker": "|", "markersize": 7, "l
 @styled
 def exits_figure(groups: Sequence[RunGroup]) -> Figure:
     look, tasks = looks(groups), by_task(groups)
-    figure, panels = score_grid(tasks, SCORES, "share of compute")
+    runs = [run for group in groups for run in group.runs]
+    scores = {key: judged_words(words, runs) for key, words in SCORES.items()}
+    figure, panels = score_grid(tasks, scores, "share of compute")
     for row, alike in zip(panels, tasks, strict=True):
         for ax, key in zip(row, SCORES, strict=True):
             for group in alike:
@@ -81,7 +83,7 @@ def budgeted_by(run: RunRecord) -> Literal["value", "confidence"] | None:
     """What a threshold can be one on, as far as the run kept it."""
     if not (run.has_exits and run.has_predictions):
         return None
-    if read_predictions(run.path).values is not None:
+    if run.predictions().values is not None:
         return "value"
     method = METHODS.get(run.config["method"]["name"])  # None where a method of somebody's own is not registered here
     return "confidence" if method is not None and method().takes_budget else None
@@ -89,7 +91,7 @@ def budgeted_by(run: RunRecord) -> Literal["value", "confidence"] | None:
 
 def _spending(run: RunRecord) -> dict[str, Float[np.ndarray, "thresholds"]]:
     """From the least compute to the most: what the test examples cost and how good the answers are."""
-    held_out, test = read_predictions(run.path, "val"), read_predictions(run.path, "test")
+    held_out, test = read_predictions(run.path, "val"), run.predictions()
     costs = torch.tensor(run.costs, dtype=torch.float64)
     lowest = held_out.continuation[1:].cummin(0).values
     inner = np.quantile(lowest.numpy(), np.linspace(1, 0, THRESHOLDS))

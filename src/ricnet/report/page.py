@@ -37,7 +37,7 @@ from ricnet.report.comparison import (
 from ricnet.report.examples import BARS, gallery_html, mistakes_html
 from ricnet.report.figures import inline_svg
 from ricnet.report.pictures import Picture, looks_ahead, mean_of, pictures, step_curves, with_examples
-from ricnet.report.runs import RunGroup, RunRecord, flatten, group_seeds, is_archive, repeats_note
+from ricnet.report.runs import RunGroup, RunRecord, flatten, group_seeds, is_archive, judged_words, repeats_note
 from ricnet.report.tables import (
     Cell,
     Grid,
@@ -98,12 +98,13 @@ def write_page(runs: Sequence[RunRecord], path: Path) -> Path:
 
 def page_html(groups: Sequence[RunGroup]) -> str:
     home = resources.files("ricnet.report")
+    runs = [run for group in groups for run in group.runs]
     sections = [_section(key, parts, groups) for key, parts in _contents(groups).items() if parts]
     return Template((home / "page.html").read_text(encoding="utf-8")).substitute(
         title=escape(page_title(groups)),
         css=(home / "page.css").read_text(encoding="utf-8"),
-        results=_unbroken(results_html(groups)),
-        sections=_unbroken("\n".join([*sections, systems_html(groups)])),
+        results=_unbroken(judged_words(results_html(groups), runs)),
+        sections=_unbroken("\n".join([*(judged_words(section, runs) for section in sections), systems_html(groups)])),
     )
 
 
@@ -249,7 +250,8 @@ def _lead(groups: Sequence[RunGroup]) -> str:
 
 def _lead_alone(run: RunRecord) -> str:
     test = run.test
-    right = f"Of {test['n']:,} test examples it had never seen, this classifier gets {percent(test['accuracy'])} right"
+    seen = "test examples it had never seen" if run.judged_on == "test" else "validation examples"
+    right = f"Of {test['n']:,} {seen}, this classifier gets {percent(test['accuracy'])} right"
     return f"{right}, and it is {percent(test['mean_confidence'])} sure of its answers on average."
 
 

@@ -22,7 +22,6 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from ricnet.errors import listing
 from ricnet.evaluation.choices import rule_words
-from ricnet.evaluation.evaluate import read_predictions
 from ricnet.evaluation.metrics import risk_at
 from ricnet.io import FIGURE, LARGEST_NUMBER, short
 from ricnet.report.comparison import CELLS, STEPS
@@ -51,7 +50,7 @@ from ricnet.report.figures import (
     styled,
     task_title,
 )
-from ricnet.report.runs import RunGroup, RunRecord, by_task, group_seeds
+from ricnet.report.runs import RunGroup, RunRecord, by_task, group_seeds, judged_words
 from ricnet.report.statistics import mean_interval
 
 
@@ -266,7 +265,7 @@ def with_predictions(groups: Sequence[RunGroup]) -> tuple[list[RunGroup], list[R
 
 def risk_of(run: RunRecord) -> Float[np.ndarray, "coverage"]:
     """The share of errors among the surest answers, at each of `COVERAGE`."""
-    found = read_predictions(run.path, "test")
+    found = run.predictions()
     sureness, answer = found.log_beliefs.max(dim=1)
     return risk_at(torch.from_numpy(COVERAGE), sureness, answer == found.labels).numpy()
 
@@ -341,7 +340,7 @@ def compute_figure(groups: Sequence[RunGroup]) -> Figure:
         ax.xaxis.set_minor_locator(NullLocator())
         ax.xaxis.set_major_formatter("{x:g}")
         ax.yaxis.set_major_formatter(percent_ticks())
-        ax.set_ylabel("test accuracy")
+        ax.set_ylabel(judged_words("test accuracy", [run for group in groups for run in group.runs]))
     legend_below(figure, look.values(), markers=True)
     return figure
 

@@ -5,16 +5,17 @@ called, the same in every table, figure and page.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, combinations, pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from ricnet.errors import RicnetError, listing
-from ricnet.evaluation.evaluate import Examples, read_examples
+from ricnet.evaluation.evaluate import Examples, Outcome, read_examples, read_predictions
 from ricnet.io import (
     FIGURE,
     TABLE,
@@ -134,8 +135,8 @@ def are_texts(value: object) -> bool:
 
 EVALUATION = {
     "train": SPLIT,
-    "test": SPLIT,
-    "raw": Maybe({"train": SPLIT, "test": SPLIT}),
+    "test": Maybe(SPLIT),
+    "raw": Maybe({"train": SPLIT, "test": Maybe(SPLIT)}),
     "fitted": Maybe({"halting": Maybe(HALTING), "calibration": Maybe(CALIBRATION)}),
     "baselines": Maybe(are_baselines),
     "baselines_note": Maybe(is_text),
@@ -320,9 +321,19 @@ class RunRecord:
         return [str(name) for name in self.data["class_names"]]
 
     @property
+    def judged_on(self) -> Literal["test", "val"]:
+        """The test rows; where nothing was held out, the validation rows."""
+        return "val" if self.evaluation["test"] is None else "test"
+
+    @property
     def test(self) -> dict[str, Any]:
-        split: dict[str, Any] = self.evaluation["test"]
+        """What was measured on the rows that it is judged on."""
+        split: dict[str, Any] = self.evaluation[self.judged_on]
         return split
+
+    def predictions(self) -> Outcome:
+        """Its answers to the rows that it is judged on."""
+        return read_predictions(self.path, self.judged_on)
 
     @property
     def notes(self) -> list[str]:
@@ -504,7 +515,8 @@ def _checked_metrics(entry: Any) -> dict[str, Any]:
 
 def _checked_evaluation(evaluation: Any, path: Path) -> dict[str, Any]:
     splits = evaluation if isinstance(evaluation, dict) else {}
-    for split in ("train", "test"):
+    nothing_held_out = "test" in splits and splits["test"] is None
+    for split in ("train", "val" if nothing_held_out else "test"):
         found = splits.get(split)
         missing = [key for key in NEEDED if not isinstance(found, dict) or key not in found]
         if missing:
@@ -522,6 +534,27 @@ def _renamed(splits: dict[str, Any]) -> dict[str, Any]:
     """With the names of today: `auroc` was that of confidence against being right."""
     old = [name for name in PARTS if isinstance(splits.get(name), dict) and "auroc" in splits[name]]
     return splits | {name: splits[name] | {"auroc_correctness": splits[name]["auroc"]} for name in old}
+
+
+_JUDGED = re.compile(r"\b([Tt])est(?= (?:set|examples?|answers?|inputs?|accuracy|NLL|ECE|data)\b)")
+
+
+def judged_words(text: str, runs: Iterable[RunRecord]) -> str:
+    """The text with `validation` for `test` where that is what all of these runs are judged on."""
+    if any(run.judged_on == "test" for run in runs):
+        return text
+    return _JUDGED.sub(lambda found: "Validation" if found[1] == "T" else "validation", text)
+
+
+def untested_note(runs: Iterable[RunRecord]) -> str:
+    """A sentence where nothing was held out for some of the runs."""
+    names = list(dict.fromkeys(run.label for run in runs if run.judged_on == "val"))
+    if not names:
+        return ""
+    return (
+        f"Nothing was held out for testing ({listing(names)}): these numbers are of validation rows, which also chose "
+        "the epoch, and may be too good."
+    )
 
 
 def to_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ from ricnet.report.comparison import (
     ranking,
     shown,
 )
-from ricnet.report.runs import RunRecord, baselines, by_task, repeats_note
+from ricnet.report.runs import RunRecord, baselines, by_task, judged_words, repeats_note, untested_note
 from ricnet.report.statistics import RESAMPLES
 
 # A grid, and how it is written
@@ -163,7 +163,8 @@ def runs_grid(runs: Sequence[RunRecord]) -> Grid:
             for metric, value, others in zip(metrics, values, rivals, strict=True)
         ]
         cells.append([Cell(short(label, TABLE)), Cell(short(run.data_label, TABLE)), *scored])
-    return Grid(["Method", "Data", *(metric.title for metric in metrics)], cells, frozenset({0, 1}))
+    titles = [judged_words(metric.title, runs) for metric in metrics]
+    return Grid(["Method", "Data", *titles], cells, frozenset({0, 1}))
 
 
 def runs_caption(runs: Sequence[RunRecord]) -> str:
@@ -173,7 +174,8 @@ def runs_caption(runs: Sequence[RunRecord]) -> str:
     raw, rivals, simpler = any(run.raw for run in runs), any(len(own) > 1 for own in alike), baselines(runs)
     bins = listing([str(count) for count in dict.fromkeys(run.test["ece_bins"] for run in runs)])
     words = [
-        f"Test set: {tests}. {_seeds(runs)} ECE with {bins} bins.",
+        untested_note(runs),
+        f"{judged_words('Test set', runs)}: {tests}. {_seeds(runs)} ECE with {bins} bins.",
         "Bold: the best of the column on the same data." * (rivals or raw or bool(simpler)),
         "Raw: as trained, with nothing chosen on validation data." * raw,
         "Base rate: the commonest training class." * bool(simpler),
@@ -221,7 +223,7 @@ def _seeds(runs: Sequence[RunRecord]) -> str:
 
 def systems_grid(comparison: Comparison) -> Grid:
     """A row a system, in the order given, then the baselines."""
-    metrics = shown(SYSTEM_METRICS, [run for system in comparison.systems for run in system.group.runs])
+    metrics = shown(SYSTEM_METRICS, _all_runs(comparison))
     rows = [
         [Cell(system.label), Cell(system.data), Cell(str(len(system.group.runs)))]
         + [
@@ -236,7 +238,12 @@ def systems_grid(comparison: Comparison) -> Grid:
         + [Cell(metric.write(metric.of_baseline(each))) for metric in metrics]
         for each in comparison.baselines
     ]
-    return Grid(["System", "Data", "Seeds", *(m.heading for m in metrics)], rows, frozenset({0, 1}))
+    titles = [judged_words(metric.heading, _all_runs(comparison)) for metric in metrics]
+    return Grid(["System", "Data", "Seeds", *titles], rows, frozenset({0, 1}))
+
+
+def _all_runs(comparison: Comparison) -> list[RunRecord]:
+    return [run for system in comparison.systems for run in system.group.runs]
 
 
 def systems_caption(comparison: Comparison) -> str:
@@ -246,7 +253,9 @@ def systems_caption(comparison: Comparison) -> str:
     interval = "Mean ± half-width of the 95 % Student-t interval over seeds." if several else "One seed each."
     bold = any(cell.best for row in systems_grid(comparison).rows for cell in row)
     words = [
-        f"{interval} Test examples: {sizes}. ECE with {BINS} bins of equal width.",
+        untested_note(_all_runs(comparison)),
+        f"{interval} {judged_words('Test examples', _all_runs(comparison))}: {sizes}.",
+        f"ECE with {BINS} bins of equal width.",
         f"Bold: better than {references(comparison)} by the verdict on the difference." * bold,
         repeats_note([system.group for system in comparison.systems]),
     ]
@@ -271,7 +280,7 @@ def _contrast_texts(contrast: Contrast) -> list[str]:
     return [
         f"{contrast.system.label} − {contrast.reference.label}",
         contrast.system.data,
-        metric.title + " (points)" * (metric.scale == 100),
+        judged_words(metric.title, contrast.system.group.runs) + " (points)" * (metric.scale == 100),
         metric.write(contrast.seeds.mean, contrast.seeds.half_width, signed=True),
         "< 0.001" if p is not None and p < 0.001 else number(p, 3),
         f"{low} to {high}",
@@ -281,12 +290,13 @@ def _contrast_texts(contrast: Contrast) -> list[str]:
 
 def contrasts_caption(comparison: Comparison) -> str:
     """What one must know to read the differences."""
-    return (
+    return judged_words(
         f"Differences are paired. {_seeds_words(comparison)} Bootstrap is the 95 % percentile interval over test "
         f"examples ({RESAMPLES:,} resamples, the same for both systems and all seeds): what other examples would give "
         f"these trained networks. Better or worse is said from {ENOUGH_SEEDS} seeds on, and only where both agree: p "
         f"below {ALPHA} and a bootstrap interval on the same side of 0. An ECE measured on finitely many examples is "
-        "too large, most where it is small, so differences of ECE tend to be understated."
+        "too large, most where it is small, so differences of ECE tend to be understated.",
+        _all_runs(comparison),
     )
 
 
@@ -344,7 +354,7 @@ def csv_rows(comparison: Comparison) -> list[dict[str, Any]]:
     """A row a system and metric, unrounded; the columns of the difference are empty where none was taken."""
     contrasts = {(id(c.system), c.metric): c for c in comparison.contrasts}
     rows = []
-    metrics = shown(SYSTEM_METRICS, [run for system in comparison.systems for run in system.group.runs])
+    metrics = shown(SYSTEM_METRICS, _all_runs(comparison))
     for system in comparison.systems:
         for metric in metrics:
             interval, contrast = system.intervals[metric.key], contrasts.get((id(system), metric))
@@ -353,6 +363,7 @@ def csv_rows(comparison: Comparison) -> list[dict[str, Any]]:
                 "data": system.data,
                 "metric": metric.key,
                 "seeds": " ".join(str(seed) for seed in system.group.seeds),
+                "split": system.group.first.judged_on,
                 "n_test": system.task.n,
                 "mean": interval.mean,
                 "half_width": interval.half_width,

@@ -235,6 +235,8 @@ def read_data(
     val_fraction: float,
     label_noise: float,
     text: str | None = None,
+    test: str | None = None,
+    test_fraction: float | None = None,
     encoder: str = "auto",
 ) -> Dataset:
     """Many runs in a row use the same data, so the last few sets stay in memory. An `encoder` that others have trained
@@ -246,6 +248,8 @@ def read_data(
         val_fraction=val_fraction,
         label_noise=label_noise,
         text=text,
+        test=test,
+        test_fraction=test_fraction,
         tokenizer=find_tokenizer(encoder) if is_pretrained(encoder) else None,
     )
 

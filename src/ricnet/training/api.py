@@ -23,8 +23,8 @@ from ricnet.data import DATASETS, Dataset, columns_from_json, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.dataset import flip_labels
 from ricnet.data.labels import labelled_frame
-from ricnet.data.registry import is_resizable
-from ricnet.data.tables import is_frame
+from ricnet.data.registry import check_test, is_resizable, read_test
+from ricnet.data.tables import frame_table, is_frame
 from ricnet.data.texts import Tokenizer
 from ricnet.distributed import Processes, first_on_each_machine, launched, own_gpu, together
 from ricnet.errors import Interrupted, RicnetError, in_python, nearest, setting, spelled_in_python
@@ -74,6 +74,7 @@ def train(
     data: Any = None,
     *,
     target: str | None = None,
+    test: Any = None,
     method: str | None = None,
     preset: str | None = None,
     out: str | Path | None = None,
@@ -88,7 +89,8 @@ def train(
     """Train a classifier and return it; `changes` are any settings of `ric train --help-all`, such as epochs=30.
 
     `data` is what the command line takes (a name or a path; digits if nothing is said), a data frame, or a Dataset of
-    your own; `target` the column of a table that holds the classes; `method` is ric unless told otherwise and `preset`
+    your own; `target` the column of a table that holds the classes; `test` a table or data frame of test rows, which
+    are else cut from the data; `method` is ric unless told otherwise and `preset`
     fast; `encoder` a name or any module from a batch of inputs to a batch of vectors (without dropout: the snapshot and
     the network must see the same). The run is written to `out`, by default runs/DATA-METHOD-seedN; with `resume`, an
     interrupted one goes on with the settings it began with, and where there is none yet it starts.
@@ -98,11 +100,14 @@ def train(
     module = encoder if isinstance(encoder, nn.Module) else None
     if encoder is not None:
         changes["encoder"] = "custom" if module is not None else encoder
+    if isinstance(test, str | Path):
+        changes["test"] = whole_path(str(test))
     with spelled_in_python():
         folder = train_in_folder(
             data,
             changes,
             target=target,
+            test=None if isinstance(test, str | Path) else test,
             method=method,
             preset=preset,
             out=out,
@@ -121,6 +126,7 @@ def train_in_folder(
     changes: Mapping[str, Any],
     *,
     target: str | None,
+    test: Any = None,
     method: str | None,
     preset: str | None,
     start: Config | None = None,
@@ -136,7 +142,8 @@ def train_in_folder(
     present: Callable[[RunFolder], None] | None = None,
 ) -> RunFolder:
     """From data and settings to a finished run. What is None was not given: it comes from `start`, the settings of
-    another run, or from those that a resumed run began with, or from the preset for this data and device.
+    another run, or from those that a resumed run began with, or from the preset for this data and device. `test` is a
+    data frame of test rows; a file of them is one of the `changes`.
 
     `spell` is how this door names settings; `present` shows the result, before advice is given.
     """
@@ -144,7 +151,7 @@ def train_in_folder(
     require_tracker(track)
     if isinstance(named := changes.get("encoder"), str):
         changes = {**changes, "encoder": whole_name(named)}
-    asked = Request(data, changes, target, method, preset, start)
+    asked = Request(data, changes, target, method, preset, start, test)
     with together(place) as processes:
         console = Narrator(stderr=True, quiet=not processes.first)
         folder = RunFolder(out or default_folder(*asked.names))
@@ -202,6 +209,8 @@ class Request:
     method: str | None = None
     preset: str | None = None
     start: Config | None = None
+    test: Any = None
+    """A data frame of test rows."""
 
     @property
     def what(self) -> Any:
@@ -220,7 +229,7 @@ class Request:
             data = with_target(str(self.what), self.target)
             data = data if self.data is None else whole_path(data)
         else:
-            data = self.what.name if isinstance(self.what, Dataset) else self._frame(0.1, self.changes.get("text")).name
+            data = self.what.name if isinstance(self.what, Dataset) else self._frame({}, None).name
         method, seed = ("ric", 0) if self.start is None else (self.start.method.name, self.start.seed)
         return data, self.method or method, self.changes.get("seed", seed)
 
@@ -255,21 +264,32 @@ class Request:
     def dataset(self, data_dir: str | Path | None, tokenizer: Tokenizer | None) -> Dataset:
         began = {} if self.start is None else {name: getattr(self.start, name) for name in DATA_SETTINGS}
         settings = began | given_settings(Config, {k: self.changes[k] for k in DATA_SETTINGS if k in self.changes})
+        if self.test is not None and not is_frame(self.test):
+            raise RicnetError(
+                f"{setting('test')} is a {type(self.test).__name__}; give a table's path or a data frame."
+            )
+        if self.is_named and self.test is not None:
+            raise RicnetError(f"{setting('test')} is a data frame, but the data is a file; give both in the same form.")
         if self.is_named:
             return load_data(self.what, target=self.target, data_dir=data_dir, tokenizer=tokenizer, **settings)
-        if isinstance(self.what, Dataset):
-            dataset = self._own(self.what, settings.get("text"))
-        else:
-            dataset = self._frame(settings.get("val_fraction", 0.1), settings.get("text"), tokenizer)
+        dataset = self._own(self.what, settings) if isinstance(self.what, Dataset) else self._frame(settings, tokenizer)
         return flip_labels(dataset, settings.get("label_noise", 0.0))
 
-    def _frame(self, val_fraction: float, text: str | None, tokenizer: Tokenizer | None = None) -> Dataset:
-        return labelled_frame(self.what, self.target, val_fraction, text, tokenizer)
+    def _frame(self, settings: Mapping[str, Any], tokenizer: Tokenizer | None) -> Dataset:
+        path, fraction = settings.get("test"), settings.get("test_fraction")
+        check_test(path if self.test is None else self.test, fraction)
+        test = None if path is None else read_test(path)
+        if self.test is not None:
+            test = frame_table(self.test, "the test data frame")
+        val_fraction, text = settings.get("val_fraction", 0.1), settings.get("text")
+        return labelled_frame(self.what, self.target, val_fraction, text, tokenizer, test, fraction)
 
-    def _own(self, dataset: Dataset, text: str | None) -> Dataset:
-        for name, column in (("target", self.target), ("text", text)):
-            if column is not None:
-                raise RicnetError(f"{setting(name, column)} is for tables; {dataset.name} is none, and says itself.")
+    def _own(self, dataset: Dataset, settings: Mapping[str, Any]) -> Dataset:
+        given = {name: settings.get(name) for name in ("text", "test", "test_fraction")}
+        for name, value in ({"target": self.target} | given | {"test": given["test"] or self.test}).items():
+            if value is not None:
+                named = setting(name) if value is self.test else setting(name, value)
+                raise RicnetError(f"{named} is for tables; {dataset.name} is none, and says itself.")
         if not (len(dataset.train) and len(dataset.val)):
             lacking = "validation" if len(dataset.train) else "training"
             raise RicnetError(

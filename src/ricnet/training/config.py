@@ -17,7 +17,7 @@ from ricnet.nets.encoders import EncoderOptions
 
 PARTS = ("method", "network", "optimization")
 """The fields of a configuration that hold settings of their own."""
-DATA_SETTINGS = ("resolution", "val_fraction", "label_noise", "text")
+DATA_SETTINGS = ("resolution", "val_fraction", "label_noise", "text", "test", "test_fraction")
 """Settings that decide what the data is, before anything is learned."""
 AFTER_TRAINING = ("readout", "feedback", "halt_threshold", "confidence_threshold", "calibration", "halt_rule", "budget")
 """Settings that change what trained weights answer. A derived run keeps the epoch that was selected without them."""
@@ -116,6 +116,12 @@ class Choices:
     val_fraction: float = 0.1
     """Share of the training data kept aside to choose the best epoch. Raise it for a surer choice, lower it to learn
     from more."""
+    test: str | None = None
+    """Table of test rows, with the columns and classes of the data. Nothing is learned from them; None cuts them from
+    the data."""
+    test_fraction: float | None = None
+    """Share of data without a test part that is kept aside to test; None for a quarter. 0 learns from all rows but
+    those for validation, and then nothing says how good the model is on new ones."""
     label_noise: float = 0.0
     """Share of training and validation labels that are replaced by a wrong one; the test labels stay clean. Raise it to
     see what wrong labels do."""
@@ -143,6 +149,8 @@ class Choices:
 
     def __post_init__(self) -> None:
         require(0 < self.val_fraction < 1, "val_fraction", self.val_fraction, "between 0 and 1")
+        fraction = self.test_fraction
+        require(fraction is None or 0 <= fraction < 1, "test_fraction", fraction, "from 0 to below 1")
         require(0 <= self.label_noise < 1, "label_noise", self.label_noise, "from 0 to below 1")
         require(self.resolution is None or self.resolution >= 1, "resolution", self.resolution, "at least 1")
         budget = self.budget

@@ -596,14 +596,15 @@ def finalize(
     """`dataset` is that of `weighted`; `course` says how training went. The evaluation is written last: it marks a
     finished run. Of several processes only the first has a folder; the others help it to evaluate.
 
-    What was fitted is in the numbers. Where it changes them, `raw` holds those of the weights as they were trained."""
+    What was fitted is in the numbers. Where it changes them, `raw` holds those of the weights as they were trained.
+    Where nothing is held out, `test` is null."""
     fitted = fit(config, model, dataset.val, processes)
     asked, as_trained = (
         in_steps(config.method, model, temperature) or config.method
         for temperature in (fitted.reading.temperature, 1.0)
     )
     readings = [fitted.reading] if fitted.reading == AS_TRAINED else [fitted.reading, AS_TRAINED]
-    splits = {"train": dataset.train, "val": dataset.val, "test": dataset.test}
+    splits = {"train": dataset.train, "val": dataset.val, **({"test": dataset.test} if len(dataset.test) else {})}
     observed = {
         name: observe_each(asked, model, split, readings, processes=processes) for name, split in splits.items()
     }
@@ -623,7 +624,7 @@ def finalize(
 
     evaluation: dict[str, Any] = processes.broadcast(evaluated)
     if folder is not None:
-        _leave(folder, asked, model, dataset.test, outcomes, fitted)
+        _leave(folder, asked, model, dataset, outcomes, fitted)
         folder.finish(evaluation)
     return evaluation
 
@@ -638,7 +639,7 @@ def _reports(outcomes: Mapping[str, Outcome], config: Config, dataset: Dataset) 
     """Each split, and how it compares with the base rate of the training classes."""
     test = dataset.test if config.class_weight is None else balanced(dataset.test)
     weights = {"train": dataset.train.weights, "val": dataset.val.weights, "test": test.weights}
-    return {
+    return {"test": None} | {
         name: report(outcome) | against_base_rate(outcome.log_beliefs, outcome.labels, dataset.train, weights[name])
         for name, outcome in outcomes.items()
     }
@@ -652,8 +653,10 @@ def _beside(
     folder: RunFolder | None,
 ) -> dict[str, Any]:
     """Baselines, notes and hints, as evaluation.json keeps them."""
-    log_beliefs, balances = outcomes["test"].log_beliefs, config.class_weight == "balanced"
-    baselines, note = fit_baselines(dataset, log_beliefs, balances) if config.baselines else ({}, None)
+    baselines, note = dict[str, Any](), None
+    if config.baselines and "test" in outcomes:
+        balances = config.class_weight == "balanced"
+        baselines, note = fit_baselines(dataset, outcomes["test"].log_beliefs, balances)
     course = [] if folder is None else folder.validation_nll()
     found = hints({**entry, "baselines": baselines}, course, config, as_given(dataset))
     return {
@@ -675,14 +678,14 @@ def refuse_no_belief(outcome: Outcome, split: str, dataset: Dataset, folder: Run
 
 
 def _leave(
-    folder: RunFolder, method: Asked, model: nn.Module, test: Split, outcomes: Mapping[str, Outcome], fitted: Fitted
+    folder: RunFolder, method: Asked, model: nn.Module, data: Dataset, outcomes: Mapping[str, Outcome], fitted: Fitted
 ) -> None:
-    """What a report is made of without the model or the data, and what was fitted."""
-    unseen, reading = {name: outcomes[name] for name in ("val", "test")}, fitted.reading
+    """What a report is made of without the model or the data, and what was fitted. Where nothing is held out, the
+    examples are validation rows."""
+    unseen, reading = {name: outcomes[name] for name in ("val", "test") if name in outcomes}, fitted.reading
     write_atomically(folder.predictions, lambda draft: save_predictions(unseen, draft))
-    write_atomically(
-        folder.examples, lambda draft: save_examples(method, model, test, outcomes["test"], draft, reading)
-    )
+    shown, outcome = (data.test, outcomes["test"]) if "test" in outcomes else (data.val, outcomes["val"])
+    write_atomically(folder.examples, lambda draft: save_examples(method, model, shown, outcome, draft, reading))
     if fitted.halting is not None or fitted.budgets:
         rule = {} if fitted.halting is None else asdict(fitted.halting)
         folder.write_json(folder.halting, halting_entry(rule, fitted.budgets))

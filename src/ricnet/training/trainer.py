@@ -311,7 +311,8 @@ class Trainer:
             "val": val,
         }
         if self.settings.measure_all and (epoch % self.settings.measure_every == 0 or self.over):
-            line |= {"train_eval": self._measure(self._sample_of_train()), "test": self._measure(self.dataset.test)}
+            line |= {"train_eval": self._measure(self._sample_of_train())}
+            line |= {"test": self._measure(self.dataset.test)} if len(self.dataset.test) else {}
         self._refuse_nonfinite(val)
         self._select(epoch, accuracy, nll, scores)
         if self.folder is not None:

@@ -66,21 +66,22 @@ def main(arguments: Sequence[str]) -> None:
     say(unfinished(classifier))
     classifier, dataset = behind_encoder(classifier, _data_for(classifier, options))
     entries, mistakes = _measure(classifier, dataset, options.max_steps)
+    judged = list(entries)[-1]
     if options.json:
-        entries["test"]["classes"] = _by_class(mistakes)
+        entries[judged]["classes"] = _by_class(mistakes)
         print(json.dumps(entries, indent=2, allow_nan=False))
         return
     console = Console()
     console.print(_table(options.run, entries))
-    for table in _mistakes(mistakes):
+    for table in _mistakes(mistakes, judged):
         console.print(table)
 
 
 def _measure(
     classifier: Classifier, dataset: Dataset, max_steps: int | None
 ) -> tuple[dict[str, dict[str, Any]], Confusion]:
-    """The numbers of each split, and what is confused on the test data. Of large data each split takes minutes, so that
-    it is named first."""
+    """The numbers of each split, and what is confused on the last of them, the test data if there is any. Of large data
+    each split takes minutes, so that it is named first."""
     made = max_steps or getattr(classifier.config.method, "horizon", None)  # more than are taken, as in evaluation.json
     most = None if max_steps else getattr(classifier.method, "horizon", None)
     how: dict[str, Any] = {"max_steps": made, "reading": Reading(classifier.temperature, max_steps=most)}
@@ -91,7 +92,7 @@ def _measure(
         say([f"measuring {name}: {len(split):,} {dataset.unit} …"])
         outcome = observe(classifier.asked, classifier.model, split, **how)
         entries[name] = report(outcome)
-    answers = outcome.log_beliefs.argmax(-1)  # the test data comes last
+    answers = outcome.log_beliefs.argmax(-1)
     return entries, confusion(outcome.labels.numpy(), answers.numpy(), classifier.class_names)
 
 
@@ -138,10 +139,11 @@ def _data_for(classifier: Classifier, options: Evaluate) -> Dataset:
         "columns": classifier.columns,
         "class_names": classifier.class_names,
     }
+    held_out: dict[str, Any] = {"test": config.test, "test_fraction": config.test_fraction}
     own = split_target(whole_path(data))[0] == split_target(whole_path(config.data))[0]
     if not own:
         _refuse_other_kind(data, classifier)
-    dataset = load_data(data, **how) if own else _other_data(data, classifier, how)
+    dataset = load_data(data, **how, **held_out) if own else _other_data(data, classifier, how, held_out)
     say(f"note: {note}" for note in dataset.notes)
     if dataset.input_shape != classifier.input_shape:
         raise RicnetError(
@@ -166,15 +168,17 @@ def _refuse_other_kind(data: str, classifier: Classifier) -> None:
         raise RicnetError(f"{data} {kind}, but the model reads {wanted(classifier.input_shape, classifier.columns)}.")
 
 
-def _other_data(data: str, classifier: Classifier, how: dict[str, Any]) -> Dataset:
+def _other_data(data: str, classifier: Classifier, how: dict[str, Any], held_out: dict[str, Any]) -> Dataset:
     """As one part, unless it has its own. But a copy of what the run learned from is divided as it was then, lest rows
     that were learned pass for new ones. It is recognised only if it is whole and in the same order; else all its rows
     are measured as one part."""
     whole = load_data(data, undivided=True, **how)
     known = _learned_from(classifier)
-    as_many = not len(whole.train) and len(whole.test) == _count_rows(known.get("rows"))
-    if as_many and divisible(whole.test.labels, whole.class_names):  # what a run learned from was
-        divided = load_data(data, **how)
+    rows = _count_rows(known.get("rows"), with_test=held_out["test"] is None)
+    as_many = not len(whole.train) and len(whole.test) == rows
+    cuts_test = held_out["test"] is None and held_out["test_fraction"] != 0
+    if as_many and divisible(whole.test.labels, whole.class_names, 2 + cuts_test):  # what a run learned from was
+        divided = load_data(data, **how, **held_out)
         if fingerprint(flip_labels(divided, classifier.config.label_noise)) == known.get("fingerprint"):
             return divided
     return whole
@@ -195,9 +199,10 @@ def _learned_from(classifier: Classifier) -> dict[str, Any]:
     return read_config(classifier.folder).get("data", {}) if classifier.folder else {}
 
 
-def _count_rows(splits: object) -> int:
+def _count_rows(splits: object, with_test: bool) -> int:
     """Of a configuration, which others may have written."""
-    return sum(n for n in splits.values() if isinstance(n, int)) if isinstance(splits, dict) else 0
+    found = splits.items() if isinstance(splits, dict) else ()
+    return sum(n for name, n in found if isinstance(n, int) and (with_test or name != "test"))
 
 
 def _require_classes(ours: tuple[str, ...], dataset: Dataset) -> None:
@@ -269,10 +274,11 @@ def _finite(share: float) -> float | None:
     return None if np.isnan(share) else float(share)
 
 
-def _mistakes(found: Confusion) -> list[Table | Text]:
-    """Of the test data, with the matrix where it can be read."""
-    tables: list[Table | Text] = [terminal(class_grid(found), box=True, title="test, by class")]
+def _mistakes(found: Confusion, split: str) -> list[Table | Text]:
+    """Of one split, with the matrix where it can be read."""
+    tables: list[Table | Text] = [terminal(class_grid(found), box=True, title=f"{split}, by class")]
     if len(found.names) <= MOST_IN_A_TERMINAL:
-        tables.append(terminal(matrix_grid(found), box=True, title="test, answers by true class"))
+        tables.append(terminal(matrix_grid(found), box=True, title=f"{split}, answers by true class"))
     pairs = "\n".join(pair_words(found, *pair) for pair in found.pairs())
-    return [*tables, Text(f"\nconfused most\n{pairs}" if pairs else "\nno test example is taken for another class")]
+    none = f"no {split} example is taken for another class"
+    return [*tables, Text(f"\nconfused most\n{pairs}" if pairs else f"\n{none}")]

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_orig
 import tyro
 
 from ricnet.apps.cli import UnknownFlag, docstrings, parse
+from ricnet.data import whole_path
 from ricnet.errors import RicnetError
 from ricnet.io import with_target
 from ricnet.methods import METHODS
@@ -131,12 +132,13 @@ def typed(arguments: Sequence[str], options: Settings[Any]) -> dict[str, Any]:
     names = flag_names(arguments)
     parts = (options, options.hyper, options.network, options.optimization)
     ours = {field.name for field in dataclasses.fields(Config)} - {"data", "preset", "method"}
-    return {
+    found = {
         field.name: getattr(part, field.name)
         for part in parts
         for field in dataclasses.fields(part)
         if field.name in names and (part is not options or field.name in ours)
     }
+    return found if found.get("test") is None else found | {"test": whole_path(found["test"])}
 
 
 def merged(presets: Mapping[str, Config]) -> Any:
