@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 
 from refusals import refusal
 from ricnet.data import Augmentation, Split, load
-from ricnet.data.dataset import Parts, divisible, flip_labels, small_crops, split_off, uneven_note
+from ricnet.data.dataset import Dataset, Parts, copies_note, divisible, flip_labels, small_crops, split_off, uneven_note
 
 ROWS = Split(torch.arange(80.0).reshape(40, 2), torch.arange(40) % 2)
 
@@ -19,6 +19,31 @@ def test_rows_are_taken_with_their_weights() -> None:
     some = split.take(torch.tensor([3, 1]))
     assert (some.inputs.flatten().tolist(), some.labels.tolist(), some.weights.tolist()) == ([3, 1], [1, 1], [4, 2])
     assert Split(split.inputs, split.labels).take(torch.tensor([0])).weights is None
+
+
+TEXTS = ["one text", "another", "a third"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "texts", "unit"),
+    [
+        (torch.arange(6.0).reshape(3, 2), None, "rows"),
+        (torch.arange(36).reshape(3, 3, 2, 2).to(torch.uint8), None, "images"),
+        (torch.zeros(3, 2, dtype=torch.int32), TEXTS, "texts"),
+    ],
+)
+def test_copies_of_training_rows_are_counted_and_stay(
+    inputs: torch.Tensor, texts: list[str] | None, unit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = Split(inputs, torch.tensor([0, 1, 0]), texts=texts)
+    train, val, test = (rows.take(torch.tensor(some)) for some in ([0, 0, 1], [2], [1, 2, 0, 1]))
+    [said] = copies_note(Dataset("it", train, val, test, ("a", "b")))
+    assert said.startswith(f"3 of 4 test {unit} are exact copies of training {unit}")
+    [said] = copies_note(Dataset("it", train, train, test, ("a", "b")))
+    assert f"3 of 4 test {unit} and 3 of 3 validation {unit}" in said
+    assert copies_note(Dataset("it", train, val, val, ("a", "b"))) == ()
+    monkeypatch.setattr("ricnet.data.dataset.MOST_HASHED", 1)
+    assert copies_note(Dataset("it", train, train, train, ("a", "b"))) == ()
 
 
 def test_crops_are_as_small_as_the_images() -> None:

@@ -1,8 +1,10 @@
 """The one form every source of data takes: three splits of tensors, the names of the classes, how to augment; how rows
 are divided into splits, and wrong labels on purpose."""
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,11 +12,13 @@ from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
 from ricnet.data.columns import Columns
-from ricnet.errors import RicnetError, listed, require, setting
+from ricnet.errors import RicnetError, listed, listing, require, setting
 
 SEED = 0
 """Of every split the package makes, so that all runs on a data set share their test and validation rows."""
 TEST_FRACTION = 0.25
+MOST_HASHED, HASHED_ROWS = 1 << 32, 4096
+"""Bytes of data that are looked through for copies, which takes seconds, and rows at once."""
 UNEVEN = 3
 """How many times the smallest class the largest one may be before the user is told."""
 PHOTOGRAPH_SIDE = 48
@@ -182,6 +186,32 @@ def uneven_note(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> tuple
         f"Classes are uneven: {counts[most]:,} examples of {most!r} but {counts[least]:,} of {least!r}; always "
         f"answering {most!r} would be right for {counts[most] / len(labels):.0%}, so do not go by accuracy alone.",
     )
+
+
+def copies_note(dataset: Dataset) -> tuple[str, ...]:
+    """One sentence where test or validation rows are exact copies of training rows. Nothing is dropped. Data of more
+    than `MOST_HASHED` bytes is not looked through."""
+    splits = {"test": dataset.test, "validation": dataset.val}
+    if sum(split.inputs.nbytes for split in (dataset.train, *splits.values())) > MOST_HASHED:
+        return ()
+    known = set(_row_hashes(dataset.train))
+    copies = {name: sum(row in known for row in _row_hashes(split)) for name, split in splits.items()}
+    found = [f"{count:,} of {len(splits[name]):,} {name} {dataset.unit}" for name, count in copies.items() if count]
+    if not found:
+        return ()
+    return (
+        f"{listing(found)} are exact copies of training {dataset.unit}, so what is measured on them may be too good; "
+        "remove the copies unless new data will repeat itself as often.",
+    )
+
+
+def _row_hashes(split: Split) -> Iterator[bytes]:
+    """Of each example's input, the class left aside; of a text itself where it is there."""
+    if split.texts is not None:
+        rows: Iterable[Any] = (text.encode(errors="replace") for text in split.texts)
+    else:
+        rows = (row for part in split.inputs.split(HASHED_ROWS) for row in part.cpu().contiguous().numpy())
+    return (hashlib.blake2b(row, digest_size=16).digest() for row in rows)
 
 
 @dataclass(frozen=True)

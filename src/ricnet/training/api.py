@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ricnet.core.randomness import building_with, drawing_from
 from ricnet.data import DATASETS, Dataset, columns_from_json, whole_path
 from ricnet.data import load as load_data
-from ricnet.data.dataset import flip_labels
+from ricnet.data.dataset import copies_note, flip_labels
 from ricnet.data.labels import labelled_frame
 from ricnet.data.registry import check_test, is_resizable, read_test
 from ricnet.data.tables import frame_table, is_frame
@@ -170,6 +170,8 @@ def train_in_folder(
             encoder, tokenizer = _reader(asked.encoder, encoder, folder if stored is not None else None)
             dataset = asked.dataset(data_dir, tokenizer)
         notes = [f"{folder.path} holds no run yet, so that this one starts anew."] * (resume and stored is None)
+        if processes.first:
+            dataset = replace(dataset, notes=(*dataset.notes, *copies_note(dataset)))
         notes += dataset.notes
         config = stored or processes.broadcast(partial(asked.config, dataset, place, notes, encoder, processes.count))
         if stored is None and processes.first:
