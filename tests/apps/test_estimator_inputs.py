@@ -125,7 +125,8 @@ def test_one_class_is_not_enough_nor_two_of_which_one_has_no_weight() -> None:
         (50, False, False, 0.0),
         (50, False, True, 0.15),
         (TABLE_ROWS - 1, True, False, 0.15),
-        (TABLE_ROWS, True, False, 0.0),
+        (TABLE_ROWS, True, False, 0.15),
+        (4 * TABLE_ROWS, True, False, 0.0375),
         (TABLE_ROWS, True, True, 0.15),
     ],
 )

@@ -17,6 +17,7 @@ from ricnet.errors import RicnetError, listed
 from ricnet.training.presets import TABLE_ROWS
 
 MOST_CHANNELS = 4
+KEPT_ASIDE = 0.15
 FEWEST = 50
 """Rows of a table of which some are kept aside without being asked."""
 SHOWN = 1_000
@@ -90,11 +91,13 @@ def example_weights(sample_weight: Any, class_weight: Any, labels: np.ndarray) -
 def usual_fraction(
     labels: Int64[np.ndarray, "n"], weights: Float64[np.ndarray, "n"] | None, is_table: bool, has_exits: bool
 ) -> float:
-    """The default share of validation rows: small tables over-fit without, and nobody would leave by an exit that no
-    threshold was fitted for; very few rows are all needed to learn from."""
+    """The default share of validation rows: tables over-fit without, and nobody would leave by an exit that no
+    threshold was fitted for; very few rows are all needed to learn from. Of a large table no more are kept aside than
+    of one with `TABLE_ROWS` rows."""
     counts = np.bincount(labels if weights is None else labels[weights > 0])
-    wanted = has_exits or (is_table and counts.sum() < TABLE_ROWS)
-    return 0.15 if wanted and counts.sum() >= FEWEST and counts[counts > 0].min() >= 2 else 0.0
+    if not (has_exits or is_table) or counts.sum() < FEWEST or counts[counts > 0].min() < 2:
+        return 0.0
+    return KEPT_ASIDE if has_exits else KEPT_ASIDE * min(1.0, TABLE_ROWS / int(counts.sum()))
 
 
 def as_dataset(

@@ -97,7 +97,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     it is answered more often."""
     validation_fraction: float | None = None
     """Share of the rows kept aside to choose the best epoch, and in `fast` also when to stop and a temperature if one
-    helps. None takes 0.15 of tables from 50 to 50,000 rows and, with exits, of anything from 50 rows on, else 0. At 0
+    helps. None takes 0.15 of tables from 50 rows on (at most 7,500 rows) and, with exits, of anything from 50, else 0. At 0
     all rows are learned from, the last epoch is kept and nothing is fitted after it. Raise it for a surer choice."""
     patience: int | None = None
     """Stop after this many epochs that were no better on the rows kept aside; None leaves it to the preset. Lower it to

@@ -20,7 +20,11 @@ from ricnet.training.config import Config, Optimization
 Preset = Literal["fast", "paper", "on-policy", "snapshots", "closed-form"]
 VERY_FEW_ROWS = 1_000
 TABLE_ROWS = 50_000
-"""Tables below have a recipe of their own, which keeps rows aside to stop by."""
+"""From so many rows of a table on, batches grow and epochs become fewer; rows of features have another recipe."""
+MOST_VISITS, MOST_UPDATES = 4_000_000, 8_000
+"""Rows that a large table is learned from, over all epochs unless that would be fewer than `LEAST_EPOCHS`; and
+updates."""
+LEAST_EPOCHS = 5
 
 
 @dataclass(frozen=True)
@@ -58,8 +62,8 @@ class Facts:
 
     @property
     def is_table(self) -> bool:
-        """Or texts, however many: few epochs over-fit them too."""
-        return not self.side and (self.text or self.rows < TABLE_ROWS)
+        """Or texts; also few rows of features."""
+        return not self.side and (self.text or not self.frozen or self.rows < TABLE_ROWS)
 
 
 TYPICAL = Facts(rows=50_000, classes=10, side=32)
@@ -210,7 +214,7 @@ def _few_rows(facts: Facts) -> Optimization:
 
 def _many_rows(facts: Facts) -> Optimization:
     """Strong decay suits the normalised encoders of images, whose weights have no scale of their own: it sets how fast
-    they turn. The MLP of tables has a scale."""
+    they turn. The MLP after a frozen encoder has a scale."""
     if not facts.side:
         return Optimization(epochs=120, lr=2e-3, clip=None)
     epochs, batch_size = 120, 512
@@ -229,23 +233,28 @@ def _many_rows(facts: Facts) -> Optimization:
 
 
 def _table(facts: Facts) -> Optimization:
-    """The one recipe for tables below 50,000 rows, whatever the door and the method; its steps are few, and so are its
-    updates. The epoch is the one with the lowest validation NLL, for what such a network over-fits is first of all its
+    """The one recipe for tables, whatever the door and the method; its steps are few, and so are its updates: from
+    `TABLE_ROWS` rows on no more than `MOST_UPDATES`, by larger batches, and fewer than 20 epochs, so that time grows
+    with the rows up to 200,000 of them, then hardly up to 800,000, and from there with the rows again. The epoch is the one with the lowest validation NLL, for what such a network over-fits is first of all its
     confidence. The average of the weights stands in for the end of the schedule, which a run that stops early never
     sees. Chosen on eight tables (docs/estimators.md); from 5,000 rows on, with a wider network and less decay, on three
     others (docs/experiments.md). Few rows of a frozen encoder's features have a lower rate: they are closer to the
     answer than columns are, and at that of tables the best epoch was the second or third."""
-    small = facts.few
+    small, large = facts.few, facts.rows >= TABLE_ROWS and not facts.text
     batch_size = min(64 if small else 128, facts.rows)
     updates = facts.rows // batch_size
+    epochs = min(100, max(20, math.ceil((1_000 if small else 2_600) / updates)))
+    if large:
+        epochs = min(20, max(LEAST_EPOCHS, round(MOST_VISITS / facts.rows)))
+        batch_size = max(128, math.ceil(epochs * facts.rows / MOST_UPDATES))
     return Optimization(
-        epochs=min(100, max(20, math.ceil((1_000 if small else 2_600) / updates))),
+        epochs=epochs,
         batch_size=batch_size,
         lr=1e-3 if small and facts.frozen else 4e-3,
         weight_decay=1.0 if small else 0.2,
         average=0.98 if small else 0.99,
         select="nll",
-        patience=15,
+        patience=5 if large else 15,
     )
 
 
@@ -257,6 +266,6 @@ def even_batch(rows: int, most: int) -> int:
 
 
 def unwatched_table(rows: int) -> dict[str, Any]:
-    """What changes in it where no rows are kept aside to stop by: it ends before most tables are over-fitted."""
+    """What changes in it where no rows are kept aside to stop by: it ends before most small tables are over-fitted."""
     updates = rows // min(64, rows)
     return {"epochs": max(20, math.ceil(100 / updates))} if rows < TABLE_ROWS else {}
