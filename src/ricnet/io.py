@@ -242,9 +242,13 @@ def read_text(path: Path) -> str:
 
 
 def decode(content: bytes) -> str:
+    return content.decode(encoding_of(content))
+
+
+def encoding_of(content: bytes) -> str:
     """UTF-8, or UTF-16 where a byte order mark says so, as in what Windows calls Unicode."""
     is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return content.decode("utf-16" if is_utf16 else "utf-8-sig")
+    return "utf-16" if is_utf16 else "utf-8-sig"
 
 
 def parse_json(text: str) -> Any:

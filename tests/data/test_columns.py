@@ -1,3 +1,4 @@
+import io
 import json
 import time
 from dataclasses import replace
@@ -26,7 +27,7 @@ from ricnet.data.columns import (
     parse_number,
     show_date,
 )
-from ricnet.data.tables import Table, TableError, parse_json_lines
+from ricnet.data.tables import Table, TableError, read_json_lines
 
 DAY = float((date(2024, 2, 29) - date(1970, 1, 1)).days)
 
@@ -189,12 +190,14 @@ def test_a_json_row_may_lack_columns_whatever_the_rows_beside_it_have() -> None:
     """A key that a line lacks was a gap only if another line had it."""
     columns = fit(a=["1", "", "3"] * 4, b=["u", "v", ""] * 4)
     line, full, void = '{"a": 3}\n', '{"a": 3, "b": "u"}\n', '{"c": 1}\n'
-    [alone] = columns.encode(parse_json_lines(line, "my.jsonl")).tolist()
-    assert columns.encode(parse_json_lines(full + line, "my.jsonl"))[1].tolist() == alone
-    assert columns.surprises(parse_json_lines(line, "my.jsonl")) == ("my.jsonl: no row has 'b'; counted as missing.",)
+    [alone] = columns.encode(read_json_lines(io.StringIO(line), "my.jsonl")).tolist()
+    assert columns.encode(read_json_lines(io.StringIO(full + line), "my.jsonl"))[1].tolist() == alone
+    assert columns.surprises(read_json_lines(io.StringIO(line), "my.jsonl")) == (
+        "my.jsonl: no row has 'b'; counted as missing.",
+    )
     for text in (void, full + void):
         with refusal("my.jsonl, line", "none of the columns", "'a', 'b'"):
-            columns.encode(parse_json_lines(text, "my.jsonl"))
+            columns.encode(read_json_lines(io.StringIO(text), "my.jsonl"))
 
 
 @pytest.mark.parametrize("odd", ["02139", "unknown", ""])

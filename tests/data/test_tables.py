@@ -1,8 +1,10 @@
 import contextlib
 import gzip
 import sys
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -10,6 +12,8 @@ from hypothesis import strategies as st
 
 from refusals import refusal
 from ricnet.data import load, tables
+from ricnet.data.columns import Columns, Number
+from ricnet.data.inputs import read_inputs
 from ricnet.data.tables import TableError, frame_table, is_frame, parse_table, read_table
 from ricnet.errors import RicnetError
 from ricnet.io import short_name, split_target, with_target
@@ -111,6 +115,11 @@ def test_parquet_is_read_where_its_extra_is_installed(tmp_path: Path, monkeypatc
     pd.DataFrame({"a": [0] * 100_000}).to_parquet(tmp_path / "c.parquet")
     assert len(read_table(tmp_path / "c.parquet")) == 100_000
     assert (tmp_path / "c.parquet").stat().st_size < 10_000
+    with refusal("c.parquet", "'size'"):
+        read_inputs([str(tmp_path / "c.parquet")], (1,), Columns("kind", (Number("size", 0.0, 1.0, False),)))
+    with monkeypatch.context() as patch, refusal("c.parquet", "does not fit into memory"):
+        patch.setattr(tables, "free_bytes", lambda _device: 10_000_000)
+        read_table(tmp_path / "c.parquet")
     monkeypatch.setattr(tables, "LARGEST", 100_000)
     with refusal("c.parquet", "unpacked", kind=TableError):
         read_table(tmp_path / "c.parquet")
@@ -145,6 +154,72 @@ def test_a_small_file_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkey
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"0,0\n" * 1_000))
     with refusal("a.csv.gz", "unpacked"):
         read_table(tmp_path / "a.csv.gz")
+
+
+LINE = {"a.csv": b"0,0\n", "a.jsonl": b'{"a": 0, "b": 0}\n'}
+
+
+def amplifying(path: Path) -> Path:
+    """8 MB in some 20 kB, or in a plain file."""
+    plain = path.name.removesuffix(".gz")
+    content = b"a,b\n" * plain.endswith("csv") + LINE[plain] * (8_000_000 // len(LINE[plain]))
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+@pytest.fixture
+def most_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes of each table were unpacked."""
+    read, take = [0], tables.Room.take
+
+    def counting(room: tables.Room, size: int, cells: int) -> None:
+        read[-1] = room.size + size
+        take(room, size, cells)
+
+    monkeypatch.setattr(tables.Room, "take", counting)
+    return read
+
+
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.csv", "a.jsonl.gz", "a.jsonl"])
+def test_columns_are_checked_before_rows_are_read(name: str, tmp_path: Path, most_read: list[int]) -> None:
+    """292 kB without the model's columns took 7.3 GB before that was said."""
+    path = amplifying(tmp_path / name)
+    with refusal(name, "columns", "'size'"):
+        read_inputs([str(path)], (1,), Columns("kind", (Number("size", 0.0, 1.0, False),)))
+    with refusal(name, "is a table"):
+        read_inputs([str(path)], (1,), None)
+    if "csv" in name:
+        with refusal(name, "'kind'"):
+            load(path, target="kind")
+    assert most_read[0] <= tables.CHUNK
+
+
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.csv", "a.jsonl.gz"])
+def test_a_table_takes_no_more_memory_than_is_free(
+    name: str, tmp_path: Path, most_read: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "free_bytes", lambda _device: 10_000_000)
+    path = amplifying(tmp_path / name)
+    for read in (
+        lambda: read_inputs([str(path)], (1,), Columns("kind", (Number("a", 0.0, 1.0, False),))),
+        lambda: load(path, target="b"),
+        lambda: load(path, target="b", test=path),
+    ):
+        with refusal(name, "does not fit into memory", "give a part"):
+            read()
+        assert most_read[0] < 1_000_000
+
+
+def test_what_is_estimated_is_about_what_a_table_takes(tmp_path: Path) -> None:
+    rows = 20_000
+    cells = np.random.default_rng(0).normal(size=(rows, 10)).round(6)
+    pd.DataFrame(cells, columns=list("abcdefghij")).to_csv(tmp_path / "a.csv", index=False)
+    tracemalloc.start()
+    read_table(tmp_path / "a.csv")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    estimate = tables.LETTER * (tmp_path / "a.csv").stat().st_size + tables.CELL * 10 * rows
+    assert 0.7 * estimate < peak < 1.5 * estimate
 
 
 @pytest.mark.parametrize("name", ["my.csv", "my.tsv", "my.csv.gz", "my.jsonl", "my.jsonl.gz", "My.PARQUET"])

@@ -97,8 +97,9 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     it is answered more often."""
     validation_fraction: float | None = None
     """Share of the rows kept aside to choose the best epoch, and in `fast` also when to stop and a temperature if one
-    helps. None takes 0.15 of tables from 50 rows on (at most 7,500 rows) and, with exits, of anything from 50, else 0. At 0
-    all rows are learned from, the last epoch is kept and nothing is fitted after it. Raise it for a surer choice."""
+    helps. None takes 0.15 of tables from 50 rows on, at most 7,500 rows, and 0.15 of anything from 50 rows on with
+    exits, else 0. At 0 all rows are learned from, the last epoch is kept and nothing is fitted after it. Raise it for a
+    surer choice."""
     patience: int | None = None
     """Stop after this many epochs that were no better on the rows kept aside; None leaves it to the preset. Lower it to
     stop sooner, raise it if it stops too soon. Needs rows kept aside."""

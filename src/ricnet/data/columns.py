@@ -242,7 +242,7 @@ class Columns:
 
     def encode(self, table: Table) -> Num[Tensor, "n width"]:
         """Token ids of texts, real numbers of all else."""
-        table = self._complete(table)
+        table = self.complete(table)
         if self.text is not None:
             return torch.from_numpy(self.text.encode(table))
         with np.errstate(over="ignore"):
@@ -252,7 +252,7 @@ class Columns:
             raise TableError(f"{table.place(beyond[0])}: a number is too large; correct it.")
         return torch.from_numpy(numbers)
 
-    def _complete(self, table: Table) -> Table:
+    def complete(self, table: Table) -> Table:
         """With all columns that the model reads. A JSON row may lack some, whatever the rows beside it have, but not
         all."""
         names = [column.name for column in self.inputs]
@@ -288,7 +288,7 @@ class Columns:
         """What the user should know of rows to predict: odd cells, and values that training had not."""
         absent = [repr(column.name) for column in self.inputs if column.name not in table.columns]
         notes = [f"{table.name}: no row has {listed(absent)}; counted as missing."] * bool(absent)
-        table = self._complete(table)
+        table = self.complete(table)
         notes += [f"{table.name}: {note[0].lower()}{note[1:]}" for note in self.odd_cells(table)]
         for column in self.inputs:
             if cells := column.new_values(table.columns[column.name]):

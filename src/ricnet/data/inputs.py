@@ -96,7 +96,7 @@ class _Reading:
         if path.suffix.lower() == ".npz":
             return self._read_npz(path)
         if is_table(path):
-            return self._encode(read_table(path), str(path))
+            return self._encode(read_table(path, self._known(path).complete), str(path))
         if self.of_images and TEXTS.matches(path):
             raise RicnetError(f"{path} is a text, but this model reads {wanted(self.input_shape, self.columns)}.")
         if self.text is not None and IMAGES.matches(path):
@@ -178,11 +178,16 @@ class _Reading:
             raise RicnetError(f"standard input is no text in UTF-8 ({error}); this model reads CSV rows.") from error
         return self._encode(parse_table(text, "standard input"), STANDARD_INPUT)
 
-    def _encode(self, table: Table, label: str) -> Part:
+    def _known(self, name: str | Path) -> Columns:
+        """The columns that a table is read by."""
         if self.columns is None:
-            raise RicnetError(f"{table.name} is a table, but this model reads {wanted(self.input_shape, None)}.")
-        inputs = self.columns.encode(table)
-        self.notes += [f"note: {surprise}" for surprise in self.columns.surprises(table)]
+            raise RicnetError(f"{name} is a table, but this model reads {wanted(self.input_shape, None)}.")
+        return self.columns
+
+    def _encode(self, table: Table, label: str) -> Part:
+        columns = self._known(table.name)
+        inputs = columns.encode(table)
+        self.notes += [f"note: {surprise}" for surprise in columns.surprises(table)]
         return [f"{label}:{line}" for line in table.lines], inputs
 
 

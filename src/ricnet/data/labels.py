@@ -190,6 +190,17 @@ def _with_text(table: Table, text: str, target: str) -> tuple[Table, list[str]]:
     return (table.take(rows) if empty else table), notes
 
 
+def check_columns(header: Table, target: str | None, text: str | None, columns: Columns | None) -> None:
+    """Before rows are read: whether there are the columns of classes and of texts, and those that a model reads. A JSON
+    row may lack some of them."""
+    if columns is not None:
+        columns.complete(header)
+    if not header.sparse:
+        _check_target(header, target or (columns.target if columns else None))
+        if text is not None:
+            _check_column(header, text)
+
+
 def _check_target(table: Table, target: str | None) -> str:
     if target is None:
         names = listed([repr(name) for name in table.columns], 10)

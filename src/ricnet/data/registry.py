@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ from ricnet.data.columns import Columns
 from ricnet.data.dataset import Augmentation, Dataset, Parts, Split, class_counts, flip_labels
 from ricnet.data.downloads import Progress, PublishedFile, fetch
 from ricnet.data.images import holds_texts, read_folder
-from ricnet.data.labels import labelled_table, read_text_folder
+from ricnet.data.labels import check_columns, labelled_table, read_text_folder
 from ricnet.data.tables import Table, read_table
 from ricnet.data.texts import Tokenizer
 from ricnet.errors import RicnetError, nearest, require, setting
@@ -109,7 +110,7 @@ def load(
     check_test(test, test_fraction)
     path, target = split_target(with_target(str(spec), target))
     if is_table(path):
-        table = read_table(user_path(path))
+        table = read_table(user_path(path), partial(check_columns, target=target, text=text, columns=columns))
         held_out = None if test is None else read_test(test)
         dataset = labelled_table(
             table, target, val_fraction, columns, undivided, class_names, text, tokenizer, held_out, test_fraction

@@ -11,20 +11,30 @@ import re
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+import torch
+
 from ricnet.errors import RicnetError, counted, require_extra
-from ricnet.io import TABLES, decode, parse_json, table_suffix
+from ricnet.io import TABLES, encoding_of, parse_json, table_suffix
+from ricnet.machine import SHARE, free_bytes
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 DELIMITERS = ",;\t|"
 LARGEST = 1 << 32
-"""Bytes of a table once it is unpacked: a few can claim to be all there are."""
+"""Bytes of a table once it is unpacked."""
+LETTER, CELL = 2, 64
+"""Bytes of memory that a table takes for each of its own bytes and, beside them, for each of its cells."""
+SEPARATORS = (*(sign.encode() for sign in DELIMITERS), b"\n")
+CHUNK = 1 << 18
+"""Bytes that are read at once."""
 ABSENT = type("Absent", (str,), {})()
 """The cell of a JSON row that lacks a column: an empty text that is told from others by `is`."""
 FRAME = "the data frame"
@@ -61,37 +71,55 @@ class Table:
         return f"{self.name}, {self.unit} {self.lines[row]}"
 
 
+Check = Callable[["Table"], object]
+"""Raises where the columns of a table do not fit. It is given them before the rows are read, as a table without rows;
+of JSON lines the first one."""
+
+
 def parse_table(text: str, name: str) -> Table:
-    """Delimited text. The first line names the columns; one without a name (an index, as pandas writes it) is passed
-    over.
+    """Delimited text."""
+    return read_delimited(io.StringIO(text, newline=""), name)
+
+
+def read_delimited(lines: io.TextIOBase, name: str, check: Check | None = None) -> Table:
+    """The first line names the columns; one without a name (an index, as pandas writes it) is passed over.
 
     The delimiter is the one the first line has most of. Where it is a semicolon, decimals may have a comma: so it is
     in the countries whose spreadsheets write semicolons.
     """
-    delimiter = max(DELIMITERS, key=text.partition("\n")[0].count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    first = lines.readline()
+    delimiter = max(DELIMITERS, key=first.count)
+    reader = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
     rows: list[list[str]] = []
-    lines: list[int] = []
+    ends: list[int] = []
     try:
         for row in reader:
             cells = [cell.strip() for cell in row]
-            if _is_row(row, cells, names=len(rows[0]) if rows else 0):
-                rows.append(cells if delimiter != ";" else [_with_decimal_point(cell) for cell in cells])
-                lines.append(reader.line_num)
+            if not _is_row(row, cells, names=len(rows[0]) if rows else 0):
+                continue
+            if not rows:
+                _check_header(cells, name, check)
+            rows.append(cells if delimiter != ";" else [_with_decimal_point(cell) for cell in cells])
+            ends.append(reader.line_num)
     except csv.Error as error:
         raise TableError(f"{name}, line {reader.line_num}: {error}; is a quotation mark missing?") from error
     if len(rows) < 2:
         raise TableError(f"{name} has no rows; its first line must name the columns, each further one is an example.")
     header = rows[0]
-    _refuse_twins(header, name)
-    if all(cell.replace(".", "", 1).lstrip("+-").isdigit() for cell in header):
-        raise TableError(f"{name} begins with numbers, {header[0]} first; its first line must name the columns.")
-    for row, line in zip(rows, lines, strict=True):
+    for row, line in zip(rows, ends, strict=True):
         if len(row) != len(header):
             cells_, named = counted(len(row), "cell"), counted(len(header), "column")
             raise TableError(f"{name}, line {line}: {cells_} where the first line names {named}.")
     columns = {column: list(cells) for column, *cells in zip(*rows, strict=True) if column}
-    return Table(name, columns, lines[1:])
+    return Table(name, columns, ends[1:])
+
+
+def _check_header(header: list[str], name: str, check: Check | None) -> None:
+    _refuse_twins(header, name)
+    if all(cell.replace(".", "", 1).lstrip("+-").isdigit() for cell in header):
+        raise TableError(f"{name} begins with numbers, {header[0]} first; its first line must name the columns.")
+    if check is not None:
+        check(Table(name, {column: [] for column in header if column}, []))
 
 
 def _is_row(row: list[str], cells: list[str], names: int) -> bool:
@@ -111,14 +139,21 @@ def _refuse_twins(names: Sequence[str], table: str) -> None:
         raise TableError(f"{table} has two columns called {twice[0]!r}; give each its own name.")
 
 
-def parse_json_lines(text: str, name: str) -> Table:
+def read_json_lines(lines: io.TextIOBase, name: str, check: Check | None = None) -> Table:
     """Columns are all names that occur, in the order in which they first do; a row that lacks one has a gap there."""
-    found = {number: line for number, line in enumerate(text.split("\n"), start=1) if line.strip()}
-    if not found:
+    rows: dict[int, dict[str, str]] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        row = _json_row(line, f"{name}, line {number}")
+        if not rows and check is not None:
+            check(Table(name, {key: [cell] for key, cell in row.items() if key}, [number], sparse=True))
+        rows[number] = row
+    if not rows:
         raise TableError(f"{name} has no rows; each line must be a JSON object, one example.")
-    rows = [_json_row(line, f"{name}, line {number}") for number, line in found.items()]
-    names = dict.fromkeys(key for row in rows for key in row if key)
-    return Table(name, {key: [row.get(key, ABSENT) for row in rows] for key in names}, list(found), sparse=True)
+    names = dict.fromkeys(key for row in rows.values() for key in row if key)
+    columns = {key: [row.get(key, ABSENT) for row in rows.values()] for key in names}
+    return Table(name, columns, list(rows), sparse=True)
 
 
 def _json_row(line: str, place: str) -> dict[str, str]:
@@ -161,26 +196,66 @@ def frame_table(frame: "DataFrame", name: str = FRAME) -> Table:
     return Table(name, columns, range(len(frame)), "row")
 
 
-def _too_large(path: Path) -> TableError:
-    return TableError(f"{path} has more than {LARGEST / 1e9:.1f} GB once it is unpacked; give a part of it.")
+class Room:
+    """The memory that a table may take: a share of what is free when it is begun to be read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.free = path, free_bytes(torch.device("cpu"))
+        self.size, self.cells = 0, 0
+
+    def take(self, size: int, cells: int) -> None:
+        """For more of its bytes and cells, counted once they are unpacked; raises where there is no room for them."""
+        self.size, self.cells = self.size + size, self.cells + cells
+        if self.size > LARGEST:
+            raise TableError(
+                f"{self.path} has more than {LARGEST / 1e9:.1f} GB once it is unpacked; give a part of it."
+            )
+        if LETTER * self.size + CELL * self.cells > SHARE * self.free:
+            raise TableError(
+                f"{self.path} does not fit into memory: it has more than {self.size / 1e6:,.0f} MB and {self.cells:,} "
+                f"cells once it is unpacked, and {self.free / 1e9:.1f} GB are free; give a part of it."
+            )
 
 
-def read_parquet(path: Path) -> Table:
+class Metered(io.RawIOBase):
+    """A file that is read only as far as the table in it fits into memory. A few bytes of a packed file can become all
+    there are, and a cell takes more than its letters."""
+
+    def __init__(self, file: io.BufferedIOBase, path: Path) -> None:
+        self.file, self.room = file, Room(path)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        content = self.file.read(len(buffer))
+        self.room.take(len(content), sum(content.count(sign) for sign in SEPARATORS))
+        buffer[: len(content)] = content
+        return len(content)
+
+
+@contextmanager
+def _metered(path: Path, packed: bool) -> Iterator[io.BufferedReader]:
+    with gzip.open(path) if packed else path.open("rb") as file:
+        yield io.BufferedReader(Metered(file, path), CHUNK)
+
+
+def read_parquet(path: Path, check: Check | None = None) -> Table:
     """In parts, so that a file which unpacks to more than memory holds is noticed in time."""
     require_extra(f"{path}: reading Parquet", "parquet", "pyarrow")
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
-    batches, size = [], 0
+    batches, room = [], Room(path)
     try:
         with ParquetFile(path) as file:
+            if check is not None:
+                check(Table(str(path), {name: [] for name in map(str.strip, file.schema_arrow.names) if name}, []))
             for batch in file.iter_batches():
                 batches.append(batch)
-                size += max(batch.nbytes, 8 * batch.num_rows * batch.num_columns)  # a list takes 8 bytes a cell
-                if size > LARGEST:
-                    raise _too_large(path)
+                room.take(batch.nbytes, batch.num_rows * batch.num_columns)
             frame = pyarrow.Table.from_batches(batches, file.schema_arrow).to_pandas()
-    except TableError:
+    except RicnetError:
         raise
     except Exception as error:  # arrow, thrift and the codecs each complain in their own way
         reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -188,29 +263,34 @@ def read_parquet(path: Path) -> Table:
     return frame_table(frame, str(path))
 
 
-READERS: dict[str, Callable[[str, str], Table]] = {
-    ".csv": parse_table,
-    ".tsv": parse_table,
-    ".jsonl": parse_json_lines,
+READERS: dict[str, Callable[[io.TextIOBase, str, Check | None], Table]] = {
+    ".csv": read_delimited,
+    ".tsv": read_delimited,
+    ".jsonl": read_json_lines,
 }
 """What makes a table of a text, by the ending of its file."""
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path, check: Check | None = None) -> Table:
+    """`check` sees the columns first, so that a file which does not fit is refused before its rows are read."""
     suffix = table_suffix(path) or ".csv"
     if not path.exists():
         raise TableError(f"{path} does not exist; give the path of a table ({', '.join(TABLES)}).")
     if suffix == ".parquet":
-        return read_parquet(path)
+        return read_parquet(path, check)
     packed = suffix.endswith(".gz")
+
+    def fits(header: Table) -> None:
+        if check is not None:
+            check(header)
+        with _metered(path, packed) as content:  # whether all of it fits, before any of it is kept
+            while content.read(CHUNK):
+                pass
+
     try:
-        with gzip.open(path) if packed else path.open("rb") as file:
-            content = file.read(LARGEST + 1 if packed else -1)
-        if packed and len(content) > LARGEST:
-            raise _too_large(path)
-        text = decode(content)
+        with _metered(path, packed) as content:
+            encoding = encoding_of(content.peek(2))
+            return READERS[suffix.removesuffix(".gz")](io.TextIOWrapper(content, encoding), str(path), fits)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         kind = "no whole gzip of a text in UTF-8" if packed else "no text in UTF-8"
         raise TableError(f"{path} is {kind} ({error}); save the table as CSV in UTF-8.") from error
-    lines = text.replace("\r\n", "\n").replace("\r", "\n")
-    return READERS[suffix.removesuffix(".gz")](lines, str(path))

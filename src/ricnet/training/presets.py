@@ -235,11 +235,12 @@ def _many_rows(facts: Facts) -> Optimization:
 def _table(facts: Facts) -> Optimization:
     """The one recipe for tables, whatever the door and the method; its steps are few, and so are its updates: from
     `TABLE_ROWS` rows on no more than `MOST_UPDATES`, by larger batches, and fewer than 20 epochs, so that time grows
-    with the rows up to 200,000 of them, then hardly up to 800,000, and from there with the rows again. The epoch is the one with the lowest validation NLL, for what such a network over-fits is first of all its
-    confidence. The average of the weights stands in for the end of the schedule, which a run that stops early never
-    sees. Chosen on eight tables (docs/estimators.md); from 5,000 rows on, with a wider network and less decay, on three
-    others (docs/experiments.md). Few rows of a frozen encoder's features have a lower rate: they are closer to the
-    answer than columns are, and at that of tables the best epoch was the second or third."""
+    with the rows up to 200,000 of them, then hardly up to 800,000, and from there with the rows again. The epoch is the
+    one with the lowest validation NLL, for what such a network over-fits is first of all its confidence. The average of
+    the weights stands in for the end of the schedule, which a run that stops early never sees. Chosen on eight tables
+    (docs/estimators.md); from 5,000 rows on, with a wider network and less decay, on three others
+    (docs/experiments.md). Few rows of a frozen encoder's features have a lower rate: they are closer to the answer than
+    columns are, and at that of tables the best epoch was the second or third."""
     small, large = facts.few, facts.rows >= TABLE_ROWS and not facts.text
     batch_size = min(64 if small else 128, facts.rows)
     updates = facts.rows // batch_size
