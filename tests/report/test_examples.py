@@ -1,6 +1,8 @@
 import base64
 import io
+import json
 import re
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,19 +17,23 @@ from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from made_runs import groups_of, rewrite_arrays
 from refusals import refusal
+from ricnet.data.columns import Category, Columns, Number
 from ricnet.evaluation.evaluate import KINDS
 from ricnet.report.examples import (
     PAIR_EXAMPLES,
     SIDE,
     TIME_UP,
     bars,
+    card_html,
     data_uri,
     gallery_html,
+    input_words,
     leading_classes,
     leading_rival,
     mistakes_html,
     refinement_figure,
     run_confusion,
+    shown_cells,
     small_image,
     telling_rows,
     trace_lines,
@@ -203,6 +209,49 @@ def test_grey_runs_from_black_to_white() -> None:
     image = np.asarray(small_image(np.array([[[0, 8], [12, 16]]], dtype=np.uint8)))
     assert image.tolist() == [[0, 127], [191, 255]]
     assert np.asarray(small_image(np.full((1, 2, 2), 7, dtype=np.uint8))).tolist() == [[0, 0], [0, 0]]
+
+
+def with_columns(folder: Path, inputs: np.ndarray, columns: Columns) -> RunRecord:
+    """A run of a table, with rows of other numbers in place of its examples'."""
+    header = json.loads((folder / "config.json").read_text())
+    header["data"]["columns"] = columns.to_json()
+    (folder / "config.json").write_text(json.dumps(header))
+    with np.load(folder / "examples.npz") as kept:
+        arrays = dict(kept)
+    rows = np.broadcast_to(inputs, (len(arrays["y"]), inputs.shape[-1])).astype(np.float32)
+    np.savez(folder / "examples.npz", **arrays | {"x": rows})
+    return read_run(folder)
+
+
+def test_rows_of_a_table_are_shown_by_the_names_of_their_columns(make_run: Callable[..., Path]) -> None:
+    numbers = [Number(f"<{name}>", 10.0, 2.0, flagged=name == "c") for name in "abcdef"]
+    columns = Columns("y", (*numbers, Category("kind", ("fine", "coarse"), other=True)))
+    row = np.array([[0.1, -3.0, 0.0, 1.0, 2.0, 0.3, -0.2, 0.0, 1.0, 0.0]])
+    run = with_columns(make_run(tabular=True), row, columns)
+    cells = [("<b>", "4.0"), ("<d>", "14.0"), ("kind", "coarse"), ("<e>", "10.6"), ("<f>", "9.6"), ("<a>", "10.2")]
+    assert shown_cells(columns, row[0]) == cells
+    assert shown_cells(columns, np.r_[row[0][:2], 5.0, row[0][3:]])[0] == ("<c>", "–")  # a missing number
+    card = card_html(run, 0)
+    assert "<dt>&lt;b&gt;</dt><dd>4.0</dd>" in card
+    assert "the 6 of its 7 cells" in input_words(run)
+    drawn = refinement_figure(run)
+    assert "<b>: 4.0" in drawn.axes[0].texts[0].get_text()
+    assert with_columns(run.path, row[:, 1:], columns).columns is None  # they do not fit
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_wide_table_is_drawn_as_soon_as_another(make_run: Callable[..., Path], named: bool) -> None:
+    """It took 20 s with 5,000 columns, and over 100 s with 20,000."""
+    columns = Columns("y", tuple(Number(f"column {n}", 0.0, 1.0, False) for n in range(5_000)))
+    row = np.random.default_rng(0).normal(size=(1, 5_000))
+    run = with_columns(make_run(tabular=True), row if named else row[:, 1:], columns)
+    start = time.process_time()
+    refinement_figure(run)
+    page = gallery_html(group_seeds([run]))
+    assert time.process_time() - start < 10
+    assert len(page) < 500_000
+    said = "the 6 of its 5,000 cells" if named else "Of 4,999 numbers the 40 furthest from 0 are drawn"
+    assert said in input_words(run)
 
 
 def test_bars_rise_and_hang_from_zero() -> None:

@@ -21,7 +21,7 @@ model, so that new rows are read as they were.
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -299,6 +299,28 @@ class Columns:
                 share = f"{len(cells)} of {len(table)} rows"
                 notes.append(f"{table.name}: {share} have {value}; it counts as none of those it knows.")
         return tuple(notes)
+
+    def cells(self, numbers: Sequence[float]) -> dict[str, str | float | None]:
+        """The cells that `encode` made these numbers of; a rare value, whose name is not kept, becomes None."""
+        found: dict[str, str | float | None] = {}
+        for column, part in self.split(numbers):
+            if isinstance(column, Number):
+                missing = column.flagged and part[1] > 0.5
+                value = part[0] * column.std + column.mean
+                shown = column.show(value) if isinstance(column, Date) else float(f"{value:.6g}")
+                found[column.name] = None if missing else shown
+            elif isinstance(column, Category):
+                best = int(np.argmax(part))
+                known = part[best] > 0.5 and best < len(column.values)
+                found[column.name] = column.values[best] if known else None
+        return found
+
+    def split(self, numbers: Sequence[float]) -> Iterator[tuple[Number | Category | Text, Sequence[float]]]:
+        """Each column with the numbers of a row that are its own."""
+        start = 0
+        for column in self.inputs:
+            yield column, numbers[start : start + column.width]
+            start += column.width
 
     def to_json(self) -> dict[str, Any]:
         entries = [{"kind": column.kind, **asdict(column)} for column in self.inputs]

@@ -17,6 +17,8 @@ from PIL import Image
 from rich.table import Table
 from rich.text import Text
 
+from ricnet.data.columns import Category, Columns, Number
+from ricnet.data.texts import Text as Words
 from ricnet.errors import RicnetError, counted
 from ricnet.evaluation.evaluate import KINDS, Examples
 from ricnet.io import printable, short
@@ -33,6 +35,7 @@ from ricnet.report.tables import (
     pair_words,
     paragraph,
     percent,
+    terms,
 )
 
 # The picture of the idea: a classifier starts knowing nothing, refines its belief, and stops by itself. Each column is
@@ -47,6 +50,43 @@ TICKS = (1, 2, 5, 10, 20, 50, 100, 200)
 STRIPES = 20  # with more classes than this, stripes would be hair: the rest becomes one area
 SIDE = 96  # pixels; more are not seen at the size of a thumbnail
 BARS = "A row of numbers is drawn as grey bars, one for each number that the model reads, up where it is positive."
+MOST_BARS = 40
+"""Numbers of a row that are drawn."""
+MOST_CELLS = 6
+"""Cells of a row of a table that are shown."""
+
+
+def input_words(run: RunRecord) -> str:
+    """How rows of numbers are shown, and how much of them; nothing of images and texts."""
+    if run.examples is None or not run.examples.are_rows:
+        return ""
+    if run.columns is not None:
+        count = len(run.columns.inputs)
+        some = f"the {MOST_CELLS} of its {count:,} cells that lie" if count > MOST_CELLS else "its cells, first those"
+        return f"Of a row of a table {some} furthest from the mean of the training rows are shown."
+    count = run.examples.inputs.shape[1]
+    left_out = f" Of {count:,} numbers the {MOST_BARS} furthest from 0 are drawn." if count > MOST_BARS else ""
+    return BARS + left_out
+
+
+def shown_cells(columns: Columns, numbers: Num[np.ndarray, "numbers"]) -> list[tuple[str, str]]:
+    """Names and contents of the cells of a row that lie furthest from the mean of the training rows, a word by 1."""
+
+    def distance(part: tuple[Number | Category | Words, Sequence[float]]) -> float:
+        return abs(part[1][0]) if isinstance(part[0], Number) else 1.0
+
+    furthest = sorted(columns.split(numbers.tolist()), key=distance, reverse=True)[:MOST_CELLS]
+    some = Columns(columns.target, tuple(column for column, _ in furthest))
+    cells = some.cells([number for _, part in furthest for number in part])
+    return [(short(name, 18), "–" if cell is None else short(str(cell), 18)) for name, cell in cells.items()]
+
+
+def drawn_numbers(numbers: Num[np.ndarray, "numbers"]) -> Num[np.ndarray, "drawn"]:
+    """Those furthest from 0, in their order; all where they are few."""
+    if len(numbers) <= MOST_BARS:
+        return numbers
+    size = np.nan_to_num(np.abs(numbers.astype(np.float64)), posinf=0.0)
+    return numbers[np.sort(np.argsort(-size, kind="stable")[:MOST_BARS])]
 
 
 @styled
@@ -90,8 +130,12 @@ def _draw_input(ax: Axes, run: RunRecord, row: int) -> None:
         ax.text(0, 1, words, fontsize=6, va="top", parse_math=False, transform=ax.transAxes)
     elif pixels.ndim == 3:
         ax.imshow(np.asarray(small_image(pixels)), cmap="gray", interpolation="none")
+    elif run.columns is not None:
+        words = "\n".join(f"{name}: {cell}" for name, cell in shown_cells(run.columns, pixels))
+        ax.text(0, 1, printable(words), fontsize=6, va="top", parse_math=False, transform=ax.transAxes)
     else:
-        ax.bar(np.arange(len(pixels)), pixels, color=FAINT, width=0.8)
+        drawn = drawn_numbers(pixels)
+        ax.bar(np.arange(len(drawn)), drawn, color=FAINT, width=0.8)
         ax.axhline(0, color=FAINT, linewidth=0.5)
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
@@ -307,8 +351,10 @@ def _input(run: RunRecord, row: int) -> str:
         return f"<blockquote>{escape(short(run.examples.texts[row], TEXT))}</blockquote>"
     if pixels.ndim == 3:
         return f'<img src="{data_uri(pixels)}" alt="A test input of class {truth}">'
+    if run.columns is not None:
+        return f'<dl class="cells">{terms(shown_cells(run.columns, pixels))}</dl>'
     alt = f"The {pixels.size} features of a test input of class {truth}"
-    return _drawing("input", 100, alt, f'<path d="{bars(pixels.ravel())}"/>')
+    return _drawing("input", 100, alt, f'<path d="{bars(drawn_numbers(pixels.ravel()))}"/>')
 
 
 def _belief(examples: Examples, row: int) -> str:

@@ -34,7 +34,7 @@ from ricnet.report.comparison import (
     has_seeds,
     ranking,
 )
-from ricnet.report.examples import BARS, gallery_html, mistakes_html
+from ricnet.report.examples import gallery_html, input_words, mistakes_html
 from ricnet.report.figures import inline_svg
 from ricnet.report.pictures import Picture, looks_ahead, mean_of, pictures, step_curves, with_examples
 from ricnet.report.runs import RunGroup, RunRecord, flatten, group_seeds, is_archive, judged_words, repeats_note
@@ -132,8 +132,8 @@ def page_title(groups: Sequence[RunGroup]) -> str:
 
 def _section(key: str, parts: Sequence[str], groups: Sequence[RunGroup]) -> str:
     title, intro = SECTIONS[key]
-    in_bars = key == "gallery" and any(group.first.examples and group.first.examples.are_rows for group in groups)
-    words = paragraph(f"{intro} {BARS}" if in_bars else intro)
+    shown = dict.fromkeys(input_words(group.first) for group in groups) if key == "gallery" else {}
+    words = paragraph(" ".join(filter(None, [intro, *shown])))
     if key == "refinement":
         words = paragraph(refinement_words(with_examples(groups)[0]))
     elif key == "steps":

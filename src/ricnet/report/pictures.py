@@ -25,7 +25,7 @@ from ricnet.evaluation.choices import rule_words
 from ricnet.evaluation.metrics import risk_at
 from ricnet.io import FIGURE, LARGEST_NUMBER, short
 from ricnet.report.comparison import CELLS, STEPS
-from ricnet.report.examples import BARS, refinement_figure
+from ricnet.report.examples import input_words, refinement_figure
 from ricnet.report.exits import budgeted_by, exits_figure
 from ricnet.report.figures import (
     FAINT,
@@ -147,7 +147,7 @@ def _refinement(group: RunGroup) -> Picture:
     stops = f"it stops {rule_words(run.rule)}" if run.rule else f"once it is less than {threshold}, it stops"
     below = f" Below the belief is the value V, the gain still expected: {stops}."
     has_value = run.examples is not None and run.examples.values is not None
-    in_bars = f" {BARS}" if run.examples is not None and run.examples.are_rows else ""
+    inputs = f" {words}" if (words := input_words(run)) else ""
     return Picture(
         name="refinement-" + re.sub(r"[^a-z0-9]+", "-", group.label.lower()).strip("-"),
         section="refinement",
@@ -156,7 +156,7 @@ def _refinement(group: RunGroup) -> Picture:
         caption=f"{group.label}: the belief starts evenly spread over all classes (grey) and moves to the true class "
         "(blue) or to its strongest rival (orange); the vertical line is where the classifier stops, and the pale "
         "part is what it would have gone on to believe. The first steps are drawn wider."
-        f"{below if has_value else ''}{in_bars} Chosen from the run's stored "
+        f"{below if has_value else ''}{inputs} Chosen from the run's stored "
         "test examples: right answers from the fewest steps to the most, and a wrong one where there is any.",
     )
 

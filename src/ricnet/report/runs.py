@@ -9,11 +9,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate, combinations, pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+from ricnet.data.columns import Columns, columns_from_json
 from ricnet.errors import RicnetError, listing
 from ricnet.evaluation.evaluate import Examples, Outcome, read_examples, read_predictions
 from ricnet.io import (
@@ -315,6 +317,16 @@ class RunRecord:
         """The same weights with nothing fitted after training; None where that makes no difference."""
         raw = self.evaluation.get("raw")
         return replace(self, label=f"{self.label}, raw", evaluation=raw) if raw else None
+
+    @cached_property
+    def columns(self) -> Columns | None:
+        """Those of a table, if its examples are made of them."""
+        try:
+            found = columns_from_json(self.data.get("columns"), str(self.path))
+        except RicnetError:
+            return None
+        shape = None if self.examples is None else self.examples.inputs.shape[1:]
+        return found if found.text is None and shape == (found.width,) else None
 
     @property
     def class_names(self) -> list[str]:

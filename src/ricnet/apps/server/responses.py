@@ -16,7 +16,7 @@ from torch import Tensor
 from ricnet.apps.server.limits import Limits, Refusal
 from ricnet.apps.server.requests import Cell
 from ricnet.core.trajectory import Trajectory
-from ricnet.data.columns import Category, Columns, Date, Number
+from ricnet.data.columns import Category, Date
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import KINDS, UNSURE
 from ricnet.io import read_arrays, read_json
@@ -285,7 +285,7 @@ def _sample(
     if x.ndim == 3:
         return Sample(entry | {"image": f"/v1/examples/{place}.png"}, _png(x))
     columns = classifier.columns
-    content = {"features": x.tolist()} if columns is None else {"row": _row(columns, x.tolist())}
+    content = {"features": x.tolist()} if columns is None else {"row": columns.cells(x.tolist())}
     return Sample(entry | content, None)
 
 
@@ -294,19 +294,3 @@ def _png(x: Num[Tensor, "c h w"]) -> bytes:
     with io.BytesIO() as file:
         Image.fromarray(pixels if len(x) == 3 else pixels[..., 0]).save(file, "png")
         return file.getvalue()
-
-
-def _row(columns: Columns, numbers: list[float]) -> dict[str, str | float | None]:
-    """The cells that `Columns.encode` made these numbers of; a rare value, whose name is not kept, becomes null."""
-    cells: dict[str, str | float | None] = {}
-    for column in columns.inputs:
-        part, numbers = numbers[: column.width], numbers[column.width :]
-        if isinstance(column, Number):
-            missing = column.flagged and part[1] > 0.5
-            value = part[0] * column.std + column.mean
-            shown = column.show(value) if isinstance(column, Date) else float(f"{value:.6g}")
-            cells[column.name] = None if missing else shown
-        elif isinstance(column, Category):
-            best = int(np.argmax(part))
-            cells[column.name] = column.values[best] if part[best] > 0.5 and best < len(column.values) else None
-    return cells
