@@ -127,9 +127,16 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 
 def test_a_decompression_bomb_is_refused(tmp_path: Path) -> None:
-    Image.new("1", (16000, 12000)).save(tmp_path / "bomb.png")  # 192 million pixels in a few kilobytes
-    with refusal("bomb.png is too large", "178 megapixels"):
-        read_image(tmp_path / "bomb.png", (1, 8, 8))
+    path = tmp_path / "photos" / "a" / "bomb.png"
+    for name in ("photos/a", "photos/b"):
+        (tmp_path / name).mkdir(parents=True)
+        for place in range(4):
+            Image.new("L", (12, 12), color=place).save(tmp_path / name / f"{place}.png")
+    for width in (15_000, 16_000):  # 180 and 192 million pixels in a few kilobytes; Pillow refuses the larger one
+        Image.new("1", (width, 12_000)).save(path)
+        with refusal("bomb.png is too large", "178 megapixels"):
+            read_image(path, (1, 8, 8))
+    assert "1 file is too large; skipped: a/bomb.png" in load(tmp_path / "photos").notes
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from ricnet.data.dataset import PHOTOGRAPH_SIDE, PHOTOGRAPHS, Augmentation, Dataset, Parts, Split
 from ricnet.data.memory import Damaged, pack_rows
-from ricnet.errors import RicnetError, listed
+from ricnet.errors import RicnetError, counted, listed
 from ricnet.machine import fits_memory
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
@@ -46,6 +46,7 @@ class Kind(NamedTuple):
 
 
 IMAGES, TEXTS = Kind("image", EXTENSIONS), Kind("text", frozenset({".txt"}))
+TOO_LARGE = "is too large"
 MOST_PIXELS = 178_000_000
 """In an image; a file of a few kilobytes can claim any number of them. Pillow draws its line a little higher."""
 LARGE = 16_000_000
@@ -134,12 +135,17 @@ def decode_image(
             pixels = _pixels(image, *input_shape)
     except UnidentifiedImageError:  # its own words name the object that was read
         raise RicnetError(f"{name} is no image of a kind that can be read; replace or remove it.") from None
-    except Image.DecompressionBombError:
-        most = f"{MOST_PIXELS / 1e6:g} megapixels"
-        raise RicnetError(f"{name} is too large: images of at most {most} are read; make it smaller.") from None
     except Exception as error:  # decoders fail in many ways
-        raise RicnetError(f"{name} is no image that can be read ({error}); replace or remove it.") from error
+        raise _refusal(name, error) from error
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+
+
+def _refusal(name: str | Path, error: Exception) -> RicnetError:
+    """Pillow has a limit of its own, about as high as ours."""
+    if isinstance(error, Image.DecompressionBombError):
+        most = f"{MOST_PIXELS / 1e6:g} megapixels"
+        return RicnetError(f"{name} {TOO_LARGE}: images of at most {most} are read; make it smaller.")
+    return RicnetError(f"{name} is no image that can be read ({error}); replace or remove it.")
 
 
 def _open(file: io.BytesIO | io.BufferedReader | Path) -> Image.Image:
@@ -198,7 +204,7 @@ def image_form(path: Path) -> tuple[int, int, bool]:
         with _open(path) as image:
             return image.width, image.height, image.mode in _GREY
     except Exception as error:  # as above
-        raise RicnetError(f"{path} is no image that can be read ({error}); replace or remove it.") from error
+        raise _refusal(path, error) from error
 
 
 def _flatten(image: Image.Image, channels: int, is_int32: bool) -> Image.Image:
@@ -461,6 +467,11 @@ def choose_side(sizes: list[tuple[int, int]]) -> int:
 
 
 def damage(broken: dict[Path, str], folder: Path) -> str:
-    names = [str(path.relative_to(folder)) for path in sorted(broken)]
-    files = "file" if len(names) == 1 else "files"
-    return f"{len(names)} {files} could not be read; skipped: {listed(names)}"
+    large = [path for path in sorted(broken) if TOO_LARGE in broken[path]]
+    others = [path for path in sorted(broken) if TOO_LARGE not in broken[path]]
+    parts = {"could not be read": others, f"{'is' if len(large) == 1 else 'are'} too large": large}
+    return "; ".join(
+        f"{counted(len(paths), 'file')} {why}; skipped: {listed([str(path.relative_to(folder)) for path in paths])}"
+        for why, paths in parts.items()
+        if paths
+    )

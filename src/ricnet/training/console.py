@@ -29,7 +29,7 @@ from ricnet.training.config import Config, to_json
 from ricnet.training.presets import Facts, preset
 from ricnet.training.run import RunFolder
 
-NUMBERS = {"images": "", "rows": " numbers", "texts": " tokens"}
+NUMBERS = {"rows": "number", "texts": "token"}
 
 
 class Narrator(Console):
@@ -48,12 +48,14 @@ def say(lines: Iterable[str], console: Console | None = None) -> None:
 
 
 def announcement(config: Config, dataset: Dataset, device: torch.device, processes: int = 1) -> str:
-    rows, numbers = f"{len(dataset.train):,} {dataset.unit}", NUMBERS[dataset.unit]
+    rows = f"{len(dataset.train):,} {dataset.unit}"
     shape = " × ".join(str(side) for side in dataset.input_shape)
+    if dataset.unit in NUMBERS:
+        shape = counted(dataset.input_shape[0], NUMBERS[dataset.unit])
     where = f"{device}" if processes == 1 else f"{processes} processes on {device.type}"
     title = method_title(to_json(config)["method"])
     return (
-        f"training {title}: {rows} of {shape}{numbers}, {len(dataset.class_names)} classes, encoder "
+        f"training {title}: {rows} of {shape}, {len(dataset.class_names)} classes, encoder "
         f"{encoder_name(config, dataset.input_shape)}, {counted(config.optimization.epochs, 'epoch')}, on {where}"
     )
 
