@@ -290,6 +290,27 @@ def test_a_frame_keeps_every_column_and_is_learned_as_well_as_an_array(name: str
     assert small(epochs=40).fit(with_gap, kind).score(with_gap, kind) > 0.95
 
 
+def test_gaps_of_an_array_are_those_of_a_frame() -> None:
+    """A frame with NaN was learned from, the same numbers as an array were refused."""
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=(200, 3))
+    kind = (numbers[:, 0] > 0).astype(int)
+    gaps = np.where(rng.random((200, 3)) < 0.1, np.nan, numbers)
+    frame = pd.DataFrame(gaps, columns=list("abc"))
+    of_array, of_frame = small(epochs=20).fit(gaps, kind), small(epochs=20).fit(frame, kind)
+    np.testing.assert_allclose(of_array.predict_proba(gaps), of_frame.predict_proba(frame), atol=1e-6)
+    assert of_array.score(gaps, kind) > 0.8
+    whole = small(epochs=20).fit(numbers, kind)  # and a gap where fit saw none is the mean
+    filled = np.where(np.isnan(gaps), numbers.mean(0), gaps)
+    np.testing.assert_allclose(whole.predict_proba(gaps), whole.predict_proba(filled), atol=1e-6)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(of_array)).predict(gaps), of_array.predict(gaps))
+    for broken in (np.full((2, 3), np.inf), np.zeros((2, 4))):
+        with pytest.raises(ValueError, match=r"infinity|features"):
+            of_array.predict(broken)
+    with pytest.raises(ValueError, match="NaN"):
+        small().fit(np.full((4, 8, 8), np.nan), [0, 1, 0, 1])
+
+
 def test_random_states_of_any_kind_are_taken() -> None:
     twice = [small(epochs=1, random_state=np.random.RandomState(7)).fit(X, Y).predict_proba(X) for _ in range(2)]
     np.testing.assert_array_equal(*twice)

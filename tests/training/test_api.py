@@ -42,6 +42,13 @@ def test_a_price_of_compute_without_exits_is_refused(method: str, dataset: Datas
     assert configure(dataset, method, "fast", compute_price=0.01, exits="stage").method.compute_price == 0.01
 
 
+def test_one_number_is_no_numbers(dataset: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    parts = {name: getattr(dataset, name) for name in ("train", "val", "test")}
+    narrow = {name: replace(part, inputs=part.inputs[:, :1]) for name, part in parts.items()}
+    ricnet.train(replace(dataset, **narrow), out=tmp_path, **SHORT)
+    assert "96 rows of 1 number, " in capsys.readouterr().err
+
+
 def test_a_batch_that_nobody_asked_for_is_made_to_fit_and_kept_on_resuming(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

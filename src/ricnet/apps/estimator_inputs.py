@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float32, Float64, Int64, Num, UInt8
-from sklearn.utils import check_array
+from sklearn.utils import assert_all_finite, check_array
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor
@@ -37,6 +37,16 @@ def pixel_scale(array: np.ndarray) -> float | None:
         return None
     _require_pixels(array)
     return 255.0 if array.dtype.kind in "fb" and array.max() <= 1 else 1.0
+
+
+def column_means(array: np.ndarray) -> Float64[np.ndarray, "columns"] | None:
+    """Of the numbers that are not missing (NaN), 0 where all are; None for images, which may lack none."""
+    if array.ndim != 2:
+        assert_all_finite(array, input_name="X")
+        return None
+    known = ~np.isnan(array)
+    sums = np.where(known, array, 0).sum(axis=0, dtype=np.float64)
+    return np.asarray(sums / known.sum(axis=0).clip(min=1))
 
 
 def as_inputs(array: np.ndarray, scale: float | None) -> Num[Tensor, "n ..."]:

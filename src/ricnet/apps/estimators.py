@@ -31,13 +31,14 @@ from ricnet.apps.estimator_inputs import (
     InputError,
     as_dataset,
     as_inputs,
+    column_means,
     example_weights,
     pixel_scale,
     usual_fraction,
 )
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Columns, Dataset, Table
-from ricnet.data.columns import fit_columns, is_plain
+from ricnet.data.columns import encode_array, fit_array, fit_columns, is_plain
 from ricnet.data.labels import TEXT
 from ricnet.data.tables import frame_table, is_frame
 from ricnet.data.texts import as_texts, fit_text
@@ -119,10 +120,9 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Learn from a table (n, columns), from images (n, height, width[, channels]) or from a list of n texts.
 
         A data frame may have columns of texts and dates, and gaps; they are read as `ric train` reads those of a file,
-        but no column is left out.
-        Images are whole numbers or real ones from 0 to 255; real ones that never exceed 1 are fractions of full
-        brightness, and so are those to predict then. `sample_weight` says how much each row counts; rows of weight 0
-        are left out.
+        but no column is left out. NaN in an array of numbers is a gap too, and read in the same way. Images are whole
+        numbers or real ones from 0 to 255; real ones that never exceed 1 are fractions of full brightness, and so are
+        those to predict then. `sample_weight` says how much each row counts; rows of weight 0 are left out.
         """
         inputs, labels, columns, notes = self._learn_to_read(X, y)
         check_classification_targets(labels)
@@ -178,6 +178,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
+        tags.input_tags.allow_nan = True
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
@@ -195,7 +196,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _learn_to_read(self, X: Any, y: Any) -> tuple[Num[Tensor, "n ..."], np.ndarray, Columns | None, Sequence[str]]:  # noqa: N803
         """Inputs and labels, how cells or words became numbers, and what is to be said of it."""
-        texts, self.pixel_scale_ = as_texts(X), None
+        texts, self.pixel_scale_, self.column_means_ = as_texts(X), None, None
         if texts is not None:
             labels = column_or_1d(y, warn=True)
             check_consistent_length(texts, labels)
@@ -209,7 +210,11 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             columns, notes = fit_columns(table, target="", keep_all=True)
             notes += columns.odd_cells(table)
             return as_inputs(columns.encode(table).numpy(), None), labels, columns, notes
-        array, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True)
+        array, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True, ensure_all_finite="allow-nan")
+        self.column_means_ = column_means(array)
+        if self.column_means_ is not None and np.isnan(array).any():
+            columns = fit_array(array, "X")
+            return as_inputs(encode_array(columns, array), None), labels, columns, ()
         self.pixel_scale_ = pixel_scale(array)
         return as_inputs(array, self.pixel_scale_), labels, None, ()
 
@@ -221,9 +226,14 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if texts is None:
                 raise InputError("X is no list of texts, but fit saw one; give texts.")
             return torch.from_numpy(columns.text.rows(texts))
-        if columns is not None:
+        means = self.column_means_
+        if columns is not None and means is None:
             return self._encode(columns, X)
-        array = validate_data(self, X, reset=False, dtype="numeric", allow_nd=True)
+        array = validate_data(self, X, reset=False, dtype="numeric", allow_nd=True, ensure_all_finite="allow-nan")
+        if columns is not None and array.ndim == 2:
+            return as_inputs(encode_array(columns, array), None)
+        if means is not None and array.ndim == 2 and np.isnan(array).any():  # as a table's, where fit saw no gaps
+            array = np.where(np.isnan(array), means, array)
         inputs, fitted = as_inputs(array, self.pixel_scale_), self.classifier_.input_shape
         if tuple(inputs.shape[1:]) != fitted:
             raise InputError(f"X is read as inputs of shape {tuple(inputs.shape[1:])}, but fit saw {fitted}.")

@@ -169,10 +169,14 @@ class Number:
                 f"{table.place(unknown[0])}: {self.name!r} is {cells[unknown[0]]!r}, but the model was trained on "
                 f"{self.wanted}; correct it, or leave it empty if it is unknown."
             )
+        return self.scaled(numbers)
+
+    def scaled(self, numbers: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n width"]:
+        """Standardised, and where they are missing."""
         missing = np.isnan(numbers)
         with np.errstate(over="ignore"):
-            scaled = np.where(missing, 0.0, (numbers - self.mean) / self.std)
-        return np.stack([scaled, missing][: self.width], axis=1).astype(np.float64)
+            values = np.where(missing, 0.0, (numbers - self.mean) / self.std)
+        return np.stack([values, missing][: self.width], axis=1).astype(np.float64)
 
     def new_values(self, _cells: Sequence[str]) -> list[str]:
         return []
@@ -481,16 +485,40 @@ def _named_identifier(name: str) -> bool:
 
 def _constant(name: str, cells: Sequence[str], reader: Number | None) -> Number | Category:
     """What stands for a column with nothing to learn from: one number, the same in all training rows."""
-    if reader is None:
-        return Category(name, (), True)
-    values, _ = reader.read(cells)
+    return Category(name, (), True) if reader is None else _constant_number(reader, reader.read(cells)[0])
+
+
+def _constant_number(reader: Number, values: Float[np.ndarray, "n"]) -> Number:
     present = values[~np.isnan(values)]
     return replace(reader, mean=float(present[0]) if len(present) else 0.0)
 
 
+def fit_array(array: Num[np.ndarray, "n columns"], name: str) -> Columns:
+    """Columns of an array with gaps (NaN), called by their numbers: read as those of a table, none left out."""
+    readers = [Number(str(place), 0.0, 1.0, False) for place in range(array.shape[1])]
+    values = array.astype(np.float64).T
+    return Columns(
+        "",
+        tuple(
+            _fit_values(reader, own, name) or _constant_number(reader, own)
+            for reader, own in zip(readers, values, strict=True)
+        ),
+    )
+
+
+def encode_array(columns: Columns, array: Num[np.ndarray, "n columns"]) -> Float[np.ndarray, "n width"]:
+    """Rows of an array as the columns of `fit_array` read them."""
+    numbers = [column for column in columns.inputs if isinstance(column, Number)]
+    values = array.astype(np.float64).T
+    return np.concatenate([column.scaled(own) for column, own in zip(numbers, values, strict=True)], axis=1)
+
+
 def _fit_number(reader: Number, table: Table) -> Number | None:
     """None where all have the same value."""
-    values, _ = reader.read(table.columns[reader.name])
+    return _fit_values(reader, reader.read(table.columns[reader.name])[0], table.name)
+
+
+def _fit_values(reader: Number, values: Float[np.ndarray, "n"], source: str) -> Number | None:
     present = values[~np.isnan(values)]
     flagged = 0 < len(present) < len(values)
     if not flagged and len(np.unique(present)) < 2:
@@ -498,7 +526,7 @@ def _fit_number(reader: Number, table: Table) -> Number | None:
     with np.errstate(over="ignore", invalid="ignore"):
         mean, std = float(present.mean()), float(present.std())
     if not math.isfinite(std):
-        raise TableError(f"{table.name}: the numbers of {reader.name!r} are too large to compute with; scale them.")
+        raise TableError(f"{source}: the numbers of {reader.name!r} are too large to compute with; scale them.")
     return replace(reader, mean=mean, std=std or 1.0, flagged=flagged)
 
 
