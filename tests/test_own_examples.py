@@ -83,7 +83,7 @@ def test_early_exits_are_counted(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     run(monkeypatch, "early_exits.py", "--epochs", 1, "--budget", 0.6)
     said, told = capsys.readouterr()
     (threshold,) = re.findall(r"leaving once V < (\S+), ", said)
-    assert f"stops once V < {threshold}, after 3 steps at the latest, chosen for a budget of 0.6" in told
+    assert f"halting: at V < {threshold}, at most 3 steps; " in told
     rows = [line.split() for line in said.splitlines() if re.match(r" +\d +\d+% ", line) and line.endswith("%")]
     assert [row[0] for row in rows] == ["1", "2", "3"]
     assert sum(float(row[2].rstrip("%")) for row in rows) == pytest.approx(100, abs=0.2)
@@ -146,7 +146,7 @@ def test_own_method_is_in_comparison_and_report_at_once(tmp_path: Path, monkeypa
 @pytest.mark.usefixtures("no_pages")
 def test_own_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     table = compared(monkeypatch, tmp_path, "own_dataset.py", "spirals", "supervised")
-    assert ",spirals,accuracy,0,300," in table
+    assert ",spirals,accuracy,0,test,300," in table
     run(monkeypatch, "own_dataset.py", "data")
     assert "spirals" in capsys.readouterr().out
     dataset = load("spirals")

@@ -50,7 +50,7 @@ def test_the_time_of_a_table_grows_smoothly_with_its_rows() -> None:
 def test_the_recipe_of_tables_is_not_for_images_many_features_or_the_paper() -> None:
     features = Facts(50_000, 3, 224, encoder="hf:x", freeze=True)
     assert preset("fast", "ric", features).optimization == Optimization(epochs=120, lr=2e-3, clip=None)
-    assert preset("fast", "ric", Facts(1_000, 3, 8)).optimization.select == "accuracy"
+    assert preset("fast", "ric", Facts(1_000, 3, 8)).optimization.select == "calibrated"
     assert preset("paper", "ric", Facts(1_000, 3, 0)).optimization.select == "accuracy"
 
 
@@ -144,14 +144,15 @@ def test_paper_preset_is_the_papers() -> None:
     assert preset("paper", "supervised", CIFAR).optimization.epochs == 300
 
 
-def test_with_exits_the_epoch_is_chosen_by_nll() -> None:
-    assert preset("fast", "anytime", DIGITS).optimization.select == "accuracy"
-    assert preset("fast", "anytime", replace(DIGITS, exits=True)).optimization.select == "nll"
+def test_images_choose_the_epoch_by_nll_after_temperature_and_tables_by_nll() -> None:
+    assert preset("fast", "anytime", DIGITS).optimization.select == "calibrated"
+    assert preset("fast", "anytime", replace(DIGITS, exits=True)).optimization.select == "calibrated"
+    assert preset("fast", "anytime", Facts(1_000, 3, 0)).optimization.select == "nll"
 
 
 def test_fast_preset_is_what_the_docs_say() -> None:
     config, few = preset("fast", "ric", CIFAR), preset("fast", "ric", DIGITS)
-    own = {"clip": None, "cutout": 8, "average": 0.999, "select": "nll"}
+    own = {"clip": None, "cutout": 8, "average": 0.999, "select": "calibrated"}
     assert config.optimization == Optimization(
         epochs=120, batch_size=512, optimizer="adamw", lr=4e-3, weight_decay=0.5, warmup_epochs=2.0, **own
     )

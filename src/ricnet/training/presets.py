@@ -136,7 +136,7 @@ def _fast(name: str, method: str, facts: Facts) -> Config:
     if facts.is_table and hasattr(settings, "horizon"):
         settings = replace(settings, horizon=5)
     if facts.exits:  # few validation rows tell accuracies apart badly, and each exit has one of its own
-        optimization = replace(optimization, select="nll")
+        optimization = replace(optimization, select="calibrated")
     if name == "snapshots":  # a ratio far from 1 makes a gradient like its square
         optimization = replace(optimization, clip=0.5)
     return Config(
@@ -180,12 +180,12 @@ def _optimization(facts: Facts) -> Optimization:
 
 
 def _few_images(facts: Facts) -> Optimization:
-    """Averaged weights, and an epoch chosen by NLL: few validation images tell accuracies apart badly. Found on
-    photographs (docs/experiments.md)."""
+    """Averaged weights, found on photographs; the epoch by NLL after a temperature: few validation images tell
+    accuracies apart badly (docs/experiments.md)."""
     batch_size = even_batch(facts.rows, 32)
     epochs = min(100, max(30, math.ceil(800 / (facts.rows // batch_size))))
     return Optimization(
-        epochs=epochs, batch_size=batch_size, lr=3e-3, weight_decay=0.5, average=0.98, select="nll", clip=0.5
+        epochs=epochs, batch_size=batch_size, lr=3e-3, weight_decay=0.5, average=0.98, select="calibrated", clip=0.5
     )
 
 
@@ -200,7 +200,7 @@ def _many_images_on_a_cpu(facts: Facts) -> Optimization:
         weight_decay=0.5,
         warmup_epochs=1.0,
         average=0.99,
-        select="nll",
+        select="calibrated",
         clip=None,
     )
 
@@ -209,7 +209,7 @@ def _few_rows(facts: Facts) -> Optimization:
     """At least 500 updates, however few the rows."""
     batch_size = even_batch(facts.rows, 128) if facts.rows < VERY_FEW_ROWS else 128
     epochs = max(60, math.ceil(500 / (facts.rows // batch_size)))
-    return Optimization(epochs=epochs, batch_size=batch_size, lr=3e-3, clip=0.5)
+    return Optimization(epochs=epochs, batch_size=batch_size, lr=3e-3, clip=0.5, select="calibrated")
 
 
 def _many_rows(facts: Facts) -> Optimization:
@@ -228,7 +228,7 @@ def _many_rows(facts: Facts) -> Optimization:
         clip=None,
         cutout=facts.side // 4 if facts.side > TINY_IMAGE else 0,
         average=min(0.999, 1 - 10 / updates),  # over a tenth of the run where that is less than a thousand updates
-        select="nll",
+        select="calibrated",
     )
 
 
