@@ -173,7 +173,7 @@ def _quality(outcome: Outcome) -> dict[str, float]:
 def interval(values: Sequence[float]) -> float:
     """Half the 95 % interval of a mean over seeds."""
     n = len(values)
-    return float(stats.t.ppf(0.975, n - 1) * np.std(values, ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+    return float(stats.t.ppf(0.975, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
 
 
 def judge(folder: Path) -> dict[str, Any]:
@@ -219,9 +219,10 @@ def tables(entry: Mapping[str, Any]) -> str:
             for when in ("before", "after")
         ]
         gains = [run["nll_after"] - run["nll_before"] for run in runs]
+        error = f" ± {interval(gains):.4f}" if len(gains) > 1 else ""
         kept = sum(run["default_halt"] for run in runs), sum(run["temperature"] == 1 for run in runs)
         lines.append(
-            f"| {name} | {len(runs)} | {parts[0]} | {parts[1]} | {np.mean(gains):+.4f} ± {interval(gains):.4f} | "
+            f"| {name} | {len(runs)} | {parts[0]} | {parts[1]} | {np.mean(gains):+.4f}{error} | "
             f"{kept[0]} of {len(runs)} | {kept[1]} of {len(runs)} |"
         )
     pooled = np.mean([np.mean([r["nll_after"] - r["nll_before"] for r in runs]) for runs in entry["choices"].values()])
