@@ -86,5 +86,4 @@ def _present(folder: RunFolder) -> None:
     console = Narrator()
     console.print(runs_table([record]))
     look = shlex.join(["ric", "predict", str(folder.path), str(folder.examples), "--trace"])
-    chosen = [f"\n{sentence}" for sentence in chosen_words(record.evaluation)]
-    say([*chosen, f"\nreport   {folder.report}", f"look     {look}"], console)
+    say(["", *chosen_words(record.evaluation), f"report   {folder.report}", f"look     {look}"], console)
