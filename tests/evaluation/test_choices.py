@@ -291,6 +291,21 @@ def test_a_cheaper_exit_that_loses_nothing_is_taken_with_enough_examples() -> No
     assert few.mean_cost > 0.7  # too few examples to show it for all
 
 
+def test_cheaper_rules_are_tested_until_the_first_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of five fails: the third, which would pass, is not taken."""
+    tried: list[float] = []
+
+    def gains(outcome: Outcome, budget: float) -> torch.Tensor:
+        tried.append(budget)
+        noise = torch.linspace(-0.001, 0.001, 100).double()
+        return noise - (0.05 if len(tried) == 2 else 0.0)
+
+    monkeypatch.setattr(choices, "_exit_gains", gains)
+    chosen = two_exits(torch.Generator().manual_seed(0), 100, 0.0)
+    assert tried == pytest.approx([0.4 + 0.6 * 0.8, 0.4 + 0.6 * 0.6])
+    assert chosen.mean_cost == pytest.approx(0.88, abs=0.02)
+
+
 def test_words() -> None:
     rule = asdict(choose_halt(outcome_of([[0.5, 0.6]] * 4, [[1.0, 1.0]] * 4)))
     assert (rule["halt_threshold"], rule["reached"]) == (0.0, False)
