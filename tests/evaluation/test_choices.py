@@ -291,6 +291,26 @@ def test_a_cheaper_exit_that_loses_nothing_is_taken_with_enough_examples() -> No
     assert few.mean_cost > 0.7  # too few examples to show it for all
 
 
+def test_thresholds_of_exits_are_fitted_without_the_fold_they_are_judged_on() -> None:
+    """Against the same written out; a threshold fitted on all examples gives other gains."""
+    n = 10
+    values = torch.arange(2.0 * n).reshape(2, n).double()
+    scores = -torch.arange(2.0 * n).reshape(2, n).double() / 10 - 0.1
+    path = torch.stack([scores, torch.log1p(-scores.exp())], -1)
+    trajectory = Trajectory(path, halting_step(values), values, costs=(0.4, 1.0))
+    outcome = Outcome.of(trajectory, torch.zeros(n, dtype=torch.int64))
+    expected = torch.empty(n, dtype=torch.float64)
+    for fold in range(5):
+        seen = torch.tensor([i for i in range(n) if i % 5 != fold])
+        threshold = choices.point_within(choices.operating_points(outcome.take(seen)), 0.7).halt_threshold
+        for i in range(fold, n, 5):
+            expected[i] = float(scores[0, i] - scores[1, i]) if values[1, i] < threshold else 0.0
+    torch.testing.assert_close(choices._exit_gains(outcome, 0.7), expected)
+    at_once = choices.point_within(choices.operating_points(outcome), 0.7).halt_threshold
+    unfolded = torch.where(values[1] < at_once, scores[0] - scores[1], 0.0)
+    assert not torch.allclose(expected, unfolded)
+
+
 def test_cheaper_rules_are_tested_until_the_first_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second of five fails: the third, which would pass, is not taken."""
     tried: list[float] = []
