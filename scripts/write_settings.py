@@ -51,6 +51,7 @@ RUN = (
         "seed",
         "resolution",
         "val_fraction",
+        "train_fraction",
         "test",
         "test_fraction",
         "label_noise",

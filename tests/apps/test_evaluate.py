@@ -209,6 +209,23 @@ def test_an_error_on_the_way_to_recognise_a_copy_is_no_secret(
     assert sizes(evaluate(table_run, data=copy))["test"] == 120
 
 
+def test_a_run_of_fewer_rows_is_measured_on_those_it_learned_from(
+    tmp_path: Path, run_ric: RunRic, evaluate: Any
+) -> None:
+    """Also of a copy: the rows that were left out of training do not pass for test data."""
+    table, copy, run = tmp_path / "my.csv", tmp_path / "copy.csv", tmp_path / "run"
+    table.write_text("size,kind\n" + "".join(f"{i % 40}.5,{'ab'[i % 2]}\n" for i in range(200)))
+    copy.write_text(table.read_text())
+    said = run_ric("train", f"{table}#kind", "--train-fraction", "0.5", "--out", run, *SHORT)
+    assert said.code == 0, said.err
+    stored = json.loads((run / "config.json").read_text())
+    assert (stored["config"]["train_fraction"], stored["data"]["rows"]) == (0.5, {"train": 68, "val": 15, "test": 50})
+    measured = evaluate(run)
+    assert sizes(measured) == {"train": 68, "val": 15, "test": 50}
+    assert "not what the run learned from" not in measured[1]
+    assert sizes(evaluate(run, data=f"{copy}#kind"))["test"] == 50
+
+
 def test_columns_are_kept_with_the_run(tmp_path: Path, table_run: Path) -> None:
     table = ricnet.data.load(f"{table_run.parent}/my.csv#kind")
     RunFolder(tmp_path).begin(Config(), table, torch.device("cpu"))

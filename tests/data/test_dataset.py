@@ -1,4 +1,5 @@
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,8 +9,17 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 from refusals import refusal
-from ricnet.data import Augmentation, Split, load
-from ricnet.data.dataset import Dataset, Parts, copies_note, divisible, flip_labels, small_crops, split_off, uneven_note
+from ricnet.data import Augmentation, Dataset, Split, load
+from ricnet.data.dataset import (
+    Parts,
+    copies_note,
+    divisible,
+    flip_labels,
+    small_crops,
+    split_off,
+    take_fraction,
+    uneven_note,
+)
 
 ROWS = Split(torch.arange(80.0).reshape(40, 2), torch.arange(40) % 2)
 
@@ -149,6 +159,41 @@ def test_every_other_class_is_alike_likely() -> None:
 def test_a_share_out_of_range_is_refused(share: float) -> None:
     with refusal("label_noise", str(share)):
         load("digits", label_noise=share)
+
+
+def test_shares_of_the_training_rows_are_nested_and_stratified() -> None:
+    """The 10 % are among the 25 %, and so on; validation and test rows stay, whichever labels are flipped."""
+    whole = load("digits", label_noise=0.2)
+    rows = replace(whole, train=replace(whole.train, inputs=torch.arange(len(whole.train))))
+    before = set[int]()
+    for share in (0.1, 0.25, 0.5, 1.0):
+        part, numbers = load("digits", label_noise=0.2, train_fraction=share), take_fraction(rows, share).train.inputs
+        assert len(numbers) == len(part.train) == round(share * len(whole.train))
+        assert torch.equal(part.train.inputs, whole.train.inputs[numbers])
+        assert torch.equal(part.train.labels, whole.train.labels[numbers])
+        counts, all_counts = (torch.bincount(each.train.labels, minlength=10) for each in (part, whole))
+        assert (counts - share * all_counts).abs().max() <= 1
+        for name in ("val", "test"):
+            kept, own = getattr(part, name), getattr(whole, name)
+            assert torch.equal(kept.inputs, own.inputs)
+            assert torch.equal(kept.labels, own.labels)
+        assert before < set(numbers.tolist())
+        before = set(numbers.tolist())
+
+
+def test_the_smallest_share_has_every_class() -> None:
+    labels = torch.tensor([0] * 96 + [1] * 3 + [2])
+    split = Split(torch.zeros(100, 1), labels)
+    dataset = Dataset("it", split, split, split, ("a", "b", "c"))
+    for share, counts in ((0.001, [1, 1, 1]), (0.1, [8, 1, 1]), (0.5, [48, 1, 1]), (0.6, [57, 2, 1])):
+        assert torch.bincount(take_fraction(dataset, share).train.labels).tolist() == counts
+    assert take_fraction(dataset, 1.0) is dataset
+
+
+@pytest.mark.parametrize("share", [0.0, 1.1])
+def test_a_share_of_rows_out_of_range_is_refused(share: float) -> None:
+    with refusal("train_fraction", str(share)):
+        load("digits", train_fraction=share)
 
 
 def test_digits_need_no_file_and_are_split_the_same_every_time() -> None:

@@ -18,7 +18,7 @@ from ricnet.training import api
 from ricnet.training.api import configure, default_folder, fit_batch, isolated_rng, run, train_in_memory
 from ricnet.training.classifier import load
 from ricnet.training.config import Config
-from ricnet.training.run import RunFolder
+from ricnet.training.run import RunFolder, read_config
 
 SHORT: dict[str, Any] = {"method": "supervised", "epochs": 2, "width": 0.1, "device": "cpu"}
 
@@ -116,6 +116,15 @@ def test_messages_name_parameters_not_flags(
         ricnet.train(dataset, out=tmp_path / "run", **SHORT | changes)
     assert str(caught.value).startswith(named[0])
     assert not (tmp_path / "run").exists()
+
+
+def test_a_share_of_the_rows_is_a_parameter(dataset: Dataset, tmp_path: Path) -> None:
+    """Of a data set of one's own too."""
+    model = ricnet.train(dataset, out=tmp_path / "run", train_fraction=0.5, **SHORT)
+    stored = read_config(tmp_path / "run")
+    assert model.config.train_fraction == stored["config"]["train_fraction"] == 0.5
+    sizes = {"train": round(0.5 * len(dataset.train)), "val": len(dataset.val), "test": len(dataset.test)}
+    assert stored["data"]["rows"] == sizes
 
 
 def test_the_target_of_a_table_is_a_parameter(tmp_path: Path) -> None:

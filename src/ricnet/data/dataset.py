@@ -271,7 +271,33 @@ class Parts:
         return train, val, test
 
 
-# Wrong labels on purpose
+# Fewer rows and wrong labels on purpose
+
+
+def altered(dataset: Dataset, train_fraction: float = 1.0, label_noise: float = 0.0) -> Dataset:
+    """As the settings of a run ask for it. Labels are flipped first, so that which are wrong does not depend on the
+    share of rows."""
+    return take_fraction(flip_labels(dataset, label_noise), train_fraction)
+
+
+def take_fraction(dataset: Dataset, fraction: float) -> Dataset:
+    """Learn from this share of the training rows: the same share of every class within a row, each class at least once.
+
+    The rows are in one fixed order of which the first are taken, so that subsets are nested.
+    """
+    require(0 < fraction <= 1, "train_fraction", fraction, "above 0 and at most 1")
+    if fraction == 1:
+        return dataset
+    labels, rng = dataset.train.labels, np.random.RandomState(SEED)
+    place = np.empty(len(labels))
+    classes = labels.unique().tolist()
+    for label in classes:
+        rows = rng.permutation(np.flatnonzero((labels == label).numpy()))
+        place[rows] = (np.arange(len(rows)) + 0.5) / len(rows)
+        place[rows[:1]] = 0  # no class is left out
+    count = max(round(fraction * len(labels)), len(classes))
+    taken = np.lexsort((rng.permutation(len(labels)), place))[:count]
+    return replace(dataset, train=dataset.train.take(torch.from_numpy(np.sort(taken))))
 
 
 def flip_labels(dataset: Dataset, share: float) -> Dataset:

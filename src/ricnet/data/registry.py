@@ -11,7 +11,7 @@ import pooch
 
 from ricnet.data.arrays import read_npz
 from ricnet.data.columns import Columns
-from ricnet.data.dataset import Augmentation, Dataset, Parts, Split, class_counts, flip_labels
+from ricnet.data.dataset import Augmentation, Dataset, Parts, Split, altered, class_counts
 from ricnet.data.downloads import Progress, PublishedFile, fetch
 from ricnet.data.images import holds_texts, read_folder
 from ricnet.data.labels import check_columns, labelled_table, read_text_folder
@@ -83,6 +83,7 @@ def load(
     data_dir: str | Path | None = None,
     resolution: int | None = None,
     val_fraction: float = 0.1,
+    train_fraction: float = 1.0,
     label_noise: float = 0.0,
     target: str | None = None,
     text: str | None = None,
@@ -131,7 +132,7 @@ def load(
             f"{spec} has inputs of shape {dataset.input_shape}, which a resolution of {resolution} cannot change; "
             "leave the resolution out (it is for folders of images and imagewoof)."
         )
-    return flip_labels(dataset, label_noise)
+    return altered(dataset, train_fraction, label_noise)
 
 
 def check_test(test: Any, test_fraction: float | None) -> None:

@@ -666,15 +666,16 @@ WITHOUT_EFFECT = ("measure_all", "measure_every", "compile", "cuda_graph", "base
 """Settings of what is looked at and how fast; what is learned does not depend on them."""
 LATER = {
     **{"accumulate": 1, "halt_rule": "value", "exits": "none", "steps_per_exit": 1, "compute_price": 0.0},
-    **{"freeze": False, "encoder_lr": 0.1, "augmented_copies": 0, "credit": "joint"},
+    **{"freeze": False, "encoder_lr": 0.1, "augmented_copies": 0, "credit": "joint", "train_fraction": 1.0},
 }
 """Settings that have come since runs were archived, with what those runs did."""
-TELLING = ("data", "label_noise", "preset", "encoder", "exits", "resolution", "epochs")
+TELLING = ("data", "train_fraction", "label_noise", "preset", "encoder", "exits", "resolution", "epochs")
 """Settings by which people tell runs apart, if they do; then come all others, and last the seed."""
 MOST = 3
 """Settings in a name."""
 WORDS: dict[str, Callable[[Any], str]] = {
     "data": lambda data: shown_name(str(data)),
+    "train_fraction": lambda share: f"{100 * share:g} % of the rows",
     "label_noise": lambda share: f"{100 * (share or 0):g} % flipped",
     "preset": lambda name: f"preset {name}",
     "encoder": lambda name: without_folder(str(name)),

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ricnet.core.randomness import building_with, drawing_from
 from ricnet.data import DATASETS, Dataset, columns_from_json, whole_path
 from ricnet.data import load as load_data
-from ricnet.data.dataset import copies_note, flip_labels
+from ricnet.data.dataset import altered, copies_note
 from ricnet.data.labels import labelled_frame
 from ricnet.data.registry import check_test, is_resizable, read_test
 from ricnet.data.tables import frame_table, is_frame
@@ -275,7 +275,7 @@ class Request:
         if self.is_named:
             return load_data(self.what, target=self.target, data_dir=data_dir, tokenizer=tokenizer, **settings)
         dataset = self._own(self.what, settings) if isinstance(self.what, Dataset) else self._frame(settings, tokenizer)
-        return flip_labels(dataset, settings.get("label_noise", 0.0))
+        return altered(dataset, settings.get("train_fraction", 1.0), settings.get("label_noise", 0.0))
 
     def _frame(self, settings: Mapping[str, Any], tokenizer: Tokenizer | None) -> Dataset:
         path, fraction = settings.get("test"), settings.get("test_fraction")

@@ -17,7 +17,7 @@ from ricnet.nets.encoders import EncoderOptions
 
 PARTS = ("method", "network", "optimization")
 """The fields of a configuration that hold settings of their own."""
-DATA_SETTINGS = ("resolution", "val_fraction", "label_noise", "text", "test", "test_fraction")
+DATA_SETTINGS = ("resolution", "val_fraction", "train_fraction", "label_noise", "text", "test", "test_fraction")
 """Settings that decide what the data is, before anything is learned."""
 AFTER_TRAINING = ("readout", "feedback", "halt_threshold", "confidence_threshold", "calibration", "halt_rule", "budget")
 """Settings that change what trained weights answer. A derived run keeps the epoch that was selected without them."""
@@ -122,6 +122,9 @@ class Choices:
     test_fraction: float | None = None
     """Share of data without a test part that is kept aside to test; None for a quarter. 0 learns from all rows but
     those for validation, and then nothing says how good the model is on new ones."""
+    train_fraction: float = 1.0
+    """Share of the training rows to learn from, drawn by class with a fixed seed: a smaller share is part of every
+    larger one, and validation and test rows stay the same. Lower it to see what fewer rows do."""
     label_noise: float = 0.0
     """Share of training and validation labels that are replaced by a wrong one; the test labels stay clean. Raise it to
     see what wrong labels do."""
@@ -151,6 +154,8 @@ class Choices:
         require(0 < self.val_fraction < 1, "val_fraction", self.val_fraction, "between 0 and 1")
         fraction = self.test_fraction
         require(fraction is None or 0 <= fraction < 1, "test_fraction", fraction, "from 0 to below 1")
+        share = self.train_fraction
+        require(0 < share <= 1, "train_fraction", share, "above 0 and at most 1")
         require(0 <= self.label_noise < 1, "label_noise", self.label_noise, "from 0 to below 1")
         require(self.resolution is None or self.resolution >= 1, "resolution", self.resolution, "at least 1")
         budget = self.budget

@@ -18,7 +18,7 @@ from ricnet.apps.cli import parse
 from ricnet.apps.commands.settings import Answering
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
-from ricnet.data.dataset import divisible, flip_labels
+from ricnet.data.dataset import altered, divisible
 from ricnet.data.inputs import wanted
 from ricnet.data.registry import DATASETS
 from ricnet.errors import RicnetError, listed, require
@@ -152,9 +152,9 @@ def _data_for(classifier: Classifier, options: Evaluate) -> Dataset:
     if not own:
         return _with_classes(classifier.class_names, dataset)
     _require_classes(classifier.class_names, dataset)
-    noisy = flip_labels(dataset, config.label_noise)
-    say(_changed(noisy, classifier))
-    return noisy if options.data is None else dataset
+    learned = altered(dataset, config.train_fraction, config.label_noise)
+    say(_changed(learned, classifier))
+    return learned if options.data is None else dataset
 
 
 def _refuse_other_kind(data: str, classifier: Classifier) -> None:
@@ -174,12 +174,13 @@ def _other_data(data: str, classifier: Classifier, how: dict[str, Any], held_out
     are measured as one part."""
     whole = load_data(data, undivided=True, **how)
     known = _learned_from(classifier)
+    config = classifier.config
     rows = _count_rows(known.get("rows"), with_test=held_out["test"] is None)
-    as_many = not len(whole.train) and len(whole.test) == rows
+    as_many = not len(whole.train) and (config.train_fraction < 1 or len(whole.test) == rows)
     cuts_test = held_out["test"] is None and held_out["test_fraction"] != 0
     if as_many and divisible(whole.test.labels, whole.class_names, 2 + cuts_test):  # what a run learned from was
         divided = load_data(data, **how, **held_out)
-        if fingerprint(flip_labels(divided, classifier.config.label_noise)) == known.get("fingerprint"):
+        if fingerprint(altered(divided, config.train_fraction, config.label_noise)) == known.get("fingerprint"):
             return divided
     return whole
 
