@@ -113,6 +113,55 @@ def test_stopping_after_any_update_changes_nothing(
     assert epochs(tmp_path) == epochs(finished(method).path)
 
 
+LEVEL: dict[str, Any] = {"schedule": "constant", "preset": "paper", "device": "cpu"}
+
+
+@EVERY_METHOD
+def test_a_finished_run_goes_on_to_more_epochs_bit_for_bit(dataset: Dataset, method: str, tmp_path: Path) -> None:
+    """Snapshots, averages, selection and random numbers as in a run that was started with as many."""
+    small = {"batch_size": 32, "width": 0.1, "average": 0.9, "calibration": "temperature", "baselines": False}
+    steps = {} if method == "supervised" else {"horizon": 3}
+    changes = {**LEVEL, **small, **steps, "method": method}
+    short, long = tmp_path / "short", tmp_path / "long"
+    ricnet.train(dataset, out=short, epochs=3, **changes)
+    first = read(short / "evaluation.json")
+    model = ricnet.train(dataset, out=short, resume=True, epochs=7, device="cpu")
+    ricnet.train(dataset, out=long, epochs=7, **changes)
+    assert model.config.optimization.epochs == 7
+    assert_same_weights(short, long)
+    assert epochs(short) == epochs(long)
+    assert [line["epoch"] for line in read_lines(short)] == [1, 2, 3, 4, 5, 6, 7]
+    seconds = [line["seconds"] for line in read_lines(short)]
+    assert seconds == sorted(seconds)
+    ours, theirs = read(short / "evaluation.json"), read(long / "evaluation.json")
+    assert ours["seconds"] >= first["seconds"]
+    assert {**ours, "seconds": 0} == {**theirs, "seconds": 0}
+    assert read(short / "config.json") == read(long / "config.json")
+
+
+def test_what_cannot_go_on_says_why_and_stays_as_it_was(dataset: Dataset, tmp_path: Path) -> None:
+    changes = {"method": "supervised", "width": 0.1, "baselines": False, "epochs": 2}
+    waved, level, warm = (tmp_path / name for name in ("waved", "level", "warm"))
+    ricnet.train(dataset, out=waved, **changes, **LEVEL | {"schedule": "cosine"})
+    ricnet.train(dataset, out=level, **changes, **LEVEL)
+    ricnet.train(dataset, out=warm, **changes, **LEVEL, warmup_epochs=1)
+    assert [(folder / "state.pt").is_file() for folder in (waved, level, warm)] == [False, True, False]
+    (level / "state.pt").unlink()
+    before = (level / "evaluation.json").read_bytes()
+    for folder, named in ((waved, "schedule='cosine'"), (warm, "warmup_epochs"), (level, "no state.pt")):
+        with refusal(folder, named, "overwrite=True"):
+            ricnet.train(dataset, out=folder, resume=True, device="cpu", epochs=4)
+    assert (level / "evaluation.json").read_bytes() == before
+    with refusal("epochs changes"):
+        ricnet.train(dataset, out=level, resume=True, device="cpu", epochs=1)
+
+
+def test_a_study_leaves_no_state(dataset: Dataset, tmp_path: Path) -> None:
+    """Nobody goes on with its many runs."""
+    run(configured(dataset, "supervised", schedule="constant"), dataset, RunFolder(tmp_path), CPU)
+    assert not list(tmp_path.glob("state*"))
+
+
 def test_a_second_signal_is_no_longer_caught() -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background a shell has it ignored
     try:

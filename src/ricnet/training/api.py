@@ -93,7 +93,8 @@ def train(
     are else cut from the data; `method` is ric unless told otherwise and `preset`
     fast; `encoder` a name or any module from a batch of inputs to a batch of vectors (without dropout: the snapshot and
     the network must see the same). The run is written to `out`, by default runs/DATA-METHOD-seedN; with `resume`, an
-    interrupted one goes on with the settings it began with, and where there is none yet it starts.
+    interrupted one goes on with the settings it began with, and where there is none yet it starts. With `resume`, more
+    `epochs` and a constant schedule a finished one goes on too, as if it had been started with as many.
     `track="tensorboard"` draws its curves there. The random numbers are those of `seed`; torch's own state is left as
     it was.
     """
@@ -159,10 +160,13 @@ def train_in_folder(
             folder.refuse_if_held()
         stored = processes.broadcast(partial(_stored, folder)) if resume else None
         if stored is not None:
-            asked = asked.resumed(stored, folder)
-            if processes.broadcast(lambda: folder.finished):
-                anew = f"{setting('overwrite', True)}, or in another {setting('out')}"
-                say([spell(f"{folder.path} is finished: nothing is left to resume; start anew with {anew}.")], console)
+            began, asked = stored, asked.resumed(stored, folder)
+            stored = asked.start
+            if stored == began and processes.broadcast(lambda: folder.finished):
+                anew = f"start anew with {setting('overwrite', True)}, or in another {setting('out')}"
+                if folder.state.is_file():
+                    anew = f"go on with more {setting('epochs')}, or {anew}"
+                say([spell(f"{folder.path} is finished: nothing is left to resume; {anew}.")], console)
                 return folder
         with first_on_each_machine(processes):
             if stored is None:
@@ -193,6 +197,7 @@ def train_in_folder(
             checkpoint_seconds=checkpoint_seconds,
             console=console,
             hint=hint and spell(hint),
+            keep_state=True,
         )
         if processes.first:
             _conclude(folder, config, dataset, spell, present)
@@ -240,7 +245,8 @@ class Request:
         return str(self.changes.get("encoder", self.start.network.encoder if self.start is not None else "auto"))
 
     def resumed(self, stored: Config, folder: RunFolder) -> "Request":
-        """The same for a run that goes on with the settings it began with; those that are given must be the same."""
+        """The same for a run that goes on with the settings it began with; those that are given must be the same, but
+        for more epochs."""
         began = {field.name: getattr(part, field.name) for part in _parts(stored) for field in dataclasses.fields(part)}
         began["method"] = stored.method.name
         given = dict(self.changes, method=self.method, preset=self.preset)
@@ -250,7 +256,8 @@ class Request:
         names = [setting(name) for name, value in given.items() if value is not None and value != began[name]]
         if isinstance(self.data, str | Path) and whole_path(with_target(str(self.data), self.target)) != stored.data:
             names.insert(0, "the data")
-        if names:
+        longer = _extended(stored, given["epochs"], folder) if names == [setting("epochs")] else stored
+        if names and longer == stored:
             change, them = ("changes", "it") if len(names) == 1 else ("change", "them")
             raise RicnetError(
                 f"{setting('resume', True)} goes on with the settings the run began with, but {' and '.join(names)} "
@@ -261,7 +268,7 @@ class Request:
             raise RicnetError(
                 f"{path}, the data that {folder.path} began with, is not there any more; put it back to go on."
             )
-        return replace(self, start=stored)
+        return replace(self, start=longer)
 
     def dataset(self, data_dir: str | Path | None, tokenizer: Tokenizer | None) -> Dataset:
         began = {} if self.start is None else {name: getattr(self.start, name) for name in DATA_SETTINGS}
@@ -311,6 +318,20 @@ class Request:
             if "batch_size" not in self.changes:
                 config = fit_batch(config, dataset, device, notes, encoder, processes)
         return replace(config, data=whole_path(with_target(str(self.what), self.target))) if self.is_named else config
+
+
+def _extended(stored: Config, epochs: object, folder: RunFolder) -> Config:
+    """The settings of a run with more epochs, where they are more than it began with."""
+    settings = stored.optimization
+    if not isinstance(epochs, int) or epochs <= settings.epochs:
+        return stored
+    if not settings.extendable:
+        cause = setting("schedule", "cosine") if settings.schedule == "cosine" else setting("warmup_epochs")
+        raise RicnetError(
+            f"{folder.path} cannot go on to {setting('epochs', epochs)}: with its {cause} the learning rate of every "
+            f"epoch depends on their number ({settings.epochs}); start anew with {setting('overwrite', True)}."
+        )
+    return replace(stored, optimization=replace(settings, epochs=epochs))
 
 
 def _reader(name: str, own: nn.Module | None, resumed: RunFolder | None) -> tuple[nn.Module | None, Tokenizer | None]:
@@ -450,10 +471,12 @@ def run(
     console: Console | None = None,
     watch: Callable[[dict[str, Any]], None] | None = None,
     hint: str | None = None,
+    keep_state: bool = False,
 ) -> dict[str, Any]:
     """Train in a folder, anew or from where it stopped; returns the evaluation. The caller's random state is kept.
 
     `watch` is shown each line of metrics.jsonl; what it raises ends the training. `hint` is given if that takes long.
+    With `keep_state` the last state stays if more epochs could follow it.
     """
     tell = partial(_tell, console or Narrator(stderr=True))
     learned = config.network.freeze or is_pretrained(config.network.encoder)
@@ -482,12 +505,13 @@ def run(
             if learned and encoder is not None:
                 keep_encoder(encoder, folder)
         with _saved_so_far(folder):
+            trainer.keeps_state = keep_state and config.optimization.extendable
             if resume:
                 _restore(trainer, folder, processes, tell)
             with tracked(folder, track if first else "none") as draw:
                 trainer.watchers = [follower for follower in (watch, draw) if follower is not None]
                 evaluation = trainer.run()
-        if first and not config.network.freeze:  # what it began with is of no use any more
+        if first and not (config.network.freeze or trainer.keeps_state):  # what it began with is of no use any more
             folder.encoder.unlink(missing_ok=True)
         return evaluation
 

@@ -102,6 +102,11 @@ class Optimization:
         require(self.cutout >= 0, "cutout", self.cutout, "0 or more")
         require(self.clip is None or self.clip > 0, "clip", self.clip, "above 0, or None")
 
+    @property
+    def extendable(self) -> bool:
+        """Whether more epochs would leave those before as they are. (A longer warm-up is cut to half of the run.)"""
+        return self.schedule == "constant" and 2 * self.warmup_epochs < self.epochs
+
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
@@ -224,6 +229,14 @@ def stripped(config: Config) -> Config:
     return dataclasses.replace(
         config, calibration="none", halt_rule="value", budget=None, method=dataclasses.replace(config.method, **known)
     )
+
+
+def extends(config: Config, began: Config) -> bool:
+    """Whether a configuration is that of a run with more epochs, and nothing else changed."""
+    settings, before = config.optimization, began.optimization
+    if settings.epochs <= before.epochs or not before.extendable:
+        return False
+    return dataclasses.replace(config, optimization=dataclasses.replace(settings, epochs=before.epochs)) == began
 
 
 def to_json(config: Config) -> dict[str, Any]:

@@ -54,7 +54,7 @@ from ricnet.io import draft_of, fsync_file, open_no_link, read_json, user_path, 
 from ricnet.methods import Asked, in_steps
 from ricnet.training import manifest
 from ricnet.training.advice import ended_early, hints
-from ricnet.training.config import Config, from_json, to_json
+from ricnet.training.config import Config, extends, from_json, to_json
 from ricnet.version import __version__
 
 fcntl: Any = None
@@ -351,19 +351,38 @@ class RunFolder:
         )
 
     def check_resumable(self, config: Config, dataset: Dataset) -> None:
-        """A resumed run must see the data and the settings it began with."""
-        self.refuse_if_finished()
-        self.diverged.unlink(missing_ok=True)  # it may do better, or will be marked again
+        """A resumed run must see the data and the settings it began with, but for more epochs (`extends`)."""
         entry = read_config(self.path)
+        began = from_json(entry.get("config"), str(self.config))
+        longer = extends(config, began)
+        if not longer:
+            self.refuse_if_finished()
+        self.diverged.unlink(missing_ok=True)  # it may do better, or will be marked again
         if entry.get("data") != describe_data(dataset):
             raise RicnetError(
                 f"the data is not what {self.path} began with; start anew with {setting('overwrite', True)}."
             )
-        if from_json(entry.get("config"), str(self.config)) != config:
+        if longer:
+            self._reopen(entry | {"config": to_json(config)})
+        elif began != config:
             raise RicnetError(
                 f"{self.path} began with other settings; leave them out, or start anew with "
                 f"{setting('overwrite', True)}."
             )
+
+    def _reopen(self, entry: dict[str, Any]) -> None:
+        """Make an unfinished run of it, with these settings. What its end left goes first: a crash before the settings
+        are written leaves a run that is resumed with those it had."""
+        if self.finished and self.read_state() is None:
+            raise RicnetError(
+                f"{self.path} has no {self.state.name} to go on from, which only ric train and ricnet.train keep; start "
+                f"anew with {setting('overwrite', True)}."
+            )
+        with writing(self.path):
+            made = (self.calibration, self.halting, self.predictions, self.examples, self.report)
+            for path in (self.evaluation, self.manifest, *made):
+                path.unlink(missing_ok=True)
+        self.write_json(self.config, entry)
 
     def refuse_if_finished(self) -> None:
         if self.finished:
@@ -418,9 +437,9 @@ class RunFolder:
         tell(f"{self.state} was damaged; the run goes on from the checkpoint before it, a little further back.")
         return state
 
-    def drop_states(self) -> None:
-        """A finished run does not need them; failing to remove them does no harm."""
-        for path in (self.state, self.previous_state):
+    def drop_states(self, keep_last: bool = False) -> None:
+        """A finished run does not need them, unless it is to go on later; failing to remove them does no harm."""
+        for path in (self.previous_state, *(() if keep_last else (self.state,))):
             with suppress(OSError):
                 path.unlink(missing_ok=True)
 

@@ -78,6 +78,8 @@ class Trainer:
         self.checkpoint_seconds, self.console, self.faster = checkpoint_seconds, console, faster
         self.watchers: Sequence[Callable[[dict[str, Any]], None]] = ()
         """Each is shown every line of metrics.jsonl."""
+        self.keeps_state = False
+        """Whether the last state stays in the folder, so that more epochs can follow."""
         self.method, self.settings = config.method, config.optimization
         self.labels = dataset.train.labels.to(device)
         weights = dataset.train.weights
@@ -167,6 +169,8 @@ class Trainer:
                 if asked and not self.over:
                     self.processes.any(asked)  # none leaves before the first has saved: torchrun would end that too
                     self._interrupt()
+        if self.keeps_state:
+            self.checkpoint()
         self.model.load_state_dict(self.best["weights"])
 
     @property
@@ -464,7 +468,7 @@ class Trainer:
         with drawing_from(self.generator):
             evaluation = finalize(self.config, self.model, self.dataset, self.folder, course, self.processes)
         if self.folder is not None:
-            self.folder.drop_states()
+            self.folder.drop_states(keep_last=self.keeps_state)
         return evaluation
 
 

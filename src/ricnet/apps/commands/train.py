@@ -31,7 +31,8 @@ class Train(MethodSettings[Hyper]):
     out: Path | None = None
     """Folder of the run; by default runs/DATA-METHOD-seedN, of a table runs/DATA-TARGET-METHOD-seedN."""
     resume: bool = False
-    """Go on where an interrupted run stopped, exactly as if it never had; where there is none yet, start it."""
+    """Go on where an interrupted run stopped, exactly as if it never had; where there is none yet, start it. With more
+    --epochs a finished run of --schedule constant goes on too."""
     overwrite: bool = False
     """Replace a run that is already there."""
     track: Track = "none"
