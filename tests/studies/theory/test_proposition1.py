@@ -18,14 +18,14 @@ from ricnet.studies.theory.proposition1 import BOUNDED, FREE, constrained_optimu
 pytestmark = pytest.mark.usefixtures("_undrawn")
 TRUTH = torch.tensor([[0.9, 0.05, 0.05], [0.2, 0.4, 0.4]], dtype=torch.float64)
 METHOD = replace(known_truth.METHOD, horizon=2, updates_per_snapshot=1)
-UPDATES = 150
+UPDATES = 300
 Agents = dict[float, RecurrentClassifier]
 
 
 def train(updates: int) -> Agents:
     """A problem so small that both agents learn it in seconds, with more labels and a higher rate."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(known_truth, "LABELS", 64)
+        patch.setattr(known_truth, "LABELS", 512)
         patch.setattr(known_truth, "RATE", 1e-2)
         return {c: known_truth.train_agent(replace(METHOD, c_max=c), TRUTH, updates) for c in (FREE, BOUNDED)}
 
@@ -96,6 +96,17 @@ def test_fails_where_the_mean_is_q_though_c_is_bounded(agents: Agents, monkeypat
     """The optimum without the ψ' is q itself: then the agent is not where the formula says."""
     monkeypatch.setattr(proposition1, "constrained_optimum", lambda q, total: q * total)
     assert not examine(agents, monkeypatch).passed
+
+
+def test_fails_with_a_floor_five_times_too_large(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the policy, and in the formula of the optimum."""
+    around = Dirichlet.around
+    with monkeypatch.context() as patch:
+        patch.setattr(Dirichlet, "around", lambda log_mu, c, epsilon: around(log_mu, c, 5 * epsilon))
+        assert not examine(agents, patch).passed
+    with monkeypatch.context() as patch:
+        patch.setattr(proposition1, "_largest_total", lambda method, classes: method.c_max + 5 * classes * 0.01)
+        assert not examine(agents, patch).passed
 
 
 @pytest.mark.parametrize(("q", "mean"), [(0.9, 0.727), (0.6, 0.442), (0.99, 0.911)])
