@@ -116,7 +116,13 @@ GROUPS: dict[str, Sequence[str]] = {
     ),
 }
 """What people change, by the heading under which it stands in --help; the rest is on the page of --help-all."""
-HOMES = {"train_fraction": "data", "label_noise": "data", "hyper": "model", "network": "model", "optimization": "training"}
+HOMES = {
+    "train_fraction": "data",
+    "label_noise": "data",
+    "hyper": "model",
+    "network": "model",
+    "optimization": "training",
+}
 """The heading there for a field, or for those of a nested class; by default the last one."""
 
 

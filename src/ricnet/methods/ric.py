@@ -121,16 +121,18 @@ class RIC(Iterative):
     entropy_coef: float = 0.0
     """Weight of an entropy bonus. Raise it if the policy stops exploring too soon."""
     label_baseline: bool = False
-    """Rid each advantage of what the label tells before the step is made: less noise, the same mean policy gradient."""
+    """Rid each advantage of what the label tells before the step is made: less noise, a mean policy gradient of the
+    same direction."""
     credit: Literal["joint", "marginal"] = "joint"
     """What the gain of a step is credited to: all of the belief that was drawn (joint, the paper), or what it gave to
-    the label alone (marginal): the same mean policy gradient without the noise of the other classes, which matters more
-    the more there are; `fast` has it from 5,000 training rows on, for photographs, for tables and texts of more than
-    five classes, and from 21 classes on. Not with exact_gain, logistic-normal or expected. What a belief does to later
-    steps is credited to all of it either way, with marginal by E[log a_y] instead of what they drew."""
+    the label alone (marginal): a mean policy gradient of the same direction without the noise of the other classes,
+    which matters more the more there are; `fast` has it from 5,000 training rows on, for photographs, for tables and
+    texts of more than five classes, and from 21 classes on. Not with exact_gain, logistic-normal or expected. What a
+    belief does to later steps is credited to all of it either way, with marginal by E[log a_y] instead of what they
+    drew."""
     exact_gain: bool = False
     """Reward a step with the E[log a_y] of its policy, in closed form, rather than with the log a_y of its sample: far
-    less noise, the same mean policy gradient. What an action does to later states is still sampled."""
+    less noise, a mean policy gradient of the same direction. What an action does to later states is still sampled."""
     normalize_advantages: bool = True
     """Standardise advantages over each minibatch, jointly over steps, roll-outs and examples."""
     step_weight: Literal["uniform", "discounted"] = "uniform"

@@ -375,8 +375,8 @@ class RunFolder:
         are written leaves a run that is resumed with those it had."""
         if self.finished and self.read_state() is None:
             raise RicnetError(
-                f"{self.path} has no {self.state.name} to go on from, which only ric train and ricnet.train keep; start "
-                f"anew with {setting('overwrite', True)}."
+                f"{self.path} has no {self.state.name} to go on from, which only ric train and ricnet.train keep; "
+                f"start anew with {setting('overwrite', True)}."
             )
         with writing(self.path):
             made = (self.calibration, self.halting, self.predictions, self.examples, self.report)

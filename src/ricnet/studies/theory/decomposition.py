@@ -56,8 +56,9 @@ def examine(updates: int = 80, rollouts: int = 4000, seed: int = 0) -> Finding:
     statement = (
         f"{rollouts:,} roll-outs of {METHOD.horizon} steps in each of {len(CONDITIONALS)} contexts with known q, "
         f"before training and after {updates} updates: at every step the sampled means of log a_{{t,y}} and of "
-        f"D_F(a_{{t,y}} ‖ μ_{{t,y}}), this for every y, are within {largest:.1f} standard errors of the sum of the three "
-        f"terms and of the variance penalty of y (bound {BOUND:g}). Both penalties together went from {-first:.2f} to {-last:.2f} nats."
+        f"D_F(a_{{t,y}} ‖ μ_{{t,y}}), this for every y, are within {largest:.1f} standard errors of the sum of the "
+        f"three terms and of the variance penalty of y (bound {BOUND:g}). Both penalties together went from "
+        f"{-first:.2f} to {-last:.2f} nats."
     )
     passed = all(stage.holds for stage in found.values())
     rows = [row for stage, one in found.items() for row in _rows(stage, one, rollouts)]

@@ -32,8 +32,8 @@ CLAIM = (
 FREE, BOUNDED = 1000.0, 10.0
 """Largest c: nearly deterministic, and the paper's."""
 NEAR_TRUTH = 0.005
-"""Bound on KL(q ‖ belief) with c up to 1000, at every step, mean of the contexts, nats. Seeds 0, 1, 2 have .0028, .0044,
-.0036."""
+"""Bound on KL(q ‖ belief) with c up to 1000, at every step, mean of the contexts, nats. Seeds 0, 1, 2 have .0028,
+.0044, .0036."""
 NEAR_CEILING = 0.015
 """Bound on the gap of the return to −H(q) + log K, relative. Seeds 0, 1, 2 have .7, 1.3, .7 %."""
 NEAR_OPTIMUM = 0.001
@@ -41,8 +41,8 @@ NEAR_OPTIMUM = 0.001
 SEPARATION = 20.0
 """With c up to 10 the mean has to be this many times nearer to the optimum than to q. Seeds 0, 1, 2 have 41, 27, 30."""
 NEAR_TOTAL = 0.01
-"""How far the mean of Σα may stay below c_max + Kε, relative, with c up to 10; above it none may be. The optimum has c at
-its bound. Beliefs hardly depend on ε, so that without this a floor of 5ε would pass."""
+"""How far the mean of Σα may stay below c_max + Kε, relative, with c up to 10; above it none may be. The optimum has c
+at its bound. Beliefs hardly depend on ε, so that without this a floor of 5ε would pass."""
 ROUNDING = 1e-5
 """Of Σα in float32, relative."""
 ROLLOUTS = 4000
@@ -90,7 +90,7 @@ def examine(
         f"{len(truth)} contexts, {truth.shape[1]} classes, {updates} updates, {method.horizon} steps. "
         f"c up to {FREE:g}: KL(q ‖ belief) at most {to_truth:.4f} at any step (bound {NEAR_TRUTH:g}); return "
         f"{earned:.4f} against −H(q) + log K = {most:.4f}, off by {gap:.1%} (bound "
-        f"{NEAR_CEILING:.0%}). c up to {BOUNDED:g}: KL to the closed-form optimum at most {to_optimum:.4f} "
+        f"{NEAR_CEILING:.1%}). c up to {BOUNDED:g}: KL to the closed-form optimum at most {to_optimum:.4f} "
         f"(bound {NEAR_OPTIMUM:g}), to q up to {short_of_truth:.4f} and at every step at least {ratio:.0f} "
         f"times as far (bound {SEPARATION:g}); KL(q ‖ implied) at most {implied:.4f} (bound {NEAR_OPTIMUM:g}); Σα "
         f"{total:.2%} of c_max + Kε (bound {1 - NEAR_TOTAL:.0%}), {largest:.2%} at most (bound 100%). "
@@ -132,7 +132,7 @@ def _train(method: RIC, truth: Conditionals, updates: int, rollouts: int, seed: 
         torch.manual_seed(seed)
         rollout = replace(method, rollouts=rollouts).roll_out(model, model.context(inputs))
     returns = _expected_return(method, rollout.log_actions.double(), truth)
-    totals = rollout.policy.total.double() / total  # type: ignore[union-attr]  # a Dirichlet
+    totals = rollout.policy.total.double() / total  # type: ignore[attr-defined]  # a Dirichlet
     return Agent(method.c_max, mean, implied, torch.from_numpy(optimum), totals, returns)
 
 
