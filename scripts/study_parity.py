@@ -7,8 +7,8 @@ entries non-zero, each number alike often; test vectors have more too. Every upd
 be memorised. The input goes to the GRU through one linear layer. Network, optimizer, number of updates and vectors are
 the same for all systems; they differ in the loss and in how they stop. SL is the same GRU with one step.
 
-Per run the file has accuracy and mean steps by number of non-zero entries, and accuracy after each step up to twice
-the steps of training.
+Runs that the file has already are kept, so that the same command goes on after a stop. Per run it has accuracy and mean
+steps by number of non-zero entries, and accuracy after each step up to twice the steps of training.
 """
 
 import argparse
@@ -59,15 +59,26 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
-    runs: list[dict[str, Any]] = []
+    runs = kept(options)
+    done = {(run["system"], run["seed"]) for run in runs}
     with ProcessPoolExecutor(options.jobs) as pool:
-        asked = [(system, seed) for seed in range(options.seeds) for system in SYSTEMS]
+        asked = [(system, seed) for seed in range(options.seeds) for system in SYSTEMS if (system, seed) not in done]
         futures = [pool.submit(study, system, seed, options.entries, options.updates) for system, seed in asked]
         for future in as_completed(futures):
             runs.append(future.result())
             print(summary(runs[-1]), flush=True)
             runs.sort(key=lambda run: (list(SYSTEMS).index(run["system"]), run["seed"]))
             write(options, runs)
+
+
+def kept(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The runs of an earlier call with the same task."""
+    if not options.to.exists():
+        return []
+    entry = json.loads(options.to.read_text(encoding="utf-8"))
+    if (entry["entries"], entry["updates"]) != (options.entries, options.updates):
+        sys.exit(f"study_parity: {options.to} has runs with other --entries or --updates; give another --to.")
+    return list(entry["runs"])
 
 
 def write(options: argparse.Namespace, runs: list[dict[str, Any]]) -> None:

@@ -1,0 +1,417 @@
+"""Write the tables of docs/evidence.md from the files in results/.
+
+python scripts/write_evidence.py            # write
+python scripts/write_evidence.py --check    # write nothing; fail if the page is not what the files give
+
+<!-- evidence:claims -->     a row for each claim of the paper, for two algorithms
+<!-- evidence:cost -->       what the runs took
+<!-- evidence:parity -->     results/parity.json
+<!-- /evidence -->           where what was written ends
+"""
+
+import argparse
+import csv
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from archive_results import log_scores
+from ricnet.report.comparison import ACCURACY, ECE, NLL, TRAINING_SECONDS, Metric
+from ricnet.report.runs import RunRecord, read_run
+from ricnet.report.statistics import Difference, Interval, mean_interval, paired_difference
+from ricnet.studies.paper.fig6_generalization import LEVELS, generalization
+
+ROOT = Path(__file__).parents[1]
+PAGE, RESULTS = ROOT / "docs" / "evidence.md", ROOT / "results"
+MARKED = re.compile(r"(<!-- evidence:(\S+) -->\n).*?(<!-- /evidence -->)", re.DOTALL)
+ENOUGH = 3
+"""Seeds from which on a verdict is more than undecided."""
+NOT_RUN = "**not run**"
+STEPS_GAP = Metric("", "steps", 2)
+POINTS = Metric("", "points", 2, scale=100)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is not what files give")
+    check = parser.parse_args().check
+    old = PAGE.read_text(encoding="utf-8")
+    new = fill(old, RESULTS)
+    if check and new != old:
+        sys.exit("write_evidence: docs/evidence.md is not what results/ gives; run scripts/write_evidence.py.")
+    if not check:
+        PAGE.write_text(new, encoding="utf-8")
+
+
+def fill(text: str, results: Path) -> str:
+    writers = {"claims": claims, "cost": cost, "parity": parity}
+    return MARKED.sub(lambda mark: f"{mark[1]}{writers[mark[2]](results)}\n{mark[3]}", text)
+
+
+# Runs that are compared
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Archived runs of RIC and those they are held against, seed by seed; {} in a name stands for the seed."""
+
+    folder: str
+    ours: str
+    theirs: str = ""
+    label: str = "SL"
+
+    def runs(self, results: Path) -> list[RunRecord]:
+        return [read_run(path) for path in self._found(results, self.ours).values()]
+
+    def pairs(self, results: Path) -> list[tuple[RunRecord, RunRecord]]:
+        ours, theirs = (self._found(results, name) for name in (self.ours, self.theirs))
+        return [(read_run(ours[seed]), read_run(theirs[seed])) for seed in sorted(ours.keys() & theirs.keys())]
+
+    def _found(self, results: Path, name: str) -> dict[int, Path]:
+        paths = {seed: results / self.folder / f"{name.format(seed)}.json" for seed in range(10)}
+        return {seed: path for seed, path in paths.items() if path.is_file()}
+
+    def named(self, seeds: Sequence[int]) -> str:
+        own = self.ours.format(_range(seeds))
+        return f"`{self.folder}/{own}`"
+
+
+def _range(seeds: Sequence[int]) -> str:
+    return str(seeds[0]) if len(seeds) == 1 else f"[{min(seeds)}-{max(seeds)}]"
+
+
+Statistic = Callable[[RunRecord], float]
+
+
+def of(metric: Metric) -> Statistic:
+    def read(run: RunRecord) -> float:
+        value = metric.of(run)
+        assert value is not None, f"{run.path} lacks {metric.name}"
+        return value
+
+    return read
+
+
+def verdict(found: Difference | Interval, direction: int) -> str:
+    """By the sign that the claim says and the 95 % interval over seeds."""
+    if found.n < ENOUGH or found.half_width is None:
+        agrees = "agrees" if direction * found.mean > 0 else "disagrees"
+        return f"**undecided** ({_seeds(found.n)}, {agrees})"
+    if abs(found.mean) <= found.half_width:
+        return f"**undecided** ({_seeds(found.n)})"
+    return f"**{'reproduced' if direction * found.mean > 0 else 'contradicted'}** ({_seeds(found.n)})"
+
+
+def _seeds(n: int) -> str:
+    return "one seed" if n == 1 else f"{n} seeds"
+
+
+# Cells: verdict, effects, file
+
+
+def difference(
+    results: Path, metric: Metric, direction: int, pairings: Sequence[Pairing], statistic: Statistic | None = None
+) -> str:
+    """RIC less each of its references; the first decides."""
+    read, effects, decided = statistic or of(metric), [], ""
+    for pairing in pairings:
+        pairs = pairing.pairs(results)
+        if not pairs:
+            continue
+        found = paired_difference(*zip(*((read(ours), read(theirs)) for ours, theirs in pairs), strict=True))
+        decided = decided or f"{verdict(found, direction)}: "
+        values = " − ".join(
+            metric.write(float(np.mean([read(run) for run in each]))) for each in zip(*pairs, strict=True)
+        )
+        gap = metric.write(found.mean, found.half_width, signed=True)
+        effects.append(f"{gap}{over_examples(metric, pairs)} against {pairing.label} ({values})")
+        file = pairing.named([ours.seed for ours, _ in pairs])
+    return f"{decided}{'; '.join(effects)}; {file}" if effects else NOT_RUN
+
+
+def over_examples(metric: Metric, pairs: Sequence[tuple[RunRecord, RunRecord]]) -> str:
+    """Of a single seed, the interval over test examples: paired for NLL, of which they are kept; of accuracies as if
+    the two had seen different ones, which is wider."""
+    if len(pairs) > 1 or metric not in (ACCURACY, NLL):
+        return ""
+    ours, theirs = pairs[0]
+    if metric is ACCURACY:
+        spread = sum(p * (1 - p) / run.test["n"] for run in pairs[0] for p in [of(ACCURACY)(run)])
+        half: float | None = 1.96 * spread**0.5
+    else:
+        left, right = log_scores(ours), log_scores(theirs)
+        half = mean_interval(right - left).half_width if left is not None and right is not None else None
+    return f"{metric.write_half(half)} over test examples" if half is not None else ""
+
+
+def own(results: Path, pairing: Pairing, metric: Metric, direction: int, statistic: Statistic, words: str) -> str:
+    """What is measured of RIC alone, seed by seed."""
+    runs = pairing.runs(results)
+    if not runs:
+        return NOT_RUN
+    found = mean_interval([statistic(run) for run in runs])
+    gap = metric.write(found.mean, found.half_width, signed=True)
+    return f"{verdict(found, direction)}: {words} {gap}; {pairing.named([run.seed for run in runs])}"
+
+
+def by_step(run: RunRecord, name: str, step: int) -> float:
+    return float(run.test["per_step"][step][name])
+
+
+def refinement(results: Path, pairing: Pairing) -> str:
+    """Figure 5b: ECE and confidence from the first step to the last."""
+    runs = pairing.runs(results)
+    if not runs:
+        return NOT_RUN
+    ece, sure = ([[by_step(run, name, t) for t in range(20)] for run in runs] for name in ("ece", "mean_confidence"))
+    lowest = int(np.mean(ece, axis=0).argmin())
+    words = (
+        f"confidence {np.mean(sure, axis=0)[0]:.2f} at step 1, {np.mean(sure, axis=0)[-1]:.2f} at 20; ECE lowest at "
+        f"step {lowest + 1} ({np.mean(ece, axis=0)[lowest]:.3f}); ECE of step 20 less that of step 1"
+    )
+    return own(results, pairing, ECE, -1, lambda run: by_step(run, "ece", -1) - by_step(run, "ece", 0), words)
+
+
+def early_peak(results: Path, pairings: Sequence[Pairing]) -> str:
+    """Figure 3: accuracy ahead of confidence by more than .3 in the first quarter, by less than a quarter of that at
+    the end. Seen in all seeds or in none decides."""
+    parts = []
+    for pairing in pairings:
+        runs = pairing.runs(results)
+        if not runs:
+            continue
+        gaps = [[line["val"]["accuracy"] - line["val"]["mean_confidence"] for line in run.metrics] for run in runs]
+        seen = [is_early_peak(gap) for gap in gaps]
+        decided = f"{'reproduced' if all(seen) else 'contradicted'}" if len(set(seen)) == 1 else "undecided"
+        if len(runs) < ENOUGH:
+            decided = "undecided"
+        epochs = [run.metrics[int(np.argmax(gap))]["epoch"] for run, gap in zip(runs, gaps, strict=True)]
+        tops, ends = (mean_interval([pick(gap) for gap in gaps]) for pick in (max, lambda gap: gap[-1]))
+        words = f"seen in {sum(seen)} of {len(seen)} seed{'s' * (len(seen) > 1)}"
+        parts.append(
+            f"**{decided}** ({words}): {ECE.write(tops.mean, tops.half_width)} at epoch {_spread(epochs)} of "
+            f"{runs[0].metrics[-1]['epoch']}, {ECE.write(ends.mean, ends.half_width)} at the end; "
+            f"{pairing.named([run.seed for run in runs])}"
+        )
+    return ". ".join(parts) or NOT_RUN
+
+
+def is_early_peak(gap: Sequence[float]) -> bool:
+    top = int(np.argmax(gap))
+    return gap[top] > 0.3 and top < len(gap) / 4 and abs(gap[-1]) < gap[top] / 4
+
+
+def _spread(epochs: Sequence[int]) -> str:
+    return str(epochs[0]) if len(set(epochs)) == 1 else f"{min(epochs)} to {max(epochs)}"
+
+
+def levels(run: RunRecord) -> dict[int, float]:
+    """Validation accuracy at each level of training accuracy, as in Figure 6."""
+    found = generalization([run])
+    found = found[found["quantity"] == "level"]
+    return {int(min(train * LEVELS, LEVELS - 1)): value for train, value in zip(found.train, found.value, strict=True)}
+
+
+def equal_training(ours: RunRecord, theirs: RunRecord) -> float:
+    """Mean difference of validation accuracy over the levels that both reach."""
+    left, right = levels(ours), levels(theirs)
+    return float(np.mean([left[level] - right[level] for level in left.keys() & right.keys()]))
+
+
+def generalizes(results: Path, pairing: Pairing, seeds: tuple[int, int] | None = None) -> str:
+    """`seeds` are those of RIC and of SL where they differ."""
+    pairs = pairing.pairs(results)
+    if seeds is not None:
+        names = (pairing.ours.format(seeds[0]), pairing.theirs.format(seeds[1]))
+        pairs = [tuple(read_run(results / pairing.folder / f"{name}.json") for name in names)]  # type: ignore[list-item]
+    found = mean_interval([equal_training(*pair) for pair in pairs])
+    gap = POINTS.write(found.mean, found.half_width, signed=True)
+    other = "" if seeds is None else f" (seeds {seeds[0]} and {seeds[1]})"
+    return f"{verdict(found, 1)}: {gap} points, mean over levels{other}; {pairing.named([a.seed for a, _ in pairs])}"
+
+
+def ablation(results: Path, quantity: str, metric: Metric, other: str) -> str:
+    """What there is of Figure 9: Algorithm 1 with short rounds."""
+    with (results / "small" / "fig9.csv").open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["quantity"] == quantity]
+    last = {row["system"]: row for row in rows if int(row["epoch"]) == int(row["epochs"])}
+    texts = [metric.write(float(last[name]["mean"]), float(last[name]["half_width"])) for name in ("RIC", other)]
+    own_words = "Only with a snapshot every 10 updates, 30 epochs, 3 seeds"
+    return f"{NOT_RUN}. {own_words}: {texts[0]} against {texts[1]}; `small/fig9.csv`"
+
+
+# The tables
+
+ALGORITHM_1 = {
+    "CIFAR-10": [Pairing("cifar10-half-resnet18-paper", "ric-seed{}", "supervised-seed{}", "SL 300")],
+    "SVHN": [],
+    "ImageWoof": [
+        Pairing("imagewoof-half-resnet18-paper", "ric-seed{}", f"supervised-{n}-seed{{}}", f"SL {n}")
+        for n in (300, 2000)
+    ],
+}
+ON_POLICY = {
+    name: [Pairing(f"{name.lower().replace('-', '')}-resnet34-fast", "ric-marginal-seed{}", "supervised-seed{}")]
+    for name in ALGORITHM_1
+}
+PAPER = {
+    "CIFAR-10": ("93.05 against 92.57 %", ".035 against .059"),
+    "SVHN": ("95.86 against 95.80 %", ".018 against .033"),
+    "ImageWoof": ("85.39 against 82.61 %", ".049 against .102"),
+}
+NOISY = {"aggregate": "aggregate labels, 9 % wrong", "worst": "worst labels, 40 % wrong"}
+
+
+def tempered(pairings: Sequence[Pairing]) -> list[Pairing]:
+    """Each reference as trained, then with a temperature."""
+    return [
+        Pairing(each.folder, each.ours, each.theirs + suffix, each.label + words)
+        for suffix, words in (("", ""), ("-temperature", " + temperature"))
+        for each in pairings
+    ]
+
+
+def rows(results: Path) -> Iterator[tuple[str, str, str]]:
+    both = (ALGORITHM_1, ON_POLICY)
+    for name, (accuracy, _) in PAPER.items():
+        cells = [difference(results, ACCURACY, 1, column[name]) for column in both]
+        yield (f"Accuracy above SL's, {name} ({accuracy})", *cells)
+    for name, (_, ece) in PAPER.items():
+        cells = [difference(results, ECE, -1, tempered(column[name])) for column in both]
+        yield (f"ECE below SL's, {name} ({ece})", *cells)
+    for name, source in (("CIFAR-10", "higher return, Figure 2a"), ("ImageWoof", "not claimed; the same question")):
+        cells = [difference(results, NLL, -1, tempered(column[name])) for column in both]
+        yield (f"NLL below SL's, {name} ({source})", *cells)
+    peaks = [early_peak(results, [each[0] for each in column.values() if each]) for column in both]
+    yield ("Under-confident at first (ECE above .6), then calibrated (Figure 3a)", *peaks)
+    for name, words in NOISY.items():
+        pairing = Pairing(f"cifar10n-{name}-half-resnet18", "ric-marginal-seed{}", "supervised-seed{}")
+        cell = difference(results, ECE, -1, tempered([pairing]))
+        yield (f"ECE below SL's with wrong labels: CIFAR-10N, {words} (Figure 3)", NOT_RUN, cell)
+    woof = [column["ImageWoof"][0] for column in both]
+    yield (
+        "Over the steps confidence rises and ECE falls, ImageWoof (Figure 5b)",
+        *(refinement(results, p) for p in woof),
+    )
+    right = [own(results, p, STEPS_GAP, 1, steps_gap, "steps where right less those where wrong") for p in woof]
+    yield ("More steps where right than where wrong, ImageWoof (Figure 5c)", *right)
+    yield ("SPO better calibrated than PPO (Figure 9c)", ablation(results, "ece", ECE, "RIC, PPO"), NOT_RUN)
+    normal = ablation(results, "accuracy", ACCURACY, "RIC, logistic-normal")
+    yield ("Dirichlet learns faster than logistic-normal (Figure 9b)", normal, NOT_RUN)
+    fast = generalizes(results, ON_POLICY["CIFAR-10"][0], (4, 0))
+    ours = generalizes(results, ALGORITHM_1["CIFAR-10"][0])
+    yield ("Higher validation accuracy at equal training accuracy, CIFAR-10 (Figures 2c, 6)", ours, fast)
+    for name, title in (("act", "ACT"), ("pondernet", "PonderNet")):
+        pairing = Pairing("cifar10-resnet34-fast", f"{name}-seed{{}}", "supervised-seed{}")
+        yield (f"{title}'s ECE is like SL's (.059, .059)", NOT_RUN, alike(results, pairing))
+
+
+def steps_gap(run: RunRecord) -> float:
+    return float(run.test["mean_steps_correct"]) - float(run.test["mean_steps_wrong"])
+
+
+def alike(results: Path, pairing: Pairing) -> str:
+    """That two are alike takes an interval that is narrow, not one that includes 0; one seed has none."""
+    pairs = pairing.pairs(results)
+    found = paired_difference(*zip(*((of(ECE)(ours), of(ECE)(theirs)) for ours, theirs in pairs), strict=True))
+    gap = ECE.write(found.mean, found.half_width, signed=True)
+    return f"**undecided** ({_seeds(found.n)}): {gap} against SL; {pairing.named([ours.seed for ours, _ in pairs])}"
+
+
+def claims(results: Path) -> str:
+    titles = ["Claim (the paper's numbers, RIC against SL)", "Algorithm 1 by the paper's schedule", "On-policy default"]
+    return table(titles, rows(results))
+
+
+def table(titles: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    """Markdown. What is written here has marks of its own, so that nothing is escaped."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (titles, ["---"] * len(titles), *body))
+
+
+COSTS = (
+    ("cifar10-half-resnet18-paper", "ric-seed{}", ("supervised-seed{}",)),
+    ("imagewoof-half-resnet18-paper", "ric-seed{}", ("supervised-300-seed{}", "supervised-2000-seed{}")),
+    ("cifar10-resnet34-fast", "ric-marginal-seed{}", ("supervised-seed{}",)),
+    ("svhn-resnet34-fast", "ric-marginal-seed{}", ("supervised-seed{}",)),
+    ("imagewoof-resnet34-fast", "ric-marginal-seed{}", ("supervised-seed{}",)),
+)
+
+
+def cost(results: Path) -> str:
+    """GPU seconds of the updates, and what they bought."""
+    titles = [
+        "Runs",
+        "System",
+        "Seeds",
+        "Epochs",
+        "GPU seconds",
+        "… of RIC's",
+        "Accuracy (%)",
+        "NLL",
+        "NLL + temperature",
+    ]
+    return table(
+        titles, (row for folder, ours, theirs in COSTS for row in _cost_rows(results, folder, (ours, *theirs)))
+    )
+
+
+def _cost_rows(results: Path, folder: str, names: Sequence[str]) -> Iterator[list[str]]:
+    most = 0.0
+    for name in names:
+        runs = Pairing(folder, name).runs(results)
+        cooled = Pairing(folder, name + "-temperature").runs(results)
+        seconds = float(np.mean([of(TRAINING_SECONDS)(run) for run in runs]))
+        most = most or seconds
+        epochs = str(runs[0].config["optimization"]["epochs"])
+        means = [metric.write(float(np.mean([of(metric)(run) for run in runs]))) for metric in (ACCURACY, NLL)]
+        after = NLL.write(float(np.mean([of(NLL)(run) for run in cooled])))
+        spent = [f"{seconds:,.0f}", f"{seconds / most:.2f}"]
+        yield [f"`{folder}`", runs[0].method, str(len(runs)), epochs, *spent, *means, after]
+
+
+# Parity
+
+
+def parity(results: Path) -> str:
+    entry = json.loads((results / "parity.json").read_text(encoding="utf-8"))
+    steps, most = entry["settings"]["steps"], entry["trained_up_to"]
+    titles = [
+        *("System", "Seeds", f"Accuracy (%), 1–{most} non-zero", f"… {most + 1}–{entry['entries']}"),
+        *(f"At step {n} (%)" for n in (1, 3, steps, 2 * steps)),
+        *("Mean steps, 1–4 non-zero", f"… {most - 3}–{most}", "CPU seconds"),
+    ]
+    names = list(dict.fromkeys(run["system"] for run in entry["runs"]))
+    body = [_parity_row(name, [run for run in entry["runs"] if run["system"] == name], steps, most) for name in names]
+    versions = ", ".join(f"{name} {version}" for name, version in entry["versions"].items())
+    own_words = (
+        f"{entry['updates']:,} updates of {entry['settings']['batch']} new vectors, {steps} steps in training, "
+        f"{entry['settings']['tested']:,} test vectors for each number of non-zero entries. Mean ± half-width of the "
+        f"95 % Student-t interval over seeds. `{entry['command']}`; one CPU thread a run, {versions}."
+    )
+    return f"{table(titles, body)}\n\n{own_words}"
+
+
+def _parity_row(name: str, runs: Sequence[dict[str, Any]], steps: int, most: int) -> list[str]:
+    def mean(values: Sequence[float], metric: Metric) -> str:
+        found = mean_interval(values)
+        return metric.write(found.mean, found.half_width)
+
+    percent, few = Metric("", "", 1, scale=100), Metric("", "", 1)
+    counts = (range(1, 5), range(most - 3, most + 1))
+    by_step = [mean([run["inside_by_step"][n - 1] for run in runs], percent) for n in (1, 3, steps, 2 * steps)]
+    taken = [
+        mean([float(np.mean([run["steps_by_count"][str(n)] for n in each])) for run in runs], few) for each in counts
+    ]
+    seconds = f"{np.mean([run['seconds'] for run in runs]):,.0f}"
+    ends = [mean([run[part] for run in runs], percent) for part in ("inside", "beyond")]
+    return [name, str(len(runs)), *ends, *by_step, *taken, seconds]
+
+
+if __name__ == "__main__":
+    main()

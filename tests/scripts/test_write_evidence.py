@@ -1,0 +1,41 @@
+from pathlib import Path
+
+import pytest
+
+import write_evidence
+from ricnet.report.statistics import Interval
+from write_evidence import PAGE, RESULTS, fill, is_early_peak, verdict
+
+
+def test_the_page_is_what_the_files_give() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert fill(text, RESULTS) == text
+
+
+@pytest.mark.parametrize(
+    ("mean", "half_width", "n", "said"),
+    [
+        (-0.1, 0.05, 3, "**reproduced** (3 seeds)"),
+        (0.1, 0.05, 3, "**contradicted** (3 seeds)"),
+        (-0.1, 0.2, 5, "**undecided** (5 seeds)"),
+        (-0.1, 0.05, 2, "**undecided** (2 seeds, agrees)"),
+        (0.1, None, 1, "**undecided** (one seed, disagrees)"),
+    ],
+)
+def test_a_verdict_takes_three_seeds_and_an_interval_without_0(
+    mean: float, half_width: float | None, n: int, said: str
+) -> None:
+    assert verdict(Interval(mean, half_width, n), -1) == said
+
+
+def test_an_early_peak_is_high_early_and_falls() -> None:
+    assert is_early_peak([0.1, 0.6, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02])
+    assert not is_early_peak([0.1, 0.6, 0.3, 0.2, 0.1, 0.05, 0.03, 0.2])
+    assert not is_early_peak([0.1, 0.1, 0.2, 0.3, 0.6, 0.2, 0.1, 0.05])
+    assert not is_early_peak([0.01, 0.02, 0.01, 0.0, 0.0, 0.0, 0.0, 0.0])
+
+
+def test_what_was_not_run_is_said(tmp_path: Path) -> None:
+    metric, pairing = write_evidence.ACCURACY, write_evidence.Pairing("nothing", "ric-seed{}", "supervised-seed{}")
+    assert write_evidence.difference(tmp_path, metric, 1, [pairing]) == "**not run**"
+    assert write_evidence.early_peak(tmp_path, [pairing]) == "**not run**"
