@@ -125,7 +125,7 @@ def test_of_many_rows_a_sample_is_learned_from_and_it_is_said(table: Dataset, mo
     assert "100 of 150 rows" in str(note)
     monkeypatch.setattr(baselines, "FEWEST", 101)
     found, note = fit_baselines(table, even(table))
-    assert (found, "No baselines: 150 rows of 4 columns" in str(note)) == ({}, True)
+    assert (found, "No baselines were fitted: 150 rows of 4 columns" in str(note)) == ({}, True)
 
 
 def test_a_class_that_training_lacks_is_nearly_impossible(table: Dataset) -> None:

@@ -84,7 +84,7 @@ def test_where_values_are_tied_nothing_lies_between_and_that_is_said() -> None:
     tied = outcome_of([[0.8, 0.7]] * 3, [[0.5, 0.5]] * 2)
     points = operating_points(tied)
     assert [point.mean_cost for point in points] == [0.25, 1.0]
-    assert "only 0.250 is spent" in str(shortfall(point_within(points, 0.6).mean_cost, 0.6))
+    assert "only 0.250 of the budget of 0.6 is spent" in str(shortfall(point_within(points, 0.6).mean_cost, 0.6))
     assert shortfall(point_within(points, 0.28).mean_cost, 0.28) is None
 
 

@@ -43,7 +43,7 @@ def said(config: Config, dataset: Dataset, nll: list[float] | None = None, **par
         (of_epochs(4), [1.0, 0.5, 0.3, 0.299], {}, None),
         (of_epochs(1), [1.0], {}, None),
         (of_epochs(20), COURSE, {}, ("2 epochs", FALLING, "--epochs 40", "--overwrite", "--out")),
-        (IMPATIENT, COURSE, {}, ("note", "20 of 30 epochs", "since 5 brought", "--patience")),
+        (IMPATIENT, COURSE, {}, ("note", "20 of 30 epochs", "the last 5 brought", "--patience")),
         (LONG, None, {"train": SHY, "val": SHY}, ("90.0%", "60.0%", "--epochs 20", "--calibration temperature")),
         (FITTED, None, {"train": SHY, "val": SHY}, ("90.0%", "60.0%", "--epochs 20")),
         (LONG, None, {"val": SHY}, None),
@@ -92,7 +92,9 @@ def test_what_chance_explains_is_no_evidence(dataset: Dataset) -> None:
     assert any("learned nothing" in hint for hint in said(LONG, dataset, test=nothing))
     assert not any("learned nothing" in hint for hint in said(LONG, dataset, test=nothing | {"n": 30}))
     single = nothing | {"nll_gain_error": None, "ece_signed_error": None, "n": 1}
-    assert not any("nothing" in hint or "surer" in hint for hint in said(LONG, dataset, val=BOLD | single, test=single))
+    assert not any(
+        "nothing" in hint or "over-confident" in hint for hint in said(LONG, dataset, val=BOLD | single, test=single)
+    )
 
 
 def test_a_run_that_was_meant_to_be_short_is_not_told_to_be_longer(dataset: Dataset) -> None:

@@ -1,8 +1,8 @@
 """Random numbers of a run, drawn from a generator of its own.
 
-torch's global generator is shared by all threads: a run that drew from it would depend on what other threads draw, and
-they on the run. So a trainer on a CPU has a generator, and what draws during training asks for it here. On a GPU, where
-updates are recorded as graphs, the device's default generator is used: `current` is None there.
+torch's global generator is shared by all threads: runs that draw from it in two threads change each other's numbers. So
+a trainer on a CPU has its own generator, and code that draws during training gets it from `current`. On a GPU, where
+updates are recorded as graphs, the device's default generator is used and `current` is None.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,12 +17,13 @@ _CURRENT: ContextVar[torch.Generator | None] = ContextVar("generator", default=N
 
 
 def current() -> torch.Generator | None:
-    """What to draw from in this thread, as the `generator` of a torch function; None is torch's global one."""
+    """The `generator` argument for torch functions in this thread; None means torch's global generator."""
     return _CURRENT.get()
 
 
 @contextmanager
 def drawing_from(generator: torch.Generator | None) -> Iterator[None]:
+    """Make `generator` the current one of this thread."""
     token = _CURRENT.set(generator)
     try:
         yield
@@ -31,8 +32,8 @@ def drawing_from(generator: torch.Generator | None) -> Iterator[None]:
 
 
 def building_with(generator: torch.Generator | None) -> AbstractContextManager[Any]:
-    """Modules that are made within draw their first weights from a CPU generator. They take no generator themselves, so
-    every torch function that draws, and is called from Python in this thread, is given it."""
+    """Modules built in this context draw their initial weights from `generator`, a CPU generator. Their constructors
+    take none, so it is passed to every torch function that draws and is called from Python in this thread."""
     return nullcontext() if generator is None else _Building(generator)
 
 
@@ -55,7 +56,8 @@ class _Building(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         options = dict(kwargs or {})
-        draws = "generator" in options or getattr(function, "__name__", "") in _DRAWS  # torch.nn.init hands it down
+        # functions of torch.nn.init pass on a `generator` that may be None
+        draws = "generator" in options or getattr(function, "__name__", "") in _DRAWS
         if draws and options.get("generator") is None and _is_on_cpu(args, options):
             options["generator"] = self.generator
         return function(*args, **options)

@@ -1,8 +1,8 @@
-"""What simpler models reach on the same rows: the base rate of the classes, and models of scikit-learn.
+"""Baselines on the same rows as the network: the base rate of the classes, and models of scikit-learn.
 
-A table gets logistic regression and gradient boosting on the numbers that the network reads (standardised, categories
-one-hot); texts get logistic regression on tf-idf. They learn from the training rows with the run's weights. The
-validation rows choose the penalty or the number of trees, as they choose the epoch of the network. The test rows judge.
+Tables: logistic regression and gradient boosting on the numbers that the network reads (standardised, categories
+one-hot). Texts: logistic regression on tf-idf. They are trained on the training rows with the run's weights. The
+penalty or the number of trees is chosen on validation rows, like the epoch of the network. Scores are of the test rows.
 """
 
 import math
@@ -23,31 +23,31 @@ from ricnet.data import Dataset, Split
 from ricnet.evaluation import metrics
 
 WORK = 2e7
-"""Largest training rows × columns × classes; of more rows a sample is learned from. On one core this takes gradient
-boosting about a minute, logistic regression less."""
+"""Maximum of training rows × columns × classes; beyond it a sample of the rows is used. At the maximum, gradient
+boosting takes about a minute on one core, logistic regression less."""
 FEWEST = 1_000
-"""Rows of such a sample; where it would have fewer, the model is not fitted."""
+"""Minimum rows of such a sample; with fewer, no baseline is fitted."""
 LETTERS_PER_WORD = 6
-"""Of a text, the space after each word included: how many columns of tf-idf it fills."""
+"""Including the space after a word; estimates how many columns of tf-idf a text fills."""
 PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)
 """Inverse strengths C, from strong to weak."""
 TREES, MORE_TREES = 200, 20
-"""Most trees a class, and how many are added before the validation rows are asked again."""
+"""Maximum trees per class, and how many are added between two measurements on the validation rows."""
 SEED = 0
 SMALLEST = float(np.finfo(np.float64).eps)
-"""A probability below it counts as this, as in scikit-learn's log-loss."""
+"""Probabilities are clipped to at least this, as in scikit-learn's log-loss."""
 
 Inputs = Any
 """A matrix of numbers, dense or sparse."""
 Answer = tuple[Float[Tensor, "n classes"], dict[str, float | int]]
-"""Log-probabilities of the test rows, and what the validation rows chose."""
+"""Log-probabilities of the test rows, and the settings chosen on the validation rows."""
 
 
 # The base rate
 
 
 def base_rate(train: Split, classes: int) -> Float[Tensor, "classes"]:
-    """Log of the classes' shares of the training rows, by their weights; half a row for a class without any."""
+    """Log of each class's share of the training rows, by weight; a class without rows counts as half a row."""
     weights = torch.ones(len(train)) if train.weights is None else train.weights
     counts = torch.bincount(train.labels, weights.double(), minlength=classes).clamp(min=0.5)
     return (counts / counts.sum()).log()
@@ -60,8 +60,8 @@ def against_base_rate(
     weights: Float[Tensor, "n"] | None = None,
 ) -> dict[str, float | None]:
     """`base_rate`: accuracy of always answering the commonest training class, and the NLL of the classes' shares.
-    `nll_gain`: how much lower the NLL of the beliefs is, and its standard error. Where rows have weights, the same by
-    weight: those who balance classes want beliefs for equal shares, whose NLL over all rows may be high."""
+    `nll_gain`: how much lower the NLL of the beliefs is, and its standard error. If rows have weights, also the
+    weighted gain: a network trained on balanced classes may have a high unweighted NLL."""
     scores, classes = log_scores(log_beliefs.double(), labels), log_beliefs.shape[1]
     shares = base_rate(replace(train, weights=None), classes)
     gain, error = mean_and_error(scores - shares[labels])
@@ -78,7 +78,7 @@ def against_base_rate(
 
 
 def mean_and_error(values: Float[Tensor, "n"], weights: Float[Tensor, "n"] | None = None) -> tuple[float, float | None]:
-    """A weighted mean and its standard error; a single row has none."""
+    """A weighted mean and its standard error, which is None for a single row."""
     shares = torch.ones_like(values) if weights is None else weights.to(values)
     shares = shares / shares.sum()
     mean = (shares * values).sum()
@@ -94,11 +94,11 @@ def selection_nll(
     weights: Float[Tensor, "n"] | None,
     log_shares: Float[Tensor, "classes"] | None = None,
 ) -> float:
-    """What chooses an epoch, a penalty or a number of trees on validation rows: their NLL, by weight.
+    """The weighted NLL of validation rows, by which an epoch, a penalty or a number of trees is chosen.
 
-    `log_shares` are given where weights balance the classes. Then most weight is on the few rows of a rare class, and
-    their NLL alone would choose. So beliefs, which are for classes of equal shares, are first made those for the shares
-    of the training rows, and the rows of all classes count alike again.
+    `log_shares` (of the training rows) are given if the weights balance the classes. Then the weighted NLL is mostly
+    that of the few rows of rare classes, and noisy. So the beliefs, which assume equal shares of the classes, are
+    converted to the shares of the training rows, and the balancing is taken out of the weights.
     """
     log_beliefs = log_beliefs.double()
     if weights is not None and log_shares is not None:
@@ -143,13 +143,13 @@ class Problem:
         return replace(self, **{name: replace(part, inputs=transform(part.inputs)) for name, part in parts.items()})
 
     def log_beliefs(self, model: Any, found: Float[np.ndarray, "n known"]) -> Float[Tensor, "n classes"]:
-        """Of all classes, those too that the training rows lack."""
+        """Log-probabilities of all classes, including those without training rows."""
         whole = np.full((len(found), len(self.log_shares)), SMALLEST)
         whole[:, model.classes_] = found.clip(min=SMALLEST)
         return torch.from_numpy(np.log(whole / whole.sum(1, keepdims=True)))
 
     def judge(self, log_beliefs: Float[Tensor, "n classes"]) -> float:
-        """By the validation rows."""
+        """The NLL of validation rows, as in `selection_nll`."""
         labels, weights = torch.from_numpy(self.val.labels), self.val.weights
         shares = self.log_shares if self.balanced else None
         return selection_nll(log_beliefs, labels, None if weights is None else torch.from_numpy(weights), shares)
@@ -161,9 +161,9 @@ Fit = Callable[[Problem], Answer]
 def fit_baselines(
     dataset: Dataset, log_beliefs: Float[Tensor, "n classes"], balanced: bool = False
 ) -> tuple[dict[str, Any], str | None]:
-    """The entry `baselines` of evaluation.json, by name, and a note where they did not learn from all rows.
-    `log_beliefs` are those of the network on the test rows: `advantage` is how much lower the NLL of a baseline is, row
-    by row, with its standard error. `balanced` says that the weights of the rows balance the classes."""
+    """The entry `baselines` of evaluation.json, and a note if they were trained on a sample or not at all.
+    `log_beliefs` are the network's on the test rows; the `advantage` of a baseline is how much lower its NLL is, with
+    the standard error of the paired difference. `balanced`: the weights of the rows balance the classes."""
     dataset = as_given(dataset)
     models, columns = _models(dataset)
     if not models or not len(dataset.test) or len(dataset.train.labels.unique()) < 2:
@@ -171,17 +171,17 @@ def fit_baselines(
     rows = int(min(len(dataset.train), WORK // (columns * len(dataset.class_names))))
     if rows < min(len(dataset.train), FEWEST):
         size = f"{len(dataset.train):,} {dataset.unit} of {columns:,} columns and {len(dataset.class_names)} classes"
-        return {}, f"No baselines: {size} would take them longer than a minute."
+        return {}, f"No baselines were fitted: {size} would take longer than a minute."
     problem = _problem(dataset, rows, balanced)
     entries = {name: _entry(fit, problem, log_beliefs) for name, fit in models.items()}
     if rows == len(dataset.train):
         return entries, None
     share = f"{rows:,} of {len(dataset.train):,} {dataset.unit}"
-    return entries, f"The baselines learned from {share}, so that each takes about a minute."
+    return entries, f"The baselines were trained on {share}, so that each takes about a minute."
 
 
 def as_given(dataset: Dataset) -> Dataset:
-    """With the examples themselves where a frozen encoder made features of them."""
+    """The dataset with the original inputs, if a frozen encoder has replaced them by features."""
 
     def given(split: Split) -> Split:
         return split if split.shown is None else replace(split, inputs=split.shown, shown=None)
@@ -198,7 +198,7 @@ def _problem(dataset: Dataset, rows: int, balanced: bool) -> Problem:
 
 
 def _models(dataset: Dataset) -> tuple[Mapping[str, Fit], int]:
-    """Those for this kind of data, and how many columns they read of a row; none for images."""
+    """The baselines for this kind of data, and the number of columns they read; none for images."""
     texts = dataset.train.texts
     if texts is not None:
         words = sum(map(len, texts)) / LETTERS_PER_WORD / len(texts)
@@ -217,7 +217,7 @@ def _entry(fit: Fit, problem: Problem, log_beliefs: Float[Tensor, "n classes"]) 
 
     start, labels = time.monotonic(), torch.from_numpy(problem.test.labels)
     with warnings.catch_warnings(), threadpool_limits(torch.get_num_threads()):
-        warnings.simplefilter("ignore")  # such as that it has not converged
+        warnings.simplefilter("ignore")  # for example about convergence
         answers, chosen = fit(problem)
     advantage, error = mean_and_error(log_scores(answers, labels) - log_scores(log_beliefs.double(), labels))
     return {
@@ -233,7 +233,7 @@ def _entry(fit: Fit, problem: Problem, log_beliefs: Float[Tensor, "n classes"]) 
 
 
 def _fit_linear(problem: Problem) -> Answer:
-    """The penalty is the one with the lowest validation NLL."""
+    """Logistic regression with the penalty of lowest validation NLL."""
     from sklearn.linear_model import LogisticRegression
 
     model, train = LogisticRegression(max_iter=300, warm_start=True), problem.train
@@ -260,14 +260,12 @@ def _fit_tf_idf(problem: Problem) -> Answer:
 
 
 def _fit_boosting(problem: Problem) -> Answer:
-    """As many trees as have the lowest validation NLL; when the last ones have not lowered it, no more are grown."""
+    """Gradient boosting with the number of trees of lowest validation NLL. It stops growing when the last MORE_TREES
+    have not lowered the NLL."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    model, train = (
-        HistGradientBoostingClassifier(early_stopping=False, warm_start=True, random_state=SEED),
-        problem.train,
-    )
-    best = 0
+    model = HistGradientBoostingClassifier(early_stopping=False, warm_start=True, random_state=SEED)
+    train, best = problem.train, 0
     for trees in range(MORE_TREES, TREES + 1, MORE_TREES):
         model.set_params(max_iter=trees).fit(train.inputs, train.labels, sample_weight=train.weights)
         stages = model.staged_predict_proba(problem.val.inputs)
@@ -278,11 +276,8 @@ def _fit_boosting(problem: Problem) -> Answer:
     return problem.log_beliefs(model, answers), {"trees": best}
 
 
-# What is said of them
-
-
 def better_baseline(baselines: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """The one of lowest NLL among those whose advantage exceeds its standard error."""
+    """Name of the baseline with the lowest NLL among those whose advantage exceeds its standard error."""
     known = [name for name, entry in baselines.items() if entry["advantage_error"] is not None]
     better = [name for name in known if baselines[name]["advantage"] > baselines[name]["advantage_error"]]
     return min(better, key=lambda name: baselines[name]["nll"], default=None)

@@ -3,13 +3,13 @@
 Validation sets are small, so every choice has a safe default (temperature 1, V < 0, with exits the whole network) and
 at most five alternatives, fixed in advance. An alternative replaces the default only if
 
-- the validation set has at least MIN_ROWS examples, of which the default gets at least MIN_MISTAKES wrong: log-scores
-  of an almost perfect network are decided by mistakes, and too few of them were seen;
-- its mean gain in log-score, on examples that its parameters were not fitted to (FOLDS folds), exceeds the
-  one-sided Student quantile at LEVEL / number of alternatives (Bonferroni) times its standard error.
+- the validation set has at least MIN_ROWS examples, of which the default gets at least MIN_MISTAKES wrong: a few
+  mistakes dominate the mean log-score of an almost perfect network;
+- its mean gain in log-score, with parameters cross-fitted over FOLDS folds, exceeds the one-sided Student quantile at
+  LEVEL / number of alternatives (Bonferroni) times its standard error.
 
-Saving compute is a question of non-inferiority instead: a cheaper rule is taken if the one-sided 95 % bound on what it
-loses against the whole network is below MAX_LOSS. tests/evaluation/test_choices.py simulates both.
+With exits, cheaper rules are tested for non-inferiority instead: one is taken if the one-sided 95 % bound on its loss
+in log-score against the whole network is below MAX_LOSS. tests/evaluation/test_choices.py simulates both tests.
 """
 
 import math
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from scipy import stats
 from torch import Tensor
 
@@ -28,7 +28,7 @@ from ricnet.errors import RicnetError, counted, setting
 from ricnet.evaluation.evaluate import Outcome
 
 LEVEL = 0.1
-"""Chance that a default as good as every alternative is replaced."""
+"""Probability of replacing a default that is as good as every alternative."""
 MIN_ROWS = 30
 MIN_MISTAKES = 5
 FOLDS = 5
@@ -49,41 +49,41 @@ class Gain:
         return cls(float(gains.mean()), float(gains.std()) / math.sqrt(len(gains)), len(gains))
 
     def is_shown(self, alternatives: int) -> bool:
-        """Whether it is above 0 beyond chance, as one of several alternatives."""
+        """Whether the gain is significantly above 0, as one of several alternatives."""
         return self.mean > self.error * float(stats.t.ppf(1 - LEVEL / alternatives, self.n - 1))
 
     @property
     def lower_bound(self) -> float:
-        """One-sided, at 95 %."""
+        """One-sided 95 % confidence bound."""
         return self.mean - self.error * float(stats.t.ppf(0.95, self.n - 1))
 
 
 def best_alternative(gains: Sequence[Float[Tensor, "n"]]) -> tuple[int | None, Gain | None]:
-    """The alternative with the largest mean gain among those that are better than the default beyond chance, and its
-    gain; None if there is none."""
+    """Index and gain of the alternative with the largest mean gain among those that are significantly better than the
+    default; (None, None) if there is none."""
     judged = [Gain.of(each) for each in gains]
     shown = [place for place, gain in enumerate(judged) if gain.is_shown(len(gains))]
     best = max(shown, key=lambda place: judged[place].mean, default=None)
     return best, None if best is None else judged[best]
 
 
-def enough_to_choose(correct: Float[Tensor, "n"] | Tensor) -> bool:
-    return len(correct) >= MIN_ROWS and int((~correct.bool()).sum()) >= MIN_MISTAKES
+def enough_to_choose(correct: Bool[Tensor, "n"]) -> bool:
+    return len(correct) >= MIN_ROWS and int((~correct).sum()) >= MIN_MISTAKES
 
 
 def folds(n: int) -> list[tuple[Int64[Tensor, "seen"], Int64[Tensor, "held_out"]]]:
-    """Every FOLDS-th example is held out in turn."""
+    """Indices to fit on and indices held out, per fold; example i is held out in fold i mod FOLDS."""
     rows = torch.arange(n)
     return [(rows[rows % FOLDS != fold], rows[rows % FOLDS == fold]) for fold in range(FOLDS)]
 
 
 def cross_fitted(
-    n: int, gains: Callable[[Int64[Tensor, "seen"], Int64[Tensor, "held_out"]], Float[Tensor, "held_out"]]
+    n: int, measure: Callable[[Int64[Tensor, "seen"], Int64[Tensor, "held_out"]], Float[Tensor, "held_out"]]
 ) -> Float[Tensor, "n"]:
-    """Gains of all examples, each by parameters that were fitted without its fold."""
+    """One number per example, measured with parameters that were fitted without the example's fold."""
     found = torch.empty(n, dtype=torch.float64)
     for seen, held_out in folds(n):
-        found[held_out] = gains(seen, held_out)
+        found[held_out] = measure(seen, held_out)
     return found
 
 
@@ -91,13 +91,14 @@ def cross_fitted(
 
 MIN_BETA, MAX_BETA = 1e-3, 1e3
 PRIOR_EXAMPLES = 20
-"""An automatic temperature is fitted as if so many more examples had been seen on which the default is calibrated."""
+"""Shrinkage of automatic temperatures: they are fitted as if this many more examples had been seen, on which the
+default is calibrated."""
 
 
 @dataclass(frozen=True)
 class TemperatureFit:
     temperature: Temperature
-    """One for all steps; with exits one per exit, and the numbers below are means over exits."""
+    """One for all steps, or one per exit. With exits, the NLLs and the gain are means over exits."""
     nll_before: float
     nll_after: float
     n: int
@@ -187,15 +188,15 @@ def _per_exit(beliefs: Exits, labels: Int64[Tensor, "n"]) -> tuple[float, ...]:
 
 
 def _shrunk_beta(beliefs: Exits, labels: Int64[Tensor, "n"], centre: float) -> float:
-    """β as if PRIOR_EXAMPLES more examples had been seen whose labels follow the beliefs at β = `centre`. `centre`
-    itself if the beliefs are worse than uniform ones."""
+    """β with the lowest NLL if PRIOR_EXAMPLES more examples had been seen whose labels follow the beliefs at
+    β = `centre`; `centre` if the beliefs are worse than uniform ones."""
     weight = PRIOR_EXAMPLES / len(labels)
     target = (_mean_scores(beliefs, labels) + weight * _expected_scores(beliefs, centre)) / (1 + weight)
     return _best_beta(beliefs, target) or centre
 
 
 def _best_beta(beliefs: Exits, target: float) -> float | None:
-    """Where d NLL / dβ = E_belief(β)[log a] − `target` changes sign; None if it does not."""
+    """The β at which d NLL / dβ = E_belief(β)[log a] − `target` changes sign; None if it does not."""
     low, high = math.log(MIN_BETA), math.log(MAX_BETA)
     if not _expected_scores(beliefs, MIN_BETA) < target < _expected_scores(beliefs, MAX_BETA):
         return None
@@ -210,13 +211,14 @@ def _mean_scores(beliefs: Exits, labels: Int64[Tensor, "n"]) -> float:
 
 
 def _expected_scores(beliefs: Exits, beta: float) -> float:
-    """E[log a] under p ∝ a^β, averaged; rises with β. An impossible class contributes 0, not 0 · −∞."""
+    """E[log a] under p ∝ a^β, averaged over examples and exits. It rises with β. A class of probability 0 contributes
+    0, not 0 · −∞."""
     means = [((beta * each).softmax(-1) * each).nan_to_num(0.0).sum(-1).mean() for each in beliefs]
     return float(sum(means)) / len(beliefs)
 
 
 def calibrated_scores(log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"]) -> Float[Tensor, "n"]:
-    """Log-scores after a cross-fitted temperature: over-confidence alone does not lower them."""
+    """Log-scores after a cross-fitted temperature, which corrects over-confidence."""
     beliefs = log_beliefs.double()
 
     def scores(seen: Tensor, held_out: Tensor) -> Tensor:
@@ -227,7 +229,7 @@ def calibrated_scores(log_beliefs: Float[Tensor, "n classes"], labels: Int64[Ten
 
 
 def is_as_good(scores: Float[Tensor, "n"], best: Float[Tensor, "n"]) -> bool:
-    """Whether the mean of `scores` is within a standard error of the paired difference below that of `best`."""
+    """Whether the mean of `scores` is at most one standard error of the paired difference below that of `best`."""
     lost = Gain.of(best - scores)
     return not lost.mean > lost.error
 
@@ -237,7 +239,7 @@ def is_as_good(scores: Float[Tensor, "n"], best: Float[Tensor, "n"]) -> bool:
 NEVER = -1e9
 """A threshold below every value: all steps are made."""
 THRESHOLDS = (-0.1, 0.03, 0.1)
-"""Alternatives to V < 0, in nats; with all steps and a single step they are the five."""
+"""Alternatives to V < 0, in nats. The other two of the five alternatives are all steps and a single step."""
 
 
 @dataclass(frozen=True)
@@ -249,7 +251,7 @@ class HaltChoice:
     reached: bool
     """Whether the value of any validation example falls below the threshold; else all make `max_steps`."""
     nll_before: float
-    """Of the default: V < 0, with exits the whole network."""
+    """NLL of the default: V < 0, with exits the whole network."""
     steps_before: float
     n: int
     kept: bool = True
@@ -266,7 +268,7 @@ class HaltChoice:
 
 
 def choose_halt(outcome: Outcome) -> HaltChoice:
-    """V < 0, or another threshold, all steps or one step if that is shown to be better."""
+    """V < 0, unless another threshold, all steps or a single step is shown to be better."""
     steps = len(outcome.step_scores)
     default = replace(_described(outcome, 0.0, steps), kept=False)
     if steps == 1 or not enough_to_choose(_at(outcome.step_correct, outcome.halt_step)):
@@ -281,6 +283,7 @@ def choose_halt(outcome: Outcome) -> HaltChoice:
 
 
 def _stops(outcome: Outcome, threshold: float, most: int) -> Int64[Tensor, "n"]:
+    """The step after which each example halts."""
     return halting_step(outcome.continuation, threshold).clamp(max=most)
 
 
@@ -295,6 +298,7 @@ def _below(values: Float[Tensor, "*any"]) -> float:
 
 
 def _described(outcome: Outcome, threshold: float, most: int, budget: float | None = None) -> HaltChoice:
+    """A halting rule with its results and those of the default on the validation data."""
     costs, steps = outcome.costs, len(outcome.step_scores)
     stops = _stops(outcome, threshold, most)
     before = outcome.halt_step if costs is None else torch.full_like(stops, steps)
@@ -317,15 +321,15 @@ def _described(outcome: Outcome, threshold: float, most: int, budget: float | No
 # Exits: thresholds for budgets, a mean share of compute
 
 SHARES = (0.8, 0.6, 0.4, 0.2, 0.0)
-"""Cheaper rules that are tried in this order: shares of the way from the first exit's cost to the whole network's."""
+"""Costs of the cheaper rules, in the order they are tried: 0 is the cost of the first exit, 1 that of the network."""
 GRID = 40
-"""Budgets that thresholds are kept for: every 1/40 of compute, from what the first exit costs."""
+"""Thresholds are stored for budgets of k/40 of compute that pay for the first exit."""
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """A threshold, and what it gives on validation data."""
+    """A threshold and its results on validation data."""
 
     halt_threshold: float
     mean_cost: float
@@ -335,9 +339,9 @@ class OperatingPoint:
 
 
 def choose_exit(outcome: Outcome, budget: float | None = None) -> HaltChoice:
-    """The threshold that spends a budget; without one the whole network, or the cheapest rule that is shown to lose
-    less than MAX_LOSS. Rules are tested from expensive to cheap until the first that fails (fixed-sequence testing),
-    so the chance of a wrong claim stays at 5 %."""
+    """The threshold for a budget. Without a budget, the cheapest rule that is shown to lose less than MAX_LOSS, or the
+    whole network if there is none. Rules are tested from expensive to cheap until the first that fails (fixed-sequence
+    testing), so the probability of a wrong claim is at most 5 %."""
     assert outcome.costs is not None
     points, steps = operating_points(outcome), len(outcome.step_scores)
     if budget is not None:
@@ -358,7 +362,7 @@ def choose_exit(outcome: Outcome, budget: float | None = None) -> HaltChoice:
 
 
 def _exit_gains(outcome: Outcome, budget: float) -> Float[Tensor, "n"]:
-    """Log-score by the threshold for a budget, cross-fitted, less that of the whole network."""
+    """Log-score with the cross-fitted threshold for a budget, minus that of the whole network."""
 
     def gains(seen: Tensor, held_out: Tensor) -> Tensor:
         threshold = point_within(operating_points(outcome.take(seen)), budget).halt_threshold
@@ -370,8 +374,8 @@ def _exit_gains(outcome: Outcome, budget: float) -> Float[Tensor, "n"]:
 
 
 def operating_points(outcome: Outcome) -> tuple[OperatingPoint, ...]:
-    """For each budget of the grid the threshold that spends most of it, from the first exit for all examples to the
-    whole network.
+    """For each budget of the grid, the threshold that spends as much of it as possible; from all examples leaving at
+    the first exit to all going through the whole network.
 
     Example i continues after step n if the lowest of its values so far, m_{n,i}, is not below the threshold, and that
     costs c_{n+1} − c_n. So the mean share is c_1 + Σ_{n,i} (c_{n+1} − c_n) 1[m_{n,i} ≥ threshold] / N: it falls at each
@@ -385,7 +389,7 @@ def operating_points(outcome: Outcome) -> tuple[OperatingPoint, ...]:
     between = levels[:-1] / 2 + levels[1:] / 2
     between = torch.where(between > levels[:-1], between, levels[1:])  # adjacent floats have no midpoint
     thresholds = [_below(levels), *between.tolist(), math.floor(float(levels[-1])) + 1.0]
-    spent = torch.cat([spent, outcome.costs[:1]])  # by each threshold, from most to least
+    spent = torch.cat([spent, outcome.costs[:1]])  # mean share of compute per threshold, falling
     budgets = [float(outcome.costs[0]), *(share / GRID for share in range(1, GRID + 1))]
     within = [int((spent > budget + ROUNDING).sum()) for budget in budgets if budget >= budgets[0]]
     return tuple(_point(outcome, thresholds[first]) for first in dict.fromkeys(within))
@@ -399,7 +403,7 @@ def _point(outcome: Outcome, threshold: float) -> OperatingPoint:
 
 
 def point_within(points: Sequence[OperatingPoint], budget: float) -> OperatingPoint:
-    """The most expensive one within a budget."""
+    """The most expensive operating point within a budget."""
     require_affordable(budget, min(point.mean_cost for point in points))
     return max((point for point in points if point.mean_cost <= budget + ROUNDING), key=lambda point: point.mean_cost)
 
@@ -408,33 +412,33 @@ def require_affordable(budget: float, first_exit: float) -> None:
     if not first_exit <= budget + ROUNDING <= 1 + 2 * ROUNDING:
         least = math.ceil(1000 * first_exit) / 1000
         raise RicnetError(
-            f"{setting('budget', budget)} is out of range: it must be from {least:g}, what the first exit costs, to 1, "
-            "the whole network."
+            f"{setting('budget', budget)} is out of range: it must be from {least:g} (the first exit) to 1 (the whole "
+            "network)."
         )
 
 
 def shortfall(mean_cost: float, budget: float) -> str | None:
-    """A sentence if no threshold comes near a budget."""
+    """A clause for the user if no threshold comes near the budget."""
     if budget - mean_cost <= 2 / GRID:
         return None
     return (
-        f"of the budget of {budget:g} only {mean_cost:.3f} is spent: on validation data too many values are tied for a "
-        "threshold between"
+        f"only {mean_cost:.3f} of the budget of {budget:g} is spent, because many validation examples have equal "
+        "values and no threshold separates them"
     )
 
 
-# The choices in words, from evaluation.json
+# Sentences about the choices, from evaluation.json
 
 
 def chosen_words(evaluation: Mapping[str, Any]) -> list[str]:
-    """One sentence per choice; none if nothing was to be chosen."""
+    """One sentence per choice that was made."""
     fitted = evaluation.get("fitted") or {}
     words = {"calibration": _temperature_words, "halting": _halt_words}
     return [say(fitted[name]) for name, say in words.items() if fitted.get(name)]
 
 
 def rule_words(rule: Mapping[str, Any]) -> str:
-    """after 1 step; or: at V < 0.01, at most 12 steps; or: at 93 % confidence, at most 12 steps."""
+    """For example "after 1 step", "at V < 0.01, at most 12 steps" or "at 93 % confidence, at most 12 steps"."""
     most, threshold = counted(rule["max_steps"], "step"), rule["halt_threshold"]
     by_confidence = rule.get("by_confidence", False)
     if rule["max_steps"] == 1 or (by_confidence and threshold <= 0):  # 1 − confidence is never below 0
@@ -465,9 +469,9 @@ def _halt_words(rule: Mapping[str, Any]) -> str:
 def _temperature_words(fit: Mapping[str, Any]) -> str:
     where, found = f"{fit['n']:,} validation examples", fit["temperature"]
     if not fit["found"]:
-        return f"temperature 1: on {where} no finite one is best"
+        return f"temperature 1: no finite temperature minimises the NLL on {where}"
     if not fit["kept"]:
-        return f"temperature 1: no gain from another is shown on {where}"
+        return f"temperature 1: no other is shown to help on {where}"
     change = f"NLL {fit['nll_before']:.4f} → {fit['nll_after']:.4f} on {where}"
     if isinstance(found, float):
         return f"temperature {found:.3f}: {change}"

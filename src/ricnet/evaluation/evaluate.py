@@ -197,7 +197,6 @@ def report(outcome: Outcome) -> dict[str, Any]:
     confidence, answer = beliefs.max(-1)
     correct = answer == labels
     steps, cost = outcome.halt_step.double(), outcome.cost
-    truth = torch.nn.functional.one_hot(labels, beliefs.shape[1])
     summary = summarize(outcome)
     compute = (
         {} if cost is None else {"mean_cost_correct": _mean(cost[correct]), "mean_cost_wrong": _mean(cost[~correct])}
@@ -210,7 +209,7 @@ def report(outcome: Outcome) -> dict[str, Any]:
             "ece_classwise": metrics.classwise_calibration_error(beliefs, labels),
             "ece_signed": summary["mean_confidence"] - summary["accuracy"],
             "ece_signed_error": _standard_error(confidence - correct.double()),
-            "brier": float((beliefs - truth).square().sum(-1).mean()),
+            "brier": metrics.brier_score(beliefs, labels),
             "mean_steps_correct": _mean(steps[correct]),
             "mean_steps_wrong": _mean(steps[~correct]),
             "mean_cell_evaluations": float(outcome.cell_evaluations.double().mean()),
@@ -230,7 +229,7 @@ def _mean(values: Float[Tensor, "n"]) -> float | None:
 
 
 def _standard_error(values: Float[Tensor, "n"]) -> float | None:
-    """Of their mean; None for a single one."""
+    """Standard error of the mean; None for a single value."""
     return float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else None
 
 

@@ -1,6 +1,5 @@
-"""Do the probabilities mean what they say (calibration), do they tell right answers from wrong ones (selective
-prediction), and do they tell the classes apart (ROC AUC, average precision)? Everything here works on plain vectors, in
-float64."""
+"""Metrics of calibration, of selective prediction (confidence against being right) and of separation of the classes
+(ROC AUC, average precision). Everything here works on plain vectors, in float64."""
 
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ from torch import Tensor
 
 BINS = 15
 MOST_RANKED = 10**8
-"""Examples × classes up to which classes are ranked; sorting more takes minutes."""
+"""Maximum examples × classes for ROC AUC and average precision; sorting more takes minutes."""
 
 
 class Bins(NamedTuple):
@@ -88,31 +87,35 @@ def correctness_auroc(confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"]
     return float(roc_auc_score(correct.cpu().numpy(), confidence.cpu().numpy()))
 
 
-# How well the classes are told apart
+# Scores of classes
 
 
 def class_scores(log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"]) -> dict[str, float | None]:
-    """Accuracy, ECE, NLL, Brier score and how well classes are told apart, of any classifier's log-probabilities."""
+    """Accuracy, ECE, NLL, Brier score and separation of the classes, from any classifier's log-probabilities."""
     log_beliefs = log_beliefs.double()
     beliefs = log_beliefs.exp()
     confidence, answer = beliefs.max(-1)
-    truth = torch.nn.functional.one_hot(labels, beliefs.shape[1])
     return {
         "accuracy": float((answer == labels).double().mean()),
         "ece": expected_calibration_error(confidence, answer == labels),
         "nll": -float(log_beliefs.gather(1, labels[:, None]).mean()),
-        "brier": float((beliefs - truth).square().sum(-1).mean()),
+        "brier": brier_score(beliefs, labels),
         **separation(beliefs, labels),
     }
+
+
+def brier_score(beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"]) -> float:
+    truth = torch.nn.functional.one_hot(labels, beliefs.shape[1])
+    return float((beliefs - truth).square().sum(-1).mean())
 
 
 def separation(beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"]) -> dict[str, float | None]:
     """ROC AUC, average precision and balanced accuracy.
 
     ROC AUC is the mean over classes of that class against the rest, which for two classes is the usual one. Average
-    precision is that of the rarer of two classes (the second where both are as frequent), else the mean over classes.
-    Balanced accuracy is the mean recall. Classes that no example has count in none of them; None where fewer than two
-    are left, or where there are too many numbers to rank.
+    precision is that of the rarer of two classes (of the second if both are equally frequent), or the mean over more
+    classes. Balanced accuracy is the mean recall. Classes without examples are left out. ROC AUC and average precision
+    are None if fewer than two classes are left, or beyond MOST_RANKED numbers.
     """
     present = labels.unique()
     answer = beliefs.argmax(-1)
@@ -128,7 +131,7 @@ def separation(beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"]) 
 
 
 def _ranked(score: Float[Tensor, "n"], positive: Bool[Tensor, "n"]) -> tuple[float, float]:
-    """ROC AUC and average precision Σ (R_i − R_{i−1}) P_i; examples of equal score are one threshold."""
+    """ROC AUC and average precision Σ (R_i − R_{i−1}) P_i; examples of equal score share a threshold."""
     levels, group = torch.unique(-score, return_inverse=True)  # from the highest score
     hits = torch.bincount(group, positive.double(), len(levels))
     misses = torch.bincount(group, (~positive).double(), len(levels))

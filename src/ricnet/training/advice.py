@@ -1,7 +1,7 @@
-"""What a person is told at the end of a run: when it ended, and one hint for each thing it lacks.
+"""Notes and hints printed at the end of a run.
 
-A hint needs evidence: a difference beyond its standard error, on enough rows. A run of very few epochs was meant to be
-short, and what it has not learned is no surprise.
+A hint needs evidence: a difference beyond its standard error, on enough rows. Runs of fewer than SHORT epochs get no
+hints about training.
 """
 
 import math
@@ -14,20 +14,22 @@ from ricnet.evaluation.baselines import better_baseline
 from ricnet.training.config import Config
 
 STILL_FALLING = 0.05
-"""By this share the validation NLL of the last tenth of the epochs is below that of the tenth before where training
-ended too soon. Finished runs on CIFAR-10 (results/) had 0.002 to 0.018."""
+"""Training was too short if the mean validation NLL of the last tenth of the epochs is lower by this share than that of
+the tenth before. In finished runs on CIFAR-10 (results/) the share was 0.002 to 0.018."""
 SHORT = 8
 """No preset makes fewer epochs: a shorter run is the user's own choice."""
 UNSURE = 0.15
-"""So far below its accuracy a model's mean confidence may lie, on training and on validation data."""
-SURE, GAP = 0.05, 0.1
-"""How far its mean confidence may lie above its accuracy on held-out data, and that below its training accuracy."""
+"""Under-confident: accuracy minus mean confidence exceeds this on training and on validation data."""
+SURE = 0.05
+"""Over-confident: mean confidence minus accuracy exceeds this on held-out data."""
+GAP = 0.1
+"""Over-fitted: training accuracy minus validation accuracy exceeds this."""
 ERRORS = 2
 """Standard errors that a difference must exceed."""
 FEW_ROWS = 50
-"""With fewer, one row is two points of accuracy."""
+"""With fewer rows, one row is more than two points of accuracy."""
 ANEW = f"(with {setting('overwrite', True)}, or another {setting('out')})"
-"""A finished run cannot go on."""
+"""A finished run cannot be continued."""
 
 Evaluation = Mapping[str, Any]
 
@@ -43,7 +45,7 @@ def ended_early(course: Sequence[float], config: Config) -> list[str]:
     epochs, patience = config.optimization.epochs, config.optimization.patience
     if patience is None or len(course) >= epochs:
         return []
-    why = f"since {patience} brought nothing better ({setting('patience')})"
+    why = f"because the last {patience} brought no improvement ({setting('patience')})"
     return [f"Ended after {len(course)} of {epochs} epochs, {why}."]
 
 
@@ -61,12 +63,12 @@ def hints(evaluation: Evaluation, course: Sequence[float], config: Config, datas
 
 
 def _held_out(evaluation: Evaluation) -> list[tuple[str, dict[str, Any]]]:
-    """The splits that the weights were not learned from, as far as they have rows."""
+    """The validation and test splits that have rows."""
     return [(name, evaluation[name]) for name in ("val", "test") if (evaluation.get(name) or {}).get("n")]
 
 
 def _nothing_learned(evaluation: Evaluation, config: Config, dataset: Dataset) -> str | None:
-    """Where its NLL on held-out rows is not below that of the classes' shares, which know nothing of the inputs."""
+    """If the NLL on held-out rows is not below that of the base rate, which ignores the inputs."""
     split, entry = _held_out(evaluation)[-1]
     names = [name for name in ("nll_gain", "nll_gain_weighted") if entry.get(f"{name}_error") is not None]
     learned = any(entry[name] > ERRORS * entry[f"{name}_error"] for name in names)
@@ -74,14 +76,14 @@ def _nothing_learned(evaluation: Evaluation, config: Config, dataset: Dataset) -
         return None
     rows = f"{entry['n']:,} {'validation' if split == 'val' else split} {dataset.unit}"
     return (
-        f"it has learned nothing yet: on {rows} the classes' shares alone have as low an NLL (its gain is "
+        f"it has learned nothing yet: on {rows} its NLL is not below that of the base rate (gain "
         f"{entry[names[-1]]:.3f} ± {entry[f'{names[-1]}_error']:.3f}); train longer, for instance with "
-        f"{setting('epochs', 2 * config.optimization.epochs)} {ANEW}, and see that the inputs tell the classes apart."
+        f"{setting('epochs', 2 * config.optimization.epochs)} {ANEW}, and check that the inputs tell the classes apart."
     )
 
 
 def _too_short(course: Sequence[float], config: Config) -> str | None:
-    """None also where patience ended the run: then it was long enough."""
+    """None too if patience ended the run: then it was long enough."""
     epochs, part = config.optimization.epochs, max(1, len(course) // 10)
     if len(course) < max(2, epochs):
         return None
@@ -96,7 +98,7 @@ def _too_short(course: Sequence[float], config: Config) -> str | None:
 
 
 def _excess(entry: Mapping[str, Any]) -> tuple[float, float]:
-    """Mean confidence less accuracy, and what chance explains of it."""
+    """Mean confidence minus accuracy, and ERRORS standard errors of it."""
     error = entry["ece_signed_error"]
     return entry["ece_signed"], math.inf if error is None else ERRORS * error
 
@@ -108,13 +110,13 @@ def _too_unsure(evaluation: Evaluation, config: Config) -> str | None:
     val, longer = evaluation["val"], 2 * config.optimization.epochs
     fit = "" if config.calibration != "none" else f", or fit a temperature with {setting('calibration', 'temperature')}"
     return (
-        f"it is right more often than it believes (validation accuracy {val['accuracy']:.1%}, mean confidence "
+        f"it is under-confident (validation accuracy {val['accuracy']:.1%}, mean confidence "
         f"{val['mean_confidence']:.1%}); train longer, for instance with {setting('epochs', longer)}{fit} {ANEW}."
     )
 
 
 def _too_sure(evaluation: Evaluation, config: Config) -> str | None:
-    """On validation and on test rows: one of them alone may be bad luck."""
+    """On both validation and test rows: one of them alone may be chance."""
     splits = _held_out(evaluation)
     if any(excess < max(SURE, chance) for excess, chance in (_excess(entry) for _, entry in splits)):
         return None
@@ -123,7 +125,7 @@ def _too_sure(evaluation: Evaluation, config: Config) -> str | None:
     remedies += [f"choose the epoch by its NLL with {setting('select', 'nll')}"] * (config.optimization.select != "nll")
     remedies += [f"raise {setting('val_fraction')} (now {config.val_fraction:g})"] * (not remedies)
     return (
-        f"it is surer than it is right ({'validation' if name == 'val' else name} accuracy {entry['accuracy']:.1%}, "
+        f"it is over-confident ({'validation' if name == 'val' else name} accuracy {entry['accuracy']:.1%}, "
         f"mean confidence {entry['mean_confidence']:.1%}); {', or '.join(remedies)} {ANEW}."
     )
 
@@ -138,13 +140,12 @@ def _over_fitted(evaluation: Evaluation, config: Config) -> str | None:
         f"it over-fits: accuracy is {train['accuracy']:.1%} on training and {val['accuracy']:.1%} on validation data, "
         f"NLL {train['nll']:.3f} and {val['nll']:.3f}; collect more, raise {setting('weight_decay')} "
         f"(now {settings.weight_decay:g}), lower {setting('width')} (now {config.network.width:g}) or "
-        f"{setting('epochs')} (now {settings.epochs}) "
-        f"{ANEW}."
+        f"{setting('epochs')} (now {settings.epochs}) {ANEW}."
     )
 
 
 def _simpler_is_better(evaluation: Evaluation, dataset: Dataset) -> str | None:
-    """On the test rows, by more than the standard error of the difference, row by row."""
+    """If a baseline has a lower NLL on the test rows, by more than the standard error of the paired difference."""
     baselines = evaluation.get("baselines") or {}
     name = better_baseline(baselines)
     if name is None:
@@ -165,4 +166,4 @@ def _too_few(evaluation: Evaluation, config: Config, unit: str) -> str | None:
     doubts = [f"{val} validation {unit} chose the epoch"] * (val < FEW_ROWS)
     doubts += [f"{test} test {unit} gave these numbers"] * (test < FEW_ROWS)
     share = f", or raise {setting('val_fraction')} (now {config.val_fraction:g})" if test >= FEW_ROWS else ""
-    return f"only {' and '.join(doubts)}, so chance decides much; collect more{share}."
+    return f"only {' and '.join(doubts)}, so the result is noisy; collect more{share}."

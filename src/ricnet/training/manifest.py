@@ -1,8 +1,8 @@
 """manifest.json: the SHA-256 of each file of a finished run or a shared model, compared when a model is loaded.
 
-It detects damage and files that do not belong together. It is no signature: anyone who can write to the folder can
-write a manifest that fits. `encoder.safetensors` is not in it, because config.json has its SHA-256; `report.html` is
-not, because `ric report` writes it anew.
+It detects damage and files of different runs in one folder. It is not a signature: anyone who can write to the folder
+can write a matching manifest. `encoder.safetensors` is not listed, because config.json has its SHA-256; `report.html`
+is not, because `ric report` rewrites it.
 """
 
 import hashlib
@@ -26,14 +26,14 @@ def file_hash(path: Path) -> str:
 
 
 def write_manifest(folder: Path, names: Iterable[str], known: Mapping[str, str] | None = None) -> None:
-    """List those of the named files that exist. `known` are hashes of files that are written next."""
+    """List those of the named files that exist. `known` are hashes of files that will be written afterwards."""
     found = {name: file_hash(folder / name) for name in names if (folder / name).is_file()}
     text = json.dumps({"sha256": dict(sorted((found | dict(known or {})).items()))}, indent=2) + "\n"
     write_atomically(folder / NAME, lambda draft: draft.write_text(text, encoding="utf-8"))
 
 
 def verify(folder: Path, names: Iterable[str] = LOADED) -> None:
-    """Raise where one of these files is not the one that the manifest lists. Without a manifest, print a note once."""
+    """Raise if one of these files differs from the manifest. Without a manifest, print a note once."""
     if not (folder / NAME).is_file():
         if not _in_training(folder):
             _note_unverified(folder)
@@ -63,7 +63,7 @@ def _refuse(path: Path, what: str) -> None:
 
 
 def _in_training(folder: Path) -> bool:
-    """A manifest comes with the evaluation, at the end."""
+    """Whether the run is unfinished: its manifest is written with the evaluation, at the end."""
     begun = (folder / "metrics.jsonl").exists() or (folder / "state.pt").exists()
     return begun and not (folder / "evaluation.json").exists()
 

@@ -1,7 +1,7 @@
-"""Connections to the server: how many there may be, and how long one may stay without a request.
+"""Limits on connections to the server: their number, and the time a client may stay silent.
 
-uvicorn has no timeout for headers that never come, no limit on silent connections, and waits for a stalled client when
-it shuts down. Each connection takes a file descriptor; without any left, nobody can connect.
+uvicorn has no timeout for incomplete headers and no limit on idle connections, and at shutdown it waits for stalled
+clients. Each connection takes a file descriptor; when none are left, nobody can connect.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ HEADER_SECONDS = 10.0
 KEEP_ALIVE_SECONDS = 5
 """Time from an answer to the first byte of the next request."""
 STALLED_SECONDS = 3.0
-"""At shutdown: time for the rest of a body to arrive, and for a client to read some of its answer."""
+"""At shutdown: time for the rest of a request to arrive, and for a client to read some of its answer."""
 MOST_CONNECTIONS = 1000
 ACCEPTED_AT_ONCE = 8
 """Connections that asyncio accepts in one turn of its loop, before it calls `connection_made` of the first."""
@@ -31,12 +31,12 @@ RESERVED = 64
 BACKLOG = 512
 """Connections that the kernel holds until they are accepted."""
 COMPLAINT_SECONDS = 10.0
-"""Least time between two log lines about connections that could not be accepted."""
+"""Minimum time between two log lines about connections that could not be accepted."""
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def most_connections() -> int:
-    """As many as the process can have files open, less those that it has open and needs."""
+    """The limit on open files minus those that are open or reserved; at most MOST_CONNECTIONS."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
@@ -57,7 +57,7 @@ def _open_files() -> int:
 class Connection(H11Protocol):
     """Closed if no request arrives in time, or if the client does not read its answer.
 
-    Beyond `most` connections the one that has waited longest without a request is closed, so that a new client gets in.
+    Beyond `most` connections, the one that has waited longest without a request is closed to let a new client in.
     """
 
     most: ClassVar[int] = MOST_CONNECTIONS
@@ -81,19 +81,19 @@ class Connection(H11Protocol):
         super().on_response_complete()
 
     def shutdown(self) -> None:
-        """Requests that have arrived are answered; the others have STALLED_SECONDS."""
+        """Answer requests that have arrived; close connections that stall for STALLED_SECONDS."""
         self._period, self._ending = STALLED_SECONDS, True
         super().shutdown()
         self._arm()
 
     @property
     def answering(self) -> bool:
-        """Whether a request has arrived as far as its headers and is not answered yet."""
+        """Whether the headers of a request have arrived and its answer is not complete."""
         return self.cycle is not None and not self.cycle.response_complete
 
     @property
     def arriving(self) -> bool:
-        """Whether the headers or the body of a request are still awaited."""
+        """Whether the headers or the body of a request are incomplete."""
         return not self.answering or self.cycle.more_body
 
     def _wait_for_request(self) -> None:
@@ -107,7 +107,7 @@ class Connection(H11Protocol):
         self._timer = self.loop.call_later(self._period, self._check)
 
     def _check(self) -> None:
-        """Abort if nothing was expected but a request, or if the client has read nothing since the last check."""
+        """Abort if the request is late, or if the client has read none of its answer since the last check."""
         unsent = self.transport.get_write_buffer_size()
         late = self.arriving if self._ending else not self.answering
         if (unsent >= self._unsent) if unsent else late:
@@ -127,17 +127,17 @@ class Connection(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """Few connections are accepted at once, so that those beyond the limit are closed before the next are accepted."""
+    """Accepts few connections at once, so that those beyond the limit are closed before the next are accepted."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         asyncio.get_running_loop().set_exception_handler(_Complaints())
         await super().startup(sockets)
         for listening in sockets or ():
-            listening.listen(BACKLOG)  # asyncio has set it to the number that it accepts at once
+            listening.listen(BACKLOG)  # asyncio uses one number for this and for ACCEPTED_AT_ONCE
 
 
 class _Complaints:
-    """asyncio writes a traceback for every connection that it cannot accept; this writes a line now and then."""
+    """Logs one line per COMPLAINT_SECONDS where asyncio logs a traceback for every connection it cannot accept."""
 
     def __init__(self) -> None:
         self._last = -COMPLAINT_SECONDS
@@ -152,13 +152,13 @@ class _Complaints:
 
 
 def server(app: Any, grace_seconds: int, most: int | None = None) -> Server:
-    """For an ASGI application; `most` connections at a time."""
+    """A server for an ASGI application with at most `most` connections at a time."""
     limited = type("LimitedConnection", (Connection,), {"most": most_connections() if most is None else most})
     config = uvicorn.Config(
         app,
         loop="asyncio",
         http=limited,
-        ws="none",  # a WebSocket would leave the timeouts of Connection behind
+        ws="none",  # the timeouts of Connection do not apply to WebSockets
         log_config=None,
         access_log=False,
         server_header=False,

@@ -1,8 +1,8 @@
-"""Images of requests, decoded within bounds on pixels, time and threads.
+"""Decoding of images in requests, with limits on pixels, time and threads.
 
-A file of a few kilobytes can claim gigabytes of pixels. So the size of each image is read from its header and compared
-with the limit before anything is decoded. Large images have a thread of their own, in which the images of several
-requests take turns: a small image never waits for a large one.
+A file of a few kilobytes can declare gigabytes of pixels. So the size of each image is read from its header and
+compared with the limit before anything is decoded. Large images of all requests share one thread, in which requests
+take turns: a small image never waits for a large one.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ from ricnet.io import short
 THREADS = min(2, os.cpu_count() or 1)
 """For images that are not large, and for JSON."""
 LARGE = 1_000_000
-"""Pixels beyond which an image is large; those of one million are decoded in about 0.05 s."""
+"""Pixels beyond which an image is large. One million are decoded in about 0.05 s."""
 DECODE_SECONDS = 5.0
-"""For one image. A JPEG of thousands of scans takes minutes, however few pixels it has."""
+"""Time limit for one image. A JPEG of thousands of scans can take minutes even if it has few pixels."""
 SCAN_SHARE = 3
-"""A JPEG that is decoded at a fraction of its size counts at least a third of its pixels: if it has several scans, its
-coefficients are held at full size."""
+"""A JPEG decoded at reduced size counts as at least a third of its pixels: with several scans, its coefficients are
+held in memory at full size."""
 UNBOUNDED = 1 << 62
 
 P = ParamSpec("P")
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class Decoders:
-    """The threads that read images and JSON, and what images they take."""
+    """The threads that decode images and JSON, and the limits on images."""
 
     def __init__(self, input_shape: tuple[int, ...], limits: Limits) -> None:
         self._shape, self._limits = input_shape, limits
@@ -55,7 +55,7 @@ class Decoders:
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args, **kwargs))
 
     async def decode(self, files: Sequence[File], check: Callable[[], Awaitable[None]]) -> Asked:
-        """One image after the other. `check` is called before each, and raises if nobody waits for the answer."""
+        """Decode one image after the other. `check` is called before each and raises if the client has gone."""
         images = []
         for file, pixels in zip(files, await self.run(self._weigh, files), strict=True):
             await check()
@@ -66,13 +66,13 @@ class Decoders:
         return Asked([file.name for file in files], torch.stack(images))
 
     def close(self) -> None:
-        """End what is being decoded at its next read."""
+        """Interrupt images being decoded at their next read, and cancel those waiting."""
         self._closed.set()
         for threads in (self._threads, self._large):
             threads.shutdown(wait=False, cancel_futures=True)
 
     def _weigh(self, files: Sequence[File]) -> list[int]:
-        """The pixels of each, by its header."""
+        """The number of pixels of each image, from its header; refuse images beyond the limits."""
         found: list[int] = []
         for file in files:
             found.append(_count_pixels(file, self._shape))
@@ -109,7 +109,7 @@ class Decoders:
 
 
 class _Interruptible(io.BytesIO):
-    """Decoders read a file in blocks; this one fails to read on once its time is up."""
+    """A file whose reads fail after DECODE_SECONDS. Pillow reads in blocks, so this interrupts its decoding."""
 
     def __init__(self, content: bytes, closed: threading.Event) -> None:
         super().__init__(content)
@@ -124,12 +124,12 @@ class _Interruptible(io.BytesIO):
 
 
 def _count_pixels(file: File, input_shape: tuple[int, ...]) -> int:
-    """Those that are decoded; UNBOUNDED if no limit allows so many."""
+    """The number of pixels to decode; UNBOUNDED beyond MOST_PIXELS, so that every limit refuses it."""
     _, height, width = input_shape
     try:
         with Image.open(io.BytesIO(file.content), formats=FORMATS) as image:
             stored = image.width * image.height
-            image.draft(image.mode, (2 * width, 2 * height))  # as decode_image has it, for JPEGs alone
+            image.draft(image.mode, (2 * width, 2 * height))  # as decode_image does; it affects JPEGs only
             decoded = image.width * image.height
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         return UNBOUNDED
@@ -141,13 +141,15 @@ def _count_pixels(file: File, input_shape: tuple[int, ...]) -> int:
 
 
 def _return_memory() -> None:
-    """glibc keeps freed memory for itself; it returns what it can if asked."""
-    with contextlib.suppress(OSError, TypeError, AttributeError):  # of another C library
+    """Ask glibc to return freed memory to the system."""
+    with contextlib.suppress(OSError, TypeError, AttributeError):  # other C libraries have no malloc_trim
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def _no_image(file: File) -> Refusal:
-    return Refusal(422, f"{_shown(file)} is no image that can be read; send a whole PNG, JPEG, WebP, GIF, BMP or TIFF.")
+    return Refusal(
+        422, f"{_shown(file)} is no image that can be read; send a complete PNG, JPEG, WebP, GIF, BMP or TIFF."
+    )
 
 
 def _shown(file: File) -> str:

@@ -1,8 +1,8 @@
-"""Which names the server answers for.
+"""Host names the server answers for, against DNS rebinding.
 
-A page on another site can have its own name resolve to this machine (DNS rebinding) and then read what the server
-answers. Its requests still carry that name in their Host header, so requests for unknown names are refused. An IP
-address cannot be rebound.
+A web site can let its own name resolve to this machine, so that its pages can read the server's answers. Their requests
+still carry the site's name in the Host header, so requests for unknown names are refused. IP addresses cannot be
+rebound.
 """
 
 import ipaddress
@@ -22,10 +22,10 @@ _NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*", re.ASCII)
 class Hosts:
     names: frozenset[str] = LOOPBACK
     any_address: bool = False
-    """Whether any IP address is allowed: the addresses of this machine are not all known to it."""
+    """Whether any IP address is allowed: a machine does not know all addresses it is reached by."""
 
     def allows(self, header: str | None) -> bool:
-        """Of a Host header. A client without one, by HTTP 1.0, is no browser."""
+        """Whether a Host header is allowed. Only HTTP 1.0 clients send none, and browsers always send one."""
         if header is None:
             return True
         found = _HEADER.fullmatch(header.strip().lower())
@@ -36,8 +36,8 @@ class Hosts:
 
 
 def allowed_hosts(listening: socket.socket, host: str = "", others: Iterable[str] = ()) -> Hosts:
-    """Loopback names, the address listened on as it was given and as it was found, and `others`. Where every address is
-    listened on, any IP address and this machine's own name."""
+    """Loopback names, `host` as the user gave it, the address of the socket, and `others`. If the socket listens on all
+    addresses, also any IP address and this machine's own name."""
     address = str(listening.getsockname()[0])
     names = LOOPBACK | {address, host.lower()} | {_checked(name) for name in others}
     if not ipaddress.ip_address(address).is_unspecified:
@@ -49,7 +49,7 @@ def allowed_hosts(listening: socket.socket, host: str = "", others: Iterable[str
 def _checked(name: str) -> str:
     lower = name.lower().removesuffix(".").removeprefix("[").removesuffix("]")
     if not (_NAME.fullmatch(lower) or _is_address(lower)):
-        raise RicnetError(f"{setting('allow_host', name)} is no host name; give it without http:// and port.")
+        raise RicnetError(f"{setting('allow_host', name)} is not a host name; give it without http:// and port.")
     return lower
 
 
