@@ -162,7 +162,7 @@ def write_atomically(path: Path, write: Callable[[Path], object], keep: Path | N
     """
     draft = draft_of(path)
     if path.exists() and not path.is_file():
-        raise Unwritable(f"{path} is no plain file and would be replaced; choose another {setting('out')}.")
+        raise Unwritable(f"{path} is not a regular file and would be replaced; choose another {setting('out')}.")
     with writing(path):
         try:
             draft.unlink(missing_ok=True)
@@ -188,7 +188,7 @@ def replace_file(draft: Path, path: Path, keep: Path | None = None) -> None:
 
 
 def open_no_link(path: str, flags: int) -> int:
-    """For `open`: a symbolic link is an error (where the system can tell; Windows cannot)."""
+    """An `opener` for `open` that refuses symbolic links (not on Windows, which has no such flag)."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
@@ -322,6 +322,11 @@ def is_switch(value: object) -> bool:
 
 def is_text(value: object) -> bool:
     return isinstance(value, str)
+
+
+def are_texts(value: object) -> bool:
+    """Whether a value is a list of texts, perhaps empty."""
+    return isinstance(value, list) and all(map(is_text, value))
 
 
 # Arrays from strangers

@@ -34,10 +34,9 @@ def augment(
 ) -> UInt8[Tensor, "n c h w"]:
     """A random window of each image, half of them mirrored, its colours varied, a square of it greyed out.
 
-    Where the images are a shard of a minibatch, random numbers are drawn for all of it, so that what happens to an
-    image does not depend on how many processes there are. They come from torch's global generator unless one is given.
-    Nothing here waits for the device or depends in its shape on
-    what was drawn, so that an update can be recorded.
+    If the images are a shard of a minibatch, random numbers are drawn for all of it, so that the result does not depend
+    on the number of processes. They come from torch's global generator unless one is given. Nothing here waits for the
+    device, and no shape depends on random numbers, so that an update can be recorded.
     """
     shard = shard or Shard(len(images))
     crop = _crop_and_resize if augmentation.crop_area < 1 else _shift_and_mirror

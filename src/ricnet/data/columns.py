@@ -5,11 +5,11 @@ model, so that new rows are read as they were.
   number says which do.
 - Whole numbers of one length, some with leading zeros (00109), are codes and no numbers.
 - A column of dates is a column of numbers, in days.
-- A column is one of numbers, or of dates, where at most one cell in twenty is something else ("n/k", "> 100"). Those
-  cells are missing values, and a note names them; more of them make it a column of texts. All rows of the table say
-  what a column is; only those of training say what is learned of it.
-- The texts that stood for missing values are kept with the column. In rows to predict they are missing values again,
-  and any other text in a column of numbers is refused: that depends on the cell alone, not on the rows beside it.
+- A column is one of numbers, or of dates, if at most one cell in twenty is something else ("n/k", "> 100"). Those cells
+  count as missing, and a note names them. With more of them it is a column of texts. The kind of a column is decided by
+  all rows of the table; what is learned from it (mean, values) comes from the training rows only.
+- The texts that counted as missing are stored with the column. In rows to predict they count as missing again, and any
+  other text in a column of numbers is refused. This depends on the cell alone, not on the other rows.
 - Any other column is one number for each of its values, 1 where the cell has it. A value that few training rows have
   counts as `other`, and so does one that none had; where training knew no rare values, a new one is none of them, all
   numbers 0. An empty cell is a value like any other.
@@ -34,7 +34,7 @@ from torch import Tensor
 from ricnet.data.tables import ABSENT, Table, TableError
 from ricnet.data.texts import MOST_TOKENS, Text, Tokenizer, is_prose
 from ricnet.errors import RicnetError, listed, setting
-from ricnet.io import Absent, Maybe, is_count, is_finite, is_switch, is_text, misfit
+from ricnet.io import Absent, Maybe, are_texts, is_count, is_finite, is_switch, is_text, misfit
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -47,11 +47,11 @@ other nineteen of twenty would be lost; but those that are more may be a kind of
 RARE_ROWS, RARE_SHARE = 3, 0.005
 """A value in fewer training rows is rare. Standardised, its number would be the larger the rarer it is."""
 MANY_ROWS = 30
-"""With fewer rows, values that are all different do not yet look like an identifier."""
+"""Minimum rows to detect an identifier: in fewer, the values of any column may all differ."""
 IDENTIFIER_WORDS = frozenset({"id", "ids", "identifier", "uuid", "guid", "key", "index", "idx", "pk"})
-"""A name ends in one of these words."""
+"""Last words of the names of identifiers."""
 IDENTIFIER_NAMES = frozenset({"row", "row number", "row num", "row no", "row nr", "rownumber", "rownum", "no", "nr"})
-"""Or it is one of these."""
+"""Whole names of identifiers."""
 _THING_ID = re.compile(
     r"(account|case|client|customer|item|order|passenger|patient|person|product|record|row|sample|user)id"
 )  # customerid, but neither paid nor acid
@@ -139,7 +139,7 @@ class Number:
     flagged: bool
     """Whether a second number says where the value is missing."""
     gaps: tuple[str, ...] = field(default=(), kw_only=True, repr=False)
-    """Texts that were cells of the column in the table it was learned from: they count as missing."""
+    """Texts among the cells of the table that the column was learned from; they count as missing."""
 
     @property
     def width(self) -> int:
@@ -172,7 +172,7 @@ class Number:
         return self.scaled(numbers)
 
     def scaled(self, numbers: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n width"]:
-        """Standardised, and where they are missing."""
+        """Standardised numbers and, if `flagged`, 1 where they are missing."""
         missing = np.isnan(numbers)
         with np.errstate(over="ignore"):
             values = np.where(missing, 0.0, (numbers - self.mean) / self.std)
@@ -257,8 +257,7 @@ class Columns:
         return torch.from_numpy(numbers)
 
     def complete(self, table: Table) -> Table:
-        """With all columns that the model reads. A JSON row may lack some, whatever the rows beside it have, but not
-        all."""
+        """The table with all columns that the model reads. A JSON row may lack some of them, but not all."""
         names = [column.name for column in self.inputs]
         absent = [name for name in names if name not in table.columns]
         if absent and not table.sparse:
@@ -305,7 +304,7 @@ class Columns:
         return tuple(notes)
 
     def cells(self, numbers: Sequence[float]) -> dict[str, str | float | None]:
-        """The cells that `encode` made these numbers of; a rare value, whose name is not kept, becomes None."""
+        """The cells that `encode` turned into these numbers; None for a rare value, whose name is not stored."""
         found: dict[str, str | float | None] = {}
         for column, part in self.split(numbers):
             if isinstance(column, Number):
@@ -320,7 +319,7 @@ class Columns:
         return found
 
     def split(self, numbers: Sequence[float]) -> Iterator[tuple[Number | Category | Text, Sequence[float]]]:
-        """Each column with the numbers of a row that are its own."""
+        """Each column with its own numbers of a row."""
         start = 0
         for column in self.inputs:
             yield column, numbers[start : start + column.width]
@@ -332,22 +331,17 @@ class Columns:
         return {"target": self.target, "inputs": lists}
 
 
-def _are_texts(value: object) -> bool:
-    """Perhaps none: of a column without common values."""
-    return isinstance(value, list) and all(map(is_text, value))
-
-
 _NUMBER: dict[str, Any] = {
     "name": is_text,
     "mean": is_finite,
     "std": lambda value: is_finite(value) and value > 0,
     "flagged": is_switch,
-    "gaps": Absent(_are_texts),
+    "gaps": Absent(are_texts),
 }
 _FORMS: dict[str, Any] = {
     "number": _NUMBER,
     "date": {**_NUMBER, "format": lambda value: is_text(value) and value in FORMATS},
-    "category": {"name": is_text, "values": _are_texts, "other": is_switch},
+    "category": {"name": is_text, "values": are_texts, "other": is_switch},
     "text": {
         "name": is_text,
         "tokens": lambda value: is_count(value) and 0 < value <= MOST_TOKENS,
@@ -387,8 +381,8 @@ def _column_from_json(entry: dict[str, Any]) -> Number | Category | Text:
 def fit_columns(
     table: Table, target: str, training: Sequence[int] | None = None, keep_all: bool = False
 ) -> tuple[Columns, tuple[str, ...]]:
-    """Learn the columns from the training rows, all where none are named; also what the user should know of them.
-    With `keep_all` no column is left out: one with nothing to learn from is a constant."""
+    """Learn the columns from the training rows (None: all rows). Also returns notes for the user. With `keep_all` no
+    column is left out: one with nothing to learn from is a constant."""
     learned = table if training is None else table.take(training)
     fitted: list[Number | Category] = []
     identifiers, unused, mistyped, prose = list[str](), list[str](), list[str](), list[str]()
@@ -419,6 +413,12 @@ def fit_columns(
             unused.append(repr(name))
     if not useful:
         raise _nothing_to_learn(table, target, prose, mistyped)
+    notes = _left_out_notes(unused, identifiers, keep_all)
+    notes += [f"Column {name!r} looks like prose; {_as_text(name, target)}." for name in prose]
+    return Columns(target, tuple(fitted)), (*notes, *_date_notes(fitted, table), *mistyped)
+
+
+def _left_out_notes(unused: Sequence[str], identifiers: Sequence[str], keep_all: bool) -> list[str]:
     notes = []
     if unused:
         fate = "carry nothing" if keep_all else "were left out"
@@ -431,8 +431,7 @@ def fit_columns(
             "Columns that are identifiers by name and value, different in all rows, were left out: "
             f"{listed(identifiers)} (rename one that measures something)."
         )
-    notes += [f"Column {name!r} looks like prose; {_as_text(name, target)}." for name in prose]
-    return Columns(target, tuple(fitted)), (*notes, *_date_notes(fitted, table), *mistyped)
+    return notes
 
 
 def _nothing_to_learn(table: Table, target: str, prose: Sequence[str], mistyped: Sequence[str]) -> TableError:
@@ -447,8 +446,8 @@ def _nothing_to_learn(table: Table, target: str, prose: Sequence[str], mistyped:
 
 
 def _reader(name: str, cells: Sequence[str]) -> Number | None:
-    """What reads these cells, all but few, as numbers; None where they are texts. It has learned no more yet than which
-    texts count as missing."""
+    """A column of numbers or dates that reads these cells, all but a few; None if they are texts. Only `gaps` is
+    learned yet, not the mean and standard deviation."""
     number = Number(name, 0.0, 1.0, False)
     if len(number.odd(cells)) <= few(cells):
         return _with_gaps(number, cells) if _padded(cells) is None else None
@@ -467,7 +466,7 @@ def _as_text(name: str, target: str) -> str:
 
 
 def is_identifier(name: str, cells: Sequence[str], reader: Number | None) -> bool:
-    """By its name and by its values. The name ends in one of `IDENTIFIER_WORDS` (PassengerId, user_id), or is one of
+    """Judged by both name and values. The name ends in one of `IDENTIFIER_WORDS` (PassengerId, user_id) or is one of
     `IDENTIFIER_NAMES`. The values are whole numbers or texts, different in all rows; none is missing."""
     if not _named_identifier(name) or len(cells) < MANY_ROWS or len(set(cells)) < len(cells):
         return False
@@ -484,7 +483,7 @@ def _named_identifier(name: str) -> bool:
 
 
 def _constant(name: str, cells: Sequence[str], reader: Number | None) -> Number | Category:
-    """What stands for a column with nothing to learn from: one number, the same in all training rows."""
+    """A column with nothing to learn from, encoded as the same number in all training rows."""
     return Category(name, (), True) if reader is None else _constant_number(reader, reader.read(cells)[0])
 
 
@@ -494,7 +493,7 @@ def _constant_number(reader: Number, values: Float[np.ndarray, "n"]) -> Number:
 
 
 def fit_array(array: Num[np.ndarray, "n columns"], name: str) -> Columns:
-    """Columns of an array with gaps (NaN), called by their numbers: read as those of a table, none left out."""
+    """Columns of an array with missing values (NaN), named by their indices. None is left out."""
     readers = [Number(str(place), 0.0, 1.0, False) for place in range(array.shape[1])]
     values = array.astype(np.float64).T
     return Columns(
@@ -507,7 +506,7 @@ def fit_array(array: Num[np.ndarray, "n columns"], name: str) -> Columns:
 
 
 def encode_array(columns: Columns, array: Num[np.ndarray, "n columns"]) -> Float[np.ndarray, "n width"]:
-    """Rows of an array as the columns of `fit_array` read them."""
+    """Encode the rows of an array by the columns of `fit_array`."""
     numbers = [column for column in columns.inputs if isinstance(column, Number)]
     values = array.astype(np.float64).T
     return np.concatenate([column.scaled(own) for column, own in zip(numbers, values, strict=True)], axis=1)

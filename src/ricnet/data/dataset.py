@@ -18,7 +18,7 @@ SEED = 0
 """Of every split the package makes, so that all runs on a data set share their test and validation rows."""
 TEST_FRACTION = 0.25
 MOST_HASHED, HASHED_ROWS = 1 << 32, 4096
-"""Bytes of data that are looked through for copies, which takes seconds, and rows at once."""
+"""Maximum bytes of data that are searched for copies (this takes seconds), and rows hashed at once."""
 UNEVEN = 3
 """How many times the smallest class the largest one may be before the user is told."""
 PHOTOGRAPH_SIDE = 48
@@ -83,8 +83,8 @@ def small_crops(shape: Sequence[int]) -> Augmentation:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Data that is only to be measured may lack training rows, validation rows or both. Where nothing is held out,
-    there are no test rows."""
+    """Data that is only to be measured may lack training rows, validation rows or both. Without held-out data there are
+    no test rows."""
 
     name: str
     train: Split
@@ -189,8 +189,8 @@ def uneven_note(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> tuple
 
 
 def copies_note(dataset: Dataset) -> tuple[str, ...]:
-    """One sentence where test or validation rows are exact copies of training rows. Nothing is dropped. Data of more
-    than `MOST_HASHED` bytes is not looked through."""
+    """One sentence if test or validation rows are exact copies of training rows. Nothing is dropped. Data of more than
+    `MOST_HASHED` bytes is not searched."""
     splits = {"test": dataset.test, "validation": dataset.val}
     if sum(split.inputs.nbytes for split in (dataset.train, *splits.values())) > MOST_HASHED:
         return ()
@@ -200,13 +200,13 @@ def copies_note(dataset: Dataset) -> tuple[str, ...]:
     if not found:
         return ()
     return (
-        f"{listing(found)} are exact copies of training {dataset.unit}, so what is measured on them may be too good; "
-        "remove the copies unless new data will repeat itself as often.",
+        f"{listing(found)} are exact copies of training {dataset.unit}, so results on them may be too good; "
+        "remove the copies unless new data will contain as many.",
     )
 
 
 def _row_hashes(split: Split) -> Iterator[bytes]:
-    """Of each example's input, the class left aside; of a text itself where it is there."""
+    """A hash of each example's input, without its class. Texts are hashed themselves if they are stored."""
     if split.texts is not None:
         rows: Iterable[Any] = (text.encode(errors="replace") for text in split.texts)
     else:
@@ -231,8 +231,8 @@ class Parts:
     def dataset(
         self, name: str, val_fraction: float, undivided: bool = False, test_fraction: float | None = None
     ) -> Dataset:
-        """Where `undivided`, parts stay as they are, and what has no test part is test data as a whole. At a
-        `test_fraction` of 0 there are no test rows; None is the default of data without a test part."""
+        """If `undivided`, parts stay as they are, and data without a test part is test data as a whole. Otherwise
+        `test_fraction` of data without a test part is for testing (None: TEST_FRACTION, 0: none)."""
         train, val, test = self._undivided() if undivided else self._divided(name, val_fraction, test_fraction)
         notes = (*self.notes, *uneven_note(self.train.labels, self.class_names))
         if not len(test):

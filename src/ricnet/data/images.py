@@ -56,8 +56,8 @@ Of a JPEG these are the pixels it is decoded to; but one of several scans, such 
 its full size, in up to 8 bytes a pixel, so half of those count at least.
 """
 BLOCK = 4096
-"""Bytes of a file that are decoded at once. A file that refuses to be read on interrupts its decoding, and a block of a
-JPEG may hold a hundred scans, each of which goes over the whole image."""
+"""Bytes of a file that Pillow reads and decodes at once. Decoding can be interrupted between two reads only, and a
+larger block of a JPEG may hold hundreds of scans, each of which covers the whole image."""
 MOST_OTHERS, OTHERS_PER_IMAGE = 100_000, 100
 """Files and folders that a search passes over before it gives up, unless there is an image among so many of them: a
 home folder takes minutes, and what was meant is a folder of images."""
@@ -141,7 +141,7 @@ def decode_image(
 
 
 def _refusal(name: str | Path, error: Exception) -> RicnetError:
-    """Pillow has a limit of its own, about as high as ours."""
+    """The error for a user. Pillow raises DecompressionBombError too, at a limit near ours."""
     if isinstance(error, Image.DecompressionBombError):
         most = f"{MOST_PIXELS / 1e6:g} megapixels"
         return RicnetError(f"{name} {TOO_LARGE}: images of at most {most} are read; make it smaller.")

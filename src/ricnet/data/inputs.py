@@ -179,7 +179,7 @@ class _Reading:
         return self._encode(parse_table(text, "standard input"), STANDARD_INPUT)
 
     def _known(self, name: str | Path) -> Columns:
-        """The columns that a table is read by."""
+        """The model's columns; refuse the table `name` if the model has none."""
         if self.columns is None:
             raise RicnetError(f"{name} is a table, but this model reads {wanted(self.input_shape, None)}.")
         return self.columns

@@ -65,8 +65,7 @@ def labelled_table(
 
 
 def _labelled(table: Table, target: str, known: Sequence[str], text: str | None) -> tuple[Table, list[str]]:
-    """The rows that have a class and, where texts are learned from, a text; and what the user should know of the
-    others."""
+    """The rows that have a class and, if `text` is given, a text; and notes about the other rows."""
     gaps = _gaps(table.columns[target], known)
     labelled = [row for row, cell in enumerate(table.columns[target]) if cell not in gaps]
     notes = [*_unlabelled_note(len(table) - len(labelled), target, gaps), *_header_note(table, target)]
@@ -83,7 +82,7 @@ def _class_number(number: Mapping[str, int], test: Table, target: str, row: int)
     name = test.columns[target][row]
     if name not in number:
         raise RicnetError(
-            f"{test.place(row)}: the class {name!r} is not among those learned from, {listed(list(number))}; "
+            f"{test.place(row)}: the class {name!r} is not in the training data, which has {listed(list(number))}; "
             "remove the row or correct it."
         )
     return number[name]
@@ -98,8 +97,8 @@ def encoded(
     numbered: Dataset,
     test: Table | None = None,
 ) -> Dataset:
-    """A data set whose inputs are numbers of rows, with what the columns make of those rows in their place. The rows of
-    a `test` table are counted after those of the first."""
+    """Replace row numbers, the inputs of a data set, by the encoded rows. The rows of a `test` table are numbered after
+    those of the first."""
     notes, training = numbered.notes, numbered.train.inputs.tolist()
     if columns is None and text is not None:
         columns = Columns(target, (fit_text(table.take(training), text, tokenizer),))
@@ -191,7 +190,7 @@ def _with_text(table: Table, text: str, target: str) -> tuple[Table, list[str]]:
 
 
 def check_columns(header: Table, target: str | None, text: str | None, columns: Columns | None) -> None:
-    """Before rows are read: whether there are the columns of classes and of texts, and those that a model reads. A JSON
+    """Before rows are read, raise if the table lacks the column of classes, of texts, or one that a model reads. A JSON
     row may lack some of them."""
     if columns is not None:
         columns.complete(header)

@@ -101,13 +101,10 @@ def load(
     learned from, as the `tokenizer` of a checkpoint cuts it. `columns` and `class_names` are those of a model
     that is to be tried on a table; without them they are learned from it. `undivided` is for data that is only to be
     measured: its parts stay as they are, and where it has no test part, all of it is test data. It may be of one class.
-    `test` is a table of the test rows. Without it a `test_fraction` of data that has no test part is cut off, by
-    default a quarter; at 0 there are no test rows.
+    `test` is a table of the test rows. Without it, data that has no test part is split: `test_fraction` of it is for
+    testing (None: a quarter, 0: none).
     """
-    if not 0 < val_fraction < 1:
-        raise RicnetError(f"val_fraction is {val_fraction}; it must lie between 0 and 1.")
-    if resolution is not None and resolution < 1:
-        raise RicnetError(f"resolution is {resolution}; it must be a number of pixels above 0.")
+    _check_numbers(val_fraction, resolution)
     check_test(test, test_fraction)
     path, target = split_target(with_target(str(spec), target))
     if is_table(path):
@@ -117,10 +114,7 @@ def load(
             table, target, val_fraction, columns, undivided, class_names, text, tokenizer, held_out, test_fraction
         )
     else:
-        if test is not None:
-            raise RicnetError(f"{setting('test', test)} is for tables; {path} says by itself what its test part is.")
-        if text is not None:
-            raise RicnetError(f"{setting('text', text)} is for tables; {path} says by itself what its texts are.")
+        _refuse_table_settings(path, test, text)
         found = _read(spec, data_folder(data_dir), resolution, columns, tokenizer)
         if isinstance(found, Dataset) and test_fraction is not None:
             raise RicnetError(f"{path} has a test part of its own; leave {setting('test_fraction')} out.")
@@ -135,6 +129,20 @@ def load(
     return altered(dataset, train_fraction, label_noise)
 
 
+def _check_numbers(val_fraction: float, resolution: int | None) -> None:
+    if not 0 < val_fraction < 1:
+        raise RicnetError(f"val_fraction is {val_fraction}; it must lie between 0 and 1.")
+    if resolution is not None and resolution < 1:
+        raise RicnetError(f"resolution is {resolution}; it must be a number of pixels above 0.")
+
+
+def _refuse_table_settings(path: str, test: str | Path | None, text: str | None) -> None:
+    if test is not None:
+        raise RicnetError(f"{setting('test', test)} is for tables; {path} says by itself what its test part is.")
+    if text is not None:
+        raise RicnetError(f"{setting('text', text)} is for tables; {path} says by itself what its texts are.")
+
+
 def check_test(test: Any, test_fraction: float | None) -> None:
     require(test_fraction is None or 0 <= test_fraction < 1, "test_fraction", test_fraction, "from 0 to below 1")
     if test is not None and test_fraction is not None:
@@ -144,7 +152,7 @@ def check_test(test: Any, test_fraction: float | None) -> None:
 def read_test(test: str | Path) -> Table:
     """A table of test rows."""
     if not is_table(test):
-        raise RicnetError(f"{setting('test', test)} is no table ({', '.join(TABLES)}); give one.")
+        raise RicnetError(f"{setting('test', test)} is not a table ({', '.join(TABLES)}); give one.")
     return read_table(user_path(test))
 
 

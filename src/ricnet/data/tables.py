@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 DELIMITERS = ",;\t|"
 LARGEST = 1 << 32
-"""Bytes of a table once it is unpacked."""
+"""Maximum bytes of an unpacked table."""
 LETTER, CELL = 2, 64
-"""Bytes of memory that a table takes for each of its own bytes and, beside them, for each of its cells."""
+"""Bytes of memory that a table takes per byte of the unpacked file, plus those per cell."""
 SEPARATORS = (*(sign.encode() for sign in DELIMITERS), b"\n")
 CHUNK = 1 << 18
-"""Bytes that are read at once."""
+"""Bytes read at once."""
 ABSENT = type("Absent", (str,), {})()
-"""The cell of a JSON row that lacks a column: an empty text that is told from others by `is`."""
+"""The cell of a JSON row that lacks a column: an empty text, distinguished from other empty texts by `is`."""
 FRAME = "the data frame"
 """What messages call it."""
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
@@ -72,8 +72,8 @@ class Table:
 
 
 Check = Callable[["Table"], object]
-"""Raises where the columns of a table do not fit. It is given them before the rows are read, as a table without rows;
-of JSON lines the first one."""
+"""Raises if the columns of a table do not fit. It is called before the rows are read, with a table without rows; for
+JSON lines, with the first row only."""
 
 
 def parse_table(text: str, name: str) -> Table:
@@ -197,14 +197,14 @@ def frame_table(frame: "DataFrame", name: str = FRAME) -> Table:
 
 
 class Room:
-    """The memory that a table may take: a share of what is free when it is begun to be read."""
+    """The memory that a table may take: a share of the free memory when reading begins."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.free = path, free_bytes(torch.device("cpu"))
         self.size, self.cells = 0, 0
 
     def take(self, size: int, cells: int) -> None:
-        """For more of its bytes and cells, counted once they are unpacked; raises where there is no room for them."""
+        """Count unpacked bytes and cells; raise if there is no room for them."""
         self.size, self.cells = self.size + size, self.cells + cells
         if self.size > LARGEST:
             raise TableError(
@@ -218,8 +218,8 @@ class Room:
 
 
 class Metered(io.RawIOBase):
-    """A file that is read only as far as the table in it fits into memory. A few bytes of a packed file can become all
-    there are, and a cell takes more than its letters."""
+    """A file that can be read only as long as its table fits into memory. A small packed file can unpack to more than
+    the memory, and a cell takes more memory than its letters."""
 
     def __init__(self, file: io.BufferedIOBase, path: Path) -> None:
         self.file, self.room = file, Room(path)
@@ -272,7 +272,8 @@ READERS: dict[str, Callable[[io.TextIOBase, str, Check | None], Table]] = {
 
 
 def read_table(path: Path, check: Check | None = None) -> Table:
-    """`check` sees the columns first, so that a file which does not fit is refused before its rows are read."""
+    """`check` is called with the columns first, so that a file with wrong columns is refused before its rows are read.
+    Then the file is read once to see whether it fits into memory, and once more for its rows."""
     suffix = table_suffix(path) or ".csv"
     if not path.exists():
         raise TableError(f"{path} does not exist; give the path of a table ({', '.join(TABLES)}).")
@@ -283,7 +284,7 @@ def read_table(path: Path, check: Check | None = None) -> Table:
     def fits(header: Table) -> None:
         if check is not None:
             check(header)
-        with _metered(path, packed) as content:  # whether all of it fits, before any of it is kept
+        with _metered(path, packed) as content:  # raises if it does not fit into memory
             while content.read(CHUNK):
                 pass
 

@@ -23,6 +23,7 @@ from ricnet.io import (
     TABLE,
     Absent,
     Maybe,
+    are_texts,
     is_count,
     is_finite,
     is_number,
@@ -129,10 +130,6 @@ BASELINE = {
 
 def are_baselines(value: object) -> bool:
     return isinstance(value, Mapping) and all(misfit(entry, BASELINE) is None for entry in value.values())
-
-
-def are_texts(value: object) -> bool:
-    return isinstance(value, list) and all(map(is_text, value))
 
 
 EVALUATION = {

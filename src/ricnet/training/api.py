@@ -88,15 +88,13 @@ def train(
 ) -> Classifier:
     """Train a classifier and return it; `changes` are any settings of `ric train --help-all`, such as epochs=30.
 
-    `data` is what the command line takes (a name or a path; digits if nothing is said), a data frame, or a Dataset of
-    your own; `target` the column of a table that holds the classes; `test` a table or data frame of test rows, which
-    are else cut from the data; `method` is ric unless told otherwise and `preset`
-    fast; `encoder` a name or any module from a batch of inputs to a batch of vectors (without dropout: the snapshot and
-    the network must see the same). The run is written to `out`, by default runs/DATA-METHOD-seedN; with `resume`, an
-    interrupted one goes on with the settings it began with, and where there is none yet it starts. With `resume`, more
-    `epochs` and a constant schedule a finished one goes on too, as if it had been started with as many.
-    `track="tensorboard"` draws its curves there. The random numbers are those of `seed`; torch's own state is left as
-    it was.
+    `data` is what the command line takes (a name or a path, by default digits), a data frame, or a Dataset of your own;
+    `target` the column of a table that holds the classes; `test` a table or data frame of test rows, by default taken
+    from the data; `method` is ric by default and `preset` fast; `encoder` a name or any module from a batch of inputs
+    to a batch of vectors (without dropout: the snapshot and the network must see the same). The run is written to
+    `out`, by default runs/DATA-METHOD-seedN. With `resume` an interrupted run continues with its own settings, or a new
+    one starts if there is none; with more `epochs` and a constant schedule a finished run is extended.
+    `track="tensorboard"` writes curves. Random numbers depend on `seed` alone; torch's random state is not changed.
     """
     module = encoder if isinstance(encoder, nn.Module) else None
     if encoder is not None:
@@ -278,7 +276,7 @@ class Request:
                 f"{setting('test')} is a {type(self.test).__name__}; give a table's path or a data frame."
             )
         if self.is_named and self.test is not None:
-            raise RicnetError(f"{setting('test')} is a data frame, but the data is a file; give both in the same form.")
+            raise RicnetError(f"{setting('test')} is a data frame, but the data is not; give the path of a table.")
         if self.is_named:
             return load_data(self.what, target=self.target, data_dir=data_dir, tokenizer=tokenizer, **settings)
         dataset = self._own(self.what, settings) if isinstance(self.what, Dataset) else self._frame(settings, tokenizer)
@@ -298,7 +296,7 @@ class Request:
         for name, value in ({"target": self.target} | given | {"test": given["test"] or self.test}).items():
             if value is not None:
                 named = setting(name) if value is self.test else setting(name, value)
-                raise RicnetError(f"{named} is for tables; {dataset.name} is none, and says itself.")
+                raise RicnetError(f"{named} is for tables, not for the Dataset {dataset.name}; leave it out.")
         if not (len(dataset.train) and len(dataset.val)):
             lacking = "validation" if len(dataset.train) else "training"
             raise RicnetError(
@@ -439,7 +437,7 @@ def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
     price = getattr(parts["method"], "compute_price", 0.0)
     if price > 0 and parts["network"].exits == "none":
         priced, exits = setting("compute_price", price), setting("exits", "stage")
-        raise RicnetError(f"{priced} needs exits to leave by; add {exits} or leave it out.")
+        raise RicnetError(f"{priced} needs exits; add {exits} or leave it out.")
     unknown = set(left) - {f.name for f in dataclasses.fields(Config)} | set(left) & {"data", *PARTS}
     if unknown:
         raise RicnetError(_unknown_setting(min(unknown), config))
@@ -567,7 +565,7 @@ def _restore(trainer: Trainer, folder: RunFolder, processes: Processes, tell: Ca
     try:
         if (wrong := trainer.impossible(state)) is not None:
             anew = setting("overwrite", True)
-            raise RicnetError(f"{folder.state} is not of this run ({wrong}); start anew with {anew}.")
+            raise RicnetError(f"{folder.state} does not belong to this run ({wrong}); start anew with {anew}.")
         trainer.restore(state)
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise RicnetError(
@@ -620,10 +618,10 @@ def _trained(
 
 @contextmanager
 def isolated_rng(config: Config, device: torch.device, encoder: nn.Module | None) -> Iterator[None]:
-    """The caller's random state, current device and choice of kernels are as before; too little memory is a sentence.
+    """Restore the caller's random state, current device and choice of kernels; turn out-of-memory into a RicnetError.
 
-    A run with a generator of its own leaves torch's alone. One that draws globally seeds it for its own time: other
-    threads that draw then disturb it, and it them."""
+    A run with its own generator does not touch torch's. One that draws globally seeds the global generator while it
+    runs; other threads that draw from it at the same time change the run's numbers, and the run theirs."""
     on_gpu = device.type == "cuda"
     shared = draws_globally(config, encoder, device)
     forked = torch.random.fork_rng([device] if on_gpu else []) if shared else nullcontext()

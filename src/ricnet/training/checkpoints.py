@@ -1,7 +1,7 @@
 """Encoders that others have trained, by name: found here or on the Hub, and kept with the runs that use them.
 
-Each run has a copy of the weights of its frozen encoder, encoder.safetensors, so that its folder is whole wherever it
-is copied to, and no damage to one run reaches another. config.json has the SHA-256 of the file.
+Each run has its own copy of the weights of a frozen encoder, encoder.safetensors: its folder can be copied elsewhere,
+and damage to one run does not affect another. config.json has the SHA-256 of the file.
 """
 
 import copy

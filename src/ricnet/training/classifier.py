@@ -53,7 +53,7 @@ from ricnet.training.run import RunFolder, locate, read_config
 LARGEST_INPUT = 1 << 24
 """Numbers in one input of a model that comes from a file; a colour image of 2,300 pixels a side has as many."""
 CONCLUSION = 1e-3
-"""Seconds reserved for what comes after the last step before a deadline, or three times the step if that is less."""
+"""Seconds before a deadline reserved for the work after the last step, or three steps if that is less."""
 LONGEST = 10_000
 """Steps that such a model may ask for."""
 
@@ -322,7 +322,7 @@ def settle_horizon(config: Config, input_shape: tuple[int, ...], encoder: nn.Mod
     if network.exits == "none" or not hasattr(config.method, "horizon"):
         return config
     own = find_encoder(network.encoder) if encoder is None and is_pretrained(network.encoder) else encoder
-    with building_with(torch.Generator()):  # what is built here is only counted
+    with building_with(torch.Generator()):  # only its exits are counted
         own = own if own is not None else build_encoder(network, input_shape)
     steps = len(divide(own, network.exits)) * network.steps_per_exit
     return replace(config, method=replace(config.method, horizon=steps))  # type: ignore[call-arg]
@@ -340,8 +340,8 @@ def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
 def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None) -> Classifier:
     """Read a run folder, a model that comes with ricnet (pretrained:cifar10), or one on the Hub (user/name).
 
-    A model that was trained with your own encoder needs that module again. Files that are not those of manifest.json
-    are refused.
+    A model that was trained with your own encoder needs that module again. Files that differ from manifest.json are
+    refused.
     """
     folder = locate(run)
     entry = read_config(folder)
@@ -351,7 +351,7 @@ def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None)
     columns = _read_columns(entry["data"], input_shape, folder / "config.json")
     if config.network.encoder == "custom" and encoder is None:
         raise RicnetError(f"{folder} was trained with your own encoder; pass the module: load(run, encoder=...).")
-    with building_with(torch.Generator()):  # the weights that it draws are those of the file in the end
+    with building_with(torch.Generator()):  # the drawn weights are replaced by those of the file
         model, backbone = _build_loaded(config, input_shape, len(class_names), encoder, entry.get("encoder"), folder)
     backbone.autocast = autocast_dtype(config.optimization.precision, torch.device(device))
     exits = len(getattr(model, "costs", ()))
@@ -602,11 +602,11 @@ def _require_finite(inputs: Num[Tensor, "batch ..."], is_table: bool) -> None:
 
 
 def start_clock(milliseconds: float, device: torch.device, costs: Sequence[float]) -> TimeLeft:
-    """From now on: is there time for another step, as long as the last, and for the conclusion? Asked before each step,
-    the first included, since encoding comes before it. With exits steps differ, and the next is taken to be as much
-    longer as it `costs` more.
+    """Start measuring time. The returned function says whether there is time for another step, as long as the last, and
+    for the work after it. It is called before each step, including the first, which encoding precedes. With exits, the
+    next step is assumed to take longer in proportion to its `costs`.
 
-    A GPU works behind the host's back, so each answer waits for what has been asked of it so far.
+    A GPU works asynchronously, so each call waits for the work queued so far.
     """
     end = time.perf_counter() + milliseconds / 1000
     asked: float | None = None

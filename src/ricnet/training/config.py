@@ -122,11 +122,11 @@ class Choices:
     """Share of the training data kept aside to choose the best epoch. Raise it for a surer choice, lower it to learn
     from more."""
     test: str | None = None
-    """Table of test rows, with the columns and classes of the data. Nothing is learned from them; None cuts them from
-    the data."""
+    """Table of test rows, with the columns and classes of the data. Nothing is learned from them. None takes the test
+    rows from the data."""
     test_fraction: float | None = None
-    """Share of data without a test part that is kept aside to test; None for a quarter. 0 learns from all rows but
-    those for validation, and then nothing says how good the model is on new ones."""
+    """Share of the rows held out for testing if the data has no test part; None for a quarter. With 0 there are no test
+    rows, and nothing measures the model on rows that had no part in training it."""
     train_fraction: float = 1.0
     """Share of the training rows to learn from, drawn by class with a fixed seed: a smaller share is part of every
     larger one, and validation and test rows stay the same. Lower it to see what fewer rows do."""
@@ -134,8 +134,9 @@ class Choices:
     """Share of training and validation labels that are replaced by a wrong one; the test labels stay clean. Raise it to
     see what wrong labels do."""
     class_weight: Literal["balanced"] | None = None
-    """balanced makes all classes count the same in training, however rare; None counts rows. Beliefs are then meant for
-    classes that are equally frequent; the epoch is chosen by what they say under the shares of the training rows."""
+    """balanced gives all classes the same total weight in training, however rare; None gives all rows the same weight.
+    Balanced beliefs assume equally frequent classes; to choose the epoch they are converted to the class shares of the
+    training rows."""
     calibration: Literal["auto", "none", "temperature"] = "none"
     """Temperature fitted on validation data after training: none, temperature (one for all beliefs, with exits one per
     exit; with RIC it does more for --readout mu, which has no floor), or auto: a temperature only if it is shown to
@@ -151,9 +152,9 @@ class Choices:
     it to --halt-rule. Any other can be asked of the trained model."""
 
     baselines: bool = True
-    """After training, fit what is simpler on the same rows and show it beside the result: logistic regression and
-    gradient boosting for tables, logistic regression on tf-idf for texts, nothing for images. From 20 million rows ×
-    columns × classes on they learn from a sample, so that each takes about a minute."""
+    """After training, fit simpler models on the same rows and show them beside the result: logistic regression and
+    gradient boosting for tables, logistic regression on tf-idf for texts, nothing for images. Beyond 20 million rows ×
+    columns × classes they are trained on a sample, so that each takes about a minute."""
 
     def __post_init__(self) -> None:
         require(0 < self.val_fraction < 1, "val_fraction", self.val_fraction, "between 0 and 1")

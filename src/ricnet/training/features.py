@@ -32,7 +32,7 @@ CHUNK = 8 * CPU_BATCH
 """Rows that are looked up, encoded and kept together: what a run that is stopped may lose."""
 
 TABLE, TABLE_WITHOUT_DIGESTS = "checked_features", "features"
-"""In features.sqlite: today's, and that of older versions, which is dropped."""
+"""Tables of features.sqlite: the current one, and that of older versions, which is dropped."""
 
 
 def featured(
@@ -145,7 +145,7 @@ class Features:
         return torch.cat(parts)
 
     def _look_up(self, keys: list[bytes]) -> dict[bytes, bytes]:
-        """Those that the cache has undamaged."""
+        """The rows that the cache holds undamaged."""
         if self.path is None:
             return {}
         try:

@@ -204,7 +204,7 @@ class RecordedPool:
         self.pool.context[: len(context)].copy_(context)
         self.batch.fill_(len(context))
         if time_left is not None:
-            time_left()
+            time_left()  # times the first step, which is always made
         self.replays["first", size]()
         made = self._go_on(size, steps, halt, time_left)
         if made == steps:
@@ -325,7 +325,7 @@ class RecordedStages:
     def _go_on(self, size: int, steps: int, halt: bool, time_left: TimeLeft | None) -> int:
         """How many steps are made, counting those that need not be made."""
         if time_left is not None:
-            time_left()
+            time_left()  # times the first step, which is always made
         self._replay(self._advance, 0, size)
         for time in range(1, steps):
             if halt:

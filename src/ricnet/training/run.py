@@ -128,7 +128,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 LOCK = ".lock"
 LOCK_SECONDS = 0.2
-"""How long to wait for the lock; its holder may be about to end."""
+"""Time to wait for the lock; its holder may be about to end."""
 WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
 """What a file system answers that has none."""
 
@@ -159,28 +159,28 @@ def locked(folder: Path, tell: Callable[[str], object]) -> Iterator[None]:
 
 
 def _acquire(path: Path) -> Callable[[], None]:
-    """Take the lock; returns what gives it back. Raises Timeout where another process has it."""
+    """Take the lock and return a function that releases it. Raise Timeout if another process holds it."""
     if fcntl is None:  # Windows, where a file that is open cannot be removed
         lock = FileLock(path, timeout=LOCK_SECONDS)
         lock.acquire()
         return lock.release
     descriptor = _lock_file(path)
-    with suppress(OSError):  # a full disk has no room for the name, which does no harm
+    with suppress(OSError):  # the name of the holder is only informative; the disk may be full
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"process {os.getpid()} on {platform.node()}".encode())
 
     def release() -> None:
         with suppress(OSError):
-            path.unlink()  # while it is held, so that the name is never taken from the next holder
+            path.unlink()  # before the lock is released, so that the file of the next holder is never removed
         os.close(descriptor)
 
     return release
 
 
 def _lock_file(path: Path) -> int:
-    """Its descriptor. Not by filelock: before 3.21 it does not notice that the file it locked has been removed
-    meanwhile, so that two processes hold files of the same name; from there to 3.29 it removes that of the next holder.
-    """
+    """Lock the file and return its descriptor. filelock is not used: before 3.21 it does not notice that the file it
+    locked was removed meanwhile, so that two processes hold the lock; from 3.21 to 3.29 it removes the file of the next
+    holder."""
     end = time.monotonic() + LOCK_SECONDS
     while True:
         if path.is_symlink():
@@ -202,7 +202,7 @@ def _lock_file(path: Path) -> int:
 
 
 def _is_named(descriptor: int, path: Path) -> bool:
-    """Whether the file still has this name; only the holder of its lock removes it."""
+    """Whether the open file is still the one at `path`; only the holder of its lock removes it."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except FileNotFoundError:
@@ -339,7 +339,7 @@ class RunFolder:
                     f"anew with {setting('overwrite', True)} and a lower {setting('lr')}, or choose another "
                     f"{setting('out')}."
                 )
-            return  # nothing of it is worth keeping
+            return  # it diverged before its first epoch ended, so there is nothing to keep
         if self.finished:
             raise RicnetError(
                 f"{self.path} holds a finished run; choose another {setting('out')}, or replace it with "
@@ -394,16 +394,16 @@ class RunFolder:
         write_atomically(path, lambda draft: draft.write_bytes(_as_json(entry)))
 
     def finish(self, evaluation: dict[str, Any]) -> None:
-        """First the manifest, then the evaluation, which marks a finished run: each of those has a manifest."""
+        """Write the manifest, then the evaluation, which marks a finished run: so every finished run has a manifest."""
         self.write_manifest({self.evaluation.name: hashlib.sha256(_as_json(evaluation)).hexdigest()})
         self.write_json(self.evaluation, evaluation)
 
     def write_manifest(self, known: Mapping[str, str] | None = None) -> None:
-        passing = {self.state, self.previous_state, self.encoder, self.report, self.manifest}
-        manifest.write_manifest(self.path, [path.name for path in self._files() if path not in passing], known)
+        unlisted = {self.state, self.previous_state, self.encoder, self.report, self.manifest}
+        manifest.write_manifest(self.path, [path.name for path in self._files() if path not in unlisted], known)
 
     def drop_manifest(self) -> None:
-        """Before files that it lists are written anew."""
+        """Called before files that it lists are rewritten."""
         with writing(self.manifest):
             self.manifest.unlink(missing_ok=True)
 
@@ -448,7 +448,7 @@ class RunFolder:
             file.write(json.dumps(line, allow_nan=False) + "\n")
 
     def validation_nll(self) -> list[float]:
-        """Of each epoch."""
+        """The validation NLL of each epoch."""
         return [json.loads(line)["val"]["nll"] for line in self.metrics.read_text(encoding="utf-8").splitlines()]
 
     def keep_metrics_until(self, epoch: int) -> None:
@@ -456,7 +456,7 @@ class RunFolder:
         line may be cut short."""
         if not self.metrics.is_file():
             with writing(self.metrics):
-                self.metrics.unlink(missing_ok=True)  # a link to nothing
+                self.metrics.unlink(missing_ok=True)  # it may be a broken link
             return
         lines = self.metrics.read_bytes().splitlines(keepends=True)[:epoch]
         write_atomically(self.metrics, lambda draft: draft.write_bytes(b"".join(lines)))
@@ -556,8 +556,8 @@ class Fitted:
 
 
 def fit(config: Config, model: nn.Module, val: Split, processes: Processes = ALONE) -> Fitted:
-    """The halting rule first, then a temperature for the beliefs where it stops. With exits the other way round: each
-    exit has its own temperature."""
+    """The halting rule first, then a temperature for the beliefs at the halt. With exits the other way round: each exit
+    has its own temperature."""
     if config.network.exits != "none":
         return _fit_exits(config, model, val, processes)
     outcome = observe(config.method, model, val, processes=processes)
@@ -598,7 +598,7 @@ def _all_finite(outcome: Outcome, processes: Processes) -> bool:
 
 
 def weighted(config: Config, dataset: Dataset) -> Dataset:
-    """With the weights that training and validation rows have under `class_weight`."""
+    """The dataset with the weights of `class_weight` for training and validation rows."""
     if config.class_weight is None:
         return dataset
     return replace(dataset, train=balanced(dataset.train), val=balanced(dataset.val))
@@ -612,11 +612,12 @@ def finalize(
     course: dict[str, Any],
     processes: Processes = ALONE,
 ) -> dict[str, Any]:
-    """`dataset` is that of `weighted`; `course` says how training went. The evaluation is written last: it marks a
-    finished run. Of several processes only the first has a folder; the others help it to evaluate.
+    """`dataset` comes from `weighted`; `course` is stored with the evaluation: the selected epoch, the seconds. The
+    evaluation is written last: it marks a finished run. Of several processes only the first has a folder; the others
+    help it to evaluate.
 
-    What was fitted is in the numbers. Where it changes them, `raw` holds those of the weights as they were trained.
-    Where nothing is held out, `test` is null."""
+    Results are measured with what was fitted (temperature, halting rule). If that changes them, `raw` holds the results
+    without it. If nothing is held out, `test` is null."""
     fitted = fit(config, model, dataset.val, processes)
     asked, as_trained = (
         in_steps(config.method, model, temperature) or config.method
@@ -655,7 +656,7 @@ def halting_entry(rule: Mapping[str, Any], budgets: Sequence[OperatingPoint]) ->
 
 
 def _reports(outcomes: Mapping[str, Outcome], config: Config, dataset: Dataset) -> dict[str, Any]:
-    """Each split, and how it compares with the base rate of the training classes."""
+    """The results of each split, beside those of the base rate of the training classes."""
     test = dataset.test if config.class_weight is None else balanced(dataset.test)
     weights = {"train": dataset.train.weights, "val": dataset.val.weights, "test": test.weights}
     return {"test": None} | {
@@ -671,7 +672,7 @@ def _beside(
     dataset: Dataset,
     folder: RunFolder | None,
 ) -> dict[str, Any]:
-    """Baselines, notes and hints, as evaluation.json keeps them."""
+    """Baselines, notes and hints, as stored in evaluation.json."""
     baselines, note = dict[str, Any](), None
     if config.baselines and "test" in outcomes:
         balances = config.class_weight == "balanced"
@@ -699,7 +700,7 @@ def refuse_no_belief(outcome: Outcome, split: str, dataset: Dataset, folder: Run
 def _leave(
     folder: RunFolder, method: Asked, model: nn.Module, data: Dataset, outcomes: Mapping[str, Outcome], fitted: Fitted
 ) -> None:
-    """What a report is made of without the model or the data, and what was fitted. Where nothing is held out, the
+    """Write what a report needs without the model or the data, and what was fitted. If nothing is held out, the
     examples are validation rows."""
     unseen, reading = {name: outcomes[name] for name in ("val", "test") if name in outcomes}, fitted.reading
     write_atomically(folder.predictions, lambda draft: save_predictions(unseen, draft))

@@ -66,13 +66,8 @@ class Trainer:
         faster: str | None = None,
     ) -> None:
         """Without a folder nothing is written. Of several processes only the first has one; they all hold the same
-        state after every update. `faster` is what a person who would wait long is told, once."""
-        self.generator: torch.Generator | None = None
-        """What is drawn comes from here; None where it comes from torch's global generators."""
-        if draws_globally(config, encoder, device):
-            torch.manual_seed(config.seed)
-        else:
-            self.generator = torch.Generator().manual_seed(config.seed)
+        state after every update. `faster` is a hint printed once for long runs."""
+        self.generator = _seeded_generator(config, encoder, device)
         dataset = weighted(config, dataset)
         self.config, self.dataset, self.folder, self.device = config, dataset, folder, device
         self.checkpoint_seconds, self.console, self.faster = checkpoint_seconds, console, faster
@@ -335,8 +330,8 @@ class Trainer:
         return self.dataset.train.take(torch.linspace(0, len(self.dataset.train) - 1, count).long())
 
     def _scores(self, outcome: Outcome, val: dict[str, Any]) -> tuple[float, float, Float[Tensor, "n"] | None]:
-        """Accuracy and NLL on validation data, by the weights of its rows if it has any; and with
-        `select="calibrated"` the log-scores of its rows after a cross-fitted temperature."""
+        """Accuracy and NLL on validation data, weighted if its rows have weights. With `select="calibrated"`, without
+        weights, also the log-score of each row after a cross-fitted temperature."""
         train, weights = self.dataset.train, self.dataset.val.weights
         labels, log_beliefs, classes = outcome.labels, outcome.log_beliefs, len(self.dataset.class_names)
         if weights is None:
@@ -347,7 +342,7 @@ class Trainer:
         return accuracy, selection_nll(log_beliefs, labels, weights.cpu(), shares), None
 
     def _select(self, epoch: int, accuracy: float, nll: float, scores: Float[Tensor, "n"] | None) -> None:
-        """Keep the weights if they are the best so far, or by `scores` about as good as the best."""
+        """Keep the weights if they are the best so far or, by `scores`, within a standard error of the best."""
         nll = nll if scores is None else -float(scores.mean())
         score = {"accuracy": [accuracy, -nll], "last": [epoch]}.get(self.settings.select, [-nll, accuracy])
         better = not self.best or score > self.best["score"]
@@ -373,7 +368,8 @@ class Trainer:
 
     def _diverged(self, what: str) -> None:
         """Leave state.pt as it was: the last good state. Keep the best weights so far, and mark the folder."""
-        kept, anew = "nothing is kept" if self.best else "no epoch was completed before", "Start anew"
+        kept = "nothing is kept" if self.best else "no epoch was completed before"
+        anew = "Start anew"
         epoch = -(-self.update // self.updates_per_epoch)
         if self.best and self.folder is not None:
             self.folder.write_model(self.best["weights"])
@@ -438,7 +434,7 @@ class Trainer:
             self.folder.keep_metrics_until(self.update // self.updates_per_epoch)
 
     def impossible(self, state: dict[str, Any]) -> str | None:
-        """What in the state of a file this run cannot have reached; None where it may be one of its own."""
+        """Why this run cannot have reached a stored state; None if it can."""
         update, best = state["update"], state["best"]
         if type(update) is not int or not 0 <= update <= self.total_updates:
             return f"update {str(update)[:20]} of {self.total_updates}"
@@ -450,8 +446,8 @@ class Trainer:
         if not all(is_number(time) and time >= 0 for time in times):
             return f"times or counts {str(times)[:60]}"
         epochs = update // self.updates_per_epoch
-        if not epochs or not best:
-            return f"a best epoch after {epochs} epochs" if best else "no best epoch" if epochs else None
+        if not best:
+            return "no best epoch" if epochs else None
         for epoch in (best["epoch"], best["best_epoch"]):
             if type(epoch) is not int or not 1 <= epoch <= epochs:
                 return f"best epoch {str(epoch)[:20]} after {epochs} epochs"
@@ -472,9 +468,17 @@ class Trainer:
         return evaluation
 
 
+def _seeded_generator(config: Config, encoder: nn.Module | None, device: torch.device) -> torch.Generator | None:
+    """The generator of a run; None, with torch's global generators seeded, if it draws from those."""
+    if draws_globally(config, encoder, device):
+        torch.manual_seed(config.seed)
+        return None
+    return torch.Generator().manual_seed(config.seed)
+
+
 def draws_globally(config: Config, encoder: nn.Module | None, device: torch.device) -> bool:
-    """Whether a run draws from torch's global generators, seeded for it: on a GPU, and where code from outside the
-    package takes part, which may draw from nowhere else (dropout in a user's encoder, say)."""
+    """Whether a run draws from torch's global generators: on a GPU, and with code from outside the package, which may
+    draw from them (for example dropout in a user's encoder)."""
     frozen = config.network.freeze or isinstance(encoder, Pretrained)  # these are in eval mode
     outside = (
         (encoder is not None and not frozen)
@@ -556,8 +560,8 @@ class NextLoss(nn.Module):
 
 @contextmanager
 def tensor_cores() -> Iterator[None]:
-    """Let products of float32 matrices round their factors to TF32: the refiner's many times faster on a GPU. The
-    setting is one of the whole process, so that on a CPU, where several threads may train, it is left alone.
+    """Let products of float32 matrices round their factors to TF32, which makes the refiner's many times faster on a
+    GPU. The setting is global to the process, so it is not used on a CPU, where several threads may train.
 
     The rounding of a factor does not depend on how a product is split up, so roll-out and replay still agree.
     """
