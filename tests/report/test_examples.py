@@ -250,7 +250,7 @@ def test_a_wide_table_is_drawn_as_soon_as_another(make_run: Callable[..., Path],
     page = gallery_html(group_seeds([run]))
     assert time.process_time() - start < 10
     assert len(page) < 500_000
-    said = "the 6 of its 5,000 cells" if named else "Of 4,999 numbers the 40 furthest from 0 are drawn"
+    said = "the 6 of 5,000 cells" if named else "Of 4,999 numbers, the 40 furthest from 0 are drawn"
     assert said in input_words(run)
 
 

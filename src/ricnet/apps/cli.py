@@ -74,7 +74,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def with_dashes(arguments: Sequence[str]) -> list[str]:
-    """--batch_size is --batch-size; values keep their underscores."""
+    """Accept --batch_size for --batch-size; values keep their underscores."""
     return [_with_dashes(argument) if argument.startswith("--") else argument for argument in arguments]
 
 
@@ -280,7 +280,7 @@ def _misread(arguments: Sequence[str], known: Mapping[str, Any]) -> str | None:
 
 
 def _name(argument: str) -> str:
-    """A flag without the value that it may have."""
+    """The flag of an argument: --lr of --lr=0.1."""
     return argument.partition("=")[0]
 
 

@@ -19,7 +19,7 @@ from ricnet.training.presets import TABLE_ROWS
 MOST_CHANNELS = 4
 KEPT_ASIDE = 0.15
 FEWEST = 50
-"""Rows of a table of which some are kept aside without being asked."""
+"""Minimum rows for validation rows by default."""
 SHOWN = 1_000
 """Training rows that stand in for validation data where none is kept aside; they choose nothing."""
 
@@ -40,7 +40,8 @@ def pixel_scale(array: np.ndarray) -> float | None:
 
 
 def column_means(array: np.ndarray) -> Float64[np.ndarray, "columns"] | None:
-    """Of the numbers that are not missing (NaN), 0 where all are; None for images, which may lack none."""
+    """Mean of each column without its missing values (NaN), 0 if all are missing; None for images, in which NaN is
+    refused."""
     if array.ndim != 2:
         assert_all_finite(array, input_name="X")
         return None
@@ -101,9 +102,8 @@ def example_weights(sample_weight: Any, class_weight: Any, labels: np.ndarray) -
 def usual_fraction(
     labels: Int64[np.ndarray, "n"], weights: Float64[np.ndarray, "n"] | None, is_table: bool, has_exits: bool
 ) -> float:
-    """The default share of validation rows: tables over-fit without, and nobody would leave by an exit that no
-    threshold was fitted for; very few rows are all needed to learn from. Of a large table no more are kept aside than
-    of one with `TABLE_ROWS` rows."""
+    """The default share of validation rows. Tables need them against over-fitting, exits to fit thresholds. With fewer
+    than `FEWEST` rows all are for training. A large table gets no more validation rows than one of `TABLE_ROWS` rows."""
     counts = np.bincount(labels if weights is None else labels[weights > 0])
     if not (has_exits or is_table) or counts.sum() < FEWEST or counts[counts > 0].min() < 2:
         return 0.0

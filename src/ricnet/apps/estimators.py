@@ -98,9 +98,9 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     it is answered more often."""
     validation_fraction: float | None = None
     """Share of the rows kept aside to choose the best epoch, and in `fast` also when to stop and a temperature if one
-    helps. None takes 0.15 of tables from 50 rows on, at most 7,500 rows, and 0.15 of anything from 50 rows on with
-    exits, else 0. At 0 all rows are learned from, the last epoch is kept and nothing is fitted after it. Raise it for a
-    surer choice."""
+    helps. From 50 rows on, None means 0.15 for tables (at most 7,500 rows) and 0.15 for anything with exits; otherwise
+    it means 0. At 0 all rows are for training, the last epoch is kept and nothing is fitted after it. Raise it for a
+    more reliable choice."""
     patience: int | None = None
     """Stop after this many epochs that were no better on the rows kept aside; None leaves it to the preset. Lower it to
     stop sooner, raise it if it stops too soon. Needs rows kept aside."""
@@ -120,7 +120,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Learn from a table (n, columns), from images (n, height, width[, channels]) or from a list of n texts.
 
         A data frame may have columns of texts and dates, and gaps; they are read as `ric train` reads those of a file,
-        but no column is left out. NaN in an array of numbers is a gap too, and read in the same way. Images are whole
+        but no column is left out. NaN in an array of numbers is a gap too and treated in the same way. Images are whole
         numbers or real ones from 0 to 255; real ones that never exceed 1 are fractions of full brightness, and so are
         those to predict then. `sample_weight` says how much each row counts; rows of weight 0 are left out.
         """
@@ -232,7 +232,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         array = validate_data(self, X, reset=False, dtype="numeric", allow_nd=True, ensure_all_finite="allow-nan")
         if columns is not None and array.ndim == 2:
             return as_inputs(encode_array(columns, array), None)
-        if means is not None and array.ndim == 2 and np.isnan(array).any():  # as a table's, where fit saw no gaps
+        if means is not None and array.ndim == 2 and np.isnan(array).any():  # fit saw no gaps
             array = np.where(np.isnan(array), means, array)
         inputs, fitted = as_inputs(array, self.pixel_scale_), self.classifier_.input_shape
         if tuple(inputs.shape[1:]) != fitted:

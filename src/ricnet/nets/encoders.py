@@ -246,8 +246,8 @@ class KnownStage(nn.Module):
 
 @contextmanager
 def in_eval_mode(*networks: nn.Module) -> Iterator[None]:
-    """In eval mode batch norm does not update its statistics. Afterwards each module has its own mode again: parts of a
-    network may differ."""
+    """Eval mode, in which batch norm does not update its statistics. Afterwards the mode of every module is restored:
+    parts of a network may differ."""
     modes = {module: module.training for network in networks for module in network.modules()}
     for network in networks:
         network.eval()

@@ -4,7 +4,7 @@ them to embeddings. How images are scaled and normalised comes from the checkpoi
 A checkpoint may be a stranger's: weights are read from safetensors only, no code that comes with it is run, and what
 its configuration asks for is held against the weights there are before memory is taken. transformers can fetch code
 from the Hub by a name in a configuration (kernels for attention or experts, quantization); such names are dropped, and
-while a network is built the Hub is not asked for anything.
+no request is sent to the Hub while a network is built.
 """
 
 import dataclasses
@@ -332,8 +332,8 @@ def _hf_network(architecture: Architecture) -> nn.Module:
 
 
 def _hf_config(entry: Mapping[str, Any]) -> Any:
-    """A configuration of transformers with the allowed keys of one in a file. Without a word about attention,
-    transformers takes its own `sdpa`, or `eager` where a network has no other."""
+    """A configuration of transformers with the allowed keys of `entry`. It names no implementation of attention, so
+    transformers takes its own `sdpa`, or `eager` for networks without `sdpa`."""
     from transformers import CONFIG_MAPPING
 
     kind = CONFIG_MAPPING[entry["model_type"]]
@@ -341,8 +341,8 @@ def _hf_config(entry: Mapping[str, Any]) -> Any:
 
 
 def allowed_settings(entry: Mapping[str, Any], kind: Any) -> dict[str, Any]:
-    """What the class of a configuration declares, and numbers under any key: older files have some that are still
-    read, and no number names code."""
+    """The keys that the class of a configuration declares, and numbers under any key: older files have undeclared keys
+    that are still read, and a number cannot name code."""
     named = {*_declared(kind), *ALWAYS_ALLOWED} - set(FORGOTTEN)
     parts = getattr(kind, "sub_configs", None) or {}
     return {
@@ -358,7 +358,7 @@ def _declared(kind: Any) -> set[str]:
 
 
 def _harmless(value: Any, kind: Any = None) -> Any:
-    """The same for what stands below a key: the configuration of a part, if it says so, or any other JSON."""
+    """A value without keys that name code, at any depth. The configuration of a part goes through `allowed_settings`."""
     from transformers import CONFIG_MAPPING
 
     if isinstance(value, list):
@@ -379,7 +379,8 @@ def _only_numbers(value: object) -> bool:
 
 
 def _refuse_fetching(network: nn.Module) -> None:
-    """A few networks of transformers (rwkv, yoso, mra) ask the Hub for a kernel by themselves, some when they run."""
+    """Refuse networks of transformers that fetch a kernel from the Hub by themselves, some only when they run (rwkv,
+    yoso, mra)."""
     for home in {type(module).__module__ for module in network.modules()}:
         if home.startswith("transformers.models.") and "get_kernel(" in inspect.getsource(sys.modules[home]):
             kind = home.split(".")[2]
@@ -388,8 +389,8 @@ def _refuse_fetching(network: nn.Module) -> None:
 
 @contextmanager
 def _offline() -> Iterator[None]:
-    """Neither transformers nor what it calls may ask the Hub, for kernels (code) least of all. One thread at a time:
-    these switches are of the whole process."""
+    """Keep transformers and what it calls from asking the Hub, also for kernels, which are code. One thread at a time:
+    the switches are global to the process."""
     from huggingface_hub import constants
     from transformers.integrations import hub_kernels
 

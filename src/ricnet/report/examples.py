@@ -51,26 +51,28 @@ STRIPES = 20  # with more classes than this, stripes would be hair: the rest bec
 SIDE = 96  # pixels; more are not seen at the size of a thumbnail
 BARS = "A row of numbers is drawn as grey bars, one for each number that the model reads, up where it is positive."
 MOST_BARS = 40
-"""Numbers of a row that are drawn."""
+"""Maximum numbers of a row that are drawn."""
 MOST_CELLS = 6
-"""Cells of a row of a table that are shown."""
+"""Maximum cells of a table row that are shown."""
 
 
 def input_words(run: RunRecord) -> str:
-    """How rows of numbers are shown, and how much of them; nothing of images and texts."""
+    """A sentence on how rows of numbers are shown; empty for images and texts."""
     if run.examples is None or not run.examples.are_rows:
         return ""
     if run.columns is not None:
         count = len(run.columns.inputs)
-        some = f"the {MOST_CELLS} of its {count:,} cells that lie" if count > MOST_CELLS else "its cells, first those"
-        return f"Of a row of a table {some} furthest from the mean of the training rows are shown."
+        if count > MOST_CELLS:
+            return f"Of each row, the {MOST_CELLS} of {count:,} cells furthest from the training mean are shown."
+        return "The cells of a row are sorted by their distance from the training mean."
     count = run.examples.inputs.shape[1]
-    left_out = f" Of {count:,} numbers the {MOST_BARS} furthest from 0 are drawn." if count > MOST_BARS else ""
+    left_out = f" Of {count:,} numbers, the {MOST_BARS} furthest from 0 are drawn." if count > MOST_BARS else ""
     return BARS + left_out
 
 
 def shown_cells(columns: Columns, numbers: Num[np.ndarray, "numbers"]) -> list[tuple[str, str]]:
-    """Names and contents of the cells of a row that lie furthest from the mean of the training rows, a word by 1."""
+    """Names and contents of the cells of a row that lie furthest from the mean of the training rows, in standard
+    deviations; categories count as 1."""
 
     def distance(part: tuple[Number | Category | Words, Sequence[float]]) -> float:
         return abs(part[1][0]) if isinstance(part[0], Number) else 1.0
@@ -82,7 +84,7 @@ def shown_cells(columns: Columns, numbers: Num[np.ndarray, "numbers"]) -> list[t
 
 
 def drawn_numbers(numbers: Num[np.ndarray, "numbers"]) -> Num[np.ndarray, "drawn"]:
-    """Those furthest from 0, in their order; all where they are few."""
+    """The MOST_BARS numbers furthest from 0, in their original order."""
     if len(numbers) <= MOST_BARS:
         return numbers
     size = np.nan_to_num(np.abs(numbers.astype(np.float64)), posinf=0.0)

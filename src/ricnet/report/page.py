@@ -234,7 +234,7 @@ def results_html(groups: Sequence[RunGroup]) -> str:
 
 
 def _said(run: RunRecord) -> str:
-    """The notes and hints that its user was given."""
+    """The notes and hints printed at the end of the run."""
     lines = [*(f"Note: {note}" for note in run.notes), *(f"Hint: {hint}" for hint in run.hints)]
     return "".join(paragraph(line, "note") for line in lines)
 

@@ -317,7 +317,7 @@ class RunRecord:
 
     @cached_property
     def columns(self) -> Columns | None:
-        """Those of a table, if its examples are made of them."""
+        """The columns of a table, if the stored examples are rows encoded by them."""
         try:
             found = columns_from_json(self.data.get("columns"), str(self.path))
         except RicnetError:
@@ -331,22 +331,22 @@ class RunRecord:
 
     @property
     def judged_on(self) -> Literal["test", "val"]:
-        """The test rows; where nothing was held out, the validation rows."""
+        """The split that results are reported for: test, or validation if nothing was held out."""
         return "val" if self.evaluation["test"] is None else "test"
 
     @property
     def test(self) -> dict[str, Any]:
-        """What was measured on the rows that it is judged on."""
+        """Results on the split `judged_on`."""
         split: dict[str, Any] = self.evaluation[self.judged_on]
         return split
 
     def predictions(self) -> Outcome:
-        """Its answers to the rows that it is judged on."""
+        """Stored answers for the split `judged_on`."""
         return read_predictions(self.path, self.judged_on)
 
     @property
     def notes(self) -> list[str]:
-        """What its user was told of data and training."""
+        """Notes about data, training and baselines."""
         notes: list[str] = [*(self.evaluation.get("notes") or []), self.evaluation.get("baselines_note") or ""]
         return list(filter(None, notes))
 
@@ -392,7 +392,7 @@ class Baseline(NamedTuple):
 
 
 def baselines(runs: Iterable[RunRecord]) -> list[Baseline]:
-    """Of each task, those of the first run that has them, the base rate of the classes first."""
+    """The baselines of each task, from the first run that has them; the base rate comes first."""
     found = []
     for alike in by_task(runs):
         run = next((each for each in alike if each.test.get("base_rate") is not None), alike[0])
@@ -540,7 +540,7 @@ def _checked_evaluation(evaluation: Any, path: Path) -> dict[str, Any]:
 
 
 def _renamed(splits: dict[str, Any]) -> dict[str, Any]:
-    """With the names of today: `auroc` was that of confidence against being right."""
+    """Current names for old ones: `auroc` was what is now `auroc_correctness`."""
     old = [name for name in PARTS if isinstance(splits.get(name), dict) and "auroc" in splits[name]]
     return splits | {name: splits[name] | {"auroc_correctness": splits[name]["auroc"]} for name in old}
 
@@ -549,20 +549,20 @@ _JUDGED = re.compile(r"\b([Tt])est(?= (?:set|examples?|answers?|inputs?|accuracy
 
 
 def judged_words(text: str, runs: Iterable[RunRecord]) -> str:
-    """The text with `validation` for `test` where that is what all of these runs are judged on."""
+    """The text with `test` replaced by `validation` if all of these runs are judged on validation rows."""
     if any(run.judged_on == "test" for run in runs):
         return text
     return _JUDGED.sub(lambda found: "Validation" if found[1] == "T" else "validation", text)
 
 
 def untested_note(runs: Iterable[RunRecord]) -> str:
-    """A sentence where nothing was held out for some of the runs."""
+    """A sentence if nothing was held out for some of the runs, else empty."""
     names = list(dict.fromkeys(run.label for run in runs if run.judged_on == "val"))
     if not names:
         return ""
     return (
-        f"Nothing was held out for testing ({listing(names)}): these numbers are of validation rows, which also chose "
-        "the epoch, and may be too good."
+        f"Nothing was held out for testing ({listing(names)}): the results are of validation rows, on which the epoch "
+        "was chosen too, and may be too good."
     )
 
 

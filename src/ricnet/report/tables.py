@@ -150,7 +150,7 @@ def markdown_safe(text: str) -> str:
 
 
 def runs_grid(runs: Sequence[RunRecord]) -> Grid:
-    """A run that chose something on validation data has a second row, as it was trained; last come baselines."""
+    """One row per run, a second one without calibration if it was calibrated, then the baselines."""
     rows = [each for run in runs for each in (run, run.raw) if each is not None]
     metrics, simpler = shown(RUN_METRICS, rows), baselines(runs)
     entries = [(run.label, run, [metric.of(run) for metric in metrics]) for run in rows]
@@ -222,7 +222,7 @@ def _seeds(runs: Sequence[RunRecord]) -> str:
 
 
 def systems_grid(comparison: Comparison) -> Grid:
-    """A row a system, in the order given, then the baselines."""
+    """One row per system, in the order given, then the baselines."""
     metrics = shown(SYSTEM_METRICS, _all_runs(comparison))
     rows = [
         [Cell(system.label), Cell(system.data), Cell(str(len(system.group.runs)))]

@@ -218,7 +218,7 @@ def _identity(folder: Path) -> tuple[Config, Any, Any, bool, str | None] | None:
         entry = read_json(folder / "config.json")
         config = from_json(entry.get("config"), str(folder))
         encoder = described.get("weights") if isinstance(described := entry.get("encoder"), dict) else None
-        alike = dataclasses.replace(config, baselines=True)  # what is fitted beside a network makes no other run
+        alike = dataclasses.replace(config, baselines=True)  # baselines do not change the network
         return alike, entry.get("data"), encoder, "derived_from" in entry, entry.get("weights")
     except RicnetError:
         return None

@@ -59,8 +59,8 @@ class Range:
         return value is not None and self.low <= value <= self.high
 
     def around(self, value: int | float) -> "Range":
-        """The range with a value inside. A logarithmic one keeps its width and has the value in its middle; a linear
-        one, whose ends may be limits of the setting, grows as far as the value."""
+        """A range that contains the value. A logarithmic range is moved so that the value is in its middle; a linear
+        one, whose ends may be limits of the setting, is extended to the value."""
         if not self.log:
             return replace(self, low=min(self.low, float(value)), high=max(self.high, float(value)))
         factor = math.sqrt(self.high / self.low)
@@ -86,7 +86,7 @@ class Choice:
 
 Space = Mapping[str, Range | Choice]
 EVERY_METHOD = ("lr=1e-4..1e-2:log", "weight_decay=1e-2..1:log")
-"""Logarithmic ranges are moved around the preset's value: here a factor of 10 below and above."""
+"""Logarithmic ranges are centred on the preset's value: here they reach a factor of 10 below and above it."""
 
 
 _OF_THE_RUN = {field.name for field in fields(Config)}
@@ -94,8 +94,8 @@ _OF_THE_RUN = {field.name for field in fields(Config)}
 
 
 def default_space(base: Config, given: Collection[str] = ()) -> Space:
-    """What matters most, around the values of `base`. Settings that are `given` for all trials are not searched, nor
-    those without a number to begin from: None, or 0 on a logarithmic scale."""
+    """The most important settings, around the values of `base`. Not searched: settings `given` for all trials, and
+    those that are None, or 0 on a logarithmic scale."""
     method, values = base.method.name, values_of(base)
     space: dict[str, Range | Choice] = {}
     for name, part in parse_space((*EVERY_METHOD, *METHODS[method].search_space), method).items():
@@ -104,7 +104,7 @@ def default_space(base: Config, given: Collection[str] = ()) -> Space:
             space[name] = part.around(values[name])
     if not space:
         raise RicnetError(
-            f"all settings that a sweep searches by default are given; say what to search: {setting('space')}."
+            f"all settings that a sweep searches by default are given as flags; name others with {setting('space')}."
         )
     return space
 
@@ -202,8 +202,8 @@ class Sweep:
 
 
 def open_study(name: str, storage: str, metric: str, base: Config, space: Space) -> optuna.Study:
-    """The study of this name, new or gone on with; refused if it was about something else. The first trial of a new one
-    has the settings of `base`, unless the space leaves them out."""
+    """The study of this name, new or continued; refused if it was about something else. The first trial of a new study
+    has the settings of `base` if the space contains them."""
     study = _open(name, storage, metric, base.optimization.epochs)
     subject = json.loads(json.dumps({"metric": metric, "config": to_json(base), "space": repr(space)}))
     for key, value in subject.items():

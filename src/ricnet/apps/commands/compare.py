@@ -73,7 +73,7 @@ def main(arguments: Sequence[str]) -> None:
     out = make_folder(options.out or Path(f"comparison-{experiments[0].benchmark.label}"))
     runner = Runner(options.runs, options.data_dir, options.device, options.jobs)
     found, problems = runner.run(experiments, console)
-    if not options.baselines:  # runs that were there may have them
+    if not options.baselines:  # runs of an earlier call may have some
         found = {
             one: [replace(run, evaluation=run.evaluation | {"baselines": {}}) for run in found[one]] for one in found
         }

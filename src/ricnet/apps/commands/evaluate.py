@@ -80,8 +80,8 @@ def main(arguments: Sequence[str]) -> None:
 def _measure(
     classifier: Classifier, dataset: Dataset, max_steps: int | None
 ) -> tuple[dict[str, dict[str, Any]], Confusion]:
-    """The numbers of each split, and what is confused on the last of them, the test data if there is any. Of large data
-    each split takes minutes, so that it is named first."""
+    """The results of each split, and the confusions of the last one, which is the test data if there is any. On large
+    data a split takes minutes, so its name is printed first."""
     made = max_steps or getattr(classifier.config.method, "horizon", None)  # more than are taken, as in evaluation.json
     most = None if max_steps else getattr(classifier.method, "horizon", None)
     how: dict[str, Any] = {"max_steps": made, "reading": Reading(classifier.temperature, max_steps=most)}
@@ -276,7 +276,7 @@ def _finite(share: float) -> float | None:
 
 
 def _mistakes(found: Confusion, split: str) -> list[Table | Text]:
-    """Of one split, with the matrix where it can be read."""
+    """Tables of the mistakes of one split, with the confusion matrix if it is small enough to read."""
     tables: list[Table | Text] = [terminal(class_grid(found), box=True, title=f"{split}, by class")]
     if len(found.names) <= MOST_IN_A_TERMINAL:
         tables.append(terminal(matrix_grid(found), box=True, title=f"{split}, answers by true class"))

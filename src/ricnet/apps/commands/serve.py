@@ -33,9 +33,9 @@ class Serve:
     port: int = 8000
     """Port to listen on; 0 takes any that is free."""
     allow_host: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """Another host name that it is reached by, such as that of a web server before it; may be given several times.
-    Requests for other names than localhost and the address listened on are refused, so that no page of another site can
-    read the answers. With --host 0.0.0.0 any IP address and this machine's own name are allowed, too."""
+    """Another host name of this server, such as that of a web server before it; may be given several times. Requests
+    for other names than localhost and the address listened on are refused, so that no page of another site can read the
+    answers. With --host 0.0.0.0, any IP address and this machine's own name are allowed too."""
     open: bool = False
     """Open the page in a browser."""
     device: str = "auto"

@@ -53,7 +53,7 @@ class Settings(Choices, Generic[Hyper]):
     (x, y), or a table (.csv, .tsv, .jsonl, each also .gz, or .parquet; my.csv#label says its --target too)."""
     target: str | None = None
     """Column of a table that holds the classes. The others are learned from, be they numbers, dates or texts, with
-    gaps; identifiers, by name and value, are left out."""
+    gaps; identifiers, detected by name and values, are left out."""
     preset: Preset = "fast"
     """fast: minutes on a GPU; paper: the paper's own settings, 2000 epochs. For RIC also on-policy (what fast is
     with many rows, without --exits), closed-form (no sampled rewards; fast with --exits) and snapshots (Algorithm 1

@@ -41,9 +41,9 @@ from ricnet.version import __version__
 
 PAGE = Path(__file__).parent / "page"
 MAX_FIELDS = 8
-"""Of a form, beside its files; there are six to fill in."""
+"""Maximum fields of a form beside its files; Options has six."""
 GRACE_SECONDS = 30
-"""How long requests that have arrived may take after the server was told to stop."""
+"""Time at shutdown for requests that have arrived to be answered."""
 FORM = {
     "type": "object",
     "description": "One or many image files, and how to refine them.",
@@ -74,7 +74,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 def build(classifier: Classifier, name: str, limits: Limits | None = None, hosts: Hosts | None = None) -> FastAPI:
     """The application for one model. The model is run once before the first request, since its first run is slow."""
     limits = limits or Limits()
-    # Half of the connections at most may wait for an answer, so that others get in.
+    # At most half of the connections may wait for an answer, so that new clients can connect.
     limits = replace(limits, max_waiting=min(limits.max_waiting, most_connections() // 2))
     limits = limits.of_input(classifier.input_shape)
     classifier = classifier.recorded()
@@ -123,7 +123,7 @@ def _add_predict(app: FastAPI, classifier: Classifier, batcher: Batcher, decoder
         asked = read if isinstance(read, Asked) else await decoders.decode(read, partial(_require_client, request))
         asked = asked._replace(notes=(*asked.notes, *notes))
         deadline = None if options.max_ms is None else request.state.arrived + options.max_ms / 1000
-        # The horizon itself is no limit: without one, more requests can be answered together.
+        # max_steps equal to the horizon changes nothing; without it, more requests can be batched.
         max_steps = None if options.max_steps == responses.horizon(answering or classifier) else options.max_steps
         question = Question(asked.inputs, max_steps, options.trace, deadline, answering)
         believed: list[float] = []
@@ -137,8 +137,8 @@ def _add_predict(app: FastAPI, classifier: Classifier, batcher: Batcher, decoder
 
 
 def _answering(classifier: Classifier, options: Options) -> tuple[Classifier | None, list[str]]:
-    """The model under the request's own budget, and notes about it. Its steps are not recorded as CUDA graphs: that
-    would hold memory for every budget that is asked for."""
+    """The model with the request's own budget (None: as it is), and notes about it. Its steps are not recorded as CUDA
+    graphs, which would hold memory for every budget requested."""
     most = responses.most_steps(classifier)
     if options.max_steps is not None and options.max_steps > most:
         raise Refusal(422, f"max_steps is {short(str(options.max_steps), 20)}; this server makes at most {most}.")

@@ -30,7 +30,7 @@ PATIENCE, AT_MOST = 0.01, 0.05
 """Seconds to wait for one more request, and for all of them, before going on with those that are there. For one, never
 longer than the last batch took: where the model is quick, there is little to gain by company."""
 DELIVERY, LONGEST_DELIVERY = 1e-3, 0.05
-"""Seconds from the beliefs to the response: before any was timed, and the most that counts of one."""
+"""Seconds from the beliefs to the response: the first estimate, and the maximum that one response counts as."""
 SHORTEST = 1e-3
 """Milliseconds that a request has whose time was up before the model was free; one step is always made."""
 
@@ -104,7 +104,7 @@ class Batcher:
         return question.answer
 
     def delivered(self, seconds: float) -> None:
-        """A response was ready so long after its beliefs; deadlines allow for the mean of the last few."""
+        """Record the time from the beliefs to the response. Deadlines allow for a moving average of it."""
         self._delivery += (min(seconds, LONGEST_DELIVERY) - self._delivery) / 4
 
     def close(self, timeout: float | None = None) -> None:

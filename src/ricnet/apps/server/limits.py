@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from ricnet.errors import require, require_finite
 
 PIXELS_PER_INPUT, LEAST_PIXELS, MOST_PIXELS = 256, 9_000_000, 16_000_000
-"""Of an image: a multiple of those that the model reads, within bounds."""
+"""Default limit on the pixels of an image: a multiple of those that the model reads, and bounds on it."""
 IMAGES_TOGETHER = 4
-"""Images of the largest size in a request."""
+"""Limit on the pixels of all images in a request, in images of the maximum size."""
 
 
 @dataclass(frozen=True)
@@ -15,10 +15,10 @@ class Limits:
     max_body_mb: float = 16.0
     """Largest request in megabytes; a larger one is refused before it is read. Raise it for many photos at once."""
     max_megapixels: float | None = None
-    """Most pixels of an image, as its header says, in millions; the images of a request may have four times as many
-    together. By default 256 times as many as the model reads, but at least 9 (a 4K screen has 8.3) and at most 16. A
-    JPEG that is decoded at an eighth of its size counts a third. An image takes up to 16 bytes a pixel while it is
-    decoded, however small its file is."""
+    """Maximum pixels of an image, by its header, in millions; the images of a request may have four times as many
+    together. By default 256 times the pixels that the model reads, but at least 9 (a 4K screen has 8.3) and at most 16.
+    A JPEG that is decoded at a reduced size counts a third of its pixels. Decoding takes up to 16 bytes of memory per
+    pixel, however small the file is."""
     max_batch: int = 64
     """Most inputs in a request, and most that the model takes at once. 1 answers every request by itself."""
     max_waiting: int = 128
@@ -37,7 +37,7 @@ class Limits:
         return round(self.max_body_mb * 1e6)
 
     def of_input(self, shape: tuple[int, ...]) -> "Limits":
-        """With the pixels that suit a model of this input shape."""
+        """The limits with `max_megapixels` set for a model of this input shape, unless the user has set it."""
         if self.max_megapixels is not None or len(shape) != 3:
             return self
         pixels = max(LEAST_PIXELS, min(MOST_PIXELS, PIXELS_PER_INPUT * shape[1] * shape[2]))
@@ -45,12 +45,12 @@ class Limits:
 
     @property
     def pixels(self) -> int:
-        """Of an image."""
+        """Maximum pixels of an image."""
         return LEAST_PIXELS if self.max_megapixels is None else round(self.max_megapixels * 1e6)
 
     @property
     def pixels_together(self) -> int:
-        """Of the images of a request."""
+        """Maximum pixels of all images of a request."""
         return IMAGES_TOGETHER * self.pixels
 
 

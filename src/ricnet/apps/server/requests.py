@@ -1,5 +1,5 @@
-"""What clients may ask: the fields of a request, and from its JSON to a tensor. Strangers send them, so nothing in them
-is trusted. Images are decoded in decoding.py.
+"""Requests: their fields, and reading their JSON into a tensor. Nothing in them is trusted. Images are decoded in
+decoding.py.
 """
 
 import base64
@@ -28,7 +28,7 @@ SOURCE = "the request"
 
 
 SHOWN = 4
-"""Columns or numbers in an example of a body."""
+"""Maximum columns or numbers in the example body of an error message."""
 NO_AND_YES = (("false", "true"), ("no", "yes"), ("f", "t"), ("n", "y"))
 """How tables write what JSON has as false and true, in capitals or not."""
 
@@ -58,7 +58,7 @@ class Options(BaseModel):
         FiniteFloat | None,
         Field(
             gt=0,
-            description="Refine for as long as the response can be ready within this many milliseconds of the arrival "
+            description="Refine as long as the response can be ready within this many milliseconds after the arrival "
             "of the request's last byte; one step is always made. The request is then not batched with others.",
         ),
     ] = None
@@ -114,8 +114,8 @@ class Asked(NamedTuple):
 
 
 def read_json(body: bytes, classifier: Classifier, limits: Limits) -> tuple[Asked | list[File], Options]:
-    """The inputs, or image files that are to be decoded. In one go, so that of a request that waits for the model only
-    a tensor is kept, not all that was parsed."""
+    """The inputs, or image files to be decoded. One function, so that only a tensor stays in memory while the request
+    waits for the model, not the parsed JSON."""
     ask = parse(Ask, body, f"send {_form(classifier)}")
     return _read_ask(ask, classifier, limits), Options(**ask.model_dump(include=set(Options.model_fields)))
 
@@ -130,8 +130,8 @@ Form = TypeVar("Form", bound=Options)
 
 
 def parse(form: type[Form], given: bytes | Mapping[str, Any], advice: str = "see /docs for those there are") -> Form:
-    """JSON, or the fields of a form; `advice` is what to do instead of sending unknown fields or none. pydantic's own
-    parser gives up on a depth that would exhaust the stack."""
+    """Parse JSON or the fields of a form; `advice` ends the message about unknown or missing fields. pydantic's parser
+    refuses nesting that would exhaust the stack."""
     try:
         found = form.model_validate_json(given) if isinstance(given, bytes) else form.model_validate(given)
     except ValidationError as error:
@@ -193,7 +193,7 @@ def _wanted(classifier: Classifier) -> str:
 
 
 def _form(classifier: Classifier) -> str:
-    """A body for this model, as an example; of many columns or numbers the first."""
+    """An example of a body for this model, with at most SHOWN columns or numbers."""
     if len(classifier.input_shape) == 3:
         return '{"images": "…"} with a file in base64, or files as a form'
     if classifier.text is not None:

@@ -1,5 +1,5 @@
-// A bar for each class, as long as the belief in it; of many classes, the answer, its rival, and those that were ever
-// believed in most.
+// A bar per class, as long as the belief in it. With many classes: the answer, its rival, and the classes with the
+// highest belief at any step.
 
 import { percent } from "./thought.js";
 
