@@ -103,7 +103,7 @@ def usual_fraction(
     labels: Int64[np.ndarray, "n"], weights: Float64[np.ndarray, "n"] | None, is_table: bool, has_exits: bool
 ) -> float:
     """The default share of validation rows. Tables need them against over-fitting, exits to fit thresholds. With fewer
-    than `FEWEST` rows all are for training. A large table gets no more validation rows than one of `TABLE_ROWS` rows."""
+    than `FEWEST` rows, all are for training. A large table gets as many validation rows as one of `TABLE_ROWS` rows."""
     counts = np.bincount(labels if weights is None else labels[weights > 0])
     if not (has_exits or is_table) or counts.sum() < FEWEST or counts[counts > 0].min() < 2:
         return 0.0

@@ -358,7 +358,7 @@ def _declared(kind: Any) -> set[str]:
 
 
 def _harmless(value: Any, kind: Any = None) -> Any:
-    """A value without keys that name code, at any depth. The configuration of a part goes through `allowed_settings`."""
+    """A value without keys that name code, at any depth; of the configuration of a part, its `allowed_settings`."""
     from transformers import CONFIG_MAPPING
 
     if isinstance(value, list):
