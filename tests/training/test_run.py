@@ -381,7 +381,7 @@ def stopped(dataset: Dataset, config: Config, folder: RunFolder) -> RunFolder:
         ({"update": 2.0}, "update 2.0"),
         ({"update": True}, "update True"),
         ({"update": 9, "best": {}}, "no best epoch"),
-        ({"update": 2}, "best epoch after 0 epochs"),
+        ({"update": 2}, "best epoch 1 after 0 epochs"),
         ({"best": {"epoch": 2, "best_epoch": 1}}, "best epoch 2 after 1"),
         ({"best": {"epoch": 1, "best_epoch": -(10**9)}}, "best epoch -1000000000"),
         ({"best": {"epoch": 1, "best_epoch": 1, "weights": {"0.weight": torch.zeros(2)}}}, "best weights"),
