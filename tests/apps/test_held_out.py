@@ -71,7 +71,7 @@ def test_of_a_test_file_nothing_is_learned_and_a_data_frame_does_as_well(table: 
     rows = [json.loads((tmp_path / name / "config.json").read_text())["data"] for name in ("frame", "file")]
     assert rows[0] == rows[1]
     assert rows[0]["rows"]["test"] == 30
-    with refusal("test is a data frame, but the data is a file"):
+    with refusal("test is a data frame, but the data is not"):
         ricnet.train(table, test=test, out=tmp_path / "x", **how)
     with refusal("test is a list"):
         ricnet.train(frame, test=[1, 2], out=tmp_path / "x", **how)
@@ -107,7 +107,7 @@ def test_what_excludes_each_other_or_means_nothing_is_said(table: Path, tmp_path
     refused(("digits", "is for tables"), "train", "--test", test)
     refused(("--test-fraction 1.0", "below 1"), "train", table, "--test-fraction", 1, *SHORT)
     refused(("nothing.csv does not exist",), "train", table, "--test", tmp_path / "nothing.csv", *SHORT)
-    refused(("is no table",), "train", table, "--test", tmp_path, *SHORT)
+    refused(("is not a table",), "train", table, "--test", tmp_path, *SHORT)
 
 
 def test_another_share_may_be_held_out_of_anything_that_is_cut(tmp_path: Path, run_ric: RunRic) -> None:
