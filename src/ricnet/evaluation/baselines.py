@@ -134,7 +134,7 @@ class Problem:
     val: Rows
     test: Rows
     log_shares: Float[Tensor, "classes"]
-    """Of the training rows."""
+    """Log of each class's share of the training rows, unweighted."""
     balanced: bool
     """Whether weights balance the classes."""
 

@@ -36,8 +36,8 @@ class SweepOptions(MethodSettings[Hyper]):
     trials: int = 20
     """Stop when the study has this many trials, counting those of other machines and earlier calls."""
     space: tuple[str, ...] = ()
-    """What to search: lr=1e-4..1e-2:log epsilon=0.1..0.4 activation=relu,silu; by default what matters most, around
-    the values of the preset. The preset itself is the first trial if it lies in the space."""
+    """What to search: lr=1e-4..1e-2:log epsilon=0.1..0.4 activation=relu,silu; by default the most important
+    settings, around the values of the preset. The preset itself is the first trial if it lies in the space."""
     set: tuple[str, ...] = ()
     """Settings that all trials share, as SETTING=VALUE: --set epochs=30 is --epochs 30."""
     metric: Literal["nll", "accuracy", "ece"] = "nll"
