@@ -233,7 +233,7 @@ def test_rows_of_a_table_are_shown_by_the_names_of_their_columns(make_run: Calla
     assert shown_cells(columns, np.r_[row[0][:2], 5.0, row[0][3:]])[0] == ("<c>", "–")  # a missing number
     card = card_html(run, 0)
     assert "<dt>&lt;b&gt;</dt><dd>4.0</dd>" in card
-    assert "the 6 of its 7 cells" in input_words(run)
+    assert "the 6 of 7 cells" in input_words(run)
     drawn = refinement_figure(run)
     assert "<b>: 4.0" in drawn.axes[0].texts[0].get_text()
     assert with_columns(run.path, row[:, 1:], columns).columns is None  # they do not fit
