@@ -423,8 +423,7 @@ def _left_out_notes(unused: Sequence[str], identifiers: Sequence[str], keep_all:
     if unused:
         fate = "carry nothing" if keep_all else "were left out"
         notes.append(
-            f"Columns with nothing to learn from, the same in all rows or texts that hardly repeat, {fate}: "
-            f"{listed(unused)}."
+            f"Columns that are the same in all rows or hold texts that hardly repeat {fate}: {listed(unused)}."
         )
     if identifiers:
         notes.append(

@@ -470,6 +470,8 @@ def _temperature_words(fit: Mapping[str, Any]) -> str:
     where, found = f"{fit['n']:,} validation examples", fit["temperature"]
     if not fit["found"]:
         return f"temperature 1: no finite temperature minimises the NLL on {where}"
+    if not fit["kept"] and fit["gain"] is None:
+        return f"temperature 1: {where}, or the mistakes among them, are too few to fit another"
     if not fit["kept"]:
         return f"temperature 1: no other is shown to help on {where}"
     change = f"NLL {fit['nll_before']:.4f} → {fit['nll_after']:.4f} on {where}"

@@ -20,6 +20,7 @@ from rich.text import Text
 from ricnet.data.columns import Category, Columns, Number
 from ricnet.data.texts import Text as Words
 from ricnet.errors import RicnetError, counted
+from ricnet.evaluation.choices import NEVER
 from ricnet.evaluation.evaluate import KINDS, Examples
 from ricnet.io import printable, short
 from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled
@@ -541,6 +542,8 @@ def _trace_table(places: Sequence[str], names: Sequence[str], threshold: float |
     """Without a threshold there is no column for values."""
     going, stops = ("looking further", "leaves") if "compute" in places else ("going on", "stops")
     note = None if threshold is None else f"V: the gain expected from {going}; below {threshold:.3g}, it {stops}."
+    if threshold == NEVER:
+        note = f"V: the gain expected from {going}. All steps are made."
     table = Table(box=None, padding=(0, 2, 0, 0), caption=note, caption_justify="left", header_style="none")
     for place in places:
         table.add_column(place, justify="right", no_wrap=True)

@@ -241,6 +241,12 @@ class RunRecord:
         return shown_name(self.data_name) + flipped
 
     @property
+    def test_label(self) -> str:
+        """What the test rows come from: the data, or a file of their own."""
+        own = self.config.get("test")
+        return shown_name(str(own)) if own else self.data_label
+
+    @property
     def data_title(self) -> str:
         """As its authors write it, where the data is a known set."""
         return DATA_TITLES.get(self.data_label, short(self.data_label, TABLE))

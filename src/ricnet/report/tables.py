@@ -170,7 +170,7 @@ def runs_grid(runs: Sequence[RunRecord]) -> Grid:
 def runs_caption(runs: Sequence[RunRecord]) -> str:
     """What one must know to read the numbers: how many examples, how many seeds, how sure."""
     alike = by_task(runs)
-    tests = "; ".join(f"{own[0].data_label}, n = {own[0].task.n:,}{_error(own)}" for own in alike)
+    tests = "; ".join(f"{own[0].test_label}, n = {own[0].task.n:,}{_error(own)}" for own in alike)
     raw, rivals, simpler = any(run.raw for run in runs), any(len(own) > 1 for own in alike), baselines(runs)
     bins = listing([str(count) for count in dict.fromkeys(run.test["ece_bins"] for run in runs)])
     words = [

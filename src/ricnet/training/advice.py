@@ -151,8 +151,9 @@ def _simpler_is_better(evaluation: Evaluation, dataset: Dataset) -> str | None:
     if name is None:
         return None
     entry, own = baselines[name], evaluation["test"]
+    rival = name if name[:2].isupper() else f"{name[0].lower()}{name[1:]}"
     return (
-        f"a simpler model is better: on the {entry['n']:,} test {dataset.unit}, {name[0].lower()}{name[1:]} has an NLL "
+        f"a simpler model is better: on the {entry['n']:,} test {dataset.unit}, {rival} has an NLL "
         f"of {entry['nll']:.3f}, this network {own['nll']:.3f} (difference {entry['advantage']:.3f} ± "
         f"{entry['advantage_error']:.3f}), and accuracies of {entry['accuracy']:.1%} and {own['accuracy']:.1%}."
     )
