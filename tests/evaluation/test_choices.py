@@ -337,7 +337,7 @@ def test_words() -> None:
     assert rule_words(doubt | {"halt_threshold": -1.0}) == "after 4 steps"
     kept = {"fitted": {"halting": rule, "calibration": asdict(choose_temperature(*beliefs(0, 1.0, 10)))}}
     assert chosen_words(kept) == [
-        "temperature 1: no other is shown to help on 10 validation examples",
+        "temperature 1: 10 validation examples, or the mistakes among them, are too few to fit another",
         "halting: V < 0; no better rule is shown to help on 2 validation examples",
     ]
 
