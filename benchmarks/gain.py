@@ -24,7 +24,6 @@ SETTINGS: dict[str, Any] = {
     # What the plain update has not, since it is ours and not the paper's.
     "label_baseline": False,
     "credit": "joint",
-    "exact_gain": False,
     "reward_floor": 1e-4,
     "average": 0.0,
 }

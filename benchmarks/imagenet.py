@@ -25,7 +25,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 SYSTEMS: dict[str, dict[str, Any]] = {
     "supervised": {},
-    "ric": {"horizon": 20, "rollouts": 2, "updates_per_snapshot": 1},
+    "ric-on-policy": {"horizon": 20, "rollouts": 2},
 }
 SPECIAL = ("aten::_standard_gamma", "aten::exponential_", "aten::lgamma", "aten::digamma", "aten::polygamma")
 
@@ -43,7 +43,7 @@ def measure(device: torch.device, side: int, network: dict[str, Any], turns: int
             "images/s": (rate := trainer.batch_size / taken),
             "× SL": taken / seconds["supervised"],
             "1.28M images, s": IMAGES / rate,
-            "special functions": special_share(name, device, side, network) if name == "ric" else None,
+            "special functions": special_share(name, device, side, network) if name == "ric-on-policy" else None,
             "peak GB": peak_gigabytes(trainer),
         }
         for name, trainer in trainers.items()

@@ -23,6 +23,7 @@ from ricnet.core.policies import Dirichlet
 from ricnet.evaluation.metrics import BINS, bin_index
 from ricnet.methods import RIC, Anytime, Method, Supervised
 from ricnet.nets.encoders import Backbone
+from ricnet.training.recipes import Facts, preset
 
 CLASSES = (10, 100, 1000)
 FEATURES, SHARPNESS, SIZE = 4, 3.0, 64
@@ -46,8 +47,19 @@ def draw_inputs(count: int, teacher: Float[Tensor, "classes features"]) -> tuple
 
 def ranges(classes: int) -> dict[str, RIC]:
     """Where α = μ·c + ε may lie: in the paper, with joint credit, and with marginal credit or in closed form."""
-    joint, closed = RIC.joint(MANY_ROWS, classes), RIC.closed_form(MANY_ROWS, classes)
-    return {"paper": RIC(), "c up to K": joint, "c up to 10 K": closed}
+    return {"paper": RIC(), "c up to K": joint(classes), "c up to 10 K": closed_form(classes)}
+
+
+def joint(classes: int) -> RIC:
+    method = preset("fast", "ric-on-policy", Facts(MANY_ROWS, classes, side=32), {"credit": "joint"}).method
+    assert isinstance(method, RIC)
+    return method
+
+
+def closed_form(classes: int) -> RIC:
+    method = preset("fast", "ric-closed-form", Facts(MANY_ROWS, classes, side=32)).method
+    assert isinstance(method, RIC)
+    return method
 
 
 def cap(method: RIC, classes: int) -> float:
@@ -101,17 +113,16 @@ def at_best(classes: int, count: int = 100) -> list[Row]:
 
 
 def systems(classes: int) -> dict[str, Method[Any]]:
-    closed = replace(RIC.closed_form(MANY_ROWS, classes), horizon=STEPS)
-    joint = replace(RIC.joint(MANY_ROWS, classes), horizon=STEPS)
-    wide = replace(joint, head_gain=closed.head_gain, alpha_floor=closed.alpha_floor, c_max=closed.c_max)
-    normal = replace(joint, head="logistic-normal")
+    closed, whole = (replace(method, horizon=STEPS) for method in (closed_form(classes), joint(classes)))
+    wide = replace(whole, head_gain=closed.head_gain, alpha_floor=closed.alpha_floor, c_max=closed.c_max)
+    normal = replace(whole, head="logistic-normal")
     return {
         "SL": Supervised(),
         "anytime": Anytime(horizon=STEPS),
         "RIC, closed form, c ≤ 10, ε = 0.01": replace(closed, c_max=10.0, alpha_floor=0.01),
         "RIC, closed form": closed,
-        "RIC, on-policy, c ≤ K": joint,
-        "RIC, on-policy, c ≤ K, marginal credit": replace(joint, credit="marginal"),
+        "RIC, on-policy, c ≤ K": whole,
+        "RIC, on-policy, c ≤ K, marginal credit": replace(whole, credit="marginal"),
         "RIC, on-policy, c ≤ 10 K": wide,
         "RIC, on-policy, c ≤ 10 K, marginal credit": replace(wide, credit="marginal"),
         "logistic-normal, c ≤ 10": replace(normal, c_max=10.0),

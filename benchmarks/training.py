@@ -22,7 +22,7 @@ from ricnet.training.trainer import Trainer
 SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "supervised": ("supervised", {}),
     "ric": ("ric", {"rollouts": 2, "updates_per_snapshot": 10}),
-    "ric, on-policy": ("ric", {"rollouts": 2, "updates_per_snapshot": 1}),
+    "ric, on-policy": ("ric-on-policy", {"rollouts": 2}),
     "anytime": ("anytime", {}),
     "act": ("act", {}),
     "pondernet": ("pondernet", {}),

@@ -28,7 +28,7 @@ from ricnet.data import load
 from ricnet.training.api import configure
 from ricnet.training.trainer import Trainer
 data = load("digits")
-trainer = Trainer(configure(data, "ric", "fast"), data, None, torch.device("cpu"))
+trainer = Trainer(configure(data, None, "fast"), data, None, torch.device("cpu"))
 for update in range(8):
     if update == 2:
         start = time.perf_counter()

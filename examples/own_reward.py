@@ -4,19 +4,19 @@ quadratic score 2·a_y − Σ_k a_k², which is proper, too, but bounded. This s
     python examples/own_reward.py train digits --method quadratic --out runs/quadratic
     python examples/own_reward.py compare digits --methods quadratic ric supervised
 
-Roll-outs, advantages, value and halting are RIC's; the value is now the quadratic score to be gained.
+Roll-outs, advantages, value and halting are those of RIC on-policy; the value is now the quadratic score to be gained.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ricnet.apps.cli import main
-from ricnet.methods import RIC, register_method
+from ricnet.methods import OnPolicy, register_method
 
 
 @register_method
 @dataclass(frozen=True)
-class Quadratic(RIC):
+class Quadratic(OnPolicy):
     name: ClassVar[str] = "quadratic"
     title: ClassVar[str] = "RIC with the quadratic score"
 

@@ -72,7 +72,7 @@ def update() -> set[str]:
     from ricnet.training.trainer import Trainer
 
     dataset = load("digits")
-    trainer = Trainer(configure(dataset, "ric", "fast"), dataset, None, torch.device("cpu"))
+    trainer = Trainer(configure(dataset, None, "fast"), dataset, None, torch.device("cpu"))
     trainer._step()
     with watched() as files:
         trainer._step()

@@ -127,7 +127,7 @@ def machine() -> str:
 
 def study_layers(encoder: str, learned: Rows, judged: Rows) -> None:
     text = tokenized(encoder, learned)
-    for method in ("anytime", "ric", "supervised"):
+    for method in ("anytime", "ric-on-policy", "supervised"):
         for seed in SEEDS:
             path = ROOT / "results" / "search" / "exits" / f"sst2-{method}-seed{seed}.json"
             if path.is_file():
@@ -202,7 +202,7 @@ def as_dataset(learned: Rows, judged: Rows, seed: int, text: Text) -> Dataset:
 def frozen(data: Dataset, encoder: str, seed: int) -> Iterator[Measured]:
     """By the settings that `ric train --encoder` has, on features that are known by then."""
     features, shown = featured(data, find_encoder(encoder), CPU), without_folder(encoder)
-    for method in ("ric", "supervised"):
+    for method in ("ric-on-policy", "supervised"):
         name, classifier, seconds = _fitted(data, method, seed, encoder=encoder)
         for answer, numbers in _answers(name, after_encoder(classifier), features, seconds):
             yield shown, answer, numbers

@@ -30,19 +30,20 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from ricnet.core.mdp import log_scores
-from ricnet.methods import ACT, RIC, Anytime, Method, PonderNet
+from ricnet.methods import ACT, Anytime, Method, PonderNet
 from ricnet.nets.encoders import Backbone
+from ricnet.training.recipes import Facts, preset
 from ricnet.version import __version__
 
 STEPS, SIZE, BATCH, RATE, CLIP = 10, 128, 64, 2e-3, 1.0
 """Steps of training, size of embedding and thought, vectors an update, learning rate (cosine to 0), gradient clip."""
 TESTED = 1000
 """Vectors for each number of non-zero entries."""
-ROWS, CLASSES = 50_000, 2
-"""What the presets of RIC are asked for: many rows, two classes."""
+KNOWN = Facts(rows=50_000, classes=2, side=32)
+"""What the settings of RIC in `fast` are asked for: many rows, two classes."""
 SYSTEMS: dict[str, Method[Any]] = {
-    "RIC, Algorithm 1": replace(RIC.snapshots(ROWS, CLASSES), horizon=STEPS),
-    "RIC, on-policy": replace(RIC.on_policy(ROWS, CLASSES), horizon=STEPS),
+    "RIC, Algorithm 1": replace(preset("fast", "ric", KNOWN).method, horizon=STEPS),
+    "RIC, on-policy": replace(preset("fast", "ric-on-policy", KNOWN).method, horizon=STEPS),
     "ACT": ACT(horizon=STEPS, ponder_cost=0.001),
     "PonderNet": PonderNet(horizon=STEPS),
     "Anytime": Anytime(horizon=STEPS),
@@ -128,7 +129,7 @@ def train(method: Method[Any], entries: int, updates: int, seed: int) -> tuple[n
     """The network, and its training accuracy in each tenth of the updates."""
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
-    model = method.build(Backbone(nn.Linear(entries, SIZE), (entries,)), CLASSES)
+    model = method.build(Backbone(nn.Linear(entries, SIZE), (entries,)), KNOWN.classes)
     period = method.snapshot_period(updates) or 1
     snapshot = copy.deepcopy(model).requires_grad_(False) if period > 1 else model
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], RATE, weight_decay=0.0)

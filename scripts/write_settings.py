@@ -13,9 +13,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from ricnet.apps.cli import docstrings
 from ricnet.methods import METHODS
 from ricnet.nets.encoders import EncoderOptions
-from ricnet.report.runs import MARGINAL, ON_POLICY, RIC
 from ricnet.training.config import Config, Optimization
-from ricnet.training.presets import TYPICAL, preset
+from ricnet.training.recipes import TYPICAL, preset
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 OPENING = """\
@@ -23,7 +22,7 @@ OPENING = """\
 
 Every setting of `ric train` is a flag (`--batch-size 256` or `--batch_size 256`; a switch is turned off with
 `--no-augment`), an argument of `ricnet.train` (`batch_size=256`) and an entry of a run's `config.json`. What is not
-given comes from a preset: `fast`, our own, or `paper`; RIC also has `on-policy`, `snapshots` and `closed-form`.
+given comes from a preset: `fast`, our own, or `paper`.
 The values here are for 50,000 images of 10 classes; for other data some differ, and `config.json`
 says what a run had. The flags mean the same at `ric train`, `ric compare` and `ric sweep`: `--help` of each shows those
 that people change, `--help-all` every one. `ric compare DATA --methods ric ric:gamma=0.9` holds one value against
@@ -33,17 +32,21 @@ another, `ric sweep DATA` searches.
 HEADINGS = {
     "ric": (
         "RIC",
-        "`--method ric`, the default. Here `fast` is {fast} and `paper` is {paper}: "
-        "[three algorithms](concepts.md#three-algorithms).",
+        "`--method ric`: Algorithm 1 of the paper (snapshots, SPO), the default of the preset `paper`. Two methods of "
+        "ours follow: [three algorithms](concepts.md#three-algorithms).",
+    ),
+    "ric-on-policy": (
+        "RIC, on-policy",
+        "`--method ric-on-policy`, the default: without snapshots, so that `--epsilon` and the like do not exist.",
+    ),
+    "ric-closed-form": (
+        "RIC, closed form",
+        "`--method ric-closed-form`, the default with `--exits`: rewards in closed form.",
     ),
     "supervised": ("Supervised learning", "`--method supervised`: one pass."),
     "anytime": ("Anytime", "`--method anytime`: cross-entropy at every step, without reinforcement."),
     "act": ("ACT", "`--method act`: adaptive computation time (Graves 2016)."),
     "pondernet": ("PonderNet", "`--method pondernet` (Banino et al. 2021)."),
-}
-ALGORITHMS = {
-    RIC: "Algorithm 1 of the paper (snapshots, SPO)",
-    ON_POLICY + MARGINAL: "on-policy with marginal credit (sampled, no snapshot; ours)",
 }
 RUN = (
     *(
@@ -83,12 +86,8 @@ def page() -> str:
     parts = [OPENING]
     for name, (title, about) in HEADINGS.items():
         fast, paper = configs[name]
-        if name == "ric":
-            methods = {config.preset: config.method for config in configs[name]}
-            named = {kind: ALGORITHMS[method.title_of(dataclasses.asdict(method))] for kind, method in methods.items()}
-            about = about.format(**named)
         parts.append(f"## {title}\n\n{about}\n\n{table(METHODS[name], fast.method, paper.method)}")
-    fast, paper = configs["ric"]
+    fast, paper = configs["ric-on-policy"][0], configs["ric"][1]
     others = f"As for RIC. The paper trains the other methods for {METHODS['supervised'].paper_epochs} epochs."
     parts.append(f"## Training\n\n{others}\n\n{table(Optimization, fast.optimization, paper.optimization)}")
     parts.append(f"## Encoder\n\n{table(EncoderOptions, fast.network, paper.network)}")

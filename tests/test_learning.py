@@ -37,7 +37,7 @@ def test_the_papers_algorithm_learns_and_its_ece_peaks_and_falls(tmp_path: Path)
     ricnet.train("digits", preset="paper", out=tmp_path, device="cpu", **published, **stand_in)
     method = json.loads((tmp_path / "config.json").read_text())["config"]["method"]
     assert (method["passes_per_snapshot"], method["updates_per_snapshot"], method["rollouts"]) == (5, None, 1)
-    assert (method["objective"], method["exact_gain"]) == ("spo", False)
+    assert (method["name"], method["objective"]) == ("ric", "spo")
     course = [json.loads(line)["val"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     accuracy, ece, confidence = (
         [sum(entry[key] for entry in course[start : start + 10]) / 10 for start in range(0, 100, 10)]

@@ -5,6 +5,7 @@ import re
 import runpy
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -19,10 +20,12 @@ from ricnet.apps.cli import main
 from ricnet.data import load
 from ricnet.data.registry import DATASETS
 from ricnet.errors import RicnetError
-from ricnet.methods import METHODS, RIC
-from ricnet.methods.ric import Rollout
+from ricnet.methods import METHODS, RIC, ClosedForm, register_method
+from ricnet.methods.agent import Rollout
 from ricnet.nets import encoders
+from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads
+from ricnet.training.recipes import Facts, preset
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -157,7 +160,7 @@ def test_own_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 @pytest.mark.usefixtures("no_pages")
 def test_own_reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = compared(monkeypatch, tmp_path, "own_reward.py", "digits", "quadratic")
-    assert "RIC with the quadratic score, on-policy" in table
+    assert "RIC with the quadratic score" in table
     beliefs = torch.tensor([[0.5, 0.3, 0.2], [0.0, 1.0, 0.0]])
     scores = METHODS["quadratic"]().score(beliefs.log(), torch.tensor([0, 0]))
     torch.testing.assert_close(scores, torch.tensor([2 * 0.5 - 0.25 - 0.09 - 0.04, -1.0]))
@@ -176,14 +179,64 @@ def test_the_advantages_of_own_rewards_are_those_of_its_scores() -> None:
     torch.testing.assert_close(advantages, torch.tensor([last - first, last - first]))
 
 
-def test_own_rewards_are_sampled_whatever_the_data() -> None:
-    quadratic = runpy.run_path(str(EXAMPLES / "own_reward.py"))["Quadratic"]
-    for settled in (quadratic.fast(2_000, 101), quadratic.for_exits(2_000, 10), quadratic.for_features(2_000, 25)):
-        assert not settled.exact_gain
-        assert settled.credit == "joint"
-    assert RIC.fast(2_000, 101).credit == "marginal"
-    for refused in ({"exact_gain": True}, {"objective": "expected"}, {"credit": "marginal"}):
+def test_own_rewards_are_sampled_and_not_clipped_whatever_the_data() -> None:
+    quadratic = register_method(runpy.run_path(str(EXAMPLES / "own_reward.py"))["Quadratic"])
+    for facts in (Facts(2_000, 101, 8), Facts(2_000, 10, 8), Facts(2_000, 25, 0, freeze=True)):
+        for exits in (False, True):
+            settled = preset("fast", "quadratic", replace(facts, exits=exits)).method
+            assert (settled.credit, settled.reward_floor, settled.rollouts == 16) == ("joint", None, exits)
+    assert preset("fast", None, Facts(2_000, 101, 8)).method.credit == "marginal"
+    for refused in ({"reward_floor": 1e-4}, {"objective": "expected"}, {"credit": "marginal"}):
         with pytest.raises(RicnetError, match="quadratic"):
             quadratic(**refused)
-    with pytest.raises(RicnetError, match="off for quadratic, whose score has no closed form here"):
-        quadratic.closed_form(2_000, 10)
+    with pytest.raises(RicnetError, match="own score"):
+        type("Exact", (ClosedForm,), {"score": quadratic.score})()
+
+
+def test_own_objective_is_what_is_maximised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(monkeypatch, "own_objective.py", "train", "digits", "--method", "truncated", "--out", tmp_path / "run", *TINY)
+    method = METHODS["truncated"](horizon=2, rollouts=2, epsilon=0.25, value_coef=0.0, log_ratio_clamp=None)
+    ratio, advantages = torch.tensor([0.5, 1.1, 2.0]), torch.tensor([1.0, -2.0, 3.0])
+    torch.testing.assert_close(method.surrogate(ratio, advantages), torch.tensor([0.5, -2.2, 3.75]))
+    model, old = (method.build(Backbone(torch.nn.Linear(3, 4), (3,)), 3).double() for _ in range(2))
+    inputs, labels = torch.randn(5, 3).double(), torch.tensor([0, 1, 2, 0, 1])
+    rollout = method.roll_out(old, old.context(inputs))
+    monkeypatch.setattr(RIC, "roll_out", lambda *_: rollout)
+    estimates = method.estimate_advantages(rollout, labels)
+    policy = method.policy(method.replay(model, model.context(inputs), rollout.log_actions))
+    ratio = policy.log_ratio(rollout.policy, rollout.log_actions).exp()
+    assert (ratio > 1.25).any()
+    loss, _ = method.loss(model, old, inputs, labels)
+    torch.testing.assert_close(loss, -(estimates.advantages * ratio.clamp(max=1.25)).mean())
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())["config"]["method"]
+    assert "objective" not in stored
+    assert ricnet.load(tmp_path / "run").method.name == "truncated"
+
+
+def test_own_policy_has_its_own_number_of_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(monkeypatch, "own_policy.py", "train", "digits", "--method", "per-class", "--out", tmp_path / "run", *TINY)
+    model = ricnet.load(tmp_path / "run")
+    assert model.model.refiner.concentration.out_features == 10
+    method = METHODS["per-class"](horizon=2, rollouts=2)
+    heads = Heads(torch.zeros(1, 2), torch.tensor([[-50.0, 50.0]]), torch.zeros(1))
+    torch.testing.assert_close(method.policy(heads).alpha, torch.tensor([[0.5 * 1 + 0.01, 0.5 * 10 + 0.01]]))
+    network = method.build(Backbone(torch.nn.Linear(3, 4), (3,)), 3)
+    loss, metrics = method.loss(network, network, torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1]))
+    loss.backward()
+    assert network.refiner.concentration.weight.grad.abs().sum(1).min() > 0
+    assert metrics["ratio_deviation"] < 1e-4
+
+
+def test_own_halting_rule_stops_where_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "run"
+    run(monkeypatch, "own_halting.py", "train", "digits", "--method", "sure", "--sure", 0.2, "--out", out, *TINY)
+    model, inputs = ricnet.load(out), load("digits").test.inputs[:200]
+    assert model.method.sure == 0.2
+    median = float(model.refine(inputs, halt=False).log_beliefs.exp().amax(-1).median())
+    model = replace(model, method=replace(model.method, sure=median))
+    full, halted = model.refine(inputs, halt=False), model.refine(inputs)
+    sure = full.log_beliefs.exp().amax(-1) >= model.method.sure
+    expected = [int(row.int().argmax()) + 1 if row.any() else full.steps for row in sure.t()]
+    assert len(set(expected)) > 1
+    assert halted.halt_step.tolist() == full.halt_step.tolist() == expected
+    torch.testing.assert_close(halted.final, full.final)

@@ -54,7 +54,7 @@ def test_python_dash_m_is_the_command(module: str) -> None:
         ("train --epoch 3", "--epochs?"),
         ("train --method supervised --horizon 3", ("--horizon", "ric, anytime, act, pondernet", "supervised")),
         ("train --lr fast", "--lr"),
-        ("train --method gan", ("--method gan", "act, anytime, pondernet, ric, supervised")),
+        ("train --method gan", ("--method gan", "act, anytime, pondernet, ric, ric-closed-form, ric-on-policy")),
         ("train --preset slow", "--preset slow"),
         ("train --gamma 2", "--gamma 2.0"),
         ("train --encoder vgg --out x", "--encoder vgg"),

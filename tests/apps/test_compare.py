@@ -124,20 +124,8 @@ def test_the_names_of_all_systems_can_be_listed(run_ric: RunRic) -> None:
     assert {"ric", "act", "logitnorm"} <= set(run_ric("compare", "--list").out.split())
 
 
-def test_systems_that_learn_by_the_same_gradients_are_named() -> None:
-    digits = Benchmark("digits", "digits")
-
-    def notes(updates: int) -> list[str]:
-        runs = {}
-        for system, objective in (("ric", "spo"), ("ric-ppo", "ppo")):
-            method = {"name": "ric", "objective": objective, "updates_per_snapshot": updates}
-            runs[Experiment(system, digits, (0,))] = [_record(system, method)]
-        return _notes(list(runs), runs)
-
-    (note,) = notes(updates=1)
-    assert note.startswith("ric and ric-ppo learn by the same gradients")
-    assert notes(updates=10) == []
-    method = {"name": "ric", "objective": "spo", "updates_per_snapshot": 1}
+def test_systems_that_are_the_same_are_named() -> None:
+    digits, method = Benchmark("digits", "digits"), {"name": "ric-on-policy"}
     twice = {Experiment(name, digits, (0,)): [_record("ric", method)] for name in ("ric", "ric-marginal")}
     assert _notes(list(twice), twice) == ["ric-marginal and ric are the same system."]
 

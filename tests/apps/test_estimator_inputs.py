@@ -12,7 +12,7 @@ from ricnet.apps.estimator_inputs import (
     pixel_scale,
     usual_fraction,
 )
-from ricnet.training.presets import TABLE_ROWS
+from ricnet.training.recipes import TABLE_ROWS
 
 
 @pytest.mark.parametrize(

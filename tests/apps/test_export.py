@@ -209,7 +209,7 @@ def agrees(folder: Path, out: Path, *flags: object, inputs: torch.Tensor | None 
 SYSTEMS: list[dict[str, Any]] = [
     {"method": "ric"},
     {"method": "ric", "readout": "implied"},
-    {"method": "ric", "head": "logistic-normal", "exact_gain": False},
+    {"method": "ric", "head": "logistic-normal"},
     {"method": "supervised", "objective": "logitnorm", "calibration": "temperature", "label_noise": 0.2},
     {"method": "anytime", "confidence_threshold": 0.7},
     {"method": "act"},

@@ -17,7 +17,7 @@ from ricnet.methods import METHODS, RIC
 from ricnet.nets.encoders import EncoderOptions
 from ricnet.studies.experiments import all_systems, find_system, settings_of
 from ricnet.training.config import Optimization
-from ricnet.training.presets import TYPICAL, preset
+from ricnet.training.recipes import TYPICAL, preset
 
 from .conftest import Refused, RunRic
 
@@ -139,7 +139,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_train_compare_and_sweep_read_the_same_flags() -> None:
     flags = ["t.csv", *SAME, "--target", "y", "--device", "cpu", "--data-dir", "there"]
-    trained = read(train.Train[RIC], flags, "train", over(train.Train, preset("fast", "ric", TYPICAL)))
+    trained = read(train.Train[RIC], flags, "train", over(train.Train, preset("fast", None, TYPICAL)))
     for options in (trained, compare._parse(flags), sweep._parse(flags)):
         assert typed(flags, options) == MEANT
         assert (options.target, options.device, options.data_dir) == ("y", "cpu", Path("there"))
@@ -147,21 +147,45 @@ def test_train_compare_and_sweep_read_the_same_flags() -> None:
 
 def test_what_was_not_typed_is_left_to_the_preset() -> None:
     assert typed([], sweep._parse([])) == {}
-    typical = preset("fast", "ric", TYPICAL).optimization.epochs
+    typical = preset("fast", None, TYPICAL).optimization.epochs
     assert typed(["--epochs", str(typical)], sweep._parse(["--epochs", str(typical)])) == {"epochs": typical}
 
 
 @pytest.mark.parametrize(
-    "flags", [["--head", "logistic-normal"], ["--exact-gain"], ["--objective", "expected"], ["--credit", "joint"]]
+    "flags", [["--head", "logistic-normal"], ["--objective", "expected"], ["--credit", "joint"], ["--rollouts", "1"]]
 )
 def test_a_preset_before_any_data_refuses_no_flag_by_its_own_choices(flags: list[str], run_ric: RunRic) -> None:
     run_ric("train", "digits", *flags, "--epochs", "1", "--horizon", "2", "--out", f"runs/{flags[0]}")
-    assert sweep._parse([*flags, "digits"]).hyper.credit == "joint"
+    hyper = sweep._parse([*flags, "digits"]).hyper
+    assert hyper.credit == "joint" if "--rollouts" not in flags else not hyper.label_baseline
 
 
-def test_the_preset_that_excludes_a_credit_is_named(refused: Refused) -> None:
-    named = ("--preset closed-form", "--credit marginal", "leave one of them out")
-    refused(named, "train", "digits", "--preset", "closed-form", "--credit", "marginal")
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ("--preset closed-form --credit marginal", ("--credit", "not of ric-closed-form", "--method ric-on-policy")),
+        ("--exits stage --credit joint", ("--credit", "not of ric-closed-form", "--method ric-on-policy")),
+        ("--exact-gain", ("--exact-gain is a method now", "--method ric-closed-form")),
+        ("--updates-per-snapshot 2", ("--updates-per-snapshot", "not of ric-on-policy", "--method ric")),
+        ("--objective ppo", ("--objective", "'ppo'", "'policy-gradient', 'expected'")),
+    ],
+)
+def test_a_flag_without_effect_is_refused_in_one_sentence(flags: str, named: tuple[str, ...], refused: Refused) -> None:
+    refused(named, "train", "digits", *flags.split())
+
+
+def test_the_method_is_said_first(run_ric: RunRic, tmp_path: Path) -> None:
+    """The default is what it was, under its own name; ric is Algorithm 1, and says so once."""
+    short = ["--epochs", "1", "--horizon", "2", "--width", "0.1", "--device", "cpu", "--out"]
+    first = run_ric("train", *short, tmp_path / "default").err.splitlines()[0]
+    assert first.startswith("training RIC, on-policy (ric-on-policy): ")
+    said = run_ric("train", "--method", "ric", *short, tmp_path / "ric").err
+    assert said.count("note: --method ric is Algorithm 1 of the paper") == 1
+    assert "training RIC (ric): " in said
+    said = run_ric("train", "--preset", "snapshots", *short, tmp_path / "old").err
+    assert "note: --preset snapshots is --method ric now; the preset goes away" in said
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("ric", "old", "default")]
+    assert weights[0] == weights[1] != weights[2]
 
 
 def test_compare_knows_of_every_system_whether_it_takes_a_budget() -> None:
@@ -171,13 +195,13 @@ def test_compare_knows_of_every_system_whether_it_takes_a_budget() -> None:
 
 
 def test_the_settings_of_several_methods_are_one_list_of_flags() -> None:
-    presets = {name: preset("fast", name, TYPICAL) for name in ("supervised", "ric")}
+    presets = {name: preset("fast", name, TYPICAL) for name in ("supervised", "ric", "ric-on-policy")}
     both = merged(presets)
     assert {field.name for field in dataclasses.fields(both)} == {
         field.name for name in presets for field in dataclasses.fields(METHODS[name])
     }
     (objective,) = [field.type for field in dataclasses.fields(both) if field.name == "objective"]
-    assert objective == Literal["cross-entropy", "logitnorm", "evidential", "spo", "ppo", "expected"]
+    assert objective == Literal["cross-entropy", "logitnorm", "evidential", "spo", "ppo", "policy-gradient", "expected"]
     given = {"objective": "ppo", "label_smoothing": 0.1, "epochs": 3}
     assert fitting(given, settings_of("ric")) == {"objective": "ppo", "epochs": 3}
     assert fitting(given, settings_of("supervised")) == {"label_smoothing": 0.1, "epochs": 3}
@@ -191,8 +215,8 @@ def test_compare_takes_the_flags_of_train(table: Path, run_ric: RunRic) -> None:
     for path in Path("runs/studies").glob("*/config.json"):
         config = json.loads(path.read_text())["config"]
         stored[config["method"]["name"]] = config
-    assert stored.keys() == {"supervised", "ric"}
-    assert stored["ric"]["method"]["horizon"] == 3
+    assert stored.keys() == {"supervised", "ric-on-policy"}
+    assert stored["ric-on-policy"]["method"]["horizon"] == 3
     for config in stored.values():
         assert config["data"] == f"{table}#y"
         assert (config["optimization"]["epochs"], config["network"]["width"]) == (2, 0.1)
@@ -214,7 +238,7 @@ def test_flags_of_another_method_and_help(
 ) -> None:
     """What people change is shown, in groups."""
     method = "--methods" if command == "compare" else "--method"
-    way_out = "leave it out." if command == "compare" else "or take --method ric."
+    way_out = "leave it out." if command == "compare" else "or take --method ric-on-policy."
     refused(("--rollouts", "ric", way_out), command, method, "supervised", "--rollouts", "2")
     monkeypatch.setenv("COLUMNS", "100")
     page = run_ric(command, "--help").out
@@ -225,8 +249,8 @@ def test_flags_of_another_method_and_help(
 
 
 def test_every_flag_may_have_underscores_and_no_value_is_changed() -> None:
-    typed = "train my_data.csv --batch_size 64 --no_exact_gain --data_dir=my_data --out a_b -1_0"
-    dashed = "train my_data.csv --batch-size 64 --no-exact-gain --data-dir=my_data --out a_b -1_0"
+    typed = "train my_data.csv --batch_size 64 --no_label_baseline --data_dir=my_data --out a_b -1_0"
+    dashed = "train my_data.csv --batch-size 64 --no-label-baseline --data-dir=my_data --out a_b -1_0"
     assert with_dashes(typed.split()) == dashed.split()
 
 
@@ -243,9 +267,9 @@ def test_commands_read_underscores(typed: str, run_ric: RunRic) -> None:
 
 def test_a_switch_with_underscores_is_one(tmp_path: Path, run_ric: RunRic) -> None:
     out = tmp_path / "run"
-    said = run_ric("train", "--exact_gain", "--epochs", 1, "--horizon", 2, "--device", "cpu", "--out", out)
+    said = run_ric("train", "--no_label_baseline", "--epochs", 1, "--horizon", 2, "--device", "cpu", "--out", out)
     assert said.code == 0, said.err
-    assert json.loads((out / "config.json").read_text())["config"]["method"]["exact_gain"]
+    assert not json.loads((out / "config.json").read_text())["config"]["method"]["label_baseline"]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -13,7 +13,8 @@ import plain
 from common import random_images
 from ricnet.core import mdp
 from ricnet.data import Augmentation
-from ricnet.methods.ric import RIC, Rollout
+from ricnet.methods import RIC
+from ricnet.methods.agent import Rollout
 from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.api import configure

@@ -30,7 +30,7 @@ from ricnet.apps.cli import main
 from ricnet.apps.server import application
 from ricnet.methods import METHODS
 from ricnet.nets import encoders
-from ricnet.training import presets
+from ricnet.training import recipes
 
 from .curl import ask
 
@@ -82,10 +82,10 @@ def blocks_of(page: str) -> list[Block]:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """What no block sets: a narrow network, four steps, one epoch. And no page."""
-    fast: Callable[..., Any] = presets._fast
+    fast: Callable[..., Any] = recipes._fast
 
-    def smaller(name: str, method: str, facts: presets.Facts) -> Any:
-        config = fast(name, method, facts)
+    def smaller(*asked: Any, **options: Any) -> Any:
+        config = fast(*asked, **options)
         steps = {"horizon": 4} if hasattr(config.method, "horizon") else {}
         return replace(
             config,
@@ -94,7 +94,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
             optimization=replace(config.optimization, epochs=1),
         )
 
-    monkeypatch.setattr(presets, "_fast", smaller)
+    monkeypatch.setattr(recipes, "_fast", smaller)
     draw_no_pages(monkeypatch, "train", "compare", "report")
 
 

@@ -9,14 +9,18 @@ from torch import nn
 
 from refusals import refusal
 from ricnet.core import mdp
-from ricnet.methods import METHODS, RIC, Anytime, Supervised
+from ricnet.methods import METHODS, RIC, Anytime, ClosedForm, Supervised
+from ricnet.methods import exits as course
+from ricnet.methods.agent import Estimates
 from ricnet.methods.iterative import unroll
 from ricnet.nets.encoders import Backbone, EncoderOptions, build_encoder, divide
 from ricnet.nets.refiner import at_step
+from ricnet.training.recipes import Facts, preset
 
 CLASSES, WIDTH = 3, 4
 INPUTS = torch.randn(32, 5, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(32) % CLASSES
+FACTS = Facts(rows=100, classes=CLASSES, side=0, exits=True)
 
 
 class Counted(nn.Module):
@@ -118,6 +122,87 @@ def test_the_value_of_ric_learns_what_going_on_brings_less_its_price(price):
     assert torch.allclose(estimates.advantages[0], returns - rollout.values[0], atol=1e-6)
 
 
+@pytest.mark.parametrize("price", [0.0, 0.7])
+def test_the_closed_form_with_exits_by_hand(price):
+    """The default with exits. A step counts with E[log a_y], the value from the belief that was fed back; log a_y is
+    in the return of its step once, and −γ times as the start of the next one."""
+    method = ClosedForm(horizon=3, rollouts=2, compute_price=price, normalize_advantages=False, gae_lambda=0.3)
+    model = network(method)
+    rollout = method.roll_out(model, model.context(INPUTS))
+    estimates = method.estimate_advantages(rollout, LABELS)
+    drawn, expected = mdp.log_scores(rollout.log_actions, LABELS), rollout.policy.expected_log_score(LABELS)
+    spent, uniform = torch.tensor([0.0, *model.costs]), torch.full_like(drawn[0], -math.log(CLASSES))
+    following, discounted = torch.zeros_like(uniform), torch.zeros_like(uniform)
+    for t in (2, 1, 0):
+        start, fed_back = (expected[t - 1], drawn[t - 1]) if t else (uniform, uniform)
+        stays = rollout.values[t + 1] > 0 if price else torch.ones_like(following, dtype=torch.bool)
+        following = expected[t] - start - price * (spent[t + 1] - spent[t]) + following * stays
+        discounted = expected[t] - start + method.gamma * discounted
+        torch.testing.assert_close(estimates.targets[t], following + start - fed_back, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(estimates.advantages[t], discounted - rollout.values[t], rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(drawn, expected, atol=0.01)
+    assert estimates.reward_coefficient.flatten().tolist() == pytest.approx([1 - method.gamma] * 2 + [1.0])
+    torch.testing.assert_close(estimates.own_advantages, estimates.reward_coefficient * (drawn - expected))
+
+
+def test_the_closed_form_differentiates_the_expected_gain_of_each_exit():
+    method = ClosedForm(horizon=3, rollouts=2, value_coef=0.0, normalize_advantages=False)
+    model = network(method)
+    rollout = method.roll_out(model, model.context(INPUTS))
+    heads = method.replay(model, model.context(INPUTS), rollout.log_actions)
+    nothing = torch.zeros_like(rollout.values[:-1])
+    coefficient = torch.tensor([0.2, 0.2, 1.0]).view(3, 1, 1)
+    estimates = Estimates(nothing, nothing, nothing, nothing, coefficient)
+    loss, _ = method.actor_critic_loss(heads, rollout, estimates, LABELS)
+    torch.testing.assert_close(loss, -(coefficient * method.policy(heads).expected_log_score(LABELS)).mean())
+
+
+@pytest.mark.parametrize("price", [0.0, 0.7])
+def test_the_value_of_anytime_learns_what_going_on_brings_less_its_price(price):
+    """By hand, in the loss itself: the error of a value against what is still to be gained, less the price."""
+    method = Anytime(horizon=3, value_coef=0.5, compute_price=price)
+    model = network(method)
+    heads = unroll(model, INPUTS, 3, expects=True)
+    scores, spent = mdp.log_scores(heads.logits.log_softmax(-1), LABELS), torch.tensor([0.0, *model.costs])
+    following, errors = torch.zeros(len(LABELS)), []
+    for t in (2, 1, 0):
+        gain = scores[t] - (scores[t - 1] if t else -math.log(CLASSES)) - price * (spent[t + 1] - spent[t])
+        stays = heads.value[t + 1] > 0 if price and t < 2 else torch.ones(len(LABELS), dtype=torch.bool)
+        following = gain + following * stays
+        errors.append((heads.value[t] - following).square().mean())
+    _, metrics = method.loss(model, model, INPUTS, LABELS)
+    torch.testing.assert_close(metrics["value_loss"], torch.stack(errors).mean())
+
+
+def test_gains_by_hand():
+    """Two steps with γ = 0.5: without exits GAE with λ = 0.5, with them returns in which the value is no bootstrap."""
+    rewards, values, costs = torch.tensor([1.0, 2.0]), torch.tensor([0.5, -1.0, 4.0]), torch.tensor([0.3, 0.7])
+    plain = course.estimate(rewards, values, 0.5, 0.5)
+    deltas = [1.0 - 0.5 - 0.5, 2.0 + 2.0 + 1.0]
+    assert plain.advantages.tolist() == pytest.approx([deltas[0] + 0.25 * deltas[1], deltas[1]])
+    assert plain.returns.tolist() == plain.targets.tolist() == pytest.approx([1.25 + 0.5, 5.0 - 1.0])
+    assert plain.discount == 0.25
+    staged = course.estimate(rewards, values, 0.5, 0.5, costs)
+    assert staged.returns.tolist() == pytest.approx([2.0, 2.0])
+    assert staged.advantages.tolist() == pytest.approx([1.5, 3.0])
+    assert staged.targets.tolist() == pytest.approx([3.0, 2.0])
+    assert staged.discount == 0.5
+    priced = course.estimate(rewards, values, 0.5, 0.5, costs, price=1.0)
+    assert priced.returns.tolist() == pytest.approx([2.0, 2.0])
+    assert priced.targets.tolist() == pytest.approx([0.7, 1.3])  # V(s_2) < 0: it would stop after the first step
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_only_the_part_that_estimates_the_value_is_trained(learns):
+    with_exits, whole = network(RIC(horizon=3)), RIC(horizon=3).build(Backbone(nn.Linear(5, 4), (5,)), CLASSES)
+    for model in (with_exits, whole):
+        course.train_value(model, learns)
+    critic = {p.requires_grad for p in with_exits.refiner.critic.parameters()}
+    assert (critic, with_exits.refiner.value.weight.requires_grad) == ({learns}, False)
+    assert whole.refiner.value.weight.requires_grad is learns
+    assert course.step_costs(whole) is None
+
+
 def test_replay_asks_the_value_of_the_state_before_each_step():
     method = RIC(horizon=3, rollouts=2)
     model = network(method)
@@ -139,7 +224,7 @@ def test_unroll_and_inference_see_the_same():
 
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_who_has_left_enters_no_further_stage_and_answers_as_if_all_had_gone_on(name):
-    method = METHODS[name].for_exits(100, CLASSES)
+    method = preset("fast", name, FACTS).method
     if hasattr(method, "horizon"):
         method = replace(method, horizon=3)
     model = network(method)
@@ -166,7 +251,7 @@ def test_who_has_left_enters_no_further_stage_and_answers_as_if_all_had_gone_on(
 
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_all_of_a_network_with_exits_learns(name):
-    method = METHODS[name].for_exits(100, CLASSES)
+    method = preset("fast", name, FACTS).method
     method = replace(method, horizon=3) if hasattr(method, "horizon") else method
     model = network(method).train()
     loss, _ = method.loss(model, model, INPUTS, LABELS)

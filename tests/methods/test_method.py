@@ -11,13 +11,24 @@ import torch
 from torch import Tensor, nn
 
 from refusals import refusal
-from ricnet.methods import ACT, METHODS, RIC, Anytime, Method, PonderNet, Supervised, register_method
+from ricnet.methods import (
+    ACT,
+    METHODS,
+    RIC,
+    Anytime,
+    ClosedForm,
+    Method,
+    OnPolicy,
+    PonderNet,
+    Supervised,
+    register_method,
+)
+from ricnet.methods.agent import Rollout
 from ricnet.methods.method import weighted_mean
-from ricnet.methods.ric import Rollout
 from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads
 from ricnet.training.config import from_json, to_json
-from ricnet.training.presets import TYPICAL, preset
+from ricnet.training.recipes import TYPICAL, preset
 
 CLASSES, BATCH = 3, 6
 COUNTS = torch.tensor([1, 2, 5, 1, 3, 1])
@@ -32,7 +43,8 @@ DETERMINISTIC = [
     PonderNet(horizon=3),
 ]
 EAGER = RIC(horizon=4, rollouts=3)
-VARIANTS = [EAGER, replace(RIC.fast(100, CLASSES), horizon=4), replace(EAGER, objective="ppo", entropy_coef=0.1)]
+FAST = OnPolicy(horizon=4, rollouts=2, label_baseline=True, reward_floor=1e-4)
+VARIANTS = [EAGER, FAST, replace(EAGER, objective="ppo", entropy_coef=0.1)]
 
 
 def network(method: Method[nn.Module]) -> nn.Module:
@@ -131,10 +143,11 @@ def test_a_method_from_outside_is_found_by_its_name_and_survives_its_json(monkey
 
 
 def test_methods_are_found_by_name_and_can_be_told_apart_in_tables_and_figures() -> None:
-    assert METHODS.keys() >= {"ric", "supervised", "anytime", "act", "pondernet"}
+    assert METHODS.keys() >= {"ric", "ric-on-policy", "ric-closed-form", "supervised", "anytime", "act", "pondernet"}
     assert all(name == method.name and method.search_space for name, method in METHODS.items())
-    for attribute in ("name", "title", "about", "colour"):
+    for attribute in ("name", "title", "about"):
         assert len({getattr(method, attribute) for method in METHODS.values()}) == len(METHODS)
+    assert len({method.colour for method in METHODS.values()}) == len(METHODS) - 2  # the algorithms of RIC share one
 
 
 NORMS = {"accuracy", "logit_norm", "classifier_norm"}
@@ -216,9 +229,13 @@ def test_halted_inference_equals_the_masked_version_and_fewer_steps_are_the_firs
         (RIC, {"reward_floor": 2.0}, "reward_floor"),
         (RIC, {"value_coef": -1.0}, "value_coef"),
         (RIC, {"updates_per_snapshot": 0}, "updates_per_snapshot"),
-        (RIC, {"head": "logistic-normal", "objective": "expected"}, "objective"),
+        (RIC, {"updates_per_snapshot": 1}, "ric-on-policy"),
+        (RIC, {"label_baseline": True, "rollouts": 1}, "rollouts"),
+        (OnPolicy, {"label_baseline": True}, "rollouts"),
+        (OnPolicy, {"head": "logistic-normal", "objective": "expected"}, "objective"),
+        (ClosedForm, {"head": "logistic-normal"}, "ric-closed-form"),
         (RIC, {"head": "logistic-normal", "readout": "implied"}, "readout"),
-        (RIC, {"objective": "expected", "gamma": 1.0}, "gamma"),
+        (OnPolicy, {"objective": "expected", "gamma": 1.0}, "gamma"),
         (Anytime, {"gamma": 1.0}, "gamma"),
         (Anytime, {"confidence_threshold": 1.5}, "confidence_threshold"),
         (Anytime, {"uniform_mix": 1.0}, "uniform_mix"),

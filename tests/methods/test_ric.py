@@ -1,6 +1,6 @@
 import copy
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import networks
@@ -12,7 +12,7 @@ from torch.distributions import Dirichlet as TorchDirichlet
 
 from ricnet.core import mdp
 from ricnet.errors import RicnetError
-from ricnet.methods.ric import RIC
+from ricnet.methods import RIC, ClosedForm, OnPolicy
 from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
@@ -123,8 +123,8 @@ def test_another_reward_counts_from_its_own_score_of_the_uniform_belief() -> Non
         ({"label_baseline": True}, 0.9, {}),
         ({"credit": "marginal"}, 0.9, {}),
         ({"credit": "marginal"}, 0.5, {"gae_lambda": 0.0, "label_baseline": True, "step_weight": "discounted"}),
-        ({"exact_gain": True}, 0.05, {}),
-        ({"exact_gain": True}, 0.05, {"step_weight": "discounted"}),
+        ({"kind": ClosedForm}, 0.05, {}),
+        ({"kind": ClosedForm}, 0.05, {"step_weight": "discounted"}),
     ],
 )
 def test_less_noise_leaves_the_expected_gradient_as_it_is(
@@ -132,14 +132,15 @@ def test_less_noise_leaves_the_expected_gradient_as_it_is(
 ) -> None:
     """Averaged over many roll-outs, both advantages push the policy the same way; one of them with less noise."""
     torch.manual_seed(1)
-    method = RIC(horizon=3, rollouts=4, normalize_advantages=False, value_coef=0.0, **otherwise)
+    method = OnPolicy(horizon=3, rollouts=4, normalize_advantages=False, value_coef=0.0, **otherwise)
     model, inputs, labels = network(method), torch.randn(2, 7).double(), torch.tensor([0, 1])
     with torch.no_grad():
         model.refiner.policy.weight.mul_(50)
     inputs, labels = inputs.repeat(100, 1), labels.repeat(100)
 
     def gradients(draws: int, **changes: Any) -> Tensor:
-        losses = (replace(method, **changes).loss(model, model, inputs, labels)[0] for _ in range(draws))
+        asked = as_kind(method, **changes)
+        losses = (asked.loss(model, model, inputs, labels)[0] for _ in range(draws))
         return torch.stack([torch.autograd.grad(loss, model.refiner.policy.weight)[0].flatten() for loss in losses])
 
     plain, quiet = gradients(40), gradients(40, **quieter)
@@ -152,14 +153,13 @@ def test_less_noise_leaves_the_expected_gradient_as_it_is(
 @pytest.mark.parametrize(
     ("beside", "named"),
     [
-        ({"exact_gain": True}, ("--credit marginal", "--no-exact-gain", "--credit joint")),
         ({"objective": "expected"}, ("--credit marginal", "joint")),
         ({"head": "logistic-normal"}, ("--credit marginal", "joint for this head")),
     ],
 )
 def test_marginal_credit_is_refused_where_it_has_no_meaning(beside: dict[str, Any], named: tuple[str, ...]) -> None:
     with pytest.raises(RicnetError) as refused:
-        RIC(credit="marginal", **beside)
+        OnPolicy(credit="marginal", **beside)
     assert all(part in str(refused.value) for part in named)
 
 
@@ -233,7 +233,7 @@ def test_a_logistic_normal_head_trains_refines_and_keeps_the_ratio_at_one() -> N
 
 
 def test_the_expected_objective_is_the_geometric_mixture_of_expected_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    method = replace(SMALL, objective="expected", value_coef=0.0)
+    method = OnPolicy(horizon=5, rollouts=3, objective="expected", value_coef=0.0)
     model, (inputs, labels) = network(), batch()
     rollout = method.roll_out(model, model.context(inputs))
     monkeypatch.setattr(RIC, "roll_out", lambda *_: rollout)
@@ -257,7 +257,15 @@ def test_sampled_feedback_asks_the_value_where_it_was_learned() -> None:
     torch.testing.assert_close(again.values, rollout.values[:-1, 0])
 
 
-FAST = RIC.fast(50_000, 10)
+FAST = OnPolicy(
+    rollouts=4, gae_lambda=0.0, label_baseline=True, credit="marginal", c_max=100.0, alpha_floor=0.1, head_gain=1.0
+)
+
+
+def as_kind(method: RIC, kind: type[RIC] | None = None, **changes: Any) -> RIC:
+    """The same settings, as far as a method of that kind has them."""
+    kind = kind or type(method)
+    return kind(**{field.name: getattr(method, field.name) for field in fields(kind)} | changes)
 
 
 def noise(method: RIC) -> float:
@@ -276,6 +284,4 @@ def noise(method: RIC) -> float:
 
 def test_the_gradient_of_fast_depends_on_what_was_drawn() -> None:
     method = replace(FAST, horizon=5, value_coef=0.0)
-    assert not method.exact_gain
-    assert method.objective in ("spo", "ppo")
-    assert noise(method) > 3 * noise(replace(method, credit="joint", exact_gain=True))
+    assert noise(method) > 3 * noise(as_kind(method, ClosedForm))

@@ -5,7 +5,7 @@ other is divided into functions.
 """
 
 import math
-from dataclasses import replace
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -14,7 +14,8 @@ from networks import assert_same_loss
 from torch import Tensor, nn
 from torch.distributions import Beta, Dirichlet
 
-from ricnet.methods.ric import RIC, Rollout
+from ricnet.methods import RIC, ClosedForm
+from ricnet.methods.agent import Rollout
 from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
 
@@ -57,7 +58,7 @@ def assess(method: RIC, rollout: Rollout, labels: Tensor) -> tuple[Tensor, Tenso
         for r in range(rollouts):
             made = [max(rollout.log_actions[t, r, i, y].item(), floor) for t in range(steps)]
             expected = [max(expected_score(rollout.policy.alpha[t, r, i], y).item(), floor) for t in range(steps)]
-            apart = method.exact_gain or method.credit == "marginal"
+            apart = isinstance(method, ClosedForm) or method.credit == "marginal"
             scores, values = expected if apart else made, rollout.values[:, r, i].tolist()
             for t in range(steps):
                 before = scores[t - 1] if t else -math.log(CLASSES)
@@ -122,7 +123,7 @@ def written_out(
                     new_y, old_y = (Beta(a[y], a[:y].sum() + a[y + 1 :].sum()) for a in (alpha, old_alpha))
                     log_ratio = new_y.log_prob(belief[0, y]) - old_y.log_prob(belief[0, y])
                     term = term + surrogate(method, log_ratio, own[t, r, i].item() / scale)
-                if method.exact_gain:
+                if isinstance(method, ClosedForm):
                     term = term + share(method, t) / scale * expected_score(alpha, y)
                 term = term + method.entropy_coef * new.entropy()
                 if method.step_weight == "discounted":
@@ -143,10 +144,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "marginal credit, as in practice": {"credit": "marginal", "label_baseline": True, "gae_lambda": 0.0},
     "marginal credit, with floor and clamp": {"credit": "marginal", "reward_floor": 0.2, "log_ratio_clamp": 0.1},
     "marginal credit by PPO, raw": {"credit": "marginal", "objective": "ppo", "normalize_advantages": False},
-    "closed form": {"exact_gain": True},
-    "closed form, raw advantages": {"exact_gain": True, "normalize_advantages": False},
-    "closed form, as in practice": {"exact_gain": True, "label_baseline": True, "step_weight": "discounted"},
+    "closed form": {"kind": ClosedForm},
+    "closed form, raw advantages": {"kind": ClosedForm, "normalize_advantages": False},
+    "closed form, as in practice": {"kind": ClosedForm, "label_baseline": True, "step_weight": "discounted"},
 }
+
+
+def varied(kind: type[RIC] = RIC, **changes: Any) -> RIC:
+    shared = {field.name: getattr(BASE, field.name) for field in fields(kind) if field.name != "objective"}
+    return kind(**shared | changes)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -155,7 +161,7 @@ def test_loss_and_gradient_are_those_written_out(
     changes: dict[str, Any], weighted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(4)
-    method = replace(BASE, **changes)
+    method = varied(**changes)
     model, snapshot = network(), network()
     inputs, labels = torch.randn(BATCH, 5).double(), torch.tensor([0, 1, 2, 1])
     weights = torch.tensor([0.5, 2.0, 0.0, 1.5] if weighted else [1.0] * BATCH).double()
@@ -169,7 +175,7 @@ def test_loss_and_gradient_are_those_written_out(
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
 def test_a_minibatch_in_parts_is_judged_as_a_whole(changes: dict[str, Any]) -> None:
     """Same noise, same advantages, same scale: the parts' losses, weighed by their rows, are the loss of the whole."""
-    method, model, snapshot = replace(BASE, **changes), network(), network()
+    method, model, snapshot = varied(**changes), network(), network()
     inputs, labels = torch.randn(BATCH, 5).double(), torch.tensor([0, 1, 2, 1])
     weights = torch.tensor([0.5, 2.0, 0.3, 1.2]).double()
     torch.manual_seed(5)

@@ -24,6 +24,7 @@ from ricnet.report.runs import (
     is_measure,
     is_setting,
     is_share,
+    method_title,
     read_run,
     read_runs,
     repeats_note,
@@ -287,7 +288,7 @@ def test_what_a_row_does_not_have_is_not_made_up() -> None:
     ],
 )
 def test_a_title_says_which_algorithm_it_was(settings: dict[str, object], title: str) -> None:
-    assert RIC.title_of(settings) == title
+    assert method_title({"name": "ric", **settings}) == title
 
 
 def test_a_system_is_called_by_its_algorithm_and_what_else_it_has() -> None:

@@ -7,7 +7,7 @@ from ricnet.methods import METHODS, Supervised
 from ricnet.studies.experiments import VARIANTS, all_systems, find_system, settings_of, uniform_share
 from ricnet.studies.sweep import Choice, default_space
 from ricnet.training.config import AFTER_TRAINING
-from ricnet.training.presets import TYPICAL, Facts, preset
+from ricnet.training.recipes import TYPICAL, Facts, preset
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -68,9 +68,9 @@ def test_the_cap_is_that_of_rics_dirichlet_mean() -> None:
 def test_every_system_can_be_configured_for_few_rows_and_for_many(rows: int) -> None:
     facts = Facts(rows=rows, classes=10, side=32)
     for name, system in all_systems().items():
-        config = preset("fast", system.method, facts)
         for changes in (system.changes_for(facts), {k: v for k, v in system.after.items() if k != "calibration"}):
-            assert replace(config.method.making_room(changes, 10), **changes).name == config.method.name, name
+            config = preset(system.preset or "fast", system.method, facts, changes)
+            assert replace(config.method, **changes).name == (system.method or "ric-on-policy"), name
 
 
 def test_a_registered_method_is_a_system_and_can_be_swept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from refusals import refusal
 from ricnet.data import load
-from ricnet.methods import METHODS, RIC
+from ricnet.methods import METHODS
 from ricnet.studies import sweep as sweeping
 from ricnet.studies.sweep import (
     Choice,
@@ -24,7 +24,7 @@ from ricnet.studies.sweep import (
 )
 from ricnet.training.api import configure
 from ricnet.training.console import Interrupted
-from ricnet.training.presets import TYPICAL, Facts, preset
+from ricnet.training.recipes import TYPICAL, Facts, preset
 
 QUIET = Console(quiet=True)
 
@@ -112,11 +112,14 @@ SENSELESS = "lr=high..low lr=2..1 lr=0..1:log speed=1..2 optimizer=adam..sgd opt
 
 def test_a_trial_is_what_the_same_flags_train(sweep: Sweep) -> None:
     """What a preset chose gives way to what is tried, as at `ric train`."""
-    many = replace(sweep, base=replace(sweep.base, method=RIC.on_policy(50_000, 3)))
-    for given in ({"credit": "joint"}, {"head": "logistic-normal"}, {"objective": "expected"}, {"exact_gain": True}):
+    facts = Facts(50_000, 3, 32)
+    many = replace(sweep, base=preset("fast", None, facts))
+    for given in ({"credit": "joint"}, {"head": "logistic-normal"}, {"objective": "expected"}):
         method = many.config(given).method
-        assert method == replace(many.base.method.making_room(given, 3), **given)
+        assert method == replace(preset("fast", None, facts, given).method, **given)
         assert method.credit == "joint"
+    closed = replace(sweep, base=preset("fast", "ric-closed-form", facts))
+    assert closed.config({"gamma": 0.5}).method == replace(closed.base.method, gamma=0.5)
 
 
 @pytest.mark.parametrize("text", SENSELESS.split())

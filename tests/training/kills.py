@@ -25,8 +25,8 @@ from ricnet.training.run import RunFolder, SealedFile
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "ric": {"updates_per_snapshot": 4},
-    "ric, a snapshot every two passes": {"updates_per_snapshot": None, "passes_per_snapshot": 2},
-    "ric, on-policy": {"updates_per_snapshot": 1},
+    "ric, a snapshot every two passes": {"passes_per_snapshot": 2},
+    "ric-on-policy": {},
     "ric, averaged": {"average": 0.9, "select": "nll"},
     "ric, evaluated with random numbers": {"feedback": "sample"},
     "supervised": {"optimizer": "sgd", "lr": 0.05, "patience": 3},

@@ -23,7 +23,7 @@ def blobs(rows: int, seed: int) -> Split:
     return Split(2 * torch.eye(4)[:3][labels] + torch.randn(rows, 4, generator=generator), labels)
 
 
-def configured(dataset: Dataset, method: str = "ric", **changes: Any) -> Config:
+def configured(dataset: Dataset, method: str = "ric-on-policy", **changes: Any) -> Config:
     """Three epochs of three updates of three steps."""
     steps = {} if method == "supervised" else {"horizon": 3}
     small = {"epochs": 3, "batch_size": 32, "width": 0.1, "baselines": False}

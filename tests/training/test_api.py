@@ -29,7 +29,7 @@ def test_it_says_what_the_command_line_says_in_parameters(
     ricnet.train(replace(dataset, notes=("Mind the gap.",)), out=tmp_path, batch_size=16, **SHORT)
     said = capsys.readouterr().err.splitlines()
     assert "Mind the gap." in said[0]
-    assert "SL: 96 rows of 4 numbers" in said[1]
+    assert "SL (supervised): 96 rows of 4 numbers" in said[1]
     assert "rows/s" in said[2]
     assert "30 validation rows" in said[-1]
     assert "val_fraction" in said[-1]
@@ -99,7 +99,7 @@ def test_a_run_goes_on_elsewhere_with_the_settings_it_began_with(
     [
         ({"batch_size": 1}, ("batch_size=1",)),
         ({"epoch": 3}, ("epoch:", "mean epochs")),
-        ({"rollouts": 3}, ("rollouts:", "ric train --method supervised --help")),
+        ({"rollouts": 3}, ("rollouts is a setting of", "not of supervised", "method='ric-on-policy'")),
         ({"device": "abacus"}, ("device='abacus'",)),
         ({"epochs": "3"}, ("epochs", "'3'", "a whole number")),
         ({"patience": 2.5}, ("patience", "2.5", "a whole number or None")),
@@ -168,7 +168,7 @@ def test_in_memory_it_learns_what_a_run_with_a_folder_learns_and_writes_nothing(
     classifier, epochs = train_in_memory(configured(dataset), dataset, CPU)
     assert torch.equal(torch.rand(3), following)
     assert epochs == 3
-    expected = load(finished("ric").path).refine(dataset.test.inputs)
+    expected = load(finished("ric-on-policy").path).refine(dataset.test.inputs)
     assert torch.equal(classifier.refine(dataset.test.inputs).log_beliefs, expected.log_beliefs)
     assert list(tmp_path.iterdir()) == []
 
@@ -248,14 +248,14 @@ def test_too_little_memory_is_said_in_a_sentence(
 @pytest.mark.parametrize(
     ("given", "settled"),
     [
-        ({"credit": "marginal"}, {"exact_gain": False, "credit": "marginal", "head_gain": 1, "reward_floor": None}),
-        ({"credit": "marginal", "exits": "block"}, {"exact_gain": False, "credit": "marginal", "head_gain": 1}),
+        ({"credit": "marginal"}, {"credit": "marginal", "head_gain": 1, "reward_floor": None}),
+        ({"credit": "marginal", "exits": "block"}, {"credit": "marginal", "head_gain": 1}),
         ({"credit": "marginal", "head_gain": 0.5}, {"credit": "marginal", "head_gain": 0.5, "alpha_floor": 0.1}),
-        ({"exact_gain": True}, {"exact_gain": True, "credit": "joint", "head_gain": 1, "reward_floor": None}),
-        ({"credit": "joint"}, {"exact_gain": False, "credit": "joint", "head_gain": 0.01}),
-        ({"credit": "joint", "exits": "block"}, {"exact_gain": False, "credit": "joint", "head_gain": 0.01}),
-        ({"head": "logistic-normal"}, {"exact_gain": False, "credit": "joint", "head_gain": 0.01}),
-        ({"objective": "expected", "exits": "block"}, {"exact_gain": False, "credit": "joint", "head_gain": 1}),
+        ({"credit": "joint"}, {"credit": "joint", "head_gain": 0.01}),
+        ({"credit": "joint", "exits": "block"}, {"credit": "joint", "head_gain": 0.01}),
+        ({"head": "logistic-normal"}, {"credit": "joint", "head_gain": 0.01}),
+        ({"objective": "expected"}, {"credit": "joint"}),
+        ({"rollouts": 1}, {"rollouts": 1, "label_baseline": False}),
     ],
 )
 def test_what_a_preset_chose_gives_way_to_what_is_asked_for(
@@ -263,7 +263,55 @@ def test_what_a_preset_chose_gives_way_to_what_is_asked_for(
 ) -> None:
     rows = Split(torch.randn(90, 4), torch.arange(90) % classes)
     dataset = Dataset("rows", rows, rows, rows, tuple(f"class {k}" for k in range(classes)))
-    method = configure(dataset, "ric", "fast", **given).method
+    method = configure(dataset, "ric-on-policy", "fast", **given).method
     assert {name: getattr(method, name) for name in settled} == settled
-    with refusal("--preset closed-form", "--credit marginal", "leave one of them out"):
-        configure(dataset, "ric", "closed-form", credit="marginal")
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "named"),
+    [
+        (None, {"exits": "stage", "credit": "joint"}, ("credit", "ric-closed-form", "--method ric-on-policy")),
+        (None, {"exits": "stage", "head": "logistic-normal"}, ("head", "ric-closed-form")),
+        (None, {"exact_gain": True}, ("exact-gain", "--method ric-closed-form")),
+        (None, {"epsilon": 0.1}, ("epsilon", "not of ric-on-policy", "--method ric")),
+        (None, {"objective": "ppo"}, ("objective", "policy-gradient")),
+        (None, {"objective": "expected", "label_baseline": False}, ("label-baseline", "no effect", "expected")),
+        (None, {"head": "logistic-normal", "alpha_floor": 0.1}, ("alpha-floor", "no effect")),
+        ("ric", {"updates_per_snapshot": 1}, ("updates-per-snapshot", "ric-on-policy")),
+        ("ric", {"updates_per_snapshot": 3, "passes_per_snapshot": 2}, ("passes-per-snapshot", "no effect")),
+        ("ric", {"exits": "stage", "gae_lambda": 0.5}, ("gae-lambda", "no effect", "exits")),
+        ("ric", {"rollouts": 1, "label_baseline": True}, ("rollouts", "label-baseline")),
+        ("ric-closed-form", {"reward_floor": 0.1}, ("reward-floor", "ric-closed-form")),
+    ],
+)
+def test_a_setting_without_effect_is_refused(
+    method: str | None, given: dict[str, Any], named: tuple[str, ...], dataset: Dataset
+) -> None:
+    with refusal(*named):
+        configure(dataset, method, "fast", **given)
+
+
+def test_passes_that_are_given_take_the_place_of_the_updates_of_a_preset(dataset: Dataset) -> None:
+    method = configure(dataset, "ric", "fast", passes_per_snapshot=2).method
+    assert (method.passes_per_snapshot, method.updates_per_snapshot) == (2, None)
+
+
+def test_a_retired_preset_is_a_method_for_one_version_and_says_so(
+    dataset: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, method in (("on-policy", "ric-on-policy"), ("closed-form", "ric-closed-form"), ("snapshots", "ric")):
+        assert configure(dataset, "ric", name) == configure(dataset, None, name)
+        assert configure(dataset, None, name).method.name == method
+        with refusal(f"--preset {name}", f"--method {method}", "supervised"):
+            configure(dataset, "supervised", name)
+    short = {name: value for name, value in SHORT.items() if name != "method"}
+    ricnet.train(dataset, preset="snapshots", out=tmp_path / "a", **short)
+    said = capsys.readouterr().err
+    assert "preset='snapshots' is method='ric' now" in said
+    assert said.count("training RIC (ric): ") == 1
+    ricnet.train(dataset, method="ric", out=tmp_path / "b", **short)
+    said = capsys.readouterr().err
+    assert said.count("method='ric' is Algorithm 1 of the paper") == 1
+    assert_same_weights(tmp_path / "a", tmp_path / "b")
+    ricnet.train(dataset, preset="snapshots", out=tmp_path / "a", resume=True, **short)
+    assert "is finished" in capsys.readouterr().err

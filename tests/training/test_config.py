@@ -6,7 +6,7 @@ import pytest
 from refusals import refusal
 from ricnet.methods import METHODS
 from ricnet.training.config import Config, from_json, to_json
-from ricnet.training.presets import TYPICAL, preset
+from ricnet.training.recipes import TYPICAL, preset
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))

@@ -15,12 +15,13 @@ from refusals import refusal
 from ricnet.data import Dataset
 from ricnet.data.dataset import PHOTOGRAPHS
 from ricnet.errors import in_flags
+from ricnet.methods import ClosedForm
 from ricnet.training import console
 from ricnet.training.api import run, train
 from ricnet.training.classifier import Classifier
 from ricnet.training.config import Config, Optimization
 from ricnet.training.console import ProgressBar, announcement, duration, scalars, unfinished
-from ricnet.training.presets import Facts, preset
+from ricnet.training.recipes import Facts, preset
 from ricnet.training.run import RunFolder
 
 
@@ -41,7 +42,7 @@ def own_encoder(config: Config) -> Config:
 
 def test_the_announcement_says_what_is_learned_from_what(dataset: Dataset) -> None:
     said = announcement(of_epochs(3), dataset, CPU)
-    assert all(fact in said for fact in ("RIC: ", "96 rows of 4 numbers", "3 classes", "mlp", "3 epochs", "cpu"))
+    assert all(fact in said for fact in ("RIC (ric): ", "96 rows of 4 numbers", "3 classes", "mlp", "3 epochs", "cpu"))
     assert "1 epoch," in announcement(of_epochs(1), dataset, CPU)
     assert "your own" in announcement(own_encoder(of_epochs(3)), dataset, CPU)
 
@@ -71,7 +72,7 @@ def test_on_a_cpu_it_is_said_what_would_be_faster(dataset: Dataset, tmp_path: Pa
 def test_it_is_said_what_was_decided_for_photographs_and_for_a_cpu(dataset: Dataset) -> None:
     """The words for a GPU are those of the presets for one; whoever chose a network is not told of others."""
     photos, known = images_of(dataset), Facts(96, 3, 128, "cpu")
-    config, gpu = preset("fast", "ric", known), preset("fast", "ric", replace(known, device="cuda"))
+    config, gpu = preset("fast", None, known), preset("fast", None, replace(known, device="cuda"))
 
     def preface(config: Config, device: str = "cpu") -> list[str]:
         return [in_flags(line) for line in console.preface(config, photos, replace(known, device=device))]
@@ -83,18 +84,19 @@ def test_it_is_said_what_was_decided_for_photographs_and_for_a_cpu(dataset: Data
     assert preface(replace(config, optimization=replace(config.optimization, augment=False))) == [hint]
     assert preface(replace(config, network=replace(config.network, width=1.0))) == [note]
     assert preface(replace(config, network=replace(config.network, exits="stage"))) == [note, hint]
-    exact = replace(config, method=replace(config.method, credit="joint", exact_gain=True))
-    assert preface(exact) == [note, hint]  # which somebody has asked for
+    assert preface(replace(config, method=ClosedForm())) == [note, hint]  # which somebody has asked for
     assert preface(gpu, "cuda") == [note]
     assert console.preface(of_epochs(3), dataset, Facts(96, 3, 0, "cpu")) == []
 
 
 def test_it_is_said_where_the_default_is_the_closed_form(dataset: Dataset) -> None:
     known = Facts(96, 3, 0, exits=True)
-    config = preset("fast", "ric", known)
+    config = preset("fast", None, known)
     exits = replace(config, network=replace(config.network, exits="block"))
     [note] = console.preface(exits, dataset, known)
-    assert all(fact in in_flags(note) for fact in ("exits", "closed form", "docs/concepts.md", "--preset on-policy"))
+    assert all(
+        fact in in_flags(note) for fact in ("exits", "closed form", "docs/concepts.md", "--method ric-on-policy")
+    )
 
 
 def test_an_unfinished_run_is_told_from_a_model_without_evaluation(tmp_path: Path) -> None:

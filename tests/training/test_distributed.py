@@ -34,7 +34,7 @@ GPU = torch.device("cuda")
 UPDATES = 3
 SYSTEMS: dict[str, dict[str, Any]] = {
     **{method: {} for method in sorted(METHODS)},
-    "ric, with snapshots": {"updates_per_snapshot": 2, "exact_gain": True, "reward_floor": None},
+    "ric, with longer rounds": {"updates_per_snapshot": 3, "reward_floor": None},
     "ric, in parts": {"accumulate": 2},
     "supervised, batch norm": {"encoder": "conv"},
     "ric, with exits": {"exits": "stage"},

@@ -28,7 +28,7 @@ from ricnet.training.api import run, train_in_memory
 from ricnet.training.classifier import load
 from ricnet.training.config import stripped
 from ricnet.training.hub import save_pretrained
-from ricnet.training.presets import TYPICAL, preset
+from ricnet.training.recipes import TYPICAL, preset
 from ricnet.training.run import RunFolder
 
 RAW = {"calibration": "none", "halt_rule": "value"}
@@ -50,7 +50,7 @@ def plain(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Callabl
     @cache
     def made(method: str) -> RunFolder:
         folder = RunFolder(tmp_path_factory.mktemp(method) / "run")
-        steps = {"horizon": 5} if method == "ric" else {}
+        steps = {"horizon": 5} if method.startswith("ric") else {}
         run(configured(dataset, method, **steps, **RAW), dataset, folder, CPU)
         return folder
 
@@ -92,7 +92,7 @@ def test_a_temperature_is_fitted_on_validation_data_saved_and_applied(
 def test_a_derived_run_has_the_same_weights_and_other_answers(
     plain: Callable[[str], RunFolder], dataset: Dataset, tmp_path: Path
 ) -> None:
-    source, folder = plain("ric"), RunFolder(tmp_path / "derived")
+    source, folder = plain("ric-on-policy"), RunFolder(tmp_path / "derived")
     config = load(source.path).config
     with refusal("other settings"):
         derive(source, replace(config, method=replace(config.method, gamma=0.5)), dataset, folder, CPU)
@@ -160,13 +160,13 @@ def test_what_was_chosen_is_what_was_measured_and_said(fitted: RunFolder) -> Non
 def test_raw_numbers_are_those_of_a_run_with_nothing_fitted(
     fitted: RunFolder, plain: Callable[[str], RunFolder]
 ) -> None:
-    raw, as_trained = read(fitted.evaluation), read(plain("ric").evaluation)
+    raw, as_trained = read(fitted.evaluation), read(plain("ric-on-policy").evaluation)
     assert raw["raw"] == {split: as_trained[split] for split in PARTS}
     assert "raw" not in as_trained
     assert as_trained["fitted"] == {}
-    assert fitted.model.read_bytes() == plain("ric").model.read_bytes()
-    assert not plain("ric").halting.exists()
-    assert not plain("ric").calibration.exists()
+    assert fitted.model.read_bytes() == plain("ric-on-policy").model.read_bytes()
+    assert not plain("ric-on-policy").halting.exists()
+    assert not plain("ric-on-policy").calibration.exists()
 
 
 def test_a_fitted_run_answers_as_it_was_measured(fitted: RunFolder, dataset: Dataset) -> None:
@@ -239,5 +239,5 @@ def test_in_memory_too(dataset: Dataset) -> None:
 def test_every_method_can_be_fitted_whether_or_not_it_stops_by_a_value(
     method: str, dataset: Dataset, finished: Callable[[str], RunFolder]
 ) -> None:
-    assert configured(dataset, method).chooses_halt == (method == "ric")
+    assert configured(dataset, method).chooses_halt == method.startswith("ric")
     assert load(finished(method).path).predict_proba(dataset.test.inputs.numpy()).shape[1] == len(dataset.class_names)

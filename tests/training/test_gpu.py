@@ -56,9 +56,10 @@ def test_the_recorded_update_is_the_eager_one(
     assert_alike(graph, eager)
 
 
-def test_marginal_credit_is_recorded_too(digits: Dataset, tmp_path: Path) -> None:
-    graph = final_losses(digits, tmp_path / "graph", "ric", credit="marginal", lr=1e-3)
-    eager = final_losses(digits, tmp_path / "eager", "ric", credit="marginal", lr=1e-3, cuda_graph=False)
+@pytest.mark.parametrize("method", ["ric", "ric-on-policy"])
+def test_marginal_credit_is_recorded_too(digits: Dataset, method: str, tmp_path: Path) -> None:
+    graph = final_losses(digits, tmp_path / "graph", method, credit="marginal", lr=1e-3)
+    eager = final_losses(digits, tmp_path / "eager", method, credit="marginal", lr=1e-3, cuda_graph=False)
     assert_alike(graph, eager)
 
 
@@ -72,12 +73,12 @@ def test_with_exits_too(digits: Dataset, method: str, tmp_path: Path) -> None:
 def test_a_gpu_that_is_fed_from_the_host_learns_the_same(
     digits: Dataset, cuda_graph: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    resident = final_losses(digits, tmp_path / "resident", "ric", lr=1e-3, cuda_graph=cuda_graph)
+    resident = final_losses(digits, tmp_path / "resident", "ric-on-policy", lr=1e-3, cuda_graph=cuda_graph)
     monkeypatch.setattr("ricnet.training.speed.fits", lambda *_: False)
-    assert_alike(final_losses(digits, tmp_path / "fed", "ric", lr=1e-3, cuda_graph=cuda_graph), resident)
+    assert_alike(final_losses(digits, tmp_path / "fed", "ric-on-policy", lr=1e-3, cuda_graph=cuda_graph), resident)
 
 
-@pytest.mark.parametrize("method", ["ric", "supervised"])
+@pytest.mark.parametrize("method", ["ric", "ric-on-policy", "supervised"])
 def test_a_batch_in_parts_is_recorded_too(digits: Dataset, method: str, tmp_path: Path) -> None:
     whole = final_losses(digits, tmp_path / "whole", method, lr=1e-3, encoder="mlp")
     assert_alike(final_losses(digits, tmp_path / "parts", method, lr=1e-3, encoder="mlp", accumulate=4), whole)
@@ -100,7 +101,7 @@ def test_resuming_a_recorded_run_goes_on_from_its_state(digits: Dataset, tmp_pat
         torch.testing.assert_close(other.model.state_dict()[name], tensor, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("method", ["ric", "supervised"])
+@pytest.mark.parametrize("method", ["ric", "ric-on-policy", "supervised"])
 def test_the_same_seed_begins_the_same(digits: Dataset, method: str, tmp_path: Path) -> None:
     """Bit by bit nothing is promised on a GPU; the order of the data, the noise and the first weights are the same."""
     first, again, other = (

@@ -19,7 +19,7 @@ from ricnet.training.trainer import Trainer, make_optimizer, rate_factor, refuse
 
 SYSTEMS: dict[str, dict[str, Any]] = {
     **{method: {} for method in sorted(METHODS)},
-    "ric, with snapshots": {"updates_per_snapshot": 2, "exact_gain": True, "reward_floor": None},
+    "ric, with longer rounds": {"updates_per_snapshot": 3, "reward_floor": None},
     "ric, logistic-normal": {"head": "logistic-normal"},
 }
 

@@ -4,18 +4,17 @@ from typing import Any
 import pytest
 
 from refusals import refusal
-from ricnet.methods import METHODS
-from ricnet.methods.ric import RIC
+from ricnet.methods import METHODS, RIC
 from ricnet.nets.encoders import EncoderOptions
 from ricnet.training.config import Optimization
-from ricnet.training.presets import TYPICAL, Facts, even_batch, preset, unwatched_table
+from ricnet.training.recipes import TYPICAL, Facts, even_batch, preset, unwatched_table
 
 PHOTOS = Facts(rows=270, classes=5, side=128)
 DIGITS = Facts(rows=1213, classes=10, side=8)
 CIFAR = Facts(rows=45_000, classes=10, side=32)
 
 
-@pytest.mark.parametrize("method", ["ric", "supervised", "anytime", "act", "pondernet"])
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("rows", [2, 5, 142, 1437, 4999, 5000, 49_999, 50_000, 200_000, 2_000_000])
 def test_tables_stop_by_validation_nll_whatever_the_method(rows: int, method: str) -> None:
     config = preset("fast", method, Facts(rows, 3, 0))
@@ -23,13 +22,12 @@ def test_tables_stop_by_validation_nll_whatever_the_method(rows: int, method: st
     assert (settings.select, settings.patience is not None, settings.average > 0) == ("nll", True, True)
     assert settings.batch_size <= rows
     assert (20 if rows < 200_000 else 5) <= settings.epochs <= (100 if rows < 50_000 else 20)
-    assert not getattr(config.method, "exact_gain", False)
     assert getattr(config.method, "horizon", 1) <= 5
 
 
 def planned(rows: int) -> tuple[float, float]:
     """Updates of a table of so many rows, and the rows that are learned from in all of them."""
-    settings = preset("fast", "ric", Facts(rows, 3, 0)).optimization
+    settings = preset("fast", None, Facts(rows, 3, 0)).optimization
     updates = settings.epochs * (rows // settings.batch_size)
     return updates, updates * settings.batch_size
 
@@ -49,19 +47,19 @@ def test_the_time_of_a_table_grows_smoothly_with_its_rows() -> None:
 
 def test_the_recipe_of_tables_is_not_for_images_many_features_or_the_paper() -> None:
     features = Facts(50_000, 3, 224, encoder="hf:x", freeze=True)
-    assert preset("fast", "ric", features).optimization == Optimization(epochs=120, lr=2e-3, clip=None)
-    assert preset("fast", "ric", Facts(1_000, 3, 8)).optimization.select == "calibrated"
-    assert preset("paper", "ric", Facts(1_000, 3, 0)).optimization.select == "accuracy"
+    assert preset("fast", None, features).optimization == Optimization(epochs=120, lr=2e-3, clip=None)
+    assert preset("fast", None, Facts(1_000, 3, 8)).optimization.select == "calibrated"
+    assert preset("paper", None, Facts(1_000, 3, 0)).optimization.select == "accuracy"
 
 
 def test_texts_have_it_however_many_they_are() -> None:
-    many, more = (preset("fast", "ric", Facts(rows, 3, 0, text=True)) for rows in (49_999, 200_000))
+    many, more = (preset("fast", None, Facts(rows, 3, 0, text=True)) for rows in (49_999, 200_000))
     assert (more.optimization.select, more.optimization.patience) == ("nll", many.optimization.patience)
     assert (more.method, more.network) == (many.method, many.network)
 
 
 def test_a_table_without_rows_to_stop_by_ends_sooner() -> None:
-    watched = preset("fast", "ric", Facts(700, 3, 0)).optimization
+    watched = preset("fast", None, Facts(700, 3, 0)).optimization
     assert unwatched_table(700)["epochs"] < watched.epochs / 3
     assert unwatched_table(50_000) == {}
 
@@ -90,7 +88,7 @@ def test_a_cpu_gets_a_network_and_epochs_that_it_trains_in_minutes() -> None:
     small, narrow = EncoderOptions("conv", width=0.5), EncoderOptions("resnet10", width=0.25, stem="original")
     many = replace(PHOTOS, rows=1_800, classes=10)
     for facts, network, most in ((grey, small, 200_000), (PHOTOS, narrow, 40_000), (many, narrow, 60_000)):
-        on_cpu, on_gpu = (preset("fast", "ric", replace(facts, device=device)) for device in ("cpu", "cuda"))
+        on_cpu, on_gpu = (preset("fast", None, replace(facts, device=device)) for device in ("cpu", "cuda"))
         assert on_cpu.network == network
         assert on_cpu.network.width < on_gpu.network.width
         assert facts.rows * on_cpu.optimization.epochs <= most
@@ -99,18 +97,18 @@ def test_a_cpu_gets_a_network_and_epochs_that_it_trains_in_minutes() -> None:
 
 def test_a_network_that_is_named_comes_at_its_own_width() -> None:
     for facts in (PHOTOS, replace(PHOTOS, device="cpu"), Facts(9_000, 10, 28, "cpu")):
-        chosen = preset("fast", "ric", facts).network
-        assert preset("fast", "ric", replace(facts, encoder="resnet34")).network == EncoderOptions("resnet34")
+        chosen = preset("fast", None, facts).network
+        assert preset("fast", None, replace(facts, encoder="resnet34")).network == EncoderOptions("resnet34")
         for same in ("auto", chosen.encoder):
-            assert preset("fast", "ric", replace(facts, encoder=same)).network == chosen
+            assert preset("fast", None, replace(facts, encoder=same)).network == chosen
 
 
 @pytest.mark.parametrize("side", [0, 8, 16])
 def test_tables_and_tiny_images_are_small_enough_for_any_device(side: int) -> None:
     for rows in (90, 1_213, 9_000):
         facts = Facts(rows=rows, classes=10, side=side)
-        assert preset("fast", "ric", facts) == preset("fast", "ric", replace(facts, device="cpu"))
-    assert preset("paper", "ric", PHOTOS) == preset("paper", "ric", replace(PHOTOS, device="cpu"))
+        assert preset("fast", None, facts) == preset("fast", None, replace(facts, device="cpu"))
+    assert preset("paper", None, PHOTOS) == preset("paper", None, replace(PHOTOS, device="cpu"))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +131,7 @@ def has(settings: Any, **expected: Any) -> None:
 
 
 def test_paper_preset_is_the_papers() -> None:
-    config = preset("paper", "ric", CIFAR)
+    config = preset("paper", None, CIFAR)
     assert config.network == EncoderOptions("resnet34", activation="relu")
     assert config.optimization == Optimization(
         epochs=2000, batch_size=256, optimizer="adamw", lr=3e-4, weight_decay=1e-3, schedule="constant", clip=0.5
@@ -151,42 +149,42 @@ def test_images_choose_the_epoch_by_nll_after_temperature_and_tables_by_nll() ->
 
 
 def test_fast_preset_is_what_the_docs_say() -> None:
-    config, few = preset("fast", "ric", CIFAR), preset("fast", "ric", DIGITS)
+    config, few = preset("fast", None, CIFAR), preset("fast", None, DIGITS)
     own = {"clip": None, "cutout": 8, "average": 0.999, "select": "calibrated"}
     assert config.optimization == Optimization(
         epochs=120, batch_size=512, optimizer="adamw", lr=4e-3, weight_decay=0.5, warmup_epochs=2.0, **own
     )
     assert config.optimization.schedule == "cosine"
-    table = preset("fast", "ric", replace(CIFAR, side=0)).optimization
+    table = preset("fast", None, replace(CIFAR, side=0)).optimization
     has(table, epochs=20, batch_size=128, lr=4e-3, weight_decay=0.2, average=0.99, select="nll", patience=15)
-    has(config.method, updates_per_snapshot=1, rollouts=4, gae_lambda=0, label_baseline=True, exact_gain=False)
-    has(config.method, log_ratio_clamp=10, reward_floor=None, c_max=100, alpha_floor=0.1, head_gain=1)
+    has(config.method, name="ric-on-policy", rollouts=4, gae_lambda=0, label_baseline=True)
+    has(config.method, reward_floor=None, c_max=100, alpha_floor=0.1, head_gain=1)
     assert config.method.credit == "marginal"
     has(few.optimization, epochs=60, lr=3e-3, clip=0.5, cutout=0)
-    has(few.method, rollouts=2, updates_per_snapshot=1, exact_gain=False, c_max=10, alpha_floor=0.01, head_gain=0.01)
+    has(few.method, name="ric-on-policy", rollouts=2, c_max=10, alpha_floor=0.01, head_gain=0.01)
     assert few.method.credit == "joint"
 
 
 def test_fast_preset_scales_with_rows_and_classes() -> None:
     hundred = replace(CIFAR, classes=100)
-    small, large = preset("fast", "ric", DIGITS), preset("fast", "ric", hundred)
+    small, large = preset("fast", None, DIGITS), preset("fast", None, hundred)
     assert (small.optimization.batch_size, large.optimization.batch_size) == (128, 512)
-    has(preset("fast", "ric", replace(DIGITS, classes=20)).method, credit="joint", exact_gain=False, c_max=20)
-    has(preset("fast", "ric", replace(DIGITS, classes=21)).method, credit="marginal", exact_gain=False, c_max=210)
+    has(preset("fast", None, replace(DIGITS, classes=20)).method, credit="joint", name="ric-on-policy", c_max=20)
+    has(preset("fast", None, replace(DIGITS, classes=21)).method, credit="marginal", c_max=210)
     table = replace(CIFAR, rows=4_999, side=0, classes=5)
-    has(preset("fast", "ric", table).method, credit="joint", c_max=10, rollouts=2)
-    has(preset("fast", "ric", replace(table, rows=5_000)).method, credit="marginal", c_max=100)
-    has(preset("fast", "ric", replace(table, classes=6)).method, credit="marginal", c_max=100, rollouts=4, gae_lambda=0)
-    has(preset("fast", "ric", replace(table, classes=6, freeze=True)).method, credit="joint", rollouts=8)
-    has(large.method, updates_per_snapshot=1, exact_gain=False, credit="marginal", rollouts=4, gae_lambda=0)
+    has(preset("fast", None, table).method, credit="joint", c_max=10, rollouts=2)
+    has(preset("fast", None, replace(table, rows=5_000)).method, credit="marginal", c_max=100)
+    has(preset("fast", None, replace(table, classes=6)).method, credit="marginal", c_max=100, rollouts=4, gae_lambda=0)
+    has(preset("fast", None, replace(table, classes=6, freeze=True)).method, credit="joint", rollouts=8)
+    has(large.method, name="ric-on-policy", credit="marginal", rollouts=4, gae_lambda=0)
     has(large.method, c_max=1000, alpha_floor=0.1, head_gain=1)
     assert preset("on-policy", "ric", hundred).method == large.method
-    has(preset("closed-form", "ric", hundred).method, exact_gain=True, credit="joint", c_max=1000)
+    has(preset("closed-form", "ric", hundred).method, name="ric-closed-form", c_max=1000)
     short = preset("fast", "supervised", replace(CIFAR, rows=5_120)).optimization
     assert short.average == pytest.approx(1 - 1 / 120)  # a tenth of 1,200 updates
     assert (small.network.encoder, large.network.encoder) == ("auto", "auto")
-    has(preset("fast", "ric", Facts(rows=500, classes=3, side=64)).network, encoder="resnet10", width=0.5)
-    tiny = preset("fast", "ric", Facts(rows=90, classes=2, side=8)).optimization
+    has(preset("fast", None, Facts(rows=500, classes=3, side=64)).network, encoder="resnet10", width=0.5)
+    tiny = preset("fast", None, Facts(rows=90, classes=2, side=8)).optimization
     assert tiny.batch_size == 90
     assert tiny.epochs * (90 // tiny.batch_size) >= 500
 
@@ -199,9 +197,11 @@ def test_each_preset_of_ric_makes_the_algorithm_it_is_named_for() -> None:
         "closed-form": "RIC, closed form",
         "paper": "RIC",
     }
-    made = {name: preset(name, "ric", CIFAR).method for name in titles}
+    made = {name: preset(name, None, CIFAR).method for name in titles}
     assert {name: method.title_of(asdict(method)) for name, method in made.items()} == titles
-    assert replace(made["snapshots"], updates_per_snapshot=1, epsilon=0.2) == RIC.joint(CIFAR.rows, CIFAR.classes)
+    assert made["snapshots"] == preset("fast", "ric", CIFAR).method == preset("snapshots", "ric", CIFAR).method
+    assert made["paper"] == RIC()
+    has(made["snapshots"], updates_per_snapshot=2, epsilon=0.5, gae_lambda=0, label_baseline=True, reward_floor=None)
     has(made["snapshots"], credit="joint", c_max=10, alpha_floor=0.01, head_gain=0.01, rollouts=4)
     has(preset("snapshots", "ric", replace(CIFAR, classes=100)).method, credit="marginal", c_max=1000)
     has(made["closed-form"], c_max=100, alpha_floor=0.1, head_gain=1)
@@ -209,23 +209,23 @@ def test_each_preset_of_ric_makes_the_algorithm_it_is_named_for() -> None:
 
 
 def test_few_photographs_are_learned_from_as_many_and_few_tiny_images_are_not() -> None:
-    has(preset("fast", "ric", PHOTOS).method, rollouts=4, gae_lambda=0, credit="marginal", c_max=100)
-    assert preset("fast", "ric", PHOTOS).method == preset("fast", "ric", replace(PHOTOS, rows=5_000)).method
-    has(preset("fast", "ric", DIGITS).method, rollouts=2, gae_lambda=0.95)
-    has(preset("fast", "ric", replace(PHOTOS, exits=True)).method, exact_gain=True)
+    has(preset("fast", None, PHOTOS).method, rollouts=4, gae_lambda=0, credit="marginal", c_max=100)
+    assert preset("fast", None, PHOTOS).method == preset("fast", None, replace(PHOTOS, rows=5_000)).method
+    has(preset("fast", None, DIGITS).method, rollouts=2, gae_lambda=0.95)
+    has(preset("fast", None, replace(PHOTOS, exits=True)).method, name="ric-closed-form")
     assert preset("fast", "supervised", PHOTOS).method == METHODS["supervised"]()
 
 
 def test_few_rows_of_a_frozen_encoders_features_have_a_recipe_of_their_own() -> None:
     few = replace(PHOTOS, encoder="timm:resnet50", device="cpu")
     many, table = replace(few, rows=5_000), Facts(rows=270, classes=5, side=0)
-    config = preset("fast", "ric", few)
+    config = preset("fast", None, few)
     assert config.network == EncoderOptions("timm:resnet50", width=0.5, freeze=True)
-    assert config.optimization == replace(preset("fast", "ric", table).optimization, lr=1e-3)
+    assert config.optimization == replace(preset("fast", None, table).optimization, lr=1e-3)
     assert preset("fast", "supervised", few).optimization == config.optimization
-    has(config.method, updates_per_snapshot=1, exact_gain=False, rollouts=8, gae_lambda=0, horizon=5)
+    has(config.method, name="ric-on-policy", rollouts=8, gae_lambda=0, horizon=5)
     has(config.method, head_gain=1, alpha_floor=0.1, c_max=100, label_baseline=True)
     has(preset("on-policy", "ric", few).method, rollouts=2, head_gain=0.01)
-    has(preset("fast", "ric", replace(few, classes=100)).method, credit="marginal", rollouts=8, c_max=1000)
-    has(preset("fast", "ric", many).method, rollouts=4, head_gain=1, c_max=100, credit="marginal", horizon=5)
-    has(preset("fast", "ric", many).optimization, lr=4e-3)
+    has(preset("fast", None, replace(few, classes=100)).method, credit="marginal", rollouts=8, c_max=1000)
+    has(preset("fast", None, many).method, rollouts=4, head_gain=1, c_max=100, credit="marginal", horizon=5)
+    has(preset("fast", None, many).optimization, lr=4e-3)

@@ -109,7 +109,7 @@ def test_every_door_has_the_same_recipe(frame: pd.DataFrame, tmp_path: Path) -> 
         for model in (by_frame, by_file, ricnet.load(tmp_path / "c"), estimator.classifier_)
     ]
     assert all(entry == settings[0] for entry in settings)
-    assert settings[0]["method"]["exact_gain"] is False
+    assert settings[0]["method"]["name"] == "ric-on-policy"
     assert settings[0]["optimization"]["select"] == "nll"
     np.testing.assert_array_equal(by_frame.predict_proba(frame), by_file.predict_proba(frame))
 

@@ -118,7 +118,7 @@ import functools
 from dataclasses import replace
 import torch
 from ricnet.core.randomness import drawing_from
-from ricnet.methods import RIC
+from ricnet.methods import RIC, ClosedForm, OnPolicy
 from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 from ricnet.training.speed import compile_encoder, compile_method
@@ -133,7 +133,7 @@ def fails(graph, inputs):
     raise RuntimeError("no compiler here")
 
 real = torch.compile
-method, labels = replace(RIC.fast(rows=100, classes=4), horizon=3), torch.tensor([0, 1, 2, 3, 0])
+method, labels = OnPolicy(horizon=3, rollouts=2, label_baseline=True), torch.tensor([0, 1, 2, 3, 0])
 model = RecurrentClassifier(Backbone(torch.nn.Linear(3, 8), (3,)), 8, 4)
 rollout = method.roll_out(model, model.context(torch.randn(5, 3)).detach())
 heads = Heads(torch.randn(3, 2, 5, 4), torch.randn(3, 2, 5), torch.randn(3, 2, 5))
@@ -142,14 +142,16 @@ def losses(method, weights=None):
     estimates = method.estimate_advantages(rollout, labels, weights)
     return method.actor_critic_loss(heads, rollout, estimates, labels, weights)
 
-expected, metrics = losses(method)
-for backend in (works, fails):
-    torch._dynamo.reset()
-    torch.compile = functools.partial(real, backend=backend)
-    loss, same = losses(compile_method(method))
-    torch.testing.assert_close(loss, expected)
-    assert same.keys() == metrics.keys()
-assert len(built) == 2, "advantages and loss must be one graph each"
+for each in (ClosedForm(horizon=3, rollouts=2), RIC(horizon=3, rollouts=2, credit="marginal"), method):
+    expected, metrics = losses(each)
+    built.clear()
+    for backend in (works, fails):
+        torch._dynamo.reset()
+        torch.compile = functools.partial(real, backend=backend)
+        loss, same = losses(compile_method(each))
+        torch.testing.assert_close(loss, expected)
+        assert same.keys() == metrics.keys()
+    assert len(built) == 2, "advantages and loss must be one graph each"
 
 weights = torch.tensor([0.5, 1.5, 1.0, 0.5, 1.5])
 expected, _ = losses(method, weights)
@@ -237,4 +239,4 @@ def test_training_does_not_depend_on_where_the_data_lies(
 ) -> None:
     monkeypatch.setattr(speed, "fits", lambda *_: False)
     run(configured(dataset), dataset, RunFolder(tmp_path), CPU)
-    assert_same_weights(tmp_path, finished("ric").path)
+    assert_same_weights(tmp_path, finished("ric-on-policy").path)

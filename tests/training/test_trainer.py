@@ -39,13 +39,13 @@ def test_a_run_leaves_everything_behind(finished: Finished, method: str) -> None
     folder = finished(method)
     left = ["config.json", "evaluation.json", "examples.npz", "metrics.jsonl", "model.safetensors", "predictions.npz"]
     left += ["manifest.json"]
-    chosen = ["calibration.json", *(["halting.json"] if method == "ric" else [])]
+    chosen = ["calibration.json", *(["halting.json"] if method.startswith("ric") else [])]
     assert sorted(path.name for path in folder.path.iterdir()) == sorted(left + chosen)
     lines, header, evaluation = read_lines(folder.path), read(folder.config), read(folder.evaluation)
     assert [(line["epoch"], line["update"]) for line in lines] == [(1, 3), (2, 6), (3, 9)]
     assert [evaluation[part]["n"] for part in PARTS] == list(header["data"]["rows"].values()) == [96, 30, 60]
     assert header["hardware"]["torch"] == torch.__version__
-    if method == "ric":  # what people who train agents look for
+    if method.startswith("ric"):  # what people who train agents look for
         agent = {"approx_kl", "ratio_deviation", "explained_variance", "mean_c", "entropy", "variance_penalty"}
         assert agent | {"return", "logit_norm", "loss", "gradient_norm"} <= lines[0]["train"].keys()
 
@@ -305,7 +305,7 @@ def test_the_snapshot_is_renewed_every_so_many_updates_and_stands_still_between(
 
 
 def test_a_snapshot_every_update_is_the_network_itself(dataset: Dataset) -> None:
-    learner, passes = trainer(dataset, "ric", updates_per_snapshot=1), list[int]()
+    learner, passes = trainer(dataset, "ric-on-policy"), list[int]()
     assert learner.snapshot is learner.model
     learner.model.get_submodule("backbone").register_forward_hook(lambda *_: passes.append(1))
     learner._step()
@@ -375,8 +375,8 @@ def test_compiled_training_is_the_same_and_leaves_evaluation_alone(
     monkeypatch.setattr(torch, "compile", compile_)
     trained(dataset, tmp_path / "off", epochs=1, compile="off")
     assert not calls
-    trained(dataset, tmp_path / "on", "ric", compile="on")
-    assert_same_weights(tmp_path / "on", finished("ric").path)
+    trained(dataset, tmp_path / "on", "ric-on-policy", compile="on")
+    assert_same_weights(tmp_path / "on", finished("ric-on-policy").path)
     assert len(calls) == 9 * (1 + 3 + 2)  # encoder, steps, advantages and loss of each update; no evaluation
 
 

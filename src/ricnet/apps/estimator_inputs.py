@@ -14,7 +14,7 @@ from ricnet.data import Dataset, Split
 from ricnet.data.dataset import small_crops, split_off
 from ricnet.data.images import as_bytes
 from ricnet.errors import RicnetError, listed
-from ricnet.training.presets import TABLE_ROWS
+from ricnet.training.recipes import TABLE_ROWS
 
 MOST_CHANNELS = 4
 KEPT_ASIDE = 0.15

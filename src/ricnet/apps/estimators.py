@@ -42,8 +42,8 @@ from ricnet.data.columns import encode_array, fit_array, fit_columns, is_plain
 from ricnet.data.labels import TEXT
 from ricnet.data.tables import frame_table, is_frame
 from ricnet.data.texts import as_texts, fit_text
-from ricnet.errors import spelled_in_python
-from ricnet.methods import METHODS, Method
+from ricnet.errors import in_python, spelled_in_python
+from ricnet.methods import METHODS, RIC, Method
 from ricnet.nets.encoders import Exits
 from ricnet.training.api import configure, pick_device, train_in_memory
 from ricnet.training.checkpoints import find_tokenizer
@@ -51,7 +51,7 @@ from ricnet.training.classifier import Classifier, after_encoder, autocast_dtype
 from ricnet.training.config import Config
 from ricnet.training.console import say
 from ricnet.training.features import Features
-from ricnet.training.presets import Preset, unwatched_table
+from ricnet.training.recipes import Preset, notices, unwatched_table
 
 RUN_SETTINGS = (
     *("epochs", "batch_size", "lr", "weight_decay", "freeze", "width", "patience"),
@@ -260,15 +260,22 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _has_exits(self) -> bool:
         return self.exits not in (None, "none")
 
+    @property
+    def _algorithm(self) -> str | None:
+        """The method to train. `RICClassifier` takes the default one of `ric train` unless it is told."""
+        return self.algorithm if self.method is RIC else self.method.name
+
     def _config(self, dataset: Dataset, fraction: float, seed: int) -> Config:
         """The preset for this data, with what the user set."""
         names = (*RUN_SETTINGS, *(setting.name for setting in fields(self.method)))
         settings = {name: value for name in names if (value := getattr(self, name)) is not None}
         if self.encoder != "auto":
             settings["encoder"] = "custom" if isinstance(self.encoder, nn.Module) else self.encoder
+        for notice in notices(None, self.preset):
+            warnings.warn(in_python(notice), FutureWarning, stacklevel=4)
         device = pick_device(self.device)
         if fraction > 0:
-            return configure(dataset, self.method.name, self.preset, device, seed=seed, **settings)
+            return configure(dataset, self._algorithm, self.preset, device, seed=seed, **settings)
         if self.patience is not None:
             raise InputError("patience needs rows kept aside to judge by; set validation_fraction, to 0.1 for example.")
         if self.budget is not None and self._has_exits:
@@ -276,7 +283,16 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         unwatched: dict[str, Any] = {"select": "last", "patience": None, "calibration": "none", "halt_rule": "value"}
         if self.preset != "paper" and not dataset.is_image:
             unwatched |= unwatched_table(len(dataset.train))
-        return configure(dataset, self.method.name, self.preset, device, seed=seed, **unwatched | settings)
+        return configure(dataset, self._algorithm, self.preset, device, seed=seed, **unwatched | settings)
+
+
+ABOUT_RIC = """Reinforced Iterative Classification.
+
+    `algorithm` is ric-on-policy, ric-closed-form or ric (Algorithm 1 of the paper); None takes what `ric train` takes:
+    on-policy, with exits the closed form, with preset="paper" Algorithm 1. The other parameters are those of
+    `Estimator` and the hyper-parameters of the algorithms, which `ric train --method ric --help-all` explains. None
+    leaves one to the preset; one that the algorithm does not have is refused.
+    """
 
 
 @cache
@@ -287,9 +303,12 @@ def estimator_of(method: type[Method[Any]]) -> type[Any]:
     Its parameters are those of `Estimator` and the hyper-parameters of the method, which `ric train --method
     {method.name} --help-all` explains. None leaves one to the preset.
     """
+    if method is RIC:
+        about = ABOUT_RIC
+    algorithm = ["algorithm"] if method is RIC else []
     return make_dataclass(
         f"{method.__name__}Classifier",
-        [(setting.name, Any, field(default=None)) for setting in fields(method)],
+        [(name, Any, field(default=None)) for name in (*algorithm, *(setting.name for setting in fields(method)))],
         bases=(Estimator,),
         namespace={"__doc__": about, "__module__": __name__, "method": method},
         eq=False,

@@ -17,6 +17,7 @@ from torch import Tensor
 from ricnet.core import losses, mdp, objectives
 from ricnet.core.trajectory import Trajectory, first_stop, not_below, stop_before
 from ricnet.errors import require, require_finite, setting
+from ricnet.methods import exits
 from ricnet.methods.iterative import Iterative, Pool, Step, Steps, norms, step_towards, unroll
 from ricnet.methods.method import Metrics, accuracy, weighted_mean
 from ricnet.nets.encoders import Backbone
@@ -68,20 +69,13 @@ class Anytime(Iterative):
             required = f"0 without a value: it learns one with {setting('value_coef')} above 0"
             require(self.halt_threshold == 0, "halt_threshold", self.halt_threshold, required)
 
-    @classmethod
-    def for_exits(cls, rows: int, classes: int) -> "Anytime":
-        """Every exit counts the same, and a value says when to leave."""
-        return cls(step_weight="uniform", value_coef=0.5)
-
     @property
     def halts_by_value(self) -> bool:
         return self.value_coef > 0 and self.confidence_threshold is None
 
     def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
         model = super().build(backbone, classes)
-        model.refiner.value.requires_grad_(self.value_coef > 0 and not model.has_exits)
-        if model.has_exits:
-            model.refiner.critic.requires_grad_(self.value_coef > 0)
+        exits.train_value(model, self.value_coef > 0)
         return model
 
     def loss(
@@ -94,8 +88,9 @@ class Anytime(Iterative):
     ) -> tuple[Float[Tensor, ""], Metrics]:
         """−Σ_t w_t log a_{t,y}. Geometric weights (Eq. 2 cut off at T) sum to 1 − γ^T and are left so. A value takes
         one step more, for V(s_{T+1}), which is 0 after the last exit."""
-        learns_value, exits = self.value_coef > 0, model.has_exits
-        heads = unroll(model, inputs, self.horizon + (learns_value and not exits), self.uniform_mix, exits)
+        learns_value = self.value_coef > 0
+        steps = self.horizon + (learns_value and not model.has_exits)
+        heads = unroll(model, inputs, steps, self.uniform_mix, expects=model.has_exits)
         logits = heads.logits[: self.horizon]
         scores = mdp.log_scores(self.log_beliefs(logits), labels)
         loss = -weighted_mean(torch.einsum("t,tb->b", self._step_weights(scores), scores), weights)
@@ -117,13 +112,12 @@ class Anytime(Iterative):
         self, scores: Float[Tensor, "steps batch"], values: Float[Tensor, "asked batch"], model: RecurrentClassifier
     ) -> Float[Tensor, "steps batch"]:
         """R̂_t = Â_t + V(s_t) with the rewards of Eq. 1, as RIC learns it, but of beliefs that are not sampled. With
-        exits it is what going on would bring."""
+        exits the gain still to come, which is 0 after the last one."""
         rewards = mdp.rewards(scores, -math.log(model.classes))
         if model.has_exits:
-            ahead = torch.cat([values, torch.zeros_like(values[:1])])
-            price = self.compute_price * model.step_costs[:, None]
-            return mdp.still_to_gain(rewards - price, ahead, self.compute_price > 0)
-        return mdp.advantages(rewards, values, self.gamma, self.gae_lambda) + values[:-1]
+            values = torch.cat([values, torch.zeros_like(values[:1])])
+        costs = exits.step_costs(model)
+        return exits.estimate(rewards, values, self.gamma, self.gae_lambda, costs, self.compute_price).targets
 
     def _step_weights(self, scores: Float[Tensor, "steps batch"]) -> Float[Tensor, "steps"]:
         if self.step_weight == "uniform":
@@ -137,10 +131,9 @@ class Anytime(Iterative):
         step = step_towards(model, pool, self._surest, self.uniform_mix)
         if not self.halts_by_value:
             return step
-        if model.has_exits:
-            step = step._replace(value=model.refiner.expect(step.pool.thought, step.pool.belief))
-        everyone = torch.ones_like(step.going)
-        return step._replace(going=everyone if first and not model.has_exits else self.goes_on(step))
+        value = exits.next_value(model, step.value, (step.pool.thought, step.pool.belief))
+        step = step._replace(value=value, going=torch.ones_like(step.going))
+        return step._replace(going=self.goes_on(step)) if exits.may_halt(model, first) else step
 
     def goes_on(self, step: Step | Steps) -> Bool[Tensor, "*steps pool"]:
         return not_below(step.value, self.halt_threshold) if self.halts_by_value else step.going

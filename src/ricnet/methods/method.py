@@ -58,34 +58,9 @@ class Method(ABC, Generic[Network]):
         """What it is called with these settings (`method` in config.json), where some make another system of it."""
         return cls.title
 
-    @classmethod
-    def fast(cls, rows: int, classes: int) -> "Method[Network]":
-        """Our own choice of hyper-parameters for this much training data and this many classes."""
-        return cls()
-
-    @classmethod
-    def for_exits(cls, rows: int, classes: int) -> "Method[Network]":
-        """The same for an encoder with exits."""
-        return cls.fast(rows, classes)
-
-    @classmethod
-    def for_few_images(cls, rows: int, classes: int) -> "Method[Network]":
-        """The same for fewer than 5,000 images, unless they are tiny."""
-        return cls.fast(rows, classes)
-
-    @classmethod
-    def for_tables(cls, rows: int, classes: int) -> "Method[Network]":
-        """The same for rows of numbers and words, and for texts."""
-        return cls.fast(rows, classes)
-
-    @classmethod
-    def for_features(cls, rows: int, classes: int) -> "Method[Network]":
-        """The same for what a frozen encoder says."""
-        return cls.fast(rows, classes)
-
-    def making_room(self, given: Mapping[str, Any], classes: int) -> "Method[Network]":
-        """A preset's choice without what would contradict the settings that a user gives."""
-        return self
+    def without_effect(self, exits: bool) -> dict[str, str]:
+        """Settings that change nothing beside the others, each with the reason. A user who gives one is told so."""
+        return {}
 
     @property
     def halts_by_value(self) -> bool:

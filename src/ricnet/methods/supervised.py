@@ -6,15 +6,15 @@ from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int64, Num
+from jaxtyping import Float, Int64, Num
 from torch import Tensor, nn
 
 from ricnet.core import losses
-from ricnet.core.trajectory import Temperature, Trajectory, doubt, first_stop
+from ricnet.core.trajectory import Temperature, Trajectory
 from ricnet.errors import require, require_finite
-from ricnet.methods.iterative import InSteps, Pool, Step, Steps
+from ricnet.methods.exits import AtExits, ExitHeads
 from ricnet.methods.method import Method, Metrics, TimeLeft, accuracy, weighted_mean
-from ricnet.nets.encoders import Backbone, Staged, encode
+from ricnet.nets.encoders import Backbone, encode
 
 
 @dataclass(frozen=True)
@@ -133,58 +133,5 @@ class Supervised(Method[nn.Module]):
         log_beliefs = self.log_beliefs(encode(model, inputs)).unsqueeze(0)
         return Trajectory(log_beliefs, torch.ones_like(log_beliefs[0, :, 0], dtype=torch.int64))
 
-    def at_exits(self, model: "ExitHeads", temperature: Temperature = 1.0) -> "AtExits":
+    def at_exits(self, model: ExitHeads, temperature: Temperature = 1.0) -> AtExits:
         return AtExits(self, len(model.costs), temperature)
-
-
-@dataclass(frozen=True)
-class AtExits(InSteps["ExitHeads"]):
-    """SL with exits, one after the other; whoever is sure enough enters no further stage."""
-
-    method: Supervised
-    horizon: int
-    temperature: Temperature = 1.0
-    """Of the beliefs that are asked how sure they are; those that are given stay as the network made them."""
-
-    def gather(self, model: "ExitHeads", context: Float[Tensor, "batch read"]) -> Pool:
-        """There is no thought."""
-        return Pool(context, context[:, :0], context.new_full((len(context), model.classes), 1 / model.classes))
-
-    def look(
-        self, model: "ExitHeads", stage: int, seen: Num[Tensor, "batch ..."]
-    ) -> tuple[Tensor, Float[Tensor, "batch read"]]:
-        """The belief, and beside it what is in doubt: 1 − its confidence."""
-        seen, logits = model.look(stage, seen)
-        log_belief = self.method.log_beliefs(logits)
-        temperature = self.temperature[stage] if isinstance(self.temperature, tuple) else self.temperature
-        in_doubt = doubt((log_belief / temperature).log_softmax(-1))
-        return seen, torch.cat([log_belief, in_doubt.unsqueeze(1)], 1)
-
-    def step(self, model: "ExitHeads", pool: Pool, first: bool) -> Step:
-        log_belief, value = pool.context[:, :-1], pool.context[:, -1]
-        step = Step(pool._replace(belief=log_belief.exp()), log_belief, value, torch.ones_like(value, dtype=torch.bool))
-        return step._replace(going=self.goes_on(step))
-
-    def goes_on(self, step: Step | Steps) -> Bool[Tensor, "*steps pool"]:
-        sure = self.method.confidence_threshold
-        return torch.ones_like(step.going) if sure is None else step.value > 1 - sure
-
-    def trajectory(self, steps: Steps) -> Trajectory:
-        """By its own rule, for the steps may have been made under another."""
-        return Trajectory(steps.output, first_stop(self.goes_on(steps)))
-
-
-class ExitHeads(Staged):
-    """An answer after every stage, each from its own features alone."""
-
-    def __init__(self, backbone: Backbone, classes: int) -> None:
-        super().__init__(backbone, classes)
-        self.heads = nn.ModuleList(nn.Linear(features, classes) for features in backbone.feature_sizes)
-        self.costs = backbone.count_costs(self.read, lambda answer: None)
-
-    def forward(self, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "exits batch classes"]:
-        answers = [self.read(stage, features) for stage, (_, features) in enumerate(self.backbone.walk(inputs))]
-        return torch.stack(answers)
-
-    def read(self, stage: int, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch classes"]:
-        return self.heads[stage](features)  # type: ignore[no-any-return]

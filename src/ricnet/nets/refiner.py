@@ -20,7 +20,7 @@ class Heads(NamedTuple):
 
     logits: Float[Tensor, "*batch classes"]
     concentration: Float[Tensor, "*batch"]
-    """Unbounded; the method maps it into the range of c."""
+    """Unbounded; the method maps it into the range of c. With several spread outputs it has a last axis for them."""
     value: Float[Tensor, "*batch"]
     """V(s_t) for RIC; the halting logit for ACT and PonderNet."""
 
@@ -39,7 +39,12 @@ class Refiner(nn.Module):
     """
 
     def __init__(
-        self, embedding_size: int, classes: int, head_gain: float = 1.0, feature_sizes: Sequence[int] = ()
+        self,
+        embedding_size: int,
+        classes: int,
+        head_gain: float = 1.0,
+        feature_sizes: Sequence[int] = (),
+        spread_outputs: int = 1,
     ) -> None:
         super().__init__()
         size = min(embedding_size, LARGEST_WITH_EXITS) if feature_sizes else embedding_size
@@ -51,7 +56,7 @@ class Refiner(nn.Module):
         for parameter in self.parameters():  # as torch's GRU does
             nn.init.uniform_(parameter, -(size**-0.5), size**-0.5)
         self.policy = nn.Linear(size, classes)
-        self.concentration = nn.Linear(size, 1)
+        self.concentration = nn.Linear(size, spread_outputs)
         self.value = nn.Linear(size, 1)
         nn.init.orthogonal_(self.policy.weight, gain=head_gain)
         nn.init.zeros_(self.policy.bias)
@@ -90,8 +95,11 @@ class Refiner(nn.Module):
 
     def heads(self, thought: Float[Tensor, "*batch size"], weights: HeadWeights | None = None) -> Heads:
         """All heads by one product. Whoever asks often gives the `head_weights`, to join them but once."""
-        logits, others = F.linear(thought, *(weights or self.head_weights())).split([len(self.policy.bias), 2], -1)
-        return Heads(logits, others[..., 0], others[..., 1])
+        outputs, classes = F.linear(thought, *(weights or self.head_weights())), len(self.policy.bias)
+        logits, others = outputs.split([classes, outputs.shape[-1] - classes], -1)
+        if others.shape[-1] == 2:
+            return Heads(logits, others[..., 0], others[..., 1])
+        return Heads(logits, others[..., :-1], others[..., -1])
 
     def head_weights(self) -> HeadWeights:
         layers = (self.policy, self.concentration, self.value)
@@ -109,9 +117,11 @@ class RecurrentClassifier(Staged):
     step_costs: Float[Tensor, "steps"]
     """What each step adds to `costs`, where the network is: a recorded update cannot fetch it from the host."""
 
-    def __init__(self, backbone: Backbone, embedding_size: int, classes: int, head_gain: float = 1.0) -> None:
+    def __init__(
+        self, backbone: Backbone, embedding_size: int, classes: int, head_gain: float = 1.0, spread_outputs: int = 1
+    ) -> None:
         super().__init__(backbone, classes)
-        self.refiner = Refiner(embedding_size, classes, head_gain, backbone.feature_sizes)
+        self.refiner = Refiner(embedding_size, classes, head_gain, backbone.feature_sizes, spread_outputs)
         self.costs = backbone.count_costs(self.read, self._step) if self.has_exits else ()
         self.register_buffer("step_costs", torch.tensor([0.0, *self.costs]).diff(), persistent=False)
 

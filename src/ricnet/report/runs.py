@@ -40,6 +40,7 @@ from ricnet.io import (
     without_folder,
 )
 from ricnet.methods import METHODS
+from ricnet.methods.archive import modern_method
 
 DEEPEST = 2
 """Tables within one another: a configuration, and its method."""
@@ -414,11 +415,12 @@ def baselines(runs: Iterable[RunRecord]) -> list[Baseline]:
 def read_run(run: str | Path) -> RunRecord:
     path = user_path(run)
     header, metrics, evaluation, examples = _read_archive(path) if is_archive(path) else _read_folder(path)
+    config = header["config"] | {"method": modern_method(header["config"]["method"])}
     return RunRecord(
         path=path,
-        label=system_name(header["config"]),
+        label=system_name(config),
         version=str(header.get("ricnet", "unknown")),
-        config=header["config"],
+        config=config,
         data=header["data"],
         hardware=header.get("hardware", {}),
         metrics=metrics,
@@ -647,8 +649,7 @@ def _system(run: RunRecord) -> str:
 # What runs are called: by their method, then only by what sets one apart from the others beside it, in the fewest words
 
 RIC, ON_POLICY, CLOSED_FORM, MARGINAL = "RIC", "RIC, on-policy", "RIC, closed form", ", marginal credit"
-"""The algorithms that go by the name RIC (`methods.ric.RIC.title_of`); alone it is Algorithm 1. The first two may have
-marginal credit."""
+"""Titles of the methods ric, ric-on-policy and ric-closed-form. The first two may have marginal credit."""
 ALGORITHMS = (RIC, RIC + MARGINAL, ON_POLICY, ON_POLICY + MARGINAL, CLOSED_FORM)
 VARIANTS = {
     "objective": {"ppo": "PPO", "logitnorm": "LogitNorm", "evidential": "evidential"},
@@ -716,7 +717,7 @@ def without_algorithm(title: str) -> str:
 
 def method_title(settings: Mapping[str, Any]) -> str:
     """What the configuration of a method is called (`method` in config.json): SL; RIC, on-policy, PPO."""
-    method = METHODS.get(str(settings["name"]))  # None where a method of somebody's own is not registered here
+    method = METHODS.get(modern_method(settings)["name"])  # None where one of somebody's own is not registered here
     parts = [method.title_of(settings) if method else str(settings["name"])]
     parts += [words[value] for key, words in VARIANTS.items() if (value := settings.get(key)) in words]
     parts += ["label smoothing"] * bool(settings.get("label_smoothing"))

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ricnet.errors import RicnetError, nearest, what_else
-from ricnet.methods import METHODS, RIC
+from ricnet.methods import METHODS, RIC, ClosedForm, OnPolicy
 from ricnet.nets.encoders import EncoderOptions
 from ricnet.report.runs import RunRecord
 from ricnet.training.config import AFTER_TRAINING, PARTS, Config, Optimization, as_typed, field_types, fits
-from ricnet.training.presets import Facts, preset
+from ricnet.training.recipes import Facts, preset
 
 Changes = tuple[tuple[str, Any], ...]
 """Settings that differ from the preset's, hashable."""
@@ -26,7 +26,8 @@ Changes = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True)
 class System:
-    method: str
+    method: str | None
+    """None for the default of the preset, as `ric train` without --method takes it."""
     changes: Mapping[str, Any] = field(default_factory=dict)
     after: Mapping[str, Any] = field(default_factory=dict)
     """What is done with the trained weights."""
@@ -42,7 +43,7 @@ class System:
 
 def uniform_share(facts: Facts) -> float:
     """Kε/(c + Kε), the share of the uniform in the mean of RIC's Dirichlet at its most confident, by `fast`."""
-    ric = preset("fast", "ric", facts).method
+    ric = preset("fast", None, facts).method
     assert isinstance(ric, RIC)
     floor = facts.classes * ric.alpha_floor
     return floor / (ric.c_max + floor)
@@ -54,8 +55,9 @@ something says so in its name."""
 
 VARIANTS: dict[str, System] = {
     # Algorithms of RIC, and the control that tells what reinforcement adds.
-    "ric-snapshots": System("ric", preset="snapshots", about="RIC by Algorithm 1, with short rounds"),
-    "ric-closed-form": System("ric", preset="closed-form", about="RIC with rewards in closed form"),
+    "ric": System(None, about="RIC as ric train takes it: on-policy, with --exits in closed form"),
+    "ric-snapshots": System("ric", preset="fast", about="RIC by Algorithm 1, with short rounds"),
+    "ric-closed-form": System("ric-closed-form", preset="fast", about="RIC with rewards in closed form"),
     "anytime-matched": System(
         "anytime",
         {"step_weight": "uniform", "value_coef": 0.5},
@@ -63,14 +65,16 @@ VARIANTS: dict[str, System] = {
         about="Anytime with RIC's step weights, cap and halting by a value",
     ),
     # Ablations of RIC.
-    "ric-ppo": System("ric", {"objective": "ppo"}, about="PPO instead of SPO"),
-    "ric-logistic-normal": System("ric", {"head": "logistic-normal"}, about="another family of policies"),
-    "ric-marginal": System("ric", {"credit": "marginal"}, about="a step's gain credited to a_y alone, with less noise"),
-    "ric-expected": System("ric", {"objective": "expected"}, about="E[log a_y] in closed form, no policy gradient"),
-    "ric-mu": System("ric", after={"readout": "mu"}, about="RIC's weights, the softmax reported"),
-    "ric-implied": System("ric", after={"readout": "implied"}, about="RIC's weights, the implied q reported"),
-    "ric-sampled-feedback": System("ric", after={"feedback": "sample"}, about="RIC's weights, V asked on samples"),
-    "ric-temperature": System("ric", after={"calibration": "temperature"}, about="RIC's weights, temperature scaled"),
+    "ric-ppo": System("ric", {"objective": "ppo"}, about="Algorithm 1 with PPO instead of SPO"),
+    "ric-logistic-normal": System("ric", {"head": "logistic-normal"}, about="Algorithm 1 with another policy"),
+    "ric-marginal": System(None, {"credit": "marginal"}, about="a step's gain credited to a_y alone, with less noise"),
+    "ric-expected": System(
+        "ric-on-policy", {"objective": "expected"}, about="E[log a_y] in closed form, no policy gradient"
+    ),
+    "ric-mu": System(None, after={"readout": "mu"}, about="RIC's weights, the softmax reported"),
+    "ric-implied": System(None, after={"readout": "implied"}, about="RIC's weights, the implied q reported"),
+    "ric-sampled-feedback": System(None, after={"feedback": "sample"}, about="RIC's weights, V asked on samples"),
+    "ric-temperature": System(None, after={"calibration": "temperature"}, about="RIC's weights, temperature scaled"),
     # Peers that calibrate one-pass classifiers.
     "supervised-temperature": System(
         "supervised", after={"calibration": "temperature"}, about="SL's weights, temperature scaled"
@@ -85,7 +89,8 @@ VARIANTS: dict[str, System] = {
 def all_systems() -> dict[str, System]:
     """Every system by name: each method as it is, registered ones included, then the variants."""
     methods = {name: System(name, about=method.about) for name, method in METHODS.items()}
-    return {**methods, **VARIANTS, **methods}
+    systems = {**methods, **VARIANTS}
+    return systems | {name: system for name, system in methods.items() if METHODS[name] not in (RIC, ClosedForm)}
 
 
 def find_system(name: str) -> System:
@@ -101,30 +106,33 @@ def find_system(name: str) -> System:
     return dataclasses.replace(system, changes={**system.changes, **changes}, after={**system.after, **after})
 
 
-def parse_settings(texts: Sequence[str], method: str, flag: str) -> dict[str, Any]:
+def parse_settings(texts: Sequence[str], method: str | None, flag: str) -> dict[str, Any]:
     """gamma=0.9 as {"gamma": 0.9}, for the settings that a run of this method has."""
-    hints = settings_of(method)
+    hints, named = settings_of(method), method or OnPolicy.name
     found = {}
     for text in texts:
         name, _, value = text.partition("=")
         key = name.strip().replace("-", "_")
         if key not in hints:
             close = nearest(key, hints)
-            meant = f"did you mean {close}?" if close else f"see ric train --method {method} --help-all."
-            raise RicnetError(f"{flag}: {name.strip()!r} is no setting of {method}; {meant}")
+            meant = f"did you mean {close}?" if close else f"see ric train --method {named} --help-all."
+            raise RicnetError(f"{flag}: {name.strip()!r} is no setting of {named}; {meant}")
         if not value:
             raise RicnetError(f"{flag}: {text!r} needs a value; write {key}=VALUE.")
         read = read_setting(value.strip())
         if not fits(read, hints[key]):
-            raise RicnetError(f"{flag}: {key} cannot be {value}; see ric train --method {method} --help-all.")
+            raise RicnetError(f"{flag}: {key} cannot be {value}; see ric train --method {named} --help-all.")
         found[key] = as_typed(read, hints[key])
     return found
 
 
-def settings_of(method: str) -> dict[str, Any]:
-    """The type of every setting that a run of this method has."""
-    kinds = (Config, EncoderOptions, Optimization, METHODS[method])
-    return {name: hint for kind in kinds for name, hint in field_types(kind).items() if name not in PARTS}
+def settings_of(method: str | None) -> dict[str, Any]:
+    """The type of every setting that a run of this method has; of None any algorithm of RIC may be the method."""
+    kinds = (Config, EncoderOptions, Optimization, *((RIC, OnPolicy) if method is None else (METHODS[method],)))
+    hints: dict[str, Any] = {}
+    for kind in kinds:
+        hints |= {name: hints.get(name, hint) | hint for name, hint in field_types(kind).items() if name not in PARTS}
+    return hints
 
 
 def read_setting(text: str) -> Any:
@@ -188,8 +196,8 @@ class Scale:
     dynamics: Changes = ()
     """What the runs of Figure 2 alone have: the paper trains them for 1000 epochs."""
     ablation: Changes = ()
-    """What the runs of Figure 9 alone have: SPO and PPO differ only where a snapshot lasts for several updates, which
-    in `fast` it does not, and a logistic-normal policy is judged by whole beliefs."""
+    """What the runs of Figure 9 alone have, which are of Algorithm 1: SPO and PPO differ only where a snapshot lasts
+    for several updates, and a logistic-normal policy is judged by whole beliefs."""
     looked_at: int = 2
     """Which of the benchmarks Figure 5 and `halting` look at."""
 
@@ -227,7 +235,7 @@ SCALES = {
         _DIGITS,
         _DIGITS,
         (("epochs", 20), ("measure_all", True)),
-        ablation=(("updates_per_snapshot", 5),),
+        ablation=(("epsilon", 0.2), ("updates_per_snapshot", 5)),
     ),
     "small": Scale(
         "small",
@@ -236,7 +244,7 @@ SCALES = {
         (_CIFAR10, _SVHN, Benchmark("ImageWoof", "imagewoof", (("resolution", 64),))),
         _HUMAN_LABELS,
         (("encoder", "resnet18"), ("epochs", 30), ("measure_all", True), ("width", 0.5)),
-        ablation=(("clip", 0.5), ("credit", "joint"), ("updates_per_snapshot", 10)),
+        ablation=(("clip", 0.5), ("credit", "joint"), ("epsilon", 0.2), ("updates_per_snapshot", 10)),
     ),
     "paper": Scale(
         "paper",

@@ -28,7 +28,7 @@ from ricnet.training.api import pick_device, run
 from ricnet.training.classifier import settle_horizon
 from ricnet.training.config import PARTS, Config, to_json
 from ricnet.training.console import Interrupted, say
-from ricnet.training.presets import making_room
+from ricnet.training.recipes import following
 from ricnet.training.run import RunFolder, describe_data
 
 DIRECTIONS: dict[str, Literal["minimize", "maximize"]] = {"nll": "minimize", "ece": "minimize", "accuracy": "maximize"}
@@ -175,11 +175,13 @@ class Sweep:
         return float(raw["val"][self.metric])
 
     def config(self, settings: Mapping[str, Any]) -> Config:
-        base, parts = making_room(self.base, settings, len(self.dataset.class_names)), {}
+        method, parts = self.base.method, {}
+        judged = "credit" in vars(method)
+        followers = following(vars(method)["credit"], settings, len(self.dataset.class_names)) if judged else {}
         for name in PARTS:
-            part = getattr(base, name)
-            parts[name] = replace(part, **{key: value for key, value in settings.items() if hasattr(part, key)})
-        return replace(base, **parts, baselines=False)
+            part, changes = getattr(self.base, name), {**(followers if name == "method" else {}), **settings}
+            parts[name] = replace(part, **{key: value for key, value in changes.items() if hasattr(part, key)})
+        return replace(self.base, **parts, baselines=False)
 
     def _fail(self, trial: optuna.Trial, problem: RicnetError) -> NoReturn:
         trial.set_user_attr(FAILED, str(problem))

@@ -31,6 +31,8 @@ from ricnet.errors import Interrupted, RicnetError, in_python, nearest, setting,
 from ricnet.evaluation.choices import chosen_words
 from ricnet.io import Unwritable, read_json, short_name, split_target, user_path, whole_name, with_target
 from ricnet.machine import free_bytes
+from ricnet.methods import of_another_method
+from ricnet.methods.archive import RETIRED_PRESETS
 from ricnet.nets.encoders import build_encoder, example_input, is_pretrained, known
 from ricnet.nets.pretrained import ImageEncoder, TextEncoder
 from ricnet.training.advice import advice
@@ -61,7 +63,7 @@ from ricnet.training.console import (
     tracked,
 )
 from ricnet.training.features import featured
-from ricnet.training.presets import Facts, making_room, preset
+from ricnet.training.recipes import Facts, notices, preset
 from ricnet.training.run import RunFolder, fit, read_config
 from ricnet.training.speed import fitting_batch
 from ricnet.training.trainer import Trainer, draws_globally, refuse_other_kind
@@ -90,11 +92,12 @@ def train(
 
     `data` is what the command line takes (a name or a path, by default digits), a data frame, or a Dataset of your own;
     `target` the column of a table that holds the classes; `test` a table or data frame of test rows, by default taken
-    from the data; `method` is ric by default and `preset` fast; `encoder` a name or any module from a batch of inputs
-    to a batch of vectors (without dropout: the snapshot and the network must see the same). The run is written to
-    `out`, by default runs/DATA-METHOD-seedN. With `resume` an interrupted run continues with its own settings, or a new
-    one starts if there is none; with more `epochs` and a constant schedule a finished run is extended.
-    `track="tensorboard"` writes curves. Random numbers depend on `seed` alone; torch's random state is not changed.
+    from the data; `preset` is fast by default, and `method` then ric-on-policy, with exits ric-closed-form, with the
+    preset paper ric (Algorithm 1); `encoder` a name or any module from a batch of inputs to a batch of vectors (without
+    dropout: the snapshot and the network must see the same). The run is written to `out`, by default
+    runs/DATA-METHOD-seedN. With `resume` an interrupted run continues with its own settings, or a new one starts if
+    there is none; with more `epochs` and a constant schedule a finished run is extended. `track="tensorboard"` writes
+    curves. Random numbers depend on `seed` alone; torch's random state is not changed.
     """
     module = encoder if isinstance(encoder, nn.Module) else None
     if encoder is not None:
@@ -248,6 +251,8 @@ class Request:
         began = {field.name: getattr(part, field.name) for part in _parts(stored) for field in dataclasses.fields(part)}
         began["method"] = stored.method.name
         given = dict(self.changes, method=self.method, preset=self.preset)
+        if self.preset in RETIRED_PRESETS:
+            given |= {"method": RETIRED_PRESETS[self.preset], "preset": "fast"}
         for name in given:
             if name not in began:
                 raise RicnetError(_unknown_setting(name, stored))
@@ -312,7 +317,8 @@ class Request:
         if self.start is not None:
             config = _changed(replace(self.start, data=dataset.name), self.changes)
         else:
-            config = configure(dataset, self.method or "ric", self.preset or "fast", device, **self.changes)
+            notes += notices(self.method, self.preset or "fast")
+            config = configure(dataset, self.method, self.preset or "fast", device, **self.changes)
             if "batch_size" not in self.changes:
                 config = fit_batch(config, dataset, device, notes, encoder, processes)
         return replace(config, data=whole_path(with_target(str(self.what), self.target))) if self.is_named else config
@@ -415,13 +421,15 @@ def fit_batch(
     return replace(config, optimization=replace(config.optimization, batch_size=fitting))
 
 
-def configure(dataset: Dataset, method: str, preset_name: str, device: torch.device = GPU, /, **changes: Any) -> Config:
+def configure(
+    dataset: Dataset, method: str | None, preset_name: str, device: torch.device = GPU, /, **changes: Any
+) -> Config:
     """A preset for this data on this device, with the given settings changed, wherever in the configuration they
-    stand."""
+    stand. None takes the preset's default method."""
     if dataset.is_text and changes.get("encoder") == "auto":
         changes["encoder"] = "words"
     known = facts(dataset, device, changes)
-    config = making_room(preset(preset_name, method, known), changes, known.classes)
+    config = preset(preset_name, method, known, changes)
     return _changed(replace(config, data=dataset.name), changes)
 
 
@@ -441,6 +449,9 @@ def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
     unknown = set(left) - {f.name for f in dataclasses.fields(Config)} | set(left) & {"data", *PARTS}
     if unknown:
         raise RicnetError(_unknown_setting(min(unknown), config))
+    for name, reason in parts["method"].without_effect(exits=parts["network"].exits != "none").items():
+        if name in changes:
+            raise RicnetError(f"{setting(name, changes[name])} has no effect here: {reason}; leave it out.")
     return replace(config, **parts, **given_settings(Config, left))
 
 
@@ -449,6 +460,8 @@ def _parts(config: Config) -> tuple[Any, ...]:
 
 
 def _unknown_setting(name: str, config: Config) -> str:
+    if (elsewhere := of_another_method(name, config.method.name)) is not None:
+        return f"{setting(name)} {elsewhere}"
     meant = nearest(name, [field.name for part in _parts(config) for field in dataclasses.fields(part)])
     method = config.method.name
     advice = f"did you mean {meant}?" if meant else f"see ric train --method {method} --help-all."

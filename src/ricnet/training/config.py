@@ -13,6 +13,7 @@ import numpy as np
 from ricnet.errors import RicnetError, require, require_finite, setting, wanted
 from ricnet.io import Absent, is_text, misfit
 from ricnet.methods import METHODS, RIC, Method
+from ricnet.methods.archive import RETIRED_PRESETS, modern_method
 from ricnet.nets.encoders import EncoderOptions
 
 PARTS = ("method", "network", "optimization")
@@ -251,6 +252,9 @@ def from_json(entry: Any, source: str) -> Config:
         raise RicnetError(
             f"{source}: this is not a ricnet configuration (it has no method); was it written by ric train?"
         )
+    entry = entry | {"method": modern_method(entry["method"])}
+    if entry.get("preset") in RETIRED_PRESETS:
+        entry["preset"] = "fast"
     name = entry["method"]["name"]
     if name not in METHODS:
         raise RicnetError(

@@ -22,11 +22,12 @@ from ricnet.data.registry import is_resizable
 from ricnet.errors import Interrupted as Interrupted
 from ricnet.errors import counted, in_flags, require_extra, setting
 from ricnet.io import printable
+from ricnet.methods import ClosedForm
 from ricnet.nets.encoders import choose_encoder, is_pretrained
 from ricnet.report.runs import method_title
 from ricnet.training.classifier import Classifier, encoder_name
 from ricnet.training.config import Config, to_json
-from ricnet.training.presets import Facts, preset
+from ricnet.training.recipes import Facts, preset
 from ricnet.training.run import RunFolder
 
 NUMBERS = {"rows": "number", "texts": "token"}
@@ -55,8 +56,9 @@ def announcement(config: Config, dataset: Dataset, device: torch.device, process
     where = f"{device}" if processes == 1 else f"{processes} processes on {device.type}"
     title = method_title(to_json(config)["method"])
     return (
-        f"training {title}: {rows} of {shape}, {len(dataset.class_names)} classes, encoder "
-        f"{encoder_name(config, dataset.input_shape)}, {counted(config.optimization.epochs, 'epoch')}, on {where}"
+        f"training {title} ({config.method.name}): {rows} of {shape}, {len(dataset.class_names)} classes, "
+        f"encoder {encoder_name(config, dataset.input_shape)}, {counted(config.optimization.epochs, 'epoch')}, "
+        f"on {where}"
     )
 
 
@@ -70,10 +72,10 @@ def preface(config: Config, dataset: Dataset, known: Facts) -> list[str]:
             f"mirrored, cropped and varied in colour; {setting('augment', False)} leaves them as they are."
         )
     exits = config.network.exits != "none"
-    if config.preset == "fast" and exits and getattr(config.method, "exact_gain", False):
+    if config.preset == "fast" and exits and isinstance(config.method, ClosedForm):
         said.append(
             "note: with exits RIC is trained in closed form; docs/concepts.md says why (Three algorithms), and "
-            f"{setting('preset', 'on-policy')} draws its rewards instead."
+            f"{setting('method', 'ric-on-policy')} draws its rewards instead."
         )
     spared = preset("fast", config.method.name, known)
     larger = preset("fast", config.method.name, replace(known, device="cuda"))

@@ -21,7 +21,7 @@ from ricnet.report.runs import RunRecord
 from ricnet.studies.experiments import SCALES, Experiment, Runs, Scale, find_system
 from ricnet.studies.paper import Item
 from ricnet.studies.paper.kit import read_csv, write_csv
-from ricnet.training.presets import Facts
+from ricnet.training.recipes import Facts
 
 EPOCHS, TEST = 12, 90
 MakeRuns = Callable[..., dict[Experiment, list[RunRecord]]]
@@ -39,7 +39,7 @@ def record(path: Path, system: str = "ric", seed: int = 0, epochs: int = EPOCHS,
     config = {
         **{"data": "digits", "preset": "fast", "seed": seed, "optimization": {"epochs": EPOCHS}},
         "calibration": found.after.get("calibration", "none"),
-        "method": {"name": found.method, **found.changes_for(Facts(TEST, CLASSES, side=0)), **found.after},
+        "method": {"name": found.method or "ric", **found.changes_for(Facts(TEST, CLASSES, side=0)), **found.after},
         "network": {"encoder": "auto", "width": 1.0},
     }
     fields = {

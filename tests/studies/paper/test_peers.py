@@ -63,7 +63,7 @@ def test_ablations_and_controls_are_told_apart(make_runs: MakeRuns, tmp_path: Pa
     assert "| RIC, readout mu | 3 |" in text
     assert "| ric:gamma=0.5 | 1 |" in text
     assert "it lacks the Dirichlet, sampling, the value and halting" in text
-    assert "With rollouts=1 the leave-one-out part of the label baseline has no other roll-out" in text
+    assert "With rollouts=1 there is no other roll-out of an input to compare with" in text
 
 
 def test_settings_are_tried_in_one_seed() -> None:
@@ -71,7 +71,7 @@ def test_settings_are_tried_in_one_seed() -> None:
     for name in ("smoke", "small"):
         asked = ITEMS["ablations"].experiments(SCALES[name])
         assert {len(one.seeds) for one in asked if ":" in one.system} == {1}
-        assert {"ric:rollouts=1", "ric:updates_per_snapshot=none"} <= {one.system for one in asked}
+        assert {"ric:rollouts=1", "ric-snapshots:updates_per_snapshot=none"} <= {one.system for one in asked}
     asked = ITEMS["ablations"].experiments(SCALES["paper"])
     settings = [one.system.removeprefix("ric:") for one in asked if ":" in one.system]
     assert settings == ["horizon=5", "gae_lambda=0", "gamma=0.5", "gamma=0.95", "c_max=3", "c_max=30"]

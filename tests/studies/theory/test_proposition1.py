@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ricnet.core import mdp
 from ricnet.core.policies import Dirichlet
-from ricnet.methods.ric import RIC
+from ricnet.methods import RIC, OnPolicy
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.studies.theory import known_truth, proposition1
 from ricnet.studies.theory.finding import Finding
@@ -17,7 +17,7 @@ from ricnet.studies.theory.proposition1 import BOUNDED, FREE, constrained_optimu
 
 pytestmark = pytest.mark.usefixtures("_undrawn")
 TRUTH = torch.tensor([[0.9, 0.05, 0.05], [0.2, 0.4, 0.4]], dtype=torch.float64)
-METHOD = replace(known_truth.METHOD, horizon=2, updates_per_snapshot=1)
+METHOD = OnPolicy(horizon=2, rollouts=4, label_baseline=True, step_weight="discounted")
 UPDATES = 300
 Agents = dict[float, RecurrentClassifier]
 

@@ -1,7 +1,6 @@
 """ric compare: the same data, several systems, several seeds, and what may be said of their differences."""
 
 import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,7 +30,7 @@ from ricnet.studies.experiments import (
 from ricnet.studies.runner import Runner
 from ricnet.training.api import pick_device
 from ricnet.training.console import Narrator, say
-from ricnet.training.presets import TYPICAL, making_room, preset
+from ricnet.training.recipes import TYPICAL, preset
 
 PAPER = ("supervised", "anytime", "act", "pondernet", "ric")
 
@@ -91,10 +90,11 @@ def main(arguments: Sequence[str]) -> None:
 
 def _parse(arguments: Sequence[str]) -> Compare[Any]:
     """The systems decide which settings there are."""
-    chosen = look_for(arguments, "compare", "--preset", several=["--methods"])
+    chosen = look_for(arguments, "compare", "--preset", "--exits", several=["--methods"])
+    facts = replace(TYPICAL, exits=(chosen.exits or "none") != "none")
     names = PAPER if chosen.methods is None else chosen.methods
     methods = dict.fromkeys(find_system(name).method for name in names or PAPER)
-    presets = {method: preset(chosen.preset or "fast", method, TYPICAL) for method in methods}
+    presets = {method: preset(chosen.preset or "fast", method, facts) for method in methods}
     default: Compare[Any] = replace(over(Compare, next(iter(presets.values()))), hyper=merged(presets))
     return read(Compare[type(default.hyper)], arguments, "compare", default)  # type: ignore[misc]
 
@@ -128,8 +128,7 @@ def _takes_budget(system: System, preset_name: str, given: Mapping[str, Any]) ->
     """Whether it has what a budget is kept by."""
     known = replace(TYPICAL, exits=given.get("exits", "none") != "none")
     changes = {**given, **system.changes, **system.after}
-    config = preset(system.preset or preset_name, system.method, known)
-    method = making_room(config, changes, known.classes).method
+    method = preset(system.preset or preset_name, system.method, known, changes).method
     return replace(method, **{name: value for name, value in changes.items() if name in vars(method)}).takes_budget
 
 
@@ -144,24 +143,7 @@ def _notes(experiments: Sequence[Experiment], runs: Runs) -> list[str]:
         left = sum(not fit.get("found") for fit in fits)
         if left:
             notes.append(f"{one.system}: in {left} of {len(fits)} seeds no temperature is best, and it was left at 1.")
-    return notes + _same_gradients(experiments, runs)
-
-
-def _same_gradients(experiments: Sequence[Experiment], runs: Runs) -> list[str]:
-    """SPO and PPO differ only where an action's probability has moved since the snapshot."""
-    alike: dict[str, dict[str, str]] = {}
-    for one in experiments:
-        for run in runs.get(one, [])[:1]:
-            settings = dict(run.config["method"])
-            objective = settings.pop("objective", None)
-            if objective in ("spo", "ppo") and settings.get("updates_per_snapshot") == 1:
-                alike.setdefault(json.dumps(settings, sort_keys=True), {}).setdefault(objective, one.system)
-    return [
-        f"{' and '.join(names.values())} learn by the same gradients, for here every update has its own snapshot; "
-        "tell them apart with --updates-per-snapshot 10 --clip 0.5."
-        for names in alike.values()
-        if len(names) > 1
-    ]
+    return notes
 
 
 def _present(runs: Sequence[RunRecord], reference: Sequence[RunRecord], out: Path, budget: float | None) -> None:

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from ricnet.apps.cli import make_folder, parse
 from ricnet.errors import RicnetError, listing, require, what_else
+from ricnet.methods import RIC
 from ricnet.report.figures import house_style
 from ricnet.report.runs import RunRecord, group_seeds, read_runs, system_name, without_algorithm
 from ricnet.studies.experiments import GIVEN, RAW, Benchmark, Experiment, Runs, Scale, System, find_scale, find_system
@@ -25,7 +26,7 @@ from ricnet.studies.paper.kit import distinct, read_csv, write_csv
 from ricnet.studies.runner import Runner
 from ricnet.studies.theory import CLAIMS, Finding
 from ricnet.training.console import Narrator, say
-from ricnet.training.presets import TYPICAL, preset
+from ricnet.training.recipes import TYPICAL, preset
 from ricnet.training.run import RunFolder
 
 THEORY, PREMISE, FAIL = "theory", "premise", "FAIL"
@@ -251,13 +252,20 @@ def _is_of(run: RunRecord, benchmark: Benchmark) -> bool:
 
 def _is_made_by(run: RunRecord, system: System) -> bool:
     """Whether the algorithm of RIC is the one that the system asks for, if it asks for any."""
-    if system.preset is None:
+    if system.preset is None or system.method is None:
         return True
     wanted = preset(system.preset, system.method, TYPICAL).method
-    return wanted.title_of(run.config["method"]) == wanted.title_of(dataclasses.asdict(wanted))
+    return run.config["method"]["name"] == wanted.name and wanted.title_of(run.config["method"]) == wanted.title_of(
+        dataclasses.asdict(wanted)
+    )
 
 
 def _title(system: System) -> str:
     """What the report calls its runs, whichever algorithm of RIC made them."""
-    settings = {**system.changes, **system.after, "name": system.method, "uniform_mix": float(system.capped)}
+    settings = {
+        **system.changes,
+        **system.after,
+        "name": system.method or RIC.name,
+        "uniform_mix": float(system.capped),
+    }
     return without_algorithm(system_name({"method": settings, "calibration": system.after.get("calibration")}))

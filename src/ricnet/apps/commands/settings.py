@@ -18,12 +18,14 @@ from ricnet.apps.cli import UnknownFlag, docstrings, parse
 from ricnet.data import whole_path
 from ricnet.errors import RicnetError
 from ricnet.io import with_target
-from ricnet.methods import METHODS
+from ricnet.methods import of_another_method
 from ricnet.nets.encoders import EncoderOptions
 from ricnet.training.config import Choices, Config, Optimization, fits
-from ricnet.training.presets import TYPICAL, Preset, making_room, preset
+from ricnet.training.recipes import TYPICAL, Preset, preset
 
 Hyper = TypeVar("Hyper")
+DECIDING = ("exits", "credit", "head", "objective", "rollouts", "passes_per_snapshot")
+"""Settings that decide about others in a preset."""
 NOT_TYPED = "\0"
 """Stands for data that was not named, where that matters; no argument can have such a letter."""
 
@@ -55,9 +57,7 @@ class Settings(Choices, Generic[Hyper]):
     """Column of a table that holds the classes. The others are learned from, be they numbers, dates or texts, with
     gaps; identifiers, detected by name and values, are left out."""
     preset: Preset = "fast"
-    """fast: minutes on a GPU; paper: the paper's own settings, 2000 epochs. For RIC also on-policy (what fast is
-    with many rows, without --exits), closed-form (no sampled rewards; fast with --exits) and snapshots (Algorithm 1
-    with short rounds)."""
+    """fast: minutes on a GPU; paper: the paper's own settings, 2000 epochs. (The other three are methods now.)"""
     device: str = "auto"
     """auto (a GPU if there is one), cpu, cuda, cuda:1 …"""
     data_dir: Path | None = None
@@ -76,8 +76,9 @@ class Settings(Choices, Generic[Hyper]):
 class MethodSettings(Settings[Hyper]):
     """Those of one method, and of one run after the other."""
 
-    method: str = "ric"
-    """ric (the paper), supervised (cross-entropy in one pass), anytime, act or pondernet."""
+    method: str = "ric-on-policy"
+    """ric-on-policy, ric-closed-form (the default with --exits), ric (Algorithm 1; the default with --preset paper),
+    supervised (cross-entropy in one pass), anytime, act or pondernet."""
     seed: int = dataclasses.field(default=0, metadata={"help": docstrings(Config)["seed"]})
 
 
@@ -106,10 +107,14 @@ def look_for(arguments: Sequence[str], command: str, *flags: str, several: Seque
 
 
 def typical(arguments: Sequence[str], command: str, preset_name: str | None, method: str | None) -> Config:
-    """A preset before any data has been read, with room for what was typed: its own choices shall refuse no flag."""
-    asked = vars(look_for(arguments, command, "--credit", "--head", "--objective"))
-    asked["exact_gain"] = "--exact-gain" in arguments
-    return making_room(preset(preset_name or "fast", method or "ric", TYPICAL), asked, TYPICAL.classes)
+    """A preset before any data has been read. What was typed decides about the settings that follow it, so that the
+    preset's own choices refuse no flag."""
+    asked = vars(look_for(arguments, command, *(f"--{name.replace('_', '-')}" for name in DECIDING)))
+    given = {name: value for name, value in asked.items() if value is not None}
+    if given.get("rollouts") == "1":
+        given["rollouts"] = 1
+    facts = dataclasses.replace(TYPICAL, exits=given.get("exits", "none") != "none")
+    return preset(preset_name or "fast", method, facts, given)
 
 
 def over(kind: Any, config: Config) -> Any:
@@ -141,7 +146,7 @@ def typed(arguments: Sequence[str], options: Settings[Any]) -> dict[str, Any]:
     return found if found.get("test") is None else found | {"test": whole_path(found["test"])}
 
 
-def merged(presets: Mapping[str, Config]) -> Any:
+def merged(presets: Mapping[str | None, Config]) -> Any:
     """The settings of several methods as those of one, for flags that hold for whichever has them."""
     members: dict[str, tuple[Any, str, Any]] = {}
     for config in presets.values():
@@ -172,11 +177,10 @@ def fitting(settings: Mapping[str, Any], hints: Mapping[str, Any]) -> dict[str, 
 
 
 def _of_another_method(problem: UnknownFlag, hyper: Any) -> RicnetError | None:
-    setting = problem.flag.removeprefix("--").removeprefix("no-").replace("-", "_")
-    owners = [name for name, kind in METHODS.items() if setting in {f.name for f in dataclasses.fields(kind)}]
-    if not owners:
+    name = problem.flag.removeprefix("--").removeprefix("no-").replace("-", "_")
+    own = getattr(hyper, "name", None)
+    elsewhere = of_another_method(name, own or "those that are trained here")
+    if elsewhere is None:
         return None
-    belongs, own = f"{problem.flag} is a setting of {', '.join(owners)}", getattr(hyper, "name", None)
-    if own is None:  # several are compared
-        return RicnetError(f"{belongs}, not of those that are trained here; leave it out.")
-    return RicnetError(f"{belongs}, not of {own}; leave it out, or take --method {owners[0]}.")
+    way_out = elsewhere if own is not None else f"{elsewhere.partition(';')[0]}; leave it out."  # several are compared
+    return RicnetError(f"{problem.flag} {way_out}")

@@ -20,7 +20,7 @@ from ricnet.studies.experiments import Runs, Scale
 from ricnet.studies.paper import kit
 from ricnet.studies.paper.kit import Item
 from ricnet.training.classifier import build_model
-from ricnet.training.presets import Facts, preset
+from ricnet.training.recipes import Facts, preset
 
 INPUTS = {
     "digits": ((1, 8, 8), Facts(rows=1_213, classes=10, side=8)),
@@ -38,7 +38,7 @@ def table(scale: Scale, runs: Runs) -> pd.DataFrame:
     """The parts of the network in the order of the data, and the settings that the drawing names."""
     benchmark = scale.benchmarks[0]
     shape, facts = INPUTS[benchmark.data]
-    config = preset(scale.preset, "ric", facts)
+    config = preset(scale.preset, None, facts)
     changes = dict(scale.changes) | dict(benchmark.changes)
     network, method = (_changed(part, changes) for part in (config.network, config.method))
     assert isinstance(method, RIC)

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ricnet.methods import OnPolicy
 from ricnet.report.figures import letter, styled
 from ricnet.report.runs import RunRecord
 from ricnet.studies.experiments import Experiment, Runs, Scale
@@ -16,7 +17,8 @@ PANELS = {"normalized_return": "normalised return", "accuracy": "accuracy", "ece
 
 
 def experiments(scale: Scale) -> list[Experiment]:
-    systems = ("ric", "ric-ppo", "ric-logistic-normal")
+    """Of Algorithm 1, which in `paper` is the default; of given runs whichever there are."""
+    systems = ("ric-snapshots" if scale.ablation else "ric", "ric-ppo", "ric-logistic-normal")
     return scale.experiments(systems, scale.benchmarks[:1], **dict(scale.ablation))
 
 
@@ -32,7 +34,7 @@ def measure(runs: Sequence[RunRecord]) -> pd.DataFrame:
 def _snapshot(settings: Mapping[str, Any]) -> str | None:
     """How long one lasts, which decides how far SPO and PPO can differ."""
     updates, passes = (settings.get(f"{unit}_per_snapshot") for unit in ("updates", "passes"))
-    if updates == 1:
+    if settings["name"] == OnPolicy.name:
         return "A snapshot every update, with which SPO and PPO are the same"
     return f"A snapshot every {updates} updates" if updates else f"A snapshot every {passes} passes" if passes else None
 

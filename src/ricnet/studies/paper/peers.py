@@ -23,7 +23,7 @@ ABLATIONS = (
 )
 ALONE = "ric:rollouts=1"
 SETTINGS = (
-    "ric:updates_per_snapshot=none",  # the paper's five passes
+    "ric-snapshots:updates_per_snapshot=none",  # the paper's five passes
     *(ALONE, "ric:horizon=5", "ric:gae_lambda=0", "ric:gae_lambda=0.95"),
     *("ric:gamma=0.5", "ric:gamma=0.95"),
     *("ric:c_max=3", "ric:c_max=30", "ric:credit=joint"),
@@ -87,7 +87,7 @@ def _ablation_notes(table: pd.DataFrame) -> list[str]:
         "Both readouts share RIC's weights.",
         "Anytime is a control, not an ablation of one part: it lacks the Dirichlet, sampling, the value and halting.",
     ]
-    alone = "With rollouts=1 the leave-one-out part of the label baseline has no other roll-out to compare with."
+    alone = "With rollouts=1 there is no other roll-out of an input to compare with, and the value is the baseline."
     return notes + [alone] * (ALONE in kit.distinct(table, "system"))
 
 

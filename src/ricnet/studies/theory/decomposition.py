@@ -71,7 +71,7 @@ def _decompose(method: RIC, agent: RecurrentClassifier, truth: Conditionals, rol
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         labels = known_truth.draw_labels(truth, rollouts).T.flatten()
-        rollout = replace(method, rollouts=1).roll_out(
+        rollout = replace(method, rollouts=1, label_baseline=False).roll_out(
             agent, agent.context(known_truth.contexts(truth).repeat(rollouts, 1))
         )
     policy, every = rollout.policy, truth.repeat(rollouts, 1)

@@ -1,23 +1,25 @@
-"""Settings to start from, given what there is to learn, and on what device.
+"""All defaults, given the method, what there is to learn, and the device.
 
-`paper` holds the paper's settings, and common practice where it is silent. `fast` is ours. RIC has three more:
-`on-policy`, which `fast` is with many rows, but for exits; `closed-form`, which it is with them; and `snapshots`
-(Algorithm 1 with short rounds). Each method knows its own hyper-parameters (see `Method.fast`); here is what all of
-them share.
+`paper` has the paper's settings, which are the defaults of the methods' fields, and common practice where the paper is
+silent. `fast` is ours: METHOD_SETTINGS for the method, `_network` and `_optimization` for all that methods share. The
+first row of a table that holds is taken. What a user gives wins over all of them; where one setting of a row depends
+on another that a user gives (the range of c on the credit), the row follows the user's.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from ricnet.errors import RicnetError, setting, what_else
-from ricnet.methods import METHODS
-from ricnet.methods.ric import FEW_ROWS as FEW_ROWS
+from ricnet.methods import METHODS, RIC, Anytime, ClosedForm, Method, OnPolicy
+from ricnet.methods.archive import RETIRED_PRESETS
 from ricnet.nets.encoders import TINY_IMAGE, EncoderOptions, is_pretrained
 from ricnet.training.config import Config, Optimization
 
 Preset = Literal["fast", "paper", "on-policy", "snapshots", "closed-form"]
+"""The last three are methods now and go away with the next version."""
+FEW_ROWS = 5_000
 VERY_FEW_ROWS = 1_000
 TABLE_ROWS = 50_000
 """From so many rows of a table on, batches grow and epochs become fewer; rows of features have another recipe."""
@@ -25,6 +27,10 @@ MOST_VISITS, MOST_UPDATES = 4_000_000, 8_000
 """Rows that a large table is learned from, over all epochs unless that would be fewer than `LEAST_EPOCHS`; and
 updates."""
 LEAST_EPOCHS = 5
+MOST_JOINT = 20
+"""Most classes that few rows are judged by whole beliefs with (docs/experiments.md)."""
+MOST_JOINT_OF_A_TABLE = 5
+"""The same of a table, which is learned from in fewer updates."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,14 @@ class Facts:
         return self.rows < FEW_ROWS
 
     @property
+    def few_photographs(self) -> bool:
+        return self.few and self.side > TINY_IMAGE
+
+    @property
+    def many_classes(self) -> bool:
+        return self.classes > MOST_JOINT
+
+    @property
     def is_table(self) -> bool:
         """Or texts; also few rows of features."""
         return not self.side and (self.text or not self.frozen or self.rows < TABLE_ROWS)
@@ -70,42 +84,99 @@ TYPICAL = Facts(rows=50_000, classes=10, side=32)
 """For help texts, before any data has been read."""
 
 
-def preset(name: str, method: str, facts: Facts) -> Config:
+# RIC's settings in `fast`
+
+
+def narrow(classes: int) -> dict[str, float]:
+    """Range of the Dirichlet for samples that are judged as a whole: it explores, and begins at the uniform. It grows
+    with the classes, so that its mean can come as near to certainty for many as for ten."""
+    return {"c_max": float(max(10, classes)), "alpha_floor": 0.1 / classes, "head_gain": 0.01}
+
+
+def wide(classes: int) -> dict[str, float]:
+    """The same where little noise is left, with marginal credit and in closed form: closer to what it means."""
+    return {"c_max": float(10 * max(10, classes)), "alpha_floor": 0.1, "head_gain": 1.0}
+
+
+FEW = {"rollouts": 2, "gae_lambda": 0.95, "credit": "joint", "reward_floor": 1e-4, "label_baseline": True}
+MANY = {"rollouts": 4, "gae_lambda": 0.0, "credit": "marginal", "label_baseline": True}
+SHORT_ROUNDS = {"updates_per_snapshot": 2, "epsilon": 0.5}
+"""Where the paper has 400 long ones."""
+
+Row = tuple[type[Method[Any]], str, Callable[[Facts], bool], dict[str, Any], Callable[[int], dict[str, float]] | None]
+METHOD_SETTINGS: tuple[Row, ...] = (
+    # method, data, whether it is that, settings, range of c.  Why: docs/experiments.md, on exits docs/exits.md.
+    (ClosedForm, "any", lambda f: True, {"rollouts": 2, "label_baseline": True}, wide),
+    (
+        OnPolicy,
+        "few features, many classes",
+        lambda f: f.frozen and f.few and f.many_classes,
+        MANY | {"rollouts": 8},
+        wide,
+    ),
+    (OnPolicy, "few features", lambda f: f.frozen and f.few, FEW | {"rollouts": 8, "gae_lambda": 0.0}, wide),
+    (OnPolicy, "many classes", lambda f: f.many_classes, MANY, wide),
+    (OnPolicy, "few rows, exits", lambda f: f.few and f.exits, FEW, narrow),
+    (OnPolicy, "few photographs", lambda f: f.few_photographs, MANY, wide),
+    (OnPolicy, "table, > 5 classes", lambda f: f.is_table and f.classes > MOST_JOINT_OF_A_TABLE, MANY, wide),
+    (OnPolicy, "few rows", lambda f: f.few, FEW, narrow),
+    (OnPolicy, "many rows", lambda f: True, MANY, wide),
+    (RIC, "many classes", lambda f: f.many_classes, MANY | SHORT_ROUNDS, wide),
+    (RIC, "few rows", lambda f: f.few, FEW | SHORT_ROUNDS, narrow),
+    (RIC, "many rows", lambda f: True, MANY | SHORT_ROUNDS | {"credit": "joint"}, narrow),
+    (Anytime, "exits", lambda f: f.exits, {"step_weight": "uniform", "value_coef": 0.5}, None),
+    (Method, "any", lambda f: True, {}, None),
+)
+EACH_EXIT = {"gamma": 0.01, "rollouts": 16}
+"""Sampled rewards of a score of your own, with exits: each exit for itself."""
+
+
+def default_method(preset_name: str, facts: Facts) -> str:
+    """What is trained if no method is given: the paper's in `paper`; in `fast` on-policy, with exits in closed form."""
+    if preset_name == "paper":
+        return RIC.name
+    return ClosedForm.name if facts.exits else OnPolicy.name
+
+
+def preset(name: str, method: str | None, facts: Facts, given: Mapping[str, Any] | None = None) -> Config:
+    """The settings of a preset. None takes its default method; `given` are settings of the user that others follow."""
+    if name in RETIRED_PRESETS and method in (None, RIC.name, RETIRED_PRESETS[name]):
+        return _fast(RETIRED_PRESETS[name], facts, given or {}, any_data=True)
+    method = default_method(name, facts) if method is None else method
     if method not in METHODS:
         raise RicnetError(f"{setting('method', method)} is unknown; {what_else(method, sorted(METHODS))}")
+    if name in RETIRED_PRESETS:
+        raise RicnetError(
+            f"{setting('preset', name)} is {setting('method', RETIRED_PRESETS[name])}, not {method}; leave one of them "
+            "out."
+        )
+    if name == "paper":
+        return _paper(method, facts, given or {})
+    if name == "fast":
+        return _fast(method, facts, given or {})
+    raise RicnetError(f"{setting('preset', name)} is unknown; {what_else(name, get_args(Preset)[:2])}")
+
+
+def _learned_from(facts: Facts) -> Facts:
+    """Rows of features, where the encoder is frozen."""
     if facts.rows < 2:
         raise RicnetError(f"there is {facts.rows} training row to learn from; training needs at least 2.")
-    if facts.frozen:  # what is learned from are rows of features then
-        facts = replace(facts, side=0, rows=facts.rows * (1 + facts.copies), freeze=True)
-    if name == "paper":
-        return _paper(method, facts)
-    if name in get_args(Preset):
-        return _fast(name, method, facts)
-    raise RicnetError(f"{setting('preset', name)} is unknown; {what_else(name, get_args(Preset))}")
+    if not facts.frozen:
+        return facts
+    return replace(facts, side=0, rows=facts.rows * (1 + facts.copies), freeze=True)
 
 
-def making_room(config: Config, given: Mapping[str, Any], classes: int) -> Config:
-    """A preset without what would contradict the settings that a user gives. Who asks for the closed form by name means
-    it."""
-    if config.preset == "closed-form":
-        if given.get("credit") == "marginal":
-            raise RicnetError(
-                f"{setting('preset', 'closed-form')} and {setting('credit', 'marginal')} exclude each other: in closed "
-                "form the gain of a step is not drawn; leave one of them out."
-            )
-        return config
-    return replace(config, method=config.method.making_room(given, classes))
-
-
-def _paper(method: str, facts: Facts) -> Config:
+def _paper(method: str, facts: Facts, given: Mapping[str, Any]) -> Config:
     """Of what the paper swept: Adam, batch 256, ReLU. Its weight decay is read as decoupled: coupled to the gradient,
     RIC stalls at 57 % on CIFAR-10 (docs/experiments.md)."""
+    facts, kind = _learned_from(facts), METHODS[method]
+    settings = wide(facts.classes) if given.get("credit") == "marginal" else {}
     return Config(
         preset="paper",
-        method=METHODS[method](),
+        method=kind(**settings),
         network=EncoderOptions("resnet34" if facts.side else "words" if facts.text else "mlp"),
         optimization=Optimization(
-            epochs=METHODS[method].paper_epochs,
+            epochs=kind.paper_epochs,
             batch_size=min(256, facts.rows),
             optimizer="adamw",
             lr=3e-4,
@@ -116,37 +187,72 @@ def _paper(method: str, facts: Facts) -> Config:
     )
 
 
-def _fast(name: str, method: str, facts: Facts) -> Config:
-    few_images = facts.few and facts.side > TINY_IMAGE
-    kinds = {
-        "for_exits": facts.exits,
-        "for_features": facts.frozen,
-        "for_few_images": few_images,
-        "for_tables": facts.is_table,
-        "fast": True,
-    }
-    fast = next(kind for kind, holds in kinds.items() if holds)
-    choose = getattr(METHODS[method], fast if name == "fast" else name.replace("-", "_"), None)
-    if choose is None:
-        raise RicnetError(
-            f"{setting('preset', name)} is for {setting('method', 'ric')}, not for {method}; use "
-            f"{setting('preset', 'fast')}, in ric compare with ric-{name}."
-        )
-    settings, optimization = choose(facts.rows, facts.classes), _optimization(facts)
-    if facts.is_table and hasattr(settings, "horizon"):
-        settings = replace(settings, horizon=5)
+def _fast(method: str, facts: Facts, given: Mapping[str, Any], any_data: bool = False) -> Config:
+    facts, kind = _learned_from(facts), METHODS[method]
+    settings, optimization = _method_settings(kind, facts, given, any_data), _optimization(facts)
+    if facts.is_table and hasattr(kind, "horizon"):
+        settings["horizon"] = 5
     if facts.exits:  # few validation rows tell accuracies apart badly, and each exit has one of its own
         optimization = replace(optimization, select="calibrated")
-    if name == "snapshots":  # a ratio far from 1 makes a gradient like its square
+    if issubclass(kind, RIC) and not issubclass(kind, OnPolicy):  # a ratio far from 1 makes a gradient like its square
         optimization = replace(optimization, clip=0.5)
     return Config(
-        preset=name,
+        preset="fast",
         calibration="auto",
         halt_rule="auto",
-        method=settings,
+        method=kind(**settings),
         network=_network(facts),
         optimization=optimization,
     )
+
+
+def _method_settings(
+    kind: type[Method[Any]], facts: Facts, given: Mapping[str, Any], any_data: bool = False
+) -> dict[str, Any]:
+    """The first row that holds. With `any_data` rows and classes alone decide, as the retired presets had it."""
+    known = replace(facts, side=0, text=False, freeze=False, exits=True) if any_data else facts
+    _, _, _, settings, spread = next(row for row in METHOD_SETTINGS if issubclass(kind, row[0]) and row[2](known))
+    if spread is None:
+        return dict(settings)
+    settings = settings | spread(facts.classes)
+    if given.get("rollouts") == 1:  # nothing to compare a roll-out with
+        settings["label_baseline"] = False
+    if "passes_per_snapshot" in given:
+        settings.pop("updates_per_snapshot", None)
+    if "credit" not in settings:
+        return settings
+    assert issubclass(kind, RIC)
+    if not kind.rewards_log_score():
+        settings |= {"credit": "joint", "reward_floor": None, **narrow(facts.classes)}
+        return settings | (EACH_EXIT if facts.exits else {})
+    return settings | following(settings["credit"], given, facts.classes)
+
+
+def following(credit: str, given: Mapping[str, Any], classes: int) -> dict[str, Any]:
+    """What changes beside settings that a user gives, where `credit` would have been chosen: another credit has
+    another range of c, and some policies and objectives know no marginal credit."""
+    if given.get("objective") == "expected":
+        return {"credit": "joint"}
+    wanted = given.get("credit", "joint" if given.get("head") == "logistic-normal" else credit)
+    if wanted == credit:
+        return {}
+    return {"credit": wanted} | (narrow(classes) if wanted == "joint" else {"reward_floor": None, **wide(classes)})
+
+
+def notices(method: str | None, preset_name: str) -> list[str]:
+    """What a user should know about the names given."""
+    if preset_name in RETIRED_PRESETS:
+        new = setting("method", RETIRED_PRESETS[preset_name])
+        return [f"{setting('preset', preset_name)} is {new} now; the preset goes away with the next version."]
+    if method == RIC.name and preset_name != "paper":
+        default = setting("method", OnPolicy.name)
+        return [
+            f"{setting('method', RIC.name)} is Algorithm 1 of the paper (snapshots, SPO); the default is {default}."
+        ]
+    return []
+
+
+# What all methods share in `fast`
 
 
 def _network(facts: Facts) -> EncoderOptions:
