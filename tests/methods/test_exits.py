@@ -249,6 +249,15 @@ def test_who_has_left_enters_no_further_stage_and_answers_as_if_all_had_gone_on(
         assert torch.allclose(halted.values, everything.frozen().values, atol=1e-6)
 
 
+def test_sl_leaves_at_the_first_exit_that_is_sure_enough():
+    model = network(Supervised())
+    confidence = Supervised().refine(model, INPUTS).log_beliefs.exp().amax(-1)
+    sure = float(confidence.median())
+    expected = [next((t + 1 for t in range(2) if row[t] >= sure), 3) for row in confidence.t().tolist()]
+    assert len(set(expected)) > 1
+    assert Supervised(confidence_threshold=sure).refine(model, INPUTS).halt_step.tolist() == expected
+
+
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_all_of_a_network_with_exits_learns(name):
     method = preset("fast", name, FACTS).method
