@@ -117,7 +117,7 @@ def test_one_file_with_a_loop_in_it_says_all_there_is_to_know(exported: Path, th
     assert (batch.dim_param, [dim.dim_value for dim in shape]) == ("batch", [1, 8, 8])
     about = {entry.key: entry.value for entry in model.metadata_props}
     assert json.loads(about["class_names"]) == [str(digit) for digit in range(10)]
-    assert (about["method"], json.loads(about["max_steps"])) == ("ric", 4)
+    assert (about["method"], json.loads(about["max_steps"])) == ("ric-on-policy", 4)
     assert json.loads(about["halt_threshold"]) == threshold
     assert [path.name for path in exported.parent.iterdir()] == ["model.onnx"]
     assert b".py" not in exported.read_bytes(), "nothing of the machine that made it"

@@ -291,6 +291,27 @@ def test_a_cheaper_exit_that_loses_nothing_is_taken_with_enough_examples() -> No
     assert few.mean_cost > 0.7  # too few examples to show it for all
 
 
+def test_temperatures_of_exits_are_shrunk_towards_the_common_one_not_towards_1() -> None:
+    (first, labels), scale = beliefs(0, 4.0, 40), 0.5
+    exits = [first, (scale * first).log_softmax(-1)]
+    common = 1 / choices._shrunk_beta([each.double() for each in exits], labels, 1.0)
+    expected = [1 / choices._shrunk_beta([each.double()], labels, 1 / common) for each in exits]
+    assert choices.fit_exit_temperatures(exits, labels).temperature == pytest.approx(tuple(expected))
+    towards_1 = [1 / choices._shrunk_beta([each.double()], labels, 1.0) for each in exits]
+    assert expected[0] > towards_1[0] + 0.05
+
+
+def test_exits_are_compared_with_the_whole_network_not_with_their_own_rule() -> None:
+    """By V < 0 all would leave at once; the whole network is better."""
+    values = -torch.ones(2, 40).double()
+    sure = torch.tensor([[0.4], [0.8]]).double().expand(2, 40)
+    path = torch.stack([sure, 1 - sure], -1).log()
+    trajectory = Trajectory(path, halting_step(values), values, costs=(0.4, 1.0))
+    choice = choose_exit(Outcome.of(trajectory, torch.zeros(40, dtype=torch.int64)))
+    assert (choice.steps_before, choice.mean_cost) == (2, 1.0)
+    assert choice.nll_before == pytest.approx(-np.log(0.8))
+
+
 def test_thresholds_of_exits_are_fitted_without_the_fold_they_are_judged_on() -> None:
     """Against the same written out; a threshold fitted on all examples gives other gains."""
     n = 10
