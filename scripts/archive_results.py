@@ -87,6 +87,7 @@ def _entries(run: RunRecord) -> dict[str, Any]:
         "data": run.data,
         "hardware": run.hardware,
         "derived_from": run.derived_from,
+        "collapses": _rounded(list(run.collapses), CURVE_DIGITS) or None,  # found in all epochs, not only those kept
         "speed": _rounded(
             {
                 "seconds": run.seconds,

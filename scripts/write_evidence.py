@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from archive_results import log_scores
+from ricnet.io import MARK
 from ricnet.report.comparison import ACCURACY, ECE, NLL, TRAINING_SECONDS, Metric
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.report.statistics import Difference, Interval, mean_interval, paired_difference
@@ -77,9 +78,9 @@ class Pairing:
         paths = {seed: results / self.folder / f"{name.format(seed)}.json" for seed in range(10)}
         return {seed: path for seed, path in paths.items() if path.is_file()}
 
-    def named(self, seeds: Sequence[int]) -> str:
-        own = self.ours.format(_range(seeds))
-        return f"`{self.folder}/{own}`"
+    def named(self, runs: Sequence[RunRecord]) -> str:
+        own = self.ours.format(_range([run.seed for run in runs]))
+        return f"`{self.folder}/{own}`" + MARK * any(run.collapses for run in runs)
 
 
 def _range(seeds: Sequence[int]) -> str:
@@ -131,7 +132,7 @@ def difference(
         )
         gap = metric.write(found.mean, found.half_width, signed=True)
         effects.append(f"{gap}{over_examples(metric, pairs)} against {pairing.label} ({values})")
-        file = pairing.named([ours.seed for ours, _ in pairs])
+        file = pairing.named([ours for ours, _ in pairs])
     return f"{decided}{'; '.join(effects)}; {file}" if effects else NOT_RUN
 
 
@@ -157,7 +158,7 @@ def own(results: Path, pairing: Pairing, metric: Metric, direction: int, statist
         return NOT_RUN
     found = mean_interval([statistic(run) for run in runs])
     gap = metric.write(found.mean, found.half_width, signed=True)
-    return f"{verdict(found, direction)}: {words} {gap}; {pairing.named([run.seed for run in runs])}"
+    return f"{verdict(found, direction)}: {words} {gap}; {pairing.named(runs)}"
 
 
 def by_step(run: RunRecord, name: str, step: int) -> float:
@@ -197,7 +198,7 @@ def early_peak(results: Path, pairings: Sequence[Pairing]) -> str:
         parts.append(
             f"**{decided}** ({words}): {ECE.write(tops.mean, tops.half_width)} at epoch {_spread(epochs)} of "
             f"{runs[0].metrics[-1]['epoch']}, {ECE.write(ends.mean, ends.half_width)} at the end; "
-            f"{pairing.named([run.seed for run in runs])}"
+            f"{pairing.named(runs)}"
         )
     return ". ".join(parts) or NOT_RUN
 
@@ -233,7 +234,7 @@ def generalizes(results: Path, pairing: Pairing, seeds: tuple[int, int] | None =
     found = mean_interval([equal_training(*pair) for pair in pairs])
     gap = POINTS.write(found.mean, found.half_width, signed=True)
     other = "" if seeds is None else f" (seeds {seeds[0]} and {seeds[1]})"
-    return f"{verdict(found, 1)}: {gap} points, mean over levels{other}; {pairing.named([a.seed for a, _ in pairs])}"
+    return f"{verdict(found, 1)}: {gap} points, mean over levels{other}; {pairing.named([ours for ours, _ in pairs])}"
 
 
 def ablation(results: Path, quantity: str, metric: Metric, other: str) -> str:
@@ -321,7 +322,7 @@ def alike(results: Path, pairing: Pairing) -> str:
     pairs = pairing.pairs(results)
     found = paired_difference(*zip(*((of(ECE)(ours), of(ECE)(theirs)) for ours, theirs in pairs), strict=True))
     gap = ECE.write(found.mean, found.half_width, signed=True)
-    return f"**undecided** ({_seeds(found.n)}): {gap} against SL; {pairing.named([ours.seed for ours, _ in pairs])}"
+    return f"**undecided** ({_seeds(found.n)}): {gap} against SL; {pairing.named([ours for ours, _ in pairs])}"
 
 
 def claims(results: Path) -> str:
@@ -372,7 +373,8 @@ def _cost_rows(results: Path, folder: str, names: Sequence[str]) -> Iterator[lis
         means = [metric.write(float(np.mean([of(metric)(run) for run in runs]))) for metric in (ACCURACY, NLL)]
         after = NLL.write(float(np.mean([of(NLL)(run) for run in cooled])))
         spent = [f"{seconds:,.0f}", f"{seconds / most:.2f}"]
-        yield [f"`{folder}`", runs[0].method, str(len(runs)), epochs, *spent, *means, after]
+        system = runs[0].method + MARK * any(run.collapses for run in runs)
+        yield [f"`{folder}`", system, str(len(runs)), epochs, *spent, *means, after]
 
 
 # Parity

@@ -20,6 +20,7 @@ from pathlib import Path
 from claims import sentences
 from pace import pace_figure
 from ricnet.errors import RicnetError, listing
+from ricnet.io import MARK
 from ricnet.report.comparison import (
     ACCURACY,
     BRIER,
@@ -34,7 +35,16 @@ from ricnet.report.comparison import (
     interval_of,
 )
 from ricnet.report.figures import house_style
-from ricnet.report.runs import ALGORITHMS, RunGroup, RunRecord, by_task, group_seeds, read_runs, repeats_note
+from ricnet.report.runs import (
+    ALGORITHMS,
+    RunGroup,
+    RunRecord,
+    by_task,
+    collapse_note,
+    group_seeds,
+    read_runs,
+    repeats_note,
+)
 from ricnet.report.tables import Cell, Grid, markdown_safe, markdown_table
 
 MARKED = re.compile(r"(<!-- results:(\S+) -->\n).*?(<!-- /results -->)", re.DOTALL)
@@ -111,7 +121,7 @@ def read_groups(folder: Path) -> list[RunGroup]:
 
 
 def _ordered(groups: Sequence[RunGroup]) -> list[RunGroup]:
-    return sorted(groups, key=lambda group: (_place(group.first.method), group.label))
+    return sorted(groups, key=lambda group: (_place(group.first.method), group.label.removesuffix(MARK)))
 
 
 def _place(name: str) -> int:
@@ -184,6 +194,7 @@ def caption(groups: Sequence[RunGroup], place: str) -> str:
         "Training seconds are of the updates alone, by the run's log of images/s, of which the table has the median.",
         derived if any(group.first.derived_from for group in groups) else "",
         f"{'; '.join(_distinct(groups, _machine))}. {again}.",
+        collapse_note(run for group in groups for run in group.runs),
         repeats_note(groups),
     ]
     return " ".join(filter(None, lines))

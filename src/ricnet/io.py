@@ -30,6 +30,8 @@ LARGEST_NUMBER = 1e15
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # numpy writes no others, and those have no memory limit
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 CLASS, FIGURE, TABLE = 14, 32, 48
+MARK = " †"
+"""At the end of the name of a run whose training collapsed, in tables and figures."""
 """The most letters of a class's name anywhere, and of a system's or a data set's in figures and in tables."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -62,7 +64,10 @@ def user_path(text: str | Path) -> Path:
 def short(name: str, width: int = CLASS) -> str:
     """Names come from strangers' folders: one printable line of bounded length is safe to draw anywhere."""
     clean = "".join(c if c.isprintable() else "�" for c in name)
-    return clean if len(clean) <= width else clean[: width - 1] + "…"
+    if len(clean) <= width:
+        return clean
+    end = "…" + MARK * clean.endswith(MARK)
+    return clean[: width - len(end)] + end
 
 
 def printable(text: str) -> str:

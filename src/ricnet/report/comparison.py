@@ -9,7 +9,7 @@ import torch
 
 from ricnet.errors import RicnetError, listing
 from ricnet.evaluation.evaluate import Outcome
-from ricnet.io import TABLE, short
+from ricnet.io import MARK, TABLE, short
 from ricnet.report.runs import Baseline, RunGroup, RunRecord, Task, baselines, by_task, judged_words
 from ricnet.report.statistics import (
     Difference,
@@ -265,7 +265,7 @@ def _find_reference(rivals: Sequence[Summary], name: str | None) -> Summary:
     if name is None:
         return rivals[0]
     for system in rivals:
-        if name in (system.group.label, system.group.first.method):
+        if name in (system.group.label, system.group.label.removesuffix(MARK), system.group.first.method):
             return system
     labels = listing([system.group.label for system in rivals])
     raise RicnetError(f"No system on {rivals[0].data} is called {name}: the reference can be {labels}.")

@@ -24,7 +24,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from scipy.special import stdtrit
 
-from ricnet.io import FIGURE, short
+from ricnet.io import FIGURE, MARK, short
 from ricnet.methods import METHODS
 from ricnet.report.runs import RunGroup, RunRecord, without_algorithm
 from ricnet.report.statistics import UPPER
@@ -130,13 +130,18 @@ def looks(groups: Sequence[RunGroup]) -> dict[str, Look]:
     """
     places = [(group.first.method, group.first.task) for group in groups]
     names = [  # the method alone where it tells the systems of each data set apart
-        group.first.method if places.count(place) == 1 else group.label
+        group.first.method if places.count(place) == 1 else group.label.removesuffix(MARK)
         for group, place in zip(groups, places, strict=True)
     ]
     wanted = {name: _method_colour(group.first) for name, group in zip(names, groups, strict=True)}
     colours, order = _assign_colours(wanted), list(wanted)
     return {
-        group.label: Look(name, colours[name], _nth(DASHES, order.index(name)), _nth(MARKERS, order.index(name)))
+        group.label: Look(
+            name + MARK * group.collapsed,
+            colours[name],
+            _nth(DASHES, order.index(name)),
+            _nth(MARKERS, order.index(name)),
+        )
         for group, name in zip(groups, names, strict=True)
     }
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from ricnet.errors import counted, listing
 from ricnet.evaluation.choices import chosen_words, rule_words
-from ricnet.io import TABLE, short, write_atomically, writing
+from ricnet.io import MARK, TABLE, short, write_atomically, writing
 from ricnet.report.comparison import (
     ACCURACY,
     AVERAGE_PRECISION,
@@ -337,7 +337,7 @@ def _seeds_table(group: RunGroup) -> str:
     titles = ["Seed", *(metric.title for metric in metrics), "Selected epoch", SECONDS.title, "Folder"]
     rows = [
         [
-            str(run.config.get("seed")),
+            str(run.config.get("seed")) + MARK * bool(run.collapses),
             *(metric.write(metric.of(run), unit=True) for metric in metrics),
             str(run.evaluation.get("selected_epoch", "–")),
             SECONDS.write(run.seconds),

@@ -17,9 +17,11 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkabl
 
 from ricnet.data.columns import Columns, columns_from_json
 from ricnet.errors import RicnetError, listing
+from ricnet.evaluation.collapse import Collapse, collapses, summary
 from ricnet.evaluation.evaluate import Examples, Outcome, read_examples, read_predictions
 from ricnet.io import (
     FIGURE,
+    MARK,
     TABLE,
     Absent,
     Maybe,
@@ -78,6 +80,14 @@ def is_measure(value: object) -> bool:
     if isinstance(value, Mapping):
         return all(each is None or is_finite(each) for each in value.values())
     return value is None or isinstance(value, str | bool) or is_finite(value)
+
+
+def is_collapse(value: object) -> bool:
+    """An entry of `collapses` in an archive."""
+    if not isinstance(value, Mapping) or not is_positive(value.get("epoch")) or not all(map(is_number, value.values())):
+        return False
+    pairs = (("accuracy", "best_accuracy"), ("value_loss", "median_value_loss"))
+    return all((name in value) == (reference in value) for name, reference in pairs)
 
 
 SPLIT = {
@@ -166,6 +176,7 @@ HEADER = {
     },
     "hardware": Absent({}),
     "derived_from": Maybe(is_text),
+    "collapses": Absent([is_collapse]),
 }
 
 
@@ -221,6 +232,13 @@ class RunRecord:
     examples: Examples | None
     derived_from: str | None = None
     """The run whose weights these are: it was trained, this one only answers in another way."""
+    collapses: tuple[Collapse, ...] = ()
+    """Epochs in which its training collapsed; of a derived run, that of the run whose weights these are."""
+
+    @property
+    def trained_as(self) -> str:
+        """The name of the run that was trained."""
+        return self.derived_from or (self.path.stem if is_archive(self.path) else self.path.name)
 
     @property
     def method(self) -> str:
@@ -355,7 +373,8 @@ class RunRecord:
     def notes(self) -> list[str]:
         """Notes about data, training and baselines."""
         notes: list[str] = [*(self.evaluation.get("notes") or []), self.evaluation.get("baselines_note") or ""]
-        return list(filter(None, notes))
+        collapsed = f"training collapsed in {summary(self.collapses)}." if self.collapses else ""
+        return list(filter(None, [*notes, collapsed]))
 
     @property
     def hints(self) -> list[str]:
@@ -427,6 +446,7 @@ def read_run(run: str | Path) -> RunRecord:
         evaluation=evaluation,
         examples=examples,
         derived_from=header.get("derived_from"),
+        collapses=tuple(header.get("collapses") or collapses(metrics)),
     )
 
 
@@ -464,14 +484,19 @@ def read_runs(folders: Sequence[str | Path]) -> list[RunRecord]:
 
 
 def distinguish(runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """Give runs of the same method labels that say how they differ."""
+    """Give runs of the same method labels that say how they differ, and mark those whose training collapsed."""
+    labels = zip(runs, _names(runs), strict=True)
+    return [replace(run, label=label + MARK * bool(run.collapses)) for run, label in labels]
+
+
+def _names(runs: Sequence[RunRecord]) -> list[str]:
     labels = {id(run): run.method for run in runs}
     for method in {run.method for run in runs}:
         alike = [run for run in runs if run.method == method]
         if len(alike) > 1:
             names = differences([_told(run) for run in alike]) or _folders(alike)
             labels |= {id(run): f"{method}, {name}" if name else method for run, name in zip(alike, names, strict=True)}
-    return [replace(run, label=labels[id(run)]) for run in runs]
+    return [labels[id(run)] for run in runs]
 
 
 def _told(run: RunRecord) -> dict[str, Any]:
@@ -574,6 +599,13 @@ def untested_note(runs: Iterable[RunRecord]) -> str:
     )
 
 
+def collapse_note(runs: Iterable[RunRecord]) -> str:
+    """A sentence if the training of some of the runs collapsed, else empty. Each training is named once."""
+    found = {run.trained_as: summary(run.collapses) for run in runs if run.collapses}
+    words = "; ".join(f"{short(name, TABLE)} ({what})" for name, what in found.items())
+    return f"{MARK.strip()} Training collapsed: {words}." if found else ""
+
+
 def to_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     """The rows of columns of equal length, without what they do not have; `val.nll` is the `nll` within `val`."""
     rows = []
@@ -614,6 +646,10 @@ class RunGroup:
     def seeds(self) -> tuple[int, ...]:
         return tuple(run.seed for run in self.runs)
 
+    @property
+    def collapsed(self) -> bool:
+        return any(run.collapses for run in self.runs)
+
 
 def group_seeds(runs: Sequence[RunRecord]) -> list[RunGroup]:
     """Groups in the order in which their first run was given. Of runs with the same seed the first is taken."""
@@ -621,7 +657,7 @@ def group_seeds(runs: Sequence[RunRecord]) -> list[RunGroup]:
     for run in runs:
         groups.setdefault(_system(run), []).append(run)
     ordered = [sorted(group, key=lambda run: run.seed) for group in groups.values()]
-    labels = [speaker.label for speaker in distinguish([group[0] for group in ordered])]
+    labels = _names([group[0] for group in ordered])
     return [_group(label, group) for label, group in zip(labels, ordered, strict=True)]
 
 
@@ -635,7 +671,8 @@ def _group(label: str, runs: Sequence[RunRecord]) -> RunGroup:
     kept: dict[int, RunRecord] = {}
     for run in runs:
         kept.setdefault(run.seed, run)
-    return RunGroup(label, tuple(kept.values()), tuple(run for run in runs if kept[run.seed] is not run))
+    marked = label + MARK * any(run.collapses for run in kept.values())
+    return RunGroup(marked, tuple(kept.values()), tuple(run for run in runs if kept[run.seed] is not run))
 
 
 def _system(run: RunRecord) -> str:

@@ -35,7 +35,15 @@ from ricnet.report.comparison import (
     ranking,
     shown,
 )
-from ricnet.report.runs import RunRecord, baselines, by_task, judged_words, repeats_note, untested_note
+from ricnet.report.runs import (
+    RunRecord,
+    baselines,
+    by_task,
+    collapse_note,
+    judged_words,
+    repeats_note,
+    untested_note,
+)
 from ricnet.report.statistics import RESAMPLES
 
 # A grid, and how it is written
@@ -120,6 +128,7 @@ _LATEX = {
     "−": "$-$",
     "–": "--",
     "…": r"\ldots{}",
+    "†": r"$\dagger$",
 }
 
 
@@ -180,6 +189,7 @@ def runs_caption(runs: Sequence[RunRecord]) -> str:
         "Raw: as trained, with nothing chosen on validation data." * raw,
         "Base rate: the commonest training class." * bool(simpler),
         "Run seconds include measuring each epoch." * any(run.seconds is not None for run in runs),
+        collapse_note(runs),
     ]
     return " ".join(filter(None, words))
 
@@ -257,6 +267,7 @@ def systems_caption(comparison: Comparison) -> str:
         f"{interval} {judged_words('Test examples', _all_runs(comparison))}: {sizes}.",
         f"ECE with {BINS} bins of equal width.",
         f"Bold: better than {references(comparison)} by the verdict on the difference." * bold,
+        collapse_note(_all_runs(comparison)),
         repeats_note([system.group for system in comparison.systems]),
     ]
     return " ".join(filter(None, words))

@@ -50,7 +50,7 @@ from ricnet.evaluation.evaluate import (
     save_examples,
     save_predictions,
 )
-from ricnet.io import draft_of, fsync_file, open_no_link, read_json, user_path, write_atomically, writing
+from ricnet.io import draft_of, fsync_file, is_count, open_no_link, read_json, user_path, write_atomically, writing
 from ricnet.methods import Asked, in_steps
 from ricnet.training import manifest
 from ricnet.training.advice import ended_early, hints
@@ -450,6 +450,14 @@ class RunFolder:
     def validation_nll(self) -> list[float]:
         """The validation NLL of each epoch."""
         return [json.loads(line)["val"]["nll"] for line in self.metrics.read_text(encoding="utf-8").splitlines()]
+
+    def metrics_lines(self) -> Iterator[dict[str, Any]]:
+        """The epochs so far, without damaged lines."""
+        texts = self.metrics.read_bytes().splitlines() if self.metrics.is_file() else []
+        for text in texts:
+            with suppress(ValueError):
+                if isinstance(line := json.loads(text), dict) and is_count(line.get("epoch")):
+                    yield line
 
     def keep_metrics_until(self, epoch: int) -> None:
         """Drop what was written after the checkpoint that a run resumes from: those epochs come again, and the last

@@ -27,6 +27,7 @@ from ricnet.distributed import ALONE, Processes, Shard
 from ricnet.errors import RicnetError, setting
 from ricnet.evaluation.baselines import base_rate, mean_and_error, selection_nll
 from ricnet.evaluation.choices import FOLDS, calibrated_scores, is_as_good
+from ricnet.evaluation.collapse import CollapseWatch, words
 from ricnet.evaluation.evaluate import Outcome, observe, summarize
 from ricnet.io import is_number, shown_name
 from ricnet.methods import Method
@@ -35,7 +36,7 @@ from ricnet.nets.encoders import TINY_IMAGE, Backbone, is_ours, is_registered_ou
 from ricnet.nets.pretrained import Pretrained
 from ricnet.training.classifier import autocast_dtype, backbone_of, build_model, learned
 from ricnet.training.config import Config, Optimization
-from ricnet.training.console import Interrupted, ProgressBar, StopRequest
+from ricnet.training.console import Interrupted, ProgressBar, StopRequest, say
 from ricnet.training.run import RunFolder, finalize, weighted
 from ricnet.training.speed import Feed, GraphedStep, compile_encoder, compile_method
 
@@ -97,6 +98,7 @@ class Trainer:
         self.sums: dict[str, Tensor] = {}
         self.best: dict[str, Any] = {}
         self.collapsed = 0
+        self.watch = CollapseWatch()
         self._make_fast()
 
     def _build_networks(self, encoder: nn.Module | None) -> None:
@@ -154,6 +156,8 @@ class Trainer:
                 if epoch_ends:
                     line = self._finish_epoch()
                     progress.epoch(line, self.settings.epochs)
+                    if self.watch.begins:
+                        say([self._collapse_words(line)], progress.console)
                     for watch in self.watchers:
                         watch(line)
                 self.seconds, clock = self.seconds + time.monotonic() - clock, time.monotonic()
@@ -309,6 +313,8 @@ class Trainer:
             "train": means,
             "val": val,
         }
+        if found := self.watch.see(line):
+            line["collapse"] = found
         if self.settings.measure_all and (epoch % self.settings.measure_every == 0 or self.over):
             line |= {"train_eval": self._measure(self._sample_of_train())}
             line |= {"test": self._measure(self.dataset.test)} if len(self.dataset.test) else {}
@@ -377,15 +383,21 @@ class Trainer:
             anew = f"Start anew ({setting('overwrite', True)} replaces them)"
         if self.folder is not None:
             self.folder.write_json(self.folder.diverged, {"epoch": epoch, "reason": what})
+        raise RicnetError(f"training diverged in epoch {epoch}: {what}; {kept}. {anew} {self._calmer()}.")
+
+    def _calmer(self) -> str:
+        """Settings that make divergence less likely."""
         clip = (
             f"with {setting('clip', 0.5)}"
             if self.settings.clip is None
             else f"a lower {setting('clip')} (now {self.settings.clip:g})"
         )
-        raise RicnetError(
-            f"training diverged in epoch {epoch}: {what}; {kept}. "
-            f"{anew} with a lower {setting('lr')} (now {self.settings.lr:g}) or {clip}."
-        )
+        return f"with a lower {setting('lr')} (now {self.settings.lr:g}) or {clip}"
+
+    def _collapse_words(self, line: dict[str, Any]) -> str:
+        kept = f"The best weights so far are of epoch {self.best['epoch']}."
+        again = f"If it does not recover, train again {self._calmer()}."
+        return f"note: training collapsed in epoch {line['epoch']}: {words(line['collapse'])}. {kept} {again}"
 
     def checkpoint(self) -> None:
         """Save the best weights and all it takes to go on, if there is a place for it."""
@@ -432,6 +444,9 @@ class Trainer:
             torch.cuda.set_rng_state(state["cuda_rng"], self.device)
         if self.folder is not None:
             self.folder.keep_metrics_until(self.update // self.updates_per_epoch)
+            self.watch = CollapseWatch()
+            for line in self.folder.metrics_lines():
+                self.watch.see(line)
 
     def impossible(self, state: dict[str, Any]) -> str | None:
         """Why this run cannot have reached a stored state; None if it can."""

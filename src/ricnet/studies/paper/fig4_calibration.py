@@ -89,7 +89,7 @@ def _draw_reliability(ax: Axes, table: pd.DataFrame) -> None:
 
 def _handles(table: pd.DataFrame) -> list[Any]:
     systems = [
-        Patch(**_histogram_style(system, filled), label=f"{system} ({kit.seeds(own)})")
+        Patch(**_histogram_style(system, filled), label=kit.system_label(system, own))
         for (system, own), filled in zip(table.groupby("system", sort=False), (True, False), strict=True)
     ]
     return [*systems, *reliability_handles()]

@@ -53,8 +53,9 @@ def draw(table: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(kit.WIDTH, 2.6), layout="constrained")
     axes = figure.subplots(1, len(benchmarks), squeeze=False)[0]
     for i, (ax, benchmark) in enumerate(zip(axes, benchmarks, strict=True)):
-        draw_generalization(ax, table[table.benchmark == benchmark])
-        letter(ax, i, benchmark)
+        own = table[table.benchmark == benchmark]
+        draw_generalization(ax, own)
+        letter(ax, i, benchmark + kit.mark(own))
     for ax in axes[1:]:
         ax.set_ylabel("")
     kit.legend(

@@ -20,12 +20,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ricnet.errors import RicnetError, counted, listing
+from ricnet.io import MARK
 from ricnet.methods import METHODS
 from ricnet.nets.encoders import choose_encoder
 from ricnet.report import figures
 from ricnet.report.comparison import ACCURACY, ECE, ECE_SIGNED, NLL, STEPS, TRAIN_ACCURACY, Metric
 from ricnet.report.figures import band, cuts_bands, integer_ticks, look_of
-from ricnet.report.runs import RunRecord
+from ricnet.report.runs import RunRecord, collapse_note
 from ricnet.report.tables import Grid, escape_latex, latex_table, markdown_table
 from ricnet.studies.experiments import GIVEN, Experiment, Runs, Scale
 
@@ -85,6 +86,7 @@ def tabulate(
             "asked": len(finished) if finished and scale.name == GIVEN else len(experiment.seeds),
             "scale": scale.name,
             **(_conditions(used[0]) if used else {}),
+            **({"collapsed": note} if (note := collapse_note(used)) else {}),
         }
         rows = over_seeds(pd.DataFrame(measure(used))) if used else pd.DataFrame({"missing": [""]})
         rows["missing"] = None if used else _reason(experiment, runs, scale)
@@ -181,7 +183,13 @@ def conditions(table: pd.DataFrame) -> str:
         parts += [listing([f"{form} ({own})" for form, own in owners.items()])] if len(owners) > 1 else [*owners]
     names, described = listing(distinct(table, "scale")), ", ".join(filter(None, parts))
     head = "As run" if names == GIVEN else f"Scale {names}"
-    return f"{head}: {described}" if described else head
+    noted = [note.removesuffix(".") for note in distinct(table, "collapsed")]
+    return ". ".join([f"{head}: {described}" if described else head, *noted])
+
+
+def mark(table: pd.DataFrame) -> str:
+    """After the name of a system or benchmark of which a run collapsed in training."""
+    return MARK * bool(distinct(table, "collapsed"))
 
 
 def distinct(table: pd.DataFrame, name: str) -> list[str]:
@@ -272,9 +280,13 @@ def _close(ax: Axes, reason: str) -> None:
 def system_handles(table: pd.DataFrame) -> list[Artist]:
     """One entry a system, with how many of its seeds are in the figure."""
     return [
-        Line2D([], [], linewidth=1.1, label=f"{system} ({seeds(own)})", **system_line(system, 1) | {"markevery": None})
+        Line2D([], [], linewidth=1.1, label=system_label(system, own), **system_line(system, 1) | {"markevery": None})
         for system, own in table.groupby("system", sort=False)
     ]
+
+
+def system_label(system: str, table: pd.DataFrame) -> str:
+    return f"{system}{mark(table)} ({seeds(table)})"
 
 
 def seeds(table: pd.DataFrame) -> str:

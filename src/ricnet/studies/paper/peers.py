@@ -60,7 +60,7 @@ def write(table: pd.DataFrame, *, notes: Callable[[pd.DataFrame], list[str]]) ->
     lines = []
     for system, own in table.groupby("system", sort=False):
         scores = [kit.write_cell(kit.METRICS[name], own[own.quantity == name]) for name in COLUMNS]
-        lines.append([Cell(text) for text in (str(system), f"{own.seeds.iloc[0]:.0f}", *scores)])
+        lines.append([Cell(text) for text in (str(system) + kit.mark(own), f"{own.seeds.iloc[0]:.0f}", *scores)])
     words = " ".join([kit.facts(table), *notes(table), *kit.gaps(table)])
     return {"md": kit.write_markdown(Grid(titles, lines), words)}
 

@@ -26,7 +26,10 @@ def write(table: pd.DataFrame, *, title: str, intervals: bool) -> dict[str, str]
     benchmarks = kit.distinct(table, "benchmark")
     places = [(benchmark, name) for benchmark in benchmarks for name in COLUMNS]
     lines = [
-        [Cell(system), *(_cell(table, system, *place, intervals) for place in places)]
+        [
+            Cell(system + kit.mark(table[table.system == system])),
+            *(_cell(table, system, *place, intervals) for place in places),
+        ]
         for system in kit.distinct(table, "system")
     ]
     titles = ["System", *(f"{benchmark}: {kit.METRICS[name].title}" for benchmark, name in places)]

@@ -57,7 +57,7 @@ def write(table: pd.DataFrame, *, title: str) -> dict[str, str]:
     lines = []
     for setting, own in table.groupby(["system", *SETTINGS], sort=False):
         texts = [
-            *map(str, setting),
+            *(str(setting[0]) + kit.mark(own), *map(str, setting[1:])),
             *(kit.write_cell(kit.METRICS[name], own[own.quantity == name]) for name in COLUMNS),
         ]
         lines.append([Cell(text, bool(own["chosen"].iloc[0])) for text in texts])

@@ -1,0 +1,89 @@
+"""Training that collapses: accuracy on the training data falls, or the value loss jumps, and the run may go on.
+
+Both are read from the lines of metrics.jsonl, so that runs of any age are judged alike.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from ricnet.io import is_finite
+
+DROP = 10
+"""Points of training accuracy below the best so far; more is a collapse."""
+JUMP = 5
+"""Times the median value loss; more is a collapse."""
+WINDOW = 20
+"""Epochs before the present one that the median is taken over; until there are so many, there is none."""
+
+Collapse = dict[str, float]
+"""Value and reference: accuracy and best_accuracy, value_loss and median_value_loss, or all four."""
+
+
+class CollapseWatch:
+    """Is shown the line of each epoch, in order; resuming means to show it the lines so far."""
+
+    def __init__(self) -> None:
+        self.collapsed = self.begins = False
+        """Whether the last epoch was a collapse, and the one before it was none."""
+        self.best = 0.0
+        self.value_losses: dict[int, float] = {}
+        """Of the last epochs, by their number: an archived run may not have kept them all."""
+
+    def see(self, line: Mapping[str, Any]) -> Collapse:
+        """What makes this epoch a collapse; empty if nothing does."""
+        train = line.get("train")
+        measured = {name: value for name, value in train.items() if is_finite(value)} if isinstance(train, dict) else {}
+        found = self._fallen(measured.get("accuracy")) | self._jumped(line["epoch"], measured.get("value_loss"))
+        self.begins, self.collapsed = bool(found) and not self.collapsed, bool(found)
+        return found
+
+    def _fallen(self, accuracy: float | None) -> Collapse:
+        if accuracy is None:
+            return {}
+        self.best = max(self.best, accuracy)
+        points = round(100 * (self.best - accuracy), 6)  # 0.4 - 0.3 is more than 0.1
+        return {"accuracy": accuracy, "best_accuracy": self.best} if points > DROP else {}
+
+    def _jumped(self, epoch: int, loss: float | None) -> Collapse:
+        if loss is None:
+            return {}
+        self.value_losses = {past: own for past, own in self.value_losses.items() if past >= epoch - WINDOW}
+        usual = median(self.value_losses.values()) if self.value_losses and epoch > WINDOW else None
+        self.value_losses[epoch] = loss
+        return {"value_loss": loss, "median_value_loss": usual} if usual is not None and loss > JUMP * usual else {}
+
+
+def collapses(lines: Iterable[Mapping[str, Any]]) -> list[Collapse]:
+    """Of a whole run: one entry for each epoch that is a collapse, with its `epoch`."""
+    watch = CollapseWatch()
+    seen = ((line["epoch"], watch.see(line)) for line in lines)
+    return [{"epoch": epoch, **found} for epoch, found in seen if found]
+
+
+def words(collapse: Mapping[str, float]) -> str:
+    """What happened in one epoch."""
+    parts = []
+    if "accuracy" in collapse:
+        accuracy, best = collapse["accuracy"], collapse["best_accuracy"]
+        parts.append(f"training accuracy {100 * accuracy:.1f} %, {100 * (best - accuracy):.1f} points below its best")
+    if "value_loss" in collapse:
+        loss, usual = collapse["value_loss"], collapse["median_value_loss"]
+        parts.append(f"value loss {loss:.3g}, median of {WINDOW} epochs {usual:.3g}")
+    return "; ".join(parts)
+
+
+def summary(found: Sequence[Collapse]) -> str:
+    """All collapses of a run: in which epochs, and the worst of either kind."""
+    epochs = [int(each["epoch"]) for each in found]
+    when = f"epoch {epochs[0]}" if len(epochs) == 1 else f"{len(epochs)} epochs from {epochs[0]} to {epochs[-1]}"
+    drops = [each for each in found if "accuracy" in each]
+    jumps = [each for each in found if "value_loss" in each]
+    worst: Collapse = {}
+    if drops:
+        fields = max(drops, key=lambda each: each["best_accuracy"] - each["accuracy"])
+        worst |= {name: fields[name] for name in ("accuracy", "best_accuracy")}
+    if jumps:
+        fields = max(jumps, key=lambda each: each["value_loss"] - JUMP * each["median_value_loss"])
+        worst |= {name: fields[name] for name in ("value_loss", "median_value_loss")}
+    return f"{when}: {'worst ' * (len(epochs) > 1)}{words(worst)}"
