@@ -1,4 +1,5 @@
 import dataclasses
+import io
 import os
 import signal
 from collections.abc import Callable
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from problems import CPU, PARTS, assert_same_weights, configured, epochs, read, read_lines, weights
+from rich.console import Console
 
 import ricnet
 from refusals import refusal
@@ -239,6 +241,69 @@ def test_a_collapse_to_chance_is_reported(dataset: Dataset, tmp_path: Path, monk
     monkeypatch.setattr(Supervised, "refine", forget)
     with refusal("accuracy has fallen"):
         trained(dataset, tmp_path, epochs=20, lr=0.01)
+
+
+@pytest.fixture
+def collapsing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training accuracy falls in epochs 3 and 4, whatever is learned; three updates an epoch are enough."""
+    monkeypatch.setattr("ricnet.evaluation.collapse.FIRST_UPDATES", 0)
+    accumulate, accuracy = Trainer._accumulate, (0.5, 0.9, 0.75, 0.75, 0.95)
+
+    def scripted(self: Trainer, metrics: dict[str, torch.Tensor]) -> None:
+        epoch = self.update // self.updates_per_epoch
+        accumulate(self, metrics | {"accuracy": torch.tensor(accuracy[epoch])})
+
+    monkeypatch.setattr(Trainer, "_accumulate", scripted)
+
+
+def collapsed(dataset: Dataset, folder: Path, *, resume: bool = False, **changes: Any) -> str:
+    """Train five epochs; what the terminal shows."""
+    shown = Console(file=io.StringIO(), width=80)
+    config = configured(dataset, "supervised", epochs=5, patience=None, **changes)
+    run(config, dataset, RunFolder(folder), CPU, resume=resume, console=shown)
+    return shown.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("collapsing")
+def test_a_collapse_stands_in_its_epochs_and_once_in_the_terminal(dataset: Dataset, tmp_path: Path) -> None:
+    said = collapsed(dataset, tmp_path, lr=0.003, clip=None)
+    found = [line.get("collapse") for line in read_lines(tmp_path)]
+    entry = {"accuracy": pytest.approx(0.75), "best_accuracy": pytest.approx(0.9)}
+    assert found == [None, None, entry, entry, None]
+    assert said.count("collapsed") == 1
+    assert "note: training collapsed in epoch 3: training accuracy 75.0 %, 15.0 points below its best. " in said
+    assert "best weights so far are of epoch" in said
+    assert "train again with a lower --lr (now 0.003) or with --clip 0.5." in said
+    assert "a lower --clip (now 1)." in collapsed(dataset, tmp_path / "clipped", clip=1.0)
+
+
+@pytest.mark.usefixtures("collapsing")
+@pytest.mark.parametrize(("stop", "told"), [(6, ""), (7, ""), (10, "epoch 3")])
+def test_a_resumed_run_knows_the_best_accuracy_and_what_it_told(
+    dataset: Dataset, tmp_path: Path, stop: int, told: str, stop_after: Callable[[int], None]
+) -> None:
+    stop_after(stop)
+    with refusal("--resume", kind=Interrupted):
+        collapsed(dataset, tmp_path)
+    rest = collapsed(dataset, tmp_path, resume=True)
+    assert ["collapse" in line for line in read_lines(tmp_path)] == [False, False, True, True, False]
+    assert ("collapsed in epoch 3" in rest) == (not told)
+    assert "collapsed in epoch 4" not in rest
+
+
+def test_resuming_reads_past_damaged_lines(dataset: Dataset, tmp_path: Path, stop_after: Callable[[int], None]) -> None:
+    stop_after(7)
+    with refusal("--resume", kind=Interrupted):
+        trained(dataset, tmp_path)
+    damaged = b'[1]\n{"epoch": 2, "train": {"accuracy": "high", "value_loss": null}, "val": {"nll": 1.0}}\n'
+    (tmp_path / "metrics.jsonl").write_bytes(damaged)
+    folder = RunFolder(tmp_path)
+    assert [line["epoch"] for line in folder.metrics_lines()] == [2]
+    training = Trainer(configured(dataset, "supervised"), dataset, folder, CPU)
+    training.restore(folder.read_state(print))
+    assert training.watch.best == 0
+    (tmp_path / "metrics.jsonl").unlink()
+    assert list(folder.metrics_lines()) == []
 
 
 def test_a_run_is_never_overwritten_unless_told(dataset: Dataset, tmp_path: Path) -> None:

@@ -13,10 +13,13 @@ DROP = 10
 """Points of training accuracy below the best so far; more is a collapse."""
 JUMP = 5
 """Times the median value loss; more is a collapse."""
+FIRST_UPDATES = 20
+"""Epochs that end within so many updates are not compared by accuracy: a table of 100 rows makes one update an epoch,
+and the accuracies of its first ones rise and fall by 30 points."""
 WINDOW = 20
 """Epochs before the present one that the median is taken over; until there are so many, there is none."""
 
-Collapse = dict[str, float]
+Collapse = dict[str, Any]
 """Value and reference: accuracy and best_accuracy, value_loss and median_value_loss, or all four."""
 
 
@@ -32,9 +35,10 @@ class CollapseWatch:
 
     def see(self, line: Mapping[str, Any]) -> Collapse:
         """What makes this epoch a collapse; empty if nothing does."""
-        train = line.get("train")
-        measured = {name: value for name, value in train.items() if is_finite(value)} if isinstance(train, dict) else {}
-        found = self._fallen(measured.get("accuracy")) | self._jumped(line["epoch"], measured.get("value_loss"))
+        accuracy, value_loss = (_number(line.get("train"), name) for name in ("accuracy", "value_loss"))
+        update = _number(line, "update")
+        begun = update is None or update > FIRST_UPDATES
+        found = self._fallen(accuracy if begun else None) | self._jumped(line["epoch"], value_loss)
         self.begins, self.collapsed = bool(found) and not self.collapsed, bool(found)
         return found
 
@@ -54,6 +58,12 @@ class CollapseWatch:
         return {"value_loss": loss, "median_value_loss": usual} if usual is not None and loss > JUMP * usual else {}
 
 
+def _number(entry: object, name: str) -> float | None:
+    """None where it was not measured, or the file was damaged."""
+    value = entry.get(name) if isinstance(entry, Mapping) else None
+    return float(value) if is_finite(value) else None  # type: ignore[arg-type]
+
+
 def collapses(lines: Iterable[Mapping[str, Any]]) -> list[Collapse]:
     """Of a whole run: one entry for each epoch that is a collapse, with its `epoch`."""
     watch = CollapseWatch()
@@ -61,7 +71,7 @@ def collapses(lines: Iterable[Mapping[str, Any]]) -> list[Collapse]:
     return [{"epoch": epoch, **found} for epoch, found in seen if found]
 
 
-def words(collapse: Mapping[str, float]) -> str:
+def words(collapse: Collapse) -> str:
     """What happened in one epoch."""
     parts = []
     if "accuracy" in collapse:
