@@ -106,6 +106,16 @@ def learning_curve(final: dict[str, float], rng: np.random.Generator) -> list[di
     return entries
 
 
+def collapse(folder: Path) -> Path:
+    """Let training accuracy fall by 25 points in epoch 30, and the value loss jump."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        fallen = line["epoch"] == 30
+        line["train"] = {"accuracy": 0.65 if fallen else 0.9, "value_loss": 6.0 if fallen else 1.0}
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
 def write_system(root: Path, method: str, seeds: int = 3, folder: str | None = None, **settings: Any) -> list[Path]:
     return [write_run(root / f"{folder or method}-{seed}", method, seed, **settings) for seed in range(seeds)]
 

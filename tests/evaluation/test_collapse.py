@@ -39,6 +39,16 @@ def test_the_first_twenty_updates_set_no_best_and_are_no_collapse() -> None:
     assert [each["epoch"] for each in collapses(fast)] == [2]
 
 
+@pytest.mark.parametrize(("rows", "fallen"), [(100, 0.55), (128, 0.58), (20_000, 0.6999)])
+def test_accuracies_of_few_rows_must_also_differ_by_four_standard_errors(rows: int, fallen: float) -> None:
+    """√((.8·.2 + .55·.45) / 100) = .0638, four of which are .255; of 20,000 rows .016, which decides nothing."""
+    four = 4 * ((0.16 + fallen * (1 - fallen)) / rows) ** 0.5
+    assert [each["epoch"] for each in collapses(lines([0.8, fallen]), rows)] == ([2] if 0.8 - fallen > four else [])
+    assert (0.8 - fallen > four) == (rows == 20_000)
+    assert [each["epoch"] for each in collapses(lines([0.8, fallen - 0.02]), rows)] == [2]
+    assert [each["epoch"] for each in collapses(lines([0.8, fallen]))] == [2]  # how many there were is not known
+
+
 def test_a_value_loss_of_more_than_five_times_its_median() -> None:
     steady = [1.0, 3.0] * 10  # median 2, mean 2; sorted, the tenth and the eleventh are 1 and 3
     assert epochs([], [*steady, 10.0]) == []
@@ -66,9 +76,7 @@ def test_a_jump_that_lasts_is_reported_until_it_is_the_rule() -> None:
 
 def test_both_at_once_stand_in_one_entry_with_what_they_are_held_against() -> None:
     found = collapses(lines([*[0.8] * 20, 0.3], [*[2.0] * 20, 11.0]))
-    assert found == [
-        {"epoch": 21, "accuracy": 0.3, "best_accuracy": 0.8, "value_loss": 11.0, "median_value_loss": 2.0}
-    ]
+    assert found == [{"epoch": 21, "accuracy": 0.3, "best_accuracy": 0.8, "value_loss": 11.0, "median_value_loss": 2.0}]
     assert words(found[0]) == (
         "training accuracy 30.0 %, 50.0 points below its best; value loss 11, median of 20 epochs 2"
     )
@@ -82,7 +90,8 @@ def test_archived_curves_keep_some_epochs_only() -> None:
 
 
 def test_what_was_not_measured_is_not_judged() -> None:
-    odd: list[Any] = [{}, {"train": None}, {"train": {}}, {"train": {"accuracy": None, "value_loss": "x"}}, {"train": 3}]
+    train = ({}, None, 3, {"accuracy": None, "value_loss": "x"})
+    odd: list[Any] = [{}, *({"train": each, "update": "many"} for each in train)]
     assert collapses({"epoch": epoch, **line} for epoch, line in enumerate(odd, start=30)) == []
     assert epochs([0.9, 0.5]) == [2]  # no method without a value is spared
 

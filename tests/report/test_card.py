@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,13 @@ def test_the_header_is_what_the_hub_reads(run: RunRecord) -> None:
     [result] = index["results"]
     assert (index["name"], result["dataset"]["split"]) == ("digits", "test")
     assert {m["type"]: m["value"] for m in result["metrics"]}["nll"] == run.test["nll"]
+
+
+def test_a_card_says_that_training_collapsed(run: RunRecord) -> None:
+    collapses = ({"epoch": 7, "accuracy": 0.2, "best_accuracy": 0.5},)
+    card = model_card(run.config, run.data, "ada/digits", replace(run, collapses=collapses))
+    assert "Training collapsed in epoch 7: training accuracy 20.0 %, 30.0 points below its best." in card
+    assert "collapsed" not in model_card(run.config, run.data, "ada/digits", run)
 
 
 def test_names_that_strangers_choose_break_neither_yaml_nor_markdown(make_run: MakeRun) -> None:

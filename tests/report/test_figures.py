@@ -163,3 +163,14 @@ def test_a_registered_method_has_its_own_title_and_colour(named: Any, monkeypatc
     group = named("mine", "Mine")
     assert group.first.method == "Mine"
     assert looks([group])["Mine"].colour == look_of("Mine").colour == "#123456"
+
+
+def test_a_collapsed_system_is_marked_in_legends_and_keeps_its_colour(systems: list[RunGroup]) -> None:
+    ric, sl = systems[:2]
+    fallen = ({"epoch": 3, "accuracy": 0.1, "best_accuracy": 0.9},)
+    marked = RunGroup("RIC †", (ric.first, replace(ric.first, collapses=fallen)))
+    before, after = looks([ric, sl]), looks([marked, sl])
+    assert after["RIC †"] == replace(before["RIC"], name="RIC †")
+    assert after["SL"] == before["SL"]
+    twice = looks([ric, marked])  # two systems of a method: their labels are their names
+    assert [look.name for look in twice.values()] == ["RIC", "RIC †"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from made_runs import groups_of, rewrite
+from made_runs import collapse, groups_of, rewrite
 from refusals import refusal
 from ricnet.report.comparison import compare_as_far_as_possible, has_seeds
 from ricnet.report.examples import BARS
@@ -267,3 +267,19 @@ def test_notes_hints_and_baselines_are_on_the_page_and_harmless(make_run: MakeRu
     rewrite(folder / "evaluation.json", lambda evaluation: evaluation["baselines"]["<i>Logistic"].pop("nll"))
     with refusal("evaluation.json", "baselines"):
         read_run(folder)
+
+
+def test_a_collapse_is_marked_in_tables_and_explained_below(make_run: MakeRun) -> None:
+    alone = page_html(groups_of(collapse(make_run("alone"))))
+    assert "RIC †" in alone
+    assert "† Training collapsed: alone (epoch 30: training accuracy 65.0" in alone
+    groups = groups_of(
+        *(make_run(f"sl{seed}", "supervised", seed=seed) for seed in range(2)),
+        *(collapse(make_run(f"ric{seed}", seed=seed)) if seed else make_run(f"ric{seed}") for seed in range(2)),
+    )
+    results = results_html(groups)
+    assert "RIC †" in results
+    assert "SL †" not in results
+    assert "† Training collapsed: ric1 (epoch 30" in results
+    seeds = re.findall(r"<t[dh][^>]*>([01](?: †)?)</t", systems_html(groups))
+    assert seeds == ["0", "1", "0", "1 †"]

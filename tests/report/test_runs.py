@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from archive_results import to_columns
 from filmstrip import belief
-from made_runs import groups_of, rewrite, rewrite_arrays, write_run, write_system
+from made_runs import collapse, groups_of, rewrite, rewrite_arrays, write_run, write_system
 from refusals import refusal
 from ricnet.errors import counted, listing
 from ricnet.io import short
@@ -19,6 +19,7 @@ from ricnet.methods import RIC
 from ricnet.report.comparison import AUROC_CORRECTNESS, ROC_AUC
 from ricnet.report.runs import (
     RunRecord,
+    collapse_note,
     flatten,
     group_seeds,
     is_measure,
@@ -326,3 +327,56 @@ def test_the_auroc_of_older_runs_is_read_under_its_new_name(make_run: MakeRun) -
     assert AUROC_CORRECTNESS.of(read_run(folder)) == today
     assert 0.5 < today < 1
     assert ROC_AUC.of(read_run(folder)) is None
+
+
+WHAT = "epoch 30: training accuracy 65.0 %, 25.0 points below its best; value loss 6, median of 20 epochs 1"
+
+
+def test_a_run_that_collapsed_is_marked_by_its_own_record(make_run: MakeRun) -> None:
+    """Also one that was trained before ricnet noticed: metrics.jsonl need not say so."""
+    fine, fallen = read_runs([make_run("fine", seed=0), collapse(make_run("fallen", seed=1))])
+    assert (fine.collapses, fine.label) == ((), "RIC, seed 0")
+    assert [each["epoch"] for each in fallen.collapses] == [30]
+    assert fallen.label == "RIC, seed 1 †"
+    assert collapse_note([fine, fallen]) == f"† Training collapsed: fallen ({WHAT})."
+    assert collapse_note([fine]) == ""
+
+
+def test_a_group_is_marked_if_any_of_its_seeds_collapsed(make_run: MakeRun) -> None:
+    sl = [make_run(f"sl{seed}", "supervised", seed=seed) for seed in range(2)]
+    ric = [make_run("ric0", seed=0), collapse(make_run("ric1", seed=1))]
+    groups = groups_of(*sl, *ric)
+    assert [(group.label, group.collapsed) for group in groups] == [("SL", False), ("RIC †", True)]
+    (same,) = groups_of(ric[0], collapse(make_run("again", seed=0)))
+    assert same.label == "RIC"  # the one that collapsed repeats a seed and is left out
+
+
+def test_weights_of_a_collapsed_run_are_marked_and_its_training_is_named_once(make_run: MakeRun) -> None:
+    folder = make_run("derived")
+    stored = [{"epoch": 7, "accuracy": 0.2, "best_accuracy": 0.5}]
+    rewrite(folder / "config.json", lambda header: header.update(derived_from="base", collapses=stored))
+    base = replace(read_run(folder), path=Path("base"), derived_from=None)
+    derived = read_run(folder)
+    assert derived.collapses == tuple(stored)
+    note = "† Training collapsed: base (epoch 7: training accuracy 20.0 %, 30.0 points below its best)."
+    assert collapse_note([base, derived]) == collapse_note([derived]) == note
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        *([], None, 3, [3], [{}], [{"accuracy": 0.1, "best_accuracy": 0.5}], [{"epoch": 0}]),
+        *([{"epoch": 1, "accuracy": 0.1}], [{"epoch": 1, "value_loss": "9", "median_value_loss": 1}]),
+    ],
+)
+def test_collapses_that_somebody_changed_are_refused(make_run: MakeRun, stored: Any) -> None:
+    folder = make_run()
+    rewrite(folder / "config.json", lambda header: header.update(collapses=stored))
+    with refusal("config.json", "collapses"):
+        read_run(folder)
+
+
+def test_a_shortened_name_keeps_its_mark() -> None:
+    assert short("RIC, on-policy, marginal credit, seed 2 †", 32) == "RIC, on-policy, marginal cred… †"
+    assert len(short("x" * 40 + " †", 32)) == 32
+    assert short("RIC †", 5) == "RIC †"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from made_runs import groups_of, write_system
+from made_runs import collapse, groups_of, write_system
 from ricnet.report.comparison import Comparison, compare
 from ricnet.report.runs import RunRecord, read_runs
 from ricnet.report.statistics import Difference, Interval, Percentiles
@@ -284,3 +284,18 @@ def test_html_of_rows_and_of_nothing() -> None:
     assert paragraph("") == ""
     assert "<dd>–</dd>" in terms([("x", None)])
     assert '<details class="system"><summary>' in details("a", "b", "", is_open=False)
+
+
+def test_a_mark_is_explained_below_every_table(make_run: Callable[..., Path]) -> None:
+    runs = read_runs([make_run("sl", "supervised"), collapse(make_run("ric"))])
+    assert "| RIC † | digits |" in runs_markdown(runs)
+    assert "† Training collapsed: ric (epoch 30: training accuracy 65.0 %" in runs_caption(runs)
+    groups = groups_of(*(run.path for run in runs))
+    found = compare(groups, "RIC")  # also by the name without the mark
+    assert [row[0].text for row in systems_grid(found).rows] == ["SL", "RIC †"]
+    assert "† Training collapsed: ric (epoch 30" in systems_caption(found)
+    assert r"RIC $\dagger$" in latex(found)
+    assert {row["system"] for row in csv_rows(found)} == {"SL", "RIC †"}
+    shown = Console(file=io.StringIO(), width=80)
+    shown.print(runs_table(runs))
+    assert "RIC †" in shown.file.getvalue()  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from archive_results import archive_run, archive_text, log_scores, main
-from made_runs import rewrite
+from made_runs import collapse, rewrite
 from refusals import refusal
 from ricnet.report.page import command
 from ricnet.report.runs import read_run
@@ -94,3 +94,19 @@ def test_epochs_that_were_measured_on_all_data_are_not_thinned_away(make_run: Ma
     assert [entry["epoch"] for entry in kept.metrics if "test" in entry] == list(range(10, 2001, 10))
     assert 1283 in [entry["epoch"] for entry in kept.metrics]
     assert len(kept.metrics) < 500
+
+
+def test_a_collapse_is_kept_though_its_epoch_is_not(make_run: MakeRun, tmp_path: Path) -> None:
+    """And by the runs that share its weights, which have no curves."""
+    folder = collapse(make_run("ric-seed0"))
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    more = [lines[0] | {"epoch": epoch, "update": 9 * epoch} for epoch in range(41, 2001)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [*lines, *more]))
+    kept = read_run(path := archive_run(folder, tmp_path / "results"))
+    assert 30 not in [line["epoch"] for line in kept.metrics]
+    assert kept.collapses == read_run(folder).collapses != ()
+    assert archive_text(kept) == path.read_text()
+    rewrite(folder / "config.json", lambda header: header.update(derived_from="ric-seed0"))
+    derived = read_run(archive_run(folder, tmp_path / "derived"))
+    assert (derived.metrics, derived.collapses) == ([], kept.collapses)
+    assert '"collapses"' not in archive_run(make_run("fine"), tmp_path / "results").read_text()

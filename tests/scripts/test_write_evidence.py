@@ -39,3 +39,11 @@ def test_what_was_not_run_is_said(tmp_path: Path) -> None:
     metric, pairing = write_evidence.ACCURACY, write_evidence.Pairing("nothing", "ric-seed{}", "supervised-seed{}")
     assert write_evidence.difference(tmp_path, metric, 1, [pairing]) == "**not run**"
     assert write_evidence.early_peak(tmp_path, [pairing]) == "**not run**"
+
+
+def test_a_cell_marks_runs_that_collapsed() -> None:
+    named = write_evidence.Pairing("imagewoof-resnet34-fast", "ric-on-policy-seed{}", "supervised-seed{}")
+    cell = write_evidence.difference(RESULTS, write_evidence.ACCURACY, 1, [named])
+    assert cell.endswith("`imagewoof-resnet34-fast/ric-on-policy-seed[0-2]` †")
+    fine = write_evidence.Pairing("imagewoof-resnet34-fast", "ric-marginal-seed{}", "supervised-seed{}")
+    assert "†" not in write_evidence.difference(RESULTS, write_evidence.ACCURACY, 1, [fine])

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from archive_results import archive_run
-from made_runs import rewrite
+from made_runs import collapse, rewrite
 from refusals import refusal
+from ricnet.evaluation.collapse import collapses
+from ricnet.report.runs import read_run
 from write_results import IN_SHORT, archived, block, fill, read_groups, refresh
 
 MakeRun = Callable[..., Path]
@@ -92,3 +94,36 @@ def test_published_files_are_small_and_name_no_place() -> None:
         text = path.read_text()
         assert len(text) < 200_000, path
         assert "/home/" not in text, path
+
+
+def test_runs_that_collapsed_are_marked_and_keep_their_place(make_run: MakeRun, results: Path) -> None:
+    before = [row.split(" | ")[0] for row in block(results / "digits").splitlines() if row.startswith("| ")]
+    archive_run(collapse(make_run("more/ric0", "ric", seed=0)), results / "digits")
+    text = block(results / "digits")
+    after = [row.split(" | ")[0] for row in text.splitlines() if row.startswith("| ")]
+    assert after == [row + " †" * (row == "| RIC") for row in before]
+    assert "† Training collapsed: ric0 (epoch 30: training accuracy 65.0 %, 25.0 points below its best; " in text
+
+
+def test_the_archived_runs_that_collapsed() -> None:
+    """On-policy joint on ImageWoof, all that has their weights included; the marginal ones stay above the limit."""
+    found = {path.stem for path in (ROOT / "results").glob("*/*.json") if read_run(path).collapses}
+    kinds = ("", "-temperature", "-fitted", "-implied", "-mu", "-mu-temperature")
+    runs = ("ric-snapshots-seed0", *(f"ric-on-policy-seed{seed}" for seed in range(3)))
+    woof = {path.stem for path in (ROOT / "results" / "imagewoof-resnet34-fast").glob("*.json")}
+    assert found & woof == {run + kind for run in runs[1:] for kind in kinds}
+    assert found == {run + kind for run in runs for kind in kinds}
+    archives = (ROOT / "results").rglob("*.json")
+    stored = [path for path in archives if '"collapses"' in path.read_text(encoding="utf-8")]
+    for run in (read_run(path) for path in stored):
+        if run.metrics:
+            assert [each["epoch"] for each in run.collapses] == [each["epoch"] for each in collapses(run.metrics)]
+        else:
+            assert run.collapses == read_run(run.path.with_name(f"{run.derived_from}.json")).collapses
+
+
+def test_figure_6_is_marked() -> None:
+    rows = (ROOT / "results" / "figures" / "fig6.csv").read_text(encoding="utf-8").splitlines()
+    marked = {tuple(row.split(",")[:2]) for row in rows if "† Training collapsed: ric-on-policy-seed2 (" in row}
+    assert len(marked) == 1
+    assert {benchmark for benchmark, _ in marked} == {"ImageWoof"}

@@ -3,6 +3,7 @@
 Both are read from the lines of metrics.jsonl, so that runs of any age are judged alike.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -13,6 +14,8 @@ DROP = 10
 """Points of training accuracy below the best so far; more is a collapse."""
 JUMP = 5
 """Times the median value loss; more is a collapse."""
+STANDARD_ERRORS = 4
+"""Of the difference of two accuracies, which it must exceed too. That is less than DROP from 800 training rows on."""
 FIRST_UPDATES = 20
 """Epochs that end within so many updates are not compared by accuracy: a table of 100 rows makes one update an epoch,
 and the accuracies of its first ones rise and fall by 30 points."""
@@ -26,7 +29,9 @@ Collapse = dict[str, Any]
 class CollapseWatch:
     """Is shown the line of each epoch, in order; resuming means to show it the lines so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: int | None = None) -> None:
+        """`rows` of training data, if known: accuracies of few differ by chance."""
+        self.rows = rows
         self.collapsed = self.begins = False
         """Whether the last epoch was a collapse, and the one before it was none."""
         self.best = 0.0
@@ -47,7 +52,13 @@ class CollapseWatch:
             return {}
         self.best = max(self.best, accuracy)
         points = round(100 * (self.best - accuracy), 6)  # 0.4 - 0.3 is more than 0.1
-        return {"accuracy": accuracy, "best_accuracy": self.best} if points > DROP else {}
+        fallen = points > DROP and points > 100 * STANDARD_ERRORS * self._standard_error(accuracy)
+        return {"accuracy": accuracy, "best_accuracy": self.best} if fallen else {}
+
+    def _standard_error(self, accuracy: float) -> float:
+        """Of the difference between this accuracy and the best, as if of different rows."""
+        variance = sum(max(0.0, share * (1 - share)) for share in (accuracy, self.best))
+        return math.sqrt(variance / self.rows) if self.rows else 0.0
 
     def _jumped(self, epoch: int, loss: float | None) -> Collapse:
         if loss is None:
@@ -64,9 +75,9 @@ def _number(entry: object, name: str) -> float | None:
     return float(value) if is_finite(value) else None  # type: ignore[arg-type]
 
 
-def collapses(lines: Iterable[Mapping[str, Any]]) -> list[Collapse]:
+def collapses(lines: Iterable[Mapping[str, Any]], rows: int | None = None) -> list[Collapse]:
     """Of a whole run: one entry for each epoch that is a collapse, with its `epoch`."""
-    watch = CollapseWatch()
+    watch = CollapseWatch(rows)
     seen = ((line["epoch"], watch.see(line)) for line in lines)
     return [{"epoch": epoch, **found} for epoch, found in seen if found]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ricnet.errors import counted, listing
+from ricnet.evaluation.collapse import summary
 from ricnet.io import TABLE, short, write_atomically
 from ricnet.report.comparison import ACCURACY, BRIER, CELLS, COST, ECE, ECE_SIGNED, NLL, STEPS, Metric
 from ricnet.report.figures import house_style
@@ -118,7 +119,8 @@ def _measured(run: RunRecord) -> str:
     reading = "*Test answers by confidence: a bar as high as the diagonal means right just as often as said.*"
     steps = f"{refinement_words(RunGroup(run.label, (run,)))}\n\n" if run.iterative else ""
     words = f"{numbers_table(run)}\n\n{steps}![{alt}]({DIAGRAM})\n\n{reading}"
-    return "\n\n".join(filter(None, [untested_note([run]), judged_words(words, [run])]))
+    collapsed = f"Training collapsed in {summary(run.collapses)}." if run.collapses else ""
+    return "\n\n".join(filter(None, [untested_note([run]), collapsed, judged_words(words, [run])]))
 
 
 def _limits(data: Mapping[str, Any], kind: str) -> str:

@@ -373,8 +373,7 @@ class RunRecord:
     def notes(self) -> list[str]:
         """Notes about data, training and baselines."""
         notes: list[str] = [*(self.evaluation.get("notes") or []), self.evaluation.get("baselines_note") or ""]
-        collapsed = f"training collapsed in {summary(self.collapses)}." if self.collapses else ""
-        return list(filter(None, [*notes, collapsed]))
+        return list(filter(None, notes))
 
     @property
     def hints(self) -> list[str]:
@@ -446,7 +445,7 @@ def read_run(run: str | Path) -> RunRecord:
         evaluation=evaluation,
         examples=examples,
         derived_from=header.get("derived_from"),
-        collapses=tuple(header.get("collapses") or collapses(metrics)),
+        collapses=tuple(header.get("collapses") or collapses(metrics, header["data"].get("rows", {}).get("train"))),
     )
 
 

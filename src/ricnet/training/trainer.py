@@ -98,7 +98,7 @@ class Trainer:
         self.sums: dict[str, Tensor] = {}
         self.best: dict[str, Any] = {}
         self.collapsed = 0
-        self.watch = CollapseWatch()
+        self.watch = CollapseWatch(len(dataset.train))
         self._make_fast()
 
     def _build_networks(self, encoder: nn.Module | None) -> None:
@@ -444,7 +444,7 @@ class Trainer:
             torch.cuda.set_rng_state(state["cuda_rng"], self.device)
         if self.folder is not None:
             self.folder.keep_metrics_until(self.update // self.updates_per_epoch)
-            self.watch = CollapseWatch()
+            self.watch = CollapseWatch(len(self.dataset.train))
             for line in self.folder.metrics_lines():
                 self.watch.see(line)
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -47,3 +48,17 @@ def test_three_panels(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> None
     assert "bands: that all did; dots: epochs, alone where one seed did" in texts_of(figure)
     assert "two or more" not in levels_note(pd.DataFrame({"seeds": [1]}), "Lines")
     assert "that two or more seeds reached" in levels_note(pd.DataFrame({"seeds": [1, 3]}), "(c) lines")
+
+
+def test_a_panel_with_a_collapsed_run_is_marked(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> None:
+    item = ITEMS["fig6"]
+    runs = make_runs(item.experiments(scale))
+    ric = item.experiments(scale)[-1]
+    runs[ric][0] = replace(runs[ric][0], collapses=({"epoch": 9, "accuracy": 0.3, "best_accuracy": 0.8},))
+    figure = draw(item, scale, runs, tmp_path)
+    titles = [ax.get_title(loc="left") for ax in figure.axes]
+    assert titles == ["(a) digits", "(b) digits, 9 % flipped", "(c) digits, 40 % flipped †"]
+    assert "RIC † (3 seeds)" in texts_of(figure).replace("RIC, on-policy", "RIC")
+    words = " ".join(texts_of(figure).split())
+    assert f"† Training collapsed: {runs[ric][0].path.name} (epoch 9: training accuracy 30.0 %" in words
+    assert "SL (3 seeds)" in words
