@@ -9,7 +9,7 @@ from torch import nn
 
 from refusals import refusal
 from ricnet.core import mdp
-from ricnet.methods import METHODS, RIC, Anytime, ClosedForm, Supervised
+from ricnet.methods import METHODS, RIC, Anytime, ClosedForm, OnPolicy, Supervised
 from ricnet.methods import exits as course
 from ricnet.methods.agent import Estimates
 from ricnet.methods.iterative import unroll
@@ -143,6 +143,28 @@ def test_the_closed_form_with_exits_by_hand(price):
     assert not torch.allclose(drawn, expected, atol=0.01)
     assert estimates.reward_coefficient.flatten().tolist() == pytest.approx([1 - method.gamma] * 2 + [1.0])
     torch.testing.assert_close(estimates.own_advantages, estimates.reward_coefficient * (drawn - expected))
+
+
+@pytest.mark.parametrize("credit", ["joint", "marginal"])
+def test_the_label_baseline_with_exits_compares_discounted_returns(credit):
+    """Each roll-out against the other one, by Σ_k γ^{k−t} r_k + log a_{t−1,y}; not by the value's target, which is
+    undiscounted and less the price."""
+    method = OnPolicy(
+        horizon=3, rollouts=2, label_baseline=True, compute_price=0.7, normalize_advantages=False, credit=credit
+    )
+    model = network(method)
+    rollout = method.roll_out(model, model.context(INPUTS))
+    estimates = method.estimate_advantages(rollout, LABELS)
+    drawn = mdp.log_scores(rollout.log_actions, LABELS)
+    scores = drawn if credit == "joint" else rollout.policy.expected_log_score(LABELS)
+    following = torch.zeros_like(scores[0])
+    for t in (2, 1, 0):
+        start = scores[t - 1] if t else torch.full_like(scores[0], -math.log(CLASSES))
+        following = scores[t] - start + method.gamma * following
+        outcome = following + start
+        if credit == "marginal":  # E[log a_{t,y}] is a constant of the state
+            outcome = outcome - (1 - method.gamma * (t < 2)) * scores[t]
+        torch.testing.assert_close(estimates.advantages[t], outcome - outcome.flip(0), rtol=1e-4, atol=1e-5)
 
 
 def test_the_closed_form_differentiates_the_expected_gain_of_each_exit():

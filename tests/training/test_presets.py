@@ -7,7 +7,7 @@ from refusals import refusal
 from ricnet.methods import METHODS, RIC
 from ricnet.nets.encoders import EncoderOptions
 from ricnet.training.config import Optimization
-from ricnet.training.recipes import TYPICAL, Facts, even_batch, preset, unwatched_table
+from ricnet.training.recipes import TYPICAL, Facts, even_batch, notices, preset, unwatched_table
 
 PHOTOS = Facts(rows=270, classes=5, side=128)
 DIGITS = Facts(rows=1213, classes=10, side=8)
@@ -229,3 +229,148 @@ def test_few_rows_of_a_frozen_encoders_features_have_a_recipe_of_their_own() -> 
     has(preset("fast", None, replace(few, classes=100)).method, credit="marginal", rollouts=8, c_max=1000)
     has(preset("fast", None, many).method, rollouts=4, head_gain=1, c_max=100, credit="marginal", horizon=5)
     has(preset("fast", None, many).optimization, lr=4e-3)
+
+
+JOINT = {"rollouts": 2, "gae_lambda": 0.95, "credit": "joint", "reward_floor": 1e-4, "label_baseline": True}
+MARGINAL = {"rollouts": 4, "gae_lambda": 0.0, "credit": "marginal", "reward_floor": None, "label_baseline": True}
+SHORT = {"updates_per_snapshot": 2, "epsilon": 0.5}
+CLOSED = {"rollouts": 2, "gae_lambda": 0.95, "label_baseline": True}
+UNIFORM = {"step_weight": "uniform", "value_coef": 0.5}
+FEATURES = Facts(rows=270, classes=5, side=128, encoder="timm:resnet50", freeze=True)
+ROWS: dict[str, tuple[str, Facts, dict[str, Any], tuple[float, float, float] | None]] = {
+    # method, data, settings, (c_max, alpha_floor, head_gain)
+    "features": ("ric-on-policy", FEATURES, JOINT | {"rollouts": 8, "gae_lambda": 0.0}, (100, 0.1, 1)),
+    "features, 21 classes": ("ric-on-policy", replace(FEATURES, classes=21), MARGINAL | {"rollouts": 8}, (210, 0.1, 1)),
+    "many features": ("ric-on-policy", replace(FEATURES, rows=5_000), MARGINAL, (100, 0.1, 1)),
+    "few, 21 classes": ("ric-on-policy", Facts(4_999, 21, 8), MARGINAL, (210, 0.1, 1)),
+    "exits": ("ric-on-policy", Facts(270, 7, 0, exits=True), JOINT, (10, 0.1 / 7, 0.01)),
+    "exits, photographs": ("ric-on-policy", Facts(270, 7, 128, exits=True), JOINT, (10, 0.1 / 7, 0.01)),
+    "exits, 21 classes": ("ric-on-policy", Facts(270, 21, 0, exits=True), MARGINAL, (210, 0.1, 1)),
+    "exits, many rows": ("ric-on-policy", Facts(5_000, 7, 0, exits=True), MARGINAL, (100, 0.1, 1)),
+    "photographs": ("ric-on-policy", Facts(270, 5, 17), MARGINAL, (100, 0.1, 1)),
+    "table, 6 classes": ("ric-on-policy", Facts(270, 6, 0), MARGINAL, (100, 0.1, 1)),
+    "table, 5 classes": ("ric-on-policy", Facts(270, 5, 0), JOINT, (10, 0.02, 0.01)),
+    "tiny images": ("ric-on-policy", Facts(270, 12, 16), JOINT, (12, 0.1 / 12, 0.01)),
+    "many rows": ("ric-on-policy", Facts(5_000, 5, 16), MARGINAL, (100, 0.1, 1)),
+    "Algorithm 1, 21 classes": ("ric", Facts(270, 21, 0), MARGINAL | SHORT, (210, 0.1, 1)),
+    "Algorithm 1, few rows": ("ric", Facts(270, 6, 0), JOINT | SHORT, (10, 0.1 / 6, 0.01)),
+    "Algorithm 1": ("ric", Facts(5_000, 6, 0), MARGINAL | SHORT | {"credit": "joint"}, (10, 0.1 / 6, 0.01)),
+    "closed form": ("ric-closed-form", Facts(270, 3, 0), CLOSED, (100, 0.1, 1)),
+    "closed form, exits": ("ric-closed-form", Facts(60_000, 20, 32, exits=True), CLOSED, (200, 0.1, 1)),
+    "anytime": ("anytime", Facts(270, 3, 0), {"step_weight": "geometric", "value_coef": 0.0}, None),
+    "anytime, exits": ("anytime", Facts(270, 3, 0, exits=True), UNIFORM, None),
+}
+
+
+@pytest.mark.parametrize(("method", "facts", "settings", "spread"), ROWS.values(), ids=ROWS)
+def test_each_row_of_the_table_of_methods(
+    method: str, facts: Facts, settings: dict[str, Any], spread: tuple[float, float, float] | None
+) -> None:
+    made = preset("fast", method, facts).method
+    has(made, name=method, **settings)
+    if spread is not None:
+        has(made, **dict(zip(("c_max", "alpha_floor", "head_gain"), spread, strict=True)))
+
+
+def plan(**changes: Any) -> Optimization:
+    """What no recipe leaves out, with the changes."""
+    return Optimization(**{"lr": 4e-3, "weight_decay": 0.5, "select": "calibrated", "clip": None} | changes)
+
+
+SMALL_TABLE = {"lr": 4e-3, "weight_decay": 1.0, "average": 0.98, "select": "nll", "patience": 15, "clip": 0.5}
+LARGE_TABLE = SMALL_TABLE | {"weight_decay": 0.2, "average": 0.99}
+FEW_IMAGES = {"lr": 3e-3, "average": 0.98, "clip": 0.5}
+ON_A_CPU = {"warmup_epochs": 1.0, "average": 0.99}
+LR_OF_FEW = {"lr": 3e-3, "weight_decay": 0.05, "clip": 0.5}
+PLANS = {
+    "photographs": (PHOTOS, plan(epochs=89, batch_size=30, **FEW_IMAGES)),  # 800 updates of 9 an epoch
+    "60 photographs": (replace(PHOTOS, rows=60), plan(epochs=100, batch_size=30, **FEW_IMAGES)),
+    "4,000 photographs": (replace(PHOTOS, rows=4_000), plan(epochs=30, batch_size=32, **FEW_IMAGES)),
+    "images on a CPU": (Facts(9_000, 10, 28, "cpu"), plan(epochs=20, batch_size=60, **ON_A_CPU)),
+    "many images on a CPU": (Facts(60_000, 10, 33, "cpu"), plan(epochs=8, batch_size=60, **ON_A_CPU)),
+    "tiny images": (DIGITS, plan(epochs=60, batch_size=128, **LR_OF_FEW)),
+    "few tiny images": (Facts(500, 3, 8), plan(epochs=125, batch_size=125, **LR_OF_FEW)),  # 500 updates of 4 an epoch
+    "many tiny images": (
+        Facts(60_000, 10, 16),
+        plan(epochs=120, batch_size=512, warmup_epochs=2.0, average=0.999),
+    ),
+    "700 rows": (Facts(700, 3, 0), plan(epochs=100, batch_size=64, **SMALL_TABLE)),
+    "4,999 rows": (Facts(4_999, 3, 0), plan(epochs=20, batch_size=64, **SMALL_TABLE)),
+    "5,000 rows": (Facts(5_000, 3, 0), plan(epochs=67, batch_size=128, **LARGE_TABLE)),  # 2,600 of 39 an epoch
+    "200,000 rows": (Facts(200_000, 3, 0), plan(epochs=20, batch_size=500, **LARGE_TABLE | {"patience": 5})),
+    "2,000,000 rows": (Facts(2_000_000, 3, 0), plan(epochs=5, batch_size=1250, **LARGE_TABLE | {"patience": 5})),
+    "200,000 texts": (Facts(200_000, 3, 0, text=True), plan(epochs=20, batch_size=128, **LARGE_TABLE)),
+    "features": (FEATURES, plan(epochs=100, batch_size=64, **SMALL_TABLE | {"lr": 1e-3})),
+}
+
+
+@pytest.mark.parametrize(("facts", "expected"), PLANS.values(), ids=PLANS)
+def test_epochs_batches_and_rates_by_hand(facts: Facts, expected: Optimization) -> None:
+    assert preset("fast", "supervised", facts).optimization == expected
+    assert preset("fast", "ric", facts).optimization == replace(expected, clip=0.5)
+
+
+def test_with_exits_the_epoch_is_chosen_after_a_temperature() -> None:
+    assert preset("fast", "anytime", Facts(1_000, 3, 0, exits=True)).optimization.select == "calibrated"
+
+
+def test_a_pretrained_encoder_is_frozen_for_few_rows_and_on_a_cpu_and_copies_count_as_rows() -> None:
+    for rows, device, frozen in ((270, "cuda", True), (5_000, "cuda", False), (5_000, "cpu", True)):
+        facts = Facts(rows, 5, 64, device, encoder="timm:resnet50")
+        assert preset("fast", None, facts).network.freeze is frozen
+    images = Facts(3_000, 5, 64, "cpu", encoder="timm:resnet50")
+    has(preset("fast", None, images).method, credit="joint", rollouts=8)
+    has(preset("fast", None, replace(images, copies=1)).method, credit="marginal", rollouts=4)
+
+
+def test_the_paper_takes_no_batch_larger_than_the_data_and_marginal_credit_its_range() -> None:
+    few = Facts(100, 5, 0)
+    assert preset("paper", None, few).optimization.batch_size == 100
+    has(preset("paper", None, few).method, c_max=10, alpha_floor=0.01, head_gain=0.01)
+    has(preset("paper", None, few, {"credit": "marginal"}).method, c_max=100, alpha_floor=0.1, head_gain=1)
+
+
+WIDE, NARROW = {"c_max": 100, "alpha_floor": 0.1, "head_gain": 1}, {"c_max": 10, "alpha_floor": 0.01, "head_gain": 0.01}
+
+
+@pytest.mark.parametrize(
+    ("method", "facts", "given", "expected"),
+    [
+        ("ric-on-policy", CIFAR, {"credit": "joint"}, {"credit": "joint", "rollouts": 4} | NARROW),
+        ("ric-on-policy", CIFAR, {"credit": "marginal"}, {"credit": "marginal", "rollouts": 4} | WIDE),
+        ("ric-on-policy", CIFAR, {"head": "logistic-normal"}, {"credit": "joint"} | NARROW),
+        ("ric-on-policy", CIFAR, {"objective": "expected"}, {"credit": "joint"} | WIDE),
+        ("ric-on-policy", DIGITS, {"credit": "marginal"}, {"credit": "marginal", "reward_floor": None} | WIDE),
+        ("ric-on-policy", DIGITS, {"rollouts": 1}, {"label_baseline": False}),
+        ("ric-on-policy", DIGITS, {"rollouts": 2}, {"label_baseline": True}),
+        ("ric", DIGITS, {"passes_per_snapshot": 3}, {"updates_per_snapshot": None}),
+    ],
+)
+def test_settings_that_follow_the_users(
+    method: str, facts: Facts, given: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    has(preset("fast", method, facts, given).method, **expected)
+
+
+def test_names_that_mean_something_else_now_are_explained_once() -> None:
+    assert notices(None, "fast") == notices("ric-on-policy", "fast") == notices("ric", "paper") == []
+    (alias,) = notices(None, "closed-form")
+    assert "ric-closed-form" in alias
+    (algorithm_1,) = notices("ric", "fast")
+    assert "Algorithm 1" in algorithm_1
+    assert "ric-on-policy" in algorithm_1
+
+
+def test_networks_by_hand() -> None:
+    widths = {4_999: 0.5, 5_000: 1.0}
+    for rows, width in widths.items():
+        assert preset("fast", None, Facts(rows, 3, 0)).network == EncoderOptions(width=width)
+    assert preset("fast", None, Facts(270, 3, 32)).network == EncoderOptions("resnet10", width=0.5)
+    assert preset("fast", None, Facts(270, 3, 32, "cpu")).network == EncoderOptions("conv", width=0.5)
+    on_cpu = EncoderOptions("resnet10", width=0.25, stem="original")
+    assert preset("fast", None, Facts(270, 3, 33, "cpu")).network == on_cpu
+
+
+def test_a_table_without_validation_rows_learns_for_a_hundred_updates() -> None:
+    assert unwatched_table(700) == {"epochs": 20}
+    assert unwatched_table(130) == {"epochs": 50}
