@@ -28,6 +28,17 @@ def test_loss_and_gradient_of_an_example_worked_by_hand(monkeypatch: pytest.Monk
     assert h.grad.flatten().tolist() == pytest.approx([*moved, 0])
 
 
+def test_weights_count_for_the_answer_and_for_the_ponder_cost() -> None:
+    """With weights 2 and 0 the mean over two examples is the loss of the first alone."""
+    model, (inputs, labels) = network(SMALL, policy=100, value=5), batch()
+    steps = SMALL.refine(model, inputs).halt_step
+    other = int((steps != steps[0]).nonzero()[0])
+    rows, weights = torch.tensor([0, other]), torch.tensor([2.0, 0.0]).double()
+    both, _ = SMALL.loss(model, model, inputs[rows], labels[rows], weights)
+    alone, _ = SMALL.loss(model, model, inputs[:1], labels[:1])
+    torch.testing.assert_close(both, alone)
+
+
 def test_halting_starts_with_its_bias() -> None:
     assert [network(method).refiner.value.bias.item() for method in (ACT(), SMALL)] == [1, -1]
 

@@ -67,6 +67,12 @@ def test_loss_and_beliefs_are_as_written_out(changes: dict[str, Any], weighted: 
         assert metrics["accuracy"].item() == pytest.approx((beliefs[-1].argmax(-1) == labels).double().mean().item())
 
 
+@pytest.mark.parametrize("value_coef", [0.0, 0.3])
+def test_a_value_is_trained_only_where_it_is_learned(value_coef: float) -> None:
+    model = network(replace(MATCHED, value_coef=value_coef))
+    assert model.refiner.value.weight.requires_grad is (value_coef > 0)
+
+
 def test_halts_by_the_value_it_learned_as_ric_does() -> None:
     model, (inputs, _) = network(MATCHED, from_belief=10), batch()
     values = MATCHED.refine(model, inputs).values

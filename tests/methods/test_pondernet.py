@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import networks
@@ -49,6 +50,18 @@ def test_each_examples_loss_is_weighted_before_the_mean_is_taken(monkeypatch: py
     assert loss.item() < 1e-3
     assert metrics["accuracy"].item() == 1
     assert metrics["mean_steps"].item() == pytest.approx(1.5)
+
+
+def test_the_gradient_moves_probability_to_the_step_that_surprises_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two steps: the loss is λ·s_1 + (1 − λ)·s_2 with λ = σ(v), so ∂/∂v = λ(1 − λ)(s_1 − s_2). At v = 0, with beliefs
+    of 1/2 and 3/4 in the truth, that is (log 2 − log 4/3) / 4. The last step takes the rest, whatever its own v."""
+    value = torch.zeros(2, 1, dtype=torch.float64, requires_grad=True)
+    logits = torch.tensor([[[0.0, 0.0]], [[math.log(3), 0.0]]]).double()
+    monkeypatch.setattr(pondernet, "unroll", lambda *_: Heads(logits, value, value))
+    loss, _ = PonderNet(horizon=2, beta=0.0).loss(network(), network(), torch.zeros(1, 7), torch.tensor([0]))
+    assert loss.item() == pytest.approx((math.log(2) + math.log(4 / 3)) / 2)
+    loss.backward()
+    assert value.grad.flatten().tolist() == pytest.approx([(math.log(2) - math.log(4 / 3)) / 4, 0])
 
 
 def test_beta_weighs_the_kl_and_metrics_are_what_their_names_say() -> None:

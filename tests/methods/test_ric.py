@@ -218,6 +218,12 @@ def test_readouts_share_weights_values_and_halts() -> None:
 def test_snapshot_period_in_passes_and_in_updates() -> None:
     assert RIC(passes_per_snapshot=5).snapshot_period(updates_per_pass=9) == 45
     assert RIC(updates_per_snapshot=10).snapshot_period(updates_per_pass=9) == 10
+    assert OnPolicy().snapshot_period(updates_per_pass=9) == ClosedForm().snapshot_period(updates_per_pass=9) == 1
+
+
+def test_passes_have_no_effect_beside_updates_per_snapshot() -> None:
+    assert "passes_per_snapshot" in RIC(updates_per_snapshot=2).without_effect(exits=False)
+    assert "passes_per_snapshot" not in RIC().without_effect(exits=False)
 
 
 def test_a_logistic_normal_head_trains_refines_and_keeps_the_ratio_at_one() -> None:
