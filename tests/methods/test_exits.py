@@ -12,7 +12,7 @@ from ricnet.core import mdp
 from ricnet.methods import METHODS, RIC, Anytime, ClosedForm, OnPolicy, Supervised
 from ricnet.methods import exits as course
 from ricnet.methods.agent import Estimates
-from ricnet.methods.iterative import unroll
+from ricnet.methods.iterative import outset, unroll
 from ricnet.nets.encoders import Backbone, EncoderOptions, build_encoder, divide
 from ricnet.nets.refiner import at_step
 from ricnet.training.recipes import Facts, preset
@@ -68,6 +68,18 @@ def test_step_t_reads_stage_of_its_exit():
         expected = model.refiner.from_features[stage](seen)
         assert torch.equal(at_step(context, 2 * stage), expected)
         assert torch.equal(at_step(context, 2 * stage + 1), expected)
+
+
+def test_inference_reads_the_same_stages_as_training_with_two_steps_an_exit():
+    method = RIC(horizon=6)
+    model = network(method, steps_per_exit=2)
+    context, (thought, belief) = model.context(INPUTS), outset(model, INPUTS)
+    path = method.refine(model, INPUTS)
+    assert path.steps == 6
+    for t in range(6):
+        thought = model.refiner.think(at_step(context, t), thought, belief)
+        belief = method.policy(model.refiner.heads(thought)).log_mean().exp()
+        torch.testing.assert_close(path.log_beliefs[t].exp(), belief)
 
 
 @pytest.mark.parametrize("exits", ["stage", "block"])
@@ -269,6 +281,34 @@ def test_who_has_left_enters_no_further_stage_and_answers_as_if_all_had_gone_on(
     assert halted.cell_evaluations.equal(halted.halt_step)
     if halted.values is not None:
         assert torch.allclose(halted.values, everything.frozen().values, atol=1e-6)
+
+
+def test_sl_learns_from_the_mean_cross_entropy_of_its_exits():
+    model = network(Supervised())
+    each = [nn.functional.cross_entropy(logits, LABELS).item() for logits in model(INPUTS)]
+    assert len(set(each)) == 3
+    assert Supervised().loss(model, model, INPUTS, LABELS)[0].item() == pytest.approx(sum(each) / 3)
+
+
+def test_sl_answers_once_at_each_exit_and_takes_a_budget():
+    with refusal("steps-per-exit", "2"):
+        network(Supervised(), steps_per_exit=2)
+    assert Supervised().takes_budget
+
+
+def test_the_value_before_a_step_moves_the_thought_and_not_the_belief():
+    """V(s_2) is asked of τ_1, which no belief of the policy has reached yet, and of a_1, which is a constant to it."""
+    model = network(Anytime(horizon=3, value_coef=0.5))
+    value = unroll(model, INPUTS, 3, expects=True).value[1].sum()
+    weights = (model.refiner.policy.weight, model.refiner.from_features[0].weight)
+    policy, thought = torch.autograd.grad(value, weights, allow_unused=True)
+    assert policy is None or not policy.any()
+    assert thought.any()
+
+
+def test_sl_turns_a_threshold_on_doubt_into_one_on_confidence():
+    thresholds = {0.25: 0.75, 0.0: 1.0, -1.0: None}
+    assert {t: Supervised().stopping_by(t, 3).confidence_threshold for t in thresholds} == thresholds
 
 
 def test_sl_leaves_at_the_first_exit_that_is_sure_enough():

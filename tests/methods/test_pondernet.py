@@ -94,6 +94,7 @@ def test_answers_at_the_median_of_its_own_distribution() -> None:
 def test_sampled_halting_follows_its_distribution() -> None:
     model, inputs = network(), torch.randn(1, 7).double().expand(4000, -1)
     path = replace(SMALL, halting="sample").refine(model, inputs)
+    assert (SMALL.draws, replace(SMALL, halting="sample").draws) == (False, True)
     p = halting.log_halting(path.halt_probability[:, 0].logit()).exp()
     frequency = path.halt_step.bincount(minlength=7)[1:] / 4000
     assert frequency.tolist() == pytest.approx(p.tolist(), abs=0.03)
