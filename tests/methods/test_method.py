@@ -298,3 +298,10 @@ def test_learns_to_tell_apart_what_can_be_told_apart(method: Method[Any]) -> Non
     assert method.name != "act" or path.halt_step.float().mean() < before - 1
     assert method.name != "pondernet" or metrics["kl"] < 0.02
     assert method.name != "ric" or path.final.exp().amax(-1).mean() > 0.7
+
+
+def test_a_halting_rule_that_was_chosen_takes_the_place_of_its_own() -> None:
+    for method in (RIC(), ClosedForm(), Anytime(value_coef=0.5)):
+        chosen = method.stopping_by(0.3, 4)
+        assert (chosen.halt_threshold, chosen.horizon) == (0.3, 4)
+        assert replace(chosen, halt_threshold=0.0, horizon=20) == method

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from torch.distributions import Dirichlet as TorchDirichlet
 
 from ricnet.core import mdp
+from ricnet.core.policies import LogisticNormal
 from ricnet.errors import RicnetError
 from ricnet.methods import RIC, ClosedForm, OnPolicy
+from ricnet.methods.agent import Estimates
 from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
@@ -161,6 +163,28 @@ def test_marginal_credit_is_refused_where_it_has_no_meaning(beside: dict[str, An
     with pytest.raises(RicnetError) as refused:
         OnPolicy(credit="marginal", **beside)
     assert all(part in str(refused.value) for part in named)
+
+
+def test_accuracy_and_return_are_those_of_the_last_step() -> None:
+    """Two steps: first right and sure, then wrong."""
+    logits = torch.tensor([[9.0, 0, 0, 0], [0, 9.0, 0, 0]]).expand(1, 1, 2, 4).transpose(0, 2)
+    heads = Heads(logits, torch.zeros(2, 1, 1), torch.tensor([[[1.0]], [[2.0]]]))
+    scores = torch.tensor([[[0.0]], [[-math.log(2)]]])
+    estimates = Estimates(scores, scores, scores, torch.tensor([[[1.0]], [[4.0]]]), torch.ones(2, 1, 1))
+    metrics = SMALL.metrics(heads, SMALL.policy(heads), torch.zeros(2, 1, 1), estimates, torch.tensor([0]))
+    assert metrics["accuracy"].item() == 0
+    assert metrics["return"].item() == pytest.approx(0.5)
+    assert metrics["explained_variance"].item() == pytest.approx(1 - 2 / 4.5)
+
+
+def test_the_policy_is_of_the_family_and_size_that_the_settings_say() -> None:
+    """A logistic-normal of variance K/c; a policy head of orthogonal rows of the given length."""
+    heads = Heads(torch.randn(3, CLASSES), torch.zeros(3), torch.zeros(3))
+    policy = RIC(head="logistic-normal", c_min=1.0, c_max=9.0).policy(heads)
+    assert isinstance(policy, LogisticNormal)
+    torch.testing.assert_close(policy.variance, torch.full((3,), CLASSES / 5))
+    weight = network(replace(SMALL, head_gain=0.3)).refiner.policy.weight
+    torch.testing.assert_close(weight @ weight.T, 0.09 * torch.eye(CLASSES).double(), atol=1e-6, rtol=0)
 
 
 def test_a_clipped_concentration_starts_in_the_middle_and_has_no_gradient_outside() -> None:

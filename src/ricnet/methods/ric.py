@@ -25,6 +25,7 @@ from ricnet.methods.iterative import outset
 from ricnet.methods.method import Metrics, weighted_mean
 from ricnet.nets.refiner import Heads, HeadWeights, RecurrentClassifier, Refiner, at_step
 
+# What must hold of two settings; `require` makes the sentence of it.
 LEAST = f"at least 2, or None; with 1 the network is its own snapshot, which is {setting('method', 'ric-on-policy')}"
 ENOUGH = f"at least 1, with {setting('label_baseline', True)}, which compares roll-outs of an input, at least 2"
 
@@ -102,7 +103,7 @@ class RIC(Agent):
         *,
         shard: Shard | None = None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
-        context = model.context(inputs)
+        context = model.context(inputs)  # what the recurrent module reads of x
         with torch.no_grad():
             old_context = context if snapshot is model else snapshot.context(inputs)
             rollout = self.roll_out(snapshot, old_context, shard)  # line 6
@@ -160,17 +161,19 @@ class RIC(Agent):
         initial = self.score(uniform, labels)
         drawn = scores = self.floored(self.score(rollout.log_actions, labels))  # log a_{t,y}
         if self.credit != "joint":  # what a step drew is then credited apart, by `own_gain`
-            scores = self.floored(rollout.policy.expected_log_score(labels))
-        rewards, before = mdp.rewards(scores, initial), mdp.previous_scores(scores, initial)  # Eq. 1
-        price = self.compute_price
+            scores = self.floored(rollout.policy.expected_log_score(labels))  # E[log a_{t,y}]
+        rewards, before = mdp.rewards(scores, initial), mdp.previous_scores(scores, initial)  # Eq. 1, and log a_{t−1,y}
+        price = self.compute_price  # acts with exits only
         gains = exits.estimate(rewards, rollout.values, self.gamma, self.gae_lambda, rollout.costs, price)  # GAE
-        advantages, outcomes = gains.advantages, gains.returns + before
-        targets = gains.targets + before - mdp.previous_scores(drawn, initial)  # V is asked after the drawn a_{t−1}
+        advantages = gains.advantages
+        outcomes = gains.returns + before  # R̂_t without −log a_{t−1,y}, which was settled before step t
+        # R̂_t, whose r_t is counted from the sampled a_{t−1} that V(s_t) reads; with joint credit `before` is just that.
+        targets = gains.targets + before - mdp.previous_scores(drawn, initial)
         # log a_{t,y} counts in R̂_t once as the gain of step t and −γλ times as the start of the next step, if any.
         last = torch.arange(len(scores), device=scores.device) == len(scores) - 1
         coefficient = (1 - gains.discount * (~last).to(scores.dtype))[:, None, None]
         if self.credit == "marginal":
-            outcomes = outcomes - coefficient * scores  # a constant of the state; no action changes it
+            outcomes = outcomes - coefficient * scores  # E[log a_{t,y}] depends on s_t alone
         if self.label_baseline:
             advantages = mdp.leave_one_out(outcomes)
         estimates = Estimates(drawn, advantages, coefficient * (drawn - scores), targets, coefficient)
@@ -188,6 +191,7 @@ class RIC(Agent):
     ) -> tuple[Float[Tensor, ""], Metrics]:
         policy = self.policy(heads)
         log_ratio = self._clamped(policy.log_ratio(rollout.policy, rollout.log_actions))  # log ρ
+        # E[L_SPO] is maximised, so its negative is minimised; then ‖V − R̂‖².
         policy_loss = -weighted_mean(self.weighed(policy, log_ratio.exp(), rollout, estimates, labels), weights)
         value_loss = weighted_mean(objectives.value_loss(heads.value, estimates.targets), weights)
         with torch.no_grad():
