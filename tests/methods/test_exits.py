@@ -12,7 +12,7 @@ from ricnet.core import mdp
 from ricnet.methods import METHODS, RIC, Anytime, ClosedForm, OnPolicy, Supervised
 from ricnet.methods import exits as course
 from ricnet.methods.agent import Estimates
-from ricnet.methods.iterative import outset, unroll
+from ricnet.methods.iterative import Steps, outset, unroll
 from ricnet.nets.encoders import Backbone, EncoderOptions, build_encoder, divide
 from ricnet.nets.refiner import at_step
 from ricnet.training.recipes import Facts, preset
@@ -318,6 +318,25 @@ def test_sl_leaves_at_the_first_exit_that_is_sure_enough():
     expected = [next((t + 1 for t in range(2) if row[t] >= sure), 3) for row in confidence.t().tolist()]
     assert len(set(expected)) > 1
     assert Supervised(confidence_threshold=sure).refine(model, INPUTS).halt_step.tolist() == expected
+
+
+def test_sl_is_as_sure_as_the_temperature_of_each_exit_leaves_it():
+    model, temperatures = network(Supervised()), (0.5, 1.0, 3.0)
+    asked = Supervised().at_exits(model, temperatures)
+    seen = INPUTS
+    for stage, temperature in enumerate(temperatures):
+        before, logits = model.look(stage, seen)
+        seen, read = asked.look(model, stage, seen)
+        torch.testing.assert_close(read[:, -1], 1 - (logits / temperature).softmax(-1).amax(-1))
+        torch.testing.assert_close(read[:, :-1], logits.log_softmax(-1))
+        assert torch.equal(seen, before)
+
+
+def test_sl_leaves_where_it_is_exactly_as_sure_as_asked():
+    made = Steps(torch.zeros(2, 3, CLASSES), torch.tensor([[0.5, 0.25, 0.125], [0.25] * 3]), torch.ones(2, 3).bool())
+    model = network(Supervised())
+    assert Supervised(confidence_threshold=0.75).at_exits(model).goes_on(made)[0].tolist() == [True, False, False]
+    assert Supervised().at_exits(model).goes_on(made).all()
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))

@@ -15,6 +15,7 @@ from ricnet.core.policies import LogisticNormal
 from ricnet.errors import RicnetError
 from ricnet.methods import RIC, ClosedForm, OnPolicy
 from ricnet.methods.agent import Estimates
+from ricnet.methods.iterative import Steps
 from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
@@ -223,6 +224,19 @@ def test_refine_feeds_the_mean_back_and_asks_the_value_first() -> None:
         belief = alpha / alpha.sum(-1, keepdim=True)
         torch.testing.assert_close(path.log_beliefs[t].exp(), belief)
         torch.testing.assert_close(path.values[t], heads.value)
+
+
+def test_it_stops_before_the_first_step_whose_value_is_below_the_threshold() -> None:
+    """V(s_1) is never asked; a value at the threshold goes on, and so does NaN."""
+    values = torch.tensor([[-1.0, -1.0, 5.0], [0.5, 0.4, math.nan], [0.4, 9.0, 0.5], [0.6, 0.6, 0.6]])
+    steps = Steps(torch.zeros(4, 3, CLASSES), values, torch.ones(4, 3, dtype=torch.bool))
+    assert RIC(halt_threshold=0.5).trajectory(steps).halt_step.tolist() == [2, 1, 4]
+    assert RIC(halt_threshold=0.5).goes_on(steps)[:, 0].tolist() == [False, True, False, True]
+    model, (inputs, _) = network(), batch()
+    threshold = SMALL.refine(model, inputs).values.amax().item() + 1  # all would stop at once
+    with torch.no_grad():
+        made = replace(SMALL, halt_threshold=threshold).step(model, SMALL.start(model, inputs), first=True)
+    assert made.going.all()
 
 
 def test_readouts_share_weights_values_and_halts() -> None:
