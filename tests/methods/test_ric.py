@@ -10,6 +10,7 @@ from networks import CLASSES
 from torch import Tensor, nn
 from torch.distributions import Dirichlet as TorchDirichlet
 
+from refusals import refusal
 from ricnet.core import mdp
 from ricnet.core.policies import LogisticNormal
 from ricnet.errors import RicnetError
@@ -257,6 +258,20 @@ def test_snapshot_period_in_passes_and_in_updates() -> None:
     assert RIC(passes_per_snapshot=5).snapshot_period(updates_per_pass=9) == 45
     assert RIC(updates_per_snapshot=10).snapshot_period(updates_per_pass=9) == 10
     assert OnPolicy().snapshot_period(updates_per_pass=9) == ClosedForm().snapshot_period(updates_per_pass=9) == 1
+
+
+@pytest.mark.parametrize("settings", [{"c_min": 0.0}, {"c_min": 11.0}, {"compute_price": -0.1}, {"reward_floor": 1.0}])
+def test_settings_out_of_range_are_refused(settings: dict[str, float]) -> None:
+    with refusal(*(name.replace("_", "-") for name in settings)):
+        RIC(**settings)
+
+
+def test_lambda_has_an_effect_only_without_exits() -> None:
+    assert ["gae_lambda" in RIC().without_effect(exits) for exits in (False, True)] == [False, True]
+
+
+def test_inference_is_random_only_with_sampled_feedback() -> None:
+    assert [RIC(feedback=feedback).draws for feedback in ("mean", "sample")] == [False, True]
 
 
 def test_passes_have_no_effect_beside_updates_per_snapshot() -> None:
