@@ -243,7 +243,10 @@ def notices(method: str | None, preset_name: str) -> list[str]:
     """What a user should know about the names given."""
     if preset_name in RETIRED_PRESETS:
         new = setting("method", RETIRED_PRESETS[preset_name])
-        return [f"{setting('preset', preset_name)} is {new} now; the preset goes away with the next version."]
+        return [
+            f"{setting('preset', preset_name)} is deprecated and goes away with the next version; use {new}, whose "
+            "settings also follow the kind of data."
+        ]
     if method == RIC.name and preset_name != "paper":
         default = setting("method", OnPolicy.name)
         return [
