@@ -5,7 +5,7 @@
 
 `train` trains by the preset `fast`, all epochs, and writes one .pt file: the beliefs of every validation and test
 example after every epoch, at the method's own halt, and all steps (or, for large data, the weights) of the epochs that
-some rule would keep. `judge` writes results/choices.json and the tables between the marks in docs/experiments.md:
+some rule would keep. `judge` writes results/choices.json and the tables between the marks in docs/questions/choices.md:
 which epoch to keep, and what temperature and halting rule chosen by `evaluation/choices.py` change.
 """
 
@@ -99,7 +99,7 @@ def thin(run: dict[str, Any], keep: set[int]) -> dict[str, Any]:
 # Judging what was recorded
 
 RULES = ("nll", "accuracy", "last", "calibrated")
-RESULTS, TEXT = Path("results/choices.json"), Path("docs/experiments.md")
+RESULTS, TEXT = Path("results/choices.json"), Path("docs/questions/choices.md")
 MARKED = re.compile(r"(<!-- choices -->\n).*?(<!-- /choices -->)", re.DOTALL)
 
 

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_tables_are_what_the_file_gives() -> None:
     entry = json.loads((ROOT / "results" / "choices.json").read_text())
-    found = MARKED.search((ROOT / "docs" / "experiments.md").read_text(encoding="utf-8"))
+    found = MARKED.search((ROOT / "docs" / "questions" / "choices.md").read_text(encoding="utf-8"))
     assert found is not None
     assert found[0].removeprefix(found[1]).removesuffix(found[2]) == tables(entry)
 

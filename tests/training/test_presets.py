@@ -83,7 +83,7 @@ def test_few_images_get_batches_that_divide_them_whatever_the_method() -> None:
 
 
 def test_a_cpu_gets_a_network_and_epochs_that_it_trains_in_minutes() -> None:
-    """Measured on a busy machine: 1.5 ms an image of 28 pixels, 7 ms one of 128 (docs/experiments.md)."""
+    """Measured on a busy machine: 1.5 ms an image of 28 pixels, 7 ms one of 128 (docs/archive/experiments.md)."""
     grey = Facts(rows=9_000, classes=10, side=28)
     small, narrow = EncoderOptions("conv", width=0.5), EncoderOptions("resnet10", width=0.25, stem="original")
     many = replace(PHOTOS, rows=1_800, classes=10)

@@ -28,7 +28,7 @@ MOST_VISITS, MOST_UPDATES = 4_000_000, 8_000
 updates."""
 LEAST_EPOCHS = 5
 MOST_JOINT = 20
-"""Most classes that few rows are judged by whole beliefs with (docs/experiments.md)."""
+"""Most classes that few rows are judged by whole beliefs with (docs/archive/experiments.md)."""
 MOST_JOINT_OF_A_TABLE = 5
 """The same of a table, which is learned from in fewer updates."""
 
@@ -105,7 +105,7 @@ SHORT_ROUNDS = {"updates_per_snapshot": 2, "epsilon": 0.5}
 
 Row = tuple[type[Method[Any]], str, Callable[[Facts], bool], dict[str, Any], Callable[[int], dict[str, float]] | None]
 METHOD_SETTINGS: tuple[Row, ...] = (
-    # method, data, whether it is that, settings, range of c.  Why: docs/experiments.md, on exits docs/exits.md.
+    # method, data, whether it is that, settings, range of c.  Why: docs/archive/experiments.md, on exits docs/exits.md.
     (ClosedForm, "any", lambda f: True, {"rollouts": 2, "label_baseline": True}, wide),
     (
         OnPolicy,
@@ -168,7 +168,7 @@ def _learned_from(facts: Facts) -> Facts:
 
 def _paper(method: str, facts: Facts, given: Mapping[str, Any]) -> Config:
     """Of what the paper swept: Adam, batch 256, ReLU. Its weight decay is read as decoupled: coupled to the gradient,
-    RIC stalls at 57 % on CIFAR-10 (docs/experiments.md)."""
+    RIC stalls at 57 % on CIFAR-10 (docs/archive/experiments.md)."""
     facts, kind = _learned_from(facts), METHODS[method]
     settings = wide(facts.classes) if given.get("credit") == "marginal" else {}
     return Config(
@@ -290,7 +290,7 @@ def _optimization(facts: Facts) -> Optimization:
 
 def _few_images(facts: Facts) -> Optimization:
     """Averaged weights, found on photographs; the epoch by NLL after a temperature: few validation images tell
-    accuracies apart badly (docs/experiments.md)."""
+    accuracies apart badly (docs/questions/choices.md)."""
     batch_size = even_batch(facts.rows, 32)
     epochs = min(100, max(30, math.ceil(800 / (facts.rows // batch_size))))
     return Optimization(
@@ -348,8 +348,8 @@ def _table(facts: Facts) -> Optimization:
     one with the lowest validation NLL, for what such a network over-fits is first of all its confidence. The average of
     the weights stands in for the end of the schedule, which a run that stops early never sees. Chosen on eight tables
     (docs/estimators.md); from 5,000 rows on, with a wider network and less decay, on three others
-    (docs/experiments.md). Few rows of a frozen encoder's features have a lower rate: they are closer to the answer than
-    columns are, and at that of tables the best epoch was the second or third."""
+    (docs/archive/experiments.md). Few rows of a frozen encoder's features have a lower rate: they are closer to the
+    answer than columns are, and at that of tables the best epoch was the second or third."""
     small, large = facts.few, facts.rows >= TABLE_ROWS and not facts.text
     batch_size = min(64 if small else 128, facts.rows)
     updates = facts.rows // batch_size
