@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Num
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -42,6 +42,7 @@ def _draw_group(ax: Axes, group: RunGroup, key: str, look: Look) -> None:
         epochs, curves = epoch_curves(group, key, split)
         if len(epochs):
             most = np.inf if key == "nll" else 1.0
+            curves = between(epochs, curves)
             draw_band(ax, _seconds(group, epochs.tolist()), curves, look.colour, dash, ceiling=most, linewidth=1.1)
     for run in group.runs:
         scores = epoch_scores(run, key, "test") or epoch_scores(run, key)
@@ -51,9 +52,22 @@ def _draw_group(ax: Axes, group: RunGroup, key: str, look: Look) -> None:
             ax.plot(clock[selected], scores[selected], look.marker, **dot)
 
 
+def between(
+    epochs: Num[np.ndarray, "epochs"], curves: Float[np.ndarray, "seeds epochs"]
+) -> Float[np.ndarray, "seeds epochs"]:
+    """Seeds may have measured at different epochs: a line from one to the next, nothing before the first."""
+    filled = curves.copy()
+    for own in filled:
+        known = ~np.isnan(own)
+        if known.any():
+            own[:] = np.interp(epochs, epochs[known], own[known], left=np.nan, right=np.nan)
+    return filled
+
+
 def _seconds(group: RunGroup, epochs: Sequence[int]) -> Float[np.ndarray, "epochs"]:
-    clocks = [run.clock for run in group.runs]
-    return np.array([np.mean([clock[epoch] for clock in clocks]) for epoch in epochs])
+    """Mean over seeds; between the epochs that a seed has kept, in proportion."""
+    clocks = [(list(run.clock), list(run.clock.values())) for run in group.runs]
+    return np.mean([np.interp(epochs, kept, seconds) for kept, seconds in clocks], axis=0)
 
 
 def _frame(ax: Axes, key: str, title: str) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filmstrip import FRAMES, filmstrip_figure, frames
-from pace import pace_figure
+from pace import between, pace_figure
 from ricnet.evaluation.evaluate import Examples
 from ricnet.report.figures import BLUE, VERMILLION
 from ricnet.report.runs import RunGroup, RunRecord
@@ -72,3 +72,10 @@ def test_scores_stand_at_their_seconds(ric: RunRecord) -> None:
         np.testing.assert_allclose(curve.get_ydata(), [entry[key] for entry in scores])
         assert [dot.get_xdata()[0] for dot in dots] == [3.0, 8.0]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["RIC", "validation"]
+
+
+def test_seeds_that_measured_at_other_epochs_are_joined_by_lines() -> None:
+    nan = np.nan
+    curves = np.array([[0.0, nan, 0.4, nan], [nan, 0.1, nan, 0.3], [nan, nan, nan, nan]])
+    expected = [[0.0, 0.2, 0.4, nan], [nan, 0.1, 0.2, 0.3], [nan, nan, nan, nan]]
+    np.testing.assert_allclose(between(np.array([1, 2, 3, 4]), curves), expected)
