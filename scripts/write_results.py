@@ -5,6 +5,8 @@ python scripts/write_results.py --check    # write nothing; fail if a text is no
 
 Tables are written between the marks that ask for them:
 
+<!-- results:headline -->  README's table: at most ten rows, each under its algorithm's name
+<!-- results:table1 -->    the paper's Table 1 beside ours, for Algorithm 1 and for the default
 <!-- results:NAME -->      the runs of results/NAME, in short
 <!-- results:all -->       those of every folder of results/, each under its own heading, with all columns
 <!-- /results -->          where what was written ends
@@ -18,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from claims import sentences
+from headline import DEVIATIONS, headline, table1
 from pace import pace_figure
 from ricnet.errors import RicnetError, listing
 from ricnet.io import MARK
@@ -61,6 +64,8 @@ COLUMNS = (*IN_SHORT, CELLS, BRIER, TRAIN_ACCURACY)
 ROOT = Path(__file__).parents[1]
 TEXTS = ("README.md", "docs/results.md")
 COMPARED = (*ALGORITHMS, "SL")
+WRITERS = {"headline": headline, "table1": table1}
+"""Tables of more than one folder, by the name in their mark."""
 
 
 def main() -> None:
@@ -104,6 +109,8 @@ def fill(text: str, results: Path, source: str) -> str:
 
 def _filled(mark: re.Match[str], results: Path, source: str) -> str:
     opening, name, closing = mark.groups()
+    if name in WRITERS:
+        return opening + WRITERS[name](results) + "\n" + closing
     names = archived(results) if name == ALL else [name]
     if name != ALL and name not in archived(results):
         raise RicnetError(f"{source} asks for results:{name}, but {results / name} holds no archived runs.")
@@ -196,6 +203,7 @@ def caption(groups: Sequence[RunGroup], place: str) -> str:
         f"{'; '.join(_distinct(groups, _machine))}. {again}.",
         collapse_note(run for group in groups for run in group.runs),
         repeats_note(groups),
+        DEVIATIONS if any(group.first.config.get("preset") == "paper" for group in groups) else "",
     ]
     return " ".join(filter(None, lines))
 
