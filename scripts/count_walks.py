@@ -3,7 +3,7 @@
     python scripts/count_walks.py [train] [update] [reproduce] [--list]
     python scripts/count_walks.py --rooms
 
-Counts the distinct files of src/ricnet in which a function is called; what happens while modules are imported is left
+Counts the distinct files of src in which a function is called; what happens while modules are imported is left
 out. Each walk is a process of its own: `ric train` on a small folder of generated images, one update of RIC, and
 `ric reproduce fig5` at its smallest scale (minutes), with its runs in the same process.
 """
@@ -20,7 +20,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-PACKAGE = Path(__file__).parents[1] / "src" / "ricnet"
+SOURCE = Path(__file__).parents[1] / "src"
+PACKAGE = SOURCE / "ricnet"
 OUTPUT = "RICNET_WALK"
 """Names the file into which a walk writes its list."""
 
@@ -107,7 +108,8 @@ def show_rooms() -> None:
     """Files and lines of Python in each room, as the table in docs/architecture.md has them."""
     places = {"(top)": sorted(PACKAGE.glob("*.py"))}
     places |= {f"{room.name}/": sorted(room.rglob("*.py")) for room in sorted(PACKAGE.iterdir()) if room.is_dir()}
-    places |= {"all": sorted(PACKAGE.rglob("*.py")), "tests/": sorted((PACKAGE.parents[1] / "tests").rglob("*.py"))}
+    places |= {name: sorted((SOURCE / name).rglob("*.py")) for name in ("ricnet", "ricnet_paper")}
+    places |= {"tests/": sorted((PACKAGE.parents[1] / "tests").rglob("*.py"))}
     for name, files in places.items():
         if files:
             lines = sum(file.read_text(encoding="utf-8").count("\n") for file in files)
@@ -124,8 +126,8 @@ def main() -> None:
         show_rooms()
         return
     if OUTPUT in os.environ:
-        ours = {Path(file) for file in WALKS[options.walks[0]]() if file.startswith(str(PACKAGE))}
-        Path(os.environ[OUTPUT]).write_text("".join(f"{file.relative_to(PACKAGE)}\n" for file in sorted(ours)))
+        ours = {Path(file) for file in WALKS[options.walks[0]]() if file.startswith(str(SOURCE))}
+        Path(os.environ[OUTPUT]).write_text("".join(f"{file.relative_to(SOURCE)}\n" for file in sorted(ours)))
         return
     for name in options.walks or WALKS:
         files = walk(name)

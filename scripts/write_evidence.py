@@ -27,7 +27,7 @@ from ricnet.io import MARK
 from ricnet.report.comparison import ACCURACY, ECE, NLL, TRAINING_SECONDS, Metric
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.report.statistics import Difference, Interval, mean_interval, paired_difference
-from ricnet.studies.paper.fig6_generalization import LEVELS, generalization
+from ricnet_paper.fig6_generalization import LEVELS, generalization
 
 ROOT = Path(__file__).parents[1]
 PAGE, RESULTS = ROOT / "docs" / "evidence.md", ROOT / "results"

@@ -13,7 +13,8 @@ from torch import Tensor
 from ricnet.core.mdp import log_scores
 from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.evaluation.evaluate import KINDS, Outcome, pick_rows, report, save_predictions
-from ricnet.report.runs import RunGroup, group_seeds, read_runs
+from ricnet.methods.archive import modern_method
+from ricnet.report.runs import RunGroup, RunRecord, group_seeds, read_runs
 
 CLASSES, STEPS, N, EPOCHS, BEST = 10, 20, 300, 40, 31
 
@@ -142,3 +143,23 @@ def rewrite_arrays(path: Path, **changes: Any) -> None:
     with np.load(path) as stored:
         arrays = {**stored, **changes}
     np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+
+
+def bare_run(name: str, seed: int = 0, data: str = "cifar10", method: str = "ric", **settings: Any) -> RunRecord:
+    """Settings and an accuracy, no files."""
+    own = {
+        key: settings.pop(key)
+        for key in ("gamma", "readout", "objective", "uniform_mix", "updates_per_snapshot", "exact_gain")
+        if key in settings
+    }
+    optimization = {"epochs": settings.pop("epochs", 10), "optimizer": settings.pop("optimizer", "adamw")}
+    config = {
+        "data": data,
+        "seed": seed,
+        "preset": "fast",
+        "method": modern_method({"name": method, "gamma": 0.8, **own}),
+        **settings,
+    }
+    config |= {"optimization": optimization, "network": {"encoder": "resnet34", "width": 1.0}}
+    evaluation = {"test": {"n": 100, "accuracy": 0.9}}
+    return RunRecord(Path(name), "", "0", config, {"input_shape": [3, 32, 32]}, {}, [], evaluation, None)

@@ -10,8 +10,14 @@ from types import CodeType
 import pytest
 
 import ricnet
+import ricnet_paper
 
-MODULES = [found.name for found in pkgutil.walk_packages(ricnet.__path__, "ricnet.") if "__main__" not in found.name]
+MODULES = [
+    found.name
+    for package in (ricnet, ricnet_paper)
+    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    if "__main__" not in found.name
+]
 
 
 def undefined(code: CodeType, known: Collection[str]) -> Iterator[str]:

@@ -1,0 +1,383 @@
+"""What tables and figures of the paper share: the tidy table of runs that each is made of, and how it is drawn.
+
+A table has one row a number, with its mean and interval over seeds. It is written as CSV and drawn from the file as
+read back, so the data beside a figure is all there is in it. Conditions stand in every row and every note, so that no
+number of a small scale can be taken for one of the paper's. What all figures of ricnet share is in `report.figures`.
+"""
+
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ricnet import RicnetError
+from ricnet.errors import counted, listing
+from ricnet.io import MARK
+from ricnet.methods import METHODS
+from ricnet.nets.encoders import choose_encoder
+from ricnet.report import figures
+from ricnet.report.comparison import ACCURACY, ECE, ECE_SIGNED, NLL, STEPS, TRAIN_ACCURACY, Metric
+from ricnet.report.figures import band, cuts_bands, integer_ticks, look_of
+from ricnet.report.runs import RunRecord, collapse_note
+from ricnet.report.tables import Grid, escape_latex, latex_table, markdown_table
+from ricnet.studies.experiments import Experiment, Runs
+from ricnet_paper.scales import GIVEN, Scale
+
+Measure = Callable[[Sequence[RunRecord]], Any]
+"""What was seen in the runs of an experiment: rows of one `value` each, the same but for it in every seed."""
+SPLITS = {"train": "train_eval", "validation": "val", "test": "test"}
+"""What a figure calls a split, and what metrics.jsonl does; its own `train` is of augmented inputs."""
+WIDTH = 7.0
+"""Inches; the text width of most journals."""
+SMALL = 6.5
+"""Points; nothing is written smaller."""
+LINE = 125
+"""Letters of that size that fit the width."""
+SELECTED = {"accuracy": "accuracy", "nll": "NLL"}
+"""By what the epoch is chosen, in words."""
+MOST_POINTS = 250
+"""A curve of 2000 epochs on two inches of paper shows no more than this."""
+Dash = Literal["-"] | tuple[float, tuple[float, ...]]
+"""A solid line, or lengths of ink and gap."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A table or a figure. `draw` and `write` get the table alone, so either can be made again from its CSV file."""
+
+    name: str
+    """fig2: what the command line calls it, and its files."""
+    title: str
+    experiments: Callable[[Scale], list[Experiment]]
+    tabulate: Callable[[Scale, Runs], pd.DataFrame]
+    draw: Callable[[pd.DataFrame], Figure] | None = None
+    """Figures only."""
+    write: Callable[[pd.DataFrame], Mapping[str, str | bytes]] | None = None
+    """Tables only: their text by the ending of its file, md and tex."""
+
+
+def tabulate(
+    scale: Scale,
+    experiments: Sequence[Experiment],
+    runs: Runs,
+    measure: Measure,
+    usable: Callable[[Sequence[RunRecord]], Sequence[RunRecord]] = list,
+) -> pd.DataFrame:
+    """What was measured in the runs of each experiment; one without runs has a row that says what is `missing`.
+
+    `seeds` are `usable` of those `asked` for; of runs that are taken as found, none was asked for that is not there. A
+    row's own `n` may be less, where a seed has no such number.
+    """
+    parts = []
+    for experiment in experiments:
+        finished = runs.get(experiment, ())
+        used = usable(finished)
+        facts = {
+            "benchmark": experiment.benchmark.label,
+            "system": _system(experiment, runs),
+            "seeds": len(used),
+            "asked": len(finished) if finished and scale.name == GIVEN else len(experiment.seeds),
+            "scale": scale.name,
+            **(_conditions(used[0]) if used else {}),
+            **({"collapsed": note} if (note := collapse_note(used)) else {}),
+        }
+        rows = over_seeds(pd.DataFrame(measure(used))) if used else pd.DataFrame({"missing": [""]})
+        rows["missing"] = None if used else _reason(experiment, runs, scale)
+        parts += [facts | row for row in rows.to_dict("records")]
+    return pd.DataFrame(parts)
+
+
+def over_seeds(observed: pd.DataFrame) -> pd.DataFrame:
+    """Rows that agree in all but `value` become one: mean, half-width of the 95 % Student-t interval, and how many."""
+    keys = [name for name in observed if name != "value"]
+    groups = observed.groupby(keys, sort=False, dropna=False)
+    seeds = np.full((groups.size().max(), groups.ngroups), np.nan)
+    values = observed["value"].astype(float)
+    seeds[groups.cumcount(), groups.ngroup()] = values.where(np.isfinite(values))
+    mean, half_width = band(seeds)
+    table = observed[keys].drop_duplicates(ignore_index=True)
+    return table.assign(mean=mean, half_width=half_width, n=np.isfinite(seeds).sum(axis=0))
+
+
+def curves(runs: Sequence[RunRecord], split: str, quantity: str) -> list[dict[str, Any]]:
+    """A row for each epoch that measured this, in each run."""
+    rows: list[dict[str, Any]] = []
+    for run in runs:
+        key, before = SPLITS[split], len(rows)
+        scores = {entry["epoch"]: (entry.get(key) or {}).get(quantity) for entry in run.metrics}
+        rows += [
+            {"split": split, "quantity": quantity, "epoch": epoch, "value": score}
+            for epoch, score in scores.items()
+            if score is not None
+        ]
+        if len(rows) == before:
+            raise RicnetError(f"{run.path} has not measured {key}.{quantity}: train it again with measure_all.")
+    return rows
+
+
+def measured(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:
+    """Runs that have measured every split, after every epoch or now and then. Where none has, all: they say so."""
+    return [r for r in runs if all(any(entry.get(key) for entry in r.metrics) for key in SPLITS.values())] or runs
+
+
+def _system(experiment: Experiment, runs: Runs) -> str:
+    """As the report calls the system's runs. Without runs a method has its title, unless runs of another system are
+    called so; a variant, and what has settings of its own, is called as on the command line."""
+    alike = [runs.get(experiment, ()), *(found for other, found in runs.items() if other.system == experiment.system)]
+    called = [found[0].method for found in alike if found]
+    if not called and experiment.system in METHODS:
+        title, others = METHODS[experiment.system].title, {found[0].method for found in runs.values() if found}
+        return title if title not in others else experiment.system
+    return called[0] if called and ":" not in experiment.system else experiment.system
+
+
+def _reason(experiment: Experiment, runs: Runs, scale: Scale) -> str:
+    """Where runs were asked for, or another system has learned from the same data, the data is here."""
+    if scale.name == GIVEN:
+        return "not among the given runs"
+    data = experiment.benchmark.data
+    here = experiment in runs or any(found and other.benchmark.data == data for other, found in runs.items())
+    return "no run finished" if here else f"{Path(data).name} is not here"
+
+
+def _conditions(run: RunRecord) -> dict[str, Any]:
+    config, shape = run.config, tuple(int(side) for side in run.data["input_shape"])
+    return {
+        "network": network_name(config["network"]["encoder"], config["network"]["width"], shape),
+        "input": f"{shape[0]} features" if len(shape) == 1 else " × ".join(str(side) for side in shape),
+        "epochs": int(config["optimization"]["epochs"]),
+        "preset": str(config["preset"]),
+        "select": str(config["optimization"].get("select", "accuracy")),
+    }
+
+
+def network_name(encoder: str, width: float, shape: tuple[int, ...]) -> str:
+    """The encoder as it is built: `auto` depends on the inputs."""
+    return choose_encoder(encoder, shape) + (f", width {width:g}" if width != 1 else "")
+
+
+def conditions(table: pd.DataFrame) -> str:
+    """All rows' conditions in one sentence; where they differ, of which benchmarks or systems they are."""
+    forms: Mapping[str, Callable[[Any], str]] = {
+        "network": str,
+        "input": lambda shape: f"inputs {shape}",
+        "epochs": lambda count: counted(int(count), "epoch"),
+        "preset": lambda name: f"preset {name}",
+        "select": lambda rule: "last epoch" if rule == "last" else f"epoch by validation {SELECTED.get(rule, rule)}",
+    }
+    parts = []
+    for name in [name for name in forms if name in table]:
+        known = table.dropna(subset=[name])
+        owner = next((one for one in ("benchmark", "system") if (known.groupby(one)[name].nunique() == 1).all()), None)
+        whose = known[owner] if owner else known["system"] + " on " + known["benchmark"]
+        owners = {
+            forms[name](value): listing(list(own.unique())) for value, own in whose.groupby(known[name], sort=False)
+        }
+        parts += [listing([f"{form} ({own})" for form, own in owners.items()])] if len(owners) > 1 else [*owners]
+    names, described = listing(distinct(table, "scale")), ", ".join(filter(None, parts))
+    head = "As run" if names == GIVEN else f"Scale {names}"
+    noted = [note.removesuffix(".") for note in distinct(table, "collapsed")]
+    return ". ".join([f"{head}: {described}" if described else head, *noted])
+
+
+def mark(table: pd.DataFrame) -> str:
+    """After the name of a system or benchmark of which a run collapsed in training."""
+    return MARK * bool(distinct(table, "collapsed"))
+
+
+def distinct(table: pd.DataFrame, name: str) -> list[str]:
+    """What a column says, each word once, in its order."""
+    return [str(value) for value in table[name].dropna().unique()] if name in table else []
+
+
+def first(table: pd.DataFrame, name: str) -> float | None:
+    """The first number of a column; None where there is none."""
+    found = list(table[name].dropna()) if name in table else []
+    return float(found[0]) if found else None
+
+
+def write_csv(table: pd.DataFrame, path: Path) -> None:
+    """Whole numbers are written as such, though some rows may have none."""
+    table.convert_dtypes().to_csv(path, index=False, encoding="utf-8")
+
+
+def read_csv(path: Path) -> pd.DataFrame:
+    return pd.read_csv(path, keep_default_na=False, na_values=[""])
+
+
+# Drawing a table
+
+
+def thin(table: pd.DataFrame) -> pd.DataFrame:
+    """At most so many rows, the first and the last among them: what is drawn was measured, nothing is smoothed."""
+    return table.iloc[figures.thin(len(table), MOST_POINTS)]
+
+
+def draw_curve(ax: Axes, table: pd.DataFrame, x: str, **line: Any) -> None:
+    """Mean and band over `x`; nothing without rows."""
+    if table.empty:
+        return
+    at, mean, half = (thin(table.sort_values(x))[name].to_numpy(float) for name in (x, "mean", "half_width"))
+    shade, dash = line.pop("color"), line.pop("linestyle", "-")
+    figures.draw_curve(ax, at, mean, half, shade, dash, floor=-np.inf, **({"linewidth": 1.1} | line))
+
+
+def system_line(system: str, points: int, dash: Dash = "-") -> dict[str, Any]:
+    """Half a dozen markers a curve, so that systems can be told apart in grey."""
+    look, every = look_of(system), max(1, min(points, MOST_POINTS) // 6)
+    # Markers of two systems that run together must not cover each other.
+    first = (every // 2) * (look.marker == "s") + (every // 4) * (look.marker == "^")
+    style = {"color": look.colour, "linestyle": dash, "marker": look.marker, "markevery": (first, every)}
+    return style | {"markersize": 3.2, "markerfacecolor": "white", "markeredgewidth": 0.8}
+
+
+def draw_systems(ax: Axes, table: pd.DataFrame, dash: Dash = "-") -> None:
+    """Each system's curve over epochs."""
+    for system, own in table.groupby("system", sort=False):
+        draw_curve(ax, own, "epoch", **system_line(str(system), len(own), dash))
+    ax.set_xlabel("epoch")
+    integer_ticks(ax, 4)
+
+
+def fit(ax: Axes, values: Float[np.ndarray, "n"] | pd.Series) -> None:
+    """The vertical range of the means: bands of three seeds are so wide that nothing else would be seen."""
+    known = np.asarray(values)[np.isfinite(values)]
+    if known.size:
+        margin = 0.07 * max(np.ptp(known), 0.01)
+        ax.set_ylim(known.min() - margin, known.max() + margin)
+
+
+def note_missing(ax: Axes, table: pd.DataFrame) -> None:
+    """Say in the panel itself what is not in it. To be called last."""
+    missing = table.dropna(subset=["missing"]) if "missing" in table else table[:0]
+    if len(missing) and len(missing) == len(table):
+        _close(ax, "\n".join(distinct(missing, "missing")))
+    elif len(missing):
+        lines = [f"missing: {row.system} ({row.missing})" for row in missing.itertuples()]
+        # An axes has one legend, and it alone looks for a place where no curve runs.
+        blank = [Line2D([], [], linestyle="none", label=textwrap.fill(line, 30)) for line in lines]
+        ax.legend(handles=blank, loc="best", handlelength=0, handletextpad=0)
+
+
+def _close(ax: Axes, reason: str) -> None:
+    """A panel with nothing in it says why, and has no scales; one that shares its scale keeps it for the others."""
+    text = textwrap.fill(f"missing: {reason}", 24)
+    ax.text(0.5, 0.5, text, transform=ax.transAxes, va="center", ha="center", fontsize=7)
+    ax.tick_params(bottom=False, labelbottom=False)
+    ax.set_xlabel("")
+    if len(ax.get_shared_y_axes().get_siblings(ax)) == 1:
+        ax.tick_params(left=False, labelleft=False)
+        ax.set_ylabel("")
+
+
+def system_handles(table: pd.DataFrame) -> list[Artist]:
+    """One entry a system, with how many of its seeds are in the figure."""
+    return [
+        Line2D([], [], linewidth=1.1, label=system_label(system, own), **system_line(system, 1) | {"markevery": None})
+        for system, own in table.groupby("system", sort=False)
+    ]
+
+
+def system_label(system: str, table: pd.DataFrame) -> str:
+    return f"{system}{mark(table)} ({seeds(table)})"
+
+
+def seeds(table: pd.DataFrame) -> str:
+    """5 seeds; 4 of 5 seeds where one did not finish; 3 to 5 of 5 seeds where panels differ."""
+    found = table[table["seeds"] > 0]
+    if found.empty:
+        return "missing"
+    asked, least, most = int(found["asked"].max()), int(found["seeds"].min()), int(found["seeds"].max())
+    span = f"{most}" if least == most else f"{least} to {most}"
+    some = span if least == asked else f"{span} of {asked}"
+    return f"{some} seed{'s' * (asked > 1)}"
+
+
+def intervals(table: pd.DataFrame, shape: str = "Bands") -> str:
+    """What the bands are; why there are none; nothing where nothing is drawn."""
+    if table["half_width"].notna().any():
+        return f"{shape}: 95 % Student-t intervals over seeds"
+    return "A single seed has no interval" if table["mean"].notna().any() else ""
+
+
+def legend(figure: Figure, handles: Sequence[Artist], notes: Sequence[str], columns: int = 6) -> None:
+    """Under the panels, with what one must know to read them. To be called last, for it looks at what is drawn."""
+    cut = "Intervals are cut at the panel's edge" if cuts_bands(figure) else ""
+    where: dict[str, Any] = {"loc": "outside lower center", "ncols": min(columns, len(handles))}
+    box = figure.legend(handles=list(handles), title=fill_lines([*notes, cut]), title_fontsize=SMALL, **where)
+    box.get_title().set_multialignment("center")
+
+
+def fill_lines(notes: Sequence[str]) -> str:
+    """As many notes on a line as it holds; none is broken that fits a line."""
+    lines: list[str] = []
+    for note in filter(None, notes):
+        longer = f"{lines[-1]}. {note}" if lines else note
+        lines[-1:] = [longer] if len(longer) <= LINE else [*lines[-1:], *textwrap.wrap(note, LINE)]
+    return "\n".join(lines)
+
+
+# Writing a table: Markdown to read anywhere, LaTeX (booktabs) to \input
+
+
+NEEDS = r"% needs \usepackage{booktabs}, \usepackage{graphicx} and \usepackage[T1]{fontenc}"
+MEANS = "Mean ± half-width of the 95 % Student-t interval over seeds."
+METRICS = {
+    "train accuracy": replace(TRAIN_ACCURACY, title="train acc., %"),
+    "val accuracy": replace(ACCURACY, title="val. acc., %", split="val"),
+    "val nll": replace(NLL, title="val. NLL", split="val"),
+    "test accuracy": replace(ACCURACY, title="test acc., %"),
+    "test ece": replace(ECE, title="test ECE"),
+    "test ece signed": replace(ECE_SIGNED, title="conf. − acc."),
+    "test nll": replace(NLL, title="test NLL"),
+    "mean steps": replace(STEPS, title="mean steps"),
+}
+"""By what the CSV files call them, with the short titles of a page's width."""
+
+
+def measure(runs: Sequence[RunRecord], names: Iterable[str]) -> pd.DataFrame:
+    """These metrics of each run, with what one must know of its test set."""
+    rows = [{"quantity": name, "value": METRICS[name].of(run)} for name in names for run in runs]
+    return pd.DataFrame(rows).assign(examples=int(runs[0].test["n"]), bins=int(runs[0].test["ece_bins"]))
+
+
+def write_cell(metric: Metric, table: pd.DataFrame, intervals: bool = True) -> str:
+    """The number of a table's first row; a dash where there is none."""
+    return metric.write(first(table[:1], "mean"), first(table[:1], "half_width") if intervals else None)
+
+
+def facts(table: pd.DataFrame) -> str:
+    """What one must know to read a table of one benchmark."""
+    size, bins = first(table, "examples"), first(table, "bins")
+    counts = f", test n = {size:,.0f}, ECE with {bins:.0f} bins" if size and bins else ""
+    return f"{distinct(table, 'benchmark')[0]}{counts}. {conditions(table)}. {MEANS}"
+
+
+def gaps(table: pd.DataFrame) -> list[str]:
+    """What is missing, wholly or in part."""
+    missing = table.dropna(subset=["missing"]).groupby("benchmark", sort=False)
+    found = [f"{listing(distinct(own, 'system'))} on {b}: {'; '.join(distinct(own, 'missing'))}." for b, own in missing]
+    partly = table[(table.quantity == "test accuracy") & (table.seeds != table.asked)]
+    return found + [
+        f"{system} on {benchmark}: {seeds(own)} finished."
+        for (benchmark, system), own in partly.groupby(["benchmark", "system"], sort=False)
+    ]
+
+
+def write_markdown(grid: Grid, note: str) -> str:
+    return f"{markdown_table(grid)}\n\n{note}\n"
+
+
+def write_latex(grid: Grid, title: str, note: str, head: Sequence[str] | None = None) -> str:
+    """`head` takes the place of the titles, for those may span columns; it is LaTeX already."""
+    caption = rf"\textbf{{{escape_latex(title)}.}} {escape_latex(note)}"
+    return f"{NEEDS}\n{latex_table(grid, caption, head, shrink=True)}\n"
