@@ -1,4 +1,4 @@
-"""Every table and figure of the paper, a file each, and the tables its readers ask for next."""
+"""The paper as a client of ricnet: its tables and figures, one file each, further tables, and checks of its theory."""
 
 from ricnet_paper import (
     fig1_architecture,

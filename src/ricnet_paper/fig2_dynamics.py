@@ -1,4 +1,4 @@
-"""Figure 2: how SL and RIC learn on the first benchmark: return, accuracy, and how what they learn generalises."""
+"""Figure 2: training dynamics of SL and RIC on the first benchmark: return, accuracy and generalisation."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,7 @@
-"""Figure 3: calibration over training under clean, slightly and badly wrong labels, always on the clean test set.
+"""Figure 3: ECE and confidence during training with clean, aggregate and worst labels, on the clean test set.
 
-Before it has learned anything a classifier is as unsure as it is ignorant, which is perfect calibration and no merit:
-the lowest ECE is therefore looked for only among epochs with at least half of the best accuracy.
+An untrained classifier is calibrated without any merit, so that the lowest ECE is searched among epochs with at least
+half of the best accuracy.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ def measure(runs: Sequence[RunRecord]) -> pd.DataFrame:
 
 
 def lowest(curves: pd.DataFrame) -> pd.DataFrame:
-    """The epoch with the lowest mean ECE among those that have learned something; none if none was measured."""
+    """The row of the epoch with the lowest mean ECE, among epochs with half of the best accuracy; empty if none."""
     means = curves.pivot_table("mean", "epoch", "quantity", aggfunc="first")
     learned = means[means["accuracy"] >= 0.5 * means["accuracy"].max()]
     if learned["ece"].isna().all():
@@ -77,10 +77,7 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def _mark_lowest(ax: Axes, best: Any, line: int) -> None:
-    """A star on the curve; its numbers above the panel, where no curve can run through them.
-
-    There is room for "RIC", not for which RIC it is, which the legend has.
-    """
+    """Mark it by a star on the curve and write its numbers above the panel; the legend has the system's full name."""
     shade, at, low = look_of(best.system).colour, best.epoch, best.mean
     name = "RIC" if best.system.startswith("RIC,") else best.system
     ax.plot([at], [low], "*", color=shade, markersize=9, markeredgecolor=INK, markeredgewidth=0.6, zorder=4)

@@ -1,4 +1,4 @@
-"""Figures 4, 7 and 8: how sure SL and RIC are on the test set of a benchmark, and whether they are right as often."""
+"""Figures 4, 7 and 8: confidence histogram and reliability diagrams of SL and RIC on the test set of a benchmark."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -20,7 +20,7 @@ from ricnet_paper.scales import Scale
 
 SCORES = ("accuracy", "mean_confidence", "ece")
 RARE = 0.01
-"""A bin with less than this share of the answers says little, and is drawn pale."""
+"""Bins with a smaller share of the answers are drawn pale."""
 
 
 def experiments(scale: Scale, index: int) -> list[Experiment]:
@@ -32,7 +32,7 @@ def table(scale: Scale, runs: Runs, index: int) -> pd.DataFrame:
 
 
 def measure(runs: Sequence[RunRecord]) -> pd.DataFrame:
-    """The scores, and of each bin its share of the answers, its accuracy and its confidence (None if it is empty)."""
+    """Scores, and share, accuracy and confidence of each bin (None if it is empty)."""
     rows = [{"quantity": score, "value": run.test[score]} for run in runs for score in SCORES]
     for run in runs:
         for entry in run.test["reliability"]:
@@ -47,7 +47,7 @@ def draw(table: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(kit.WIDTH, 2.7), layout="constrained")
     histogram, *diagrams = figure.subplots(1, 3)
     systems = kit.distinct(table, "system")
-    for system, filled in zip(systems, (True, False), strict=True):  # the second outlined over the first
+    for system, filled in zip(systems, (True, False), strict=True):  # the second is outlined
         share = table[(table.system == system) & (table.quantity == "share")]
         if len(share):
             edges = [*share["lower"], share["upper"].iloc[-1]]
@@ -59,7 +59,7 @@ def draw(table: pd.DataFrame) -> Figure:
     letter(histogram, 0, "confidence")
     for i, (ax, system) in enumerate(zip(diagrams, systems, strict=True), start=1):
         _draw_reliability(ax, table[table.system == system])
-        letter(ax, i, f"reliability of {without_algorithm(system)}")  # the legend has the whole name
+        letter(ax, i, f"reliability of {without_algorithm(system)}")  # full name in the legend
     kit.legend(figure, _handles(table), _notes(table))
     return figure
 

@@ -1,9 +1,8 @@
-"""Figure 5: what RIC does with its steps on the third benchmark, or of given runs on the last that there are runs of.
+"""Figure 5: return, confidence, ECE and halting of RIC by step, on the third benchmark (or the last with given runs).
 
-Difficulty is how it ended in other seeds: each seed's test examples are split into three equal parts by log a_y at the
-halt, averaged over all seeds but this one. Chosen by its own, the best answered would be those that were lucky in this
-seed, and its curves would bend with their luck. A single seed has no others and is split by its own.
-Curves over steps go on after the halt, for all examples, as if none had stopped.
+Difficulty: the test examples are split into thirds by log a_y at the halt, averaged over all other seeds, to avoid
+selecting by the noise of the seed that is shown. A single seed is split by itself. Curves continue after the halt, as
+if no example had stopped.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +40,7 @@ from ricnet_paper.scales import Scale
 DIFFICULTIES = {"easy": (GREEN, "^"), "intermediate": (BLUE, "o"), "hard": (VERMILLION, "v")}
 PER_STEP = {"mean_confidence": "confidence", "ece": "ECE"}
 OUTCOMES = {"right": "correct", "wrong": "wrong"}
-"""Of an answer, and what evaluation.json calls it."""
+"""Names in evaluation.json."""
 HALT: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": ":"}
 
 
@@ -57,13 +56,15 @@ def measure(runs: Sequence[RunRecord]) -> pd.DataFrame:
     answers = [read_predictions(run.path, "test") for run in runs]
     for run, own in zip(runs, answers, strict=True):
         if not torch.equal(own.labels, answers[0].labels):
-            raise RicnetError(f"{run.path} and {runs[0].path} have other test examples: train both on the same data.")
+            raise RicnetError(
+                f"{run.path} and {runs[0].path} differ in their test examples: use runs on the same data."
+            )
     rows = [*_returns(answers), *_steps(runs), *_halting(runs)]
     return pd.DataFrame(rows).assign(examples=len(answers[0].labels))
 
 
 def _returns(answers: Sequence[Outcome]) -> Iterator[dict[str, Any]]:
-    """Normalised return 1 + log a_{t,y} / log K after each step (0 at the uniform a_0), and where the part halts."""
+    """Normalised return 1 + log a_{t,y} / log K after each step (0 at the uniform a_0), and mean halt of each third."""
     for own, parts in zip(answers, split_by_difficulty(answers), strict=True):
         gains = 1 + own.step_scores.double().numpy() / np.log(own.log_beliefs.shape[1])
         for name, part in parts.items():
@@ -74,7 +75,7 @@ def _returns(answers: Sequence[Outcome]) -> Iterator[dict[str, Any]]:
 
 
 def split_by_difficulty(answers: Sequence[Outcome]) -> list[dict[str, Integer[np.ndarray, "part"]]]:
-    """For each seed the examples of each third, those that the other seeds answer best first."""
+    """For each seed, the examples of each third, easiest first."""
     final = np.stack([own.step_scores[own.halt_step - 1, torch.arange(len(own.labels))] for own in answers])
     others = [np.delete(final, seed, axis=0) for seed in range(len(final))] if len(final) > 1 else [final]
     best_first = [np.argsort(-scores.mean(axis=0, dtype=np.float64), kind="stable") for scores in others]
@@ -89,7 +90,7 @@ def _steps(runs: Sequence[RunRecord]) -> Iterator[dict[str, Any]]:
 
 
 def _halting(runs: Sequence[RunRecord]) -> Iterator[dict[str, Any]]:
-    """In shares of each outcome's own number, for the wrong are few; a seed without any has no shares."""
+    """Shares among right and among wrong answers; None for a seed without wrong answers."""
     for outcome, key in OUTCOMES.items():
         counts = np.array([[entry[key] for entry in run.test["halting"]] for run in runs])
         tags = {"quantity": "halting", "outcome": outcome, "members": int(counts.sum())}
@@ -154,7 +155,7 @@ def _draw_halting(ax: Axes, table: pd.DataFrame) -> None:
     ax.set_ylim(-120 * max(wrong.max(), 0.01), 120 * max(right.max(), 0.01))
     _over_steps(ax, "← wrong, %      right, % →")
     handles = halting_handles(*(int(own["members"].iloc[0]) for own in shares.values()))
-    ax.legend(handles=handles, loc="upper right", bbox_to_anchor=(0.95, 1.0), handlelength=1)  # few stop between
+    ax.legend(handles=handles, loc="upper right", bbox_to_anchor=(0.95, 1.0), handlelength=1)
 
 
 def _over_steps(ax: Axes, name: str) -> None:

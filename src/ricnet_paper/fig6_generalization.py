@@ -1,8 +1,7 @@
-"""Figure 6: validation accuracy against training accuracy, on each benchmark; Figure 2 (c) is the same on the first.
+"""Figure 6: validation accuracy against training accuracy on each benchmark; Figure 2 (c) shows the first one.
 
-Epochs are compared at equal training accuracy: those whose training accuracy falls into the same two points are one
-sample of a seed, their mean validation accuracy. Lines are drawn where at least two seeds have one, bands where all
-have.
+Epochs are grouped by training accuracy, in bins of two percentage points, and averaged per seed. Lines are drawn where
+at least two seeds have epochs in a bin, bands where all seeds have.
 """
 
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from ricnet_paper.kit import Item
 from ricnet_paper.scales import Scale
 
 LEVELS = 50
-"""Bins of training accuracy, each 1/50 = two points wide."""
+"""Number of bins of training accuracy."""
 
 
 def experiments(scale: Scale) -> list[Experiment]:
@@ -32,7 +31,7 @@ def table(scale: Scale, runs: Runs) -> pd.DataFrame:
 
 
 def generalization(runs: Sequence[RunRecord]) -> pd.DataFrame:
-    """Each epoch of each seed, and each seed's mean at the levels of equal training accuracy."""
+    """Rows `epoch` for each epoch of each seed, and rows `level` for each seed's mean in a bin."""
     seen = pd.concat([_accuracies(run).assign(seed=seed) for seed, run in enumerate(runs)])
     level = np.minimum(np.floor(seen["train"] * LEVELS), LEVELS - 1)
     epochs = seen.assign(quantity="epoch", train=seen.groupby("epoch")["train"].transform("mean"))
@@ -42,7 +41,7 @@ def generalization(runs: Sequence[RunRecord]) -> pd.DataFrame:
 
 
 def _accuracies(run: RunRecord) -> pd.DataFrame:
-    """On training and validation data, at the epochs that measured both."""
+    """Training and validation accuracy at the epochs that measured both."""
     train, value = (pd.DataFrame(kit.curves([run], split, "accuracy")) for split in ("train", "validation"))
     both = train.merge(value, on="epoch")
     return pd.DataFrame({"epoch": both["epoch"], "train": both["value_x"], "value": both["value_y"]})
@@ -66,7 +65,7 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def levels_note(table: pd.DataFrame, lines: str) -> str:
-    """What is a line and what a dot; a single seed has all its lines and no band to explain."""
+    """Note on lines, bands and dots."""
     if table["seeds"].max() < 2:
         return f"{lines}: epochs of equal training accuracy; dots: epochs"
     levels = "training accuracies that two or more seeds reached, bands: that all did"
@@ -76,7 +75,7 @@ def levels_note(table: pd.DataFrame, lines: str) -> str:
 def draw_generalization(ax: Axes, table: pd.DataFrame) -> None:
     for system, own in table.groupby("system", sort=False):
         epochs, levels = kit.thin(own[own.quantity == "epoch"]), own[own.quantity == "level"]
-        # Two seeds of many give a mean worth drawing, but an interval of 13 standard errors that hides all others.
+        # The t interval of two seeds, 13 standard errors wide, would hide all others: bands need all seeds.
         levels = levels[levels.n >= np.minimum(2, levels.seeds)]
         levels = levels.assign(half_width=levels.half_width.where(levels.n == levels.seeds))
         ax.scatter(epochs.train, epochs["mean"], s=3, alpha=0.35, linewidths=0, zorder=1, color=look_of(system).colour)
@@ -86,7 +85,7 @@ def draw_generalization(ax: Axes, table: pd.DataFrame) -> None:
 
 
 def _frame(ax: Axes, epochs: pd.DataFrame) -> None:
-    """The upper part of training, where systems can be compared; the diagonal is no generalisation gap at all."""
+    """Show the upper part of training. On the diagonal there is no generalisation gap."""
     if epochs.empty:
         return
     train = epochs["train"]

@@ -1,4 +1,4 @@
-"""Figure 9: RIC without its parts: PPO in the place of SPO, a logistic-normal policy in the place of the Dirichlet."""
+"""Figure 9: ablations of RIC during training: PPO instead of SPO, a logistic-normal policy instead of the Dirichlet."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ PANELS = {"normalized_return": "normalised return", "accuracy": "accuracy", "ece
 
 
 def experiments(scale: Scale) -> list[Experiment]:
-    """Of Algorithm 1, which in `paper` is the default; of given runs whichever there are."""
+    """Ablations of Algorithm 1, the default of preset `paper`; given runs may use any algorithm."""
     systems = ("ric-snapshots" if scale.ablation else "ric", "ric-ppo", "ric-logistic-normal")
     return scale.experiments(systems, scale.benchmarks[:1], **dict(scale.ablation))
 
@@ -33,7 +33,7 @@ def measure(runs: Sequence[RunRecord]) -> pd.DataFrame:
 
 
 def _snapshot(settings: Mapping[str, Any]) -> str | None:
-    """How long one lasts, which decides how far SPO and PPO can differ."""
+    """Note on the length of a snapshot, which limits how far SPO and PPO can differ."""
     updates, passes = (settings.get(f"{unit}_per_snapshot") for unit in ("updates", "passes"))
     if settings["name"] == OnPolicy.name:
         return "A snapshot every update, with which SPO and PPO are the same"

@@ -1,9 +1,8 @@
-"""Is the value a good judge of when to stop? Against confidence, entropy and a fixed count, at equal mean cost.
+"""Halting by the value against halting by confidence, entropy or a fixed number of steps, at equal mean cost.
 
-Every threshold is fitted on validation data, to a mean cost there; what is reported is measured on test data. Cost is
-counted in evaluations of the recurrent cell: the value is asked of the next thought, so a stop by it costs one more
-than its steps, while confidence and entropy are read off the belief. And does the value stop early because it is asked
-about mean beliefs, while it was learned on sampled ones? The last panel asks the same weights both ways.
+Thresholds are fitted to a mean cost on validation data and measured on test data. Cost is the number of cell
+evaluations: halting by the value needs one more than the steps taken, because the value reads the next thought. The
+last panel compares halting with mean and with sampled beliefs as feedback, for the same weights.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -42,9 +41,9 @@ MEASURES = {
     "steps_right": Metric("steps_right", "if right", 2),
     "steps_wrong": Metric("steps_wrong", "if wrong", 2),
 }
-"""What is reported of a rule."""
+"""Reported for each rule."""
 AS_TRAINED = 0.0
-"""The value's own threshold."""
+"""Threshold of the value in the paper."""
 NOTE = "Thresholds are fitted on validation data, measured on test data"
 
 
@@ -52,19 +51,20 @@ NOTE = "Thresholds are fitted on validation data, measured on test data"
 class Rule:
     name: str
     halt: Callable[[Outcome, float], HaltStep]
-    """How many steps each example takes, given the threshold."""
+    """Steps of each example, given the threshold."""
     low: float
     high: float
-    """Thresholds at which it stops as early and as late as it can."""
+    """Thresholds with the fewest and with the most steps."""
     look: tuple[str, str]
     """Colour and marker."""
     asks_ahead: bool = False
+    """Whether a stop costs one more cell evaluation than its steps."""
 
 
 def by_value(run: Outcome, threshold: float) -> HaltStep:
-    """V(s_{n+1}) below the threshold stops after n steps; V(s_1) is never asked."""
+    """Stop after n ≥ 1 steps if V(s_{n+1}) is below the threshold."""
     if run.values is None:
-        raise RicnetError("this run has no value function to halt by; use a run of the method ric.")
+        raise RicnetError("this run has no value function for halting; use a run of method ric.")
     return halting_step(run.values, threshold)
 
 
@@ -77,7 +77,7 @@ def by_entropy(run: Outcome, threshold: float) -> HaltStep:
 
 
 def by_count(run: Outcome, threshold: float) -> HaltStep:
-    """A fixed number of steps. A part of a step is taken by that share of the examples, evenly spread."""
+    """A fixed number of steps; the fraction of a step is taken by that share of the examples, evenly spaced."""
     steps, n = run.step_scores.shape
     whole = int(min(max(threshold, 1), steps))
     extra = np.diff(np.floor(np.arange(n + 1) * (threshold - whole))) > 0
@@ -92,15 +92,12 @@ RULES = (VALUE, CONFIDENCE, ENTROPY, COUNT)
 
 
 def cost(rule: Rule, run: Outcome, halt: HaltStep) -> float:
-    """Mean evaluations of the cell."""
+    """Mean number of cell evaluations."""
     return float((halt + (rule.asks_ahead & (halt < len(run.step_scores)))).double().mean())
 
 
 def threshold_for(rule: Rule, run: Outcome, budget: float) -> float:
-    """The threshold at which the rule's mean cost comes nearest to the budget, from below; by bisection.
-
-    Cost rises from `low` to `high` whatever the rule, for a stricter threshold never stops an example earlier.
-    """
+    """Threshold with the largest mean cost within the budget, by bisection: cost rises from `low` to `high`."""
     early, late = rule.low, rule.high
     for _ in range(100):
         middle = (early + late) / 2
@@ -109,7 +106,7 @@ def threshold_for(rule: Rule, run: Outcome, budget: float) -> float:
 
 
 def scores(rule: Rule, run: Outcome, threshold: float) -> dict[str, float | None]:
-    """What the answers are worth, and cost, when each example stops by the rule."""
+    """Scores and costs when each example stops by the rule."""
     halt = rule.halt(run, threshold)
     at, steps = (halt - 1, torch.arange(len(halt))), halt.double()
     correct = run.step_correct[at]
@@ -135,8 +132,7 @@ def table(scale: Scale, runs: Runs) -> pd.DataFrame:
 
 
 def _compare_rules(runs: Sequence[RunRecord]) -> Iterator[dict[str, Any]]:
-    """Each rule where it costs what the value does on validation data, the value as it was trained; and each at all
-    costs there are."""
+    """Each rule at the mean cost of halting by V < 0 on validation data, and at 20 costs over the whole range."""
     splits = [(read_predictions(run.path, "val"), read_predictions(run.path, "test")) for run in runs]
     horizon = max(len(test.step_scores) for _, test in splits)
     for rule in RULES:
@@ -165,7 +161,7 @@ def draw(table: pd.DataFrame) -> Figure:
     for i, (ax, measure, title) in enumerate(zip(frontiers, ("nll", "accuracy"), ("NLL", "accuracy"), strict=True)):
         _draw_frontier(ax, table, measure)
         letter(ax, i, f"test {title} against cost")
-        ax.set_xlabel("mean evaluations of the cell")
+        ax.set_xlabel("mean cell evaluations")
     _draw_steps(steps, table[(table.part == "steps") | table.missing.notna()])
     letter(steps, 2, "steps taken by answers")
     handles = [
@@ -179,7 +175,7 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def _draw_frontier(ax: Axes, table: pd.DataFrame, measure: str) -> None:
-    """Without bands: four of three seeds each, over one another, leave nothing to be seen."""
+    """Means without bands, which would overlap."""
     frontier = table[(table.part == "frontier") & table.measure.isin([measure, "cost"])]
     points = frontier.pivot(index=["rule", "budget"], columns="measure", values="mean").reset_index()
     for rule in RULES:
@@ -210,7 +206,7 @@ def _draw_steps(ax: Axes, table: pd.DataFrame) -> None:
 
 
 def write(table: pd.DataFrame) -> dict[str, str]:
-    """The rules at the cost of the value's own halts."""
+    """The rules at the cost of halting by V < 0."""
     equal = table[table.part == "at equal cost"]
     lines = []
     for rule in RULES:
@@ -221,7 +217,7 @@ def write(table: pd.DataFrame) -> dict[str, str]:
     note = (
         f"{kit.distinct(table, 'benchmark')[0]}, {kit.seeds(table)}. {kit.conditions(table)}. {kit.MEANS} "
         f"The value halts where V < 0, as trained; the others cost at most as much on validation data. {NOTE}. "
-        "A stop by the value costs one evaluation of the cell more than its steps, for it is asked of the next thought."
+        "A stop by the value costs one cell evaluation more than its steps, because the value reads the next thought."
     )
     return {"md": kit.write_markdown(Grid(titles, lines), note)}
 

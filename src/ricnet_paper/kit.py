@@ -1,8 +1,7 @@
-"""What tables and figures of the paper share: the tidy table of runs that each is made of, and how it is drawn.
+"""Shared by all items of the paper: from runs to a tidy table, from a table to panels, Markdown and LaTeX.
 
-A table has one row a number, with its mean and interval over seeds. It is written as CSV and drawn from the file as
-read back, so the data beside a figure is all there is in it. Conditions stand in every row and every note, so that no
-number of a small scale can be taken for one of the paper's. What all figures of ricnet share is in `report.figures`.
+A table has one row per number, with mean and 95 % interval over seeds, and the conditions of the runs. Figures are
+drawn from the CSV file as read back, so the file contains everything that a figure shows.
 """
 
 import textwrap
@@ -33,36 +32,35 @@ from ricnet.studies.experiments import Experiment, Runs
 from ricnet_paper.scales import GIVEN, Scale
 
 Measure = Callable[[Sequence[RunRecord]], Any]
-"""What was seen in the runs of an experiment: rows of one `value` each, the same but for it in every seed."""
+"""From the runs of an experiment to rows with a `value`; the other columns are the same for every seed."""
 SPLITS = {"train": "train_eval", "validation": "val", "test": "test"}
-"""What a figure calls a split, and what metrics.jsonl does; its own `train` is of augmented inputs."""
+"""Names of the splits in metrics.jsonl. Its `train` is measured on augmented inputs and not shown."""
 WIDTH = 7.0
-"""Inches; the text width of most journals."""
+"""Width of a figure in inches, the text width of most journals."""
 SMALL = 6.5
-"""Points; nothing is written smaller."""
+"""Smallest font size in points."""
 LINE = 125
-"""Letters of that size that fit the width."""
+"""Characters of that size per line."""
 SELECTED = {"accuracy": "accuracy", "nll": "NLL"}
-"""By what the epoch is chosen, in words."""
+"""Criterion of epoch selection, in words."""
 MOST_POINTS = 250
-"""A curve of 2000 epochs on two inches of paper shows no more than this."""
+"""Maximum points of a drawn curve."""
 Dash = Literal["-"] | tuple[float, tuple[float, ...]]
-"""A solid line, or lengths of ink and gap."""
+"""A line style of matplotlib."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """A table or a figure. `draw` and `write` get the table alone, so either can be made again from its CSV file."""
+    """A table or figure of the paper. `draw` and `write` need only the table, as read from its CSV file."""
 
     name: str
-    """fig2: what the command line calls it, and its files."""
+    """On the command line and of its files, for example fig2."""
     title: str
     experiments: Callable[[Scale], list[Experiment]]
     tabulate: Callable[[Scale, Runs], pd.DataFrame]
     draw: Callable[[pd.DataFrame], Figure] | None = None
-    """Figures only."""
     write: Callable[[pd.DataFrame], Mapping[str, str | bytes]] | None = None
-    """Tables only: their text by the ending of its file, md and tex."""
+    """Contents of further files by their suffix, for example md and tex."""
 
 
 def tabulate(
@@ -72,10 +70,10 @@ def tabulate(
     measure: Measure,
     usable: Callable[[Sequence[RunRecord]], Sequence[RunRecord]] = list,
 ) -> pd.DataFrame:
-    """What was measured in the runs of each experiment; one without runs has a row that says what is `missing`.
+    """Apply `measure` to the `usable` runs of each experiment and average over seeds.
 
-    `seeds` are `usable` of those `asked` for; of runs that are taken as found, none was asked for that is not there. A
-    row's own `n` may be less, where a seed has no such number.
+    An experiment without runs becomes one row with the reason in `missing`. `seeds` counts usable runs, `asked` the
+    seeds of the experiment. `n` counts the seeds that have this number.
     """
     parts = []
     for experiment in experiments:
@@ -97,7 +95,7 @@ def tabulate(
 
 
 def over_seeds(observed: pd.DataFrame) -> pd.DataFrame:
-    """Rows that agree in all but `value` become one: mean, half-width of the 95 % Student-t interval, and how many."""
+    """Merge rows that differ only in `value` into its mean, the half-width of its 95 % t interval, and n."""
     keys = [name for name in observed if name != "value"]
     groups = observed.groupby(keys, sort=False, dropna=False)
     seeds = np.full((groups.size().max(), groups.ngroups), np.nan)
@@ -109,7 +107,7 @@ def over_seeds(observed: pd.DataFrame) -> pd.DataFrame:
 
 
 def curves(runs: Sequence[RunRecord], split: str, quantity: str) -> list[dict[str, Any]]:
-    """A row for each epoch that measured this, in each run."""
+    """One row per run and measured epoch."""
     rows: list[dict[str, Any]] = []
     for run in runs:
         key, before = SPLITS[split], len(rows)
@@ -120,18 +118,21 @@ def curves(runs: Sequence[RunRecord], split: str, quantity: str) -> list[dict[st
             if score is not None
         ]
         if len(rows) == before:
-            raise RicnetError(f"{run.path} has not measured {key}.{quantity}: train it again with measure_all.")
+            raise RicnetError(f"{run.path} has no {key}.{quantity} in metrics.jsonl: train it with --measure-all.")
     return rows
 
 
 def measured(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:
-    """Runs that have measured every split, after every epoch or now and then. Where none has, all: they say so."""
+    """The runs that measured every split during training; all of them if none did."""
     return [r for r in runs if all(any(entry.get(key) for entry in r.metrics) for key in SPLITS.values())] or runs
 
 
 def _system(experiment: Experiment, runs: Runs) -> str:
-    """As the report calls the system's runs. Without runs a method has its title, unless runs of another system are
-    called so; a variant, and what has settings of its own, is called as on the command line."""
+    """Title of the system as in reports, taken from its runs or from those of another experiment.
+
+    Without any runs, a method has its own title unless another system is called so. Variants without runs, and systems
+    with settings (`ric:gamma=0.9`), keep their name on the command line.
+    """
     alike = [runs.get(experiment, ()), *(found for other, found in runs.items() if other.system == experiment.system)]
     called = [found[0].method for found in alike if found]
     if not called and experiment.system in METHODS:
@@ -141,7 +142,7 @@ def _system(experiment: Experiment, runs: Runs) -> str:
 
 
 def _reason(experiment: Experiment, runs: Runs, scale: Scale) -> str:
-    """Where runs were asked for, or another system has learned from the same data, the data is here."""
+    """Why an experiment has no runs. Data is available if another system was trained on it."""
     if scale.name == GIVEN:
         return "not among the given runs"
     data = experiment.benchmark.data
@@ -161,12 +162,12 @@ def _conditions(run: RunRecord) -> dict[str, Any]:
 
 
 def network_name(encoder: str, width: float, shape: tuple[int, ...]) -> str:
-    """The encoder as it is built: `auto` depends on the inputs."""
+    """Name of the encoder that is built; `auto` depends on the input shape."""
     return choose_encoder(encoder, shape) + (f", width {width:g}" if width != 1 else "")
 
 
 def conditions(table: pd.DataFrame) -> str:
-    """All rows' conditions in one sentence; where they differ, of which benchmarks or systems they are."""
+    """The conditions of all rows in one sentence; differing ones name their benchmark or system."""
     forms: Mapping[str, Callable[[Any], str]] = {
         "network": str,
         "input": lambda shape: f"inputs {shape}",
@@ -195,18 +196,18 @@ def mark(table: pd.DataFrame) -> str:
 
 
 def distinct(table: pd.DataFrame, name: str) -> list[str]:
-    """What a column says, each word once, in its order."""
+    """Distinct values of a column in order of appearance."""
     return [str(value) for value in table[name].dropna().unique()] if name in table else []
 
 
 def first(table: pd.DataFrame, name: str) -> float | None:
-    """The first number of a column; None where there is none."""
+    """First number of a column, or None."""
     found = list(table[name].dropna()) if name in table else []
     return float(found[0]) if found else None
 
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:
-    """Whole numbers are written as such, though some rows may have none."""
+    """Write integers without a decimal point, also in columns with empty cells."""
     table.convert_dtypes().to_csv(path, index=False, encoding="utf-8")
 
 
@@ -214,16 +215,16 @@ def read_csv(path: Path) -> pd.DataFrame:
     return pd.read_csv(path, keep_default_na=False, na_values=[""])
 
 
-# Drawing a table
+# From a table to a figure
 
 
 def thin(table: pd.DataFrame) -> pd.DataFrame:
-    """At most so many rows, the first and the last among them: what is drawn was measured, nothing is smoothed."""
+    """Select at most MOST_POINTS rows, evenly spaced; nothing is smoothed."""
     return table.iloc[figures.thin(len(table), MOST_POINTS)]
 
 
 def draw_curve(ax: Axes, table: pd.DataFrame, x: str, **line: Any) -> None:
-    """Mean and band over `x`; nothing without rows."""
+    """Draw mean and interval against the column `x`."""
     if table.empty:
         return
     at, mean, half = (thin(table.sort_values(x))[name].to_numpy(float) for name in (x, "mean", "half_width"))
@@ -232,16 +233,16 @@ def draw_curve(ax: Axes, table: pd.DataFrame, x: str, **line: Any) -> None:
 
 
 def system_line(system: str, points: int, dash: Dash = "-") -> dict[str, Any]:
-    """Half a dozen markers a curve, so that systems can be told apart in grey."""
+    """Line style of a system with about six markers, to distinguish systems without colour."""
     look, every = look_of(system), max(1, min(points, MOST_POINTS) // 6)
-    # Markers of two systems that run together must not cover each other.
+    # Markers of different systems are placed at different points, so that they do not cover each other.
     first = (every // 2) * (look.marker == "s") + (every // 4) * (look.marker == "^")
     style = {"color": look.colour, "linestyle": dash, "marker": look.marker, "markevery": (first, every)}
     return style | {"markersize": 3.2, "markerfacecolor": "white", "markeredgewidth": 0.8}
 
 
 def draw_systems(ax: Axes, table: pd.DataFrame, dash: Dash = "-") -> None:
-    """Each system's curve over epochs."""
+    """Draw one curve per system against epochs."""
     for system, own in table.groupby("system", sort=False):
         draw_curve(ax, own, "epoch", **system_line(str(system), len(own), dash))
     ax.set_xlabel("epoch")
@@ -249,7 +250,7 @@ def draw_systems(ax: Axes, table: pd.DataFrame, dash: Dash = "-") -> None:
 
 
 def fit(ax: Axes, values: Float[np.ndarray, "n"] | pd.Series) -> None:
-    """The vertical range of the means: bands of three seeds are so wide that nothing else would be seen."""
+    """Set the vertical range by the means; bands of three seeds would be far wider."""
     known = np.asarray(values)[np.isfinite(values)]
     if known.size:
         margin = 0.07 * max(np.ptp(known), 0.01)
@@ -257,19 +258,19 @@ def fit(ax: Axes, values: Float[np.ndarray, "n"] | pd.Series) -> None:
 
 
 def note_missing(ax: Axes, table: pd.DataFrame) -> None:
-    """Say in the panel itself what is not in it. To be called last."""
+    """Name missing systems in the panel. Call it last."""
     missing = table.dropna(subset=["missing"]) if "missing" in table else table[:0]
     if len(missing) and len(missing) == len(table):
         _close(ax, "\n".join(distinct(missing, "missing")))
     elif len(missing):
         lines = [f"missing: {row.system} ({row.missing})" for row in missing.itertuples()]
-        # An axes has one legend, and it alone looks for a place where no curve runs.
+        # Only a legend finds a place without curves.
         blank = [Line2D([], [], linestyle="none", label=textwrap.fill(line, 30)) for line in lines]
         ax.legend(handles=blank, loc="best", handlelength=0, handletextpad=0)
 
 
 def _close(ax: Axes, reason: str) -> None:
-    """A panel with nothing in it says why, and has no scales; one that shares its scale keeps it for the others."""
+    """Write the reason into an empty panel and remove its ticks, except those of a shared axis."""
     text = textwrap.fill(f"missing: {reason}", 24)
     ax.text(0.5, 0.5, text, transform=ax.transAxes, va="center", ha="center", fontsize=7)
     ax.tick_params(bottom=False, labelbottom=False)
@@ -280,7 +281,7 @@ def _close(ax: Axes, reason: str) -> None:
 
 
 def system_handles(table: pd.DataFrame) -> list[Artist]:
-    """One entry a system, with how many of its seeds are in the figure."""
+    """One legend entry per system, with its number of seeds."""
     return [
         Line2D([], [], linewidth=1.1, label=system_label(system, own), **system_line(system, 1) | {"markevery": None})
         for system, own in table.groupby("system", sort=False)
@@ -292,7 +293,7 @@ def system_label(system: str, table: pd.DataFrame) -> str:
 
 
 def seeds(table: pd.DataFrame) -> str:
-    """5 seeds; 4 of 5 seeds where one did not finish; 3 to 5 of 5 seeds where panels differ."""
+    """5 seeds; 4 of 5 seeds if one is missing; 3 to 5 of 5 seeds if panels differ."""
     found = table[table["seeds"] > 0]
     if found.empty:
         return "missing"
@@ -303,14 +304,14 @@ def seeds(table: pd.DataFrame) -> str:
 
 
 def intervals(table: pd.DataFrame, shape: str = "Bands") -> str:
-    """What the bands are; why there are none; nothing where nothing is drawn."""
+    """A note on the intervals; empty if nothing is drawn."""
     if table["half_width"].notna().any():
         return f"{shape}: 95 % Student-t intervals over seeds"
     return "A single seed has no interval" if table["mean"].notna().any() else ""
 
 
 def legend(figure: Figure, handles: Sequence[Artist], notes: Sequence[str], columns: int = 6) -> None:
-    """Under the panels, with what one must know to read them. To be called last, for it looks at what is drawn."""
+    """Legend below the panels, with notes. Call it last: it checks whether intervals are cut."""
     cut = "Intervals are cut at the panel's edge" if cuts_bands(figure) else ""
     where: dict[str, Any] = {"loc": "outside lower center", "ncols": min(columns, len(handles))}
     box = figure.legend(handles=list(handles), title=fill_lines([*notes, cut]), title_fontsize=SMALL, **where)
@@ -318,7 +319,7 @@ def legend(figure: Figure, handles: Sequence[Artist], notes: Sequence[str], colu
 
 
 def fill_lines(notes: Sequence[str]) -> str:
-    """As many notes on a line as it holds; none is broken that fits a line."""
+    """Join notes into lines of at most LINE characters; break only notes longer than a line."""
     lines: list[str] = []
     for note in filter(None, notes):
         longer = f"{lines[-1]}. {note}" if lines else note
@@ -326,7 +327,7 @@ def fill_lines(notes: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-# Writing a table: Markdown to read anywhere, LaTeX (booktabs) to \input
+# From a table to Markdown and LaTeX
 
 
 NEEDS = r"% needs \usepackage{booktabs}, \usepackage{graphicx} and \usepackage[T1]{fontenc}"
@@ -341,29 +342,29 @@ METRICS = {
     "test nll": replace(NLL, title="test NLL"),
     "mean steps": replace(STEPS, title="mean steps"),
 }
-"""By what the CSV files call them, with the short titles of a page's width."""
+"""Metrics by their names in CSV files, with short titles."""
 
 
 def measure(runs: Sequence[RunRecord], names: Iterable[str]) -> pd.DataFrame:
-    """These metrics of each run, with what one must know of its test set."""
+    """These metrics of each run, with test set size and number of ECE bins."""
     rows = [{"quantity": name, "value": METRICS[name].of(run)} for name in names for run in runs]
     return pd.DataFrame(rows).assign(examples=int(runs[0].test["n"]), bins=int(runs[0].test["ece_bins"]))
 
 
 def write_cell(metric: Metric, table: pd.DataFrame, intervals: bool = True) -> str:
-    """The number of a table's first row; a dash where there is none."""
+    """The number in the first row; a dash if there is none."""
     return metric.write(first(table[:1], "mean"), first(table[:1], "half_width") if intervals else None)
 
 
 def facts(table: pd.DataFrame) -> str:
-    """What one must know to read a table of one benchmark."""
+    """Note below a table of one benchmark: data, conditions, meaning of ±."""
     size, bins = first(table, "examples"), first(table, "bins")
     counts = f", test n = {size:,.0f}, ECE with {bins:.0f} bins" if size and bins else ""
     return f"{distinct(table, 'benchmark')[0]}{counts}. {conditions(table)}. {MEANS}"
 
 
 def gaps(table: pd.DataFrame) -> list[str]:
-    """What is missing, wholly or in part."""
+    """Sentences about missing systems and seeds."""
     missing = table.dropna(subset=["missing"]).groupby("benchmark", sort=False)
     found = [f"{listing(distinct(own, 'system'))} on {b}: {'; '.join(distinct(own, 'missing'))}." for b, own in missing]
     partly = table[(table.quantity == "test accuracy") & (table.seeds != table.asked)]
@@ -378,6 +379,6 @@ def write_markdown(grid: Grid, note: str) -> str:
 
 
 def write_latex(grid: Grid, title: str, note: str, head: Sequence[str] | None = None) -> str:
-    """`head` takes the place of the titles, for those may span columns; it is LaTeX already."""
+    """`head` replaces the line of titles, for titles that span columns; it is LaTeX."""
     caption = rf"\textbf{{{escape_latex(title)}.}} {escape_latex(note)}"
     return f"{NEEDS}\n{latex_table(grid, caption, head, shrink=True)}\n"

@@ -1,4 +1,4 @@
-"""Two tables the paper's readers ask for next: RIC beside other ways to calibrate, its ablations and controls."""
+"""Two further tables: RIC beside other calibration methods, and ablations and controls of RIC."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -29,7 +29,7 @@ SETTINGS = (
     *("ric:gamma=0.5", "ric:gamma=0.95"),
     *("ric:c_max=3", "ric:c_max=30", "ric:credit=joint"),
 )
-"""One at a time, in one seed below the paper's scale: to see which way each pulls, not to claim how far."""
+"""Settings of RIC changed one at a time; below scale `paper` with one seed, which shows a direction, not a size."""
 COLUMNS = ("train accuracy", "test accuracy", "test ece", "test ece signed", "test nll", "mean steps")
 
 
@@ -38,7 +38,7 @@ def peers(scale: Scale) -> list[Experiment]:
 
 
 def ablations(scale: Scale) -> list[Experiment]:
-    """RIC's defaults are the paper's settings, and its preset has no others: there some systems would be RIC itself."""
+    """Preset `paper` has the defaults of RIC: settings that equal them are left out."""
     others = [
         name for name in SETTINGS if scale.preset != "paper" or replace(RIC(), **find_system(name).changes) != RIC()
     ]
@@ -52,7 +52,7 @@ def measure(runs: Sequence[RunRecord]) -> pd.DataFrame:
     found = kit.measure(runs, COLUMNS)
     if runs[0].config.get("calibration") == "temperature":
         fits = [(run.evaluation.get("fitted") or {}).get("calibration") or {} for run in runs]
-        found["unfitted"] = sum(not fit.get("found", True) for fit in fits)  # of the oldest runs it is not known
+        found["unfitted"] = sum(not fit.get("found", True) for fit in fits)  # unknown for the oldest runs
     return found
 
 
@@ -67,7 +67,7 @@ def write(table: pd.DataFrame, *, notes: Callable[[pd.DataFrame], list[str]]) ->
 
 
 def _peer_notes(table: pd.DataFrame) -> list[str]:
-    """A line without a temperature repeats the one above it, and is no finding about temperatures."""
+    """Name the seeds whose temperature stayed at 1, since their rows say nothing about temperatures."""
     unfitted = table[table["unfitted"] > 0].drop_duplicates("system") if "unfitted" in table else table[:0]
     return [
         "Temperatures are fitted on validation data.",
@@ -82,7 +82,7 @@ def _peer_notes(table: pd.DataFrame) -> list[str]:
 
 
 def _ablation_notes(table: pd.DataFrame) -> list[str]:
-    """Names with a colon are the command line's, whose settings they show."""
+    """Notes on names, readouts and the control."""
     notes = [
         "RIC has the preset's settings; a name with a colon, as `ric compare --methods` takes it, changes one of them.",
         "Both readouts share RIC's weights.",

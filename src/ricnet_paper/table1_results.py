@@ -39,7 +39,7 @@ def write(table: pd.DataFrame, *, title: str, intervals: bool) -> dict[str, str]
 
 
 def _cell(table: pd.DataFrame, system: str, benchmark: str, name: str, intervals: bool) -> Cell:
-    """Bold is the best mean; means that print alike win alike, for the digits not shown decide nothing."""
+    """Bold for the best mean and for means that round to the same number."""
     metric = kit.METRICS[name]
     rivals = table[(table.benchmark == benchmark) & (table.quantity == name)].dropna(subset=["mean"])
     own = rivals[rivals.system == system]
@@ -65,7 +65,7 @@ def _note(table: pd.DataFrame, intervals: bool) -> str:
 
 
 def _seeds(table: pd.DataFrame) -> str:
-    """5 seeds; where benchmarks differ, which has how many."""
+    """5 seeds; by benchmark if they differ."""
     counts = [f"{kit.seeds(own)} on {benchmark}" for benchmark, own in table.groupby("benchmark", sort=False)]
     return listing(counts) if table["asked"].nunique() > 1 else kit.seeds(table)
 

@@ -1,6 +1,6 @@
-"""Table 2: the paper's sweep of optimizer, activation and batch size, for SL and RIC on the first benchmark.
+"""Table 2: sweep of optimizer, activation and batch size for SL and RIC on the first benchmark.
 
-Validation accuracy chooses, the lower validation NLL where it cannot; test numbers stand beside it and choose nothing.
+The setting is chosen by validation accuracy, ties by validation NLL; test numbers are only shown.
 """
 
 from dataclasses import replace
@@ -19,15 +19,15 @@ from ricnet_paper.scales import Scale
 
 SYSTEMS = ("supervised", "ric")
 RATES: dict[str, dict[str, Any]] = {"adam": {}, "sgd": {"lr": 0.1}}
-"""Adam at the preset's learning rate; SGD needs a rate of its own, and 0.1 with momentum 0.9 is the usual one."""
+"""Adam at the preset's learning rate, SGD at the usual 0.1 with momentum 0.9."""
 DECAY = 1e-3
-"""The paper's. Adam and SGD add it to the gradient; the 0.05 that suits AdamW makes SGD diverge and spoils Adam."""
+"""Weight decay of the paper. Adam and SGD add it to the gradient; the 0.05 for AdamW makes SGD diverge."""
 SETTINGS = ["optimizer", "activation", "batch_size"]
 COLUMNS = ("val accuracy", "val nll", "test accuracy", "test ece")
 
 
 def experiments(scale: Scale) -> list[Experiment]:
-    """One seed shows which settings learn at all; the paper's own scale takes all."""
+    """One seed per setting, all seeds at scale `paper`."""
     found = []
     for system, optimizer, activation, batch in product(SYSTEMS, RATES, ("relu", "silu"), (128, 256)):
         settings = {"optimizer": optimizer, "activation": activation, "batch_size": batch, **RATES[optimizer]}
@@ -36,7 +36,7 @@ def experiments(scale: Scale) -> list[Experiment]:
 
 
 def table(scale: Scale, runs: Runs) -> pd.DataFrame:
-    """`chosen` is 1 in the rows of the setting that validation data would take for the system."""
+    """`chosen` is 1 in the rows of the setting that validation data selects for a system."""
     parts = []
     for one in experiments(scale):
         settings = {name: value for name, value in one.changes if name in SETTINGS}

@@ -1,4 +1,4 @@
-"""The paper's claims, each put to a numeric experiment that can fail."""
+"""Numeric checks of the claims of the paper, one file per claim."""
 
 from collections.abc import Callable
 
@@ -13,6 +13,6 @@ CLAIMS: dict[str, Callable[..., Finding]] = {
     "proposition2": proposition2.examine,
     "premise": premise.examine,
 }
-"""All but `premise`, which is asked of finished runs, take no arguments."""
+"""Function that checks each claim. `premise` takes finished runs, the others no arguments."""
 
 __all__ = ["CLAIMS", "Finding"]

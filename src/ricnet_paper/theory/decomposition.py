@@ -1,4 +1,4 @@
-"""Eq. 4, the decomposition of the log-score of a step: ceiling, bias penalty, variance penalty."""
+"""Checks Eq. 4, the decomposition of the log-score of a step into ceiling, bias penalty and variance penalty."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -22,19 +22,19 @@ CLAIM = (
     "of Lemma 2 (Eq. 4)."
 )
 METHOD = replace(known_truth.METHOD, alpha_floor=0.1)
-"""With the paper's ε = .01 the mean α/Σα and the softmax differ by less than a sample of this size can tell."""
+"""ε = .1 instead of .01, so that the mean α/Σα differs measurably from the softmax."""
 PARTS = {"ceiling": "−H(q)", "bias": "−KL(q ‖ μ_t)", "variance": "−E[D_F]"}
 
 
 class Decomposition(NamedTuple):
     parts: dict[str, Float[Tensor, "steps contexts"]]
-    """Means over the states of the roll-outs, each with its sign: their sum is the expected log-score."""
+    """Means over the states of the roll-outs; their sum is the expected log-score."""
     agreement: Agreement
-    """Of the sampled log-score with the sum, by step and context."""
+    """Sampled log-score against the sum, by step and context."""
     penalty: Agreement
-    """Of the sampled D_F(a_{t,y} ‖ μ_{t,y}) with the variance penalty, for every y. The sum alone would not notice a
-    wrong μ_t: its log μ_{t,y} stands in the bias with one sign and in the variance with the other. Nor would a mean
-    over y ~ q: for any μ_t near q, Σ_y q_y·E[a_{t,y}]/μ_{t,y} is about 1."""
+    """Sampled D_F(a_{t,y} ‖ μ_{t,y}) against the variance penalty, for every y. The sum alone does not detect a wrong
+    μ_t, because log μ_{t,y} cancels between bias and variance; nor does a mean over y ~ q, because
+    Σ_y q_y·E[a_{t,y}]/μ_{t,y} is about 1 for any μ_t near q."""
 
     @property
     def largest(self) -> float:
@@ -66,7 +66,7 @@ def examine(updates: int = 80, rollouts: int = 4000, seed: int = 0) -> Finding:
 
 
 def _decompose(method: RIC, agent: RecurrentClassifier, truth: Conditionals, rollouts: int, seed: int) -> Decomposition:
-    """Each roll-out visits states of its own, so both sides are averaged over the states as well."""
+    """Average both sides over the states that the roll-outs visit."""
     count, classes = truth.shape
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -101,7 +101,7 @@ def _rows(stage: str, found: Decomposition, rollouts: int) -> list[dict[str, Any
     agreement = found.agreement
     columns = {**found.parts, "sum": agreement.expected, "sampled": agreement.sampled}
     columns["standard_error"] = agreement.standard_error
-    columns["penalty_deviation"] = found.penalty.deviation.abs().amax(-1)  # in standard errors, of the worst class
+    columns["penalty_deviation"] = found.penalty.deviation.abs().amax(-1)  # standard errors, worst class
     steps, count = agreement.sampled.shape
     return [
         {"stage": stage, "step": t + 1, "context": x, "rollouts": rollouts}
@@ -129,7 +129,7 @@ def _draw(found: dict[str, Decomposition], rollouts: int) -> Figure:
 
 
 def _draw_stack(ax: Axes, found: Decomposition) -> None:
-    """Averaged over contexts, which Eq. 4 allows: all its terms are expectations."""
+    """Bars of the three terms, averaged over contexts, and the sampled log-score."""
     steps = range(1, len(found.agreement.sampled) + 1)
     floor = torch.zeros(len(steps), dtype=torch.float64)
     for (part, name), shade, hatch in zip(PARTS.items(), (SKY, ORANGE, BLUE), ("", "////", ""), strict=True):

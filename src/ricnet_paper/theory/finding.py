@@ -1,4 +1,4 @@
-"""What an experiment on a claim of the paper found, and whether a sample agrees with a formula."""
+"""The result of checking a claim, and the comparison of a sample with a formula."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -10,20 +10,20 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from torch import Tensor
 
 BOUND = 4.0
-"""Standard errors. A correct formula misses by more once in 16,000 comparisons, and seeds are fixed."""
+"""Largest accepted deviation in standard errors; exceeded by chance once in 16,000 comparisons. Seeds are fixed."""
 
 
 @dataclass(frozen=True)
 class Finding:
     name: str
     claim: str
-    """What the paper says, in one sentence."""
+    """Statement of the paper in one sentence."""
     passed: bool
-    """Whether it was found so, within the bounds that the statement names."""
+    """Whether all bounds in the statement hold."""
     statement: str
-    """What was measured, against what, with the numbers."""
+    """What was measured, with numbers and bounds."""
     rows: list[dict[str, Any]]
-    """The data of the figure: text and numbers, ready for a CSV file."""
+    """Data of the figure, for a CSV file."""
     figure: Figure
 
 
@@ -51,13 +51,13 @@ def compare(samples: Float[Tensor, "n *cells"], expected: Float[Tensor, "*cells"
 
 
 def compare_pairs(samples: Float[Tensor, "n *cells"], expected: Float[Tensor, "n *cells"]) -> Agreement:
-    """Where each sample has an expectation of its own, only what is left of it counts as noise."""
+    """As `compare`, with an expectation for each sample; the error is that of the differences."""
     error = (samples - expected).std(0) / len(samples) ** 0.5
     return Agreement(samples.mean(0), expected.mean(0), error)
 
 
 def use_log_scale(ax: Axes, which: Literal["x", "y"], ticks: int = 6) -> None:
-    """Plain numbers at powers of ten, few enough to be read; our style does not render formulas such as 10^3."""
+    """Logarithmic axis with plain numbers at powers of ten."""
     ax.set(**{f"{which}scale": "log"})
     axis = ax.xaxis if which == "x" else ax.yaxis
     axis.set_major_locator(LogLocator(numticks=ticks))

@@ -1,7 +1,7 @@
-"""A problem whose label distribution q(· | x) is known, and RIC trained on it: where the theory can be measured.
+"""A problem with known label distribution q(· | x), and RIC trained on it, for the checks of Eq. 4 and Proposition 1.
 
-Inputs are a few contexts, told apart perfectly; labels are drawn anew from q for every update, so there is nothing to
-over-fit and q is realizable.
+Inputs are one-hot contexts. Labels are drawn from q for every update, so that there is no over-fitting and q is
+realizable.
 """
 
 import copy
@@ -21,19 +21,19 @@ CONDITIONALS: Conditionals = torch.tensor(
     [[0.90, 0.04, 0.03, 0.03], [0.10, 0.60, 0.20, 0.10], [0.05, 0.05, 0.45, 0.45], [0.25, 0.25, 0.25, 0.25]],
     dtype=torch.float64,
 )
-"""q, from nearly certain to nothing known."""
+"""q for each context, from nearly certain to uniform."""
 METHOD = RIC(horizon=6, rollouts=4, updates_per_snapshot=2, label_baseline=True, step_weight="discounted")
-"""The paper's γ, λ, ε and c_v. The theory is about J, whose exact gradient weighs step t with γ^{t−1}."""
+"""The paper's γ, λ, ε and c_v. The theory is about J, whose exact gradient weights step t by γ^{t−1}."""
 LABELS = 32
-"""Drawn a context and update."""
+"""Labels per context and update."""
 RATE = 3e-3
-"""At first; a cosine takes it to 0, so that the noise of the last updates averages out."""
+"""Initial learning rate; decays to 0 by a cosine."""
 SIZE = 16
-"""Of embedding and thought."""
+"""Size of embedding and thought."""
 
 
 def contexts(conditionals: Conditionals) -> Float[Tensor, "contexts contexts"]:
-    """The inputs: one-hot."""
+    """One-hot inputs."""
     return torch.eye(len(conditionals))
 
 
@@ -46,7 +46,7 @@ def untrained_agent(method: RIC, conditionals: Conditionals, seed: int = 0) -> R
 
 
 def train_agent(method: RIC, conditionals: Conditionals, updates: int, seed: int = 0) -> RecurrentClassifier:
-    """Algorithm 1 with Adam and nothing else: no weight decay, no clipping."""
+    """Algorithm 1 with Adam, without weight decay and clipping."""
     model = untrained_agent(method, conditionals, seed)
     snapshot = copy.deepcopy(model).requires_grad_(False)
     optimizer = torch.optim.Adam(model.parameters())

@@ -1,4 +1,4 @@
-"""Lemma 1, geometric horizon, and Eq. 2, the telescoping return that follows from it."""
+"""Checks Lemma 1 (geometric horizon) and Eq. 2 (telescoping return) on random reward sequences."""
 
 import math
 from typing import Any
@@ -19,7 +19,7 @@ CLAIM = (
 DISCOUNTS = (0.5, 0.8, 0.9, 0.95)
 CLASSES, STEPS, SEQUENCES = 5, 40, 8
 EXACT = 1e-9
-"""How far apart two sides of an identity may be in float64, nats."""
+"""Tolerance of an identity in float64, nats."""
 Sequences = Float[Tensor, "steps sequences"]
 
 
@@ -44,9 +44,9 @@ def examine(draws: int = 20_000, seed: int = 0) -> Finding:
 
 
 def _log_scores(generator: torch.Generator) -> Sequences:
-    """log a_{t,y} of random beliefs that stay as they are from step T on, so that the infinite sum is known.
+    """log a_{t,y} of random beliefs, constant from step T on, so that the infinite sum is known.
 
-    Logits take random steps, with a drift towards the true class so that returns are not all near 0.
+    Logits are random walks with a drift towards the true class, so that not all returns are near 0.
     """
     steps = 0.5 * torch.randn(STEPS, SEQUENCES, CLASSES, generator=generator, dtype=torch.float64)
     steps[..., 0] += torch.linspace(-0.1, 0.4, SEQUENCES, dtype=torch.float64)
@@ -61,7 +61,7 @@ def _stop_at_random(rewards: Sequences, gamma: float, draws: int, generator: tor
 
 
 def _mixture_gap(scores: Sequences, rewards: Sequences, gamma: float) -> float:
-    """Eq. 2 without sampling; the horizons beyond the last step all end on its belief."""
+    """Error of Eq. 2 without sampling; horizons beyond the last step end on its belief."""
     weights = mdp.geometric_weights(STEPS, gamma)
     mixture = weights @ scores + (1 - weights.sum()) * scores[-1] + math.log(CLASSES)
     return float((mixture - mdp.discounted_return(rewards, gamma)).abs().max())

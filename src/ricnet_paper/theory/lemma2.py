@@ -1,4 +1,4 @@
-"""Lemma 2, the variance penalty of stochastic actions, and how it shrinks with the concentration."""
+"""Checks Lemma 2 (variance penalty of stochastic actions) and its decrease with the concentration c."""
 
 import math
 from typing import Any
@@ -21,7 +21,7 @@ CLASSES = 4
 MEANS = (0.05, 0.2, 0.5, 0.9)
 CONCENTRATIONS = tuple(10.0 ** (k / 2) for k in range(9))
 TOLERANCE = 0.01
-"""Of the two approximations, which hold for large c, at the largest c."""
+"""Relative tolerance of the two approximations at the largest c."""
 
 
 def examine(draws: int = 20_000, seed: int = 0) -> Finding:
@@ -30,7 +30,7 @@ def examine(draws: int = 20_000, seed: int = 0) -> Finding:
         scores, penalties = _measure(draws)
     mean, c = torch.tensor(MEANS, dtype=torch.float64)[:, None], torch.tensor(CONCENTRATIONS, dtype=torch.float64)
     quadratic = mean * (1 - mean) / (c + 1) / (2 * mean.square())  # Var(a_y)/2μ_y²
-    # d log penalty / d log c at the largest c, and how far the quadratic is off there, relative to the penalty.
+    # Slope d log penalty / d log c and relative error of the quadratic, both at the largest c.
     rise = penalties.expected[:, -1].log() - penalties.expected[:, -2].log()
     slope = float((rise / math.log(CONCENTRATIONS[-1] / CONCENTRATIONS[-2]) + 1).abs().max())
     off = float((quadratic[:, -1] / penalties.expected[:, -1] - 1).abs().max())
@@ -60,7 +60,7 @@ def examine(draws: int = 20_000, seed: int = 0) -> Finding:
 
 
 def _measure(draws: int) -> tuple[Agreement, Agreement]:
-    """E[log a_y] and E[D_F], sampled and in closed form, of each mean and concentration."""
+    """E[log a_y] and E[D_F], sampled and in closed form, for each mean and concentration."""
     mean = torch.tensor(MEANS, dtype=torch.float64)
     concentration = torch.tensor(CONCENTRATIONS, dtype=torch.float64)
     others = ((1 - mean) / (CLASSES - 1))[:, None].expand(-1, CLASSES - 1)

@@ -1,9 +1,7 @@
-"""What Proposition 2 presupposes, asked of trained networks: are early thoughts less separable than late ones?
+"""Measures the premise of Proposition 2 on trained networks: are early thoughts less separable than late ones?
 
-A linear classifier of its own is fitted to the thoughts of each step, without regularisation to speak of, and its
-errors on the rows it was fitted to are reported. No error proves that the thoughts of that step are separable. Errors
-prove nothing, for the fit may have stopped before it was done: that early probes err more is evidence for the premise,
-no more. This reports what it finds; it may well be no.
+A linear probe with negligible regularisation is fitted to the thoughts of each step. Zero error on its training rows
+proves that these thoughts are separable; errors are only evidence against it, since the fit may not have converged.
 """
 
 import warnings
@@ -33,35 +31,35 @@ from ricnet.training.api import pick_device
 from ricnet_paper.theory.finding import Finding
 
 CLAIM = (
-    "A linear probe errs more on the training thoughts of the first step than on those of the last, as the premise of "
-    "Proposition 2 would have it."
+    "A linear probe errs more on the training thoughts of the first step than on those of the last, as Proposition 2 "
+    "assumes."
 )
 MOST_ROWS = 5000
-"""Of a split; evenly spread where there are more."""
+"""Maximum rows per split, evenly spaced."""
 BATCH = 500
 WEAK = 1e6
-"""scikit-learn's C: the data's weight against the regulariser's."""
+"""scikit-learn's C, the inverse of the regularisation strength."""
 NORMS = {"classifier_norm": "‖W‖", "logit_norm": "mean logit norm"}
 
 
 class Probes(NamedTuple):
-    """Errors by step, one network."""
+    """Errors of one network by step."""
 
     train: Float[np.ndarray, "steps"]
     test: Float[np.ndarray, "steps"]
     own: Float[np.ndarray, "steps"]
-    """Of the network's own shared W, on all training rows."""
+    """Errors of the network's own W on all training rows."""
     rows: int
     size: int
-    """Of a thought."""
+    """Size of a thought."""
 
 
 def examine(
     ric: Sequence[RunRecord], sl: Sequence[RunRecord], data_dir: Path | None = None, device: str = "auto"
 ) -> Finding:
-    """`ric` and `sl` are finished runs on the same data, one a seed."""
+    """`ric` and `sl` are finished runs on the same data, one per seed."""
     if not ric:
-        raise RicnetError("the premise of Proposition 2 is asked of trained networks; give at least one run of RIC.")
+        raise RicnetError("the premise of Proposition 2 needs trained networks; give at least one run of RIC.")
     probes = [_probe_run(run, data_dir, device) for run in ric]
     gaps = {split: mean_interval([float(e[0] - e[-1]) for e in _errors(probes, split)]) for split in ("train", "test")}
     statement = (
@@ -78,15 +76,15 @@ def examine(
 
 
 def is_shown(gap: Interval) -> bool:
-    """Whether the 95 % interval lies above 0; of a single seed, whether the difference does."""
+    """Whether the 95 % interval lies above 0; for a single seed, whether the difference does."""
     return gap.mean - (gap.half_width or 0) > 0
 
 
 def _probe_run(run: RunRecord, data_dir: Path | None, device: str) -> Probes:
     classifier = load(run.path, str(pick_device(device)))
-    method, model = classifier.config.method, classifier.model  # all the steps it was trained for
+    method, model = classifier.config.method, classifier.model  # with all steps of training
     if not (isinstance(method, RIC) and isinstance(model, RecurrentClassifier)):
-        raise RicnetError(f"{run.path} is a run of {run.method}; the premise of Proposition 2 is asked of runs of RIC.")
+        raise RicnetError(f"{run.path} is a run of {run.method}; the premise of Proposition 2 needs runs of RIC.")
     dataset = dataset_of(classifier.config, data_dir)
     train, test = (_at_most(split, MOST_ROWS) for split in (dataset.train, dataset.test))
     thoughts, unseen = (think(method, model, split) for split in (train, test))
@@ -102,7 +100,7 @@ def _at_most(split: Split, rows: int) -> Split:
 
 @torch.no_grad()
 def think(method: RIC, model: RecurrentClassifier, split: Split) -> Float[np.ndarray, "steps rows size"]:
-    """τ_1 … τ_T as at inference, with the mean belief fed back, without halting."""
+    """τ_1 … τ_T at inference, with the mean belief as feedback, without halting."""
     inference, device = replace(method, readout="mean", feedback="mean"), next(model.parameters()).device
     parts = []
     for inputs in split.inputs.split(BATCH):
@@ -119,11 +117,11 @@ def probe(
     labels: np.ndarray,
     unseen_labels: np.ndarray,
 ) -> tuple[float, float]:
-    """Errors of a multinomial logistic regression on the rows it was fitted to, and on others."""
+    """Errors of a multinomial logistic regression on its training rows and on unseen rows."""
     mean, scale = thoughts.mean(0), thoughts.std(0) + 1e-6
     model = LogisticRegression(C=WEAK, max_iter=2000)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # where rows are separable there is nothing to converge to
+        warnings.simplefilter("ignore", ConvergenceWarning)  # separable rows have no optimum
         model.fit((thoughts - mean) / scale, labels)
     errors = [1 - model.score((x - mean) / scale, y) for x, y in ((thoughts, labels), (unseen, unseen_labels))]
     return float(errors[0]), float(errors[1])
@@ -139,20 +137,19 @@ def _ends(probes: Sequence[Probes], split: str) -> str:
 
 
 def _points(gap: Interval) -> str:
-    """A difference of two errors, in percentage points."""
+    """A difference of errors in percentage points."""
     spread = "" if gap.half_width is None else f" ± {100 * gap.half_width:.2f}, 95 % over seeds"
     return f"{100 * gap.mean:+.2f} points{spread}"
 
 
 def _verdict(gap: Interval, probes: Sequence[Probes]) -> str:
-    """Errors of 0 are called what they prove, for printed they could be taken for rounded ones."""
+    """The conclusion in words; zero errors are named, since printed numbers are rounded."""
     if all((one.train == 0).all() for one in probes):
-        return "Not shown: training thoughts are separable from the first step on."
+        return "Not shown: training thoughts are separable at every step."
     if not is_shown(gap):
-        return "Not shown: on training rows the first step's probe does not err more" + (
-            "." if gap.half_width is None else " by more than seeds vary."
-        )
-    return "Shown on training rows" + (", by one seed, which tells no spread." if gap.half_width is None else ".")
+        interval = " (95 % interval over seeds)" * (gap.half_width is not None)
+        return f"Not shown: on training rows the probe of the first step does not err more{interval}."
+    return f"Shown on training rows{' by one seed, without an interval' * (gap.half_width is None)}."
 
 
 def _conditions(run: RunRecord) -> str:
@@ -164,19 +161,19 @@ def _count(runs: Sequence[RunRecord]) -> str:
 
 
 def _norm_curve(run: RunRecord, key: str) -> dict[int, float]:
-    """By epoch; epochs that did not measure it are left out."""
+    """Values by epoch, where measured."""
     return {entry["epoch"]: float(entry["train"][key]) for entry in run.metrics if key in entry.get("train", {})}
 
 
 def _norms_at_the_end(ric: Sequence[RunRecord], sl: Sequence[RunRecord]) -> str:
-    """What both systems' norms came to, and whether they were still growing."""
+    """Final ‖W‖ of both systems and its growth in the second half of training."""
     parts = []
     for name, runs in (("RIC", ric), ("SL", sl)):
         curves = [list(curve.values()) for run in runs if (curve := _norm_curve(run, "classifier_norm"))]
         if curves:
             end, half = (np.mean([curve[place] for curve in curves]) for place in (-1, len(curves[0]) // 2))
             parts.append(f"{name}'s ‖W‖ ended at {end:.2f}, {end / half - 1:+.0%} in the second half of training")
-    return "; ".join(parts) + "." if parts else "Their metrics hold no ‖W‖."
+    return "; ".join(parts) + "." if parts else "Their metrics contain no ‖W‖."
 
 
 def _probe_rows(run: RunRecord, found: Probes) -> list[dict[str, Any]]:
@@ -225,12 +222,12 @@ def _draw_errors(ax: Axes, probes: Sequence[Probes]) -> None:
     ax.set(xlabel="step", ylabel="error, %")
     ax.set_title(f"(a) probe error ({counted(len(probes), 'seed')})", loc="left")
     ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    ax.set_ylim(top=1.35 * ax.get_ylim()[1])  # for the legend, which would lie on a band otherwise
+    ax.set_ylim(top=1.35 * ax.get_ylim()[1])  # room for the legend
     ax.legend(loc="upper left")
 
 
 def _draw_norm(ax: Axes, curves: Sequence[dict[int, float]], shade: str, dash: str, label: str) -> None:
-    """Over the epochs that all seeds have."""
+    """Draw mean and interval at the epochs that all seeds measured."""
     shared = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
     if shared:
         values = np.array([[curve[epoch] for epoch in shared] for curve in curves])

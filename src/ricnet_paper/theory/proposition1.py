@@ -1,8 +1,8 @@
-"""Proposition 1, the optimal policy's target: q at every step when c is free, something else when c is bounded.
+"""Checks Proposition 1: the optimal policy answers q at every step if c is free.
 
-The proposition lets the policy become deterministic. The Dirichlet cannot while c is bounded: what it maximises then is
-E_q[ψ(α_y)] − ψ(Σα) at Σα = c + Kε, whose optimum has q_k·ψ'(α_k) the same for all k and a mean short of q. The
-`implied` readout undoes that.
+The proposition lets the policy become deterministic. A Dirichlet with bounded c maximises E_q[ψ(α_y)] − ψ(Σα) at
+Σα = c + Kε instead; at its optimum q_k·ψ'(α_k) is the same for all k and the mean differs from q. The `implied`
+readout recovers q.
 """
 
 import math
@@ -30,38 +30,38 @@ CLAIM = (
     "short of q as q_k·ψ'(α_k) = const says, and the implied readout recovers q."
 )
 FREE, BOUNDED = 1000.0, 10.0
-"""Largest c: nearly deterministic, and the paper's."""
+"""Largest c: nearly deterministic, and as in the paper."""
 NEAR_TRUTH = 0.005
-"""Bound on KL(q ‖ belief) with c up to 1000, at every step, mean of the contexts, nats. Seeds 0, 1, 2 have .0028,
-.0044, .0036."""
+"""Bound on KL(q ‖ belief) in nats with c up to 1000, at every step, mean over contexts. Seeds 0, 1, 2: .0028, .0044,
+.0036."""
 NEAR_CEILING = 0.015
-"""Bound on the gap of the return to −H(q) + log K, relative. Seeds 0, 1, 2 have .7, 1.3, .7 %."""
+"""Bound on the relative gap of the return to −H(q) + log K. Seeds 0, 1, 2: .7, 1.3, .7 %."""
 NEAR_OPTIMUM = 0.001
-"""Bound on KL(optimum ‖ mean) and on KL(q ‖ implied) with c up to 10. Seeds 0, 1, 2 have .0005, .0009, .0008."""
+"""Bound on KL(optimum ‖ mean) and KL(q ‖ implied) with c up to 10. Seeds 0, 1, 2: .0005, .0009, .0008."""
 SEPARATION = 20.0
-"""With c up to 10 the mean has to be this many times nearer to the optimum than to q. Seeds 0, 1, 2 have 41, 27, 30."""
+"""Least ratio of KL(q ‖ mean) to KL(optimum ‖ mean) with c up to 10. Seeds 0, 1, 2: 41, 27, 30."""
 NEAR_TOTAL = 0.01
-"""How far the mean of Σα may stay below c_max + Kε, relative, with c up to 10; above it none may be. The optimum has c
-at its bound. Beliefs hardly depend on ε, so that without this a floor of 5ε would pass."""
+"""Largest relative distance of the mean Σα below c_max + Kε with c up to 10; the optimum has c at its bound. This
+check detects a wrong ε, on which beliefs hardly depend."""
 ROUNDING = 1e-5
-"""Of Σα in float32, relative."""
+"""Relative rounding error of Σα in float32."""
 ROLLOUTS = 4000
-"""A context, to measure the return."""
+"""Roll-outs per context to measure the return."""
 
 
 class Agent(NamedTuple):
-    """What a trained agent answers and earns."""
+    """Beliefs and returns of a trained agent."""
 
     c_max: float
     mean: Float[Tensor, "steps contexts classes"]
-    """Log-beliefs with the paper's readout, α/Σα."""
+    """Log-beliefs with readout α/Σα, as in the paper."""
     implied: Float[Tensor, "steps contexts classes"]
     optimum: Float[Tensor, "contexts classes"]
-    """The best mean there is with this c."""
+    """Optimal mean for this c."""
     totals: Float[Tensor, "steps rollouts contexts"]
     """Σα in the states of the roll-outs, relative to c_max + Kε."""
     returns: Float[Tensor, "contexts"]
-    """E[J] of the policy as it is, sampling included."""
+    """E[J] with sampled actions."""
 
 
 def examine(
@@ -75,7 +75,7 @@ def examine(
     ceiling = math.log(truth.shape[1]) - known_truth.entropy(truth)  # −H(q) + log K
     earned, most = float(free.returns.mean()), float(ceiling.mean())
     gap = abs(earned / most - 1)
-    # By step, mean of the contexts; what is reported is the worst step.
+    # Means over contexts by step; the worst step is reported.
     divergence = known_truth.divergence
     distances = {
         "free to q": divergence(truth, free.mean).mean(-1),
@@ -105,7 +105,7 @@ def examine(
 
 
 def constrained_optimum(q: Float[np.ndarray, "classes"], total: float) -> Float[np.ndarray, "classes"]:
-    """The α with q_k·ψ'(α_k) = const and Σα = total, by bisection: ψ' falls, so each α_k falls in the constant."""
+    """The α with q_k·ψ'(α_k) = const and Σα = total, by bisection (ψ' is decreasing)."""
 
     def alpha(log_constant: float) -> Float[np.ndarray, "classes"]:
         low, high = np.full(len(q), 1e-9), np.full(len(q), total)
@@ -144,8 +144,7 @@ def _largest_total(method: RIC, classes: int) -> float:
 def _expected_return(
     method: RIC, actions: Float[Tensor, "steps rollouts contexts classes"], truth: Conditionals
 ) -> Float[Tensor, "contexts"]:
-    """E_q E_π[Σ γ^{t−1} r_t], the labels' share exactly. Cut off at T: Σ γ^{t−1} r_t weighs the last step with all
-    that would follow, so at the optimum nothing is lost by it."""
+    """E_q E_π[Σ_{t≤T} γ^{t−1} r_t], with the expectation over labels exact. At the optimum later rewards are 0."""
     count, classes = truth.shape
     returns = [
         mdp.discounted_return(

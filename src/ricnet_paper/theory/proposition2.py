@@ -1,7 +1,7 @@
-"""Proposition 2, a finite logit scale under shared weights, on fixed thoughts where all its conditions can be checked.
+"""Checks Proposition 2 (finite logit scale under shared weights) on fixed thoughts that satisfy its conditions.
 
-Thoughts begin where the classes overlap and end where a linear classifier tells them apart. One classifier W is trained
-by gradient descent on the last thoughts alone, as supervised learning would, and one on the geometric mixture of all.
+Classes overlap in the first thoughts and are linearly separable in the last. One classifier W is trained by gradient
+descent on the last thoughts, as in supervised learning, and one on the geometric mixture of all thoughts.
 """
 
 from typing import Any, NamedTuple
@@ -21,22 +21,22 @@ CLAIM = (
     "separable last thoughts drives ‖W‖ to infinity (Proposition 2)."
 )
 CLASSES, ROWS, STEPS, GAMMA = 3, 20, 20, 0.8
-"""Classes, rows a class, steps, discount."""
+"""Classes, rows per class, steps, discount."""
 PROGRESS = 0.15
-"""How far a thought moves from noise towards its class in a step, relative to what is left."""
+"""Share of the remaining distance to the class centre that a thought moves in a step."""
 RATE = 1.0
-"""Of gradient descent; below 2/L, where L is at most max ‖τ‖²/2 ≤ 1/2."""
+"""Learning rate, below 2/L, where L ≤ max ‖τ‖²/2 ≤ 1/2."""
 STEADY = 0.9
-"""log t grows alike in every decade of updates: the last has to bring at least this share of the one before."""
+"""Least ratio of the growth of ‖W‖ in the last decade of updates to that in the one before; 1 for log t."""
 CONVERGED = 1e-3
-"""Bound on what the mixture's W still moves in the last decade, and on its distance to the minimiser; relative."""
+"""Bound on the relative change of the mixture's W in the last decade and on its relative distance to the minimiser."""
 SCALES = np.geomspace(0.1, 30, 61)
-"""‖W‖ at which the losses are compared."""
+"""Norms ‖W‖ at which losses are compared."""
 Weights = Float[np.ndarray, "classes 2"]
 
 
 class Mixture(NamedTuple):
-    """A weighted cross-entropy over rows; each of the objectives is one."""
+    """A weighted cross-entropy over rows."""
 
     inputs: Float[np.ndarray, "rows 2"]
     labels: Int64[np.ndarray, "rows"]
@@ -53,7 +53,7 @@ class Mixture(NamedTuple):
         return np.asarray((error * self.weights[:, None]).T @ self.inputs)
 
     def minimiser(self) -> Weights:
-        """By BFGS, which shares nothing with gradient descent but the gradient."""
+        """By BFGS, as an independent check of gradient descent."""
         found = minimize(
             lambda flat: self.loss(flat.reshape(CLASSES, -1)),
             np.zeros(CLASSES * self.inputs.shape[1]),
@@ -71,7 +71,7 @@ class Descent(NamedTuple):
     final: Weights
 
     def growth(self, decades_ago: int) -> float:
-        """Of ‖W‖ over a whole decade of updates: the last one, the one before it, …"""
+        """Growth of ‖W‖ over a decade of updates, counted from the last one."""
         end = self.updates[-1] // 10**decades_ago
         low, high = np.interp([end / 10, end], self.updates, self.norms)
         return float(high - low)
@@ -104,7 +104,7 @@ def examine(updates: int = 10_000, progress: float = PROGRESS, seed: int = 0) ->
         for name, descent in descents.items()
         for update, norm in zip(descent.updates, descent.norms, strict=True)
     ]
-    rows += [  # the loss along W = αU, where U is the direction that the last step asks for
+    rows += [  # along W = αU, where U is the direction learned on the last step
         {"quantity": "loss", "objective": name, "norm": float(scale), "loss": objective.loss(scale * direction)}
         for name, objective in objectives.items()
         for scale in SCALES
@@ -118,17 +118,16 @@ def _answer(it_is_so: bool) -> str:
 
 
 def separable(states: Float[np.ndarray, "rows 2"], labels: Int64[np.ndarray, "rows"]) -> bool:
-    """Whether some W gives every row's own class the highest logit, by a margin (which scaling makes 1)."""
+    """Whether some W gives the true class of every row the highest logit, with margin 1 (by scaling)."""
     rows = _margin_rows(states, labels)
     found = linprog(np.zeros(rows.shape[1]), A_ub=-rows, b_ub=-np.ones(len(rows)), bounds=(None, None))
     return bool(found.status == 0)
 
 
 def strongly_non_separable(states: Float[np.ndarray, "rows 2"], labels: Int64[np.ndarray, "rows"]) -> bool:
-    """Whether every W puts some row on the wrong side, unless its logits are all alike.
+    """Whether every W with unequal logits misclassifies a row, that is E[max(0, m_U)] > 0 for all U ≠ 0.
 
-    That is E[max(0, m_U)] > 0 for all U ≠ 0 where, as here, the rows span the plane. If some W had no negative margin,
-    the sum of its margins would be positive.
+    The rows must span the plane. A W without negative margins would have a positive sum of margins.
     """
     rows = _margin_rows(states, labels)
     found = linprog(-rows.sum(0), A_ub=-rows, b_ub=np.zeros(len(rows)), bounds=(-1, 1))
@@ -138,26 +137,26 @@ def strongly_non_separable(states: Float[np.ndarray, "rows 2"], labels: Int64[np
 def _margin_rows(
     states: Float[np.ndarray, "rows 2"], labels: Int64[np.ndarray, "rows"]
 ) -> Float[np.ndarray, "pairs parameters"]:
-    """A row for each input and wrong class k, whose product with W is (w_y − w_k)·τ."""
+    """One row per input and wrong class k; its product with W is (w_y − w_k)·τ."""
     others = np.stack([np.delete(np.arange(CLASSES), y) for y in labels])
     signs = np.eye(CLASSES)[labels][:, None] - np.eye(CLASSES)[others]
     return np.asarray((signs[..., None] * states[:, None, None]).reshape(-1, CLASSES * states.shape[1]))
 
 
 def _think(progress: float, seed: int) -> tuple[Float[np.ndarray, "steps rows 2"], Int64[np.ndarray, "rows"]]:
-    """τ_t goes from noise, the same for all classes, to the centre of its class: (1 − (1 − p)^t) of the way."""
+    """τ_t moves from noise, equal for all classes, to the centre of its class, by the share 1 − (1 − p)^t."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(CLASSES), ROWS)
     angle = 2 * np.pi * labels / CLASSES
     centres = 0.8 * np.stack([np.cos(angle), np.sin(angle)], 1)
     noise = rng.normal(size=centres.shape)
-    noise /= np.maximum(1, np.linalg.norm(noise, axis=1, keepdims=True))  # ‖τ‖ ≤ 1, as the proposition asks
+    noise /= np.maximum(1, np.linalg.norm(noise, axis=1, keepdims=True))  # ‖τ‖ ≤ 1, a condition of the proposition
     left = ((1 - progress) ** np.arange(1, STEPS + 1))[:, None, None]
     return (1 - left) * centres + left * noise, labels
 
 
 def _mixture(thoughts: Float[np.ndarray, "steps rows 2"], labels: Int64[np.ndarray, "rows"]) -> Mixture:
-    """Eq. 2's mixture of cross-entropies; from the last step on, thoughts stay as they are."""
+    """Mixture of cross-entropies of Eq. 2; thoughts are constant after the last step."""
     steps, rows, size = thoughts.shape
     weights = mdp.geometric_weights(steps, GAMMA).numpy()
     weights[-1] += 1 - weights.sum()

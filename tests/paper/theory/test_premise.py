@@ -58,11 +58,15 @@ def test_reports_every_step_and_epoch(runs: dict[str, list[RunRecord]]) -> None:
     ("seeds", "passed", "words"),
     [
         ([[0.2, 0.1, 0.0, 0.0]] * 2, True, "Shown on training rows."),
-        ([[0.2, 0.1, 0.0, 0.0], [0.1, 0.0, 0.0, 0.0]], False, "Not shown: on training rows the first step's probe"),
-        ([[0.0] * 4] * 2, False, "Not shown: training thoughts are separable from the first step on."),
-        ([[0.0, 0.0, 0.0, 0.1]] * 2, False, "Not shown: on training rows the first step's probe"),
-        ([[0.2, 0.1, 0.0, 0.0]], True, "by one seed, which tells no spread"),
-        ([[0.1, 0.1, 0.0, 0.1]], False, "Not shown: on training rows the first step's probe does not err more."),
+        (
+            [[0.2, 0.1, 0.0, 0.0], [0.1, 0.0, 0.0, 0.0]],
+            False,
+            "Not shown: on training rows the probe of the first step",
+        ),
+        ([[0.0] * 4] * 2, False, "Not shown: training thoughts are separable at every step."),
+        ([[0.0, 0.0, 0.0, 0.1]] * 2, False, "Not shown: on training rows the probe of the first step"),
+        ([[0.2, 0.1, 0.0, 0.0]], True, "by one seed, without an interval"),
+        ([[0.1, 0.1, 0.0, 0.1]], False, "Not shown: on training rows the probe of the first step does not err more."),
     ],
 )
 def test_passes_just_where_the_first_probe_errs_more_than_seeds_vary(
@@ -130,4 +134,4 @@ def test_bad_runs_are_named_and_missing_norms_told(runs: dict[str, list[RunRecor
         with refusal(named):
             premise.examine(ric, [])
     bare = [replace(run, metrics=[{"epoch": 1, "val": {}}]) for run in runs["ric"]]
-    assert "hold no ‖W‖" in premise.examine(bare, []).statement
+    assert "contain no ‖W‖" in premise.examine(bare, []).statement
