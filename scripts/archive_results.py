@@ -21,7 +21,9 @@ from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import read_predictions
 from ricnet.io import read_json, write_atomically
 from ricnet.report.figures import thin
-from ricnet.report.runs import RunRecord, flatten, is_archive, read_run
+from ricnet.report.files import is_archive
+from ricnet.report.names import flatten
+from ricnet.report.runs import RunRecord, read_run
 from ricnet.report.statistics import scores
 
 UNIT = 1e-4

@@ -13,7 +13,8 @@ import numpy as np
 
 from archive_results import log_scores
 from ricnet.report.comparison import ACCURACY, ALPHA, ECE, ENOUGH_SEEDS, NLL, Metric
-from ricnet.report.runs import ALGORITHMS, RunGroup, RunRecord
+from ricnet.report.names import ALGORITHMS
+from ricnet.report.runs import RunGroup, RunRecord
 from ricnet.report.statistics import Difference, Interval, holm, mean_interval, paired_difference
 
 CLAIMANTS = tuple(

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 
 from ricnet.io import FIGURE, short
 from ricnet.report.figures import INK, Look, draw_band, looks, styled, task_title
-from ricnet.report.pictures import epoch_curves, epoch_scores, trained
+from ricnet.report.pictures import epoch_curves, trained
 from ricnet.report.runs import RunGroup, by_task
 
 CURVES = {"accuracy": "accuracy", "ece": "ECE", "nll": "NLL"}
@@ -45,7 +45,7 @@ def _draw_group(ax: Axes, group: RunGroup, key: str, look: Look) -> None:
             curves = between(epochs, curves)
             draw_band(ax, _seconds(group, epochs.tolist()), curves, look.colour, dash, ceiling=most, linewidth=1.1)
     for run in group.runs:
-        scores = epoch_scores(run, key, "test") or epoch_scores(run, key)
+        scores = run.curve(key, "test") or run.curve(key)
         clock, selected = run.clock, run.evaluation.get("selected_epoch")
         if selected in clock and selected in scores:
             dot: dict[str, Any] = {"color": look.colour, "markersize": 4.5, "markeredgecolor": "white", "zorder": 3}

@@ -32,7 +32,7 @@ from sklearn.model_selection import train_test_split
 
 from ricnet.data import Dataset, Split
 from ricnet.evaluation.metrics import expected_calibration_error
-from ricnet.report.runs import system_name
+from ricnet.report.names import system_name
 from ricnet.studies.experiments import RAW, find_system
 from ricnet.training.api import configure, facts, train_in_memory
 from ricnet.training.config import Config, to_json

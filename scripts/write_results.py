@@ -38,16 +38,8 @@ from ricnet.report.comparison import (
     interval_of,
 )
 from ricnet.report.figures import house_style
-from ricnet.report.runs import (
-    ALGORITHMS,
-    RunGroup,
-    RunRecord,
-    by_task,
-    collapse_note,
-    group_seeds,
-    read_runs,
-    repeats_note,
-)
+from ricnet.report.names import ALGORITHMS
+from ricnet.report.runs import RunGroup, RunRecord, by_task, collapse_note, group_seeds, read_runs, repeats_note
 from ricnet.report.tables import Cell, Grid, markdown_safe, markdown_table
 
 MARKED = re.compile(r"(<!-- results:(\S+) -->\n).*?(<!-- /results -->)", re.DOTALL)

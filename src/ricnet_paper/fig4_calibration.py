@@ -12,7 +12,8 @@ from matplotlib.patches import Patch
 
 from ricnet.report.comparison import ECE
 from ricnet.report.figures import draw_intervals, draw_reliability, letter, look_of, reliability_handles, styled
-from ricnet.report.runs import RunRecord, without_algorithm
+from ricnet.report.names import without_algorithm
+from ricnet.report.runs import RunRecord
 from ricnet.studies.experiments import Experiment, Runs
 from ricnet_paper import kit
 from ricnet_paper.kit import Item

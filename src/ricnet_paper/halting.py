@@ -20,8 +20,7 @@ from torch import Tensor
 
 from ricnet import RicnetError
 from ricnet.core.trajectory import first_stop, halting_step
-from ricnet.evaluation.evaluate import Outcome, read_predictions
-from ricnet.evaluation.metrics import expected_calibration_error
+from ricnet.evaluation.evaluate import Outcome, read_predictions, scores_at
 from ricnet.report.comparison import Metric
 from ricnet.report.figures import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILLION, draw_intervals, letter, styled
 from ricnet.report.runs import RunRecord
@@ -108,12 +107,9 @@ def threshold_for(rule: Rule, run: Outcome, budget: float) -> float:
 def scores(rule: Rule, run: Outcome, threshold: float) -> dict[str, float | None]:
     """Scores and costs when each example stops by the rule."""
     halt = rule.halt(run, threshold)
-    at, steps = (halt - 1, torch.arange(len(halt))), halt.double()
-    correct = run.step_correct[at]
+    steps, correct = halt.double(), run.step_correct[halt - 1, torch.arange(len(halt))]
     return {
-        "accuracy": float(correct.double().mean()),
-        "ece": expected_calibration_error(run.step_confidence[at], correct),
-        "nll": -float(run.step_scores[at].double().mean()),
+        **scores_at(run, halt),
         "cost": cost(rule, run, halt),
         "steps": float(steps.mean()),
         "steps_right": float(steps[correct].mean()) if correct.any() else None,

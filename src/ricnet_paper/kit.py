@@ -41,7 +41,7 @@ SMALL = 6.5
 """Smallest font size in points."""
 LINE = 125
 """Characters of that size per line."""
-SELECTED = {"accuracy": "accuracy", "nll": "NLL"}
+SELECTED = {"accuracy": "accuracy", "nll": "NLL", "calibrated": "NLL after calibration"}
 """Criterion of epoch selection, in words."""
 MOST_POINTS = 250
 """Maximum points of a drawn curve."""
@@ -110,14 +110,11 @@ def curves(runs: Sequence[RunRecord], split: str, quantity: str) -> list[dict[st
     """One row per run and measured epoch."""
     rows: list[dict[str, Any]] = []
     for run in runs:
-        key, before = SPLITS[split], len(rows)
-        scores = {entry["epoch"]: (entry.get(key) or {}).get(quantity) for entry in run.metrics}
-        rows += [
-            {"split": split, "quantity": quantity, "epoch": epoch, "value": score}
-            for epoch, score in scores.items()
-            if score is not None
-        ]
-        if len(rows) == before:
+        key = SPLITS[split]
+        tags = {"split": split, "quantity": quantity}
+        found = [{**tags, "epoch": epoch, "value": score} for epoch, score in run.curve(quantity, key).items()]
+        rows += found
+        if not found:
             raise RicnetError(f"{run.path} has no {key}.{quantity} in metrics.jsonl: train it with --measure-all.")
     return rows
 

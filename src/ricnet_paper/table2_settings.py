@@ -70,7 +70,7 @@ def _note(table: pd.DataFrame) -> str:
     size, asked = kit.first(table, "examples"), int(table["asked"].iloc[0])
     test = f", test n = {size:,.0f}" if size is not None else ""
     sentences = [
-        f"{kit.distinct(table, 'benchmark')[0]}, {counted(asked, 'seed')} a setting{test}. {kit.conditions(table)}.",
+        f"{kit.distinct(table, 'benchmark')[0]}, {counted(asked, 'seed')} per setting{test}. {kit.conditions(table)}.",
         f"Adam at the preset's learning rate, SGD at {RATES['sgd']['lr']} with momentum 0.9; weight decay {DECAY}.",
         "Bold: each system's setting with the best validation accuracy, among equals the lowest validation NLL.",
     ]

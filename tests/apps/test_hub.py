@@ -103,11 +103,13 @@ def test_another_readout_or_other_weights_are_shared_without_the_numbers(digits_
     folder = other.save_pretrained(tmp_path / "shared")
     unmeasured = {"README.md", "calibration.json", "config.json", "manifest.json", "model.safetensors"}
     assert {path.name for path in folder.iterdir()} == unmeasured
-    assert "Nothing was measured" in (folder / "README.md").read_text()
+    assert "no measurements of this model" in (folder / "README.md").read_text()
     assert torch.equal(answers(ricnet.load(folder), digits_run), answers(other, digits_run))
     with torch.no_grad():
         next(iter(model.model.parameters())).add_(0.1)
-    assert "Nothing was measured" in model.save_pretrained(tmp_path / "tuned").joinpath("README.md").read_text()
+    assert (
+        "no measurements of this model" in model.save_pretrained(tmp_path / "tuned").joinpath("README.md").read_text()
+    )
 
 
 def test_the_data_stays_at_home(digits_run: Path, tmp_path: Path) -> None:

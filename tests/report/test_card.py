@@ -55,13 +55,13 @@ def test_a_thousand_classes_are_counted(make_run: MakeRun) -> None:
     run = read_run(make_run(class_names=[f"c{k}" for k in range(10)], network=NETWORK, optimization=COURSE))
     card = model_card(run.config, run.data | {"class_names": [f"c{k}" for k in range(1000)]}, "ada/many", run)
     assert "c19 and 980 more." in card
-    assert "It knows 1000 kinds" in card
+    assert "It knows 1000 classes" in card
 
 
 def test_what_was_not_measured_is_not_said(run: RunRecord) -> None:
     stepping = run.config | {"method": {"name": "ric", "horizon": 4}}
     card = model_card(stepping, run.data, "ada/digits", None)
-    assert "Nothing was measured" in card
+    assert "no measurements of this model" in card
     assert "changes it in up to" in card
     assert "step by step" not in card
     assert DIAGRAM not in card
@@ -82,7 +82,7 @@ def test_each_kind_is_described_as_what_it_is(run: RunRecord) -> None:
 
 
 def test_a_text_is_read_in_the_pieces_of_its_encoder(run: RunRecord) -> None:
-    for tokenizer, pieces in ((None, "first 9 words and word pairs,"), ({"content": "{}"}, "first 9 tokens,")):
+    for tokenizer, pieces in ((None, "first 9 words and word pairs "), ({"content": "{}"}, "first 9 tokens ")):
         columns = {"inputs": [{"kind": "text", "name": "says", "tokens": 9, "tokenizer": tokenizer}]}
         card = model_card(run.config, run.data | {"input_shape": [9], "columns": columns}, "ada/films", None)
         assert pieces in card

@@ -75,7 +75,7 @@ def test_a_comparison_page(systems: list[RunGroup], comparison_page: str) -> Non
     assert "prefers-color-scheme: dark" in page
     assert BARS not in page
     assert re.search(r"\d %", page) is None  # a number stays with its sign
-    assert "80\N{NO-BREAK SPACE}% sure" in page
+    assert "confidence 80\N{NO-BREAK SPACE}%" in page
     means = [
         f"{np.mean([run.test[key] for run in systems[0].runs]):.1f}"
         for key in ("mean_steps", "mean_steps_correct", "mean_steps_wrong", "mean_cell_evaluations")
@@ -197,7 +197,7 @@ def test_a_report_of_a_run_whose_later_steps_are_worse_says_so(make_run: MakeRun
     assert f"NLL {first:.3f} after the first, {test['nll']:.3f} where it stops" in page
     assert f"lowest after {best['step']} step" in page
     assert f"{best['nll']:.3f}." in page
-    assert "changes it in up to 20 steps, which it always makes." in page
+    assert "changes it in up to 20 steps; it always takes all of them." in page
     for claim in ("improve", "better than its first", "by itself", "the most gained after"):
         assert claim not in page, claim
 

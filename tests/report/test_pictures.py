@@ -65,8 +65,8 @@ def test_a_comparison_has_one_figure_of_each_kind(drawn: list[Picture]) -> None:
     assert len(found["reliability"].figure.axes) == 2 * 3
     assert all("95 % Student-t" in found[name].caption for name in ("risk", "compute", "steps", "training"))
     assert all(picture.alt for picture in drawn)
-    assert "For RIC, the step whose value says stop is computed too" in found["compute"].caption
-    assert "less than zero, it stops" in drawn[0].caption
+    assert "For RIC this includes the step whose value stops it" in found["compute"].caption
+    assert "it stops once V is less than zero" in drawn[0].caption
     assert BARS not in drawn[0].caption
     assert not any(clipped(picture.figure) for picture in drawn)
 
@@ -77,7 +77,7 @@ def test_a_single_run_of_rows_with_a_threshold_of_its_own(ric: RunRecord) -> Non
     flat = replace(ric.examples, inputs=ric.examples.inputs.reshape(len(ric.examples.labels), -1))
     drawn = pictures([RunGroup("RIC", (replace(ric, config={**ric.config, "method": method}, examples=flat),))])
     assert BARS in drawn[0].caption
-    assert "less than 0.1, it stops" in drawn[0].caption
+    assert "it stops once V is less than 0.1" in drawn[0].caption
     assert not any("seed" in picture.caption for picture in drawn)
     assert not any(clipped(picture.figure) for picture in drawn)
 
@@ -125,9 +125,9 @@ def test_captions_tell_of_bands_that_are_cut(drawn: list[Picture], systems: list
     """Of two seeds far apart a band is ten times as wide as they are, and the panel is not."""
     metrics = [[{"epoch": k, "val": {"nll": height}} for k in (1, 2)] for height in (5.0, 6.0)]
     found = drawn_of(with_metrics(systems[1], *metrics))
-    assert "goes on beyond it" in found["training"].caption
-    assert "goes on beyond it" not in found["risk"].caption
-    assert not any("goes on beyond it" in picture.caption for picture in drawn)
+    assert "Bands are cut" in found["training"].caption
+    assert "Bands are cut" not in found["risk"].caption
+    assert not any("Bands are cut" in picture.caption for picture in drawn)
 
 
 def test_files_are_written_and_nothing_leaks(systems: list[RunGroup], tmp_path: Path) -> None:

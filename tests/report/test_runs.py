@@ -1,38 +1,16 @@
-import math
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from archive_results import to_columns
 from filmstrip import belief
-from made_runs import collapse, groups_of, rewrite, rewrite_arrays, write_run, write_system
+from made_runs import collapse, groups_of, rewrite, write_run, write_system
 from refusals import refusal
 from ricnet.errors import counted, listing
 from ricnet.io import short
-from ricnet.methods import RIC
-from ricnet.report.comparison import AUROC_CORRECTNESS, ROC_AUC
-from ricnet.report.runs import (
-    RunRecord,
-    collapse_note,
-    flatten,
-    group_seeds,
-    is_measure,
-    is_setting,
-    is_share,
-    method_title,
-    read_run,
-    read_runs,
-    repeats_note,
-    system_name,
-    to_rows,
-    without_algorithm,
-)
+from ricnet.report.runs import RunRecord, collapse_note, group_seeds, read_run, read_runs, repeats_note
 from ricnet.report.tables import markdown_safe, number, percent
 
 MakeRun = Callable[..., Path]
@@ -129,53 +107,6 @@ def test_of_many_differences_the_most_telling_will_do(make_run: MakeRun) -> None
     assert labels_of(folders[0], folders[2]) == ["RIC, resnet10", "RIC, resnet18"]
 
 
-@pytest.mark.parametrize("name", ["config.json", "evaluation.json", "metrics.jsonl", "examples.npz"])
-def test_broken_files_are_named(make_run: MakeRun, name: str) -> None:
-    path = make_run()
-    for content in (b"{", b"[1, 2]", b"\xff\xfe\x00", b"{}"):
-        (path / name).write_bytes(content)
-        with refusal(name):
-            read_run(path)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        *({"y": np.full(15, 99)}, {"halt_step": np.full(15, 0)}, {"halt_step": np.full(15, 21)}),
-        *({"kind": np.full(15, 4)}, {"kind": np.full(15, -1)}, {"kind": np.zeros(3, dtype=int)}),
-        {"log_beliefs": np.full((20, 15, 2), -0.7, dtype=np.float32)},
-    ],
-)
-def test_examples_that_cannot_be_are_refused(make_run: MakeRun, change: dict[str, np.ndarray]) -> None:
-    path = make_run()
-    assert len(read_run(path).examples.labels) == 15
-    rewrite_arrays(path / "examples.npz", **change)
-    with refusal("examples.npz"):
-        read_run(path)
-
-
-def test_what_a_run_lacks_is_named(make_run: MakeRun, tmp_path: Path) -> None:
-    with refusal("nowhere"):
-        read_run(tmp_path / "nowhere")
-    path = make_run()
-    rewrite(path / "evaluation.json", lambda evaluation: evaluation["test"].pop("reliability"))
-    with refusal("evaluation.json", "test.reliability"):
-        read_run(path)
-    (path / "evaluation.json").unlink()
-    with refusal(f"ric train --out {path} --resume"):
-        read_run(path)
-
-
-def test_what_may_stand_in_a_file() -> None:
-    """A run that diverged wrote its loss down, and must be read nevertheless; a setting is one value."""
-    assert all(map(is_share, [0, 1, 0.5]))
-    assert not any(map(is_share, [-0.1, 1.1, None]))
-    assert all(map(is_measure, [3e15, 1e308, {"nll": 2.5e38, "ece": None}, None, "adam"]))
-    assert not any(map(is_measure, [math.inf, {"nll": math.nan}, 10**400, {"nll": 10**400}, []]))
-    assert is_setting({"method": {"name": "ric", "gamma": 0.8, "clip": None}, "seed": 0})
-    assert not any(map(is_setting, [{"a": [1]}, {"method": {"objective": {}}}]))
-
-
 @pytest.fixture
 def timed(ric: RunRecord) -> RunRecord:
     """Two epochs of 10 updates of 100 images, at 500 and at 1000 images a second."""
@@ -254,56 +185,6 @@ def test_a_derived_run_is_not_the_trained_one_of_the_same_settings(make_run: Mak
     assert not any(group.repeats for group in groups)
 
 
-names = st.text("abc", min_size=1, max_size=3)
-numbers = st.integers() | st.floats(allow_nan=False)
-entries = st.recursive(
-    st.dictionaries(names, numbers, min_size=1, max_size=3),
-    lambda inner: st.dictionaries(names, numbers | inner, min_size=1, max_size=3),
-    max_leaves=6,
-)
-
-
-@given(entries, st.integers(1, 4))
-def test_rows_come_back_from_their_columns(first: dict[str, Any], count: int) -> None:
-    alike = [first | {"epoch": place} for place in range(count)]
-    assert to_rows(to_columns(alike)) == alike
-
-
-def test_what_a_row_does_not_have_is_not_made_up() -> None:
-    rows = [{"epoch": 1, "val": {"nll": 2.0}}, {"epoch": 2}]
-    assert to_columns(rows) == {"epoch": [1, 2], "val.nll": [2.0, None]}
-    assert to_rows(to_columns(rows)) == rows
-
-
-@pytest.mark.parametrize(
-    ("settings", "title"),
-    [
-        ({}, "RIC"),
-        (asdict(RIC()), "RIC"),  # the settings of the paper are Algorithm 1
-        ({"updates_per_snapshot": None, "passes_per_snapshot": 5, "exact_gain": False}, "RIC"),
-        ({"updates_per_snapshot": 10}, "RIC"),
-        ({"updates_per_snapshot": 1, "exact_gain": False}, "RIC, on-policy"),
-        ({"updates_per_snapshot": 1, "exact_gain": True}, "RIC, closed form"),
-        ({"updates_per_snapshot": 10, "exact_gain": True}, "RIC, closed form"),
-        ({"updates_per_snapshot": 1, "objective": "expected"}, "RIC, expected"),
-    ],
-)
-def test_a_title_says_which_algorithm_it_was(settings: dict[str, object], title: str) -> None:
-    assert method_title({"name": "ric", **settings}) == title
-
-
-def test_a_system_is_called_by_its_algorithm_and_what_else_it_has() -> None:
-    method = {"name": "ric", "exact_gain": True, "objective": "ppo", "readout": "mu"}
-    full = "RIC, closed form, PPO, readout mu + temperature"
-    assert system_name({"method": method, "calibration": "temperature"}) == full
-    assert without_algorithm("RIC, closed form, PPO") == without_algorithm("RIC, on-policy, PPO") == "RIC, PPO"
-    assert system_name({"method": {"name": "supervised", "updates_per_snapshot": 1}}) == "SL"
-    marginal = {"name": "ric", "updates_per_snapshot": 1, "credit": "marginal"}
-    assert system_name({"method": marginal}) == "RIC, on-policy, marginal credit"
-    settings = {"seed": 1, "method": {"name": "ric", "gamma": 0.8}}
-    assert flatten(settings) == {"seed": 1, "method.name": "ric", "method.gamma": 0.8}
-
-
 def test_how_words_and_numbers_are_written() -> None:
     assert (short("a\nb\x1b[31m"), short("x" * 20, 5)) == ("a�b�[31m", "xxxx…")
     assert [number(x, 1) for x in (61, 1234.56, None, float("nan"))] == ["61.0", "1,234.6", "–", "–"]
@@ -312,21 +193,6 @@ def test_how_words_and_numbers_are_written() -> None:
     assert (counted(1, "epoch"), counted(20, "epoch")) == ("1 epoch", "20 epochs")
     assert [listing(["a", "b", "c"][:n]) for n in (1, 2, 3)] == ["a", "a and b", "a, b and c"]
     assert markdown_safe(r"a|b *c* _d_ `e` [f] <i> \\") == r"a\|b \*c\* \_d\_ \`e\` \[f\] &lt;i> \\\\"
-
-
-def test_the_auroc_of_older_runs_is_read_under_its_new_name(make_run: MakeRun) -> None:
-    def older(evaluation: dict[str, Any]) -> None:
-        for split in ("train", "val", "test"):
-            evaluation[split]["auroc"] = evaluation[split].pop("auroc_correctness")
-            for name in ("roc_auc", "average_precision", "balanced_accuracy"):
-                del evaluation[split][name]
-
-    folder = make_run()
-    today = AUROC_CORRECTNESS.of(read_run(folder))
-    rewrite(folder / "evaluation.json", older)
-    assert AUROC_CORRECTNESS.of(read_run(folder)) == today
-    assert 0.5 < today < 1
-    assert ROC_AUC.of(read_run(folder)) is None
 
 
 WHAT = "epoch 30: training accuracy 65.0 %, 25.0 points below its best; value loss 6, median of 20 epochs 1"

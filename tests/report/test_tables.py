@@ -167,7 +167,13 @@ def test_captions_say_what_the_numbers_are(found: Comparison, tmp_path: Path) ->
     """And claim no interval and no bold where there is none."""
     for said in ("95 % Student-t interval over seeds", "digits, n = 300", "15 bins", "Bold: better than SL"):
         assert said in systems_caption(found)
-    for said in ("95 % Student-t", "95 % percentile interval", "2,000 resamples", "Holm for the 4 ", "from 5 seeds"):
+    for said in (
+        "95 % Student-t",
+        "95 % percentile interval",
+        "2,000 resamples",
+        "Holm correction for the 4 ",
+        "at least 5 seeds",
+    ):
         assert said in contrasts_caption(found)
     single = compare(groups_of(*(write_system(tmp_path, method, seeds=1)[0] for method in ("ric", "act"))))
     assert systems_caption(single) == "One seed each. Test examples: digits, n = 300. ECE with 15 bins of equal width."

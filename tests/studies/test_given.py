@@ -77,5 +77,5 @@ def test_only_finished_runs_are_read(tmp_path: Path) -> None:
     (tmp_path / "begun" / "config.json").write_text("{}")
     with refusal("--from-runs", tmp_path):
         read_given([tmp_path])
-    with refusal("--from-runs", "there is no", tmp_path / "elsewhere"):
+    with refusal("--from-runs", "does not exist", tmp_path / "elsewhere"):
         read_given([tmp_path, tmp_path / "elsewhere"])

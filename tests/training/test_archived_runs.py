@@ -17,7 +17,7 @@ from refusals import refusal
 from ricnet.io import read_json
 from ricnet.methods import METHODS
 from ricnet.methods.archive import modern_method
-from ricnet.report.runs import method_title
+from ricnet.report.names import method_title
 from ricnet.training.config import from_json, to_json
 
 ARCHIVED = Path(__file__).parent / "archived"

@@ -173,6 +173,17 @@ def pool_size(classes: int) -> int:
     return max(MIN_POOL, min(MAX_POOL, POOL_NUMBERS // classes))
 
 
+def scores_at(outcome: Outcome, halt_step: Int64[Tensor, "n"]) -> dict[str, float]:
+    """Accuracy, ECE and NLL if each example stopped after this many steps."""
+    at = halt_step - 1, torch.arange(len(halt_step))
+    correct = outcome.step_correct[at]
+    return {
+        "accuracy": float(correct.double().mean()),
+        "ece": metrics.expected_calibration_error(outcome.step_confidence[at], correct),
+        "nll": -float(outcome.step_scores[at].double().mean()),
+    }
+
+
 def summarize(outcome: Outcome) -> dict[str, float]:
     """The few numbers a validation round needs."""
     log_beliefs, labels = outcome.log_beliefs.double(), outcome.labels

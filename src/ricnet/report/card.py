@@ -1,7 +1,4 @@
-"""The card of a model on the Hub, its README.md: a header that the Hub reads, and what a person should know.
-
-It is written from a run's files and nothing else. A model that is not what was measured says so instead of numbers.
-"""
+"""Writes the model card of a run for the Hub: README.md with a header that the Hub reads."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,39 +10,40 @@ from ricnet.evaluation.collapse import summary
 from ricnet.io import TABLE, short, write_atomically
 from ricnet.report.comparison import ACCURACY, BRIER, CELLS, COST, ECE, ECE_SIGNED, NLL, STEPS, Metric
 from ricnet.report.figures import house_style
+from ricnet.report.names import DATA_TITLES, system_name
 from ricnet.report.page import refinement_words
 from ricnet.report.pictures import reliability_figure
-from ricnet.report.runs import DATA_TITLES, RunGroup, RunRecord, judged_words, system_name, untested_note
+from ricnet.report.runs import RunGroup, RunRecord, judged_words, untested_note
 from ricnet.report.tables import Cell, Grid, markdown_safe, markdown_table, number, percent
 
 DIAGRAM = "reliability.png"
 TAGS = ("ricnet", "calibration", "adaptive-computation", "reinforcement-learning")
 SHOWN = (ACCURACY, ECE, ECE_SIGNED, NLL, BRIER, STEPS, CELLS, COST)
 IN_HEADER = (ACCURACY, ECE, NLL, BRIER, STEPS)
-"""What the Hub shows."""
+"""Metrics in the header."""
 MAX_CLASSES = 20
-"""That are named; of more, the rest are counted."""
+"""Maximum classes that are named."""
 ITERATIVE = """\
 It starts from the uniform belief, changes it in up to {steps} steps, and answers with a probability for every class. It
-was made with ricnet, which implements [Reinforced Iterative Classification](https://arxiv.org/abs/2604.22110)
-and what it is compared with."""
+was trained with ricnet, which implements [Reinforced Iterative Classification](https://arxiv.org/abs/2604.22110) and
+its baselines."""
 ONE_PASS = """\
-It answers in one pass with a probability for every class. It was made with ricnet, as a baseline for [Reinforced
+It answers in one pass with a probability for every class. It was trained with ricnet, as a baseline for [Reinforced
 Iterative Classification](https://arxiv.org/abs/2604.22110)."""
-UNMEASURED = "Nothing was measured of this model: it is not, or no longer, what its training run evaluated."
+UNMEASURED = "There are no measurements of this model: its weights differ from those that the training run evaluated."
 LIMITS = """\
-- It knows {count} kinds of things and nothing else. Whatever it is shown, it answers with one of them, and it can be
-  sure of it: a confidence says how the {count} compare, not whether any of them is there.
+- It knows {count} classes and always answers with one of them, possibly with high confidence: confidence compares the
+  {count} classes and does not say whether any of them is present.
 - {inputs}
-- What was measured of its confidence holds for data like its training data. On anything else expect it to be wrong more
-  often than it says; measure it on data of your own before you decide anything by it."""
-IMAGES = "It sees {shape} pixels. Larger images are cut to that shape and shrunk to that size first."
-TEXTS = "It reads texts, of each the first {tokens} {pieces}, in the language it was trained on."
-ROWS = "It reads rows of {columns} numbers, in the order and the units it was trained with."
+- Its calibration was measured on data like its training data. On other data expect overconfidence; measure it on your
+  own data before you rely on it."""
+IMAGES = "Its inputs are {shape} pixels. Larger images are cropped and resized to that size."
+TEXTS = "It reads the first {tokens} {pieces} of a text, in the language of its training data."
+ROWS = "It reads rows of {columns} numbers, in the order and units of its training data."
 
 
 def model_card(config: Mapping[str, Any], data: Mapping[str, Any], name: str, run: RunRecord | None) -> str:
-    """`config` and `data` are those of config.json, `run` what was measured of just this model."""
+    """`config` and `data` as in config.json; `run` is None if this model was not evaluated."""
     kind, source = _kind(data), Path(config["data"]).name
     title = DATA_TITLES.get(source, short(source, TABLE))
     most = run.max_steps if run is not None else config["method"].get("horizon")
@@ -67,7 +65,7 @@ def _kind(data: Mapping[str, Any]) -> str:
 
 
 def _text(data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The column of texts, if the model reads them."""
+    """The text column, if there is one."""
     columns = data.get("columns", {}).get("inputs", [])
     return next((column for column in columns if column["kind"] == "text"), None)
 
@@ -79,7 +77,7 @@ def draw_diagram(run: RunRecord, folder: Path) -> None:
 
 
 def _header(name: str, title: str, kind: str, run: RunRecord | None) -> str:
-    """YAML, each value written as JSON, which is YAML too and quotes whatever a name may hold."""
+    """YAML with values written as JSON, which quotes any name."""
     task = f"{ {'row': 'tabular'}.get(kind, kind) }-classification"
     entries: dict[str, Any] = {"library_name": "ricnet", "pipeline_tag": task, "tags": TAGS}
     if run is not None:
@@ -96,7 +94,7 @@ def _header(name: str, title: str, kind: str, run: RunRecord | None) -> str:
 
 def _use(name: str, kind: str, custom: bool) -> str:
     encoder = ", encoder=encoder" if custom else ""
-    own = "\n\nThe encoder is its author's own module; without it the weights mean nothing." if custom else ""
+    own = "\n\nThe encoder is a module of the author, which is needed to load the weights." if custom else ""
     inputs = {
         "image": "images)  # uint8 (batch, channels, height, width)",
         "text": '["a sentence", "another one"])',
@@ -107,7 +105,7 @@ def _use(name: str, kind: str, custom: bool) -> str:
         "",
         f'model = ricnet.load("{name}"{encoder})',
         f"path = model.refine({inputs}",
-        "path.final.exp(), path.halt_step  # probabilities, and the steps each took",
+        "path.final.exp(), path.halt_step  # probabilities, and steps taken",
     ]
     asked = {"image": "photo.png", "text": '"a sentence"'}.get(kind)
     shell = f"\n\n    ric predict {name} {asked} --trace" if asked and not custom else ""
@@ -116,7 +114,7 @@ def _use(name: str, kind: str, custom: bool) -> str:
 
 def _measured(run: RunRecord) -> str:
     alt = f"Reliability diagram and histogram of confidence; expected calibration error {run.test['ece']:.3f}"
-    reading = "*Test answers by confidence: a bar as high as the diagonal means right just as often as said.*"
+    reading = "*Accuracy of test answers by confidence; a calibrated model has bars at the diagonal.*"
     steps = f"{refinement_words(RunGroup(run.label, (run,)))}\n\n" if run.iterative else ""
     words = f"{numbers_table(run)}\n\n{steps}![{alt}]({DIAGRAM})\n\n{reading}"
     collapsed = f"Training collapsed in {summary(run.collapses)}." if run.collapses else ""
@@ -132,7 +130,7 @@ def _limits(data: Mapping[str, Any], kind: str) -> str:
 
 
 def classes_text(names: Sequence[str]) -> str:
-    """A thousand names tell a reader no more than twenty."""
+    """The first MAX_CLASSES names and the number of the others."""
     shown = [markdown_safe(short(name, TABLE)) for name in names[:MAX_CLASSES]]
     return listing(shown if len(names) <= MAX_CLASSES else [*shown, f"{len(names) - MAX_CLASSES} more"])
 

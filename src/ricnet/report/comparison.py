@@ -1,5 +1,4 @@
-"""Systems beside each other, seed by seed: the one list of metrics, means with their intervals, and which differences
-are more than chance."""
+"""All metrics, and the comparison of systems: means over seeds, paired differences, intervals and verdicts."""
 
 import math
 from collections.abc import Sequence
@@ -26,19 +25,19 @@ from ricnet.report.statistics import (
 @dataclass(frozen=True)
 class Metric:
     name: str
-    """In evaluation.json."""
+    """Key in evaluation.json."""
     title: str
     digits: int = 3
     merit: int = 0
-    """+1 where more is better, −1 where less is, 0 where there is nothing to win, as with training accuracy."""
+    """+1 if more is better, −1 if less is better, 0 for metrics without a best value."""
     scale: int = 1
-    """100 where it is shown in per cent."""
+    """100 for percentages."""
     split: str = "test"
-    """"run" for what is no score of a split but an attribute of the run."""
+    """Split, or "run" for an attribute of the run."""
 
     @property
     def key(self) -> str:
-        """Its name in a CSV."""
+        """Name in CSV files."""
         return self.name if self.split in ("test", "run") else f"{self.split}_{self.name}"
 
     @property
@@ -46,7 +45,7 @@ class Metric:
         return f"{self.title} (%)" if self.scale == 100 else self.title
 
     def of(self, run: RunRecord) -> float | None:
-        """None where the run has not measured it."""
+        """None if not measured."""
         split = run.judged_on if self.split == "test" else self.split
         value = getattr(run, self.name) if split == "run" else run.evaluation.get(split, {}).get(self.name)
         return None if value is None else float(value)
@@ -58,10 +57,10 @@ class Metric:
     def write(
         self, mean: float | int | None, half_width: float | None = None, *, signed: bool = False, unit: bool = False
     ) -> str:
-        """Mean ± half-width; the mean alone where one seed gives no interval, a dash where there is no number."""
+        """Mean ± half-width; the mean alone without an interval, a dash without a number."""
         if mean is None or math.isnan(mean):
             return "–"
-        rounded = round(self.scale * mean, self.digits) + 0.0  # no number is written as −0
+        rounded = round(self.scale * mean, self.digits) + 0.0  # avoids −0
         sign = "+" if signed and rounded else ""
         text = f"{rounded:{sign},.{self.digits}f}".replace("-", "−")
         return text + self.write_half(half_width) + (" %" if unit and self.scale == 100 else "")
@@ -82,50 +81,50 @@ CONFIDENCE = Metric("mean_confidence", "Mean confidence", 2, scale=100)
 STEPS = Metric("mean_steps", "Mean steps", 1)
 CELLS = Metric("mean_cell_evaluations", "Cell evaluations", 1)
 COST = Metric("mean_cost", "Share of compute")
-"""Of the whole network's; only with exits."""
+"""Share of the whole network's compute; only with exits."""
 AURC = Metric("aurc", "AURC", 4)
 AUROC_CORRECTNESS = Metric("auroc_correctness", "AUROC of being right")
 ROC_AUC = Metric("roc_auc", "ROC AUC")
 AVERAGE_PRECISION = Metric("average_precision", "Average precision")
 BALANCED_ACCURACY = Metric("balanced_accuracy", "Balanced accuracy", 2, scale=100)
 BASE_RATE = Metric("base_rate", "Base rate", 2, scale=100)
-"""Accuracy of always answering the commonest class of the training data."""
+"""Accuracy of the commonest training class."""
 EXAMPLES = Metric("n", "Examples", 0)
 
 METRICS = (
     *(ACCURACY, BASE_RATE, BALANCED_ACCURACY, ROC_AUC, AVERAGE_PRECISION, ECE, ECE_SIGNED, NLL, BRIER, RETURN),
     *(CONFIDENCE, STEPS, CELLS, COST, AURC, AUROC_CORRECTNESS, EXAMPLES),
 )
-"""All that is measured of a split; tables show some of them."""
+"""All metrics of a split."""
 
 TRAIN_ACCURACY = Metric("accuracy", "Train accuracy", 2, scale=100, split="train")
 SECONDS = Metric("seconds", "Run seconds", 0, split="run")
-"""Of the whole course, measuring each epoch included."""
+"""With evaluation after each epoch."""
 TRAINING_SECONDS = Metric("training_seconds", "Training seconds", 0, split="run")
-"""Of the updates alone."""
+"""Updates only."""
 RATE = Metric("images_per_second", "Images/s", 0, split="run")
 
 SYSTEM_METRICS = (TRAIN_ACCURACY, ACCURACY, ECE, NLL, BRIER, STEPS, COST)
-"""Of a system, averaged over its seeds; differences are tested in those that have a merit."""
+"""Shown for systems; differences are tested for those with a merit."""
 RUN_METRICS = (ACCURACY, ECE, NLL, BRIER, STEPS, COST, TRAIN_ACCURACY, SECONDS)
 
 
 def shown(metrics: Sequence[Metric], runs: Sequence[RunRecord]) -> list[Metric]:
-    """Those that a table of these runs has: a share of compute only where some run has exits."""
+    """Metrics of a table of these runs: share of compute only if a run has exits."""
     return [metric for metric in metrics if metric is not COST or any(COST.of(run) is not None for run in runs)]
 
 
 ENOUGH_SEEDS = 5
 ALPHA = 0.05
 TOLERANCE = 1e-3
-"""How far the NLL of predictions.npz may be from the recorded one, in nats: float32 and no more."""
+"""Tolerance in nats between the NLL of predictions.npz and that of evaluation.json."""
 
 
 @dataclass(frozen=True)
 class Summary:
     group: RunGroup
     intervals: dict[str, Interval]
-    """By the metric's name."""
+    """By metric key."""
 
     @property
     def label(self) -> str:
@@ -142,7 +141,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Contrast:
-    """A system less the reference, in one metric."""
+    """Difference of a system from the reference in one metric."""
 
     system: Summary
     reference: Summary
@@ -176,26 +175,26 @@ class Comparison:
         return sum(contrast.p_corrected is not None for contrast in self.contrasts)
 
     def is_better(self, system: Summary, metric: Metric) -> bool:
-        """Than the reference, by the verdict."""
+        """Whether the verdict is better than the reference."""
         return any(c.system is system and c.metric is metric and c.verdict == "better" for c in self.contrasts)
 
 
 def summarize(groups: Sequence[RunGroup]) -> Comparison:
-    """Means and intervals alone: all that can be said of runs without predictions.npz, or with different seeds."""
+    """Means and intervals, without differences."""
     return Comparison(
         tuple(Summary(group, {metric.key: interval_of(group, metric) for metric in SYSTEM_METRICS}) for group in groups)
     )
 
 
 def compare(groups: Sequence[RunGroup], reference: str | None = None) -> Comparison:
-    """The same, and on each data set the differences from its reference: the system of that name, or else the first."""
+    """Means and, on each data set, differences from the reference: the system of that name, else the first."""
     summary = summarize(groups)
     contrasts = [contrast for rivals in by_task(summary.systems) for contrast in _contrasts(rivals, reference)]
     return replace(summary, contrasts=_correct(contrasts))
 
 
 def compare_as_far_as_possible(groups: Sequence[RunGroup], reference: str | None = None) -> tuple[Comparison, str]:
-    """With differences where runs can be paired; otherwise the means alone, and why."""
+    """Compare; if runs cannot be paired, return the means alone and the reason."""
     try:
         return compare(groups, reference), ""
     except RicnetError as error:
@@ -203,12 +202,12 @@ def compare_as_far_as_possible(groups: Sequence[RunGroup], reference: str | None
 
 
 def has_seeds(groups: Sequence[RunGroup]) -> bool:
-    """Whether there is anything to average: one run of each system is shown as it is."""
+    """Whether a system has several seeds."""
     return any(len(group.runs) > 1 for group in groups)
 
 
 def ranking(comparison: Comparison) -> list[str]:
-    """One line a data set. Means that print alike share a rank."""
+    """One line per data set. Means that round to the same number share a rank."""
     return [
         f"Ranks on {rivals[0].data} by mean {judged_words('test accuracy', rivals[0].group.runs)}: "
         f"{_order(rivals, ACCURACY)}. "
@@ -268,7 +267,7 @@ def _find_reference(rivals: Sequence[Summary], name: str | None) -> Summary:
         if name in (system.group.label, system.group.label.removesuffix(MARK), system.group.first.method):
             return system
     labels = listing([system.group.label for system in rivals])
-    raise RicnetError(f"No system on {rivals[0].data} is called {name}: the reference can be {labels}.")
+    raise RicnetError(f"No system on {rivals[0].data} is called {name}: choose {labels} as reference.")
 
 
 def _check_seeds(group: RunGroup, reference: RunGroup) -> None:
@@ -298,19 +297,19 @@ def _read_all(group: RunGroup) -> list[Outcome]:
 
 
 def _read(run: RunRecord) -> Outcome:
-    """The test predictions, if they are those that evaluation.json speaks of."""
+    """Test predictions, checked against evaluation.json."""
     predictions = run.predictions()
     nll = float(scores(predictions)[:, 1].mean())
     if abs(nll - run.test["nll"]) > TOLERANCE:
         raise RicnetError(
             f"{run.path / 'predictions.npz'} has NLL {nll:.4f} where evaluation.json says {run.test['nll']:.4f}: "
-            "they are of different runs; train this one again."
+            "the files belong to different runs; train this one again."
         )
     return predictions
 
 
 def _order(rivals: Sequence[Summary], metric: Metric) -> str:
-    """1 RIC; 2 SL; 2 ACT; 4 PonderNet. Names may have commas of their own."""
+    """For example: 1 RIC; 2 SL; 2 ACT; 4 PonderNet."""
     merits = [metric.merit * round(metric.scale * s.intervals[metric.key].mean, metric.digits) for s in rivals]
     ranks = [1 + sum(other > merit for other in merits) for merit in merits]
     ordered = sorted(zip(ranks, rivals, strict=True), key=lambda ranked: ranked[0])

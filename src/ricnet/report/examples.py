@@ -1,4 +1,4 @@
-"""Examples with the beliefs that grew over them: as a figure, as cards of the page, step by step in the terminal."""
+"""Stored test examples with their beliefs over steps, as a figure and as cards of the page; confused classes."""
 
 import base64
 import io
@@ -14,43 +14,27 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, NullLocator
 from PIL import Image
-from rich.table import Table
-from rich.text import Text
 
 from ricnet.data.columns import Category, Columns, Number
 from ricnet.data.texts import Text as Words
 from ricnet.errors import RicnetError, counted
-from ricnet.evaluation.choices import NEVER
 from ricnet.evaluation.evaluate import KINDS, Examples
 from ricnet.io import printable, short
+from ricnet.report import tables
 from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled
 from ricnet.report.runs import RunGroup, RunRecord
-from ricnet.report.tables import (
-    MOST_CLASSES,
-    Confusion,
-    class_grid,
-    confusion,
-    details,
-    html_table,
-    matrix_grid,
-    pair_words,
-    paragraph,
-    percent,
-    terms,
-)
 
-# The picture of the idea: a classifier starts knowing nothing, refines its belief, and stops by itself. Each column is
-# one example. The stack shows where the probability goes: equal stripes at step 0, one colour at the end. Below it the
-# value V, the gain the classifier still expects; it stops where that falls below its threshold.
+# Figure of refinement: one column per example with the input, the belief over steps as a stack of class probabilities,
+# and the value V, the gain still expected.
 
-TRUE_INK, RIVAL_INK = "#004a75", "#7a5300"  # the stripes' blue and orange, dark enough for letters on their tint
-HALT_ON_COLOUR = "#101214"  # stays dark on a dark page, where the stack is as bright as ever
+TRUE_INK, RIVAL_INK = "#004a75", "#7a5300"  # dark blue and orange for text
+HALT_ON_COLOUR = "#101214"  # also on a dark page
 GREYS = ("#d5dae0", "#e3e7eb")
-FAR = 1e3  # beyond any value
+FAR = 1e3  # larger than any value
 TICKS = (1, 2, 5, 10, 20, 50, 100, 200)
-STRIPES = 20  # with more classes than this, stripes would be hair: the rest becomes one area
-SIDE = 96  # pixels; more are not seen at the size of a thumbnail
-BARS = "A row of numbers is drawn as grey bars, one for each number that the model reads, up where it is positive."
+STRIPES = 20  # maximum classes with their own area
+SIDE = 96  # pixels of a thumbnail
+BARS = "A row of numbers is drawn as grey bars, one per number, upwards if positive."
 MOST_BARS = 40
 """Maximum numbers of a row that are drawn."""
 MOST_CELLS = 6
@@ -94,9 +78,9 @@ def drawn_numbers(numbers: Num[np.ndarray, "numbers"]) -> Num[np.ndarray, "drawn
 
 @styled
 def refinement_figure(run: RunRecord, rows: Sequence[int] | None = None) -> Figure:
-    """`rows` are places among the run's stored examples; without them, telling ones are chosen."""
+    """Refinement of these rows of the stored examples, by default of `telling_rows`."""
     if run.examples is None or not len(run.examples.labels):
-        raise RicnetError(f"{run.path} holds no examples.npz to draw: train again, or draw another run.")
+        raise RicnetError(f"{run.path} has no examples.npz: train it again or choose another run.")
     rows = telling_rows(run.examples) if rows is None else rows
     heights = (0.85, 1.55, 0.75) if run.examples.values is not None else (0.85, 1.55)
     figure = Figure(figsize=(max(3.6, 1.85 * len(rows)), sum(heights) + 0.75), layout="constrained")
@@ -110,13 +94,13 @@ def refinement_figure(run: RunRecord, rows: Sequence[int] | None = None) -> Figu
     _label_left(axes)
     if run.examples.values is not None:
         halt = int(run.examples.halt_step[rows[0]])
-        if halt < run.max_steps:  # there it is not the value that stops it
+        if halt < run.max_steps:  # otherwise it does not stop by its value
             _explain_halt(axes[2, 0], float(np.sqrt(halt / len(run.examples.values))), run.halt_threshold)
     return figure
 
 
 def telling_rows(examples: Examples, count: int = 4) -> list[int]:
-    """From the right answer given soonest to the one given latest, and last a wrong one if there is any."""
+    """Right answers from the fewest steps to the most, and one wrong answer if there is any."""
     order = np.argsort(examples.halt_step, kind="stable")
     correct = examples.answers[order] == examples.labels[order]
     right, wrong = order[correct], order[~correct]
@@ -167,7 +151,7 @@ def _draw_belief(ax: Axes, run: RunRecord, row: int) -> None:
 
 
 def _draw_stack(ax: Axes, belief: Float[np.ndarray, "steps classes"], label: int, rival: int) -> None:
-    """The true class stands on the floor and its rival hangs from the ceiling: both read off the axis."""
+    """The true class is drawn from below, its rival from above."""
     rest = np.delete(belief, [label, rival], axis=1)
     rest = rest if rest.shape[1] <= STRIPES else rest.sum(axis=1, keepdims=True)
     layers = np.column_stack([belief[:, label], rest, belief[:, rival]])
@@ -176,9 +160,9 @@ def _draw_stack(ax: Axes, belief: Float[np.ndarray, "steps classes"], label: int
 
 
 def _name_stripe(ax: Axes, name: str, belief: np.ndarray, halt: int, shade: str, *, from_floor: bool) -> None:
-    """Write a class's name where its stripe ends, or where the refinement did, if there is room for it."""
+    """Write the name of a class at the end of its area or at the halt, if there is room."""
     last = len(belief) - 1
-    end, width = float(np.sqrt(halt / last)), 0.06 + 0.048 * len(name)  # as shares of the axis
+    end, width = float(np.sqrt(halt / last)), 0.06 + 0.048 * len(name)  # shares of the axis
     pale = 1 - end > width
     at = last if pale else halt
     middle = belief[at] / 2 if from_floor else 1 - belief[at] / 2
@@ -188,7 +172,7 @@ def _name_stripe(ax: Axes, name: str, belief: np.ndarray, halt: int, shade: str,
 
 
 def _draw_value(ax: Axes, examples: Examples, row: int, threshold: float) -> None:
-    """An inverse-sine axis: V begins near log K and crosses the threshold by a hair, and both must be seen."""
+    """V by step on an inverse-sine axis, which shows both log K and small values."""
     assert examples.values is not None
     value, halt = examples.values[:, row], int(examples.halt_step[row])
     asked = np.arange(len(value))
@@ -206,7 +190,7 @@ def _draw_value(ax: Axes, examples: Examples, row: int, threshold: float) -> Non
 
 
 def _widen_first_steps(ax: Axes, last: int) -> None:
-    """A square-root axis: most of a belief is settled in the first steps, so they get most of the room."""
+    """Square-root axis, which gives the first steps more room."""
     ax.set_xscale("function", functions=(lambda step: np.sqrt(np.maximum(step, 0)), np.square))
     ax.set_xlim(0, last)
     ax.xaxis.set_major_locator(FixedLocator([0, *(tick for tick in TICKS if tick < 0.7 * last), last]))
@@ -228,24 +212,24 @@ def _label_left(axes: np.ndarray) -> None:
 
 
 def _explain_halt(ax: Axes, end: float, threshold: float) -> None:
-    """The one thing a newcomer must know about V, said once, where there is room for it beyond the halt."""
+    """Write the halting rule beside the halt, if there is room."""
     if end < 0.6:
         text = f"V < {threshold:g}: stops"
         ax.text(end + 0.04, 0.97, text, transform=ax.transAxes, va="top", fontsize=7)
 
 
 def with_start(belief: Float[np.ndarray, "steps classes"]) -> Float[np.ndarray, "more classes"]:
-    """Every episode begins at the uniform belief a₀, which no trajectory stores."""
+    """Prepend the uniform belief a₀, which is not stored."""
     return np.vstack([np.full((1, belief.shape[1]), 1 / belief.shape[1]), belief])
 
 
 def leading_rival(belief: Float[np.ndarray, "classes"], label: int) -> int:
-    """The class most believed after the true one."""
+    """The most probable class other than the true one."""
     return int(np.argsort(np.where(np.arange(len(belief)) == label, -1.0, belief))[-1])
 
 
 def small_image(pixels: Num[np.ndarray, "channels height width"]) -> Image.Image:
-    """Grey or colour, no side longer than `SIDE`; a grey image from its darkest value to its brightest."""
+    """A thumbnail of at most `SIDE` pixels; grey images are stretched to the full range."""
     image = Image.fromarray(pixels.transpose(1, 2, 0) if len(pixels) == 3 else _stretched(pixels[0]))
     image.thumbnail((SIDE, SIDE))
     return image
@@ -256,8 +240,7 @@ def _stretched(plane: Num[np.ndarray, "height width"]) -> UInt8[np.ndarray, "hei
     return ((plane - low) * (255 / ((high - low) or 1))).astype(np.uint8)
 
 
-# Cards of the page, drawn by hand rather than by matplotlib: a card is a hundredth of a figure's size, and cards find
-# their own places on a phone
+# Cards of the page, written as small SVG, a hundredth of the size of matplotlib's
 
 IN_STEPS = {
     "easy": "right after the fewest steps",
@@ -266,28 +249,28 @@ IN_STEPS = {
 }
 AT_ONCE = {"easy": "right, and surest of it", "hard": "right, but least sure", "wrong": "and surest of it"}
 SLOWLY = "right, after more than one step"
-"""Of hard ones, where some lost by their later steps."""
+"""Heading of hard examples if later steps did not help all of them."""
 WIDTH, HEIGHT = 100, 48
 TEXT = 160
-"""Characters of a text that a card has room for."""
+"""Maximum characters of a text on a card."""
 LOSSLESS = 64 * 64
-"""Pixels of small images, each of which counts."""
+"""Images up to this number of pixels are stored without loss."""
 PAIR_EXAMPLES = 3
-"""Stored examples of a confusion."""
+"""Maximum examples of a confused pair."""
 
 
 def gallery_html(groups: Sequence[RunGroup]) -> str:
-    """A gallery for each system; of several, the first stands open. Empty where no run has examples."""
+    """One gallery per system, the first unfolded; empty without examples."""
     shown = [group for group in groups if group.first.examples is not None and len(group.first.examples.labels)]
-    if len(shown) == 1:
-        return _gallery(shown[0].first)
-    return "\n".join(
-        details(group.label, _aside(group), _gallery(group.first), is_open=group is shown[0]) for group in shown
-    )
+    asides = [f"seed {one.first.seed}" if len(one.runs) > 1 else one.first.data_label for one in shown]
+    return _folded([(group.label, aside, _gallery(group.first)) for group, aside in zip(shown, asides, strict=True)])
 
 
-def _aside(group: RunGroup) -> str:
-    return f"seed {group.first.config.get('seed')}" if len(group.runs) > 1 else group.first.data_label
+def _folded(parts: Sequence[tuple[str, str, str]]) -> str:
+    """Label, aside and HTML of each system: several can be unfolded, the first is."""
+    if len(parts) == 1:
+        return parts[0][2]
+    return "\n".join(tables.details(*part, is_open=part is parts[0]) for part in parts)
 
 
 def _gallery(run: RunRecord) -> str:
@@ -297,7 +280,7 @@ def _gallery(run: RunRecord) -> str:
     words = IN_STEPS if run.iterative else AT_ONCE
     parts = []
     for kind, rows in rows_by_kind(run.examples).items():
-        if rows and kind in words:  # those that are confused stand with the mistakes
+        if rows and kind in words:  # confused ones are shown with the mistakes
             cards = "\n".join(card_html(run, row) for row in rows)
             slowly = run.iterative and kind == "hard" and not _all_gained(run.examples, rows)
             heading = f'{kind.capitalize()} <span class="aside">{escape(SLOWLY if slowly else words[kind])}</span>'
@@ -306,7 +289,7 @@ def _gallery(run: RunRecord) -> str:
 
 
 def _by_exit(run: RunRecord, examples: Examples) -> str:
-    """From those that left first to those that went all the way, the right answers before the wrong ones."""
+    """Cards by exit, from the first to the last, right answers first."""
     parts = []
     for entry in run.test["halting"]:
         left = np.flatnonzero(examples.halt_step == entry["step"])
@@ -314,8 +297,8 @@ def _by_exit(run: RunRecord, examples: Examples) -> str:
         if not rows:
             continue
         here = entry["correct"] + entry["wrong"]
-        said = f"{run.work(entry['step'])}; {percent(here / run.test['n'], 0)} of the test set leave here"
-        said += f", {percent(entry['correct'] / here, 0)} of them right" if here else ""
+        said = f"{run.work(entry['step'])}; {tables.percent(here / run.test['n'], 0)} of the test set leave here"
+        said += f", {tables.percent(entry['correct'] / here, 0)} of them right" if here else ""
         cards = "\n".join(card_html(run, row) for row in rows)
         heading = f'<h4>{exit_title(run, entry["step"])} <span class="aside">{escape(said)}</span></h4>'
         parts.append(f'{heading}\n<div class="gallery">{cards}</div>')
@@ -331,14 +314,14 @@ def exit_title(run: RunRecord, step: int) -> str:
 
 
 def _all_gained(examples: Examples, rows: Sequence[int]) -> bool:
-    """Whether later steps raised the belief in the true class of each."""
+    """Whether later steps raised the probability of the true class in all rows."""
     place, label = np.array(rows), examples.labels[rows]
     scores = examples.log_beliefs[:, place, label]
     return bool((scores[examples.halt_step[place] - 1, np.arange(len(rows))] > scores[0]).all())
 
 
 def rows_by_kind(examples: Examples) -> dict[str, list[int]]:
-    """In the order in which they are stored."""
+    """Rows of each kind in stored order."""
     return {name: np.flatnonzero(examples.kind == code).tolist() for code, name in enumerate(KINDS)}
 
 
@@ -355,19 +338,19 @@ def _input(run: RunRecord, row: int) -> str:
     if pixels.ndim == 3:
         return f'<img src="{data_uri(pixels)}" alt="A test input of class {truth}">'
     if run.columns is not None:
-        return f'<dl class="cells">{terms(shown_cells(run.columns, pixels))}</dl>'
+        return f'<dl class="cells">{tables.terms(shown_cells(run.columns, pixels))}</dl>'
     alt = f"The {pixels.size} features of a test input of class {truth}"
     return _drawing("input", 100, alt, f'<path d="{bars(drawn_numbers(pixels.ravel()))}"/>')
 
 
 def _belief(examples: Examples, row: int) -> str:
-    """The true class stands on the floor and its rival hangs from the ceiling, as in the figure of refinement."""
+    """SVG of the belief over steps: true class from below, rival from above."""
     label, halt = int(examples.labels[row]), int(examples.halt_step[row])
     belief = np.exp(examples.log_beliefs[:, row])
     belief, halt = (with_start(belief), halt) if len(belief) > 1 else (np.repeat(belief, 2, axis=0), 1)
     rival = leading_rival(belief[halt], label)
     across = WIDTH * np.sqrt(np.arange(len(belief)) / (len(belief) - 1))
-    first, last = (percent(float(belief[at, label]), 0) for at in (0, halt))
+    first, last = (tables.percent(float(belief[at, label]), 0) for at in (0, halt))
     areas = f'<path class="true" d="{_area(across, belief[:, label], floor=True)}"/>'
     areas += f'<path class="rival" d="{_area(across, belief[:, rival], floor=False)}"/>'
     alt = f"Belief in the true class: {first} at first, {last} at the end"
@@ -375,7 +358,6 @@ def _belief(examples: Examples, row: int) -> str:
 
 
 def _drawing(kind: str, height: int, alt: str, content: str) -> str:
-    """As wide and high as the page wants it."""
     size = f'viewBox="0 0 {WIDTH} {height}" preserveAspectRatio="none"'
     return f'<svg class="{kind}" {size} role="img" aria-label="{alt}">{content}</svg>'
 
@@ -388,7 +370,7 @@ def _area(across: Float[np.ndarray, "x"], belief: Float[np.ndarray, "x"], *, flo
 
 
 def _halt(across: Float[np.ndarray, "x"], halt: int) -> str:
-    """What it would have gone on to believe is pale; nothing is where it went to the end."""
+    """A line at the halt, with later steps pale; empty if all steps were taken."""
     at = float(across[halt])
     pale = f'<rect class="after" x="{at:.1f}" y="0" width="{WIDTH - at:.1f}" height="{HEIGHT}"/>'
     line = f'<path class="halt" d="M{at:.1f} 0V{HEIGHT}"/>'
@@ -399,7 +381,7 @@ def _caption(run: RunRecord, row: int) -> str:
     assert run.examples is not None
     examples = run.examples
     label, answer, halt = int(examples.labels[row]), int(examples.answers[row]), int(examples.halt_step[row])
-    sure = percent(float(np.exp(examples.log_beliefs[halt - 1, row, answer])), 0)
+    sure = tables.percent(float(np.exp(examples.log_beliefs[halt - 1, row, answer])), 0)
     after = f" after {counted(halt, 'step')}" if run.iterative else ""
     after += f", {run.work(halt)}" if run.has_exits else ""
     is_right = answer == label
@@ -413,7 +395,7 @@ def _name(run: RunRecord, label: int) -> str:
 
 
 def data_uri(pixels: Num[np.ndarray, "channels height width"]) -> str:
-    """PNG for small images, JPEG for photographs: the page stays small whatever the size of the data's images."""
+    """Thumbnail as data URI: PNG for small images, JPEG for larger ones."""
     image = small_image(pixels)
     kind, options = ("png", {"optimize": True}) if image.width * image.height <= LOSSLESS else ("jpeg", {"quality": 80})
     with io.BytesIO() as file:
@@ -422,7 +404,7 @@ def data_uri(pixels: Num[np.ndarray, "channels height width"]) -> str:
 
 
 def bars(features: Num[np.ndarray, "features"]) -> str:
-    """A bar for each feature, up where it is positive: the path of an SVG of 100 by 100."""
+    """SVG path of 100 × 100 with one bar per feature, upwards if positive."""
     finite = np.nan_to_num(features.astype(np.float64), posinf=0.0, neginf=0.0)
     top, bottom = max(finite.max(initial=0.0), 0.0), min(finite.min(initial=0.0), 0.0)
     unit = 100 / ((top - bottom) or 1.0)
@@ -433,22 +415,17 @@ def bars(features: Num[np.ndarray, "features"]) -> str:
     )
 
 
-# What it confuses
+# Confused classes
 
 
 def mistakes_html(groups: Sequence[RunGroup]) -> str:
-    found = {group.label: made for group in groups if (made := run_confusion(group.first)) is not None}
-    shown = [group for group in groups if group.label in found]
-    if len(shown) == 1:
-        return _mistakes(shown[0].first, found[shown[0].label])
-    return "\n".join(
-        details(group.label, "", _mistakes(group.first, found[group.label]), is_open=group is shown[0])
-        for group in shown
-    )
+    """Confused classes of each system; empty without predictions."""
+    runs = [(group.label, group.first, run_confusion(group.first)) for group in groups]
+    return _folded([(label, "", _mistakes(run, found)) for label, run, found in runs if found is not None])
 
 
-def run_confusion(run: RunRecord) -> Confusion | None:
-    """On the test set; None where the run did not keep its answers, or they are not of its classes."""
+def run_confusion(run: RunRecord) -> tables.Confusion | None:
+    """Confusion matrix of the test set; None without valid predictions."""
     if not run.has_predictions:
         return None
     kept, classes = run.predictions(), len(run.class_names)
@@ -456,119 +433,32 @@ def run_confusion(run: RunRecord) -> Confusion | None:
         return None
     if kept.labels.min() < 0 or kept.labels.max() >= classes:
         return None
-    return confusion(kept.labels.numpy(), kept.log_beliefs.argmax(1).numpy(), run.class_names)
+    return tables.confusion(kept.labels.numpy(), kept.log_beliefs.argmax(1).numpy(), run.class_names)
 
 
-def _mistakes(run: RunRecord, found: Confusion) -> str:
+def _mistakes(run: RunRecord, found: tables.Confusion) -> str:
     parts = [_pairs(run, found)]
-    if len(found.names) <= MOST_CLASSES:
-        parts.append(html_table("Confusion matrix", matrix_grid(found)))
-    classes = class_grid(found)
+    if len(found.names) <= tables.MOST_CLASSES:
+        parts.append(tables.html_table("Confusion matrix", tables.matrix_grid(found)))
+    classes = tables.class_grid(found)
     left = len(found.names) - len(classes.rows)
-    parts.append(html_table("Precision and recall by class", classes))
-    parts.append(paragraph(f"The {left:,} classes that are found more often are left out." if left else "", "note"))
+    parts.append(tables.html_table("Precision and recall by class", classes))
+    parts.append(tables.paragraph(f"{left:,} classes with a higher recall are left out." if left else "", "note"))
     return "\n".join(filter(None, parts))
 
 
-def _pairs(run: RunRecord, found: Confusion) -> str:
+def _pairs(run: RunRecord, found: tables.Confusion) -> str:
     pairs = found.pairs()
     if not pairs:
-        return paragraph("No test example is taken for another class.")
-    items = [f"<li>{escape(pair_words(found, *pair))}{_examples(run, *pair[:2])}</li>" for pair in pairs]
+        return tables.paragraph("No mistakes on the test set.")
+    items = [f"<li>{escape(tables.pair_words(found, *pair))}{_examples(run, *pair[:2])}</li>" for pair in pairs]
     return f"<h4>Confused most</h4>\n<ol>{''.join(items)}</ol>"
 
 
 def _examples(run: RunRecord, true: int, answer: int) -> str:
-    """Stored ones, where there are any."""
+    """Cards of stored examples of this mistake."""
     if run.examples is None:
         return ""
     rows = np.flatnonzero((run.examples.labels == true) & (run.examples.answers == answer))[:PAIR_EXAMPLES]
     cards = "\n".join(card_html(run, int(row)) for row in rows)
     return f'<div class="gallery">{cards}</div>' if len(rows) else ""
-
-
-# A prediction thinking aloud in the terminal: one line a step, the belief as a stacked bar, whose shades differ as well
-# as its colours, so that it reads the same in a log file; with exits also the share of compute
-
-SHADES = "█▓▒░▚"
-COLOURS = ("blue", "yellow", "magenta", "cyan", "green")  # the terminal's own, so that its theme is kept
-TERMINAL = 80
-TIME_UP = "time's up"
-"""Why there are no more steps, where a clock ended them."""
-
-
-def trace_lines(
-    log_beliefs: Float[np.ndarray, "steps classes"],
-    values: Float[np.ndarray, "steps"] | None,
-    halt_step: int,
-    class_names: Sequence[str],
-    top: int = 3,
-    costs: Sequence[float] = (),
-    steps_per_exit: int = 1,
-    end: str = "last step",
-    threshold: float = 0.0,
-) -> Table:
-    """The belief after each step; `top` classes (at most five) have a shade of their own. With exits, `costs` are those
-    of the trajectory. `end` says why there are no more steps, `threshold` below which value none is made."""
-    belief = np.exp(log_beliefs)
-    leaders = leading_classes(belief, halt_step, min(top, len(SHADES)))
-    names = [short(class_names[k], 9 if top <= 3 else 6) for k in leaders]
-    places = ["step"] if not costs else ["exit", "compute"] if steps_per_exit == 1 else ["step", "exit", "compute"]
-    table = _trace_table(places, names, None if values is None else threshold)
-    taken = sum(len(place) + 2 for place in places) + sum(max(len(name) + 2, 5) + 2 for name in names)
-    width = min(30, TERMINAL - len("  " + "+0.000  " + "◀ last step  ") - taken)
-    for step, row in enumerate(belief, start=1):
-        shares = row[leaders]
-        place = {"step": str(step), "exit": str((step - 1) // steps_per_exit + 1)}
-        if costs:
-            place["compute"] = f"{100 * costs[step - 1]:.0f} %"
-        cells = [Text(place[name]) for name in places]
-        cells += [_stacked_bar(shares, width), *(Text(f"{share:.3f}") for share in shares)]
-        if values is not None:
-            cells.append(Text(f"{values[step]:+.3f}" if step < len(values) else ""))
-        cells.append(Text(_mark(step, halt_step, len(belief), end, values is not None, bool(costs)), style="bold"))
-        table.add_row(*cells, style="dim" if step > halt_step else None)
-    return table
-
-
-def leading_classes(belief: Float[np.ndarray, "steps classes"], halt_step: int, top: int) -> list[int]:
-    """The answer first, then the classes that were ever believed most before the halt."""
-    answer = int(belief[halt_step - 1].argmax())
-    order = np.argsort(-belief[:halt_step].max(axis=0), kind="stable")
-    return [answer, *(int(k) for k in order if k != answer)][:top]
-
-
-def _trace_table(places: Sequence[str], names: Sequence[str], threshold: float | None) -> Table:
-    """Without a threshold there is no column for values."""
-    going, stops = ("looking further", "leaves") if "compute" in places else ("going on", "stops")
-    note = None if threshold is None else f"V: the gain expected from {going}; below {threshold:.3g}, it {stops}."
-    if threshold == NEVER:
-        note = f"V: the gain expected from {going}. All steps are made."
-    table = Table(box=None, padding=(0, 2, 0, 0), caption=note, caption_justify="left", header_style="none")
-    for place in places:
-        table.add_column(place, justify="right", no_wrap=True)
-    table.add_column("belief", no_wrap=True)
-    for name, shade, colour in zip(names, SHADES, COLOURS, strict=False):
-        table.add_column(Text(f"{shade} {name}", style=colour), justify="right", no_wrap=True)
-    if threshold is not None:
-        table.add_column("V", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    return table
-
-
-def _stacked_bar(shares: Float[np.ndarray, "leaders"], width: int) -> Text:
-    """Ends are rounded, not lengths, so the parts never add up to more than the whole."""
-    ends = np.rint(width * np.cumsum(shares)).astype(int).clip(0, width)
-    lengths = np.diff(ends, prepend=0)
-    bar = Text()
-    for length, shade, colour in zip(lengths, SHADES, COLOURS, strict=False):
-        bar.append(shade * int(length), style=colour)
-    return bar.append("·" * (width - int(ends[-1])), style="dim")
-
-
-def _mark(step: int, halt_step: int, last: int, end: str, has_values: bool, has_exits: bool) -> str:
-    if step != halt_step:
-        return ""
-    if step == last and (has_values or has_exits or end == TIME_UP):
-        return f"◀ {end}"
-    return "◀ leaves" if has_exits else "◀ stops"

@@ -1,8 +1,7 @@
-"""What less work costs: accuracy, NLL and ECE on the test set against the share of compute.
+"""Figure of early exits: accuracy, NLL and ECE on the test set by share of compute.
 
-Two ways to spend less are drawn: everybody leaves at the same exit, or each example where its value falls below a
-threshold, without a value where its confidence is above one. Thresholds come from validation data; the test set only
-says what comes of them.
+All examples leave at the same exit, or each where its value falls below a threshold (without a value: where its
+confidence rises above one). Thresholds come from validation data.
 """
 
 from collections.abc import Sequence
@@ -15,8 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ricnet.core.trajectory import halting_step
-from ricnet.evaluation.evaluate import read_predictions
-from ricnet.evaluation.metrics import expected_calibration_error
+from ricnet.evaluation.evaluate import read_predictions, scores_at
 from ricnet.io import FIGURE, short
 from ricnet.methods import METHODS
 from ricnet.report.figures import INK, draw_band, looks, percent_ticks, score_grid, styled
@@ -51,7 +49,7 @@ def exits_figure(groups: Sequence[RunGroup]) -> Figure:
 
 
 def _handles(groups: Sequence[RunGroup]) -> list[Line2D]:
-    """Colours are systems, where there are several; lines are ways to leave."""
+    """Legend: colours of several systems, line styles of the ways to leave."""
     look = looks(groups)
     systems = [Line2D([], [], color=each.colour, linewidth=3, label=short(each.name, FIGURE)) for each in look.values()]
     ways = [Line2D([], [], color=INK, **TOGETHER, label="all at the same exit")]
@@ -65,13 +63,13 @@ def _handles(groups: Sequence[RunGroup]) -> list[Line2D]:
 
 
 def exit_means(group: RunGroup, key: str) -> tuple[Float[np.ndarray, "exits"], Float[np.ndarray, "exits"]]:
-    """What each exit costs, and how good it is where all leave there, averaged over seeds."""
+    """Cost and score of each exit if all examples leave there, averaged over seeds."""
     scores = [[entry[key] for entry in run.test["per_step"]] for run in group.runs]
     return np.mean([run.costs for run in group.runs], axis=0), np.mean(scores, axis=0)
 
 
 def budget_curves(group: RunGroup, key: str) -> tuple[Float[np.ndarray, "shares"], Float[np.ndarray, "seeds shares"]]:
-    """How good it is where each leaves by its value or confidence, at the same shares of compute for all seeds."""
+    """Score by share of compute if each example leaves by its value or confidence; one curve per seed."""
     found = [_spending(run) for run in group.runs if budgeted_by(run)]
     if not found:
         return np.empty(0), np.empty((0, 0))
@@ -80,32 +78,23 @@ def budget_curves(group: RunGroup, key: str) -> tuple[Float[np.ndarray, "shares"
 
 
 def budgeted_by(run: RunRecord) -> Literal["value", "confidence"] | None:
-    """What a threshold can be one on, as far as the run kept it."""
+    """The quantity that is compared with a threshold, if the run stored it."""
     if not (run.has_exits and run.has_predictions):
         return None
     if run.predictions().values is not None:
         return "value"
-    method = METHODS.get(run.config["method"]["name"])  # None where a method of somebody's own is not registered here
+    method = METHODS.get(run.config["method"]["name"])  # None for an unregistered method
     return "confidence" if method is not None and method().takes_budget else None
 
 
 def _spending(run: RunRecord) -> dict[str, Float[np.ndarray, "thresholds"]]:
-    """From the least compute to the most: what the test examples cost and how good the answers are."""
+    """Cost and scores on the test set by threshold, from the least compute to the most."""
     held_out, test = read_predictions(run.path, "val"), run.predictions()
     costs = torch.tensor(run.costs, dtype=torch.float64)
     lowest = held_out.continuation[1:].cummin(0).values
     inner = np.quantile(lowest.numpy(), np.linspace(1, 0, THRESHOLDS))
     points = []
     for threshold in (np.inf, *inner, -np.inf):
-        stops = halting_step(test.continuation, float(threshold)) - 1
-        at = stops, torch.arange(len(stops))
-        correct = test.step_correct[at]
-        points.append(
-            {
-                "cost": float(costs[stops].mean()),
-                "accuracy": float(correct.double().mean()),
-                "nll": -float(test.step_scores[at].double().mean()),
-                "ece": expected_calibration_error(test.step_confidence[at], correct),
-            }
-        )
+        halt = halting_step(test.continuation, float(threshold))
+        points.append({"cost": float(costs[halt - 1].mean()), **scores_at(test, halt)})
     return {key: np.array([point[key] for point in points]) for key in points[0]}

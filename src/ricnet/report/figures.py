@@ -1,5 +1,5 @@
-"""The figure kit that every figure of ricnet is drawn with: one style, one look a system, curves with intervals,
-panels, reliability diagrams, halting bars, and figures as SVG inside a page."""
+"""Parts of all figures, also of the paper's: style, colours of systems, panels, curves with intervals, reliability
+diagrams, halting bars, and SVG for HTML pages."""
 
 import functools
 import io
@@ -26,20 +26,21 @@ from scipy.special import stdtrit
 
 from ricnet.io import FIGURE, MARK, short
 from ricnet.methods import METHODS
-from ricnet.report.runs import RunGroup, RunRecord, without_algorithm
+from ricnet.report.names import without_algorithm
+from ricnet.report.runs import RunGroup, RunRecord
 from ricnet.report.statistics import UPPER
 
 P = ParamSpec("P")
 
-# Okabe & Ito's palette, which colour-blind readers can tell apart, without its yellow, too pale for a line on white.
+# Okabe & Ito's palette for colour-blind readers, without its yellow, which is too pale for lines.
 BLUE, VERMILLION, GREEN, ORANGE, SKY, PURPLE = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7"
-# Four more for larger comparisons, dark where the six are bright.
+# Four darker colours for larger comparisons.
 INDIGO, OLIVE, WINE, BROWN = "#332288", "#8a8a1f", "#882255", "#6b4c2a"
 INK = "#24292f"
 FAINT = "#8b949e"
 
 STYLE: Any = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib, so a figure looks the same everywhere
+    "font.family": "DejaVu Sans",  # part of matplotlib
     "font.size": 8,
     "axes.titlesize": 8.5,
     "axes.labelsize": 8,
@@ -65,7 +66,7 @@ STYLE: Any = {
     "axes.prop_cycle": cycler(color=[BLUE, VERMILLION, GREEN, ORANGE, SKY, PURPLE]),
     "lines.linewidth": 1.4,
     "hatch.linewidth": 0.5,
-    "text.parse_math": False,  # a class called "$5" is a name, not a formula
+    "text.parse_math": False,  # class names may contain "$"
     "text.usetex": False,
     "pdf.fonttype": 42,
     "svg.fonttype": "path",
@@ -74,12 +75,12 @@ STYLE: Any = {
 
 
 def house_style() -> AbstractContextManager[None]:
-    """Our style inside a `with`; matplotlib's own settings are restored after it."""
+    """Context with the style of ricnet."""
     return matplotlib.rc_context(STYLE)
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Draw a figure in our style. It is saved within `house_style` too: matplotlib makes ticks no sooner."""
+    """Decorator: draw in `house_style`. Save the figure within `house_style` too, when ticks are made."""
 
     @functools.wraps(draw)
     def draw_styled(*args: P.args, **kwargs: P.kwargs) -> Figure:
@@ -90,20 +91,19 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 def percent_ticks() -> FuncFormatter:
-    """Of a share, in per cent: as many digits as a tick has, none to fill up."""
+    """Shares as percentages without trailing zeros."""
     return FuncFormatter(lambda share, _: f"{100 * share:.6g} %")
 
 
-# Looks: colour, dash and marker of a system
+# Look of a system: colour, dash and marker
 
 
 @dataclass(frozen=True)
 class Look:
     name: str
-    """In legends: without the data where panels already say them."""
+    """In legends; without the data if panels name it."""
     colour: str
     dash: Any = "-"
-    """As matplotlib calls it."""
     marker: str = "x"
 
 
@@ -112,24 +112,20 @@ DASHES = ("-", "--", ":", "-.")
 MARKERS = "osD^vPX*"
 VARIANT_COLOURS = {"RIC, PPO": GREEN, "RIC, logistic-normal": PURPLE}
 FIXED_MARKERS = {"RIC": "o", "SL": "s", "ACT": "^", "PonderNet": "v", "RIC, PPO": "^", "RIC, logistic-normal": "D"}
-"""Of the paper's figures, which show few systems; by title, whichever algorithm of RIC it is."""
+"""Markers in the paper, by title without the algorithm of RIC."""
 
 
 def look_of(title: str) -> Look:
-    """The look of a system alone, by its title: the same in all figures of the paper."""
+    """Look of a system by its title, the same in all figures of the paper."""
     plain = without_algorithm(title)
     colours = {method.title: method.colour for method in METHODS.values()} | VARIANT_COLOURS
     return Look(title, colours.get(plain) or SKY, marker=FIXED_MARKERS.get(plain, "x"))
 
 
 def looks(groups: Sequence[RunGroup]) -> dict[str, Look]:
-    """The look of each group, by its label.
-
-    A method keeps its colour on all data and in all reports; further systems take the colours that are left. Dashes
-    and markers differ as well, for eyes and printers that see no colour.
-    """
+    """Look of each group by its label. A method always has the same colour; other systems get the remaining ones."""
     places = [(group.first.method, group.first.task) for group in groups]
-    names = [  # the method alone where it tells the systems of each data set apart
+    names = [  # the method's title if unique on its data
         group.first.method if places.count(place) == 1 else group.label.removesuffix(MARK)
         for group, place in zip(groups, places, strict=True)
     ]
@@ -147,14 +143,14 @@ def looks(groups: Sequence[RunGroup]) -> dict[str, Look]:
 
 
 def _method_colour(run: RunRecord) -> str | None:
-    """Its method's own, unless it is a variant of it."""
+    """Colour of the method; None for a variant."""
     settings = run.config["method"]
     method = METHODS.get(settings["name"])
     return method.colour if method and run.method == method.title_of(settings) else None
 
 
 def _assign_colours(wanted: Mapping[str, str | None]) -> dict[str, str]:
-    """The first to want a colour gets it; the rest take what is left, in turn."""
+    """First come, first served; the others get the remaining colours in turn."""
     given: dict[str, str] = {}
     for name, shade in wanted.items():
         if shade is not None and shade not in given.values():
@@ -176,11 +172,11 @@ def task_title(group: RunGroup) -> str:
 
 
 def panel_grid(count: int, heights: tuple[float, ...], *, same_scale: bool = True) -> tuple[Figure, list[list[Axes]]]:
-    """A figure of `count` panels, at most four abreast; each panel is a stack of axes of these heights (inches)."""
+    """`count` panels, at most four per row; each panel is a stack of axes with these heights in inches."""
     rows = math.ceil(count / 4)
     columns = math.ceil(count / rows)
     figure = Figure(figsize=(max(3.6, 2.3 * columns), rows * (sum(heights) + 0.55)))
-    figure.set_layout_engine("constrained", h_pad=0.07)  # inches, so that a title is nearer to its own panel
+    figure.set_layout_engine("constrained", h_pad=0.07)  # inches
     ratios = list(heights) * rows
     sharey: Literal["row", "none"] = "row" if same_scale else "none"
     axes = figure.subplots(len(ratios), columns, squeeze=False, sharex=True, sharey=sharey, height_ratios=ratios)
@@ -194,7 +190,7 @@ def panel_grid(count: int, heights: tuple[float, ...], *, same_scale: bool = Tru
 
 
 def overlay_grid(count: int) -> tuple[Figure, list[Axes]]:
-    """Panels in which all systems meet, at most three abreast; one alone is as wide as a phone."""
+    """Panels with all systems of a data set, at most three per row."""
     rows = math.ceil(count / 3)
     columns = math.ceil(count / rows)
     figure = Figure(figsize=(3.9 if count == 1 else 3.1 * columns, 2.5 * rows + 0.3), layout="constrained")
@@ -207,7 +203,7 @@ def overlay_grid(count: int) -> tuple[Figure, list[Axes]]:
 def score_grid(
     tasks: Sequence[Sequence[RunGroup]], scores: Mapping[str, str], xlabel: str
 ) -> tuple[Figure, list[list[Axes]]]:
-    """A row of panels for each data set, named where there are several, and in it a panel for each score."""
+    """One row of panels per data set, one panel per score."""
     figure = Figure(figsize=(7.2, 2.1 * len(tasks) + 0.35), layout="constrained")
     panels = figure.subplots(len(tasks), len(scores), squeeze=False)
     for row, alike in zip(panels, tasks, strict=True):
@@ -220,7 +216,7 @@ def score_grid(
 
 
 def label_rows(panels: Sequence[Sequence[Axes]], *labels: str) -> None:
-    """Scales are named once a row, at its left end."""
+    """Label the leftmost axes of each row."""
     for panel in panels:
         for ax, label in zip(panel, labels, strict=True):
             place = ax.get_subplotspec()
@@ -229,12 +225,12 @@ def label_rows(panels: Sequence[Sequence[Axes]], *labels: str) -> None:
 
 
 def letter(ax: Axes, index: int, title: str, **settings: Any) -> None:
-    """(a) before the first panel's title, and so on."""
+    """Set the title with the letter (a), (b), … of a panel."""
     ax.set_title(f"({'abcdefghi'[index]}) {title}", loc="left", **settings)
 
 
 def legend_below(figure: Figure, shown: Iterable[Look], *, markers: bool = False) -> None:
-    """One legend for all panels, an entry for each system, as many abreast as the figure is wide."""
+    """One legend for all panels, with as many columns as fit."""
     lines = {
         look.name: Line2D(
             *([], []),
@@ -253,23 +249,22 @@ def legend_below(figure: Figure, shown: Iterable[Look], *, markers: bool = False
 
 
 def integer_ticks(ax: Axes, most: int = 6) -> None:
-    """For steps and epochs."""
+    """Integer ticks for steps and epochs."""
     ax.xaxis.set_major_locator(MaxNLocator(most, integer=True, min_n_ticks=1))
 
 
 # Curves with intervals
 
 POINTS = 200
-"""More are not seen, and a page of long runs would grow with them."""
+"""Maximum points of a curve, which limits the size of pages."""
 BAND = "_band"
-"""The label of intervals: matplotlib keeps labels with an underscore out of legends."""
+"""Label of intervals; the underscore excludes them from legends."""
 
 
 def band(curves: Float[np.ndarray, "seeds x"]) -> tuple[Float[np.ndarray, "x"], Float[np.ndarray, "x"]]:
-    """The mean over seeds at every point of a curve, and the half-width of its 95 % interval, as in `mean_interval`.
+    """Mean over seeds and half-width of the 95 % interval at every point; NaN marks a missing value.
 
-    NaN says that a seed has nothing there, an empty bin for instance; it is left out. Where fewer than two seeds are
-    left the half-width is NaN, which is drawn as no band.
+    The half-width is NaN where fewer than two seeds have a value.
     """
     known = ~np.isnan(curves)
     n = known.sum(axis=0).astype(np.float64)
@@ -288,10 +283,7 @@ def draw_band(
     ceiling: float = np.inf,
     **line: Any,
 ) -> None:
-    """The mean over seeds and its 95 % interval.
-
-    The axes make room for the interval as far as the seeds reach once more: of two seeds it may be ten times that.
-    """
+    """Draw the mean over seeds and its 95 % interval. The axes show at most three times the range of the seeds."""
     kept = thin(len(x))
     x, curves = x[kept], curves[:, kept]
     low, high = float(np.nanmin(curves)), float(np.nanmax(curves))
@@ -310,10 +302,9 @@ def draw_curve(
     floor: float = 0.0,
     **line: Any,
 ) -> None:
-    """Means and the half-widths of their intervals; NaN where there is no interval.
+    """Draw means and intervals; a NaN half-width has no interval.
 
-    `floor` and `ceiling` are the least and the most that the quantity can be; the axes need show the interval no
-    further than `reach`.
+    Intervals are clipped to the possible values, `floor` to `ceiling`. `reach` limits how far they extend the axes.
     """
     known = ~np.isnan(half)
     if known.any():
@@ -327,7 +318,7 @@ def draw_curve(
 
 
 def cuts_bands(figure: Figure) -> bool:
-    """Whether an interval goes on beyond the edge of its panel."""
+    """Whether an interval extends beyond its panel."""
     return any(_is_cut(ax, area) for ax in figure.axes for area in ax.collections if area.get_label() == BAND)
 
 
@@ -338,14 +329,14 @@ def _is_cut(ax: Axes, area: Collection) -> bool:
 
 
 def thin(count: int, most: int = POINTS) -> Num[np.ndarray, "kept"]:
-    """Places of at most so many, evenly spread, the first and the last always among them."""
+    """Indices of at most `most` evenly spaced points, including the first and the last."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
 
 
 def draw_intervals(
     ax: Axes, x: Num[np.ndarray, "x"], low: Float[np.ndarray, "x"], high: Float[np.ndarray, "x"], width: float = 0.8
 ) -> None:
-    """Upright lines in ink, for bars and points."""
+    """Vertical lines for intervals of bars and points."""
     lines = [[(place, a), (place, b)] for place, a, b in zip(x, low, high, strict=True) if np.isfinite([a, b]).all()]
     if lines:
         ax.add_collection(LineCollection(lines, colors=INK, linewidths=width, zorder=3, label=BAND))
@@ -366,7 +357,7 @@ def draw_reliability(
     shade: str,
     alpha: float | Float[np.ndarray, "bins"] = 0.8,
 ) -> None:
-    """A bar for the accuracy of each bin of confidence, hatched as far as it is from its confidence; NaN is no bar."""
+    """Bars of accuracy by bin of confidence, with the gap to the confidence hatched; NaN draws no bar."""
     ax.plot([0, 1], [0, 1], zorder=0, **DIAGONAL)
     shown = ~np.isnan(accuracy)
     left, width, height = lower[shown], (upper - lower)[shown], accuracy[shown]
@@ -384,8 +375,10 @@ def reliability_handles() -> list[Artist]:
 def draw_halting(
     ax: Axes, steps: Num[np.ndarray, "steps"], right: Num[np.ndarray, "steps"], wrong: Num[np.ndarray, "steps"]
 ) -> None:
-    """How many steps were taken: right answers rise, wrong ones hang, each in per cent of its own number, for the
-    wrong are few. `right` and `wrong` are counts or shares; a triangle marks the mean of each."""
+    """Histogram of steps taken, right answers upwards and wrong ones downwards, each as percentage of its own number.
+
+    `right` and `wrong` are counts or shares by step; triangles mark the means.
+    """
     for counts, shade, sign in ((right, BLUE, 1), (wrong, VERMILLION, -1)):
         total = counts.sum()
         ax.bar(steps, sign * 100 * counts / (total or 1), 0.82, color=shade, alpha=0.85)
@@ -398,7 +391,7 @@ def draw_halting(
 
 
 def halting_handles(right: int, wrong: int) -> list[Artist]:
-    """With the number of answers of either kind."""
+    """Legend entries with numbers of answers."""
     counts = {f"right (n = {right:,})": BLUE, f"wrong (n = {wrong:,})": VERMILLION}
     return [Patch(facecolor=shade, alpha=0.85, label=label) for label, shade in counts.items()]
 
@@ -413,11 +406,11 @@ PAGE_COLOURS = {
     WINE: "var(--wine)",
     BROWN: "var(--brown)",
 }
-"""Colours that would not be seen on a dark page; the page's style sheet knows both shades of each."""
+"""Colours that the style sheet of the page replaces, so that they are visible on a dark page."""
 
 
 def inline_svg(figure: Figure, name: str, alt: str) -> str:
-    """`name` keeps the ids of several figures on one page apart; `alt` is what a screen reader says."""
+    """SVG for an HTML page. `name` makes ids unique on the page; `alt` is the text for screen readers."""
     with io.StringIO() as text, house_style():
         figure.savefig(text, format="svg", transparent=True)
         drawing = text.getvalue()
@@ -428,7 +421,7 @@ def inline_svg(figure: Figure, name: str, alt: str) -> str:
     drawing = re.sub(r' d="[^"]*"', _rounded, drawing)
     for colour, page_colour in PAGE_COLOURS.items():
         drawing = drawing.replace(colour, page_colour)
-    # Up to a third larger than drawn where there is room, never so small that its letters cannot be read.
+    # Between 85 % and 135 % of the drawn size.
     width, height = (72 * inches for inches in figure.get_size_inches())
     size = f"min-width: {0.85 * width:.0f}pt; max-width: {1.35 * width:.0f}pt"
     opening = f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(alt)}" style="{size}">'
@@ -436,5 +429,5 @@ def inline_svg(figure: Figure, name: str, alt: str) -> str:
 
 
 def _rounded(path: re.Match[str]) -> str:
-    """A hundredth of a point is less than any screen shows, and a third of the page's bytes lie beyond it."""
+    """Round coordinates to a hundredth of a point, which saves a third of the page's size."""
     return re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", path[0]).replace("\n", "")

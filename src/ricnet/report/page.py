@@ -1,8 +1,6 @@
-"""One self-contained HTML page about a run or a comparison: no scripts, nothing loaded from elsewhere.
+"""Writes the HTML report of one run or a comparison: results, figures and examples, settings, command to repeat it.
 
-At its head what came out, in numbers; then the figures and examples; at its foot what was run, setting by setting, and
-the command that runs it again. Class names, labels and settings come from strangers' files, so every string passes
-`escape` on its way in.
+The page is self-contained, without scripts. Names and settings may come from strangers: every string is escaped.
 """
 
 import math
@@ -36,8 +34,10 @@ from ricnet.report.comparison import (
 )
 from ricnet.report.examples import gallery_html, input_words, mistakes_html
 from ricnet.report.figures import inline_svg
+from ricnet.report.files import is_archive
+from ricnet.report.names import flatten
 from ricnet.report.pictures import Picture, looks_ahead, mean_of, pictures, step_curves, with_examples
-from ricnet.report.runs import RunGroup, RunRecord, flatten, group_seeds, is_archive, judged_words, repeats_note
+from ricnet.report.runs import RunGroup, RunRecord, group_seeds, judged_words, repeats_note
 from ricnet.report.tables import (
     Cell,
     Grid,
@@ -61,16 +61,15 @@ SECTIONS = {
     "refinement": ("How it refines", ""),
     "gallery": (
         "Examples, right and wrong",
-        "Test inputs and what was believed of them: the true class in blue from the floor, its strongest rival in "
-        "orange from the ceiling, all others grey between them. Where there are steps, they run from left to right, "
-        "the first ones wider, and a line marks the stop.",
+        "Test inputs with the belief over steps, from left to right: the true class in blue from below, its strongest "
+        "rival in orange from above, all other classes grey. The first steps are drawn wider; a line marks the halt.",
     ),
     "calibration": (
         "Is its confidence worth believing?",
-        "A calibrated classifier that is 80 % sure is right 80 times in 100.",
+        "A calibrated classifier with confidence 80 % is right 80 times in 100.",
     ),
     "selection": ("When is it better not to answer?", ""),
-    "mistakes": ("What it confuses", "On the test set: which classes are taken for which, the commonest first."),
+    "mistakes": ("What it confuses", "Confused classes on the test set, the commonest first."),
     "steps": ("Steps and halting", ""),
     "training": ("Training", ""),
 }
@@ -85,7 +84,7 @@ COMPUTE = {
     "mean_cost_correct": "of it when right",
     "mean_cost_wrong": "of it when wrong",
 }
-"""The same of runs that leave early."""
+"""Further columns for runs with exits."""
 
 
 def write_page(runs: Sequence[RunRecord], path: Path) -> Path:
@@ -109,12 +108,12 @@ def page_html(groups: Sequence[RunGroup]) -> str:
 
 
 def _unbroken(html: str) -> str:
-    """A line does not end between a number and its sign."""
+    """Put a no-break space between a number and %."""
     return re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", html)
 
 
 def _contents(groups: Sequence[RunGroup]) -> dict[str, list[str]]:
-    """What each section shows; nothing where the runs have no data for it."""
+    """HTML parts of each section; empty without data."""
     parts: dict[str, list[str]] = {key: [] for key in SECTIONS}
     for picture in pictures(groups):
         parts[picture.section].append(_figure(picture))
@@ -151,13 +150,13 @@ def _figure(picture: Picture) -> str:
 
 
 def _fitted(groups: Sequence[RunGroup]) -> list[str]:
-    """What a run alone chose on validation data."""
+    """Sentences about calibration on validation data, for a page about one run."""
     alone = len(groups) == 1 and len(groups[0].runs) == 1
     return [f"{words[0].upper()}{words[1:]}." for words in chosen_words(groups[0].first.evaluation)] if alone else []
 
 
 def _halting_words(groups: Sequence[RunGroup]) -> str:
-    """A sentence about one system, a table about several."""
+    """A sentence for one system, a table for several."""
     steppers = [group for group in groups if group.first.iterative]
     if len(steppers) == 1:
         return paragraph(_halting_sentence(steppers[0]))
@@ -168,7 +167,7 @@ def _halting_words(groups: Sequence[RunGroup]) -> str:
 
 def _halting_sentence(group: RunGroup) -> str:
     mean, right, wrong, cost = (_mean(group, key) for key in HALTING)
-    ahead = f" With the step whose value says stop, it computes {cost}." if looks_ahead(group) else ""
+    ahead = f" It computes {cost} steps, including the one whose value stops it." if looks_ahead(group) else ""
     taken = f"{group.label} stops after {mean} steps on average ({right} when right, {wrong} when wrong)."
     if group.first.has_exits:
         mean, right, wrong = (_mean(group, key) for key in COMPUTE)
@@ -177,36 +176,36 @@ def _halting_sentence(group: RunGroup) -> str:
 
 
 def _mean(group: RunGroup, key: str) -> str:
-    """A seed without a mistake has no mean over its mistakes: it is left out."""
+    """Mean over the seeds that have this number."""
     found = [run.test[key] for run in group.runs if run.test.get(key) is not None]
     mean = sum(found) / len(found) if found else None
     return percent(mean, 0) if key in COMPUTE else number(mean, 1)
 
 
-# What the steps did, computed from the runs
+# Sentences about steps
 
 
 def refinement_words(group: RunGroup) -> str:
-    """How far it goes, when it stops, and whether that is better than its first step."""
+    """Steps taken, and the gain over the first step."""
     return f"{_course(group)} {_gain(group)}"
 
 
 def halting_rule(group: RunGroup) -> str:
-    """What made the first run stop where it does, if validation data chose that."""
+    """The halting rule, if it was chosen on validation data."""
     rule = group.first.rule
-    return f"It stops {rule_words(rule)}; validation data chose that." if rule else ""
+    return f"It stops {rule_words(rule)}; validation data chose this rule." if rule else ""
 
 
 def _course(group: RunGroup) -> str:
     most, mean = max(run.max_steps for run in group.runs), mean_of(group, "mean_steps")
-    start = f"{group.label} begins with an even belief and changes it in up to {counted(most, 'step')}"
+    start = f"{group.label} starts from the uniform belief and changes it in up to {counted(most, 'step')}"
     if mean == most:
-        return f"{start}, which it always makes."
+        return f"{start}; it always takes all of them."
     return f"{start}; it stops after {number(mean, 1)} on average."
 
 
 def _gain(group: RunGroup) -> str:
-    """By the NLL on the test set, which every step is rewarded for; digits that are not shown decide nothing."""
+    """NLL on the test set at the halt against the first step, compared as written."""
     every = step_curves(group, "nll")[1].mean(axis=0)
     first, halt, best = float(every[0]), mean_of(group, "nll"), int(every.argmin())
     lowest = f"lowest after {counted(best + 1, 'step')}, {number(float(every[best]), 3)}"
@@ -217,7 +216,7 @@ def _gain(group: RunGroup) -> str:
     return f"On the test set it ends {better}: {shown}."
 
 
-# The head: what came out
+# Results
 
 
 def results_html(groups: Sequence[RunGroup]) -> str:
@@ -234,7 +233,7 @@ def results_html(groups: Sequence[RunGroup]) -> str:
 
 
 def _said(run: RunRecord) -> str:
-    """The notes and hints printed at the end of the run."""
+    """Notes and hints of the run."""
     lines = [*(f"Note: {note}" for note in run.notes), *(f"Hint: {hint}" for hint in run.hints)]
     return "".join(paragraph(line, "note") for line in lines)
 
@@ -250,9 +249,9 @@ def _lead(groups: Sequence[RunGroup]) -> str:
 
 def _lead_alone(run: RunRecord) -> str:
     test = run.test
-    seen = "test examples it had never seen" if run.judged_on == "test" else "validation examples"
-    right = f"Of {test['n']:,} {seen}, this classifier gets {percent(test['accuracy'])} right"
-    return f"{right}, and it is {percent(test['mean_confidence'])} sure of its answers on average."
+    seen = "unseen test examples" if run.judged_on == "test" else "validation examples"
+    right = f"Accuracy {percent(test['accuracy'])} on {test['n']:,} {seen}"
+    return f"{right}, with a mean confidence of {percent(test['mean_confidence'])}."
 
 
 def _facts(run: RunRecord) -> str:
@@ -281,14 +280,14 @@ def _comparison(groups: Sequence[RunGroup]) -> str:
 
 
 def _differences(found: Comparison) -> str:
-    """Behind a click: four rows for every system are too many to stand between a reader and the figures."""
+    """Table of differences, folded, since it is long."""
     if not found.contrasts:
         return ""
     content = html_table("The differences", contrasts_grid(found)) + paragraph(contrasts_caption(found), "note")
     return details(f"Differences from {references(found)}", "with intervals and verdicts", content, is_open=False)
 
 
-# The foot: what was run
+# Settings and commands
 
 
 def systems_html(groups: Sequence[RunGroup]) -> str:
@@ -350,9 +349,9 @@ def _seeds_table(group: RunGroup) -> str:
 
 
 def _weights_note(group: RunGroup) -> str:
-    note = "Training with this config.json need not repeat it: the epoch is then chosen by what these settings answer."
+    note = "Training with this config.json may select another epoch."
     sources = listing([short(str(run.derived_from), TABLE) for run in group.runs])
-    return paragraph(f"The weights of {sources}, read out differently. {note}", "note")
+    return paragraph(f"Uses the weights of {sources} with other settings after training. {note}", "note")
 
 
 def _command(group: RunGroup) -> str:
@@ -363,6 +362,6 @@ def _command(group: RunGroup) -> str:
 
 
 def command(run: RunRecord) -> str:
-    """What to type to repeat the run."""
+    """The command that repeats the run."""
     settings, name = (run.path, run.path.stem) if is_archive(run.path) else (run.path / "config.json", run.path.name)
     return shlex.join(["ric", "train", "--config", str(settings), "--out", f"{name}-again"])

@@ -1,8 +1,4 @@
-"""How far a number can be trusted: intervals over seeds, and a bootstrap over test examples.
-
-A comparison would come out differently with other seeds and with other test examples. Student's t speaks of the first,
-for these test examples; the bootstrap speaks of the second, for these trained networks. Neither speaks of both.
-"""
+"""Student-t intervals and tests over seeds for given test examples, bootstrap over test examples for given networks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,17 +14,17 @@ from ricnet.evaluation.metrics import BINS, bin_index
 LEVEL = 0.95
 LOWER, UPPER = (1 - LEVEL) / 2, (1 + LEVEL) / 2
 ROUNDING = 1e-12
-"""A spread below this share of the numbers is made by floats: 0.98 − 0.97 and 0.96 − 0.95 differ by 1e-17."""
+"""Relative spread below which differences count as equal: 0.98 − 0.97 and 0.96 − 0.95 differ by 1e-17."""
 RESAMPLES = 2000
 CHUNK = 100
-"""Resamples drawn at once: 100 × 10,000 examples are 8 MB."""
+"""Resamples per chunk: 100 × 10,000 examples are 8 MB."""
 
 
 @dataclass(frozen=True)
 class Interval:
     mean: float
     half_width: float | None
-    """None where a single seed leaves nothing to estimate it from."""
+    """None for a single seed."""
     n: int
 
 
@@ -37,7 +33,7 @@ class Difference:
     mean: float
     half_width: float | None
     p_value: float | None
-    """Two-sided, of no difference; None where there is no spread to test: a single pair, or all pairs differ alike."""
+    """Two-sided; None for a single pair or if all pairs differ by the same amount."""
     n: int
 
 
@@ -56,14 +52,13 @@ def mean_interval(samples: Sequence[float] | Float[np.ndarray, "n"]) -> Interval
 
 
 def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
-    """a − b, seed by seed: whatever a seed gives to both systems alike cancels."""
+    """Mean of a − b over seeds with a paired t test."""
     gaps = [x - y for x, y in zip(a, b, strict=True)]
     found = mean_interval(gaps)
     if found.half_width is None:
         return Difference(found.mean, None, None, found.n)
     if np.ptp(gaps) <= ROUNDING * np.abs([*a, *b]).max():
-        # Pairs that are all equal show no difference. Where all differ alike, t would be infinite and p zero, which
-        # no handful of seeds can support.
+        # Equal pairs: p = 1. Equal differences: t would be infinite, so there is no p.
         return Difference(found.mean, 0.0, None if any(gaps) else 1.0, found.n)
     error = found.half_width / float(stdtrit(found.n - 1, UPPER))
     p_value = 2 * float(stdtr(found.n - 1, -abs(found.mean) / error))
@@ -71,7 +66,7 @@ def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down: if claims are made where the result is below α, the chance of even one false is at most α."""
+    """Holm's step-down correction, which bounds the family-wise error rate."""
     order = np.argsort(p_values)
     factors = len(p_values) - np.arange(len(p_values))
     corrected = np.empty(len(p_values))
@@ -84,9 +79,8 @@ def paired_bootstrap(
 ) -> dict[str, Percentiles]:
     """95 % percentile intervals of metric(a) − metric(b), each averaged over its seeds, over resampled test examples.
 
-    Both systems and all seeds see the same resamples, so that examples hard for all cancel. For the ECE the interval is
-    of what n examples measure, which is more than infinitely many would, most where the ECE is small: where one system
-    is calibrated, the difference is understated.
+    Both systems and all seeds use the same resamples. ECE is biased upwards for finite n, most where it is small, so
+    that differences from a calibrated system are understated.
     """
     first = a[0].labels
     if any(not torch.equal(run.labels, first) for run in (*a, *b)):
@@ -101,7 +95,7 @@ def paired_bootstrap(
 def _resampled_metrics(
     system: Sequence[Outcome], resamples: int, seed: int
 ) -> dict[str, Float[np.ndarray, "resamples"]]:
-    """Means over seeds. With w_i the times example i was drawn, all sums are products of w with one matrix."""
+    """Means over seeds. With w_i the count of example i, all sums are products of w with one matrix."""
     n = len(system[0].labels)
     means = sum(scores(run) for run in system) / len(system)
     columns = np.concatenate([means, *(_binned_gaps(run) for run in system)], axis=1)
@@ -112,7 +106,7 @@ def _resampled_metrics(
 
 
 def _draw_counts(n: int, resamples: int, seed: int) -> Iterator[Float[np.ndarray, "chunk n"]]:
-    """How often each of n examples is drawn in n draws with replacement, a row a resample."""
+    """Counts of n examples in n draws with replacement, one row per resample."""
     rng = np.random.default_rng(seed)
     for start in range(0, resamples, CHUNK):
         rows = min(CHUNK, resamples - start)
@@ -121,7 +115,7 @@ def _draw_counts(n: int, resamples: int, seed: int) -> Iterator[Float[np.ndarray
 
 
 def scores(run: Outcome) -> Float[np.ndarray, "n 3"]:
-    """Right or not, −log a_y, and Σ_k (a_k − [k = y])² of each example."""
+    """Correctness, −log a_y and Σ_k (a_k − [k = y])² of each example."""
     log_beliefs, labels = run.log_beliefs.double().numpy(), run.labels.numpy()
     rows = np.arange(len(labels))
     error = np.exp(log_beliefs)
@@ -131,7 +125,7 @@ def scores(run: Outcome) -> Float[np.ndarray, "n 3"]:
 
 
 def _binned_gaps(run: Outcome) -> Float[np.ndarray, "n bins"]:
-    """[right] − confidence in the column of the example's bin: n·ECE is the sum of the columns' absolute sums."""
+    """[correct] − confidence in the column of the bin; n·ECE is the sum of absolute column sums."""
     log_beliefs = run.log_beliefs.double().numpy()
     confidence = np.exp(log_beliefs.max(axis=1))
     right, place = log_beliefs.argmax(axis=1) == run.labels.numpy(), bin_index(torch.from_numpy(confidence)).numpy()

@@ -1,11 +1,8 @@
-"""Tables: one grid of cells, written for the terminal, as Markdown, LaTeX or HTML, and the grids that reports show.
+"""Tables of runs, systems, differences and classes, for the terminal and as Markdown, LaTeX, CSV and HTML.
 
-In a table of runs the best of each merit is set in bold; in a table of systems, what is shown to be better than the
-reference. Fewer steps, a higher training accuracy or fewer seconds are facts, not merits.
+Bold: among runs the best score of a column, among systems what is shown to be better than the reference.
 """
 
-import csv
-import io
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -14,6 +11,7 @@ from html import escape
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float, Integer
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
@@ -46,14 +44,14 @@ from ricnet.report.runs import (
 )
 from ricnet.report.statistics import RESAMPLES
 
-# A grid, and how it is written
+# A grid and its formats
 
 
 @dataclass(frozen=True)
 class Cell:
     text: str
     best: bool = False
-    """Set in bold."""
+    """Bold."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +59,14 @@ class Grid:
     titles: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     words: frozenset[int] = frozenset({0})
-    """Columns that hold words, at the left of their column; numbers stand at the right."""
+    """Columns of words, aligned left; numbers are aligned right."""
 
     def is_number(self, column: int) -> bool:
         return column not in self.words
 
 
 def terminal(grid: Grid, box: bool = False, title: str | None = None) -> Table:
-    """Numbers stand over their intervals, so that the table fits a narrow terminal; only words are broken further."""
+    """For the terminal. Without `box`, numbers stand above their intervals to save width."""
     plain: dict[str, object] = {} if box else {"box": SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False}
     table = Table(title=title, header_style=None if box else "none", **plain)  # type: ignore[arg-type]
     for i, name in enumerate(grid.titles):
@@ -77,7 +75,7 @@ def terminal(grid: Grid, box: bool = False, title: str | None = None) -> Table:
             Text(name if box else _stacked(name, numeric)),
             justify="right" if numeric else "left",
             no_wrap=numeric and not box,
-            overflow="fold",  # a name cut short is no use
+            overflow="fold",  # names are wrapped, not cut
         )
     for row in grid.rows:
         texts = [cell.text if box else _stacked(cell.text, grid.is_number(i)) for i, cell in enumerate(row)]
@@ -96,8 +94,8 @@ def markdown_table(grid: Grid) -> str:
 
 
 def latex_table(grid: Grid, caption: str, head: Sequence[str] | None = None, shrink: bool = False) -> str:
-    """A table environment to \\input. `caption` and `head` are LaTeX already, where `head` takes the titles' place;
-    `shrink` fits a table to the width of the text where it is wider (graphicx)."""
+    """A table environment. `caption` and `head`, which replaces the titles, are LaTeX; `shrink` fits a wide table to
+    the text width (needs graphicx)."""
     head = [_latex_line([escape_latex(title) for title in grid.titles])] if head is None else head
     body = [_latex_line([_bold(escape_latex(c.text), c.best, r"\textbf{{{}}}") for c in row]) for row in grid.rows]
     columns = "".join("r" if grid.is_number(i) else "l" for i in range(len(grid.titles)))
@@ -133,7 +131,7 @@ _LATEX = {
 
 
 def escape_latex(text: str) -> str:
-    """Names come from strangers' folders. Letters beyond those of T1 fonts would stop pdflatex and become a ?."""
+    """Escape special characters; those missing in T1 fonts, which stop pdflatex, become ?."""
     return "".join(_LATEX.get(c, c if c.isascii() or (ord(c) < 0x180 and c.isalpha()) else "?") for c in text)
 
 
@@ -149,13 +147,13 @@ def percent(share: float | int | None, digits: int = 2) -> str:
 
 
 def markdown_safe(text: str) -> str:
-    """Markdown's own signs, made harmless."""
+    """Escape Markdown syntax."""
     for sign in "\\|*_`[]":
         text = text.replace(sign, "\\" + sign)
     return text.replace("<", "&lt;")
 
 
-# Runs as they are: a row a run
+# Runs: one row per run
 
 
 def runs_grid(runs: Sequence[RunRecord]) -> Grid:
@@ -177,7 +175,7 @@ def runs_grid(runs: Sequence[RunRecord]) -> Grid:
 
 
 def runs_caption(runs: Sequence[RunRecord]) -> str:
-    """What one must know to read the numbers: how many examples, how many seeds, how sure."""
+    """Caption: test sets, seeds, ECE bins, meaning of bold and of row names."""
     alike = by_task(runs)
     tests = "; ".join(f"{own[0].test_label}, n = {own[0].task.n:,}{_error(own)}" for own in alike)
     raw, rivals, simpler = any(run.raw for run in runs), any(len(own) > 1 for own in alike), baselines(runs)
@@ -203,7 +201,7 @@ def runs_markdown(runs: Sequence[RunRecord]) -> str:
 
 
 def _is_best(metric: Metric, value: float | None, rivals: Sequence[float | None]) -> bool:
-    """Numbers that print alike win alike: the digits not shown decide nothing."""
+    """Whether the value, as written, equals the best one; hidden digits do not count."""
     known = [each for each in rivals if each is not None and math.isfinite(each)]
     if not metric.merit or len(rivals) < 2 or not known:
         return False
@@ -211,7 +209,7 @@ def _is_best(metric: Metric, value: float | None, rivals: Sequence[float | None]
 
 
 def _error(runs: Sequence[RunRecord]) -> str:
-    """Small test sets make large accidents, so the table says how large."""
+    """Standard error of an accuracy on this test set."""
     mean = sum(run.test["accuracy"] for run in runs) / len(runs)
     points = 100 * math.sqrt(mean * (1 - mean) / runs[0].test["n"])
     return f" (standard error of an accuracy: about {points:.2f} points)" if points > 0 else ""
@@ -228,7 +226,7 @@ def _seeds(runs: Sequence[RunRecord]) -> str:
     return f"One seed{' each' * (len(runs) > 1)} ({same[0]})." if len(same) == 1 else f"Seeds {listing(same)} each."
 
 
-# Systems, each averaged over its seeds, and their differences from a reference
+# Systems, averaged over seeds, and their differences from a reference
 
 
 def systems_grid(comparison: Comparison) -> Grid:
@@ -257,7 +255,7 @@ def _all_runs(comparison: Comparison) -> list[RunRecord]:
 
 
 def systems_caption(comparison: Comparison) -> str:
-    """What one must know to read the means."""
+    """Caption: intervals, test sets, ECE bins, meaning of bold."""
     sizes = listing([f"{rivals[0].data}, n = {rivals[0].task.n:,}" for rivals in by_task(comparison.systems)])
     several = any(len(system.group.runs) > 1 for system in comparison.systems)
     interval = "Mean ± half-width of the 95 % Student-t interval over seeds." if several else "One seed each."
@@ -266,7 +264,7 @@ def systems_caption(comparison: Comparison) -> str:
         untested_note(_all_runs(comparison)),
         f"{interval} {judged_words('Test examples', _all_runs(comparison))}: {sizes}.",
         f"ECE with {BINS} bins of equal width.",
-        f"Bold: better than {references(comparison)} by the verdict on the difference." * bold,
+        f"Bold: better than {references(comparison)}, by the verdict below." * bold,
         collapse_note(_all_runs(comparison)),
         repeats_note([system.group for system in comparison.systems]),
     ]
@@ -274,12 +272,12 @@ def systems_caption(comparison: Comparison) -> str:
 
 
 def references(comparison: Comparison) -> str:
-    """What the systems are compared with: one on each data set."""
+    """Names of the references, one per data set."""
     return listing(list(dict.fromkeys(contrast.reference.label for contrast in comparison.contrasts)) or [""])
 
 
 def contrasts_grid(comparison: Comparison) -> Grid:
-    """A row a difference: how large, how sure over seeds, how sure over examples, and what may be said."""
+    """One row per difference: mean, interval and test over seeds, bootstrap over examples, verdict."""
     titles = ["Difference", "Data", "Metric", "Mean ± t", "p (Holm)", "Bootstrap", "Verdict"]
     rows = [[Cell(text) for text in _contrast_texts(contrast)] for contrast in comparison.contrasts]
     return Grid(titles, rows, frozenset({0, 1, 2, 6}))
@@ -300,32 +298,31 @@ def _contrast_texts(contrast: Contrast) -> list[str]:
 
 
 def contrasts_caption(comparison: Comparison) -> str:
-    """What one must know to read the differences."""
+    """Caption: meaning of interval, p value, bootstrap and verdict."""
     return judged_words(
-        f"Differences are paired. {_seeds_words(comparison)} Bootstrap is the 95 % percentile interval over test "
-        f"examples ({RESAMPLES:,} resamples, the same for both systems and all seeds): what other examples would give "
-        f"these trained networks. Better or worse is said from {ENOUGH_SEEDS} seeds on, and only where both agree: p "
-        f"below {ALPHA} and a bootstrap interval on the same side of 0. An ECE measured on finitely many examples is "
-        "too large, most where it is small, so differences of ECE tend to be understated.",
+        f"Differences are paired. {_seeds_words(comparison)} Bootstrap: 95 % percentile interval over test examples "
+        f"for these trained networks ({RESAMPLES:,} resamples, the same for both systems and all seeds). A verdict is "
+        f"better or worse only with at least {ENOUGH_SEEDS} seeds, p below {ALPHA} and a bootstrap interval on the "
+        "same side of 0. ECE is biased upwards, most where it is small, so that differences of ECE are understated.",
         _all_runs(comparison),
     )
 
 
 def _seeds_words(comparison: Comparison) -> str:
     if all(contrast.seeds.n == 1 for contrast in comparison.contrasts):
-        return "One seed says nothing about other seeds."
+        return "One seed does not show how seeds vary."
     count = "the one test" if comparison.tests == 1 else f"the {comparison.tests} tests"
-    tested = f" p is of the two-sided t test, corrected by Holm for {count} of this table; the intervals are not "
+    tested = f" p: two-sided t test with Holm correction for {count} of this table; intervals are not "
     untested = any(contrast.seeds.n > 1 and contrast.seeds.p_value is None for contrast in comparison.contrasts)
-    no_spread = " Where all seeds differ by the same amount there is no spread to test, and no p."
+    no_spread = " If all seeds differ by the same amount, there is no p."
     return (
-        "± is the 95 % Student-t interval of the differences seed by seed: what other seeds would give on these test "
+        "±: 95 % Student-t interval of the differences over seeds, for these test "
         f"examples.{tested + 'corrected.' if comparison.tests else ''}{no_spread if untested else ''}"
     )
 
 
 def _without_data(grid: Grid) -> Grid:
-    """As narrow as a terminal: where all rows have the same data the caption names it, else a row is RIC on digits."""
+    """Drop the column of data; if it differs, name it in the first column: RIC on digits."""
     several = len({data.text for _, data, *_ in grid.rows}) > 1
     rows = [[Cell(f"{name.text} on {data.text}") if several else name, *rest] for name, data, *rest in grid.rows]
     return Grid([grid.titles[0], *grid.titles[2:]], rows, frozenset(max(i - 1, 0) for i in grid.words))
@@ -352,7 +349,7 @@ def markdown(comparison: Comparison) -> str:
 
 
 def latex(comparison: Comparison) -> str:
-    """Table environments to \\input; booktabs and a T1 font encoding are all they ask for."""
+    """Table environments; need booktabs and a T1 font encoding."""
     words = " ".join([systems_caption(comparison), *ranking(comparison)])
     parts = [r"% needs \usepackage{booktabs} and \usepackage[T1]{fontenc}"]
     parts.append(latex_table(systems_grid(comparison), escape_latex(words)))
@@ -362,7 +359,7 @@ def latex(comparison: Comparison) -> str:
 
 
 def csv_rows(comparison: Comparison) -> list[dict[str, Any]]:
-    """A row a system and metric, unrounded; the columns of the difference are empty where none was taken."""
+    """One row per system and metric, unrounded; without a difference its columns are empty."""
     contrasts = {(id(c.system), c.metric): c for c in comparison.contrasts}
     rows = []
     metrics = shown(SYSTEM_METRICS, _all_runs(comparison))
@@ -397,46 +394,43 @@ def csv_rows(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def csv_text(comparison: Comparison) -> str:
-    rows = csv_rows(comparison)
-    with io.StringIO() as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        return file.getvalue()
+    text: str = pd.DataFrame(csv_rows(comparison)).to_csv(index=False, lineterminator="\n")
+    return text
 
 
 MOST_CLASSES = 20
-"""Whose matrix can be read."""
+"""Maximum classes of a confusion matrix."""
 MOST_ROWS = 100
-"""Classes that are listed; of more, those found least often."""
+"""Maximum classes in the table; of more, those of lowest recall."""
 PAIRS = 10
+"""Maximum confused pairs."""
 
 
 @dataclass(frozen=True)
 class Confusion:
     counts: Integer[np.ndarray, "classes classes"]
-    """True class by row, answer by column."""
+    """Rows: true class, columns: answer."""
     names: tuple[str, ...]
 
     @property
     def recall(self) -> Float[np.ndarray, "classes"]:
-        """Of the examples of a class, the share that is answered with it; NaN where there are none."""
+        """Share of right answers among the examples of a class; NaN without examples."""
         return _share(self.counts.diagonal(), self.counts.sum(axis=1))
 
     @property
     def precision(self) -> Float[np.ndarray, "classes"]:
-        """Of the answers with a class, the share that is right; NaN where it is never the answer."""
+        """Share of right answers among the answers with a class; NaN without answers."""
         return _share(self.counts.diagonal(), self.counts.sum(axis=0))
 
     def pairs(self, most: int = PAIRS) -> list[tuple[int, int, int]]:
-        """The true class, the answer and how often, the commonest mistakes first."""
+        """True class, answer and count of the commonest mistakes."""
         wrong = self.counts * ~np.eye(len(self.counts), dtype=bool)
         order = np.argsort(-wrong, axis=None, kind="stable")[:most]
         places = zip(*np.unravel_index(order, wrong.shape), strict=True)
         return [(int(i), int(j), int(wrong[i, j])) for i, j in places if wrong[i, j]]
 
     def rows(self) -> list[int]:
-        """The classes to list, in their order, or where they are too many those of lowest recall."""
+        """Classes in the table: all, or those of lowest recall."""
         if len(self.names) <= MOST_ROWS:
             return list(range(len(self.names)))
         worst = np.argsort(np.nan_to_num(self.recall, nan=np.inf), kind="stable")[:MOST_ROWS]
@@ -450,7 +444,7 @@ def confusion(labels: Integer[np.ndarray, "n"], answers: Integer[np.ndarray, "n"
 
 
 def class_grid(found: Confusion) -> Grid:
-    """A row a class."""
+    """One row per class."""
     truly, answered = found.counts.sum(axis=1), found.counts.sum(axis=0)
     rows = [
         [
@@ -466,7 +460,7 @@ def class_grid(found: Confusion) -> Grid:
 
 
 def matrix_grid(found: Confusion) -> Grid:
-    """A row a true class, its right answers in bold; a dot for none."""
+    """Confusion matrix with right answers in bold and a dot for 0."""
     rows = [
         [Cell(short(name)), *(Cell(number(n, 0) if n else "·", best=k == j and n > 0) for j, n in enumerate(row))]
         for k, (name, row) in enumerate(zip(found.names, found.counts.tolist(), strict=True))
@@ -502,13 +496,13 @@ def terms(pairs: Iterable[tuple[str, Any]]) -> str:
 
 
 def details(title: str, aside: str, content: str, *, is_open: bool) -> str:
-    """`content` is HTML already."""
+    """`content` is HTML."""
     heading = f'<h3>{escape(title)}</h3> <span class="aside">{escape(aside)}</span>'
     return f'<details class="system"{" open" * is_open}><summary>{heading}</summary>\n{content}</details>'
 
 
 def html_table(name: str, grid: Grid) -> str:
-    """The first cell of a row is its heading. Wide tables scroll inside their own box, also with the keyboard."""
+    """The first cell of a row is its heading. Wide tables scroll in their own box."""
     kinds = ["" if grid.is_number(i) else ' class="word"' for i in range(len(grid.titles))]
     head = "".join(f'<th scope="col"{kind}>{escape(t)}</th>' for t, kind in zip(grid.titles, kinds, strict=True))
     lines = []
@@ -521,5 +515,5 @@ def html_table(name: str, grid: Grid) -> str:
 
 
 def scrolling(name: str, content: str) -> str:
-    """A box that takes the keyboard, so that keys can scroll it too; `content` is HTML already."""
+    """A box that scrolls by mouse and keyboard; `content` is HTML."""
     return f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(name)}">{content}</div>'

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from ricnet.errors import RicnetError, listing
 from ricnet.methods import RIC
-from ricnet.report.runs import RunRecord, group_seeds, read_runs, system_name, without_algorithm
+from ricnet.report.names import system_name, without_algorithm
+from ricnet.report.runs import RunRecord, group_seeds, read_runs
 from ricnet.studies.experiments import RAW, Benchmark, Experiment, System, find_system
 from ricnet.training.console import say
 from ricnet.training.recipes import TYPICAL, preset
@@ -20,12 +21,12 @@ from ricnet.training.run import RunFolder
 
 
 def read_given(places: Sequence[Path]) -> list[RunRecord]:
-    """Finished run folders and archived runs in these folders; a place may also be one of either."""
+    """Read finished and archived runs in these folders; a place may also be a run itself."""
     if missing := [str(place) for place in places if not place.exists()]:
-        raise RicnetError(f"--from-runs: there is no {listing(missing)}.")
+        raise RicnetError(f"--from-runs: {listing(missing)} does not exist.")
     found = [path for place in places for path in _runs_at(place)]
     if not found:
-        raise RicnetError(f"--from-runs: there are no finished runs in {listing([str(place) for place in places])}.")
+        raise RicnetError(f"--from-runs: {listing([str(place) for place in places])} contains no finished runs.")
     return read_runs(found)
 
 
@@ -40,7 +41,7 @@ def _runs_at(place: Path) -> list[Path]:
 def take_given(
     experiments: Sequence[Experiment], runs: Sequence[RunRecord], console: Console
 ) -> tuple[dict[Experiment, list[RunRecord]], list[str]]:
-    """The runs of each experiment, and what is wrong with them; what is missing is said."""
+    """Select the runs of each experiment and print which have none. Returns runs and problems."""
     found: dict[Experiment, list[RunRecord]] = {}
     problems: list[str] = []
     for experiment in dict.fromkeys(experiments):
@@ -49,7 +50,7 @@ def take_given(
         found[experiment] = list(groups[0].runs) if len(groups) == 1 else []
         if len(groups) > 1:
             paths = listing([str(group.first.path) for group in groups])
-            problems.append(f"{name} was run with different settings ({paths}): leave all but one out.")
+            problems.append(f"{name} was run with different settings ({paths}): give only one of them.")
     missing = [f"{e.system} on {e.benchmark.label}" for e, own in found.items() if not own]
     if missing:
         say([f"missing: {'; '.join(dict.fromkeys(missing))}"], console)
@@ -71,12 +72,13 @@ def _belongs(run: RunRecord, experiment: Experiment) -> bool:
 
 
 def ran_on(run: RunRecord, benchmark: Benchmark) -> bool:
+    """Whether data and label noise of the run are those of the benchmark."""
     noise = dict(benchmark.changes).get("label_noise", 0.0)
     return Path(run.data_name).name == Path(benchmark.data).name and run.label_noise == noise
 
 
 def _is_made_by(run: RunRecord, system: System) -> bool:
-    """Whether the algorithm of RIC is the one that the system asks for, if it asks for any."""
+    """Whether the run used the algorithm of RIC that the system names, if any."""
     if system.preset is None or system.method is None:
         return True
     wanted = preset(system.preset, system.method, TYPICAL).method
@@ -86,7 +88,7 @@ def _is_made_by(run: RunRecord, system: System) -> bool:
 
 
 def _title(system: System) -> str:
-    """What the report calls its runs, whichever algorithm of RIC made them."""
+    """Title of the system in reports, without the algorithm of RIC."""
     settings = {
         **system.changes,
         **system.after,

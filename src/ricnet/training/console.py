@@ -24,7 +24,7 @@ from ricnet.errors import counted, in_flags, require_extra, setting
 from ricnet.io import printable
 from ricnet.methods import ClosedForm
 from ricnet.nets.encoders import choose_encoder, is_pretrained
-from ricnet.report.runs import method_title
+from ricnet.report.names import method_title
 from ricnet.training.classifier import Classifier, encoder_name
 from ricnet.training.config import Config, to_json
 from ricnet.training.recipes import Facts, preset

@@ -96,5 +96,5 @@ def _draw(agreements: dict[float, Agreement], draws: int) -> Figure:
     right.set_ylabel("difference, standard errors")
     right.margins(y=0.12)
     letter(right, 1, "what sampling leaves (dashed: bound)")
-    figure.suptitle(f"{SEQUENCES} reward sequences a discount, {draws:,} horizons each", fontsize=7.5)
+    figure.suptitle(f"{SEQUENCES} reward sequences per discount, {draws:,} horizons each", fontsize=7.5)
     return figure

@@ -160,16 +160,11 @@ def _count(runs: Sequence[RunRecord]) -> str:
     return counted(len(runs), "seed")
 
 
-def _norm_curve(run: RunRecord, key: str) -> dict[int, float]:
-    """Values by epoch, where measured."""
-    return {entry["epoch"]: float(entry["train"][key]) for entry in run.metrics if key in entry.get("train", {})}
-
-
 def _norms_at_the_end(ric: Sequence[RunRecord], sl: Sequence[RunRecord]) -> str:
     """Final ‖W‖ of both systems and its growth in the second half of training."""
     parts = []
     for name, runs in (("RIC", ric), ("SL", sl)):
-        curves = [list(curve.values()) for run in runs if (curve := _norm_curve(run, "classifier_norm"))]
+        curves = [list(curve.values()) for run in runs if (curve := run.curve("classifier_norm", "train"))]
         if curves:
             end, half = (np.mean([curve[place] for curve in curves]) for place in (-1, len(curves[0]) // 2))
             parts.append(f"{name}'s ‖W‖ ended at {end:.2f}, {end / half - 1:+.0%} in the second half of training")
@@ -190,7 +185,7 @@ def _norm_rows(run: RunRecord) -> list[dict[str, Any]]:
     return [
         {"quantity": key, "system": run.method, "seed": int(run.config["seed"]), "epoch": epoch, "value": value}
         for key in NORMS
-        for epoch, value in _norm_curve(run, key).items()
+        for epoch, value in run.curve(key, "train").items()
     ]
 
 
@@ -201,7 +196,7 @@ def _draw(ric: Sequence[RunRecord], sl: Sequence[RunRecord], probes: Sequence[Pr
     _draw_errors(errors, probes)
     for ax, letter, (key, label) in zip(norms, "bc", NORMS.items(), strict=True):
         for runs, shade, dash, name in ((ric, BLUE, "-", "RIC"), (sl, VERMILLION, "--", "SL")):
-            _draw_norm(ax, [_norm_curve(run, key) for run in runs], shade, dash, f"{name} ({_count(runs)})")
+            _draw_norm(ax, [run.curve(key, "train") for run in runs], shade, dash, f"{name} ({_count(runs)})")
         ax.set(xlabel="epoch", ylim=(0, None))
         ax.set_title(f"({letter}) {label} in training", loc="left")
         ax.xaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))

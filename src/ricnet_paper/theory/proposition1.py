@@ -192,7 +192,7 @@ def _draw(
     letter(left, 0, f"distance, mean of {len(truth)} contexts")
     _draw_beliefs(right, free, bounded, truth)
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    figure.suptitle(f"{updates:,} updates of {known_truth.LABELS} labels a context", fontsize=7.5)
+    figure.suptitle(f"{updates:,} updates of {known_truth.LABELS} labels per context", fontsize=7.5)
     return figure
 
 

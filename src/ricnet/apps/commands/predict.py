@@ -18,12 +18,12 @@ from torch import Tensor
 from ricnet.apps.cli import parse
 from ricnet.apps.commands.evaluate import adjust, check_steps
 from ricnet.apps.commands.settings import Answering
+from ricnet.apps.trace import TIME_UP, trace_lines
 from ricnet.core.trajectory import Trajectory
 from ricnet.data.inputs import read_inputs
 from ricnet.errors import RicnetError, counted, require
 from ricnet.evaluation.evaluate import UNSURE, pool_size, validation_sentence
 from ricnet.io import printable
-from ricnet.report.examples import TIME_UP, trace_lines
 from ricnet.training.api import pick_device
 from ricnet.training.classifier import Classifier, load
 from ricnet.training.console import say, unfinished

@@ -1,0 +1,101 @@
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from archive_results import to_columns
+from made_runs import rewrite, rewrite_arrays
+from refusals import refusal
+from ricnet.report.comparison import AUROC_CORRECTNESS, ROC_AUC
+from ricnet.report.files import is_measure, is_setting, is_share, to_rows
+from ricnet.report.runs import read_run
+
+MakeRun = Callable[..., Path]
+
+
+@pytest.mark.parametrize("name", ["config.json", "evaluation.json", "metrics.jsonl", "examples.npz"])
+def test_broken_files_are_named(make_run: MakeRun, name: str) -> None:
+    path = make_run()
+    for content in (b"{", b"[1, 2]", b"\xff\xfe\x00", b"{}"):
+        (path / name).write_bytes(content)
+        with refusal(name):
+            read_run(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"y": np.full(15, 99)}, {"halt_step": np.full(15, 0)}, {"halt_step": np.full(15, 21)}),
+        *({"kind": np.full(15, 4)}, {"kind": np.full(15, -1)}, {"kind": np.zeros(3, dtype=int)}),
+        {"log_beliefs": np.full((20, 15, 2), -0.7, dtype=np.float32)},
+    ],
+)
+def test_examples_that_cannot_be_are_refused(make_run: MakeRun, change: dict[str, np.ndarray]) -> None:
+    path = make_run()
+    assert len(read_run(path).examples.labels) == 15
+    rewrite_arrays(path / "examples.npz", **change)
+    with refusal("examples.npz"):
+        read_run(path)
+
+
+def test_what_a_run_lacks_is_named(make_run: MakeRun, tmp_path: Path) -> None:
+    with refusal("nowhere"):
+        read_run(tmp_path / "nowhere")
+    path = make_run()
+    rewrite(path / "evaluation.json", lambda evaluation: evaluation["test"].pop("reliability"))
+    with refusal("evaluation.json", "test.reliability"):
+        read_run(path)
+    (path / "evaluation.json").unlink()
+    with refusal(f"ric train --out {path} --resume"):
+        read_run(path)
+
+
+def test_what_may_stand_in_a_file() -> None:
+    """A run that diverged wrote its loss down, and must be read nevertheless; a setting is one value."""
+    assert all(map(is_share, [0, 1, 0.5]))
+    assert not any(map(is_share, [-0.1, 1.1, None]))
+    assert all(map(is_measure, [3e15, 1e308, {"nll": 2.5e38, "ece": None}, None, "adam"]))
+    assert not any(map(is_measure, [math.inf, {"nll": math.nan}, 10**400, {"nll": 10**400}, []]))
+    assert is_setting({"method": {"name": "ric", "gamma": 0.8, "clip": None}, "seed": 0})
+    assert not any(map(is_setting, [{"a": [1]}, {"method": {"objective": {}}}]))
+
+
+names = st.text("abc", min_size=1, max_size=3)
+numbers = st.integers() | st.floats(allow_nan=False)
+entries = st.recursive(
+    st.dictionaries(names, numbers, min_size=1, max_size=3),
+    lambda inner: st.dictionaries(names, numbers | inner, min_size=1, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(entries, st.integers(1, 4))
+def test_rows_come_back_from_their_columns(first: dict[str, Any], count: int) -> None:
+    alike = [first | {"epoch": place} for place in range(count)]
+    assert to_rows(to_columns(alike)) == alike
+
+
+def test_what_a_row_does_not_have_is_not_made_up() -> None:
+    rows = [{"epoch": 1, "val": {"nll": 2.0}}, {"epoch": 2}]
+    assert to_columns(rows) == {"epoch": [1, 2], "val.nll": [2.0, None]}
+    assert to_rows(to_columns(rows)) == rows
+
+
+def test_the_auroc_of_older_runs_is_read_under_its_new_name(make_run: MakeRun) -> None:
+    def older(evaluation: dict[str, Any]) -> None:
+        for split in ("train", "val", "test"):
+            evaluation[split]["auroc"] = evaluation[split].pop("auroc_correctness")
+            for name in ("roc_auc", "average_precision", "balanced_accuracy"):
+                del evaluation[split][name]
+
+    folder = make_run()
+    today = AUROC_CORRECTNESS.of(read_run(folder))
+    rewrite(folder / "evaluation.json", older)
+    assert AUROC_CORRECTNESS.of(read_run(folder)) == today
+    assert 0.5 < today < 1
+    assert ROC_AUC.of(read_run(folder)) is None
