@@ -172,11 +172,11 @@ def _handles() -> list[Line2D]:
 def _notes(table: pd.DataFrame) -> list[str]:
     size, count = kit.first(table, "examples"), table["seeds"].max()
     examples = f", test n = {size:,.0f}" if size else ""
-    by = "in the other seeds" if count > 1 else "in this seed, for there is no other"
+    by = "in the other seeds" if count > 1 else "in the only seed"
     return [
         f"{kit.distinct(table, 'system')[0]} on {kit.distinct(table, 'benchmark')[0]} ({kit.seeds(table)}{examples})",
         kit.conditions(table),
-        f"(a): each seed's thirds of the test set by log-score at the halt {by}" if count else "",
+        f"(a): thirds of the test set by log-score at the halt {by}" if count else "",
         kit.intervals(table),
     ]
 

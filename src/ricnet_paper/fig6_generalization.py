@@ -67,9 +67,8 @@ def draw(table: pd.DataFrame) -> Figure:
 def levels_note(table: pd.DataFrame, lines: str) -> str:
     """Note on lines, bands and dots."""
     if table["seeds"].max() < 2:
-        return f"{lines}: epochs of equal training accuracy; dots: epochs"
-    levels = "training accuracies that two or more seeds reached, bands: that all did"
-    return f"{lines}: {levels}; dots: epochs, alone where one seed did"
+        return f"{lines}: means in bins of training accuracy; dots: epochs"
+    return f"{lines}: means in bins of training accuracy with at least two seeds; bands: with all seeds; dots: epochs"
 
 
 def draw_generalization(ax: Axes, table: pd.DataFrame) -> None:

@@ -159,7 +159,7 @@ def draw(table: pd.DataFrame) -> Figure:
         letter(ax, i, f"test {title} against cost")
         ax.set_xlabel("mean cell evaluations")
     _draw_steps(steps, table[(table.part == "steps") | table.missing.notna()])
-    letter(steps, 2, "steps taken by answers")
+    letter(steps, 2, "steps by outcome")
     handles = [
         Line2D([], [], color=rule.look[0], marker=rule.look[1], markersize=3.5, label=rule.name) for rule in RULES
     ]
@@ -193,7 +193,7 @@ def _draw_steps(ax: Axes, table: pd.DataFrame) -> None:
                 ax.bar(place + shift, row.mean, 0.3, color=colour, label=answers if place == 0 else None)
                 ends = np.array([[row.mean - row.half_width], [row.mean + row.half_width]])
                 draw_intervals(ax, np.array([place + shift]), *ends)
-    ax.set_xticks([0, 1], ["V asked on means\n(the paper)", "V asked on\nsamples"])
+    ax.set_xticks([0, 1], ["mean feedback\n(the paper)", "sampled\nfeedback"])
     ax.set_ylabel("mean steps")
     if ax.has_data():
         ax.set_ylim(0, 1.25 * ax.get_ylim()[1])

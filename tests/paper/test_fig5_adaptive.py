@@ -103,7 +103,7 @@ def test_the_rule_is_told(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> 
     assert "in the other seeds" in texts_of(draw(FIG5, scale, make_runs(asked), tmp_path))
     text = texts_of(draw(FIG5, scale, make_runs(asked, only=1), tmp_path))
     assert "A single seed has no interval" in text
-    assert "in this seed, for there is no other" in text
+    assert "in the only seed" in text
 
 
 def test_runs_of_other_test_examples_or_without_predictions_are_refused(scale: Scale, make_runs: MakeRuns) -> None:

@@ -45,9 +45,9 @@ def test_three_panels(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> None
     titles = [ax.get_title(loc="left") for ax in figure.axes]
     assert titles == ["(a) digits", "(b) digits, 9 % flipped", "(c) digits, 40 % flipped"]
     assert all(len(ax.lines) == 3 for ax in figure.axes)  # SL, RIC and the diagonal
-    assert "bands: that all did; dots: epochs, alone where one seed did" in texts_of(figure)
-    assert "two or more" not in levels_note(pd.DataFrame({"seeds": [1]}), "Lines")
-    assert "that two or more seeds reached" in levels_note(pd.DataFrame({"seeds": [1, 3]}), "(c) lines")
+    assert "bands: with all seeds; dots: epochs" in texts_of(figure)
+    assert "at least two seeds" not in levels_note(pd.DataFrame({"seeds": [1]}), "Lines")
+    assert "with at least two seeds" in levels_note(pd.DataFrame({"seeds": [1, 3]}), "(c) lines")
 
 
 def test_a_panel_with_a_collapsed_run_is_marked(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> None:
