@@ -139,7 +139,7 @@ def test_with_nothing_held_out_everything_works_and_says_so(
     assert len(run_ric("predict", out, out / "examples.npz", "--json").records) > 0
     page = write_page([read_run(out)], out / "report.html").read_text()
     assert "Nothing was held out for testing" in page
-    assert "Of 12 validation examples" in page
+    assert "on 12 validation examples" in page
     for text in (said.out, said.err, measured.out, re.sub(r"<[^>]*>", "", page)):
         assert "nan" not in text.lower().split()
     (out / "evaluation.json").unlink()
