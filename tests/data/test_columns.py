@@ -14,19 +14,8 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from refusals import refusal
-from ricnet.data.columns import (
-    Category,
-    Columns,
-    Date,
-    Number,
-    columns_from_json,
-    common_formats,
-    fit_columns,
-    is_plain,
-    parse_date,
-    parse_number,
-    show_date,
-)
+from ricnet.data.cells import Cells, parse_date, parse_number, show_date
+from ricnet.data.columns import Category, Columns, Date, Number, columns_from_json, fit_columns, is_plain
 from ricnet.data.tables import Table, TableError, read_json_lines
 
 DAY = float((date(2024, 2, 29) - date(1970, 1, 1)).days)
@@ -287,8 +276,8 @@ def test_all_columns_are_kept_where_that_is_asked_for() -> None:
 def test_the_format_that_reads_most_dates_is_taken() -> None:
     """Nineteen in twenty days of this column could also be months."""
     cells = [*["03/04/2024"] * 39, "30/04/2024"]
-    assert common_formats(cells) == ["%d/%m/%Y"]
-    assert common_formats([*cells, "soon"]) == ["%d/%m/%Y"]
+    assert Cells(cells).formats == ["%d/%m/%Y"]
+    assert Cells([*cells, "soon"]).formats == ["%d/%m/%Y"]
 
 
 def test_a_column_of_many_different_times_is_read_in_time_that_grows_with_it() -> None:
@@ -296,7 +285,7 @@ def test_a_column_of_many_different_times_is_read_in_time_that_grows_with_it() -
     first = datetime(2024, 1, 1)
     cells = [(first + timedelta(seconds=second)).isoformat(" ") for second in range(50_000)]
     start = time.process_time()
-    assert common_formats(cells) == ["iso"]
+    assert Cells(cells).formats == ["iso"]
     assert time.process_time() - start < 5
 
 
@@ -389,8 +378,8 @@ def test_dates_are_days_since_1970(cell: str, form: str, days: float | None) -> 
 
 def test_all_cells_of_a_column_must_agree() -> None:
     formats = {"03/04/2024": ["%m/%d/%Y", "%d/%m/%Y"], "31/04/2024": [], "30/04/2024": ["%d/%m/%Y"]}
-    assert {cell: common_formats(["01/02/2024", cell]) for cell in formats} == formats
-    assert common_formats([]) == []
+    assert {cell: Cells(["01/02/2024", cell]).formats for cell in formats} == formats
+    assert Cells([]).formats == []
 
 
 def test_a_column_of_dates_is_one_of_numbers() -> None:

@@ -22,9 +22,9 @@ from ricnet.io import short_name, split_target, with_target
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
 def test_cells_are_found_whatever_stands_between_them(delimiter: str) -> None:
     table = parse_table("a,b\n1, x y \n\n,z\n".replace(",", delimiter), "it")
-    assert (table.columns, table.lines) == ({"a": ["1", ""], "b": ["x y", "z"]}, [2, 4])
+    assert (table.columns, list(table.lines)) == ({"a": ["1", ""], "b": ["x y", "z"]}, [2, 4])
     taken = table.take([1, 0])
-    assert (taken.columns, taken.lines, len(taken)) == ({"a": ["", "1"], "b": ["z", "x y"]}, [4, 2], 2)
+    assert (taken.columns, list(taken.lines), len(taken)) == ({"a": ["", "1"], "b": ["z", "x y"]}, [4, 2], 2)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_cells_are_found_whatever_stands_between_them(delimiter: str) -> None:
 )
 def test_quotes_commas_and_empty_cells(text: str, columns: dict[str, list[str]], lines: list[int]) -> None:
     table = parse_table(text, "it")
-    assert (table.columns, table.lines) == (columns, lines)
+    assert (table.columns, list(table.lines)) == (columns, lines)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_files_and_frames_have_the_same_cells(tmp_path: Path) -> None:
     assert read_table(tmp_path / "a.jsonl").columns | {"seen": []} == CELLS | {"seen": []}
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b'{"a": 1}\n\n{"b": "x\xe2\x80\xa8y", "a": null}\n'))
     table = read_table(tmp_path / "b.jsonl.gz")
-    assert (table.columns, table.lines) == ({"a": ["1", ""], "b": ["", "x\u2028y"]}, [1, 3])
+    assert (table.columns, list(table.lines)) == ({"a": ["1", ""], "b": ["", "x\u2028y"]}, [1, 3])
     (tmp_path / "a.csv").write_bytes("\ufeffStraße,b\nKöln,2\n".encode())
     assert read_table(tmp_path / "a.csv").columns == {"Straße": ["Köln"], "b": ["2"]}
     with refusal("absent.csv"):
@@ -118,7 +118,7 @@ def test_parquet_is_read_where_its_extra_is_installed(tmp_path: Path, monkeypatc
     with refusal("c.parquet", "'size'"):
         read_inputs([str(tmp_path / "c.parquet")], (1,), Columns("kind", (Number("size", 0.0, 1.0, False),)))
     with monkeypatch.context() as patch, refusal("c.parquet", "does not fit into memory"):
-        patch.setattr(tables, "free_bytes", lambda _device: 10_000_000)
+        patch.setattr(tables, "free_bytes", lambda _device: 5_000_000)
         read_table(tmp_path / "c.parquet")
     monkeypatch.setattr(tables, "LARGEST", 100_000)
     with refusal("c.parquet", "unpacked", kind=TableError):
@@ -207,19 +207,20 @@ def test_a_table_takes_no_more_memory_than_is_free(
     ):
         with refusal(name, "does not fit into memory", "give a part"):
             read()
-        assert most_read[0] < 1_000_000
+        assert most_read[0] < 1_500_000
 
 
 def test_what_is_estimated_is_about_what_a_table_takes(tmp_path: Path) -> None:
-    rows = 20_000
+    rows = 40_000
     cells = np.random.default_rng(0).normal(size=(rows, 10)).round(6)
-    pd.DataFrame(cells, columns=list("abcdefghij")).to_csv(tmp_path / "a.csv", index=False)
+    frame = pd.DataFrame(cells, columns=list("abcdefghij")).assign(kind=["u", "v"] * (rows // 2))
+    frame.to_csv(tmp_path / "a.csv", index=False)
     tracemalloc.start()
-    read_table(tmp_path / "a.csv")
+    load(tmp_path / "a.csv", target="kind")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    estimate = tables.LETTER * (tmp_path / "a.csv").stat().st_size + tables.CELL * 10 * rows
-    assert 0.7 * estimate < peak < 1.5 * estimate
+    estimate = tables.LETTER * (tmp_path / "a.csv").stat().st_size + tables.CELL * 11 * rows
+    assert 0.7 * estimate < peak < 1.3 * estimate, (peak, estimate)
 
 
 @pytest.mark.parametrize("name", ["my.csv", "my.tsv", "my.csv.gz", "my.jsonl", "my.jsonl.gz", "My.PARQUET"])

@@ -202,7 +202,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             check_consistent_length(texts, labels)
             table = Table("X", {TEXT: texts}, range(len(texts)), "text")
             tokenizer = find_tokenizer(self.encoder) if isinstance(self.encoder, str) else None
-            columns = Columns("", (fit_text(table, TEXT, tokenizer),))
+            columns = Columns("", (fit_text(texts, TEXT, tokenizer),))
             return columns.encode(table), labels, columns, ()
         if is_frame(X) and not is_plain(X):
             labels, table = column_or_1d(y, warn=True), self._table(X, reset=True)

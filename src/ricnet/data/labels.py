@@ -2,16 +2,19 @@
 
 import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from jaxtyping import Int64
+from torch import Tensor
 
-from ricnet.data.columns import MISSING, RARE_ROWS, Columns, fit_columns, parse_number
+from ricnet.data.cells import is_missing, parse_number
+from ricnet.data.columns import RARE_ROWS, Columns, fit_columns
 from ricnet.data.dataset import Dataset, Parts, Split
 from ricnet.data.images import TEXTS, damage, label_files, survey
 from ricnet.data.tables import FRAME, Table, frame_table
@@ -48,16 +51,15 @@ def labelled_table(
     table, notes = _labelled(table, target, known, text)
     if columns is None:
         _refuse_measurement(table, target)
-    class_names = _classes(table.columns[target])
-    number = {name: i for i, name in enumerate(class_names)}
-    labels = torch.tensor([number[cell] for cell in table.columns[target]])
+    class_names = _classes(table.columns[target].values.texts)
+    labels = _class_numbers(table, target, class_names)
     # The rows are divided before anything is learned from them: for now their numbers stand for them.
     rows = Split(torch.arange(len(table)), labels)
     held_out = None
     if test is not None:
         test, said = _labelled(test, _check_target(test, target), class_names, text)
         notes += [f"{test.name}: {note}" for note in said]
-        numbers = torch.tensor([_class_number(number, test, target, row) for row in range(len(test))])
+        numbers = _class_numbers(test, target, class_names)
         held_out = Split(torch.arange(len(table), len(table) + len(test)), numbers)
     fill = partial(encoded, table, target, columns, text, tokenizer, test=test)
     parts = Parts(rows, class_names, held_out, notes=tuple(notes), fill=fill)
@@ -66,26 +68,31 @@ def labelled_table(
 
 def _labelled(table: Table, target: str, known: Sequence[str], text: str | None) -> tuple[Table, list[str]]:
     """The rows that have a class and, if `text` is given, a text; and notes about the other rows."""
-    gaps = _gaps(table.columns[target], known)
-    labelled = [row for row, cell in enumerate(table.columns[target]) if cell not in gaps]
+    codes, texts = table.columns[target].values
+    gaps = _gaps(texts, known)
+    labelled = np.flatnonzero(np.array([text not in gaps for text in texts])[codes])
     notes = [*_unlabelled_note(len(table) - len(labelled), target, gaps), *_header_note(table, target)]
-    if not labelled:
+    if not len(labelled):
         raise RicnetError(f"{table.name}: no row has a class in {target!r}{_meant(gaps)}; fill in that column.")
-    table = table.take(labelled)
+    if len(labelled) < len(table):
+        table = table.take(labelled)
     if text is None:
         return table, notes
     table, said = _with_text(table, text, target)
     return table, notes + said
 
 
-def _class_number(number: Mapping[str, int], test: Table, target: str, row: int) -> int:
-    name = test.columns[target][row]
-    if name not in number:
+def _class_numbers(table: Table, target: str, class_names: Sequence[str]) -> Int64[Tensor, "n"]:
+    number = {name: i for i, name in enumerate(class_names)}
+    codes, texts = table.columns[target].values
+    unknown = next((text for text in texts if text not in number), None)
+    if unknown is not None:
+        row = int((codes == texts.index(unknown)).argmax())
         raise RicnetError(
-            f"{test.place(row)}: the class {name!r} is not in the training data, which has {listed(list(number))}; "
-            "remove the row or correct it."
+            f"{table.place(row)}: the class {unknown!r} is not in the training data, which has "
+            f"{listed(list(number))}; remove the row or correct it."
         )
-    return number[name]
+    return torch.from_numpy(np.array([number[text] for text in texts])[codes])
 
 
 def encoded(
@@ -99,9 +106,9 @@ def encoded(
 ) -> Dataset:
     """Replace row numbers, the inputs of a data set, by the encoded rows. The rows of a `test` table are numbered after
     those of the first."""
-    notes, training = numbered.notes, numbered.train.inputs.tolist()
+    notes, training = numbered.notes, numbered.train.inputs.numpy()
     if columns is None and text is not None:
-        columns = Columns(target, (fit_text(table.take(training), text, tokenizer),))
+        columns = Columns(target, (fit_text(table.columns[text].take(training), text, tokenizer),))
     if columns is None:
         columns, said = fit_columns(table, target, training)
         notes = (*notes, *said)
@@ -194,7 +201,7 @@ def check_columns(header: Table, target: str | None, text: str | None, columns: 
     row may lack some of them."""
     if columns is not None:
         columns.complete(header)
-    if not header.sparse:
+    if header.absent is None:
         _check_target(header, target or (columns.target if columns else None))
         if text is not None:
             _check_column(header, text)
@@ -227,7 +234,7 @@ def _header_note(table: Table, target: str) -> tuple[str, ...]:
     if not numbers or (len(numbers) > 1 and numbers in counted):
         return ()
     named = listed([repr(name) for name in numbers])
-    if target in table.columns[target]:
+    if target in table.columns[target].values.texts:
         raise RicnetError(
             f"{table.name}: its first line looks like a row, with {named} and the class {target!r} where the names of "
             "columns should be; put a line of names above it; if these are names, call the column of classes something "
@@ -242,9 +249,9 @@ def _is_number(text: str) -> bool:
 
 
 def _gaps(cells: Sequence[str], known: Sequence[str]) -> set[str]:
-    """What stands for no class, as it is written. Among words `none` is a class, such as no damage beside two kinds of
-    it; among numbers it is a gap. Where the classes are `known`, a cell means the same whatever the other rows are."""
-    missing = {cell for cell in cells if cell.lower() in MISSING} - set(known)
+    """Cells without a class. Among words `none` is a class, such as no damage beside two kinds of damage; among numbers
+    it is missing. If the classes are `known`, this does not depend on the other rows."""
+    missing = set(filter(is_missing, cells)) - set(known)
     words = any(parse_number(cell) is None for cell in known or cells)
     return {cell for cell in missing if not (words and cell.lower() == "none")}
 
@@ -260,7 +267,7 @@ def _meant(gaps: Iterable[str]) -> str:
 
 
 def _refuse_measurement(table: Table, target: str) -> None:
-    counts = Counter(table.columns[target])
+    counts = table.columns[target].values.counts
     rare = sum(count < RARE_ROWS for count in counts.values())
     if len(counts) > MANY_CLASSES and 2 * rare > len(counts) and None not in map(parse_number, counts):
         raise RicnetError(

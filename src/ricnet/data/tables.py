@@ -1,8 +1,4 @@
-"""Tables as cells of text: CSV, a JSON object a line, Parquet, data frames of pandas; and how a table is named.
-
-Text is read by Python's `csv`, not by pandas, which fills short rows in silence and forgets on which line a row was.
-What the cells mean is for `columns` to say.
-"""
+"""Tables as cells of text: delimited text, JSON lines, Parquet and data frames of pandas."""
 
 import csv
 import gzip
@@ -10,16 +6,18 @@ import io
 import re
 import sys
 import zlib
+from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+import numpy as np
 import torch
+from jaxtyping import Bool
 
+from ricnet.data.cells import BLOCK, Cells, Rows
 from ricnet.errors import RicnetError, counted, require_extra
 from ricnet.io import TABLES, encoding_of, parse_json, table_suffix
 from ricnet.machine import SHARE, free_bytes
@@ -30,15 +28,16 @@ if TYPE_CHECKING:
 DELIMITERS = ",;\t|"
 LARGEST = 1 << 32
 """Maximum bytes of an unpacked table."""
-LETTER, CELL = 2, 64
-"""Bytes of memory that a table takes per byte of the unpacked file, plus those per cell."""
+LETTER, CELL = 1.1, 24
+"""Bytes of memory for each byte of the unpacked file and for each cell, until the table is encoded."""
 SEPARATORS = (*(sign.encode() for sign in DELIMITERS), b"\n")
 CHUNK = 1 << 18
 """Bytes read at once."""
-ABSENT = type("Absent", (str,), {})()
-"""The cell of a JSON row that lacks a column: an empty text, distinguished from other empty texts by `is`."""
 FRAME = "the data frame"
-"""What messages call it."""
+"""Name of a data frame in messages."""
+LONGEST = csv.field_size_limit()
+"""Characters of a line from which on `csv` reads it, which refuses cells of more."""
+SPACES = " \t\r\v\f\x1c\x1d\x1e\x1f"
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 
 
@@ -46,25 +45,34 @@ class TableError(RicnetError, ValueError):
     """A table or data frame that cannot be used; users of scikit-learn expect a ValueError."""
 
 
-@dataclass(frozen=True)
 class Table:
-    name: str
-    """What messages call it."""
-    columns: dict[str, list[str]]
-    """The cells of each, without the spaces around them; an empty text where there is none."""
-    lines: Sequence[int]
-    """Where each row ends in the file, counted from 1."""
-    unit: str = "line"
-    """What those are called; the rows of a data frame are no lines."""
-    sparse: bool = False
-    """Whether a row may lack a column, as in JSON lines; its cell is `ABSENT` then."""
+    """Named columns of cells. Messages name the table and the line of a row."""
+
+    def __init__(
+        self,
+        name: str,
+        columns: Mapping[str, Cells | Sequence[str]],
+        lines: Sequence[int],
+        unit: str = "line",
+        absent: Mapping[str, Bool[np.ndarray, "n"]] | None = None,
+    ) -> None:
+        self.name = name
+        self.columns = {key: cells if isinstance(cells, Cells) else Cells(cells) for key, cells in columns.items()}
+        self.lines = lines
+        """Line of the file in which each row ends, counted from 1; for data frames the row, counted from 0."""
+        self.unit = unit
+        """What `lines` counts."""
+        self.absent = absent
+        """For JSON lines, the rows that lack a column, by its name; None if every row has all columns."""
 
     def __len__(self) -> int:
         return len(self.lines)
 
-    def take(self, rows: Sequence[int]) -> "Table":
-        columns = {name: [cells[row] for row in rows] for name, cells in self.columns.items()}
-        return Table(self.name, columns, [self.lines[row] for row in rows], self.unit, self.sparse)
+    def take(self, rows: Rows) -> "Table":
+        columns = {name: cells.take(rows) for name, cells in self.columns.items()}
+        absent = None if self.absent is None else {name: lacks[rows] for name, lacks in self.absent.items()}
+        lines = array("q", [self.lines[row] for row in np.asarray(rows, np.int64).tolist()])
+        return Table(self.name, columns, lines, self.unit, absent)
 
     def place(self, row: int) -> str:
         """Where a row is found, for the beginning of a sentence."""
@@ -76,57 +84,110 @@ Check = Callable[["Table"], object]
 JSON lines, with the first row only."""
 
 
+# Delimited text
+
+
 def parse_table(text: str, name: str) -> Table:
-    """Delimited text."""
     return read_delimited(io.StringIO(text, newline=""), name)
 
 
 def read_delimited(lines: io.TextIOBase, name: str, check: Check | None = None) -> Table:
-    """The first line names the columns; one without a name (an index, as pandas writes it) is passed over.
-
-    The delimiter is the one the first line has most of. Where it is a semicolon, decimals may have a comma: so it is
-    in the countries whose spreadsheets write semicolons.
-    """
-    first = lines.readline()
-    delimiter = max(DELIMITERS, key=first.count)
-    reader = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
-    rows: list[list[str]] = []
-    ends: list[int] = []
-    try:
-        for row in reader:
-            cells = [cell.strip() for cell in row]
-            if not _is_row(row, cells, names=len(rows[0]) if rows else 0):
-                continue
-            if not rows:
-                _check_header(cells, name, check)
-            rows.append(cells if delimiter != ";" else [_with_decimal_point(cell) for cell in cells])
-            ends.append(reader.line_num)
-    except csv.Error as error:
-        raise TableError(f"{name}, line {reader.line_num}: {error}; is a quotation mark missing?") from error
-    if len(rows) < 2:
+    """The first line names the columns; a column without a name, such as the index that pandas writes, is skipped. The
+    delimiter is the most frequent one in the first line. If it is a semicolon, decimals may have a comma."""
+    reader = _Delimited(lines, name)
+    header = reader.header(check)
+    columns, ends = [Cells() for _ in header], array("q")
+    for block, numbers in reader.blocks(len(header)):
+        ends.extend(numbers)
+        for column, cells in zip(columns, block, strict=True):
+            clean = _stripped(cells)
+            column.append(clean if reader.delimiter != ";" else [_with_decimal_point(cell) for cell in clean])
+    if not ends:
         raise TableError(f"{name} has no rows; its first line must name the columns, each further one is an example.")
-    header = rows[0]
-    for row, line in zip(rows, ends, strict=True):
-        if len(row) != len(header):
-            cells_, named = counted(len(row), "cell"), counted(len(header), "column")
-            raise TableError(f"{name}, line {line}: {cells_} where the first line names {named}.")
-    columns = {column: list(cells) for column, *cells in zip(*rows, strict=True) if column}
-    return Table(name, columns, ends[1:])
+    return Table(name, {column: cells for column, cells in zip(header, columns, strict=True) if column}, ends)
 
 
-def _check_header(header: list[str], name: str, check: Check | None) -> None:
-    _refuse_twins(header, name)
-    if all(cell.replace(".", "", 1).lstrip("+-").isdigit() for cell in header):
-        raise TableError(f"{name} begins with numbers, {header[0]} first; its first line must name the columns.")
-    if check is not None:
-        check(Table(name, {column: [] for column in header if column}, []))
+Columnwise = tuple[Sequence[Sequence[str]], Sequence[int]]
+"""The cells of each column in a block of rows, and the line in which each row ends."""
 
 
-def _is_row(row: list[str], cells: list[str], names: int) -> bool:
-    """Blank lines are none, nor is a single empty cell ("") below several names. A row of empty cells is one, for who
-    asks about rows counts on an answer to each; above the names, where spreadsheets leave such lines too, it is none.
-    """
-    return any(cells) or (names > 0 and (len(row) > 1 or (names == 1 and row == [""])))
+class _Delimited:
+    """Splits lines into cells: plain lines at once, and from the first quotation mark on with `csv`."""
+
+    def __init__(self, lines: io.TextIOBase, name: str) -> None:
+        first = lines.readline()
+        self.name, self.delimiter = name, max(DELIMITERS, key=first.count)
+        self.lines: Iterator[str] = chain([first], lines)
+        self.line = 0
+        """Number of the last line that was read."""
+
+    def header(self, check: Check | None) -> list[str]:
+        """Names of the columns: the first line that has any; empty if there is none."""
+        header = next((cells for row in self._rows() if any(cells := [cell.strip() for cell in row])), [])
+        _refuse_twins(header, self.name)
+        if header and all(cell.replace(".", "", 1).lstrip("+-").isdigit() for cell in header):
+            raise TableError(
+                f"{self.name} begins with numbers, {header[0]} first; its first line must name the columns."
+            )
+        if header and check is not None:
+            check(Table(self.name, {column: [] for column in header if column}, []))
+        return header
+
+    def blocks(self, width: int) -> Iterator[Columnwise]:
+        while block := self._plain_block(width):
+            yield block
+        rows: list[list[str]] = []
+        ends: list[int] = []
+        for row in self._rows():
+            if self._is_row(row, width):
+                rows.append(row)
+                ends.append(self.line)
+            if len(rows) == BLOCK:
+                yield list(zip(*rows, strict=True)), ends
+                rows, ends = [], []
+        if rows:
+            yield list(zip(*rows, strict=True)), ends
+
+    def _plain_block(self, width: int) -> Columnwise | None:
+        """The next lines; None at the end, or if one of them is blank, quoted, or has another number of cells."""
+        block = list(islice(self.lines, BLOCK))
+        text, start = "".join(block).removesuffix("\n"), self.line + 1
+        plain = width > 1 and not ('"' in text or "\r" in text) and max(map(len, block), default=0) < LONGEST
+        if not plain or {line.count(self.delimiter) for line in block} != {width - 1}:
+            self.lines = chain(block, self.lines)
+            return None
+        self.line += len(block)
+        cells = text.replace("\n", self.delimiter).split(self.delimiter)
+        return [cells[place::width] for place in range(width)], range(start, start + len(block))
+
+    def _rows(self) -> Iterator[list[str]]:
+        reader, start = csv.reader(self.lines, delimiter=self.delimiter, strict=True), self.line
+        try:
+            for row in reader:
+                self.line = start + reader.line_num
+                yield row
+        except csv.Error as error:
+            line = start + reader.line_num
+            raise TableError(f"{self.name}, line {line}: {error}; is a quotation mark missing?") from error
+
+    def _is_row(self, row: list[str], width: int) -> bool:
+        """Blank lines are skipped, and so is a single empty cell below several names. A row of empty cells counts:
+        predictions need one answer for each row."""
+        if len(row) == width > 1:
+            return True
+        if not row or (len(row) == 1 and not row[0].strip() and (width > 1 or row != [""])):
+            return False
+        if len(row) != width:
+            cells, named = counted(len(row), "cell"), counted(width, "column")
+            raise TableError(f"{self.name}, line {self.line}: {cells} where the first line names {named}.")
+        return True
+
+
+def _stripped(cells: Sequence[str]) -> list[str]:
+    """Cells without the spaces around them. Most columns have no spaces at all, which one search shows."""
+    text = "\n".join(cells)
+    spaced = not text.isascii() or text.count("\n") >= len(cells) or any(sign in text for sign in SPACES)
+    return list(map(str.strip, cells)) if spaced else list(cells)
 
 
 def _with_decimal_point(cell: str) -> str:
@@ -139,21 +200,38 @@ def _refuse_twins(names: Sequence[str], table: str) -> None:
         raise TableError(f"{table} has two columns called {twice[0]!r}; give each its own name.")
 
 
+# JSON lines
+
+
 def read_json_lines(lines: io.TextIOBase, name: str, check: Check | None = None) -> Table:
-    """Columns are all names that occur, in the order in which they first do; a row that lacks one has a gap there."""
-    rows: dict[int, dict[str, str]] = {}
+    """Columns are all names that occur, in the order in which they first do. A cell that a row lacks is empty."""
+    columns, absent, ends = dict[str, Cells](), dict[str, list[Bool[np.ndarray, "rows"]]](), array("q")
+    rows: list[dict[str, str]] = []
+
+    def flush() -> None:
+        for key in dict.fromkeys(key for row in rows for key in row if key and key not in columns):
+            columns[key], absent[key] = Cells(), []
+            for _ in range((len(ends) - 1) // BLOCK):  # blocks before the name first occurs
+                columns[key].append([""] * BLOCK)
+                absent[key].append(np.ones(BLOCK, bool))
+        for key, cells in columns.items():
+            cells.append([row.get(key, "") for row in rows])
+            absent[key].append(np.array([key not in row for row in rows]))
+        rows.clear()
+
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        row = _json_row(line, f"{name}, line {number}")
-        if not rows and check is not None:
-            check(Table(name, {key: [cell] for key, cell in row.items() if key}, [number], sparse=True))
-        rows[number] = row
-    if not rows:
+        if line.strip():
+            rows.append(_json_row(line, f"{name}, line {number}"))
+            if not ends and check is not None:
+                check(Table(name, {key: [cell] for key, cell in rows[0].items() if key}, [number], absent={}))
+            ends.append(number)
+            if len(rows) == BLOCK:
+                flush()
+    if rows:
+        flush()
+    if not ends:
         raise TableError(f"{name} has no rows; each line must be a JSON object, one example.")
-    names = dict.fromkeys(key for row in rows.values() for key in row if key)
-    columns = {key: [row.get(key, ABSENT) for row in rows.values()] for key in names}
-    return Table(name, columns, list(rows), sparse=True)
+    return Table(name, columns, ends, absent={key: np.concatenate(lacks) for key, lacks in absent.items()})
 
 
 def _json_row(line: str, place: str) -> dict[str, str]:
@@ -187,12 +265,12 @@ def frame_table(frame: "DataFrame", name: str = FRAME) -> Table:
     _refuse_twins(names, name)
     if frame.empty:
         raise TableError(f"{name} has no rows or no columns; each row is an example.")
-    columns = {}
+    columns = {column: Cells() for column in names if column}
     for place, column in enumerate(names):
-        if column:
-            series = frame.iloc[:, place]
-            gaps = series.isna()
-            columns[column] = ["" if gap else str(value).strip() for value, gap in zip(series, gaps, strict=True)]
+        for start in range(0, len(frame) if column else 0, BLOCK):
+            series = frame.iloc[start : start + BLOCK, place]
+            cells = zip(series, series.isna(), strict=True)
+            columns[column].append(["" if gap else str(value).strip() for value, gap in cells])
     return Table(name, columns, range(len(frame)), "row")
 
 
@@ -218,8 +296,7 @@ class Room:
 
 
 class Metered(io.RawIOBase):
-    """A file that can be read only as long as its table fits into memory. A small packed file can unpack to more than
-    the memory, and a cell takes more memory than its letters."""
+    """A file that can be read only as long as its table fits into memory: a small packed file can unpack to more."""
 
     def __init__(self, file: io.BufferedIOBase, path: Path) -> None:
         self.file, self.room = file, Room(path)
@@ -232,12 +309,6 @@ class Metered(io.RawIOBase):
         self.room.take(len(content), sum(content.count(sign) for sign in SEPARATORS))
         buffer[: len(content)] = content
         return len(content)
-
-
-@contextmanager
-def _metered(path: Path, packed: bool) -> Iterator[io.BufferedReader]:
-    with gzip.open(path) if packed else path.open("rb") as file:
-        yield io.BufferedReader(Metered(file, path), CHUNK)
 
 
 def read_parquet(path: Path, check: Check | None = None) -> Table:
@@ -272,26 +343,18 @@ READERS: dict[str, Callable[[io.TextIOBase, str, Check | None], Table]] = {
 
 
 def read_table(path: Path, check: Check | None = None) -> Table:
-    """`check` is called with the columns first, so that a file with wrong columns is refused before its rows are read.
-    Then the file is read once to see whether it fits into memory, and once more for its rows."""
+    """`check` is called with the columns, so that a file with wrong columns is refused before its rows are read."""
     suffix = table_suffix(path) or ".csv"
     if not path.exists():
         raise TableError(f"{path} does not exist; give the path of a table ({', '.join(TABLES)}).")
     if suffix == ".parquet":
         return read_parquet(path, check)
     packed = suffix.endswith(".gz")
-
-    def fits(header: Table) -> None:
-        if check is not None:
-            check(header)
-        with _metered(path, packed) as content:  # raises if it does not fit into memory
-            while content.read(CHUNK):
-                pass
-
     try:
-        with _metered(path, packed) as content:
-            encoding = encoding_of(content.peek(2))
-            return READERS[suffix.removesuffix(".gz")](io.TextIOWrapper(content, encoding), str(path), fits)
+        with gzip.open(path) if packed else path.open("rb") as file:
+            content = io.BufferedReader(Metered(file, path), CHUNK)
+            text = io.TextIOWrapper(content, encoding_of(content.peek(2)))
+            return READERS[suffix.removesuffix(".gz")](text, str(path), check)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         kind = "no whole gzip of a text in UTF-8" if packed else "no text in UTF-8"
         raise TableError(f"{path} is {kind} ({error}); save the table as CSV in UTF-8.") from error

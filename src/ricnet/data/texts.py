@@ -12,7 +12,7 @@ A pretrained checkpoint brings a tokenizer of its own, which is kept with the mo
 
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice, pairwise
@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Int32
+from jaxtyping import Int32, Int64
 
+from ricnet.data.cells import Cells
 from ricnet.data.tables import Table
 from ricnet.errors import RicnetError, require_extra
 from ricnet.io import decode, read_text
@@ -34,8 +35,8 @@ LETTERS = 64
 """Letters of a text that are looked at for each of its ids."""
 LARGEST = 1 << 24
 """Bytes of a text in a file of its own; a long novel has a tenth of them."""
-PROSE_WORDS = 6
-"""A column whose cells have so many words on average, and hardly repeat, is prose; names and addresses have fewer."""
+PROSE_WORDS, PROSE_ROWS = 6, 1_000
+"""Minimum mean number of words in a column of prose, and rows in which they are counted."""
 _LETTERS = re.compile(r"[^\W\d_]+")
 _WORD = re.compile(r"\w+|[^\w\s]")
 
@@ -129,7 +130,7 @@ class Text:
     def encode(self, table: Table) -> Int32[np.ndarray, "n tokens"]:
         return self.rows(table.columns[self.name])
 
-    def rows(self, texts: Sequence[str]) -> Int32[np.ndarray, "n tokens"]:
+    def rows(self, texts: Sequence[str] | Cells) -> Int32[np.ndarray, "n tokens"]:
         ids = np.full((len(texts), self.tokens), self.tokenizer.pad if self.tokenizer else 0, dtype=np.int32)
         split = self.tokenizer.ids if self.tokenizer else token_ids
         for row, text in zip(ids, texts, strict=True):
@@ -137,21 +138,20 @@ class Text:
             row[: len(found)] = found
         return ids
 
-    def new_values(self, _cells: Sequence[str]) -> list[str]:
-        return []
+    def new_rows(self, _cells: Cells) -> Int64[np.ndarray, "m"]:
+        return np.empty(0, np.int64)
 
 
-def fit_text(table: Table, name: str, tokenizer: Tokenizer | None) -> Text:
-    """As long as the longest of the training texts."""
-    texts = table.columns[name]
+def fit_text(texts: Iterable[str], name: str, tokenizer: Tokenizer | None) -> Text:
+    """A column as long as the longest of the training texts."""
     if tokenizer is not None:
         return Text(name, max(len(tokenizer.ids(text, tokenizer.most)) for text in texts), tokenizer)
     return Text(name, max(len(token_ids(text, MOST_TOKENS)) for text in texts))
 
 
-def is_prose(cells: Sequence[str]) -> bool:
-    """Whether a column holds sentences rather than names of kinds."""
-    some = [cell for cell in cells[:1_000] if cell]
+def is_prose(cells: Iterable[str]) -> bool:
+    """Whether a column holds sentences rather than categories, by its first `PROSE_ROWS` cells."""
+    some = list(filter(None, cells))
     if not some or 2 * len(set(some)) < len(some):
         return False
     return sum(len(_LETTERS.findall(cell[:1_000])) for cell in some) >= PROSE_WORDS * len(some)
