@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jaxtyping
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -100,6 +101,26 @@ def test_own_images_from_folder_to_answer(image_folder: Path, tmp_path: Path, ru
     for kind in ("dark", "bright"):
         records = run_ric("predict", tmp_path / "run", image_folder / kind, "--json").records
         assert {record["answer"] for record in records} == {kind}
+
+
+def test_an_npz_table_with_gaps_from_train_to_answers(tmp_path: Path, run_ric: RunRic) -> None:
+    """NaN was refused, though the estimators read it as a missing value."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 90)
+    x = np.where(rng.random((90, 3)) < 0.2, np.nan, rng.normal(size=(90, 3)) + 100 * y[:, None])
+    np.savez(tmp_path / "my.npz", x=x, y=y)
+    run_ric("train", tmp_path / "my.npz", *TINY, "--out", tmp_path / "run")
+    model = ricnet.load(tmp_path / "run")
+    assert [column.name for column in model.columns.inputs] == ["0", "1", "2"]
+    answers = run_ric("predict", tmp_path / "run", tmp_path / "my.npz", "--json").records
+    pd.DataFrame(x, columns=list("012")).to_json(
+        tmp_path / "my.jsonl", orient="records", lines=True, double_precision=15
+    )
+    by_cells = run_ric("predict", tmp_path / "run", tmp_path / "my.jsonl", "--json").records
+    assert [answer["answer"] for answer in answers] == [answer["answer"] for answer in by_cells]
+    own = run_ric("predict", tmp_path / "run", tmp_path / "run" / "examples.npz", "--json").records
+    assert 0 < len(own) <= 90
+    run_ric("evaluate", tmp_path / "run", "--data", tmp_path / "my.npz")
 
 
 def test_a_closed_pipe_is_no_error(digits_run: Path) -> None:

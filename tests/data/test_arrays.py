@@ -8,6 +8,7 @@ import torch
 
 from refusals import refusal
 from ricnet.data import Augmentation, load, read_npz_inputs
+from ricnet.data.columns import encode_array, fit_array
 
 Y = np.arange(40) % 4
 TABLE = np.arange(120.0).reshape(40, 3)
@@ -96,6 +97,37 @@ def bad(row: int, column: int, value: float) -> np.ndarray:
     return table
 
 
+GAPS = np.where(np.arange(120).reshape(40, 3) % 7 == 5, np.nan, TABLE)
+
+
+def test_nan_in_a_table_is_a_missing_value_as_for_estimators(tmp_path: Path) -> None:
+    """It was refused."""
+    data = load(save(tmp_path, x=GAPS, y=Y))
+    assert data.notes == ("17 of 40 rows have missing values (NaN).",)
+    numbered = load(save(tmp_path, x=TABLE, y=Y))
+    training = (numbered.train.inputs[:, 0] / 3).long().numpy()
+    columns = fit_array(GAPS[training], "x")
+    assert data.columns == columns
+    np.testing.assert_array_equal(data.train.inputs, encode_array(columns, GAPS[training]).astype(np.float32))
+    path = save(tmp_path, x=GAPS, y=Y)
+    np.testing.assert_array_equal(
+        read_npz_inputs(path, (columns.width,), "features", columns), encode_array(columns, GAPS).astype(np.float32)
+    )
+    again = load(path, columns=columns, class_names=data.class_names, undivided=True)
+    np.testing.assert_array_equal(again.test.inputs, encode_array(columns, GAPS).astype(np.float32))
+    with refusal("my.npz", "nan in row 1, column 2"):  # a model of other data knows no gaps
+        read_npz_inputs(path, (3,), "features")
+    with refusal("my.npz", "nan in row 1, column 2"):
+        load(path, undivided=True)
+
+
+def test_gaps_that_only_other_parts_have_are_the_mean(tmp_path: Path) -> None:
+    data = load(save(tmp_path, **four(GAPS, Y)))
+    assert data.columns is not None
+    assert (data.columns.width, data.test.inputs[1, 2].item()) == (3, 0)
+    assert data.train.inputs.mean(0).abs().max() < 1e-6
+
+
 @pytest.mark.parametrize(
     ("arrays", "named"),
     [
@@ -106,7 +138,7 @@ def bad(row: int, column: int, value: float) -> np.ndarray:
         ({"x_train": TABLE, "y_train": Y}, "missing: x_test, y_test"),
         (four(TABLE, Y) | {"x_val": TABLE}, "x_val; other half"),
         ({"x": TABLE, "y": Y[:-1]}, "40 rows; 39"),
-        ({"x": bad(7, 2, np.nan), "y": Y}, "nan in row 7, column 2"),
+        ({"x": np.where(PIXELS > 9, PIXELS, np.nan), "y": Y}, "nan in row"),
         ({"x": bad(3, 1, -np.inf), "y": Y}, "-inf in row 3, column 1"),
         ({"x": bad(3, 1, 1e300), "y": Y}, "single precision; inf in row 3, column 1"),
         ({"x": TABLE, "y": np.zeros(40, int)}, "one class only; '0'"),

@@ -1,8 +1,9 @@
-"""Arrays in an .npz file as data: tables of features, or images."""
+"""Arrays in an .npz file as data: tables of numbers, in which NaN is a missing value, or images."""
 
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -13,7 +14,8 @@ import torch
 from jaxtyping import Int32, Int64, Num
 from torch import Tensor
 
-from ricnet.data.dataset import Dataset, Parts, Split, small_crops
+from ricnet.data.columns import Columns, encode_array, fit_array, reads_arrays
+from ricnet.data.dataset import Augmentation, Dataset, Parts, Split, small_crops
 from ricnet.data.images import as_bytes
 from ricnet.data.memory import map_array, pack_rows
 from ricnet.errors import RicnetError, listed
@@ -23,35 +25,68 @@ from ricnet.machine import SHARE, fits_memory, free_bytes
 Array = np.ndarray[Any, np.dtype[Any]]
 _NUMBERS = "biuf"
 _BLOCK = 4096
-"""Rows that are looked at together, so that the data is never in memory a second time."""
+"""Rows that are checked at once."""
 
 
-def read_npz(path: Path, cache: Path) -> Parts:
+def read_npz(path: Path, cache: Path, columns: Columns | None = None) -> Parts:
     """`x`, `y`, or `x_train`, `y_train`, `x_test`, `y_test` and perhaps `x_val`, `y_val`; inputs that do not fit into
-    memory from a file in `cache`."""
+    memory come from a file in `cache`. `columns` are those of a model to be evaluated on the file."""
     suffixes = _find_parts(_sizes(path), path)
     arrays = _read_arrays(path, [f"{half}{suffix}" for suffix in suffixes for half in "xy"], map_large=True)
     found = {f"x{suffix}": arrays[f"x{suffix}"] for suffix in suffixes}
-    large = any(isinstance(array, np.memmap) for array in found.values())
-    inputs = _number_rows(found, path) if large else _read_inputs(found, path)
+    inputs, augmentation, notes, fill = _prepare(found, path, cache, columns)
     labels, class_names = _read_labels({f"y{suffix}": arrays[f"y{suffix}"] for suffix in suffixes}, path)
-    splits = {}
+    parts = {}
     for suffix in suffixes:
         x, y = inputs[f"x{suffix}"], labels[f"y{suffix}"]
         if len(x) != len(y):
             raise RicnetError(f"{path}: x{suffix} has {len(x)} rows but y{suffix} has {len(y)}; make them equal.")
-        splits[suffix] = Split(x, y)
-    first = _read_inputs({name: array[:1] for name, array in found.items()}, path) if large else inputs
-    augmentation = small_crops(first[f"x{suffixes[0]}"].shape)
-    notes = (f"The inputs are read from {cache}: they do not fit into memory.",) if large else ()
-    fill = partial(_fill, found, path, cache) if large else None
-    given = splits[suffixes[0]], class_names, splits.get("_test"), splits.get("_val")
-    return Parts(*given, augmentation, notes, fill)
+        parts[suffix] = Split(x, y)
+    return Parts(parts[suffixes[0]], class_names, parts.get("_test"), parts.get("_val"), augmentation, notes, fill)
 
 
-def _number_rows(arrays: dict[str, Array], path: Path) -> dict[str, Int64[Tensor, "n"]]:
-    """In place of rows that stay in the file: their numbers, through all arrays. What they hold is looked through."""
-    numbers, start = {}, 0
+Fill = Callable[[Dataset], Dataset]
+Prepared = tuple[dict[str, Num[Tensor, "n ..."]], Augmentation, tuple[str, ...], Fill | None]
+"""Inputs of each array (their row numbers if `Fill` encodes or maps the rows later), and notes for the user."""
+
+
+def _prepare(found: dict[str, Array], path: Path, cache: Path, columns: Columns | None) -> Prepared:
+    if any(isinstance(array, np.memmap) for array in found.values()):
+        _check_large(found, path)
+        [first, *_] = _read_inputs({name: array[:1] for name, array in found.items()}, path).values()
+        note = f"The inputs are read from {cache}: they do not fit into memory."
+        return _row_numbers(found), small_crops(first.shape), (note,), partial(_fill, found, path, cache)
+    inputs = _read_inputs(found, path)
+    [first, *_] = inputs.values()
+    gaps = sum(int(rows.isnan().any(1).sum()) for rows in inputs.values() if rows.ndim == 2)
+    if gaps or reads_arrays(columns, first.shape[1:]):
+        notes = (f"{gaps} of {sum(map(len, found.values()))} rows have missing values (NaN).",) * (gaps > 0)
+        return _row_numbers(found), Augmentation(), notes, partial(_encode, found, path, columns)
+    return inputs, small_crops(first.shape), (), None
+
+
+def _row_numbers(arrays: dict[str, Array]) -> dict[str, Int64[Tensor, "n"]]:
+    """Numbers of the rows, counted through all arrays."""
+    numbers = torch.arange(sum(map(len, arrays.values()))).split([len(array) for array in arrays.values()])
+    return dict(zip(arrays, numbers, strict=True))
+
+
+def _encode(arrays: dict[str, Array], path: Path, columns: Columns | None, numbered: Dataset) -> Dataset:
+    """Replace row numbers by rows that are encoded by their columns, which training rows teach if none are given."""
+    rows = np.concatenate(list(arrays.values()))
+    if columns is None or not reads_arrays(columns, rows.shape[1:]):
+        if not len(numbered.train):
+            _refuse_not_finite(rows, f"{path}: x")
+        columns = fit_array(rows[numbered.train.inputs], f"{path}: x")
+    train, val, test = (
+        replace(split, inputs=_features(encode_array(columns, rows[split.inputs]), f"{path}: x"))
+        for split in (numbered.train, numbered.val, numbered.test)
+    )
+    return replace(numbered, train=train, val=val, test=test, columns=columns)
+
+
+def _check_large(arrays: dict[str, Array], path: Path) -> None:
+    """Refuse what cannot be learned from, in blocks of rows, so that the data is never in memory as a whole."""
     for name, array in arrays.items():
         what = f"{path}: {name}"
         _refuse_wrong_form(array, what)
@@ -60,9 +95,6 @@ def _number_rows(arrays: dict[str, Array], path: Path) -> dict[str, Int64[Tensor
             _refuse_not_finite(block, what, row)
             if array.ndim == 2:
                 _features(block, what, row)
-        numbers[name] = torch.arange(start, start + len(array))
-        start += len(array)
-    return numbers
 
 
 def _fill(arrays: dict[str, Array], path: Path, cache: Path, numbered: Dataset) -> Dataset:
@@ -84,9 +116,13 @@ def _fill(arrays: dict[str, Array], path: Path, cache: Path, numbered: Dataset) 
 
 
 def read_npz_inputs(
-    path: Path, input_shape: tuple[int, ...], kind: Literal["image", "features", "tokens"]
+    path: Path,
+    input_shape: tuple[int, ...],
+    kind: Literal["image", "features", "tokens"],
+    columns: Columns | None = None,
 ) -> Num[Tensor, "n ..."]:
-    """Inputs to predict: `x`, else `x_test`, else the only array there is."""
+    """Inputs to predict: `x`, else `x_test`, else the only array there is. Rows of a table are encoded by the model's
+    `columns`; those of a run's own examples are encoded already."""
     names = _sizes(path).keys()
     only = list(names) if len(names) == 1 else []
     name = next((name for name in ("x", "x_test", *only) if name in names), None)
@@ -96,6 +132,10 @@ def read_npz_inputs(
     if kind == "tokens":
         return _tokens(arrays[name], input_shape, f"{path}: {name}")
     inputs = _read_inputs(arrays, path)[name]
+    if columns is not None and "halt_step" not in names and reads_arrays(columns, inputs.shape[1:]):
+        return _features(encode_array(columns, arrays[name]), f"{path}: {name}")
+    if kind == "features":
+        _refuse_not_finite(arrays[name], f"{path}: {name}")
     if kind != ("image" if inputs.ndim == 4 else "features") or tuple(inputs.shape[1:]) != input_shape:
         raise RicnetError(
             f"{path}: the rows of {name} are of shape {tuple(inputs.shape[1:])}, "
@@ -165,7 +205,7 @@ def _found(arrays: Collection[str]) -> str:
 def _read_inputs(arrays: dict[str, Array], path: Path) -> dict[str, Num[Tensor, "n ..."]]:
     for name, array in arrays.items():
         _refuse_wrong_form(array, f"{path}: {name}")
-        _refuse_not_finite(array, f"{path}: {name}")
+        _refuse_not_finite(array, f"{path}: {name}", gaps=array.ndim == 2)
     if all(array.ndim == 2 for array in arrays.values()):
         tensors = {name: _features(array, f"{path}: {name}") for name, array in arrays.items()}
     else:
@@ -187,9 +227,9 @@ def _refuse_wrong_form(array: Array, what: str) -> None:
         )
 
 
-def _refuse_not_finite(array: Array, what: str, offset: int = 0) -> None:
-    """`offset` is the number of the first row."""
-    finite = np.isfinite(array)
+def _refuse_not_finite(array: Array, what: str, offset: int = 0, gaps: bool = False) -> None:
+    """`offset` is the number of the first row. With `gaps` NaN is a missing value."""
+    finite = np.isfinite(array) | np.isnan(array) if gaps else np.isfinite(array)
     if finite.all():
         return
     first = np.unravel_index(finite.argmin(), array.shape)
@@ -203,7 +243,7 @@ def _refuse_not_finite(array: Array, what: str, offset: int = 0) -> None:
 def _features(array: Array, what: str, offset: int = 0) -> Num[Tensor, "n d"]:
     with np.errstate(over="ignore"):
         single = array.astype(np.float32)
-    _refuse_not_finite(single, f"{what}, in single precision,", offset)
+    _refuse_not_finite(single, f"{what}, in single precision,", offset, gaps=True)
     return torch.from_numpy(single)
 
 

@@ -451,6 +451,13 @@ def encode_array(columns: Columns, array: Num[np.ndarray, "n columns"]) -> Float
     return np.concatenate([column.scaled(own) for column, own in zip(numbers, values, strict=True)], axis=1)
 
 
+def reads_arrays(columns: Columns | None, row_shape: Sequence[int]) -> bool:
+    """Whether these are columns of `fit_array` for rows of this shape."""
+    if columns is None or len(row_shape) != 1:
+        return False
+    return [column.name for column in columns.inputs if type(column) is Number] == list(map(str, range(row_shape[0])))
+
+
 def _fit_values(reader: Number, values: Float64[np.ndarray, "n"], source: str) -> Number | None:
     """None if all values are equal."""
     present = values[~np.isnan(values)]

@@ -15,7 +15,7 @@ from jaxtyping import Num
 from torch import Tensor
 
 from ricnet.data.arrays import read_npz_inputs
-from ricnet.data.columns import Columns
+from ricnet.data.columns import Columns, reads_arrays
 from ricnet.data.images import IMAGES, TEXTS, decode_image, find_files, find_images, read_image, read_images
 from ricnet.data.tables import Table, parse_table, read_table
 from ricnet.data.texts import Text, decode_text, read_text_file
@@ -159,7 +159,7 @@ class _Reading:
 
     def _read_npz(self, path: Path) -> Part:
         kind: Any = "image" if self.of_images else "features" if self.text is None else "tokens"
-        rows = read_npz_inputs(path, self.input_shape, kind)
+        rows = read_npz_inputs(path, self.input_shape, kind, self.columns)
         if kind == "tokens":  # of a run's examples the texts are kept too
             texts = read_arrays(path, names=("text",)).get("text")
             if texts is not None and texts.dtype.kind == "U" and texts.shape == rows.shape[:1]:
@@ -215,5 +215,6 @@ def wanted(input_shape: tuple[int, ...], columns: Columns | None) -> str:
     if columns is not None and columns.text is not None:
         return f"texts; give sentences, .txt files, or a table with a column {columns.text.name!r}"
     if columns is not None:
-        return "tables; give a file (.csv, .tsv, .jsonl, .parquet) with the columns it was trained on"
+        npz = ", or an .npz file with an array x" if reads_arrays(columns, (len(columns.inputs),)) else ""
+        return f"tables; give a file (.csv, .tsv, .jsonl, .parquet) with the columns it was trained on{npz}"
     return f"rows of {input_shape[0]} features; give an .npz file with an array x"

@@ -167,7 +167,7 @@ def _read(
     if path.is_dir():
         return read_folder(path, resolution, folder / "packed")
     if path.suffix.lower() == ".npz":
-        return read_npz(path, folder / "packed")
+        return read_npz(path, folder / "packed", columns)
     if path.exists():
         raise RicnetError(
             f"{path} is neither a folder of images or texts, nor an .npz file, nor a table ({', '.join(TABLES)}); "
