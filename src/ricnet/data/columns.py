@@ -180,8 +180,8 @@ class Columns:
         lacking = [name for name in names if name not in table.columns]
         if lacking and table.absent is None:
             raise TableError(
-                f"{table.name} lacks columns that the model was trained on: {_quoted(lacking)}; "
-                f"it has {_quoted(table.columns, 10)}."
+                f"{table.name} lacks columns that the model was trained on: {quoted(lacking)}; "
+                f"it has {quoted(table.columns, 10)}."
             )
         if table.absent is not None:
             empty = np.ones(len(table), bool)
@@ -190,7 +190,7 @@ class Columns:
             if empty.any():
                 raise TableError(
                     f"{table.place(int(empty.argmax()))}: it has none of the columns that the model was trained on: "
-                    f"{_quoted(names)}."
+                    f"{quoted(names)}."
                 )
         filled = table.columns | {name: Cells([""] * len(table)) for name in lacking}
         return Table(table.name, filled, table.lines, table.unit, table.absent) if lacking else table
@@ -212,7 +212,7 @@ class Columns:
     def surprises(self, table: Table) -> tuple[str, ...]:
         """Notes about rows to predict: odd cells, and values that training had not."""
         lacking = [column.name for column in self.inputs if column.name not in table.columns]
-        notes = [f"{table.name}: no row has {_quoted(lacking)}; counted as missing."] * bool(lacking)
+        notes = [f"{table.name}: no row has {quoted(lacking)}; counted as missing."] * bool(lacking)
         table = self.complete(table)
         notes += [f"{table.name}: {note[0].lower()}{note[1:]}" for note in self.odd_cells(table)]
         for column in self.inputs:
@@ -354,12 +354,12 @@ def _left_out_notes(found: Sequence[_Found], keep_all: bool) -> list[str]:
     if unused:
         fate = "carry nothing" if keep_all else "were left out"
         notes.append(
-            f"Columns that are the same in all rows or hold texts that hardly repeat {fate}: {_quoted(unused)}."
+            f"Columns that are the same in all rows or hold texts that hardly repeat {fate}: {quoted(unused)}."
         )
     if identifiers:
         notes.append(
             "Columns that are identifiers by name and value, different in all rows, were left out: "
-            f"{_quoted(identifiers)} (rename one that measures something)."
+            f"{quoted(identifiers)} (rename one that measures something)."
         )
     return notes
 
@@ -482,7 +482,7 @@ def _fit_category(name: str, cells: Cells, rows: Int64[np.ndarray, "m"]) -> Cate
 
 def _date_notes(inputs: Sequence[Number | Category], table: Table) -> list[str]:
     dates = [column for column in inputs if isinstance(column, Date)]
-    notes = [f"Columns read as dates, in days: {_quoted([column.name for column in dates])}."] if dates else []
+    notes = [f"Columns read as dates, in days: {quoted([column.name for column in dates])}."] if dates else []
     return notes + [
         f"{column.name!r} is read as {column.wanted}, month first; write 1999-12-31 if it is not."
         for column in dates
@@ -523,7 +523,8 @@ def _mistake(cells: Cells, table: Table) -> tuple[str, str] | None:
     return None
 
 
-def _quoted(names: Iterable[str], most: int = 5) -> str:
+def quoted(names: Iterable[str], most: int = 5) -> str:
+    """The first few of some names in quotation marks, and how many more there are."""
     return listed([repr(name) for name in names], most)
 
 

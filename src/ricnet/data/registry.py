@@ -1,9 +1,8 @@
-"""The one door to data: a registered name, a folder of images or texts, an .npz file or a table becomes a Dataset."""
+"""`load` makes a `Dataset` of a registered name, a folder of images or texts, an .npz file or a table."""
 
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +13,7 @@ from ricnet.data.columns import Columns
 from ricnet.data.dataset import Augmentation, Dataset, Parts, Split, altered, class_counts
 from ricnet.data.downloads import Progress, PublishedFile, fetch
 from ricnet.data.images import holds_texts, read_folder
-from ricnet.data.labels import check_columns, labelled_table, read_text_folder
+from ricnet.data.labels import TableTask, labelled_table, read_text_folder
 from ricnet.data.tables import Table, read_table
 from ricnet.data.texts import Tokenizer
 from ricnet.errors import RicnetError, nearest, require, setting
@@ -41,7 +40,7 @@ class Source:
 
 
 DATASETS: dict[str, Source] = {}
-"""Every data set known by name, here and outside of the package."""
+"""Registered data sets, those of users included."""
 
 
 def register_dataset(
@@ -54,11 +53,11 @@ def register_dataset(
     folder: str | None = None,
     resizable: bool = False,
 ) -> Callable[[Reader], Reader]:
-    """Make a data set available under a name, to `train`, `load`, studies and every command; a decorator.
+    """Decorator that registers a data set by name, for `train`, `load`, studies and every command.
 
-    The function returns a `Dataset`, or training and test rows as two `Split`s for the classes named here, of which
-    validation rows are cut. It is called with the paths of `files`, which `ric data get` fetches into `folder` of the
-    data folder, and, where the set is `resizable`, with a `resolution` (None for its own).
+    The function returns a `Dataset`, or training and test rows as two `Split`s of the classes named here; validation
+    rows are then cut from the training rows. It is called with the paths of `files`, which `ric data get` fetches into
+    `folder` of the data folder, and, if the set is `resizable`, with a `resolution` (None for its own).
     """
 
     def register(read: Reader) -> Reader:
@@ -72,7 +71,7 @@ def register_dataset(
 
 
 def is_resizable(spec: str | Path) -> bool:
-    """Whether its images are read at any size that is asked for: those of a folder are, those of few data sets."""
+    """Whether its images can be read at any resolution, as those of a folder."""
     source = DATASETS.get(str(spec))
     return source.resizable if source is not None else user_path(split_target(str(spec))[0]).is_dir()
 
@@ -94,33 +93,32 @@ def load(
     test: str | Path | None = None,
     test_fraction: float | None = None,
 ) -> Dataset:
-    """Nothing is fetched from the network; files that are missing are named.
+    """Read a data set from local files; nothing is downloaded.
 
-    A registered name wins over a folder of that name: write ./NAME for the folder. The classes of a table are in its
-    column `target`, which may also be part of its name: my.csv#label; with `text` only the words of that column are
-    learned from, as the `tokenizer` of a checkpoint cuts it. `columns` and `class_names` are those of a model
-    that is to be tried on a table; without them they are learned from it. `undivided` is for data that is only to be
-    measured: its parts stay as they are, and where it has no test part, all of it is test data. It may be of one class.
-    `test` is a table of the test rows. Without it, data that has no test part is split: `test_fraction` of it is for
-    testing (None: a quarter, 0: none).
+    spec: a registered name, else a path (write ./NAME for a folder that is called like a data set).
+    target, text: for tables, the column of the classes (my.csv#label does the same), and a column of texts to learn
+        from instead of all others, by the `tokenizer` of a pretrained checkpoint.
+    columns, class_names: those of a model that is evaluated on a table; by default they are learned from it.
+    undivided: for data that is only evaluated: parts stay as they are, and without a test part all rows are test rows.
+        There may be a single class.
+    test, test_fraction: a table of test rows, or the share of rows to hold out if there is no test part (None: a
+        quarter, 0: none).
     """
-    _check_numbers(val_fraction, resolution)
+    if not 0 < val_fraction < 1:
+        raise RicnetError(f"val_fraction is {val_fraction}; it must lie between 0 and 1.")
+    if resolution is not None and resolution < 1:
+        raise RicnetError(f"resolution is {resolution}; it must be a number of pixels above 0.")
     check_test(test, test_fraction)
     path, target = split_target(with_target(str(spec), target))
+    parts: Parts | Dataset
     if is_table(path):
-        table = read_table(user_path(path), partial(check_columns, target=target, text=text, columns=columns))
-        held_out = None if test is None else read_test(test)
-        dataset = labelled_table(
-            table, target, val_fraction, columns, undivided, class_names, text, tokenizer, held_out, test_fraction
-        )
+        task = TableTask(target, text, tokenizer, columns, class_names)
+        table = read_table(user_path(path), task.check)
+        name, parts = labelled_table(table, task, None if test is None else read_test(test))
     else:
         _refuse_table_settings(path, test, text)
-        found = _read(spec, data_folder(data_dir), resolution, columns, tokenizer)
-        if isinstance(found, Dataset) and test_fraction is not None:
-            raise RicnetError(f"{path} has a test part of its own; leave {setting('test_fraction')} out.")
-        dataset = (
-            found.dataset(str(spec), val_fraction, undivided, test_fraction) if isinstance(found, Parts) else found
-        )
+        name, parts = str(spec), _read(spec, data_folder(data_dir), resolution, columns, tokenizer)
+    dataset = _divided(parts, name, val_fraction, undivided, test_fraction)
     if resolution is not None and dataset.input_shape[1:] != (resolution, resolution):
         raise RicnetError(
             f"{spec} has inputs of shape {dataset.input_shape}, which a resolution of {resolution} cannot change; "
@@ -129,18 +127,20 @@ def load(
     return altered(dataset, train_fraction, label_noise)
 
 
-def _check_numbers(val_fraction: float, resolution: int | None) -> None:
-    if not 0 < val_fraction < 1:
-        raise RicnetError(f"val_fraction is {val_fraction}; it must lie between 0 and 1.")
-    if resolution is not None and resolution < 1:
-        raise RicnetError(f"resolution is {resolution}; it must be a number of pixels above 0.")
+def _divided(
+    parts: Parts | Dataset, name: str, val_fraction: float, undivided: bool, test_fraction: float | None
+) -> Dataset:
+    if isinstance(parts, Parts):
+        return parts.dataset(name, val_fraction, undivided, test_fraction)
+    if test_fraction is not None:
+        raise RicnetError(f"{name} has a test part of its own; leave {setting('test_fraction')} out.")
+    return parts
 
 
 def _refuse_table_settings(path: str, test: str | Path | None, text: str | None) -> None:
-    if test is not None:
-        raise RicnetError(f"{setting('test', test)} is for tables; {path} says by itself what its test part is.")
-    if text is not None:
-        raise RicnetError(f"{setting('text', text)} is for tables; {path} says by itself what its texts are.")
+    for name, value in (("test", test), ("text", text)):
+        if value is not None:
+            raise RicnetError(f"{setting(name, value)} is for tables, which {path} is not; leave it out.")
 
 
 def check_test(test: Any, test_fraction: float | None) -> None:
@@ -215,7 +215,7 @@ def find_source(name: str) -> Source:
 
 
 def whole_path(spec: str) -> str:
-    """A name as it is; a path whole, so that a run can be resumed and evaluated from anywhere."""
+    """A path made absolute, so that a run can be resumed and evaluated from anywhere; a registered name as it is."""
     name, target = split_target(spec)
     path = user_path(name)
     return with_target(str(path.resolve()), target) if name not in DATASETS and path.exists() else spec
@@ -226,16 +226,16 @@ def data_folder(data_dir: str | Path | None = None) -> Path:
     return user_path(data_dir or os.environ.get("RICNET_DATA") or pooch.os_cache("ricnet"))
 
 
-# What is here of the named data sets: to list them, to fetch them, to check them
+# Files of the registered data sets: list, fetch, check
 
 
 @dataclass(frozen=True)
 class FileState:
     name: str
     path: Path | None
-    """What is read for it, perhaps the unpacked folder; None where nothing is found."""
+    """The file or its unpacked folder; None if neither is found."""
     size: int | None
-    """Bytes on disk, or as published where nothing is found."""
+    """Bytes on disk, or as published if it is not found."""
     checksum: str = "not checked"
     """`ok`, `differs`, `unpacked` or `another form` (neither has a published checksum), `missing`, `not checked`."""
 
@@ -270,7 +270,7 @@ def list_datasets(data_dir: str | Path | None = None) -> list[Listing]:
 
 
 def get_dataset(name: str, data_dir: str | Path | None = None, progress: Progress | None = None) -> Listing:
-    """Fetch what is missing; what is here in any form is left alone."""
+    """Download missing files; a file that is here in any form is left alone."""
     source, folder = find_source(name), data_folder(data_dir)
     for file, path in zip(source.files, source.find(folder), strict=True):
         if path is None:
