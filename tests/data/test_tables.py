@@ -170,13 +170,13 @@ def amplifying(path: Path) -> Path:
 @pytest.fixture
 def most_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many bytes of each table were unpacked."""
-    read, take = [0], tables.Room.take
+    read, take = [0], tables.Allowance.take
 
-    def counting(room: tables.Room, size: int, cells: int) -> None:
+    def counting(room: tables.Allowance, size: int, cells: int) -> None:
         read[-1] = room.size + size
         take(room, size, cells)
 
-    monkeypatch.setattr(tables.Room, "take", counting)
+    monkeypatch.setattr(tables.Allowance, "take", counting)
     return read
 
 

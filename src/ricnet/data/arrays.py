@@ -161,8 +161,7 @@ def _sizes(path: Path) -> dict[str, int]:
 
 
 def _read_arrays(path: Path, names: Collection[str], map_large: bool = False) -> dict[str, Array]:
-    """With `map_large`, inputs that do not fit into memory stay in the file, and only pages of it come. Arrays that are
-    not named are not looked at: a file may hold anything beside its data."""
+    """With `map_large`, inputs that do not fit into memory are memory-mapped. Other arrays of the file are not read."""
     limit = int(SHARE * free_bytes(torch.device("cpu")))
     sizes = _sizes(path)
     with _in_words(path):
@@ -182,7 +181,7 @@ def _in_words(path: Path) -> Iterator[None]:
 
 
 def _find_parts(arrays: Collection[str], path: Path) -> list[str]:
-    """Suffixes of the parts present, the training part first."""
+    """Suffixes of the parts in the file, the training part first."""
     if {"x", "y"} <= set(arrays):
         return [""]
     pair, four = ["x", "y"], ["x_train", "y_train", "x_test", "y_test"]
@@ -248,7 +247,7 @@ def _features(array: Array, what: str, offset: int = 0) -> Num[Tensor, "n d"]:
 
 
 def _pixel_scale(arrays: dict[str, Array]) -> float:
-    """One scale for all splits, so that a dark test set is not brightened."""
+    """255 if real pixels are fractions of full brightness. One scale for all splits: a dark test set stays dark."""
     real = [array for array in arrays.values() if array.dtype.kind in "fb"]
     return 255.0 if real and max(array.max() for array in real) <= 1 else 1.0
 
@@ -265,7 +264,7 @@ def _pixels(array: Array, scale: float, what: str) -> Num[Tensor, "n c h w"]:
 
 
 def _channels_first(pixels: Array, what: str) -> Array:
-    """torch's own order wins where both readings are possible."""
+    """If both orders are possible, channels come first."""
     if pixels.ndim == 3:
         return np.ascontiguousarray(pixels[:, None])
     if pixels.ndim == 4 and pixels.shape[1] in (1, 3):
@@ -279,7 +278,7 @@ def _channels_first(pixels: Array, what: str) -> Array:
 
 
 def _read_labels(arrays: dict[str, Array], path: Path) -> tuple[dict[str, Int64[Tensor, "n"]], tuple[str, ...]]:
-    """Numbers 0..K−1 by the sorted order of the values in the training part, which must know every class."""
+    """Class numbers 0..K−1 in the order of the sorted values; the training part must have every class."""
     plain = {name: _plain_labels(array, f"{path}: {name}") for name, array in arrays.items()}
     if len({array.dtype.kind == "U" for array in plain.values()}) > 1:
         raise RicnetError(f"{path}: some labels are texts and some are numbers; use one kind in {', '.join(plain)}.")
@@ -309,12 +308,12 @@ def _plain_labels(array: Array, what: str) -> Array:
         except UnicodeDecodeError as error:
             raise RicnetError(f"{what} has a label that is no text in UTF-8 ({error}); write it again.") from error
     if array.dtype.kind == "U":
-        # A text is stored as numbers, and not every number is a character: Python fails on them in strange ways.
+        # numpy stores texts as numbers, which may be no characters.
         codes = np.ascontiguousarray(array).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
         if codes.max() > sys.maxunicode:
             raise RicnetError(f"{what} has a label that is no text; write it again.")
     if array.dtype.kind == "f":
-        # Beyond 2^53 whole numbers run together, and classes with them.
+        # Floats beyond 2^53 are not exact, so classes would merge.
         whole = np.isfinite(array) & (np.abs(array) < 2**53) & (array == np.rint(array))
         if not whole.all():
             row = int(whole.argmin())

@@ -1,4 +1,4 @@
-"""Batches of tensors that live on the training device: the order of an epoch, and augmentation in place of a loader."""
+"""Order of an epoch, and augmentation of batches on the training device."""
 
 import hashlib
 import math
@@ -13,14 +13,12 @@ from ricnet.distributed import Shard
 
 GREY = 128
 CROP_RATIO = 4 / 3
-"""Width to height of a resized crop, or height to width, at most."""
+"""Maximum ratio of the sides of a resized crop."""
 
 
 def epoch_order(rows: int, seed: int, epoch: int) -> Int64[Tensor, "rows"]:
-    """A permutation that depends on (seed, epoch) alone, so that a resumed run sees what an unbroken one would.
-
-    Hashed, because with seed + epoch the runs of neighbouring seeds would share their orders one epoch apart.
-    """
+    """A permutation that depends only on (seed, epoch), so that a resumed run continues with the same batches. It is
+    seeded by a hash: with seed + epoch, neighbouring seeds would share their orders one epoch apart."""
     digest = hashlib.sha256(f"ricnet epoch order {seed} {epoch}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
     return torch.randperm(rows, generator=generator)
@@ -32,11 +30,11 @@ def augment(
     shard: Shard | None = None,
     generator: torch.Generator | None = None,
 ) -> UInt8[Tensor, "n c h w"]:
-    """A random window of each image, half of them mirrored, its colours varied, a square of it greyed out.
+    """Random crops, mirroring, colours and cutout, as `augmentation` says.
 
     If the images are a shard of a minibatch, random numbers are drawn for all of it, so that the result does not depend
     on the number of processes. They come from torch's global generator unless one is given. Nothing here waits for the
-    device, and no shape depends on random numbers, so that an update can be recorded.
+    device, and no shape depends on random numbers, so that an update can be recorded as a CUDA graph.
     """
     shard = shard or Shard(len(images))
     crop = _crop_and_resize if augmentation.crop_area < 1 else _shift_and_mirror
@@ -47,7 +45,8 @@ def augment(
 def _crop_and_resize(
     images: UInt8[Tensor, "n c h w"], augmentation: Augmentation, shard: Shard, generator: torch.Generator | None
 ) -> UInt8[Tensor, "n c h w"]:
-    """Bilinear, by one matrix a side and image. A crop is never larger than the image, so no pixels are averaged."""
+    """Bilinear interpolation by two matrices for each image. A crop is never larger than the image, so no pixels are
+    averaged."""
     _, _, h, w = images.shape
     heights, widths, tops, lefts = crop_boxes(augmentation.crop_area, shard, images.device, generator)
     rows, columns = _interpolation(tops, heights, h), _interpolation(lefts, widths, w)
@@ -61,10 +60,8 @@ def _crop_and_resize(
 def crop_boxes(
     least: float, shard: Shard, device: torch.device, generator: torch.Generator | None = None
 ) -> Float[Tensor, "4 n"]:
-    """Heights, widths, tops and lefts, as shares of the image's sides.
-
-    The area is uniform from `least` to 1, and so is the logarithm of the ratio of the sides among those that fit.
-    """
+    """Heights, widths, tops and lefts as shares of the sides of the image. The area is uniform from `least` to 1, the
+    logarithm of the ratio of the sides uniform among those that fit."""
     area, ratio, top, left = torch.rand(4, shard.rows, device=device, generator=generator)[:, shard.own]
     area = 1 - (1 - least) * area
     widest = area.log().neg().clamp(max=math.log(CROP_RATIO))
@@ -74,7 +71,7 @@ def crop_boxes(
 
 
 def _interpolation(starts: Float[Tensor, "n"], sizes: Float[Tensor, "n"], length: int) -> Float[Tensor, "n to of"]:
-    """What each of `length` pixels takes of the pixels between start and start + size, given as shares of them all."""
+    """Weights that resize the part from start to start + size (shares of the side) to `length` pixels."""
     pixels = torch.arange(length, device=starts.device)
     middles = length * starts[:, None] + (pixels + 0.5) * sizes[:, None] - 0.5
     distances = middles.clamp(0, length - 1)[:, :, None] - pixels
@@ -84,7 +81,7 @@ def _interpolation(starts: Float[Tensor, "n"], sizes: Float[Tensor, "n"], length
 def _vary_colours(
     images: UInt8[Tensor, "n c h w"], most: float, shard: Shard, generator: torch.Generator | None
 ) -> UInt8[Tensor, "n c h w"]:
-    """Brightness is a factor, contrast one of the distance from the image's mean, saturation from the pixel's grey."""
+    """Brightness scales the image, contrast its distance from the mean, saturation the distance from grey."""
     if not most:
         return images
     drawn = torch.rand(3, shard.rows, 1, 1, 1, device=images.device, generator=generator)
@@ -100,7 +97,7 @@ def _vary_colours(
 def _shift_and_mirror(
     images: UInt8[Tensor, "n c h w"], augmentation: Augmentation, shard: Shard, generator: torch.Generator | None
 ) -> UInt8[Tensor, "n c h w"]:
-    """One gather for the whole batch: no loop over images, nothing the host has to wait for."""
+    """One gather for the whole batch, without waiting for the device."""
     pad, flip = augmentation.crop_padding, augmentation.flip
     if not (pad or flip):
         return images
@@ -123,7 +120,7 @@ def _shift_and_mirror(
 def _cut_out(
     images: UInt8[Tensor, "n c h w"], side: int, shard: Shard, generator: torch.Generator | None
 ) -> UInt8[Tensor, "n c h w"]:
-    """The square's middle may be any pixel, so that every pixel is hidden about equally often."""
+    """The centre of the square may be any pixel, so that all pixels are hidden about equally often."""
     if not side:
         return images
     _, _, h, w = images.shape
@@ -135,7 +132,7 @@ def _cut_out(
 def _hidden(
     shard: Shard, length: int, side: int, device: torch.device, generator: torch.Generator | None
 ) -> Bool[Tensor, "n length"]:
-    """Which of the pixels along one axis lie within the square."""
+    """Mask of the pixels along one axis that lie within the square."""
     start = torch.randint(length, (shard.rows, 1), device=device, generator=generator)[shard.own] - side // 2
     place = torch.arange(length, device=device)
     return (place >= start) & (place < start + side)

@@ -1,5 +1,5 @@
-"""The one form every source of data takes: three splits of tensors, the names of the classes, how to augment; how rows
-are divided into splits, and wrong labels on purpose."""
+"""`Dataset`: training, validation and test splits as tensors, with class names and augmentation. Also how rows are
+split, and how labels are made wrong on purpose."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,29 +15,29 @@ from ricnet.data.columns import Columns
 from ricnet.errors import RicnetError, listed, listing, require, setting
 
 SEED = 0
-"""Of every split the package makes, so that all runs on a data set share their test and validation rows."""
+"""Seed of every split, so that all runs on a data set have the same test and validation rows."""
 TEST_FRACTION = 0.25
 MOST_HASHED, HASHED_ROWS = 1 << 32, 4096
 """Maximum bytes of data that are searched for copies (this takes seconds), and rows hashed at once."""
 UNEVEN = 3
-"""How many times the smallest class the largest one may be before the user is told."""
+"""Max/min class ratio before a note."""
 PHOTOGRAPH_SIDE = 48
-"""Images in colour of more pixels a side are taken for photographs."""
+"""Colour images with more pixels a side count as photographs."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """Labelled examples: uint8 images (n, channels, height, width), float32 features (n, columns), or texts as token
-    ids (n, tokens), int32 or int64."""
+    """Labelled examples: uint8 images (n, channels, height, width), float32 features (n, columns), or token ids (n,
+    tokens), int32 or int64."""
 
     inputs: Num[Tensor, "n ..."]
     labels: Int64[Tensor, "n"]
     weights: Float[Tensor, "n"] | None = None
-    """How much each example counts in training and in choosing the epoch, against the others; None for all alike."""
+    """Weight of each example in training and in choosing the epoch; None: equal weights."""
     texts: Sequence[str] | None = None
-    """What token ids were made of, for people to read; None of other data."""
+    """The texts behind token ids; None for other data."""
     shown: Num[Tensor, "n ..."] | None = None
-    """What a person is shown of the examples, where inputs are something that was made of it."""
+    """What reports show of the examples, if inputs are features computed from it."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -50,7 +50,7 @@ class Split:
 
 
 def balanced(split: Split) -> Split:
-    """Weighed so that all classes that it has count the same; each row counts 1 on average."""
+    """The split with weights that give all classes the same total; the mean weight is 1."""
     classes, place, counts = split.labels.unique(return_inverse=True, return_counts=True)
     weights = len(split) / (len(classes) * counts[place]).float()
     return replace(split, weights=weights if split.weights is None else weights * split.weights)
@@ -58,32 +58,32 @@ def balanced(split: Split) -> Split:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What may be done to a training image without changing its class."""
+    """Random changes to a training image that keep its class."""
 
     crop_padding: int = 0
-    """Pad by this many black pixels, then crop back at a random place; 0 leaves images where they are."""
+    """Pad by this many black pixels, then crop to the old size at a random place; 0: off."""
     flip: bool = False
     """Mirror half of the images left to right. Not for digits or letters."""
     cutout: int = 0
-    """Grey out a square of this many pixels at a random place, partly outside perhaps (DeVries and Taylor 2017)."""
+    """Side of a grey square at a random place, perhaps partly outside (DeVries and Taylor 2017); 0: off."""
     crop_area: float = 1.0
-    """Crop this share of the area or more, its sides in a ratio from 3/4 to 4/3, and resize it to the whole (Szegedy et
-    al. 2015), in place of padded crops; 1 leaves images whole."""
+    """Minimum area of a random crop, with sides in a ratio from 3/4 to 4/3, that is resized to the whole image (Szegedy
+    et al. 2015). It replaces padded crops; 1: off."""
     colour: float = 0.0
-    """Multiply brightness, contrast and saturation by up to so much above or below 1 each; 0 leaves colours alone."""
+    """Maximum relative change of brightness, contrast and saturation; 0: off."""
 
 
 PHOTOGRAPHS = Augmentation(flip=True, crop_area=0.35, colour=0.4)
 
 
 def small_crops(shape: Sequence[int]) -> Augmentation:
-    """For arrays of this shape, of which nothing else is known: as is usual for CIFAR-10, less for smaller images."""
+    """Augmentation for arrays of this shape: padding as usual for CIFAR-10, less for smaller images."""
     return Augmentation(crop_padding=min(4, min(shape[2:]) // 8) if len(shape) == 4 else 0)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Data that is only to be measured may lack training rows, validation rows or both. Without held-out data there are
+    """Three splits. Data that is only evaluated may lack training and validation rows; without held-out data there are
     no test rows."""
 
     name: str
@@ -93,15 +93,15 @@ class Dataset:
     class_names: tuple[str, ...]
     augmentation: Augmentation = Augmentation()
     notes: tuple[str, ...] = ()
-    """What the user should know: files that were skipped, how the splits were made."""
+    """Notes for the user, such as skipped files."""
     columns: Columns | None = None
-    """How the columns of a table became these numbers; None for other data."""
+    """How the columns of a table are encoded; None for other data."""
 
     def __post_init__(self) -> None:
         for name in self.class_names:
             try:
                 name.encode("utf-8")
-            except UnicodeEncodeError:  # the bytes of a folder's name need not be text, but a run writes it down
+            except UnicodeEncodeError:  # a folder's name may be any bytes, but a run stores it as text
                 raise RicnetError(f"{self.name}: the class {name!r} is no text in UTF-8; rename it.") from None
         for part, split in (("train", self.train), ("val", self.val), ("test", self.test)):
             if len(split) != len(split.inputs):
@@ -127,7 +127,7 @@ class Dataset:
 
     @property
     def unit(self) -> str:
-        """What its examples are called."""
+        """Noun for its examples."""
         return "images" if self.is_image else "texts" if self.is_text else "rows"
 
 
@@ -137,15 +137,13 @@ class Dataset:
 def split_off(
     labels: Int64[Tensor, "n"], fraction: float, seed: int
 ) -> tuple[Int64[Tensor, "rest"], Int64[Tensor, "taken"]]:
-    """Rows that stay and rows that are taken, each in rising order.
-
-    scikit-learn's train_test_split does not fit: it may leave a small class without a row on one side.
-    """
+    """Rows that stay and rows that are taken, in ascending order. Unlike by scikit-learn's train_test_split, each side
+    gets a row of every class."""
     if not 0 < fraction < 1:
         raise RicnetError(f"The fraction to split off is {fraction}; it must lie between 0 and 1.")
-    rng = np.random.RandomState(seed)  # the one stream numpy promises never to change
+    rng = np.random.RandomState(seed)  # numpy promises never to change this stream
     classes, counts = labels.unique(return_counts=True)
-    # Rounding the running sum keeps the total exact, whatever the sizes of the classes.
+    # Rounding the running sum keeps the total exact.
     shares = np.diff(np.rint(fraction * counts.cumsum(0).double().numpy()), prepend=0)
     taken = []
     for label, count, share in zip(classes.tolist(), counts.tolist(), shares, strict=True):
@@ -172,12 +170,12 @@ def class_counts(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> dict
 
 
 def divisible(labels: Int64[Tensor, "n"], class_names: Sequence[str], splits: int = 3) -> bool:
-    """Whether there are classes to tell apart, each with a row for every split."""
+    """Whether there are several classes, each with a row for every split."""
     return len(class_names) > 1 and min(class_counts(labels, class_names).values()) >= splits
 
 
 def uneven_note(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> tuple[str, ...]:
-    """One sentence where classes differ so much in size that accuracy alone misleads."""
+    """A note if class sizes differ so much that accuracy alone misleads."""
     counts = class_counts(labels, class_names)
     most, least = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
     if counts[most] < UNEVEN * counts[least]:
@@ -189,7 +187,7 @@ def uneven_note(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> tuple
 
 
 def copies_note(dataset: Dataset) -> tuple[str, ...]:
-    """One sentence if test or validation rows are exact copies of training rows. Nothing is dropped. Data of more than
+    """A note if test or validation rows are exact copies of training rows; nothing is dropped. Data of more than
     `MOST_HASHED` bytes is not searched."""
     splits = {"test": dataset.test, "validation": dataset.val}
     if sum(split.inputs.nbytes for split in (dataset.train, *splits.values())) > MOST_HASHED:
@@ -216,7 +214,7 @@ def _row_hashes(split: Split) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a source holds; the splits it lacks are cut from `train`."""
+    """The splits that a source has; missing ones are cut from `train`."""
 
     train: Split
     class_names: tuple[str, ...]
@@ -225,8 +223,8 @@ class Parts:
     augmentation: Augmentation = field(default_factory=Augmentation)
     notes: tuple[str, ...] = ()
     fill: Callable[[Dataset], "Dataset | Parts"] | None = None
-    """Where the rows do not fit into memory, `inputs` are only their numbers, and this puts the rows in their place; or
-    it gives the parts without rows that it found damaged, to be split as if those had never been there."""
+    """Replaces row numbers, if `inputs` are these, by the rows once the splits are known. It may return new parts
+    without damaged rows, which are then split again."""
 
     def dataset(
         self, name: str, val_fraction: float, undivided: bool = False, test_fraction: float | None = None
@@ -256,7 +254,7 @@ class Parts:
         needed = 1 + cuts_test + (self.val is None)
         counts = class_counts(self.train.labels, self.class_names)
         small = {each: count for each, count in counts.items() if count < needed}
-        if small:  # the notes may tell of files that cannot be read, perhaps the very ones that the class lacks
+        if small:  # the notes may name unreadable files of these classes
             named = listed([f"{each!r} ({count})" for each, count in small.items()])
             refusal = (
                 f"{name}: every class needs at least {needed} examples to be split, but {len(small)} of {len(counts)} "
@@ -271,20 +269,17 @@ class Parts:
         return train, val, test
 
 
-# Fewer rows and wrong labels on purpose
+# Fewer training rows, and wrong labels on purpose
 
 
 def altered(dataset: Dataset, train_fraction: float = 1.0, label_noise: float = 0.0) -> Dataset:
-    """As the settings of a run ask for it. Labels are flipped first, so that which are wrong does not depend on the
-    share of rows."""
+    """Labels are flipped first, so that the wrong ones do not depend on `train_fraction`."""
     return take_fraction(flip_labels(dataset, label_noise), train_fraction)
 
 
 def take_fraction(dataset: Dataset, fraction: float) -> Dataset:
-    """Learn from this share of the training rows: the same share of every class within a row, each class at least once.
-
-    The rows are in one fixed order of which the first are taken, so that subsets are nested.
-    """
+    """Keep this share of the training rows, stratified, with at least one row of each class. Smaller subsets are part
+    of larger ones."""
     require(0 < fraction <= 1, "train_fraction", fraction, "above 0 and at most 1")
     if fraction == 1:
         return dataset
@@ -301,10 +296,8 @@ def take_fraction(dataset: Dataset, fraction: float) -> Dataset:
 
 
 def flip_labels(dataset: Dataset, share: float) -> Dataset:
-    """Give this share of the training and of the validation rows another class, each other class alike often.
-
-    The same rows are flipped in every run, and the test labels stay clean, as in CIFAR-10N.
-    """
+    """Give this share of the training and validation rows another class, drawn uniformly. The same rows are flipped in
+    every run; test labels stay clean, as in CIFAR-10N."""
     require(0 <= share < 1, "label_noise", share, "from 0 to below 1")
     if share == 0:
         return dataset

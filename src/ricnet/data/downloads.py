@@ -1,7 +1,4 @@
-"""Published files: where they are, how they are recognised, fetched and unpacked.
-
-An archive's folder is either whole or absent, and never more than a data set needs.
-"""
+"""Download published files from mirrors, check and unpack them. An unpacked folder is complete or absent."""
 
 import gzip
 import io
@@ -24,7 +21,7 @@ from filelock import FileLock
 from ricnet.errors import RicnetError, setting
 
 Progress = Callable[[str, int, int | None], None]
-"""Called with the file's name, the bytes so far and the bytes in all (None where the host does not say)."""
+"""Called with the name of the file, the bytes so far, and the total (None if the host does not say)."""
 
 _CHUNK = 1 << 18
 _TIMEOUT_S = 30
@@ -36,7 +33,7 @@ class PublishedFile:
     md5: str
     urls: tuple[str, ...]
     forms: tuple[str, ...]
-    """Names under which it, or what it unpacks to, serves as well; the first one found is read."""
+    """Names of the file or of its unpacked folder; the first one found is read."""
     size: int | None = None
 
     def find(self, places: tuple[Path, ...]) -> Path | None:
@@ -45,7 +42,7 @@ class PublishedFile:
 
 
 def fetch(file: PublishedFile, folder: Path, progress: Progress | None = None) -> Path:
-    """Try each mirror in turn; a broken transfer goes on where it stopped, be it in another process or mirror. A second
+    """Try each mirror in turn. A broken transfer is resumed, also by another process or from another mirror. A second
     process that wants the same file waits for the first."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -65,7 +62,7 @@ def _fetch(file: PublishedFile, folder: Path, progress: Progress | None) -> Path
             return Path(pooch.retrieve(url, f"md5:{file.md5}", fname=file.name, path=folder, downloader=downloader))
         except (OSError, HTTPException) as error:
             reasons.append(f"{urlsplit(url).hostname}: {getattr(error, 'reason', error)}")
-        except ValueError:  # pooch found another checksum and removed what came
+        except ValueError:  # pooch found another checksum and removed the file
             reasons.append(f"{urlsplit(url).hostname}: the file that came has a wrong checksum")
     raise RicnetError(
         f"{file.name} could not be fetched ({'; '.join(reasons)}); "
@@ -74,7 +71,7 @@ def _fetch(file: PublishedFile, folder: Path, progress: Progress | None) -> Path
 
 
 def _resuming(part: Path, name: str, progress: Progress | None) -> Callable[[str, Any, Any], None]:
-    """A downloader for pooch that keeps what has arrived; pooch checks the whole and moves it into place."""
+    """A downloader for pooch that keeps a partial file; pooch checks the checksum and moves the file into place."""
 
     def download(url: str, output_file: Any, _pooch: Any) -> None:
         try:
@@ -82,7 +79,7 @@ def _resuming(part: Path, name: str, progress: Progress | None) -> Callable[[str
         except urllib.error.HTTPError as error:
             if error.code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 raise
-            part.unlink()  # longer than the file itself: not its beginning
+            part.unlink()  # longer than the file, so it is not its beginning
             _transfer(url, part, name, progress)
         part.replace(output_file)
 
@@ -111,19 +108,19 @@ def _transfer(url: str, part: Path, name: str, progress: Progress | None) -> Non
 # Archives
 
 LARGEST = 4 << 30
-"""Bytes of an archive once it is unpacked; the largest data set we know takes a third of it."""
+"""Maximum bytes of an unpacked archive; the largest known data set has a third."""
 MOST_MEMBERS = 200_000
 LARGEST_READ = 1 << 14
-"""Bytes asked for at once. tarfile copies files in pieces of this size, so more can only be a header, which is whole in
-memory and searched by patterns whose time grows with its square."""
+"""Maximum bytes of one read. tarfile copies files in pieces of this size, so a larger read is a header, which tarfile
+keeps in memory and searches in quadratic time."""
 
 
 class _Refused(Exception):
-    """More, or something else, than a data set needs."""
+    """The archive holds something that no data set needs."""
 
 
 def unpack(archive: Path, folder: str) -> Path:
-    """Unpack the archive's `folder` beside it; an interrupted attempt leaves only a hidden temporary folder."""
+    """Unpack `folder` of the archive beside it; an interrupted attempt leaves only a hidden temporary folder."""
     target = archive.parent / folder
     if target.is_dir():
         return target
@@ -140,7 +137,7 @@ def unpack(archive: Path, folder: str) -> Path:
         try:
             (beside / folder).rename(target)
         except OSError:
-            if not target.is_dir():  # another process was faster, and its copy is as good
+            if not target.is_dir():  # else another process was faster
                 raise
     finally:
         shutil.rmtree(beside, ignore_errors=True)
@@ -168,24 +165,24 @@ def _extract(archive: Path, into: Path) -> None:
 
 
 def _opened(archive: Path) -> io.BufferedIOBase:
-    """The tar within: gzip is all that data sets come in, and other compressions take memory as they like."""
+    """The tar file within gzip; other compressions are refused, because they may take any amount of memory."""
     with archive.open("rb") as file:
         compressed = file.read(2) == b"\x1f\x8b"
     return gzip.open(archive) if compressed else archive.open("rb")
 
 
 def _check(member: tarfile.TarInfo, count: int) -> None:
-    """No links: they are how archives reach outside of their folder, past the filters of several Python versions."""
+    """Only files and folders: links escape the filters of several Python versions."""
     if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE) or member.issparse():
         raise _Refused(f"{member.name!r}, neither a file nor a folder")
-    if member.size < 0:  # some versions of tarfile would go round in circles
+    if member.size < 0:  # some versions of tarfile loop forever
         raise _Refused(f"{member.name!r}, of {member.size} bytes")
     if count >= MOST_MEMBERS:
         raise _Refused(f"more than {MOST_MEMBERS:,} files")
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that ends with an error where it would go on for too long, or is asked for too much at once."""
+    """A stream that refuses reads beyond `LARGEST` bytes, or of more than `LARGEST_READ` at once."""
 
     def __init__(self, stream: io.BufferedIOBase) -> None:
         self._stream = stream

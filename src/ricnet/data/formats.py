@@ -1,4 +1,4 @@
-"""The data sets known by name, each read from the files its authors publish."""
+"""The registered data sets, read from the files that their authors publish."""
 
 import gzip
 import math
@@ -39,7 +39,7 @@ def read_digits() -> tuple[Split, Split]:
 # Fashion-MNIST: idx files, a magic number, the sizes, then the bytes; with or without gzip
 
 LARGEST_IDX = 1 << 28
-"""Bytes of such a file, unpacked; the images of Fashion-MNIST have 47 million."""
+"""Maximum bytes of an unpacked idx file; the images of Fashion-MNIST have 47 million."""
 
 
 def _fashion(name: str, md5: str) -> PublishedFile:
@@ -193,7 +193,7 @@ def _text_keys(table: Any, path: Path) -> dict[str, Any]:
 
 def _checked_labels(labels: Any, path: Path) -> Int64[np.ndarray, "n"]:
     if isinstance(labels, list) and all(type(label) is int and 0 <= label <= 9 for label in labels):
-        labels = np.array(labels, dtype=np.int64)  # only now: lists of lists of the same list would fill any memory
+        labels = np.array(labels, dtype=np.int64)  # checked first: nested lists could fill any memory
     plain = isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "iu" and len(labels) > 0
     if not plain or labels.min() < 0 or labels.max() > 9:
         raise RicnetError(f"{path} has labels that are not whole numbers from 0 to 9; put a fresh copy in its place.")
@@ -204,7 +204,7 @@ def _checked_labels(labels: Any, path: Path) -> Int64[np.ndarray, "n"]:
 
 _PLAIN = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)} | {"single", "double", "logical"}
 MOST_ROWS = 1_000_000
-"""The extra part of SVHN has half as many."""
+"""Maximum rows; the extra part of SVHN has half a million."""
 
 
 def _svhn(name: str, md5: str) -> PublishedFile:
@@ -229,7 +229,7 @@ def _read_mat(path: Path) -> Split:
     import scipy.io
 
     try:
-        # Arrays only: scipy follows cells within cells until the program's stack is full, and that ends it.
+        # Arrays only: nested cells make scipy overflow the stack, which ends the process.
         for name, shape, kind in scipy.io.whosmat(path):
             if name in ("X", "y") and (kind not in _PLAIN or math.prod(shape) > 3 * 32 * 32 * MOST_ROWS):
                 raise ValueError(f"{name} is {kind} of shape {shape}")
@@ -291,6 +291,6 @@ def _read_breeds(folder: Path, side: int) -> Split:
     if missing:
         raise RicnetError(f"{folder / missing[0]} holds no images; unpack imagewoof2-160.tgz again.")
     split, broken = read_labelled({wnid: classes[wnid] for wnid in BREEDS}, list(BREEDS), (3, side, side))
-    if broken:  # a published set is whole or it is not that set
+    if broken:  # a published set must be complete
         raise RicnetError(f"{min(broken)} cannot be read; unpack imagewoof2-160.tgz again.")
     return split

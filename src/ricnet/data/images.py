@@ -1,6 +1,5 @@
-"""Image files of any size and mode as tensors of one shape, and a folder of them as data: one subfolder a class, at the
-top or below train/, val/ and test/. Folders of texts are searched in the same way.
-"""
+"""Image files as tensors of one shape, and folders of images as data: one subfolder for each class, at the top or below
+train/, val/ and test/. Folders of texts are searched in the same way."""
 
 import io
 import math
@@ -31,7 +30,7 @@ from ricnet.machine import fits_memory
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
-"""Of all that Pillow reads, those with the extensions above, whatever a file is called; some others start programs."""
+"""Formats that Pillow may read, whatever a file is called; some of its other formats start programs."""
 UNREAD = frozenset({".heic", ".heif", ".avif", ".jp2", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw"})
 
 
@@ -48,21 +47,19 @@ class Kind(NamedTuple):
 IMAGES, TEXTS = Kind("image", EXTENSIONS), Kind("text", frozenset({".txt"}))
 TOO_LARGE = "is too large"
 MOST_PIXELS = 178_000_000
-"""In an image; a file of a few kilobytes can claim any number of them. Pillow draws its line a little higher."""
+"""Maximum pixels of an image: a file of a few kilobytes can claim any number. Pillow's own limit is a little higher."""
 LARGE = 16_000_000
-"""Pixels beyond which images are decoded one at a time: each takes up to 16 bytes a pixel while it is.
-
-Of a JPEG these are the pixels it is decoded to; but one of several scans, such as a progressive one, is first held at
-its full size, in up to 8 bytes a pixel, so half of those count at least.
-"""
+"""Images of more pixels are decoded one at a time: decoding takes up to 16 bytes a pixel. A JPEG may be decoded at a
+fraction of its size; half of its stored pixels count at least, because a progressive one is first decoded in full, at
+up to 8 bytes a pixel."""
 BLOCK = 4096
-"""Bytes of a file that Pillow reads and decodes at once. Decoding can be interrupted between two reads only, and a
-larger block of a JPEG may hold hundreds of scans, each of which covers the whole image."""
+"""Bytes that Pillow reads and decodes at once. Decoding can be interrupted only between two reads, and a larger block
+of a JPEG may hold hundreds of scans of the whole image."""
 MOST_OTHERS, OTHERS_PER_IMAGE = 100_000, 100
-"""Files and folders that a search passes over before it gives up, unless there is an image among so many of them: a
-home folder takes minutes, and what was meant is a folder of images."""
+"""A search gives up after this many other files and folders, or this many for each image: searching a home folder by
+mistake would take minutes."""
 _TAGS = re.compile(r"PIL\.TiffImagePlugin")
-"""Where Pillow reads the tags of a camera, whatever kind the file is of."""
+"""The module of Pillow that reads camera tags of all formats."""
 _ONE_AT_A_TIME = threading.Lock()
 _WIDE = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 _GREY = ("1", "L", "LA", "La", "F", *_WIDE)
@@ -71,12 +68,12 @@ T = TypeVar("T")
 
 
 def find_files(folder: Path, kind: Kind, seen: Counter[str] | None = None) -> list[Path]:
-    """Every file of this kind below, in the order of their paths; hidden files and folders are passed over, and links
-    to folders not followed. `seen` counts what there is, by suffix."""
+    """All files of this kind below a folder, sorted by path, without hidden files and folders; links to folders are not
+    followed. `seen` counts all files, by suffix."""
     found: list[Path] = []
     own: Counter[str] = Counter()
     for place, folders, files in os.walk(folder, onerror=_raise_unless_closed):
-        folders[:] = sorted(_shown(folders))  # whether a search gives up must not depend on the disk's order
+        folders[:] = sorted(_shown(folders))  # so that giving up does not depend on the disk's order
         paths = [Path(place, name) for name in _shown(files)]
         found += [path for path in paths if kind.matches(path)]
         own.update([path.suffix.lower() for path in paths] + [""] * len(folders))
@@ -95,13 +92,13 @@ def _shown(names: Iterable[str]) -> list[str]:
 
 
 def _raise_unless_closed(error: OSError) -> None:
-    """Folders that are not ours to read are passed over, and those that are gone again."""
+    """Skip folders that may not be read or no longer exist."""
     if not isinstance(error, PermissionError | FileNotFoundError | ProcessLookupError):
         raise error
 
 
 def refuse_haystack(seen: Counter[str], folder: Path, kind: Kind) -> None:
-    """End a search that has seen far more of other things than of images."""
+    """End a search that has found far more other files than images."""
     noun, count = kind.noun, sum(seen[suffix] for suffix in kind.suffixes)
     if seen.total() - count > max(MOST_OTHERS, OTHERS_PER_IMAGE * count):
         found = f"no {noun}" if not count else f"1 {noun}" if count == 1 else f"only {count:,} {noun}s"
@@ -111,7 +108,6 @@ def refuse_haystack(seen: Counter[str], folder: Path, kind: Kind) -> None:
 
 
 def read_image(path: Path, input_shape: tuple[int, ...]) -> UInt8[Tensor, "c h w"]:
-    """An image file as `decode_image` says."""
     try:
         with path.open("rb") as file:
             return decode_image(file, str(path), input_shape)
@@ -124,16 +120,16 @@ def read_image(path: Path, input_shape: tuple[int, ...]) -> UInt8[Tensor, "c h w
 def decode_image(
     file: io.BytesIO | io.BufferedReader, name: str, input_shape: tuple[int, ...]
 ) -> UInt8[Tensor, "c h w"]:
-    """Scaled until it covers (height, width), then cropped at the centre; upright as the camera's EXIF tag says.
+    """Rotate by the EXIF tag, scale to cover (height, width), and crop at the centre.
 
-    Transparent pixels are seen on white, as on a page; 16-bit grey keeps its upper 8 bits. Whole numbers of 32 bits,
-    which only TIFF has, do not say how bright the brightest is: up to 255 they are taken as bytes, up to 65,535 as
-    16-bit grey, and beyond refused. Of an animation the first frame counts.
+    Transparent pixels become white; 16-bit grey keeps its upper 8 bits. 32-bit integers (TIFF) have no known range: up
+    to 255 they are read as bytes, up to 65,535 as 16-bit grey, others are refused. Of an animation the first frame is
+    read.
     """
     try:
         with _open(file) as image:
             pixels = _pixels(image, *input_shape)
-    except UnidentifiedImageError:  # its own words name the object that was read
+    except UnidentifiedImageError:  # its message names a Python object
         raise RicnetError(f"{name} is no image of a kind that can be read; replace or remove it.") from None
     except Exception as error:  # decoders fail in many ways
         raise _refusal(name, error) from error
@@ -149,8 +145,8 @@ def _refusal(name: str | Path, error: Exception) -> RicnetError:
 
 
 def _open(file: io.BytesIO | io.BufferedReader | Path) -> Image.Image:
-    """Pillow warns of damaged tags in several words, though the picture beside them is whole. The filter against that
-    stays: those that threads put up and take down for a while undo each other."""
+    """Without Pillow's warnings about damaged tags, which do not concern the pixels. The filter is never removed:
+    threads would undo each other's filters."""
     if ("ignore", None, UserWarning, _TAGS, 0) not in warnings.filters:
         warnings.filterwarnings("ignore", category=UserWarning, module=_TAGS.pattern)
     return Image.open(file, formats=FORMATS)
@@ -160,7 +156,7 @@ def _pixels(image: Image.Image, channels: int, height: int, width: int) -> UInt8
     stored = image.width * image.height
     if stored > MOST_PIXELS:
         raise Image.DecompressionBombError
-    # JPEGs decode faster at a fraction of their size; twice the target leaves the quality to the resizing.
+    # JPEGs decode faster at a fraction of their size; twice the target keeps the quality of resizing.
     image.draft(image.mode, (2 * width, 2 * height))
     image.decodermaxblock = BLOCK  # type: ignore[attr-defined]  # of ImageFile, which all that are opened are
     with _turn(max(image.width * image.height, stored // 2)):
@@ -177,7 +173,7 @@ def _turn(pixels: int) -> AbstractContextManager[object]:
 def read_images(
     paths: Sequence[Path], input_shape: tuple[int, ...]
 ) -> tuple[UInt8[Tensor, "n c h w"], dict[Path, str]]:
-    """Those that can be read, in their order, and for each other file what is wrong with it."""
+    """The readable images in order, and for each other file what is wrong with it."""
     images: UInt8[Tensor, "n c h w"] = torch.empty((len(paths), *input_shape), dtype=torch.uint8)
     broken: dict[Path, str] = {}
 
@@ -193,17 +189,17 @@ def read_images(
 
 
 def in_threads(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
-    # Decoding and resizing release the interpreter's lock.
+    # Pillow decodes and resizes without the interpreter lock.
     with ThreadPoolExecutor(min(32, (os.cpu_count() or 1) + 4)) as pool:
         return list(pool.map(function, items))
 
 
 def image_form(path: Path) -> tuple[int, int, bool]:
-    """Width, height and whether it is grey, from the header alone."""
+    """Width, height and whether it is grey, from the header."""
     try:
         with _open(path) as image:
             return image.width, image.height, image.mode in _GREY
-    except Exception as error:  # as above
+    except Exception as error:  # decoders fail in many ways
         raise _refusal(path, error) from error
 
 
@@ -224,7 +220,7 @@ def _flatten(image: Image.Image, channels: int, is_int32: bool) -> Image.Image:
 
 
 def as_bytes(values: np.ndarray, scale: float | None = None) -> np.ndarray:
-    """Real-valued pixels as 0..255: those that never exceed 1 are taken as fractions of full brightness."""
+    """Real pixels as 0..255. By default they are fractions of full brightness if none exceeds 1."""
     if scale is None:
         scale = 255.0 if values.max() <= 1 else 1.0
     scaled = np.rint(values.astype(np.float64) * scale)
@@ -234,16 +230,16 @@ def as_bytes(values: np.ndarray, scale: float | None = None) -> np.ndarray:
 
 
 LARGEST, SMALLEST = 128, 8
-"""Bounds of the resolution that is chosen from the data."""
+"""Bounds of the resolution chosen from the data."""
 VAL_NAMES = ("val", "valid", "validation")
 
 Classes = dict[str, list[Path]]
-"""The images of each class, by its name."""
+"""Files of each class, by its name."""
 
 
 @dataclass(frozen=True)
 class Tree:
-    """Which files of a folder belong to which class of which part."""
+    """Files of a folder by split and class."""
 
     folder: Path
     parts: dict[str, Classes]
@@ -259,7 +255,7 @@ class Tree:
 
 
 def read_folder(folder: Path, resolution: int | None, cache: Path) -> Parts:
-    """All images in memory, or in a file in `cache` where they do not fit."""
+    """All images in memory, or in a file in `cache` if they do not fit."""
     try:
         tree = survey(folder)
     except OSError as error:
@@ -269,8 +265,7 @@ def read_folder(folder: Path, resolution: int | None, cache: Path) -> Parts:
 
 
 def _read_tree(tree: Tree, shape: tuple[int, int, int], broken: dict[Path, str], cache: Path) -> Parts:
-    """Where images do not fit into memory, the inputs are their places in one list of files, which are read when it is
-    known which goes where."""
+    """If images do not fit into memory, inputs are places in a list of files, which are read after the split."""
     on_disk = not fits_memory(len(tree.files) * math.prod(shape))
     splits, files = {}, list[Path]()
     for part, classes in tree.parts.items():
@@ -292,7 +287,7 @@ def _read_tree(tree: Tree, shape: tuple[int, int, int], broken: dict[Path, str],
     if broken:
         notes.append(damage(broken, tree.folder))
     channels, side, _ = shape
-    # Small or grey images may be letters or drawings, in which left and right matter.
+    # Small or grey images may be letters or drawings, which must not be mirrored.
     photographs = channels == 3 and side > PHOTOGRAPH_SIDE
     augmentation = PHOTOGRAPHS if photographs else Augmentation(crop_padding=side // 8)
     fill = partial(_fill, tree, shape, broken, cache, files) if on_disk else None
@@ -315,7 +310,7 @@ def _fill(
     what = [(str(path), (about := path.stat()).st_size, about.st_mtime_ns) for path in files]
     try:
         return pack_rows(numbered, read, shape, torch.uint8, what, cache)
-    except Damaged as damaged:  # a header tells nothing of the body; in memory, too, such files are in no split
+    except Damaged as damaged:  # a good header, but a damaged body: split again without these files
         unread = {files[row]: text for row, text in damaged.rows.items()}
         return _read_tree(tree, shape, broken | unread, cache)
 
@@ -323,7 +318,7 @@ def _fill(
 def read_labelled(
     classes: Classes, class_names: Sequence[str], shape: tuple[int, int, int]
 ) -> tuple[Split, dict[Path, str]]:
-    """Images and labels, and what is wrong with the files that cannot be read."""
+    """Images with labels, and for each unreadable file what is wrong with it."""
     labels = label_files(classes, class_names)
     images, damaged = read_images(list(labels), shape)
     kept = [label for path, label in labels.items() if path not in damaged]
@@ -335,12 +330,12 @@ def label_files(classes: Classes, class_names: Sequence[str]) -> dict[Path, int]
     return {path: number[name] for name, paths in classes.items() for path in paths}
 
 
-# Which files there are
+# Finding files
 
 
 def holds_texts(folder: Path) -> bool:
-    """Whether there are texts in its subfolders, and no images, beside which texts are captions or notes. A search that
-    meets too much else gives up."""
+    """Whether subfolders hold texts and no images; beside images, texts are captions. The search gives up after too
+    many other files."""
     found, others = False, 0
     for place, folders, files in os.walk(folder):
         suffixes = [Path(name).suffix.lower() for name in files if not name.startswith(".")]
@@ -365,7 +360,7 @@ def survey(folder: Path, kind: Kind = IMAGES) -> Tree:
         parts = {"train": class_folders(folder, seen, kind)}
     if empty := sorted({name for classes in parts.values() for name, paths in classes.items() if not paths}):
         notes.append(f"Folders without {kind.noun}s were passed over: {listed(empty)}.")
-    # Photographs in forms that need conversion, of which telephones make many, must not vanish in silence.
+    # Telephones write formats that are not read; the user must know.
     counts = [f"{seen[suffix]} {suffix}" for suffix in sorted(UNREAD) if seen[suffix]]
     unread = f" of a kind that is not read ({listed(counts)}: convert to .jpg or .png)" if counts else ""
     if unread:
@@ -395,7 +390,7 @@ def _survey_parts(
 
 
 def class_folders(folder: Path, seen: Counter[str] | None = None, kind: Kind = IMAGES) -> Classes:
-    """The images of each subfolder, by its name; `seen` counts all there is, by suffix."""
+    """Files of each subfolder, by its name; `seen` counts all files, by suffix."""
     seen = Counter() if seen is None else seen
     seen.update(path.suffix.lower() for path in folder.iterdir())
     classes = {}
@@ -415,7 +410,7 @@ def _loose(folder: Path, kind: Kind) -> list[Path]:
 
 def _refuse_loose(folder: Path, wanted: str, kind: Kind) -> None:
     loose = _loose(folder, kind)
-    if loose and kind is IMAGES:  # a text may be a read-me
+    if loose and kind is IMAGES:  # a loose text may be a read-me
         raise RicnetError(
             f"{folder} has {len(loose)} images outside of class folders, such as {loose[0].name}; "
             f"the class of an image is the name of its folder, so arrange them as {wanted}."
@@ -436,11 +431,11 @@ def _check_classes(tree: Tree, kind: Kind) -> None:
             )
 
 
-# Their shape
+# Choosing the shape
 
 
 def _choose_shape(tree: Tree, resolution: int | None) -> tuple[tuple[int, int, int], dict[Path, str]]:
-    """Channels and side that suit the readable files, and the files whose header cannot be read."""
+    """Shape for the readable files, and the files whose header cannot be read."""
     broken: dict[Path, str] = {}
 
     def form(path: Path) -> tuple[int, int, bool] | None:
@@ -459,7 +454,7 @@ def _choose_shape(tree: Tree, resolution: int | None) -> tuple[tuple[int, int, i
 
 
 def choose_side(sizes: list[tuple[int, int]]) -> int:
-    """The median shorter side within bounds; equal squares keep their size, so that no pixel is resampled."""
+    """The median shorter side within bounds; squares of one size keep it, so that no pixel is resampled."""
     width, height = sizes[0]
     if width == height <= LARGEST and len(set(sizes)) == 1:
         return width

@@ -1,5 +1,5 @@
-"""Files, folders, patterns, tables, sentences or standard input as one tensor with names: what `ric predict` and
-`Classifier.read` are given."""
+"""Inputs of `ric predict` and `Classifier.read`: files, folders, patterns, tables, sentences or standard input as one
+tensor with names."""
 
 import glob
 import io
@@ -24,9 +24,9 @@ from ricnet.io import decode, is_table, read_arrays, user_path
 
 STANDARD_INPUT = "-"
 SHOWN = 200
-"""Characters of a text that stand for it."""
+"""Characters of a text that are shown as its name."""
 Part = tuple[list[str], Num[Tensor, "n ..."]]
-"""What to call each input, and the inputs."""
+"""Name of each input, and the inputs."""
 T = TypeVar("T")
 
 
@@ -34,14 +34,14 @@ class Found(NamedTuple):
     names: list[str]
     inputs: Num[Tensor, "n ..."]
     notes: list[str]
-    """What one should know of them, and of what a folder or a pattern brought in that cannot be read."""
+    """Notes for the user, also about unreadable files in a folder or pattern."""
     problems: list[RicnetError]
-    """Why some of what was named is not among them."""
+    """Errors for paths that were named and cannot be read."""
 
 
 def read_inputs(specs: Sequence[str], input_shape: tuple[int, ...], columns: Columns | None) -> Found:
-    """For a model that reads inputs of this shape, made of these columns if it was trained on a table. If nothing can
-    be read, the first problem is raised, with the first reason for it."""
+    """Read inputs of this shape, encoded by these columns if the model was trained on a table. If nothing can be read,
+    the first problem is raised, with its first reason."""
     if not specs:
         raise RicnetError("there is nothing to read; give the paths of files or folders.")
     reading = _Reading(input_shape, columns)
@@ -55,7 +55,7 @@ def read_inputs(specs: Sequence[str], input_shape: tuple[int, ...], columns: Col
 
 
 def _attempt(readers: Iterable[Callable[[], T]]) -> tuple[list[T], list[RicnetError]]:
-    """What those that succeed return, and what keeps the others from it."""
+    """Results of the readers that succeed, and errors of the others."""
     read: list[T] = []
     problems: list[RicnetError] = []
     for reader in readers:
@@ -68,7 +68,7 @@ def _attempt(readers: Iterable[Callable[[], T]]) -> tuple[list[T], list[RicnetEr
 
 @dataclass
 class _Reading:
-    """What the model takes, and what there is to say of what was read for it so far."""
+    """What the model reads, and the notes so far."""
 
     input_shape: tuple[int, ...]
     columns: Columns | None
@@ -110,7 +110,7 @@ class _Reading:
         return [str(path)], read_image(path, self.input_shape)[None]
 
     def _read_texts(self, column: Text, path: Path) -> Part:
-        """A file is a text; of a folder every .txt below."""
+        """A file is one text; a folder has one in each .txt file below it."""
         if not path.is_dir():
             return self._encode_texts(column, [str(path)], [read_text_file(path)])
         files = find_files(path, TEXTS)
@@ -132,8 +132,8 @@ class _Reading:
         return names, images
 
     def _read_pattern(self, pattern: str) -> list[Part]:
-        """Files that match, and what is in folders that do. Nobody named them one by one, so that one which cannot be
-        read is noted only; but if none can, the pattern was named in vain."""
+        """Files that match, and those in folders that match. An unreadable one is only noted, unless none can be
+        read."""
         matches = glob.glob(pattern, recursive=True)  # noqa: PTH207 — Path.glob takes no absolute pattern
         found = [Path(match) for match in sorted(matches)]
         if not found:
@@ -148,11 +148,11 @@ class _Reading:
         return parts
 
     def _is_one_image(self, path: Path) -> bool:
-        """So it is read, at least; a text among images is found out then."""
+        """Whether the path is read as a single image."""
         return self.of_images and path.suffix.lower() != ".npz" and not is_table(path) and not path.is_dir()
 
     def _read_images(self, paths: Sequence[Path]) -> Part:
-        """Those that can be read; a broken one among many is noted and left out."""
+        """The readable images; others are noted and left out."""
         images, broken = read_images(paths, self.input_shape)
         self.notes += [f"skipped: {broken[path]}" for path in paths if path in broken]
         return [str(path) for path in paths if path not in broken], images
@@ -160,7 +160,7 @@ class _Reading:
     def _read_npz(self, path: Path) -> Part:
         kind: Any = "image" if self.of_images else "features" if self.text is None else "tokens"
         rows = read_npz_inputs(path, self.input_shape, kind, self.columns)
-        if kind == "tokens":  # of a run's examples the texts are kept too
+        if kind == "tokens":  # a run's examples.npz holds their texts
             texts = read_arrays(path, names=("text",)).get("text")
             if texts is not None and texts.dtype.kind == "U" and texts.shape == rows.shape[:1]:
                 return [text[:SHOWN] for text in texts.tolist()], rows
@@ -196,12 +196,12 @@ def _named_text(path: Path) -> tuple[str, str]:
 
 
 def is_sentence(spec: str) -> bool:
-    """Whether it is to be classified itself, rather than the file of that name. What looks like a path is one, though
-    it may be missing."""
+    """Whether the argument is a text to classify rather than a path. What looks like a path is one, even if the file is
+    missing."""
     try:
         if user_path(spec).exists():
             return False
-    except RicnetError:  # no file can be called so
+    except RicnetError:  # not a valid path
         return True
     one_word = not any(letter.isspace() for letter in spec)
     files = (".npz", *TEXTS.suffixes, *IMAGES.suffixes)
@@ -209,7 +209,7 @@ def is_sentence(spec: str) -> bool:
 
 
 def wanted(input_shape: tuple[int, ...], columns: Columns | None) -> str:
-    """What to give a model, for the end of a sentence."""
+    """Inputs that a model reads, for the end of an error message."""
     if len(input_shape) == 3:
         return "images; give image files, a folder, or an .npz file with an array x"
     if columns is not None and columns.text is not None:

@@ -184,8 +184,8 @@ def _refuse_measurement(table: Table, target: str) -> None:
 
 def _sorted_classes(found: Iterable[str]) -> tuple[str, ...]:
     """Whole numbers in numerical order, anything else in alphabetical order."""
-    names = list(found)
-    return tuple(sorted(names, key=int) if all(map(_WHOLE.fullmatch, names)) else sorted(names))
+    names = sorted(found)
+    return tuple(sorted(names, key=int) if all(map(_WHOLE.fullmatch, names)) else names)
 
 
 def _class_numbers(table: Table, target: str, class_names: Sequence[str]) -> Int64[Tensor, "n"]:

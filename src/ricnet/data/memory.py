@@ -1,8 +1,5 @@
-"""Data that does not fit into memory lies in one file on the disk, paged in when used.
-
-Pictures are decoded once and written in the order of the splits, so that each split is one stretch of the file. The
-file is mapped into memory: processes of one machine share the pages they read, and those not needed cost nothing.
-"""
+"""Data that does not fit into memory: rows are written once to a file on the disk, split by split, and memory-mapped,
+so that processes share the pages they read."""
 
 import hashlib
 import json
@@ -28,15 +25,15 @@ from ricnet.errors import RicnetError, setting
 from ricnet.io import Array, open_zip, read_array_header, replace_file
 
 CHUNK = 1024
-"""Rows that are made and written at once."""
+"""Rows that are read and written at once."""
 LOCAL_HEADER = 30
-"""Bytes of what stands before a member of a zip file, less its name and its extra field, whose lengths are the last."""
+"""Bytes of the header before a member of a zip file, without its name and extra field, whose lengths come last."""
 
 Chunk = Callable[[list[int]], tuple[Num[Tensor, "n ..."], dict[int, str]]]
-"""From numbers of rows to those that can be read, in their order, and what is wrong with each of the others."""
+"""Reads rows by their numbers: returns the readable ones in order, and for each other row what is wrong with it."""
 
 
-# Rows in a file of ours
+# Rows in a packed file
 
 
 class Damaged(RicnetError):
@@ -45,16 +42,16 @@ class Damaged(RicnetError):
     def __init__(self, rows: dict[int, str]) -> None:
         super().__init__(f"{len(rows)} rows cannot be read: {next(iter(rows.values()))}")
         self.rows = rows
-        """By number, what is wrong with each."""
+        """What is wrong with each, by row number."""
 
 
 def pack_rows(
     numbered: Dataset, read: Chunk, row_shape: tuple[int, ...], dtype: torch.dtype, what: object, folder: Path
 ) -> Dataset:
-    """A data set whose inputs are numbers of rows, with those rows in their place, from a file in `folder`.
+    """Replace row numbers, the inputs of a data set, by rows that are mapped from a file in `folder`.
 
-    `what` tells the rows from all others, and the file is made only if that has not been done before. Which rows cannot
-    be read is remembered in the same way: leaving them out is for the one who splits, as it changes every split.
+    `what` identifies the rows; the file is written once for each. Unreadable rows are stored too and raise `Damaged`:
+    the caller leaves them out and splits again.
     """
     splits = (numbered.train, numbered.val, numbered.test)
     order = torch.cat([split.inputs for split in splits])
@@ -76,7 +73,7 @@ def map_rows(path: Path, row_shape: tuple[int, ...], dtype: torch.dtype) -> Num[
 
 
 def _write(path: Path, damaged: Path, order: Int64[Tensor, "n"], read: Chunk, row_bytes: int) -> None:
-    """The rows, or which of them are damaged; beside its place first: a file that is there is whole."""
+    """Write the rows, or the list of damaged ones, to a draft that is renamed, so that a file is always complete."""
     draft = path.with_name(f".{path.stem}.{os.getpid()}.draft")
     broken: dict[int, str] = {}
     console = Console(stderr=True)
@@ -112,11 +109,11 @@ def _require_space(folder: Path, needed: int) -> None:
         )
 
 
-# An array of an .npz file as it lies in the file
+# Arrays mapped from an .npz file
 
 
 def map_array(path: Path, name: str) -> Array:
-    """Only of plain numbers, and as numpy.savez writes them: a compressed array can only be read as a whole."""
+    """Memory-map an array of numbers as `numpy.savez` writes it; a compressed array cannot be mapped."""
     with open_zip(path) as archive:
         member = archive.getinfo(f"{name}.npy")
         if member.compress_type != zipfile.ZIP_STORED:

@@ -1,8 +1,8 @@
-"""Pickles from outside, read without the power to run code: arrays, numbers, texts and containers, nothing else.
+"""Restricted unpickler for data files: arrays, numbers, texts and containers, no code.
 
-Official CIFAR files are pickles, and a folder of unpacked ones has no published checksum. So Python's unpickler may
-call stand-ins of our own only (`find_class`), and of its instructions those few that data files need. The one written
-in Python is taken: the one in C takes gigabytes where six bytes ask for them.
+Official CIFAR files are pickles, and unpacked ones have no published checksum. So only functions of this module can be
+called (`find_class`), and only the few instructions that data files need are allowed. It extends the unpickler written
+in Python: the one in C allocates gigabytes if six bytes ask for them.
 """
 
 import io
@@ -19,9 +19,9 @@ from ricnet.errors import RicnetError
 from ricnet.io import Array
 
 LARGEST = 1 << 28
-"""Bytes of a pickle; a batch of CIFAR-10 has 31 million."""
+"""Maximum bytes of a pickle; a batch of CIFAR-10 has 31 million."""
 LEGACY_HEADERS = 3
-"""Pickles before the one that counts in a .pt file that is no zip archive: magic number, version, machine."""
+"""Pickles before the data in a .pt file that is no zip archive: magic number, version, machine."""
 _DTYPE = re.compile(r"[<>|=]?([?]|b1|[iu][1248]|f[248]|O8?|[SU][1-9]\d{0,3})")
 _DATA_OPCODES = """
     PROTO FRAME STOP MARK PUT BINPUT LONG_BINPUT MEMOIZE GET BINGET LONG_BINGET
@@ -34,11 +34,11 @@ _DATA_OPCODES = """
 
 
 class _Refused(Exception):
-    """Something that no data file needs."""
+    """The file asks for something that no data file needs."""
 
 
 class _Dtype:
-    """In place of numpy's dtype. Of its state only the order of the bytes is taken; plain types have no more."""
+    """Stands for numpy's dtype. Of its state only the byte order is read."""
 
     def __init__(self, code: str | bytes, *_: object) -> None:
         text = code.decode("ascii") if isinstance(code, bytes) else code
@@ -52,12 +52,12 @@ class _Dtype:
 
 
 def _new_array(*_: object) -> Array:
-    """Empty, whatever the file says: its content comes later."""
+    """Empty, whatever size the file claims: `load_build` sets the content."""
     return np.empty(0, np.uint8)
 
 
 def _array_of(content: Any, kind: _Dtype, shape: Any, order: Any) -> Array:
-    """Made of bytes that were in the file, never of a size that it claims."""
+    """An array of the bytes in the file, never of a size that it claims."""
     if kind.dtype.hasobject:
         array = np.empty(len(content), dtype=object)
         array[:] = content
@@ -71,14 +71,14 @@ def _scalar(kind: _Dtype, content: bytes) -> Any:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """How Python 3 writes bytes in protocol 2; other codecs have no place in a data file."""
+    """Protocol 2 of Python 3 writes bytes as a call of this function; other codecs are refused."""
     if encoding != "latin1":
         raise _Refused(f"the codec {encoding!r}")
     return text.encode("latin1")
 
 
 def _no_bytes() -> bytes:
-    """How Python 3 writes b"" in protocol 2."""
+    """Protocol 2 of Python 3 writes b"" as a call of this function."""
     return b""
 
 
@@ -95,7 +95,7 @@ for _core in ("numpy.core", "numpy._core"):
 
 
 class _TextKeys(dict[str | bytes, Any]):
-    """A dictionary whose keys are texts: a tuple of tuples of tuples can take forever to hash."""
+    """A dictionary with texts as keys: nested tuples can take forever to hash."""
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if not isinstance(key, str | bytes):
@@ -125,7 +125,7 @@ class _Unpickler(_PYTHONS):  # type: ignore[misc]
         self.append(table)
 
     def load_bytearray8(self) -> None:
-        """Python's own makes room for as many bytes as the file says."""
+        """Python's own allocates as many bytes as the file claims."""
         self.append(bytearray(self.read(int.from_bytes(self.read(8), "little"))))
 
     def load_build(self) -> None:
@@ -151,12 +151,12 @@ class _Unpickler(_PYTHONS):  # type: ignore[misc]
 
 
 def read_pickle(path: Path) -> Any:
-    """Python 2's strings come back as bytes."""
+    """Strings of Python 2 are returned as bytes."""
     return _unpickle(_content(path), path)
 
 
 def read_npy_object(path: Path) -> Any:
-    """The one object that `np.save` wrapped into an array without dimensions."""
+    """The object that `np.save` wrapped into an array without dimensions."""
     file = _content(path)
     try:
         np.lib.format.read_magic(file)
@@ -170,7 +170,7 @@ def read_npy_object(path: Path) -> Any:
 
 
 def read_pt(path: Path) -> Any:
-    """What `torch.save` wrote of numpy's arrays; tensors are not among what data sets come in."""
+    """numpy arrays written by `torch.save`; tensors are refused."""
     file = _content(path)
     if file.getvalue().startswith(b"PK"):
         return _unpickle(_pickle_in_zip(file, path), path)

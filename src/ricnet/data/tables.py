@@ -248,19 +248,19 @@ def _json_row(line: str, place: str) -> dict[str, str]:
     cells = {key.strip(): "" if value is None else str(value).strip() for key, value in entry.items()}
     try:
         "".join([*cells, *cells.values()]).encode("utf-8")
-    except UnicodeEncodeError:  # JSON may write half of a character, which no file can hold
+    except UnicodeEncodeError:  # JSON may escape half of a surrogate pair
         raise TableError(f"{place}: a text in it is none in UTF-8; correct it.") from None
     return cells
 
 
 def is_frame(given: Any) -> "TypeGuard[DataFrame]":
-    """Without importing pandas: where it is not imported yet, nothing can be a data frame."""
+    """Does not import pandas: if it is not imported yet, there is no data frame."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(given, pandas.DataFrame)
 
 
 def frame_table(frame: "DataFrame", name: str = FRAME) -> Table:
-    """Cells as a CSV file would have them, so that a model reads both alike; rows are counted from 0."""
+    """Cells as a CSV file would have them, so that a model reads both alike."""
     names = [str(column).strip() for column in frame.columns]
     _refuse_twins(names, name)
     if frame.empty:
@@ -274,8 +274,8 @@ def frame_table(frame: "DataFrame", name: str = FRAME) -> Table:
     return Table(name, columns, range(len(frame)), "row")
 
 
-class Room:
-    """The memory that a table may take: a share of the free memory when reading begins."""
+class Allowance:
+    """Memory that a table may take: a share of the free memory when reading begins."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.free = path, free_bytes(torch.device("cpu"))
@@ -299,7 +299,7 @@ class Metered(io.RawIOBase):
     """A file that can be read only as long as its table fits into memory: a small packed file can unpack to more."""
 
     def __init__(self, file: io.BufferedIOBase, path: Path) -> None:
-        self.file, self.room = file, Room(path)
+        self.file, self.room = file, Allowance(path)
 
     def readable(self) -> bool:
         return True
@@ -312,12 +312,12 @@ class Metered(io.RawIOBase):
 
 
 def read_parquet(path: Path, check: Check | None = None) -> Table:
-    """In parts, so that a file which unpacks to more than memory holds is noticed in time."""
+    """Read in batches, so that a file that does not fit into memory is refused in time."""
     require_extra(f"{path}: reading Parquet", "parquet", "pyarrow")
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
-    batches, room = [], Room(path)
+    batches, room = [], Allowance(path)
     try:
         with ParquetFile(path) as file:
             if check is not None:
@@ -328,7 +328,7 @@ def read_parquet(path: Path, check: Check | None = None) -> Table:
             frame = pyarrow.Table.from_batches(batches, file.schema_arrow).to_pandas()
     except RicnetError:
         raise
-    except Exception as error:  # arrow, thrift and the codecs each complain in their own way
+    except Exception as error:  # arrow, thrift and the codecs raise various exceptions
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise TableError(f"{path} is no Parquet file that can be read ({reason}); save the table again.") from error
     return frame_table(frame, str(path))
@@ -339,7 +339,7 @@ READERS: dict[str, Callable[[io.TextIOBase, str, Check | None], Table]] = {
     ".tsv": read_delimited,
     ".jsonl": read_json_lines,
 }
-"""What makes a table of a text, by the ending of its file."""
+"""Readers of text files, by suffix."""
 
 
 def read_table(path: Path, check: Check | None = None) -> Table:

@@ -1,13 +1,10 @@
-"""Texts as token ids: the column of a table that holds texts, and how their words become numbers.
+"""Texts as token ids. A pretrained checkpoint has its own tokenizer, which is stored with the model as JSON.
 
-Without a pretrained checkpoint an id is the CRC-32 of a word or of a pair of neighbours, so that there is no vocabulary
-to learn or to keep, and any language computes the same ids:
+Without one, ids are CRC-32 sums of words and word pairs, so that there is no vocabulary to learn or store:
 
-    words are runs of letters, digits and _ and each other sign that is no space, in lower case;
-    ids are, word by word, crc32(word) and crc32(word + " " + next word), in UTF-8, without the highest bit, 0 as 1;
-    they are cut or filled with 0 to a fixed length.
-
-A pretrained checkpoint brings a tokenizer of its own, which is kept with the model as the JSON it came in.
+    words are runs of letters, digits and _, and any other character that is no space, in lower case;
+    for each word, ids are crc32(word) and crc32(word + " " + next word), in UTF-8, without the highest bit, 0 as 1;
+    they are cut or padded with 0 to a fixed length.
 """
 
 import re
@@ -28,13 +25,13 @@ from ricnet.errors import RicnetError, require_extra
 from ricnet.io import decode, read_text
 
 MOST_TOKENS = 1_024
-"""Ids of a text that are read, half of them words; more of them cost time and rarely change an answer."""
+"""Maximum ids of a text, half of them words; more cost time and rarely change an answer."""
 MOST_PIECES = 256
-"""The same for the tokenizer of a checkpoint: time grows with their square."""
+"""Maximum ids by the tokenizer of a checkpoint, whose time grows with their square."""
 LETTERS = 64
-"""Letters of a text that are looked at for each of its ids."""
+"""Characters of a text that are read for each of its ids."""
 LARGEST = 1 << 24
-"""Bytes of a text in a file of its own; a long novel has a tenth of them."""
+"""Maximum bytes of a text file; a long novel has a tenth."""
 PROSE_WORDS, PROSE_ROWS = 6, 1_000
 """Minimum mean number of words in a column of prose, and rows in which they are counted."""
 _LETTERS = re.compile(r"[^\W\d_]+")
@@ -46,7 +43,7 @@ def words(text: str) -> Iterator[str]:
 
 
 def token_ids(text: str, most: int) -> list[int]:
-    """Each word and, before the next one, the pair of both; no more of the text is read than it takes."""
+    """Ids of each word and of its pair with the next word."""
     found = list(islice(words(text), most // 2 + 1))
     tokens = [token for word, after in pairwise([*found, ""]) for token in (word, f"{word} {after}")]
     return [
@@ -57,14 +54,14 @@ def token_ids(text: str, most: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """That of a checkpoint, read by the library tokenizers."""
+    """Tokenizer of a pretrained checkpoint, run by the library `tokenizers`."""
 
     content: str
     """Its tokenizer.json."""
     pad: int
-    """The id that fills up a text."""
+    """Padding id."""
     most: int
-    """Ids that the checkpoint can read at once."""
+    """Maximum ids that the checkpoint can read."""
 
     def ids(self, text: str, most: int) -> list[int]:
         return _opened(self.content, most).encode(text[: LETTERS * most]).ids  # type: ignore[no-any-return]
@@ -79,13 +76,13 @@ def _opened(content: str, most: int) -> Any:
         found = tokenizers.Tokenizer.from_str(content)
         found.no_padding()
         found.enable_truncation(most)
-    except Exception as error:  # whatever is wrong with it, the library has one kind for it
+    except Exception as error:  # the library raises plain exceptions
         raise RicnetError(f"the tokenizer cannot be read ({error}); get a whole copy of its checkpoint.") from error
     return found
 
 
 def read_tokenizer(folder: Path, pad: int, most: int) -> Tokenizer:
-    """That of a folder as transformers saves it."""
+    """Tokenizer in a folder as transformers saves it."""
     path = folder / "tokenizer.json"
     try:
         content = read_text(path)
@@ -99,15 +96,15 @@ def read_tokenizer(folder: Path, pad: int, most: int) -> Tokenizer:
 
 @dataclass(frozen=True)
 class Text:
-    """A column of texts, which stands alone: each row is the ids of one text."""
+    """A column of texts, the only input of its model: each row is the ids of one text."""
 
     kind: ClassVar[str] = "text"
 
     name: str
     tokens: int
-    """How many ids a row has."""
+    """Number of ids in a row."""
     tokenizer: Tokenizer | None = None
-    """That of a checkpoint; None for words and word pairs."""
+    """None for words and word pairs."""
 
     @property
     def width(self) -> int:
@@ -115,7 +112,7 @@ class Text:
 
     @property
     def rule(self) -> str:
-        """How others make the same ids."""
+        """Description of the ids for users of an exported model."""
         if self.tokenizer is not None:
             return (
                 f"{self.tokens} token ids a text (int32), as its checkpoint's tokenizer makes them, cut or filled up "
@@ -158,7 +155,7 @@ def is_prose(cells: Iterable[str]) -> bool:
 
 
 def as_texts(given: Any) -> list[str] | None:
-    """One text or several, of a list, an array or a column of a data frame; None for anything else."""
+    """One text, or those in a list, an array or a column of a data frame; None for anything else."""
     if isinstance(given, str):
         return [given]
     several = isinstance(given, list | tuple | np.ndarray) or hasattr(given, "to_list")
@@ -167,7 +164,6 @@ def as_texts(given: Any) -> list[str] | None:
 
 
 def read_text_file(path: Path) -> str:
-    """A whole file is one text."""
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
