@@ -6,6 +6,7 @@ limit before memory is taken for them.
 """
 
 import codecs
+import io
 import json
 import math
 import os
@@ -244,6 +245,18 @@ def read_text(path: Path) -> str:
     if len(content) > LARGEST_TEXT:
         raise ValueError(f"it is larger than {LARGEST_TEXT / 1e6:.0f} MB")
     return content.decode("utf-8")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[io.BufferedReader]:
+    """A file that the user names, opened for reading; errors name it."""
+    try:
+        with path.open("rb") as file:
+            yield file
+    except FileNotFoundError as error:
+        raise RicnetError(f"{path} does not exist; check the path.") from error
+    except OSError as error:
+        raise RicnetError(f"{path} cannot be read ({error.strerror}); make it readable.") from error
 
 
 def decode(content: bytes) -> str:

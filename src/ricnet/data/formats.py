@@ -5,6 +5,7 @@ import math
 import struct
 import zlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,31 +129,7 @@ def read_cifar10(images: Path) -> tuple[Split, Split]:
     return Split(pixels, labels), _read_batch(folder / "test_batch")
 
 
-@register_dataset(
-    "cifar10n-aggregate",
-    "CIFAR-10N: CIFAR-10 with human labels by majority of three, 9 % wrong",
-    OBJECTS,
-    _PADDED,
-    files=(_CIFAR10, _CIFAR10N),
-    folder="cifar10",
-)
-def read_cifar10n_aggregate(images: Path, human: Path) -> tuple[Split, Split]:
-    return _read_cifar10n(images, human, "aggre_label")
-
-
-@register_dataset(
-    "cifar10n-worst",
-    "CIFAR-10N: CIFAR-10 with the worst of three human labels, 40 % wrong",
-    OBJECTS,
-    _PADDED,
-    files=(_CIFAR10, _CIFAR10N),
-    folder="cifar10",
-)
-def read_cifar10n_worst(images: Path, human: Path) -> tuple[Split, Split]:
-    return _read_cifar10n(images, human, "worse_label")
-
-
-def _read_cifar10n(images: Path, human: Path, key: str) -> tuple[Split, Split]:
+def _read_cifar10n(key: str, images: Path, human: Path) -> tuple[Split, Split]:
     """The training labels are those of `key`; the test labels stay clean."""
     train, test = read_cifar10(images)
     noisy, clean = _read_human_labels(human, [key, "clean_label"])
@@ -162,6 +139,20 @@ def _read_cifar10n(images: Path, human: Path, key: str) -> tuple[Split, Split]:
             "use the authors' CIFAR-10_human.pt (CIFAR-10_human_ordered.npy follows TensorFlow's order)."
         )
     return Split(train.inputs, torch.from_numpy(noisy)), test
+
+
+for _name, _title, _key in (
+    ("aggregate", "human labels by majority of three, 9 % wrong", "aggre_label"),
+    ("worst", "the worst of three human labels, 40 % wrong", "worse_label"),
+):
+    register_dataset(
+        f"cifar10n-{_name}",
+        f"CIFAR-10N: CIFAR-10 with {_title}",
+        OBJECTS,
+        _PADDED,
+        files=(_CIFAR10, _CIFAR10N),
+        folder="cifar10",
+    )(partial(_read_cifar10n, _key))
 
 
 def _read_batch(path: Path) -> Split:

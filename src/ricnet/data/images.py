@@ -26,6 +26,7 @@ from torch import Tensor
 from ricnet.data.dataset import PHOTOGRAPH_SIDE, PHOTOGRAPHS, Augmentation, Dataset, Parts, Split
 from ricnet.data.memory import Damaged, pack_rows
 from ricnet.errors import RicnetError, counted, listed
+from ricnet.io import opened
 from ricnet.machine import fits_memory
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
@@ -108,13 +109,8 @@ def refuse_haystack(seen: Counter[str], folder: Path, kind: Kind) -> None:
 
 
 def read_image(path: Path, input_shape: tuple[int, ...]) -> UInt8[Tensor, "c h w"]:
-    try:
-        with path.open("rb") as file:
-            return decode_image(file, str(path), input_shape)
-    except FileNotFoundError as error:
-        raise RicnetError(f"{path} does not exist; check the path.") from error
-    except OSError as error:
-        raise RicnetError(f"{path} cannot be read ({error.strerror}); make it readable.") from error
+    with opened(path) as file:
+        return decode_image(file, str(path), input_shape)
 
 
 def decode_image(

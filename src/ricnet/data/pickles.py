@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ricnet.errors import RicnetError
-from ricnet.io import Array
+from ricnet.io import Array, opened
 
 LARGEST = 1 << 28
 """Maximum bytes of a pickle; a batch of CIFAR-10 has 31 million."""
@@ -180,11 +180,8 @@ def read_pt(path: Path) -> Any:
 
 
 def _content(path: Path) -> io.BytesIO:
-    try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
-    except OSError as error:
-        raise RicnetError(f"{path} cannot be read ({error.strerror}); make it readable.") from error
+    with opened(path) as file:
+        content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise RicnetError(f"{path} is larger than {LARGEST / 1e6:.0f} MB, as no data file of its kind is.")
     return io.BytesIO(content)

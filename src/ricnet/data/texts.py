@@ -22,7 +22,7 @@ from jaxtyping import Int32, Int64
 from ricnet.data.cells import Cells
 from ricnet.data.tables import Table
 from ricnet.errors import RicnetError, require_extra
-from ricnet.io import decode, read_text
+from ricnet.io import decode, opened, read_text
 
 MOST_TOKENS = 1_024
 """Maximum ids of a text, half of them words; more cost time and rarely change an answer."""
@@ -164,14 +164,8 @@ def as_texts(given: Any) -> list[str] | None:
 
 
 def read_text_file(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
-    except FileNotFoundError as error:
-        raise RicnetError(f"{path} does not exist; check the path.") from error
-    except OSError as error:
-        raise RicnetError(f"{path} cannot be read ({error.strerror}); make it readable.") from error
-    return decode_text(content, str(path))
+    with opened(path) as file:
+        return decode_text(file.read(LARGEST + 1), str(path))
 
 
 def decode_text(content: bytes, name: str) -> str:
