@@ -63,8 +63,31 @@ def test_a_column_of_numbers_is_parsed_once_and_as_a_whole(tmp_path: Path, monke
         return parse(cells)
 
     monkeypatch.setattr(cells_module, "_floats", counting)
-    monkeypatch.setattr(cells_module, "parse_number", lambda cell: pytest.fail(f"{cell!r} was parsed alone"))
+    alone = list[str]()
+    monkeypatch.setattr(cells_module, "parse_number", alone.append)  # returns None, as for a text
+    monkeypatch.setattr(cells_module, "SAMPLE", 0)
     rows = 2 * BLOCK
     (tmp_path / "my.csv").write_text("a,b,kind\n" + "".join(f"{row},{row / 7},{row % 2}\n" for row in range(rows)))
     load(tmp_path / "my.csv", target="kind")
     assert sum(parsed) == 2 * rows
+    assert alone == []
+
+
+def test_texts_are_parsed_by_their_distinct_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, parse = list[str](), cells_module.parse_number
+
+    def counting(cell: str) -> float | None:
+        asked.append(cell)
+        return parse(cell)
+
+    monkeypatch.setattr(cells_module, "parse_number", counting)
+    reading = Cells(["red", "3", "blue"] * BLOCK).numbers
+    assert len(asked) <= cells_module.SAMPLE + 3
+    assert (len(reading.odd), reading.values[1]) == (2 * BLOCK, 3)
+
+
+def test_classes_that_are_the_same_number_keep_one_order(tmp_path: Path) -> None:
+    """Their order followed Python's hashes, which differ from process to process."""
+    for first, second in (("-0", "0"), ("0", "-0")):
+        (tmp_path / "my.csv").write_text("a,kind\n" + "".join(f"{row},{first}\n{row},{second}\n" for row in range(9)))
+        assert load(tmp_path / "my.csv", target="kind").class_names == ("-0", "0")

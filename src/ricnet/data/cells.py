@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import chain, count, product
@@ -25,6 +25,8 @@ FORMATS = {
 """Date formats, with an example of each. If several read a column equally well, the first is taken."""
 BLOCK = 4096
 """Rows whose cells are joined to one text."""
+SAMPLE = 100
+"""Rows that decide how a column is parsed: texts by their distinct values, numbers in blocks."""
 Rows = Sequence[int] | Int64[np.ndarray, "rows"]
 _NAN = {"".join(letters): "nan" for word in MISSING for letters in product(*({c, c.upper()} for c in word))}
 """Every spelling of a missing cell, as Python's `float` reads it."""
@@ -157,6 +159,9 @@ class Cells:
 
     @cached_property
     def numbers(self) -> Reading:
+        first = self._list(self._blocks[0])[:SAMPLE] if self._blocks else []
+        if 2 * sum(parse_number(cell) is None for cell in first) > len(first):  # texts, which repeat
+            return self._by_value(parse_number)
         values, odd = np.empty(self._length), []
         for place, cells in enumerate(self._lists()):
             start = place * BLOCK
@@ -174,11 +179,15 @@ class Cells:
     def dates(self, form: str) -> Reading:
         """Read as dates of a format in `FORMATS`, in days since 1970."""
         if form not in self._dates:
-            codes, texts = self.values
-            days = [math.nan if is_missing(cell) else parse_date(cell, form) for cell in texts]
-            odd = np.array([day is None for day in days], dtype=bool)
-            self._dates[form] = Reading(np.array(days, dtype=np.float64)[codes], np.flatnonzero(odd[codes]))
+            self._dates[form] = self._by_value(lambda cell: math.nan if is_missing(cell) else parse_date(cell, form))
         return self._dates[form]
+
+    def _by_value(self, parse: Callable[[str], float | None]) -> Reading:
+        """Each distinct cell parsed once."""
+        codes, texts = self.values
+        found = [parse(cell) for cell in texts]
+        odd = np.array([value is None for value in found], dtype=bool)
+        return Reading(np.array(found, dtype=np.float64)[codes], np.flatnonzero(odd[codes]))  # None becomes NaN
 
     @property
     def formats(self) -> list[str]:
