@@ -168,7 +168,7 @@ def test_kinds_that_start_programs_are_not_opened(tmp_path: Path, monkeypatch: p
     called: list[object] = []
     monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", lambda *given, **_: called.append(given))
     (tmp_path / "a.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n")
-    with refusal("a.png", "of a kind"):
+    with refusal("a.png", "supported format"):
         read_image(tmp_path / "a.png", (3, 8, 8))
     assert not called
 

@@ -140,7 +140,7 @@ def read_npz_inputs(
         raise RicnetError(
             f"{path}: the rows of {name} are of shape {tuple(inputs.shape[1:])}, "
             f"but the model was trained on {'images' if kind == 'image' else kind} of shape {input_shape}; "
-            "give it such rows."
+            "give it rows of that shape."
         )
     return inputs
 
@@ -298,7 +298,8 @@ def _plain_labels(array: Array, what: str) -> Array:
     """One-dimensional integers or texts."""
     if array.ndim != 1 or not array.size:
         raise RicnetError(
-            f"{what} is of shape {array.shape}; it must be one label a row (for one-hot rows: y.argmax(1)), not empty."
+            f"{what} is of shape {array.shape}; it must be one label for each row, not empty (for one-hot rows: "
+            "y.argmax(1))."
         )
     if array.dtype.kind not in "biufUS":
         raise RicnetError(f"{what} is of type {array.dtype}; labels must be whole numbers or texts.")

@@ -222,7 +222,7 @@ class Columns:
                 if text is None:
                     value = f"an empty {column.name!r}, which no training row had"
                 share = f"{len(rows)} of {len(table)} rows"
-                notes.append(f"{table.name}: {share} have {value}; it counts as none of those it knows.")
+                notes.append(f"{table.name}: {share} have {value}; the model treats it as unknown.")
         return tuple(notes)
 
     def cells(self, numbers: Sequence[float]) -> dict[str, str | float | None]:
@@ -376,7 +376,7 @@ def _mistake_notes(found: Sequence[_Found], keep_all: bool) -> list[str]:
             notes.append(
                 f"Column {each.name!r} is read as text, for {why}; {remedy}."
                 if each.column is not None
-                else f"Column {each.name!r} {fate}: {why}, and as texts its cells hardly repeat; {remedy}."
+                else f"Column {each.name!r} {fate}: {why}, and its texts hardly repeat; {remedy}."
             )
     return notes
 
@@ -467,7 +467,7 @@ def _fit_values(reader: Number, values: Float64[np.ndarray, "n"], source: str) -
     with np.errstate(over="ignore", invalid="ignore"):
         mean, std = float(present.mean()), float(present.std())
     if not math.isfinite(std):
-        raise TableError(f"{source}: the numbers of {reader.name!r} are too large to compute with; scale them.")
+        raise TableError(f"{source}: the numbers of {reader.name!r} are too large for double precision; scale them.")
     return replace(reader, mean=mean, std=std or 1.0, flagged=flagged)
 
 

@@ -156,11 +156,11 @@ def _extract(archive: Path, into: Path) -> None:
         ) from error
     except _Refused as error:
         raise RicnetError(
-            f"{archive} holds {error}, as no data set does, so it was not unpacked; get the official archive."
+            f"{archive} holds {error}, which no data set needs, so it was not unpacked; get the official archive."
         ) from error
     except Exception as error:  # cut-off streams fail as EOFError, zlib.error, ReadError, …
         raise RicnetError(
-            f"{archive} could not be unpacked ({error}); delete it and get a whole copy, or free disk space."
+            f"{archive} could not be unpacked ({error}); delete it and get a complete copy, or free disk space."
         ) from error
 
 

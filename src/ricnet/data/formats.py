@@ -89,7 +89,7 @@ def read_idx(path: Path, axes: int) -> UInt8[Tensor, "..."]:
         values = torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=4 * (1 + axes))
         return values.reshape(shape)
     except (OSError, EOFError, zlib.error, struct.error, ValueError, RuntimeError) as error:
-        raise RicnetError(f"{path} is no whole idx file ({error}); put a fresh copy in its place.") from error
+        raise RicnetError(f"{path} is no complete idx file ({error}); put a fresh copy in its place.") from error
 
 
 # CIFAR-10 in its official Python form, and the human labels of CIFAR-10N
@@ -162,7 +162,10 @@ def _read_batch(path: Path) -> Split:
     pixels, labels = batch.get("data"), _checked_labels(batch.get("labels"), path)
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape != (len(labels), 3 * 32 * 32):
         what = f"{pixels.dtype} of shape {pixels.shape}" if isinstance(pixels, np.ndarray) else type(pixels).__name__
-        raise RicnetError(f"{path} is no batch of CIFAR-10: its data are {what} beside {len(labels)} labels.")
+        raise RicnetError(
+            f"{path} is no batch of CIFAR-10: its data are {what} for {len(labels)} labels; "
+            "put a fresh copy in its place."
+        )
     return Split(torch.from_numpy(pixels.reshape(-1, 3, 32, 32).copy()), torch.from_numpy(labels))
 
 
@@ -176,9 +179,7 @@ def _read_human_labels(path: Path, keys: Sequence[str]) -> list[Int64[np.ndarray
 
 def _text_keys(table: Any, path: Path) -> dict[str, Any]:
     if not isinstance(table, dict):
-        raise RicnetError(
-            f"{path} holds a {type(table).__name__} where a dictionary belongs; put a fresh copy in its place."
-        )
+        raise RicnetError(f"{path} holds a {type(table).__name__}, not a dictionary; put a fresh copy in its place.")
     return {key.decode("latin1") if isinstance(key, bytes) else str(key): value for key, value in table.items()}
 
 
@@ -231,7 +232,7 @@ def _read_mat(path: Path) -> Split:
         if labels.min() < 1 or labels.max() > 10:
             raise ValueError(f"labels run from {labels.min()} to {labels.max()}")
     except Exception as error:  # a damaged file can fail in any way
-        raise RicnetError(f"{path} is no whole SVHN file ({error}); put a fresh copy in its place.") from error
+        raise RicnetError(f"{path} is no complete SVHN file ({error}); put a fresh copy in its place.") from error
     images = torch.from_numpy(np.ascontiguousarray(pixels.transpose(3, 2, 0, 1)))
     return Split(images, torch.from_numpy(labels.astype(np.int64) % 10))  # 10 stands for the digit 0
 

@@ -126,7 +126,7 @@ def decode_image(
         with _open(file) as image:
             pixels = _pixels(image, *input_shape)
     except UnidentifiedImageError:  # its message names a Python object
-        raise RicnetError(f"{name} is no image of a kind that can be read; replace or remove it.") from None
+        raise RicnetError(f"{name} is no image in a supported format; replace or remove it.") from None
     except Exception as error:  # decoders fail in many ways
         raise _refusal(name, error) from error
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
@@ -347,7 +347,7 @@ def survey(folder: Path, kind: Kind = IMAGES) -> Tree:
     if not folder.is_dir():
         raise RicnetError(f"{folder} is no folder; give the path of a folder of {kind.noun}s.")
     children = [child.name for child in _subfolders(folder)]
-    _refuse_loose(folder, "one subfolder a class", kind)
+    _refuse_loose(folder, "one subfolder for each class", kind)
     seen: Counter[str] = Counter()
     notes: list[str] = []
     if "train" in children and (not _loose(folder / "train", kind) or set(children) <= {"train", "test", *VAL_NAMES}):
@@ -355,16 +355,16 @@ def survey(folder: Path, kind: Kind = IMAGES) -> Tree:
     else:
         parts = {"train": class_folders(folder, seen, kind)}
     if empty := sorted({name for classes in parts.values() for name, paths in classes.items() if not paths}):
-        notes.append(f"Folders without {kind.noun}s were passed over: {listed(empty)}.")
+        notes.append(f"Folders without {kind.noun}s were skipped: {listed(empty)}.")
     # Telephones write formats that are not read; the user must know.
     counts = [f"{seen[suffix]} {suffix}" for suffix in sorted(UNREAD) if seen[suffix]]
-    unread = f" of a kind that is not read ({listed(counts)}: convert to .jpg or .png)" if counts else ""
+    unread = f" in unsupported formats ({listed(counts)}: convert to .jpg or .png)" if counts else ""
     if unread:
-        notes.append(f"Passed over were files{unread}.")
+        notes.append(f"Skipped: files{unread}.")
     full = {part: {name: paths for name, paths in classes.items() if paths} for part, classes in parts.items()}
     tree = Tree(folder, full, tuple(notes))
     if not tree.files:
-        raise RicnetError(f"{folder} holds no {kind.noun}s{unread}; put them into one subfolder a class.")
+        raise RicnetError(f"{folder} holds no {kind.noun}s{unread}; put them into one subfolder for each class.")
     _check_classes(tree, kind)
     return tree
 
@@ -380,7 +380,7 @@ def _survey_parts(
     if ignored := [f"{name}/" for name in children if name not in places.values()]:
         notes.append(f"Beside train/, these folders were not used: {listed(ignored)}.")
     for place in places.values():
-        _refuse_loose(folder / place, f"one subfolder a class below {place}/", kind)
+        _refuse_loose(folder / place, f"one subfolder for each class below {place}/", kind)
     seen.update(path.suffix.lower() for path in folder.iterdir())
     return {part: class_folders(folder / place, seen, kind) for part, place in places.items()}
 
@@ -417,7 +417,7 @@ def _check_classes(tree: Tree, kind: Kind) -> None:
     for part, classes in tree.parts.items():
         if not classes:
             raise RicnetError(
-                f"{tree.folder}: the {part} part holds no {kind.noun}s; put them into one subfolder a class."
+                f"{tree.folder}: the {part} part holds no {kind.noun}s; put them into one subfolder for each class."
             )
         unknown = sorted(set(classes) - set(tree.class_names))
         if unknown:

@@ -58,7 +58,7 @@ class TableTask:
         if target is None:
             short = f", or {shown_name(table.name)}#COLUMN" if table.unit == "line" else ""
             raise RicnetError(
-                f"{table.name}: which column is the class? Say {setting('target')} COLUMN{short}; "
+                f"{table.name}: which column is the class? Name it with {setting('target')} COLUMN{short}; "
                 f"it has {quoted(table.columns, 10)}."
             )
         return _check_column(table, target)
@@ -161,9 +161,8 @@ def _refuse_missing_header(table: Table, target: str) -> None:
     counted = [[str(n) for n in range(first, first + len(numbers))] for first in (0, 1)]
     if numbers and target in table.columns[target].values.texts and not (len(numbers) > 1 and numbers in counted):
         raise RicnetError(
-            f"{table.name}: its first line looks like a row, with {quoted(numbers)} and the class {target!r} where the "
-            "names of columns should be; put a line of names above it; if these are names, call the column of classes "
-            "something else."
+            f"{table.name}: its first line looks like a row of data, with {quoted(numbers)} and the class {target!r}; "
+            "add a line of names above it, or rename the column of classes if these are names."
         )
 
 

@@ -91,7 +91,7 @@ def _write(path: Path, damaged: Path, order: Int64[Tensor, "n"], read: Chunk, ro
         replace_file(draft, damaged if broken else path)
     except OSError as error:
         raise RicnetError(
-            f"{path.parent} cannot take the data, which does not fit into memory ({error.strerror or error}); "
+            f"{path.parent} cannot be written ({error.strerror or error}), and the data does not fit into memory; "
             f"name another folder with {setting('data_dir')}."
         ) from error
     finally:

@@ -183,7 +183,9 @@ def _content(path: Path) -> io.BytesIO:
     with opened(path) as file:
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
-        raise RicnetError(f"{path} is larger than {LARGEST / 1e6:.0f} MB, as no data file of its kind is.")
+        raise RicnetError(
+            f"{path} is larger than {LARGEST / 1e6:.0f} MB, the maximum for its kind; put a fresh copy in its place."
+        )
     return io.BytesIO(content)
 
 

@@ -194,9 +194,7 @@ def _read_named(name: str, folder: Path, resolution: int | None) -> Parts | Data
     read = source.read(*found, **wish)
     notes: tuple[str, ...] = ()
     if Path(name).is_dir() and Path(name).resolve() != (folder / source.folder).resolve():
-        notes = (
-            f"{name} is the data set of that name, not the folder {name} that is here; write ./{name} for the folder.",
-        )
+        notes = (f"{name} is the registered data set, not the folder {name} here; write ./{name} for the folder.",)
     if isinstance(read, Dataset):
         return replace(read, name=name, notes=(*notes, *read.notes))
     train, test = read

@@ -244,12 +244,12 @@ def _json_row(line: str, place: str) -> dict[str, str]:
     for key, value in entry.items():
         if isinstance(value, dict | list):
             kind = type(value).__name__
-            raise TableError(f"{place}: {key!r} holds a {kind}, which is no single value; spread it out.")
+            raise TableError(f"{place}: {key!r} holds a {kind}; write each of its values as a column of its own.")
     cells = {key.strip(): "" if value is None else str(value).strip() for key, value in entry.items()}
     try:
         "".join([*cells, *cells.values()]).encode("utf-8")
     except UnicodeEncodeError:  # JSON may escape half of a surrogate pair
-        raise TableError(f"{place}: a text in it is none in UTF-8; correct it.") from None
+        raise TableError(f"{place}: a text in it is not valid UTF-8; correct it.") from None
     return cells
 
 
@@ -285,9 +285,7 @@ class Allowance:
         """Count unpacked bytes and cells; raise if there is no room for them."""
         self.size, self.cells = self.size + size, self.cells + cells
         if self.size > LARGEST:
-            raise TableError(
-                f"{self.path} has more than {LARGEST / 1e9:.1f} GB once it is unpacked; give a part of it."
-            )
+            raise TableError(f"{self.path} has more than {LARGEST / 1e9:.1f} GB when unpacked; give a part of it.")
         if LETTER * self.size + CELL * self.cells > SHARE * self.free:
             raise TableError(
                 f"{self.path} does not fit into memory: it has more than {self.size / 1e6:,.0f} MB and {self.cells:,} "
@@ -356,5 +354,5 @@ def read_table(path: Path, check: Check | None = None) -> Table:
             text = io.TextIOWrapper(content, encoding_of(content.peek(2)))
             return READERS[suffix.removesuffix(".gz")](text, str(path), check)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        kind = "no whole gzip of a text in UTF-8" if packed else "no text in UTF-8"
+        kind = "no complete gzip of a text in UTF-8" if packed else "no text in UTF-8"
         raise TableError(f"{path} is {kind} ({error}); save the table as CSV in UTF-8.") from error

@@ -115,13 +115,13 @@ class Text:
         """Description of the ids for users of an exported model."""
         if self.tokenizer is not None:
             return (
-                f"{self.tokens} token ids a text (int32), as its checkpoint's tokenizer makes them, cut or filled up "
-                f"with {self.tokenizer.pad}; its tokenizer.json is in the metadata (columns)."
+                f"{self.tokens} token ids for each text (int32) by the checkpoint's tokenizer, cut or padded with "
+                f"{self.tokenizer.pad}; its tokenizer.json is in the metadata (columns)."
             )
         return (
-            f"{self.tokens} token ids a text (int32), by turns of a word and of it with the next one "
-            '("word next"): crc32 of the UTF-8 in lower case, without the highest bit, 0 as 1; cut or filled up with '
-            r"0. Words are the matches of the regular expression \w+|[^\w\s], with letters of any script."
+            f"{self.tokens} token ids for each text (int32), alternating a word and its pair with the next word "
+            '("word next"): crc32 of the UTF-8 in lower case, without the highest bit, 0 as 1; cut or padded with 0. '
+            r"Words are the matches of the regular expression \w+|[^\w\s], with letters of any script."
         )
 
     def encode(self, table: Table) -> Int32[np.ndarray, "n tokens"]:
@@ -170,7 +170,7 @@ def read_text_file(path: Path) -> str:
 
 def decode_text(content: bytes, name: str) -> str:
     if len(content) > LARGEST:
-        raise RicnetError(f"{name} has more than {LARGEST / 1e6:.0f} MB, which is no single text; divide it.")
+        raise RicnetError(f"{name} has more than {LARGEST / 1e6:.0f} MB, the maximum for one text; divide it.")
     try:
         return decode(content).strip()
     except UnicodeDecodeError as error:
