@@ -2,10 +2,10 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import chain, count, product
+from itertools import chain, count, islice, product
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +26,8 @@ FORMATS = {
 BLOCK = 4096
 """Rows whose cells are joined to one text."""
 SAMPLE = 100
-"""Rows that decide how a column is parsed: texts by their distinct values, numbers in blocks."""
+"""Rows that decide how a column is parsed: texts by their distinct values, numbers in blocks. Shorter columns are
+parsed cell by cell, which is faster there."""
 Rows = Sequence[int] | Int64[np.ndarray, "rows"]
 _NAN = {"".join(letters): "nan" for word in MISSING for letters in product(*({c, c.upper()} for c in word))}
 """Every spelling of a missing cell, as Python's `float` reads it."""
@@ -122,10 +123,13 @@ class Cells:
 
     def append(self, cells: list[str]) -> None:
         """Add the next block of rows. All blocks but the last have `BLOCK` rows."""
-        joined = "\n".join(cells)
-        whole = joined.count("\n") == len(cells) - 1  # else a cell has several lines
-        self._blocks.append(joined if whole and len(cells) > 1 else cells)
         self._length += len(cells)
+        if len(cells) > SAMPLE:
+            joined = "\n".join(cells)
+            if joined.count("\n") == len(cells) - 1:  # else a cell has several lines
+                self._blocks.append(joined)
+                return
+        self._blocks.append(cells)
 
     def __len__(self) -> int:
         return self._length
@@ -159,8 +163,10 @@ class Cells:
 
     @cached_property
     def numbers(self) -> Reading:
-        first = self._list(self._blocks[0])[:SAMPLE] if self._blocks else []
-        if 2 * sum(parse_number(cell) is None for cell in first) > len(first):  # texts, which repeat
+        first = [parse_number(cell) for cell in islice(self, SAMPLE)]
+        if len(first) == self._length:
+            return Reading(np.array(first, np.float64), _rows(value is None for value in first))  # None becomes NaN
+        if 2 * first.count(None) > len(first):  # texts, which repeat
             return self._by_value(parse_number)
         values, odd = np.empty(self._length), []
         for place, cells in enumerate(self._lists()):
@@ -210,6 +216,10 @@ class Cells:
         return np.flatnonzero(~np.array(dates, dtype=bool)[codes])
 
 
+def _rows(mask: Iterable[bool]) -> Int64[np.ndarray, "m"]:
+    return np.array([row for row, true in enumerate(mask) if true], dtype=np.int64)
+
+
 def _parse_numbers(cells: list[str]) -> tuple[Float64[np.ndarray, "n"], Int64[np.ndarray, "odd"]]:
     """Numbers, NaN for all else, and the rows that are neither a number nor missing, as `parse_number` says."""
     values = None
@@ -220,12 +230,11 @@ def _parse_numbers(cells: list[str]) -> tuple[Float64[np.ndarray, "n"], Int64[np
     if values is None:
         known = {cell: parse_number(cell) for cell in set(cells)}
         parsed = [known[cell] for cell in cells]
-        odd = [row for row, value in enumerate(parsed) if value is None]
-        values = np.array(parsed, dtype=np.float64)  # None becomes NaN
-    else:
-        odd = [row for row in np.flatnonzero(~np.isfinite(values)).tolist() if cells[row] not in _NAN]
-        values[odd] = np.nan
-    return values, np.array(odd, dtype=np.int64)
+        return np.array(parsed, dtype=np.float64), _rows(value is None for value in parsed)
+    doubtful = np.flatnonzero(~np.isfinite(values))
+    odd = doubtful[[cells[row] not in _NAN for row in doubtful.tolist()]] if len(doubtful) else doubtful
+    values[odd] = np.nan
+    return values, odd
 
 
 def _floats(cells: list[str]) -> Float64[np.ndarray, "n"] | None:

@@ -88,9 +88,6 @@ class Number:
             values = np.where(missing, 0.0, (numbers - self.mean) / self.std)
         return np.stack([values, missing][: self.width], axis=1).astype(np.float64, copy=False)
 
-    def new_rows(self, _cells: Cells) -> Int64[np.ndarray, "m"]:
-        return np.empty(0, np.int64)
-
 
 @dataclass(frozen=True)
 class Date(Number):
@@ -139,9 +136,8 @@ class Category:
         return numbers[:, : self.width]
 
     def new_rows(self, cells: Cells) -> Int64[np.ndarray, "m"]:
-        """Rows with values that training had not. None if there is `other`: the names of rare values are not kept."""
-        new = self.places(cells) == len(self.values)
-        return np.flatnonzero(new & (not self.other))
+        """Rows with values that training had not; none if there is `other`: the names of rare values are not kept."""
+        return np.flatnonzero(self.places(cells) == len(self.values)) if not self.other else np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -216,7 +212,7 @@ class Columns:
         table = self.complete(table)
         notes += [f"{table.name}: {note[0].lower()}{note[1:]}" for note in self.odd_cells(table)]
         for column in self.inputs:
-            if len(rows := column.new_rows(table.columns[column.name])):
+            if isinstance(column, Category) and len(rows := column.new_rows(table.columns[column.name])):
                 text = next(filter(None, (table.columns[column.name][row] for row in rows.tolist())), None)
                 value = f"a value of {column.name!r} that training had not, such as {text!r}"
                 if text is None:

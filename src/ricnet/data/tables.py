@@ -267,10 +267,11 @@ def frame_table(frame: "DataFrame", name: str = FRAME) -> Table:
         raise TableError(f"{name} has no rows or no columns; each row is an example.")
     columns = {column: Cells() for column in names if column}
     for place, column in enumerate(names):
-        for start in range(0, len(frame) if column else 0, BLOCK):
-            series = frame.iloc[start : start + BLOCK, place]
-            cells = zip(series, series.isna(), strict=True)
-            columns[column].append(["" if gap else str(value).strip() for value, gap in cells])
+        if column:
+            series = frame.iloc[:, place]
+            cells = ("" if gap else str(value).strip() for value, gap in zip(series, series.isna(), strict=True))
+            while block := list(islice(cells, BLOCK)):
+                columns[column].append(block)
     return Table(name, columns, range(len(frame)), "row")
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Int32, Int64
+from jaxtyping import Int32
 
 from ricnet.data.cells import Cells
 from ricnet.data.tables import Table
@@ -134,9 +134,6 @@ class Text:
             found = split(text, self.tokens)
             row[: len(found)] = found
         return ids
-
-    def new_rows(self, _cells: Cells) -> Int64[np.ndarray, "m"]:
-        return np.empty(0, np.int64)
 
 
 def fit_text(texts: Iterable[str], name: str, tokenizer: Tokenizer | None) -> Text:
