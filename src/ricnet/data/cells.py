@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import chain, count, islice, product
@@ -165,7 +165,7 @@ class Cells:
     def numbers(self) -> Reading:
         first = [parse_number(cell) for cell in islice(self, SAMPLE)]
         if len(first) == self._length:
-            return Reading(np.array(first, np.float64), _rows(value is None for value in first))  # None becomes NaN
+            return Reading(np.array(first, np.float64), _none_rows(first))  # None becomes NaN
         if 2 * first.count(None) > len(first):  # texts, which repeat
             return self._by_value(parse_number)
         values, odd = np.empty(self._length), []
@@ -216,8 +216,10 @@ class Cells:
         return np.flatnonzero(~np.array(dates, dtype=bool)[codes])
 
 
-def _rows(mask: Iterable[bool]) -> Int64[np.ndarray, "m"]:
-    return np.array([row for row, true in enumerate(mask) if true], dtype=np.int64)
+def _none_rows(parsed: list[float | None]) -> Int64[np.ndarray, "m"]:
+    """Rows of None."""
+    rows = [row for row, value in enumerate(parsed) if value is None] if None in parsed else []
+    return np.array(rows, dtype=np.int64)
 
 
 def _parse_numbers(cells: list[str]) -> tuple[Float64[np.ndarray, "n"], Int64[np.ndarray, "odd"]]:
@@ -230,7 +232,7 @@ def _parse_numbers(cells: list[str]) -> tuple[Float64[np.ndarray, "n"], Int64[np
     if values is None:
         known = {cell: parse_number(cell) for cell in set(cells)}
         parsed = [known[cell] for cell in cells]
-        return np.array(parsed, dtype=np.float64), _rows(value is None for value in parsed)
+        return np.array(parsed, dtype=np.float64), _none_rows(parsed)
     doubtful = np.flatnonzero(~np.isfinite(values))
     odd = doubtful[[cells[row] not in _NAN for row in doubtful.tolist()]] if len(doubtful) else doubtful
     values[odd] = np.nan

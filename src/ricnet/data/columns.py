@@ -86,7 +86,7 @@ class Number:
         missing = np.isnan(numbers)
         with np.errstate(over="ignore"):
             values = np.where(missing, 0.0, (numbers - self.mean) / self.std)
-        return np.stack([values, missing][: self.width], axis=1).astype(np.float64, copy=False)
+        return np.column_stack([values, missing]) if self.flagged else values[:, None]
 
 
 @dataclass(frozen=True)
