@@ -19,8 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ricnet.data import Augmentation, Dataset, Split
-from ricnet.training.api import configure, pick_device
-from ricnet.training.run import RunFolder, describe_hardware
+from ricnet.models.run import RunFolder, describe_hardware
+from ricnet.training.api import pick_device
+from ricnet.training.request import configure
 from ricnet.training.trainer import Trainer
 
 ROWS = 6_144

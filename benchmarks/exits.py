@@ -31,9 +31,9 @@ from common import Row, publish, take_turns
 from ricnet.core.trajectory import halting_step
 from ricnet.data import Dataset, Split
 from ricnet.data import load as load_data
+from ricnet.models.classifier import Classifier
+from ricnet.models.graphs import Recorder
 from ricnet.training.api import pick_device
-from ricnet.training.classifier import Classifier
-from ricnet.training.speed import Recorder
 from server import WARM_UP_SECONDS, Load, Request, press, server
 
 ONE_BY_ONE = 64
@@ -124,7 +124,7 @@ def in_pytorch(early: Classifier, whole: Classifier, inputs: Tensor, device: tor
 def in_onnx(early: Classifier, whole: Classifier, inputs: Tensor, scratch: Path) -> Iterator[Row]:
     import onnxruntime  # not wherever PyTorch is timed
 
-    from ricnet.apps.onnx import export_onnx
+    from ricnet.models.onnx import export_onnx
 
     few = inputs[:ONE_BY_ONE].cpu().numpy()
     options = onnxruntime.SessionOptions()

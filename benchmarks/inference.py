@@ -28,10 +28,10 @@ from ricnet.core.trajectory import Trajectory
 from ricnet.data import load as load_data
 from ricnet.methods import Supervised
 from ricnet.methods.ric import RIC
+from ricnet.models.recorded import Recordings
 from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.api import pick_device
-from ricnet.training.inference import Recordings
 from ricnet.training.trainer import tensor_cores
 
 BATCHES = (1, 32, 1024)

@@ -20,8 +20,8 @@ from torch.utils.data import Dataset as TorchDataset
 
 from ricnet.data import Augmentation, Dataset
 from ricnet.methods.ric import RIC
+from ricnet.models.config import Config
 from ricnet.nets.encoders import build_encoder, embedding_size
-from ricnet.training.config import Config
 
 
 class Agent(nn.Module):

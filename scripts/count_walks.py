@@ -1,6 +1,6 @@
 """How many files of the package a reader crosses to follow one thing that it does; and how large its rooms are.
 
-    python scripts/count_walks.py [train] [update] [reproduce] [--list]
+    python scripts/count_walks.py [train] [update] [serve] [reproduce] [--list]
     python scripts/count_walks.py --rooms
 
 Counts the distinct files of src in which a function is called; what happens while modules are imported is left
@@ -69,7 +69,7 @@ def update() -> set[str]:
     import torch
 
     from ricnet.data import load
-    from ricnet.training.api import configure
+    from ricnet.training.request import configure
     from ricnet.training.trainer import Trainer
 
     dataset = load("digits")
@@ -80,6 +80,26 @@ def update() -> set[str]:
     return files
 
 
+def serve() -> set[str]:
+    """One request of one image, after a first one; from the request's body to the response."""
+    import io
+
+    from fastapi.testclient import TestClient
+    from PIL import Image
+
+    import ricnet
+    from ricnet.apps.server.application import build
+
+    model = ricnet.train("digits", epochs=1, width=0.1, horizon=4, device="cpu")
+    image = io.BytesIO()
+    Image.new("L", (8, 8), 128).save(image, "PNG")
+    with watched() as files, TestClient(build(model, "digits"), "http://localhost") as client:
+        for _ in range(2):
+            files.clear()
+            client.post("/v1/predict", files={"files": ("image.png", image.getvalue(), "image/png")}).raise_for_status()
+        return set(files)
+
+
 def reproduce() -> set[str]:
     from ricnet.apps.cli import main
 
@@ -88,7 +108,7 @@ def reproduce() -> set[str]:
     return files
 
 
-WALKS: dict[str, Callable[[], set[str]]] = {"train": train, "update": update, "reproduce": reproduce}
+WALKS: dict[str, Callable[[], set[str]]] = {"train": train, "update": update, "serve": serve, "reproduce": reproduce}
 
 
 def walk(name: str) -> list[str]:

@@ -21,12 +21,13 @@ from ricnet.core.policies import Dirichlet, Readout
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import Examples
 from ricnet.methods import RIC
+from ricnet.models.classifier import Classifier
+from ricnet.models.loading import load
+from ricnet.models.locate import locate
 from ricnet.report.examples import refinement_figure, telling_rows
 from ricnet.report.figures import FAINT, house_style, styled
 from ricnet.report.pictures import halting_figure, reliability_figure
 from ricnet.report.runs import RunGroup, RunRecord, read_run
-from ricnet.training.classifier import Classifier, load
-from ricnet.training.run import locate
 
 LABELS: dict[Readout, str] = {
     "mean": "mean, α/Σα (the paper)",

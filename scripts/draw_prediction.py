@@ -13,11 +13,11 @@ from pathlib import Path
 from filmstrip import filmstrip_figure
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import Examples
+from ricnet.models.loading import load
+from ricnet.models.locate import locate
 from ricnet.report.examples import telling_rows
 from ricnet.report.figures import house_style
 from ricnet.report.runs import RunRecord, read_run
-from ricnet.training.classifier import load
-from ricnet.training.run import locate
 
 
 def main() -> None:

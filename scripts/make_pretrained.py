@@ -20,10 +20,11 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ricnet.errors import RicnetError
+from ricnet.models.loading import load
+from ricnet.models.locate import PRETRAINED
+from ricnet.models.run import RunFolder
 from ricnet.report.card import classes_text, data_text, numbers_table, recipe_text
 from ricnet.report.runs import RunRecord, read_run
-from ricnet.training.classifier import load
-from ricnet.training.run import PRETRAINED, RunFolder
 
 MOST_BYTES = 6_000_000
 COPIED = ("config.json", "evaluation.json", "examples.npz", "calibration.json", "halting.json")

@@ -37,9 +37,10 @@ from ricnet.evaluation.choices import (
     is_as_good,
 )
 from ricnet.evaluation.evaluate import Outcome, Reading, observe
-from ricnet.training.api import configure, isolated_rng
-from ricnet.training.classifier import settle_horizon
-from ricnet.training.config import to_json
+from ricnet.models.build import settle_horizon
+from ricnet.models.config import to_json
+from ricnet.training.api import isolated_rng
+from ricnet.training.request import configure
 from ricnet.training.trainer import Trainer
 
 SMALL = 1500

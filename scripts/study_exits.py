@@ -29,8 +29,9 @@ from ricnet.data import Dataset, Split
 from ricnet.data import load as load_data
 from ricnet.evaluation.choices import fit_temperature
 from ricnet.evaluation.metrics import expected_calibration_error
-from ricnet.training.classifier import Classifier, load
-from ricnet.training.config import to_json
+from ricnet.models.classifier import Classifier
+from ricnet.models.config import to_json
+from ricnet.models.loading import load
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -52,10 +52,11 @@ from ricnet.data.texts import MOST_TOKENS, Text, token_ids
 from ricnet.evaluation.choices import fit_temperature
 from ricnet.evaluation.metrics import expected_calibration_error
 from ricnet.io import without_folder
-from ricnet.training.api import configure, train_in_memory
-from ricnet.training.checkpoints import find_encoder, find_tokenizer
-from ricnet.training.classifier import Classifier, after_encoder
+from ricnet.models.checkpoints import find_encoder, find_tokenizer
+from ricnet.models.classifier import Classifier, after_encoder
+from ricnet.training.api import train_in_memory
 from ricnet.training.features import featured
+from ricnet.training.request import configure
 from study_exits import compare_rules
 
 ROOT = Path(__file__).parents[1]

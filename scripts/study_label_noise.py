@@ -32,11 +32,12 @@ from sklearn.model_selection import train_test_split
 
 from ricnet.data import Dataset, Split
 from ricnet.evaluation.metrics import expected_calibration_error
+from ricnet.models.config import Config, to_json
 from ricnet.report.names import system_name
 from ricnet.studies.experiments import RAW, find_system
-from ricnet.training.api import configure, facts, train_in_memory
-from ricnet.training.config import Config, to_json
-from ricnet.training.run import fit
+from ricnet.training.api import train_in_memory
+from ricnet.training.finish import fit
+from ricnet.training.request import configure, facts
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE, FIGURE = (ROOT / name for name in ("results/label_noise.json", "docs/when.md", "docs/images/when.png"))

@@ -33,7 +33,7 @@ from ricnet.core.mdp import log_scores
 from ricnet.core.trajectory import first_stop
 from ricnet.data import load as load_data
 from ricnet.evaluation.choices import fit_temperature
-from ricnet.training.classifier import load
+from ricnet.models.loading import load
 from study_exits import oracle, threshold_for
 
 BUDGETS = (0.25, 0.3, 0.4, 0.5)

@@ -12,8 +12,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ricnet.apps.cli import docstrings
 from ricnet.methods import METHODS
+from ricnet.models.config import Config, Optimization
 from ricnet.nets.encoders import EncoderOptions
-from ricnet.training.config import Config, Optimization
 from ricnet.training.recipes import TYPICAL, preset
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"

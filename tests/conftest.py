@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ from ricnet.machine import usable_cores  # noqa: E402
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+    from ricnet.data import Dataset
+    from ricnet.models.run import RunFolder
     from ricnet.report.runs import RunGroup, RunRecord
 
 # Scripts find each other as scripts do.
@@ -104,3 +107,28 @@ def digits_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "digits"
     main(["train", "--out", str(out), "--epochs", "2", "--width", "0.1", "--horizon", "4", "--device", "cpu"])
     return out
+
+
+@pytest.fixture(scope="session")
+def dataset() -> "Dataset":
+    """A tiny problem, learned in a fraction of a second."""
+    from problems import blobs
+    from ricnet.data import Dataset
+
+    return Dataset("blobs", blobs(96, 0), blobs(30, 1), blobs(60, 2), ("a", "b", "c"))
+
+
+@pytest.fixture(scope="session")
+def finished(dataset: "Dataset", tmp_path_factory: pytest.TempPathFactory) -> "Callable[[str], RunFolder]":
+    """A finished run of a method; tests read it and leave it alone."""
+    from problems import CPU, configured
+    from ricnet.models.run import RunFolder
+    from ricnet.training.api import run
+
+    @cache
+    def made(method: str) -> "RunFolder":
+        folder = RunFolder(tmp_path_factory.mktemp(method) / "run")
+        run(configured(dataset, method), dataset, folder, CPU)
+        return folder
+
+    return made

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from ricnet.data import Dataset, Split, register_dataset
     from ricnet.errors import RicnetError
     from ricnet.methods import Method, register_method
+    from ricnet.models.classifier import Classifier
+    from ricnet.models.loading import load
     from ricnet.nets.encoders import register_encoder
     from ricnet.training.api import train
-    from ricnet.training.classifier import Classifier, load
 
 __all__ = [
     "ACTClassifier",
@@ -45,13 +46,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Classifier": "ricnet.training.classifier",
+    "Classifier": "ricnet.models.classifier",
     "Dataset": "ricnet.data",
     "Method": "ricnet.methods",
     "RicnetError": "ricnet.errors",
     "Split": "ricnet.data",
     "Trajectory": "ricnet.core.trajectory",
-    "load": "ricnet.training.classifier",
+    "load": "ricnet.models.loading",
     "register_dataset": "ricnet.data",
     "register_encoder": "ricnet.nets.encoders",
     "register_method": "ricnet.methods",

@@ -11,8 +11,8 @@ import ricnet
 from ricnet.data import columns_from_json
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import read_predictions
-from ricnet.training.config import Config
-from ricnet.training.run import RunFolder, describe_data, read_config
+from ricnet.models.config import Config
+from ricnet.models.run import RunFolder, describe_data, read_config
 
 from .conftest import Refused, RunRic, Said
 

@@ -17,10 +17,10 @@ from sklearn.datasets import load_digits
 import ricnet
 from ricnet.apps.commands import export as command
 from ricnet.apps.commands.evaluate import adjust
-from ricnet.apps.onnx import Agreement, compare
 from ricnet.data import load as load_data
 from ricnet.data.columns import Category, Columns, Number
-from ricnet.training.run import pretrained_names
+from ricnet.models.locate import pretrained_names
+from ricnet.models.onnx import Agreement, compare
 
 from .conftest import Refused, RunRic
 
@@ -250,7 +250,7 @@ def test_other_inputs_go_in_as_they_are(kind: str, tmp_path: Path) -> None:
 
 UNTRACEABLE = """
 import sys, torch, ricnet
-from ricnet.apps.onnx import export_onnx
+from ricnet.models.onnx import export_onnx
 
 class Wayward(torch.nn.Module):
     def __init__(self):

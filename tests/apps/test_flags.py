@@ -14,9 +14,9 @@ from ricnet.apps.cli import UnknownFlag, parse, with_dashes
 from ricnet.apps.commands import compare, sweep, train
 from ricnet.apps.commands.settings import fitting, merged, over, read, typed
 from ricnet.methods import METHODS, RIC
+from ricnet.models.config import Optimization
 from ricnet.nets.encoders import EncoderOptions
 from ricnet.studies.experiments import all_systems, find_system, settings_of
-from ricnet.training.config import Optimization
 from ricnet.training.recipes import TYPICAL, preset
 
 from .conftest import Refused, RunRic

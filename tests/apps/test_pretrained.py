@@ -25,7 +25,7 @@ def tool() -> dict[str, Any]:
 
 @pytest.fixture
 def shelf(digits_run: Path, tool: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("ricnet.training.run.PRETRAINED", tmp_path / "shelf")
+    monkeypatch.setattr("ricnet.models.locate.PRETRAINED", tmp_path / "shelf")
     tool["make"](digits_run, tmp_path / "shelf", "tiny")
     return tmp_path / "shelf"
 

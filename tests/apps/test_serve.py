@@ -86,12 +86,12 @@ def test_the_demo_takes_what_there_is(tmp_path: Path, monkeypatch: pytest.Monkey
     shelf = tmp_path / "shelf"
     (shelf / "cifar10").mkdir(parents=True)
     (shelf / "cifar10" / "config.json").touch()
-    monkeypatch.setattr("ricnet.training.run.PRETRAINED", shelf)
+    monkeypatch.setattr("ricnet.models.locate.PRETRAINED", shelf)
     assert demo.prepare("cpu") == "pretrained:cifar10"
 
 
 def test_the_demo_learns_digits_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ricnet.training.run.PRETRAINED", tmp_path)
+    monkeypatch.setattr("ricnet.models.locate.PRETRAINED", tmp_path)
     monkeypatch.setattr(demo, "EPOCHS", 1)
     monkeypatch.chdir(tmp_path)
     run = demo.prepare("cpu")

@@ -17,7 +17,7 @@ from refusals import refusal
 from ricnet.apps.cli import main
 from ricnet.apps.estimators import RICClassifier
 from ricnet.errors import RicnetError
-from ricnet.training.hub import save_pretrained
+from ricnet.models.hub import save_pretrained
 from ricnet.training.trainer import Trainer
 
 from .server.conftest import serving

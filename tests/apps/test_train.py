@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import ricnet
+from ricnet.models.run import LOCK, RunFolder
 from ricnet.report.page import page_html
 from ricnet.report.runs import group_seeds, read_run
 from ricnet.training import api
-from ricnet.training.run import LOCK, RunFolder
 
 from .conftest import TINY, Refused, RunRic
 
@@ -45,11 +45,11 @@ def interrupt(*_: object, **__: object) -> Any:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.parametrize("place", ["load_data", "Trainer._build_networks"])
+@pytest.mark.parametrize("place", ["request.load_data", "api.Trainer._build_networks"])
 def test_ctrl_c_before_there_is_a_run_leaves_no_folder(
     place: str, tmp_path: Path, run_ric: RunRic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"ricnet.training.api.{place}", interrupt)
+    monkeypatch.setattr(f"ricnet.training.{place}", interrupt)
     said = run_ric("train", "--out", tmp_path / "run", *QUICK)
     assert (said.code, said.err.splitlines()[-1].startswith("ric: stopped before it was done")) == (130, True)
     assert not (tmp_path / "run").exists()
@@ -131,7 +131,7 @@ def test_a_run_can_be_resumed_from_another_folder_and_with_a_trailing_slash(
 def test_batches_are_made_to_fit_into_memory_unless_asked_for(
     tmp_path: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch, run_ric: RunRic
 ) -> None:
-    monkeypatch.setattr("ricnet.training.api.free_bytes", lambda _: 1)
+    monkeypatch.setattr("ricnet.training.request.free_bytes", lambda _: 1)
     short = ["--method", "supervised", "--epochs", "1", "--device", "cpu", "--out", tmp_path, "--overwrite"]
     for flags, size, noted in (([], 13, True), (["--batch-size", "20"], 20, False)):  # 27 rows, halved once
         said = run_ric("train", image_folder, *short, *flags)

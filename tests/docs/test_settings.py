@@ -9,8 +9,8 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from ricnet.methods import ACT, RIC, Anytime, PonderNet, Supervised
+from ricnet.models.config import Config, Optimization
 from ricnet.nets.encoders import EncoderOptions
-from ricnet.training.config import Config, Optimization
 
 KINDS = (RIC, Supervised, Anytime, ACT, PonderNet, Optimization, EncoderOptions)
 TURNS = re.compile(r"\b([Rr]aise|[Ll]ower|[Mm]ore|[Ff]ew|Larger|Near 0)\b")

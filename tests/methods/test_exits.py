@@ -12,7 +12,8 @@ from ricnet.core import mdp
 from ricnet.methods import METHODS, RIC, Anytime, ClosedForm, OnPolicy, Supervised
 from ricnet.methods import exits as course
 from ricnet.methods.agent import Estimates
-from ricnet.methods.iterative import Steps, outset, unroll
+from ricnet.methods.inference import Steps
+from ricnet.methods.iterative import outset, unroll
 from ricnet.nets.encoders import Backbone, EncoderOptions, build_encoder, divide
 from ricnet.nets.refiner import at_step
 from ricnet.training.recipes import Facts, preset

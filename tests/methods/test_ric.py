@@ -16,7 +16,7 @@ from ricnet.core.policies import LogisticNormal
 from ricnet.errors import RicnetError
 from ricnet.methods import RIC, ClosedForm, OnPolicy
 from ricnet.methods.agent import Estimates
-from ricnet.methods.iterative import Steps
+from ricnet.methods.inference import Steps
 from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 

@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 
 from nets.checkpoints import PROCESSOR, require_timm, save_checkpoint
 from refusals import refusal
+from ricnet.models.checkpoints import find_encoder
 from ricnet.nets.encoders import Backbone, EncoderOptions, build_encoder, choose_encoder
 from ricnet.nets.pretrained import allowed_settings, architecture_from_json, build, read_hf, read_timm, rebuild
-from ricnet.training.checkpoints import find_encoder
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed (ricnet[hf])")
 

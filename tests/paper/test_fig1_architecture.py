@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 from torch import nn
 
+from ricnet.models.build import build_model
 from ricnet.nets.refiner import RecurrentClassifier
-from ricnet.training.classifier import build_model
 from ricnet.training.recipes import Facts, preset
 from ricnet_paper import ITEMS
 from ricnet_paper.fig1_architecture import FOLDER

@@ -17,8 +17,8 @@ from ricnet.apps.commands.data import Data
 from ricnet.apps.commands.evaluate import Evaluate
 from ricnet.apps.commands.report import Report
 from ricnet.methods import METHODS
+from ricnet.models.config import Optimization
 from ricnet.nets.encoders import EncoderOptions
-from ricnet.training.config import Optimization
 
 from .attack import TEXTS, attack, briefly_and_long
 
@@ -57,7 +57,7 @@ def test_flags_and_values(
     monkeypatch.setenv("RICNET_DATA", str(tmp_path))
     monkeypatch.setattr("ricnet.training.api.run", lambda *_, **__: None)
     monkeypatch.setattr("ricnet.training.api._conclude", lambda *_: None)
-    monkeypatch.setattr("ricnet.training.run.is_hub_id", lambda _: False)  # nobody asks the network
+    monkeypatch.setattr("ricnet.models.locate.is_hub_id", lambda _: False)  # nobody asks the network
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"size,colour\n1,red\n")))
     places = st.sampled_from([str(table_run), str(table_run.parent / "my.csv"), str(table_run / "examples.npz")])
 
@@ -96,7 +96,7 @@ def test_a_name_that_a_terminal_would_obey_is_not_obeyed(table_run: Path, tmp_pa
 @pytest.mark.parametrize("path", ["x" * 300, "~nobody-of-that-name/x", "a\x00b", "\udcff", "x" * 300 + ".csv"])
 def test_paths_that_cannot_be(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ricnet.training.run.is_hub_id", lambda _: False)
+    monkeypatch.setattr("ricnet.models.locate.is_hub_id", lambda _: False)
     for command in ("train", "predict", "evaluate", "report", "data check"):
         code, said = run([*command.split(), path])
         assert (code, said.count("ric: ")) == (2, 1), said

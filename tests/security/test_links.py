@@ -8,7 +8,7 @@ import pytest
 
 from ricnet.apps.cli import main
 from ricnet.io import draft_of
-from ricnet.training.run import LOCK, RunFolder
+from ricnet.models.run import LOCK, RunFolder
 from ricnet.training.trainer import Trainer
 
 

@@ -14,8 +14,8 @@ import ricnet
 from refusals import refusal
 from ricnet import io
 from ricnet.errors import RicnetError
-from ricnet.training.config import from_json
-from ricnet.training.run import RunFolder
+from ricnet.models.config import from_json
+from ricnet.models.run import RunFolder
 
 from .attack import VALUES, altered, attack, briefly_and_long, mutated
 

@@ -4,9 +4,9 @@ import pytest
 
 from refusals import refusal
 from ricnet.methods import METHODS, Supervised
+from ricnet.models.config import AFTER_TRAINING
 from ricnet.studies.experiments import VARIANTS, all_systems, find_system, settings_of, uniform_share
 from ricnet.studies.sweep import Choice, default_space
-from ricnet.training.config import AFTER_TRAINING
 from ricnet.training.recipes import TYPICAL, Facts, preset
 
 

@@ -14,12 +14,12 @@ from rich.console import Console
 
 from refusals import refusal
 from ricnet.evaluation.evaluate import read_predictions
+from ricnet.models.checkpoints import describe_encoder, find_encoder, weights_of
+from ricnet.models.run import RunFolder
 from ricnet.nets.encoders import EncoderOptions
 from ricnet.studies import runner as running
 from ricnet.studies.experiments import Benchmark
 from ricnet.studies.runner import Experiment, RunIndex, Runner, dataset_of, plan, read_data
-from ricnet.training.checkpoints import describe_encoder, find_encoder, weights_of
-from ricnet.training.run import RunFolder
 
 CPU, QUIET = torch.device("cpu"), Console(quiet=True)
 

@@ -22,9 +22,9 @@ from ricnet.studies.sweep import (
     search,
     values_of,
 )
-from ricnet.training.api import configure
 from ricnet.training.console import Interrupted
 from ricnet.training.recipes import TYPICAL, Facts, preset
+from ricnet.training.request import configure
 
 QUIET = Console(quiet=True)
 

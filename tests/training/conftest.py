@@ -1,33 +1,10 @@
 import os
 import signal
 from collections.abc import Callable
-from functools import cache
 
 import pytest
-from problems import CPU, blobs, configured
 
-from ricnet.data import Dataset
-from ricnet.training.api import run
-from ricnet.training.run import RunFolder
 from ricnet.training.trainer import Trainer
-
-
-@pytest.fixture(scope="session")
-def dataset() -> Dataset:
-    return Dataset("blobs", blobs(96, 0), blobs(30, 1), blobs(60, 2), ("a", "b", "c"))
-
-
-@pytest.fixture(scope="session")
-def finished(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], RunFolder]:
-    """A finished run of a method; tests read it and leave it alone."""
-
-    @cache
-    def made(method: str) -> RunFolder:
-        folder = RunFolder(tmp_path_factory.mktemp(method) / "run")
-        run(configured(dataset, method), dataset, folder, CPU)
-        return folder
-
-    return made
 
 
 @pytest.fixture

@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import problems
 import torch
-from problems import CPU, epochs, weights
 from rich.console import Console
 
+import problems
+from problems import CPU, epochs, weights
 from ricnet.data import Augmentation, Dataset, Split
-from ricnet.training.api import configure, run
-from ricnet.training.run import RunFolder, SealedFile
+from ricnet.models.run import RunFolder, SealedFile
+from ricnet.training.api import run
+from ricnet.training.request import configure
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "ric": {"updates_per_snapshot": 4},

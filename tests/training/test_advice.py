@@ -6,8 +6,8 @@ import torch
 
 from ricnet.data import Dataset
 from ricnet.errors import in_flags
+from ricnet.models.config import Config, Optimization
 from ricnet.training.advice import SHORT, advice, hints
-from ricnet.training.config import Config, Optimization
 
 GOOD = {
     **{"accuracy": 0.9, "mean_confidence": 0.88, "ece_signed": -0.02, "ece_signed_error": 0.01, "n": 1000, "nll": 0.05},

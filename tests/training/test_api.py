@@ -6,19 +6,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from problems import CPU, assert_same_weights, configured
 from torch import Tensor, nn
 
 import ricnet
+from problems import CPU, assert_same_weights, configured
 from refusals import refusal
 from ricnet.data import Dataset, Split
 from ricnet.errors import Interrupted, RicnetError
 from ricnet.io import read_json
-from ricnet.training import api
-from ricnet.training.api import configure, default_folder, fit_batch, isolated_rng, run, train_in_memory
-from ricnet.training.classifier import load
-from ricnet.training.config import Config
-from ricnet.training.run import RunFolder, read_config
+from ricnet.models.config import Config
+from ricnet.models.loading import load
+from ricnet.models.run import RunFolder, read_config
+from ricnet.training import api, request
+from ricnet.training.api import isolated_rng, run, train_in_memory
+from ricnet.training.request import GPU, configure, default_folder, fit_batch
 
 SHORT: dict[str, Any] = {"method": "supervised", "epochs": 2, "width": 0.1, "device": "cpu"}
 
@@ -53,7 +54,7 @@ def test_a_batch_that_nobody_asked_for_is_made_to_fit_and_kept_on_resuming(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(api, "free_bytes", lambda _device: 2**14)
+        patch.setattr(request, "free_bytes", lambda _device: 2**14)
         fitted = ricnet.train(dataset, out=tmp_path / "a", **SHORT).config
         asked = ricnet.train(dataset, out=tmp_path / "b", batch_size=96, **SHORT).config
     assert fitted.optimization.batch_size < configure(dataset, "supervised", "fast").optimization.batch_size
@@ -66,7 +67,7 @@ def test_a_batch_that_nobody_asked_for_is_made_to_fit_and_kept_on_resuming(
 def test_what_did_not_fit_is_noted_also_for_an_encoder_of_ones_own(
     dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api, "free_bytes", lambda _device: 2**20)
+    monkeypatch.setattr(request, "free_bytes", lambda _device: 2**20)
     config, notes = configure(dataset, "ric", "fast", encoder="custom"), list[str]()
     assert fit_batch(config, dataset, CPU, notes, nn.Linear(4, 8)) == config
     assert notes == []
@@ -79,7 +80,7 @@ def test_a_run_goes_on_elsewhere_with_the_settings_it_began_with(
     dataset: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Presets know the device, but what a run began with is stored with it: only what is said must be the same."""
-    config = configure(dataset, "supervised", "fast", api.GPU, epochs=3, width=0.1, batch_size=24)
+    config = configure(dataset, "supervised", "fast", GPU, epochs=3, width=0.1, batch_size=24)
 
     def stop(line: dict[str, Any]) -> None:
         if line["epoch"] == 2:

@@ -17,8 +17,8 @@ from refusals import refusal
 from ricnet.io import read_json
 from ricnet.methods import METHODS
 from ricnet.methods.archive import modern_method
+from ricnet.models.config import from_json, to_json
 from ricnet.report.names import method_title
-from ricnet.training.config import from_json, to_json
 
 ARCHIVED = Path(__file__).parent / "archived"
 ROWS = pd.DataFrame({"a": [0.13, 0.1, 1.3, -1.27], "b": [-0.13, -0.54, 0.95, -0.62], "c": [0.64, 0.36, -0.7, 0.04]})

@@ -15,14 +15,17 @@ from ricnet.evaluation import choices
 from ricnet.evaluation.choices import chosen_words
 from ricnet.evaluation.evaluate import Reading, read_predictions
 from ricnet.methods import RIC
+from ricnet.models.build import build_model
+from ricnet.models.classifier import Classifier
+from ricnet.models.config import Config
+from ricnet.models.hub import save_pretrained
+from ricnet.models.loading import load
+from ricnet.models.run import RunFolder
 from ricnet.report.runs import read_run
 from ricnet.report.tables import runs_grid
 from ricnet.studies.runner import derive
-from ricnet.training.api import configure, run, train_in_memory
-from ricnet.training.classifier import Classifier, build_model, load
-from ricnet.training.config import Config
-from ricnet.training.hub import save_pretrained
-from ricnet.training.run import RunFolder
+from ricnet.training.api import run, train_in_memory
+from ricnet.training.request import configure
 
 CPU = torch.device("cpu")
 

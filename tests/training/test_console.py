@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 import torch
-from problems import CPU, configured, read_lines
 from rich.console import Console
 
+from problems import CPU, configured, read_lines
 from refusals import refusal
 from ricnet.data import Dataset
 from ricnet.data.dataset import PHOTOGRAPHS
 from ricnet.errors import in_flags
 from ricnet.methods import ClosedForm
+from ricnet.models.classifier import Classifier
+from ricnet.models.config import Config, Optimization
+from ricnet.models.run import RunFolder
 from ricnet.training import console
 from ricnet.training.api import run, train
-from ricnet.training.classifier import Classifier
-from ricnet.training.config import Config, Optimization
 from ricnet.training.console import ProgressBar, announcement, duration, scalars, unfinished
 from ricnet.training.recipes import Facts, preset
-from ricnet.training.run import RunFolder
 
 
 def finished(path: Path, nll: list[float]) -> RunFolder:

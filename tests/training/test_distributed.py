@@ -17,17 +17,18 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from problems import CPU, PARTS, read, read_lines, weights
 from torch import multiprocessing as torch_multiprocessing
 
+from problems import CPU, PARTS, read, read_lines, weights
 from refusals import refusal
 from ricnet.data import Augmentation, Dataset, Split, epoch_order
 from ricnet.distributed import ALONE, Processes, first_on_each_machine, launched, together
 from ricnet.methods import METHODS
-from ricnet.training.api import configure, pick_device, run
-from ricnet.training.classifier import settle_horizon
+from ricnet.models.build import settle_horizon
+from ricnet.models.run import RunFolder
+from ricnet.training.api import pick_device, run
 from ricnet.training.console import Interrupted
-from ricnet.training.run import RunFolder
+from ricnet.training.request import configure
 from ricnet.training.trainer import Trainer
 
 GPU = torch.device("cuda")

@@ -26,13 +26,13 @@ from ricnet.apps.estimators import RICClassifier
 from ricnet.data import Dataset, Split
 from ricnet.data.dataset import Augmentation
 from ricnet.errors import RicnetError
+from ricnet.models.checkpoints import cache_folder
+from ricnet.models.config import Optimization
 from ricnet.nets import encoders
 from ricnet.nets.encoders import CPU_BATCH
 from ricnet.nets.pretrained import Architecture, TextEncoder
-from ricnet.training.api import configure, for_encoder
-from ricnet.training.checkpoints import cache_folder
-from ricnet.training.config import Optimization
 from ricnet.training.features import TABLE, TABLE_WITHOUT_DIGESTS, Features, behind_encoder, featured
+from ricnet.training.request import configure, for_encoder
 from ricnet.training.trainer import make_optimizer, set_rate
 
 CPU = torch.device("cpu")

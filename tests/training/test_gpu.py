@@ -12,8 +12,9 @@ from safetensors.torch import load_file
 
 from ricnet.data import Dataset, load
 from ricnet.methods import METHODS
-from ricnet.training.api import configure, run
-from ricnet.training.run import RunFolder
+from ricnet.models.run import RunFolder
+from ricnet.training.api import run
+from ricnet.training.request import configure
 from ricnet.training.trainer import Trainer, tensor_cores
 
 pytestmark = [

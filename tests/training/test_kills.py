@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from kills import PLACES, VARIANTS
-from problems import CPU, assert_same_weights, configured, epochs
 
+from problems import CPU, assert_same_weights, configured, epochs
 from refusals import refusal
 from ricnet.data import Dataset
+from ricnet.models.run import RunFolder
 from ricnet.training.api import run
-from ricnet.training.run import RunFolder
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 STAGES = [("write", 1), ("write", 2000), ("fsync", 2), ("fsync", 20), ("fsync", 21), ("fsync", 22), ("fsync", 23)]
@@ -69,9 +69,9 @@ def test_whatever_write_is_the_last_the_run_goes_on(
 def test_killed_at_thirty_random_moments_it_ends_with_the_same_weights(tmp_path: Path) -> None:
     """SIGKILL, for real, at random times and within checkpoints, for every method; see kills.py."""
     command = [sys.executable, str(Path(__file__).with_name("kills.py")), str(tmp_path), "30", "0"]
-    done = subprocess.run(
-        command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(lines) == 30
     assert {line["variant"] for line in lines} == set(VARIANTS)

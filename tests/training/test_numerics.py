@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from problems import CPU, configured, read, weights
 
+from problems import CPU, configured, read, weights
 from refusals import refusal
 from ricnet.data import Dataset, Split
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS
-from ricnet.training.api import configure, run
-from ricnet.training.run import RunFolder
+from ricnet.models.run import RunFolder
+from ricnet.training.api import run
+from ricnet.training.request import configure
 from ricnet.training.trainer import Trainer, has_fallen
 
 EVERY_METHOD = pytest.mark.parametrize("method", sorted(METHODS))

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-from problems import CPU
 from torch import nn
 
+from problems import CPU
 from refusals import refusal
 from ricnet.data import Dataset
 from ricnet.distributed import Processes, Shard
 from ricnet.methods import METHODS
-from ricnet.training.api import configure
-from ricnet.training.config import Optimization
+from ricnet.models.config import Optimization
+from ricnet.training.request import configure
 from ricnet.training.trainer import Trainer, make_optimizer, rate_factor, refuse_thin_parts, restore_optimizer, set_rate
 
 SYSTEMS: dict[str, dict[str, Any]] = {

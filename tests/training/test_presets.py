@@ -5,8 +5,8 @@ import pytest
 
 from refusals import refusal
 from ricnet.methods import METHODS, RIC
+from ricnet.models.config import Optimization
 from ricnet.nets.encoders import EncoderOptions
-from ricnet.training.config import Optimization
 from ricnet.training.recipes import TYPICAL, Facts, even_batch, notices, preset, unwatched_table
 
 PHOTOS = Facts(rows=270, classes=5, side=128)

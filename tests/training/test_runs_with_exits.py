@@ -11,19 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from problems import CPU, assert_same_weights
 from sklearn.datasets import load_wine
 from sklearn.model_selection import cross_val_score
 from torch import Tensor, nn
 
 import ricnet
+from problems import CPU, assert_same_weights
 from refusals import refusal
 from ricnet.data import Dataset
 from ricnet.methods.iterative import Iterative
+from ricnet.models.classifier import Classifier
+from ricnet.models.run import RunFolder
 from ricnet.nets.refiner import RecurrentClassifier
-from ricnet.training.api import configure, run
-from ricnet.training.classifier import Classifier
-from ricnet.training.run import RunFolder
+from ricnet.training.api import run
+from ricnet.training.request import configure
 from ricnet.training.trainer import Trainer
 
 METHODS: dict[str, dict[str, Any]] = {

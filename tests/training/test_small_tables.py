@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from problems import read
 from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
@@ -16,10 +15,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import ricnet
+from problems import read
 from refusals import refusal
 from ricnet.apps.cli import main
 from ricnet.data.dataset import SEED, TEST_FRACTION, split_off
-from ricnet.training.config import to_json
+from ricnet.models.config import to_json
 
 pytestmark = pytest.mark.usefixtures("no_pages")
 

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from problems import CPU, PARTS, assert_same_weights, configured, epochs, read, read_lines, weights
 from rich.console import Console
 
 import ricnet
+from problems import CPU, PARTS, assert_same_weights, configured, epochs, read, read_lines, weights
 from refusals import refusal
 from ricnet.data import Dataset
 from ricnet.errors import Interrupted
 from ricnet.evaluation.evaluate import observe
 from ricnet.methods import METHODS, Supervised
+from ricnet.models.build import autocast_dtype
+from ricnet.models.run import RunFolder
 from ricnet.training.api import run
-from ricnet.training.classifier import autocast_dtype
 from ricnet.training.console import StopRequest
-from ricnet.training.run import RunFolder
 from ricnet.training.trainer import Trainer
 
 EVERY_METHOD = pytest.mark.parametrize("method", sorted(METHODS))

@@ -1,4 +1,4 @@
-"""What refining an input yields: a belief after every step, and when to stop."""
+"""`Trajectory`: the beliefs of a batch after every step, and the step at which each example halts."""
 
 import math
 from collections.abc import Callable
@@ -14,48 +14,46 @@ from ricnet.errors import RicnetError, whole_number
 def halting_step(values: Float[Tensor, "steps batch"], threshold: float = 0.0) -> Int64[Tensor, "batch"]:
     """The smallest n ≥ 1 with V(s_{n+1}) below the threshold, else all steps.
 
-    `values[t]` is V(s_{t+1}). The first step is always taken, so V(s_1) is never asked; whether to stop after n
-    steps is read from `values[n]`.
+    `values[t]` is V(s_{t+1}). The first step is always made, so V(s_1) is not used; `values[n]` decides whether to halt
+    after n steps.
     """
     return stop_before(not_below(values, threshold))
 
 
 def not_below(values: Float[Tensor, "*any"], threshold: float) -> Bool[Tensor, "*any"]:
-    """Who goes on. NaN does, to the last step, whose belief is then NaN too."""
+    """Mask of examples that continue. NaN continues to the last step, whose belief is then NaN too."""
     return ~(values < threshold)
 
 
 CERTAIN = 1e-12
-"""A doubt below this counts as none: 1 − it, which a confidence is compared with, would have too few digits."""
+"""Doubt below this counts as 0: 1 − doubt, the confidence, would have too few digits."""
 
 
 def doubt(log_beliefs: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
-    """1 − confidence, the error that is expected of a belief: the sum of all other classes. (In single precision 1 − p
-    is 0 for one example in ten of a network that is very sure.)"""
+    """1 − confidence, as the sum of all other classes. (In single precision 1 − p rounds to 0 for one example in ten of
+    a confident network.)"""
     surest = log_beliefs.argmax(-1, keepdim=True)
     others = log_beliefs.exp().scatter(-1, surest, 0.0).sum(-1)
     return torch.where(others < CERTAIN, 0.0, others)
 
 
 def asked_before(doubts: Float[Tensor, "steps batch"]) -> Float[Tensor, "steps batch"]:
-    """Where there is no value, each step is asked for by the doubt that the step before has left. The first is always
-    made: never asked, filled with 1."""
+    """Doubt before each step, in place of a value: that of the step before; 1 for the first step, always made."""
     return torch.cat([torch.ones_like(doubts[:1]), doubts[:-1]])
 
 
 def first_stop(going: Bool[Tensor, "steps batch"]) -> Int64[Tensor, "batch"]:
-    """The first step at which an example does not go on, counted from 1, else the last there is."""
+    """First step at which an example does not continue, counted from 1, else the last."""
     return torch.cat([~going[:-1], torch.ones_like(going[:1])]).int().argmax(0) + 1
 
 
 def stop_before(going: Bool[Tensor, "steps batch"]) -> Int64[Tensor, "batch"]:
-    """The same where each step was asked for before it was made: the step before the first that nobody wanted. The
-    first is always made."""
+    """Last step before the first False, where `going[t]` is decided before step t. The first step is always made."""
     return first_stop(torch.cat([going[1:], going[:1]]))
 
 
 Temperature = float | tuple[float, ...]
-"""Of all steps, or one for each."""
+"""One for all steps, or one per step."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +62,13 @@ class Trajectory:
 
     log_beliefs: Float[Tensor, "steps batch classes"]
     halt_step: Int64[Tensor, "batch"]
-    """How many steps were taken before stopping, from 1 to `steps`."""
+    """Number of steps made before halting, from 1 to `steps`."""
     values: Float[Tensor, "steps batch"] | None = None
-    """V(s_{t+1}) at index t, asked before the step that makes `log_beliefs[t]`; with exits before its stage too."""
+    """V(s_{t+1}) at index t, computed before the step that makes `log_beliefs[t]`; with exits before its stage too."""
     halt_probability: Float[Tensor, "steps batch"] | None = None
     """For methods that halt by a probability (ACT, PonderNet) rather than a value."""
     costs: tuple[float, ...] = ()
-    """With exits, the share of compute that each step has cost by its end; else nothing."""
+    """With exits, the share of compute spent by the end of each step; else empty."""
 
     @property
     def steps(self) -> int:
@@ -84,8 +82,8 @@ class Trajectory:
     def at(self, step: int) -> Float[Tensor, "batch classes"]:
         """Every example's log-belief after `step` steps; at 0 it is the uniform one that all start from.
 
-        An example that had halted by then goes on thinking in a trajectory that ignores halting (`halt=False`); in a
-        halted one, which `refine` returns unless told otherwise, it keeps the belief of its halt.
+        After its halt an example keeps its belief in a halted trajectory, the default of `refine`; with `halt=False` it
+        goes on.
         """
         step = whole_number(step, "step")
         if not 0 <= step <= self.steps:
@@ -96,26 +94,26 @@ class Trajectory:
 
     @property
     def continuation(self) -> Float[Tensor, "steps batch"]:
-        """What speaks for each step, before it is made: the value, or without one how much is in doubt."""
+        """Expected benefit of each step before it is made: the value, or without one the doubt."""
         return asked_before(doubt(self.log_beliefs)) if self.values is None else self.values
 
     @property
     def cost(self) -> Float[Tensor, "batch"] | None:
-        """The share of compute that each example has cost; None without exits."""
+        """Share of compute of each example; None without exits."""
         if not self.costs:
             return None
         return torch.tensor(self.costs, device=self.halt_step.device)[self.halt_step - 1]
 
     @property
     def cell_evaluations(self) -> Int64[Tensor, "batch"]:
-        """A value is asked of the next thought, so that stopping by it after n < T steps costs n + 1 evaluations of
-        the recurrent cell; with exits, and where a method halts by the step just made, it costs no more than n."""
+        """Evaluations of the recurrent cell. A value needs the next thought, so halting by it after n < T steps takes
+        n + 1; with exits, and for methods that halt by the step just made, n."""
         if self.values is None or self.costs:
             return self.halt_step
         return self.halt_step + (self.halt_step < self.steps)
 
     def frozen(self) -> "Trajectory":
-        """The same trajectory with each belief and value held from its halt on: what halted inference returns."""
+        """A copy in which each belief and value is constant from the halt on, as halted inference returns it."""
         time = torch.arange(self.steps, device=self.halt_step.device).unsqueeze(1)
         made, asked = (time.minimum(self.halt_step - 1), self._batch), (time.minimum(self.halt_step), self._batch)
         return replace(
@@ -126,23 +124,22 @@ class Trajectory:
         )
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Trajectory":
-        """The same change to each of its tensors."""
+        """Apply a function to each tensor."""
         tensors = {name: part for name, part in vars(self).items() if isinstance(part, Tensor)}
         return replace(self, **{name: change(part) for name, part in tensors.items()})  # type: ignore[arg-type]
 
     def take(self, rows: slice) -> "Trajectory":
-        """Of some of the batch."""
+        """Some examples of the batch."""
         return self.map(lambda part: part[rows] if part.ndim == 1 else part[:, rows])
 
     def until(self, steps: int) -> "Trajectory":
-        """Its first steps alone; an example that would have gone on stops there."""
+        """The first steps only; examples that would continue halt there."""
         values, probability = (None if part is None else part[:steps] for part in (self.values, self.halt_probability))
         halt_step = self.halt_step.clamp(max=steps)
         return Trajectory(self.log_beliefs[:steps], halt_step, values, probability, self.costs[:steps])
 
     def tempered(self, temperature: Temperature) -> "Trajectory":
-        """Every belief made softer (above 1) or sharper (below 1): p ∝ a^{1/T}, with one T for all steps or one for
-        each. Where it halts stays the same."""
+        """Beliefs at a temperature T: p ∝ a^{1/T}, softer above 1, sharper below. Halting stays the same."""
         if isinstance(temperature, tuple):
             each = self.log_beliefs.new_tensor(temperature[: self.steps]).view(-1, 1, 1)
             return replace(self, log_beliefs=(self.log_beliefs / each).log_softmax(-1))

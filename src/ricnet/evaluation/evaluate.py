@@ -21,7 +21,7 @@ from ricnet.errors import RicnetError
 from ricnet.evaluation import metrics
 from ricnet.io import read_arrays
 from ricnet.methods import Asked
-from ricnet.methods.iterative import InSteps
+from ricnet.methods.inference import InSteps
 
 MIN_POOL, MAX_POOL = 512, 8192
 POOL_NUMBERS = 2**20

@@ -18,7 +18,8 @@ from ricnet.methods.act import ACT
 from ricnet.methods.anytime import Anytime
 from ricnet.methods.closed_form import ClosedForm
 from ricnet.methods.exits import AtExits, ExitHeads
-from ricnet.methods.iterative import InSteps, Iterative
+from ricnet.methods.inference import InSteps
+from ricnet.methods.iterative import Iterative
 from ricnet.methods.method import Method
 from ricnet.methods.on_policy import OnPolicy
 from ricnet.methods.pondernet import PonderNet

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from ricnet.core import halting
 from ricnet.core.trajectory import Trajectory, first_stop
 from ricnet.errors import require, require_finite
-from ricnet.methods.iterative import Iterative, Pool, Step, Steps, norms, step_towards, unroll
+from ricnet.methods.inference import Pool, Step, Steps
+from ricnet.methods.iterative import Iterative, norms, step_towards, unroll
 from ricnet.methods.method import Metrics, accuracy, weighted_mean
 from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier

@@ -20,7 +20,8 @@ from ricnet.core.trajectory import Trajectory, not_below, stop_before
 from ricnet.distributed import Shard
 from ricnet.errors import require, require_finite
 from ricnet.methods import exits
-from ricnet.methods.iterative import Iterative, Pool, Step, Steps
+from ricnet.methods.inference import Pool, Step, Steps
+from ricnet.methods.iterative import Iterative
 from ricnet.methods.method import Batch, Metrics, accuracy
 from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier

@@ -18,7 +18,8 @@ from ricnet.core import losses, mdp, objectives
 from ricnet.core.trajectory import Trajectory, first_stop, not_below, stop_before
 from ricnet.errors import require, require_finite, setting
 from ricnet.methods import exits
-from ricnet.methods.iterative import Iterative, Pool, Step, Steps, norms, step_towards, unroll
+from ricnet.methods.inference import Pool, Step, Steps
+from ricnet.methods.iterative import Iterative, norms, step_towards, unroll
 from ricnet.methods.method import Metrics, accuracy, weighted_mean
 from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier

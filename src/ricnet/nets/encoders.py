@@ -84,6 +84,11 @@ class EncoderOptions:
                 f"your own), and {setting('encoder', self.encoder)} starts from nothing; leave it out."
             )
 
+    @property
+    def pretrained(self) -> bool:
+        """Whether the encoder was trained before this run: hf:…, timm:…, or frozen."""
+        return self.freeze or is_pretrained(self.encoder)
+
 
 Builder = Callable[[EncoderOptions, tuple[int, ...]], nn.Module]
 _BUILDERS: dict[str, Builder] = {}
@@ -134,7 +139,7 @@ def choose_encoder(name: str, input_shape: tuple[int, ...]) -> str:
 
 def build_encoder(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:
     """The part that learns from nothing: of an encoder that others have trained what follows it, over its features."""
-    features = options.freeze or is_pretrained(options.encoder)
+    features = options.pretrained
     name = "mlp" if features else choose_encoder(options.encoder, input_shape)
     options = replace(options, freeze=False)
     if len(input_shape) == 1 and name in (*BLOCKS_PER_STAGE, "conv"):

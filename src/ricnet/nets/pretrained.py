@@ -31,9 +31,9 @@ from torch import Tensor, nn
 
 from ricnet.errors import RicnetError, first_line, listed, require_extra, setting
 from ricnet.io import misfit, parse_json, read_text
-from ricnet.nets.budget import SLACK, OverBudget, budget
 from ricnet.nets.encoders import Exits, as_embedding
 from ricnet.nets.layers import ImageStage, Part, TextStage, divisions, lengths, longest, mean_of_tokens
+from ricnet.nets.memory_limit import OverLimit, limit_for
 
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack")
 """What checkpoints keep their weights in if not in safetensors."""
@@ -239,7 +239,7 @@ def build(architecture: Architecture) -> Pretrained:
 def rebuild(architecture: Architecture, weights: Mapping[str, Tensor], source: str) -> Pretrained:
     """The encoder with the weights that its `state_dict` once had."""
     try:
-        with budget(4 * sum(tensor.numel() for tensor in weights.values()) + SLACK):
+        with limit_for(sum(tensor.numel() for tensor in weights.values())):
             encoder = build(architecture)
         encoder.load_state_dict(weights)
     except RicnetError:
@@ -261,7 +261,7 @@ def read_hf(folder: Path) -> Pretrained:
     from transformers import AutoModel
 
     try:
-        with _quiet(), _offline(), budget(4 * numbers + SLACK):
+        with _quiet(), _offline(), limit_for(numbers):
             config = _hf_config(_read_json(folder / "config.json"))
             network, found = AutoModel.from_pretrained(
                 folder,
@@ -272,7 +272,7 @@ def read_hf(folder: Path) -> Pretrained:
                 trust_remote_code=False,
                 local_files_only=True,
             )
-    except OverBudget as error:
+    except OverLimit as error:
         raise RicnetError(f"{folder}: config.json asks for a larger network than it has weights for.") from error
     except Exception as error:  # transformers raises a different kind for everything
         raise RicnetError(f"{folder} cannot be read by transformers ({first_line(error)}).") from error
@@ -491,9 +491,9 @@ def read_timm(name: str, file: Path) -> Pretrained:
     architecture = timm_architecture(name)
     shapes = _shapes(file)
     try:
-        with budget(4 * sum(math.prod(shape) for shape in shapes.values()) + SLACK):
+        with limit_for(sum(math.prod(shape) for shape in shapes.values())):
             encoder = build(architecture)
-    except OverBudget as error:
+    except OverLimit as error:
         raise RicnetError(f"{file} holds fewer weights than {name} of timm has; it is of another network.") from error
     on_top = _timm_settings(encoder.network)["classifier"]
     heads = tuple(f"{head}." for head in ([on_top] if isinstance(on_top, str) else on_top or ()))

@@ -12,9 +12,9 @@ from typing import Any
 
 from ricnet.errors import RicnetError, nearest, what_else
 from ricnet.methods import METHODS, RIC, ClosedForm, OnPolicy
+from ricnet.models.config import AFTER_TRAINING, PARTS, Config, Optimization, as_typed, field_types, fits
 from ricnet.nets.encoders import EncoderOptions
 from ricnet.report.runs import RunRecord
-from ricnet.training.config import AFTER_TRAINING, PARTS, Config, Optimization, as_typed, field_types, fits
 from ricnet.training.recipes import Facts, preset
 
 Changes = tuple[tuple[str, Any], ...]

@@ -12,12 +12,12 @@ from rich.console import Console
 
 from ricnet.errors import RicnetError, listing
 from ricnet.methods import RIC
+from ricnet.models.run import RunFolder
 from ricnet.report.names import system_name, without_algorithm
 from ricnet.report.runs import RunRecord, group_seeds, read_runs
 from ricnet.studies.experiments import RAW, Benchmark, Experiment, System, find_system
 from ricnet.training.console import say
 from ricnet.training.recipes import TYPICAL, preset
-from ricnet.training.run import RunFolder
 
 
 def read_given(places: Sequence[Path]) -> list[RunRecord]:

@@ -30,16 +30,19 @@ from ricnet.data import load as load_data
 from ricnet.errors import RicnetError, counted, first_line
 from ricnet.io import read_json, write_atomically
 from ricnet.machine import usable_cores
+from ricnet.models.build import backbone_of, settle_horizon
+from ricnet.models.checkpoints import find_tokenizer, keep_encoder, weights_of
+from ricnet.models.config import AFTER_TRAINING, DATA_SETTINGS, Config, from_json, stripped
+from ricnet.models.loading import load
+from ricnet.models.run import RunFolder, describe_data, read_config
 from ricnet.nets.encoders import is_pretrained
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.studies.experiments import RAW, Experiment, System, all_systems, find_system
-from ricnet.training.api import configure, facts, for_encoder, pick_device, run
-from ricnet.training.checkpoints import find_tokenizer, keep_encoder, weights_of
-from ricnet.training.classifier import backbone_of, load, settle_horizon
-from ricnet.training.config import AFTER_TRAINING, DATA_SETTINGS, Config, from_json, stripped
+from ricnet.training.api import pick_device, run
 from ricnet.training.console import GO_ON, Interrupted, StopRequest, say
 from ricnet.training.features import behind_encoder
-from ricnet.training.run import RunFolder, describe_data, finalize, read_config, weighted
+from ricnet.training.finish import finalize, weighted
+from ricnet.training.request import configure, facts, for_encoder
 
 SECONDS_TO_SAVE = 20
 SECONDS_OF_SILENCE = 15

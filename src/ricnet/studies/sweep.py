@@ -22,14 +22,14 @@ from ricnet.data import Dataset
 from ricnet.errors import RicnetError, first_line, setting
 from ricnet.io import read_json
 from ricnet.methods import METHODS
+from ricnet.models.build import settle_horizon
+from ricnet.models.config import PARTS, Config, to_json
+from ricnet.models.run import RunFolder, describe_data
 from ricnet.studies.experiments import parse_settings, read_setting, settings_of
 from ricnet.studies.runner import RunIndex
 from ricnet.training.api import pick_device, run
-from ricnet.training.classifier import settle_horizon
-from ricnet.training.config import PARTS, Config, to_json
 from ricnet.training.console import Interrupted, say
 from ricnet.training.recipes import following
-from ricnet.training.run import RunFolder, describe_data
 
 DIRECTIONS: dict[str, Literal["minimize", "maximize"]] = {"nll": "minimize", "ece": "minimize", "accuracy": "maximize"}
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)

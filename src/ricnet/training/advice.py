@@ -11,7 +11,7 @@ from typing import Any
 from ricnet.data import Dataset
 from ricnet.errors import setting
 from ricnet.evaluation.baselines import better_baseline
-from ricnet.training.config import Config
+from ricnet.models.config import Config
 
 STILL_FALLING = 0.05
 """Training was too short if the mean validation NLL of the last tenth of the epochs is lower by this share than that of

@@ -1,15 +1,11 @@
-"""The one way to train: `ricnet.train(...)` and `ric train` meet in `train_in_folder`, studies and estimators below it.
-
-`train_in_folder` finds data and settings, `run` trains a configuration in a folder, anew or from where it stopped, and
-`train_in_memory` without one.
+"""Train a classifier: `ricnet.train` and `ric train` call `train_in_folder`, which reads data, chooses settings, trains
+and finishes. `run` trains a configuration in a folder, new or resumed; `train_in_memory` without a folder.
 """
 
-import dataclasses
-import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,57 +15,27 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from ricnet.core.randomness import building_with, drawing_from
-from ricnet.data import DATASETS, Dataset, columns_from_json, whole_path
-from ricnet.data import load as load_data
-from ricnet.data.dataset import altered, copies_note
-from ricnet.data.labels import labelled_frame
-from ricnet.data.registry import check_test, is_resizable, read_test
-from ricnet.data.tables import frame_table, is_frame
+from ricnet.data import Dataset, columns_from_json, whole_path
+from ricnet.data.dataset import copies_note
 from ricnet.data.texts import Tokenizer
 from ricnet.distributed import Processes, first_on_each_machine, launched, own_gpu, together
-from ricnet.errors import Interrupted, RicnetError, in_python, nearest, setting, spelled_in_python
+from ricnet.errors import Interrupted, RicnetError, in_python, setting, spelled_in_python
 from ricnet.evaluation.choices import chosen_words
-from ricnet.io import Unwritable, read_json, short_name, split_target, user_path, whole_name, with_target
-from ricnet.machine import free_bytes
-from ricnet.methods import of_another_method
-from ricnet.methods.archive import RETIRED_PRESETS
-from ricnet.nets.encoders import build_encoder, example_input, is_pretrained, known
-from ricnet.nets.pretrained import ImageEncoder, TextEncoder
+from ricnet.io import Unwritable, read_json, whole_name
+from ricnet.models.build import autocast_dtype, build_model, encoder_weights, settle_horizon
+from ricnet.models.checkpoints import describe_encoder, find_encoder, find_tokenizer, keep_encoder, read_encoder
+from ricnet.models.classifier import Classifier
+from ricnet.models.config import Config, from_json
+from ricnet.models.loading import load
+from ricnet.models.run import RunFolder, read_config
+from ricnet.nets.encoders import is_pretrained, known
+from ricnet.nets.pretrained import TextEncoder
 from ricnet.training.advice import advice
-from ricnet.training.checkpoints import (
-    describe_encoder,
-    find_encoder,
-    find_tokenizer,
-    keep_encoder,
-    read_encoder,
-)
-from ricnet.training.classifier import (
-    Classifier,
-    autocast_dtype,
-    build_model,
-    encoder_weights,
-    load,
-    settle_horizon,
-)
-from ricnet.training.config import DATA_SETTINGS, PARTS, Config, from_json, given_settings
-from ricnet.training.console import (
-    Narrator,
-    Track,
-    announcement,
-    faster,
-    preface,
-    require_tracker,
-    say,
-    tracked,
-)
+from ricnet.training.console import Narrator, Track, announcement, faster, preface, require_tracker, say, tracked
 from ricnet.training.features import featured
-from ricnet.training.recipes import Facts, notices, preset
-from ricnet.training.run import RunFolder, fit, read_config
-from ricnet.training.speed import fitting_batch
+from ricnet.training.finish import fit
+from ricnet.training.request import Request, default_folder, facts, for_encoder
 from ricnet.training.trainer import Trainer, draws_globally, refuse_other_kind
-
-GPU = torch.device("cuda")
-"""What presets are for unless a CPU is to train."""
 
 
 def train(
@@ -103,15 +69,10 @@ def train(
     if encoder is not None:
         changes["encoder"] = "custom" if module is not None else encoder
     if isinstance(test, str | Path):
-        changes["test"] = whole_path(str(test))
+        changes["test"], test = whole_path(str(test)), None
     with spelled_in_python():
         folder = train_in_folder(
-            data,
-            changes,
-            target=target,
-            test=None if isinstance(test, str | Path) else test,
-            method=method,
-            preset=preset,
+            Request(data, changes, target, method, preset, test=test),
             out=out,
             encoder=module,
             device=device,
@@ -124,14 +85,8 @@ def train(
 
 
 def train_in_folder(
-    data: Any,
-    changes: Mapping[str, Any],
+    request: Request,
     *,
-    target: str | None,
-    test: Any = None,
-    method: str | None,
-    preset: str | None,
-    start: Config | None = None,
     out: str | Path | None,
     encoder: nn.Module | None = None,
     device: str,
@@ -143,56 +98,57 @@ def train_in_folder(
     spell: Callable[[str], str] = in_python,
     present: Callable[[RunFolder], None] | None = None,
 ) -> RunFolder:
-    """From data and settings to a finished run. What is None was not given: it comes from `start`, the settings of
-    another run, or from those that a resumed run began with, or from the preset for this data and device. `test` is a
-    data frame of test rows; a file of them is one of the `changes`.
-
-    `spell` is how this door names settings; `present` shows the result, before advice is given.
-    """
+    """Train from a request to a finished run. What the request leaves open comes from the run that is resumed, or from
+    the preset for this data and device. `spell` writes settings as the caller does; `present` shows the result."""
     place = pick_device(device)
     require_tracker(track)
-    if isinstance(named := changes.get("encoder"), str):
-        changes = {**changes, "encoder": whole_name(named)}
-    asked = Request(data, changes, target, method, preset, start, test)
+    if isinstance(named := request.changes.get("encoder"), str):
+        request = replace(request, changes={**request.changes, "encoder": whole_name(named)})
     with together(place) as processes:
-        console = Narrator(stderr=True, quiet=not processes.first)
-        folder = RunFolder(out or default_folder(*asked.names))
-        if processes.first:
+        first, console = processes.first, Narrator(stderr=True, quiet=not processes.first)
+        folder = RunFolder(out or default_folder(*request.names))
+        if first:
             folder.refuse_if_held()
-        stored = processes.broadcast(partial(_stored, folder)) if resume else None
-        if stored is not None:
-            began, asked = stored, asked.resumed(stored, folder)
-            stored = asked.start
-            if stored == began and processes.broadcast(lambda: folder.finished):
-                anew = f"start anew with {setting('overwrite', True)}, or in another {setting('out')}"
-                if folder.state.is_file():
-                    anew = f"go on with more {setting('epochs')}, or {anew}"
-                say([spell(f"{folder.path} is finished: nothing is left to resume; {anew}.")], console)
+        began = processes.broadcast(partial(_stored, folder)) if resume else None
+        if began is not None:
+            request = request.resumed(began, folder)
+            if request.start == began and processes.broadcast(lambda: folder.finished):
+                say([spell(_nothing_left(folder))], console)
                 return folder
+
+        # Read data
         with first_on_each_machine(processes):
-            if stored is None:
-                asked = replace(asked, changes=for_encoder(asked.what, changes))
-            encoder, tokenizer = _reader(asked.encoder, encoder, folder if stored is not None else None)
-            dataset = asked.dataset(data_dir, tokenizer)
-        notes = [f"{folder.path} holds no run yet, so that this one starts anew."] * (resume and stored is None)
-        if processes.first:
+            if began is None:
+                request = replace(request, changes=for_encoder(request.what, request.changes))
+            encoder, tokenizer = _reader(request.encoder, encoder, None if began is None else folder)
+            dataset = request.dataset(data_dir, tokenizer)
+        if first:
             dataset = replace(dataset, notes=(*dataset.notes, *copies_note(dataset)))
+        notes = [f"{folder.path} holds no run yet, so that this one starts anew."] * (resume and began is None)
         notes += dataset.notes
-        config = stored or processes.broadcast(partial(asked.config, dataset, place, notes, encoder, processes.count))
-        if stored is None and processes.first:
-            folder.refuse_if_taken(overwrite)  # last, so that it hides nothing else that is wrong
+
+        # Choose settings
+        if began is None:
+            choose = partial(request.config, dataset, place, notes, encoder, processes.count)
+            config = processes.broadcast(choose)
+            if first:
+                folder.refuse_if_taken(overwrite)  # after all other checks
+        else:
+            assert request.start is not None
+            config = request.start
         said = [*(f"note: {note}" for note in notes), announcement(config, dataset, place, processes.count)]
-        if stored is None:
-            said += preface(config, dataset, facts(dataset, place))
+        said += preface(config, dataset, facts(dataset, place)) if began is None else []
         say(map(spell, said), console)
-        hint = faster(config, dataset, place) if stored is None else None
+
+        # Train
+        hint = faster(config, dataset, place) if began is None else None
         run(
             config,
             dataset,
             folder,
             place,
             overwrite=overwrite,
-            resume=stored is not None,
+            resume=began is not None,
             encoder=encoder,
             track=track,
             checkpoint_seconds=checkpoint_seconds,
@@ -200,147 +156,27 @@ def train_in_folder(
             hint=hint and spell(hint),
             keep_state=True,
         )
-        if processes.first:
+
+        # Finish
+        if first:
             _conclude(folder, config, dataset, spell, present)
         processes.any(False)  # wait until the first has written everything
     return folder
 
 
-@dataclass(frozen=True)
-class Request:
-    """What somebody wants trained. What is None was not said: it comes from `start`, or from a preset."""
-
-    data: Any
-    changes: Mapping[str, Any]
-    """Settings, wherever in a configuration they stand."""
-    target: str | None = None
-    method: str | None = None
-    preset: str | None = None
-    start: Config | None = None
-    test: Any = None
-    """A data frame of test rows."""
-
-    @property
-    def what(self) -> Any:
-        """The data: a name, a path, a data frame or a Dataset."""
-        return self.data if self.data is not None else self.start.data if self.start is not None else "digits"
-
-    @property
-    def is_named(self) -> bool:
-        """Whether the data is a name or a path."""
-        return isinstance(self.what, str | Path) or not (isinstance(self.what, Dataset) or is_frame(self.what))
-
-    @property
-    def names(self) -> tuple[str, str, int]:
-        """What the folder of a run is called after: its data, its method and its seed."""
-        if self.is_named:
-            data = with_target(str(self.what), self.target)
-            data = data if self.data is None else whole_path(data)
-        else:
-            data = self.what.name if isinstance(self.what, Dataset) else self._frame({}, None).name
-        method, seed = ("ric", 0) if self.start is None else (self.start.method.name, self.start.seed)
-        return data, self.method or method, self.changes.get("seed", seed)
-
-    @property
-    def encoder(self) -> str:
-        return str(self.changes.get("encoder", self.start.network.encoder if self.start is not None else "auto"))
-
-    def resumed(self, stored: Config, folder: RunFolder) -> "Request":
-        """The same for a run that goes on with the settings it began with; those that are given must be the same, but
-        for more epochs."""
-        began = {field.name: getattr(part, field.name) for part in _parts(stored) for field in dataclasses.fields(part)}
-        began["method"] = stored.method.name
-        given = dict(self.changes, method=self.method, preset=self.preset)
-        if self.preset in RETIRED_PRESETS:
-            given |= {"method": RETIRED_PRESETS[self.preset], "preset": "fast"}
-        for name in given:
-            if name not in began:
-                raise RicnetError(_unknown_setting(name, stored))
-        names = [setting(name) for name, value in given.items() if value is not None and value != began[name]]
-        if isinstance(self.data, str | Path) and whole_path(with_target(str(self.data), self.target)) != stored.data:
-            names.insert(0, "the data")
-        longer = _extended(stored, given["epochs"], folder) if names == [setting("epochs")] else stored
-        if names and longer == stored:
-            change, them = ("changes", "it") if len(names) == 1 else ("change", "them")
-            raise RicnetError(
-                f"{setting('resume', True)} goes on with the settings the run began with, but {' and '.join(names)} "
-                f"{change} them; leave {them} out."
-            )
-        path = split_target(stored.data)[0]
-        if self.data is None and path not in DATASETS and not user_path(path).exists():
-            raise RicnetError(
-                f"{path}, the data that {folder.path} began with, is not there any more; put it back to go on."
-            )
-        return replace(self, start=longer)
-
-    def dataset(self, data_dir: str | Path | None, tokenizer: Tokenizer | None) -> Dataset:
-        began = {} if self.start is None else {name: getattr(self.start, name) for name in DATA_SETTINGS}
-        settings = began | given_settings(Config, {k: self.changes[k] for k in DATA_SETTINGS if k in self.changes})
-        if self.test is not None and not is_frame(self.test):
-            raise RicnetError(
-                f"{setting('test')} is a {type(self.test).__name__}; give a table's path or a data frame."
-            )
-        if self.is_named and self.test is not None:
-            raise RicnetError(f"{setting('test')} is a data frame, but the data is not; give the path of a table.")
-        if self.is_named:
-            return load_data(self.what, target=self.target, data_dir=data_dir, tokenizer=tokenizer, **settings)
-        dataset = self._own(self.what, settings) if isinstance(self.what, Dataset) else self._frame(settings, tokenizer)
-        return altered(dataset, settings.get("train_fraction", 1.0), settings.get("label_noise", 0.0))
-
-    def _frame(self, settings: Mapping[str, Any], tokenizer: Tokenizer | None) -> Dataset:
-        path, fraction = settings.get("test"), settings.get("test_fraction")
-        check_test(path if self.test is None else self.test, fraction)
-        test = None if path is None else read_test(path)
-        if self.test is not None:
-            test = frame_table(self.test, "the test data frame")
-        val_fraction, text = settings.get("val_fraction", 0.1), settings.get("text")
-        return labelled_frame(self.what, self.target, val_fraction, text, tokenizer, test, fraction)
-
-    def _own(self, dataset: Dataset, settings: Mapping[str, Any]) -> Dataset:
-        given = {name: settings.get(name) for name in ("text", "test", "test_fraction")}
-        for name, value in ({"target": self.target} | given | {"test": given["test"] or self.test}).items():
-            if value is not None:
-                named = setting(name) if value is self.test else setting(name, value)
-                raise RicnetError(f"{named} is for tables, not for the Dataset {dataset.name}; leave it out.")
-        if not (len(dataset.train) and len(dataset.val)):
-            lacking = "validation" if len(dataset.train) else "training"
-            raise RicnetError(
-                f"{dataset.name} has no {lacking} rows; give it both, those to learn from and those to choose by."
-            )
-        return dataset
-
-    def config(
-        self, dataset: Dataset, device: torch.device, notes: list[str], encoder: nn.Module | None, processes: int
-    ) -> Config:
-        """The settings of a new run: those of another, or a preset, whose batch size is lowered to fit into memory
-        unless it was given."""
-        if self.start is not None:
-            config = _changed(replace(self.start, data=dataset.name), self.changes)
-        else:
-            notes += notices(self.method, self.preset or "fast")
-            config = configure(dataset, self.method, self.preset or "fast", device, **self.changes)
-            if "batch_size" not in self.changes:
-                config = fit_batch(config, dataset, device, notes, encoder, processes)
-        return replace(config, data=whole_path(with_target(str(self.what), self.target))) if self.is_named else config
+def _stored(folder: RunFolder) -> Config | None:
+    """The settings of the run in a folder, or None."""
+    return from_json(read_config(folder.path).get("config"), str(folder.config)) if folder.begun else None
 
 
-def _extended(stored: Config, epochs: object, folder: RunFolder) -> Config:
-    """The settings of a run with more epochs, where they are more than it began with."""
-    settings = stored.optimization
-    if not isinstance(epochs, int) or epochs <= settings.epochs:
-        return stored
-    if not settings.extendable:
-        cause = setting("schedule", "cosine") if settings.schedule == "cosine" else setting("warmup_epochs")
-        raise RicnetError(
-            f"{folder.path} cannot go on to {setting('epochs', epochs)}: with its {cause} the learning rate of every "
-            f"epoch depends on their number ({settings.epochs}); start anew with {setting('overwrite', True)}."
-        )
-    return replace(stored, optimization=replace(settings, epochs=epochs))
+def _nothing_left(folder: RunFolder) -> str:
+    anew = f"start anew with {setting('overwrite', True)}, or in another {setting('out')}"
+    more = f"go on with more {setting('epochs')}, or " if folder.state.is_file() else ""
+    return f"{folder.path} is finished: nothing is left to resume; {more}{anew}."
 
 
 def _reader(name: str, own: nn.Module | None, resumed: RunFolder | None) -> tuple[nn.Module | None, Tokenizer | None]:
-    """The encoder that others have trained, if it is one, unless the user gives it; and for texts what it cuts them
-    with. A run that is resumed has both."""
+    """The pretrained or given encoder, if any, and its tokenizer; a resumed run has its own."""
     encoder = own
     if own is None and is_pretrained(name):
         encoder = find_encoder(name) if resumed is None else _began_with(resumed)
@@ -350,35 +186,16 @@ def _reader(name: str, own: nn.Module | None, resumed: RunFolder | None) -> tupl
 
 
 def _began_with(folder: RunFolder) -> nn.Module:
-    """The encoder that others have trained, as a run had it at its beginning."""
+    """The pretrained encoder that a run began with."""
     return read_encoder(read_config(folder.path).get("encoder"), folder)
 
 
 def _kept_tokenizer(folder: RunFolder) -> Tokenizer | None:
-    """What a run of texts cuts them with."""
+    """The tokenizer of a run."""
     described = read_config(folder.path).get("data")
     entry = described.get("columns") if isinstance(described, dict) else None
     text = None if entry is None else columns_from_json(entry, str(folder.config)).text
     return None if text is None else text.tokenizer
-
-
-def for_encoder(data: Any, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Settings as an encoder that others have trained wants them: its path whole, and images that are resized anyway at
-    the size that it reads, unless the user says otherwise."""
-    name = changes.get("encoder")
-    if not isinstance(name, str) or not is_pretrained(name):
-        return changes
-    changes = {**changes, "encoder": whole_name(name)}
-    if changes.get("resolution") is not None or not (isinstance(data, str | Path) and is_resizable(data)):
-        return changes
-    encoder = find_encoder(changes["encoder"])
-    size = max(encoder.architecture.size) if isinstance(encoder, ImageEncoder) else None
-    return {**changes, "resolution": size}
-
-
-def _stored(folder: RunFolder) -> Config | None:
-    """The settings that a run began with; None where there is no run yet."""
-    return from_json(read_config(folder.path).get("config"), str(folder.config)) if folder.begun else None
 
 
 def _conclude(
@@ -399,75 +216,6 @@ def _conclude(
         raise Interrupted(f"stopped; the run in {folder.path} is finished.") from None
 
 
-def fit_batch(
-    config: Config,
-    dataset: Dataset,
-    device: torch.device,
-    notes: list[str],
-    encoder: nn.Module | None = None,
-    processes: int = 1,
-) -> Config:
-    """Lower a default batch size until it fits into memory; a note says so."""
-    if config.network.freeze:  # rows of features are small
-        return config
-    wanted, free = config.optimization.batch_size, free_bytes(device)
-    with building_with(torch.Generator()):  # it is only measured
-        network = encoder if encoder is not None else build_encoder(config.network, dataset.input_shape)
-    example = example_input(network, dataset.input_shape)
-    pieces = processes * config.optimization.accumulate
-    fitting = min(wanted, pieces * fitting_batch(network, example, math.ceil(wanted / pieces), free))
-    if fitting < wanted:
-        notes.append(f"Batches of {fitting} instead of {wanted}, to fit into {free / 1e9:.1f} GB of free memory.")
-    return replace(config, optimization=replace(config.optimization, batch_size=fitting))
-
-
-def configure(
-    dataset: Dataset, method: str | None, preset_name: str, device: torch.device = GPU, /, **changes: Any
-) -> Config:
-    """A preset for this data on this device, with the given settings changed, wherever in the configuration they
-    stand. None takes the preset's default method."""
-    if dataset.is_text and changes.get("encoder") == "auto":
-        changes["encoder"] = "words"
-    known = facts(dataset, device, changes)
-    config = preset(preset_name, method, known, changes)
-    return _changed(replace(config, data=dataset.name), changes)
-
-
-def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
-    left = dict(changes)
-    parts: dict[str, Any] = {}
-    for name in PARTS:
-        part = getattr(config, name)
-        own = {f.name: left.pop(f.name) for f in dataclasses.fields(part) if f.name in left}
-        parts[name] = replace(part, **given_settings(type(part), own))
-    if "horizon" in changes and parts["network"].exits != "none":
-        raise RicnetError(f"with {setting('exits')} there is a step for every exit; leave {setting('horizon')} out.")
-    price = getattr(parts["method"], "compute_price", 0.0)
-    if price > 0 and parts["network"].exits == "none":
-        priced, exits = setting("compute_price", price), setting("exits", "stage")
-        raise RicnetError(f"{priced} needs exits; add {exits} or leave it out.")
-    unknown = set(left) - {f.name for f in dataclasses.fields(Config)} | set(left) & {"data", *PARTS}
-    if unknown:
-        raise RicnetError(_unknown_setting(min(unknown), config))
-    for name, reason in parts["method"].without_effect(exits=parts["network"].exits != "none").items():
-        if name in changes:
-            raise RicnetError(f"{setting(name, changes[name])} has no effect here: {reason}; leave it out.")
-    return replace(config, **parts, **given_settings(Config, left))
-
-
-def _parts(config: Config) -> tuple[Any, ...]:
-    return config, *(getattr(config, name) for name in PARTS)
-
-
-def _unknown_setting(name: str, config: Config) -> str:
-    if (elsewhere := of_another_method(name, config.method.name)) is not None:
-        return f"{setting(name)} {elsewhere}"
-    meant = nearest(name, [field.name for part in _parts(config) for field in dataclasses.fields(part)])
-    method = config.method.name
-    advice = f"did you mean {meant}?" if meant else f"see ric train --method {method} --help-all."
-    return f"{name}: no such setting for the method {method}; {advice}"
-
-
 def run(
     config: Config,
     dataset: Dataset,
@@ -484,14 +232,14 @@ def run(
     hint: str | None = None,
     keep_state: bool = False,
 ) -> dict[str, Any]:
-    """Train in a folder, anew or from where it stopped; returns the evaluation. The caller's random state is kept.
+    """Train a configuration in a folder, new or resumed; return the evaluation. The caller's random state is kept.
 
-    `watch` is shown each line of metrics.jsonl; what it raises ends the training. `hint` is given if that takes long.
-    With `keep_state` the last state stays if more epochs could follow it.
+    `watch` gets each line of metrics.jsonl; an exception in it ends training. `hint` is printed if training takes long.
+    With `keep_state` the last checkpoint is kept if the run can be extended.
     """
     tell = partial(_tell, console or Narrator(stderr=True))
-    learned = config.network.freeze or is_pretrained(config.network.encoder)
-    if learned and encoder is None:
+    pretrained = config.network.pretrained
+    if pretrained and encoder is None:
         encoder = _began_with(folder) if resume else find_encoder(config.network.encoder)
     config = settle_horizon(config, dataset.input_shape, encoder)
     with (
@@ -510,10 +258,10 @@ def run(
         own = _for_head(config, encoder, dataset)
         trainer = Trainer(config, data, mine, device, own, checkpoint_seconds, console, processes, hint)
         if first and not resume:
-            # only now: a configuration that cannot be built leaves no trace
-            described = describe_encoder(encoder) if learned and encoder is not None else None
+            # after the network is built: an impossible configuration leaves no folder
+            described = describe_encoder(encoder) if pretrained and encoder is not None else None
             folder.begin(config, dataset, device, encoder=described)
-            if learned and encoder is not None:
+            if pretrained and encoder is not None:
                 keep_encoder(encoder, folder)
         with _saved_so_far(folder):
             trainer.keeps_state = keep_state and config.optimization.extendable
@@ -522,7 +270,7 @@ def run(
             with tracked(folder, track if first else "none") as draw:
                 trainer.watchers = [follower for follower in (watch, draw) if follower is not None]
                 evaluation = trainer.run()
-        if first and not (config.network.freeze or trainer.keeps_state):  # what it began with is of no use any more
+        if first and not (config.network.freeze or trainer.keeps_state):  # only resuming needs it
             folder.encoder.unlink(missing_ok=True)
         return evaluation
 
@@ -530,7 +278,7 @@ def run(
 def _as_features(
     config: Config, dataset: Dataset, encoder: nn.Module | None, device: torch.device, console: Console | None
 ) -> Dataset:
-    """What a network after a frozen encoder learns from; without one, the data as it is."""
+    """The dataset, encoded if the encoder is frozen."""
     if not config.network.freeze or encoder is None:
         return dataset
     refuse_other_kind(encoder, dataset, config)
@@ -541,7 +289,7 @@ def _as_features(
 
 
 def _for_head(config: Config, encoder: nn.Module | None, dataset: Dataset) -> nn.Module | None:
-    """The encoder of the network that is trained: none after a frozen one, unless it has exits, of which it knows."""
+    """Encoder of the network that is trained; for a frozen one None, or with exits the shapes of its stages."""
     if not config.network.freeze or encoder is None:
         return encoder
     exits = config.network.exits
@@ -554,7 +302,7 @@ def _tell(console: Console, sentence: str) -> None:
 
 @contextmanager
 def _saved_so_far(folder: RunFolder) -> Iterator[None]:
-    """While a run is being trained its own way to stop is better: it saves first. This is for before and after."""
+    """Say how to resume if the run is interrupted outside the training loop, which saves by itself."""
     try:
         yield
     except KeyboardInterrupt:
@@ -595,8 +343,8 @@ def train_in_memory(
     encoder: nn.Module | None = None,
     console: Console | None = None,
 ) -> tuple[Classifier, int]:
-    """The classifier, and how many epochs it took. Nothing else is left: no folder, no checkpoint, no evaluation. The
-    caller's random state is kept."""
+    """Train without folder, checkpoint or evaluation; return the classifier and its number of epochs. The caller's
+    random state is kept."""
     if encoder is None and is_pretrained(config.network.encoder):
         encoder = find_encoder(config.network.encoder)
     with isolated_rng(config, device, encoder):
@@ -606,7 +354,7 @@ def train_in_memory(
         trainer = Trainer(config, data, None, device, own, console=console)
         trainer.train()
         with building_with(trainer.generator):
-            # A new network: the trained one may hold compiled code, which cannot be copied or pickled.
+            # a new network: compiled code cannot be copied or pickled
             model = _trained(config, data, own, trainer.best["weights"], device)
         with drawing_from(trainer.generator):
             fitted = fit(config, model, data.val)
@@ -649,26 +397,6 @@ def isolated_rng(config: Config, device: torch.device, encoder: nn.Module | None
             ) from None
         finally:
             torch.backends.cudnn.benchmark = before
-
-
-def facts(dataset: Dataset, device: torch.device, given: Mapping[str, Any] | None = None) -> Facts:
-    """What a preset needs to know of the data, and of the settings that a user gives."""
-    given = given or {}
-    return Facts(
-        rows=len(dataset.train),
-        classes=len(dataset.class_names),
-        side=max(dataset.input_shape[1:]) if dataset.is_image else 0,
-        device=device.type,
-        encoder=given.get("encoder"),
-        text=dataset.is_text,
-        freeze=given.get("freeze"),
-        copies=given.get("augmented_copies", 0),
-        exits=given.get("exits", "none") != "none",
-    )
-
-
-def default_folder(data: str, method: str, seed: int) -> Path:
-    return Path("runs") / f"{short_name(data)}-{method}-seed{seed}"
 
 
 def pick_device(name: str) -> torch.device:

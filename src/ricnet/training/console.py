@@ -23,12 +23,13 @@ from ricnet.errors import Interrupted as Interrupted
 from ricnet.errors import counted, in_flags, require_extra, setting
 from ricnet.io import printable
 from ricnet.methods import ClosedForm
-from ricnet.nets.encoders import choose_encoder, is_pretrained
+from ricnet.models.build import encoder_name
+from ricnet.models.classifier import Classifier
+from ricnet.models.config import Config, to_json
+from ricnet.models.run import RunFolder
+from ricnet.nets.encoders import choose_encoder
 from ricnet.report.names import method_title
-from ricnet.training.classifier import Classifier, encoder_name
-from ricnet.training.config import Config, to_json
 from ricnet.training.recipes import Facts, preset
-from ricnet.training.run import RunFolder
 
 NUMBERS = {"rows": "number", "texts": "token"}
 
@@ -95,7 +96,7 @@ def faster(config: Config, dataset: Dataset, device: torch.device) -> str | None
     """What would make a run on a CPU shorter; None elsewhere."""
     if device.type != "cpu":
         return None
-    learned = config.network.freeze or is_pretrained(config.network.encoder)  # an encoder has a size of its own then
+    learned = config.network.pretrained  # an encoder has a size of its own then
     resizable = dataset.is_image and not learned and is_resizable(config.data)
     smaller = [f"{setting('resolution')} (now {dataset.input_shape[-1]})"] * resizable
     smaller += [setting("width")] * (config.network.encoder != "custom" and not learned)

@@ -22,10 +22,11 @@ from rich.progress import Progress
 from torch import Tensor, nn
 
 from ricnet.data import Augmentation, Dataset, Split, augment
+from ricnet.models.build import backbone_of
+from ricnet.models.checkpoints import cache_folder, describe_encoder
+from ricnet.models.classifier import Classifier, after_encoder
 from ricnet.nets.encoders import CPU_BATCH, GPU_BATCH, Exits, all_features, as_embedding, divide, in_eval_mode
 from ricnet.nets.pretrained import Pretrained, TextEncoder
-from ricnet.training.checkpoints import cache_folder, describe_encoder
-from ricnet.training.classifier import Classifier, after_encoder, backbone_of
 from ricnet.training.console import say
 
 CHUNK = 8 * CPU_BATCH

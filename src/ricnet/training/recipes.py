@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 from ricnet.errors import RicnetError, setting, what_else
 from ricnet.methods import METHODS, RIC, Anytime, ClosedForm, Method, OnPolicy
 from ricnet.methods.archive import RETIRED_PRESETS
+from ricnet.models.config import Config, Optimization
 from ricnet.nets.encoders import TINY_IMAGE, EncoderOptions, is_pretrained
-from ricnet.training.config import Config, Optimization
 
 Preset = Literal["fast", "paper", "on-policy", "snapshots", "closed-form"]
 """The last three are methods now and go away with the next version."""

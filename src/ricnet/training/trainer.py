@@ -32,12 +32,13 @@ from ricnet.evaluation.evaluate import Outcome, observe, summarize
 from ricnet.io import is_number, shown_name
 from ricnet.methods import Method
 from ricnet.methods.method import Batch, Metrics
+from ricnet.models.build import autocast_dtype, backbone_of, build_model, learned
+from ricnet.models.config import Config, Optimization
+from ricnet.models.run import RunFolder
 from ricnet.nets.encoders import TINY_IMAGE, Backbone, is_ours, is_registered_outside
 from ricnet.nets.pretrained import Pretrained
-from ricnet.training.classifier import autocast_dtype, backbone_of, build_model, learned
-from ricnet.training.config import Config, Optimization
 from ricnet.training.console import Interrupted, ProgressBar, StopRequest, say
-from ricnet.training.run import RunFolder, finalize, weighted
+from ricnet.training.finish import finalize, weighted
 from ricnet.training.speed import Feed, GraphedStep, compile_encoder, compile_method
 
 COLLAPSED_EPOCHS = 5

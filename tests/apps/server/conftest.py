@@ -16,7 +16,7 @@ import ricnet
 from ricnet.apps.server import connections
 from ricnet.apps.server.application import address_of, build, listen
 from ricnet.apps.server.limits import Limits
-from ricnet.training.classifier import Classifier
+from ricnet.models.classifier import Classifier
 
 
 @contextmanager

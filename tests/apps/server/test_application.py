@@ -35,8 +35,8 @@ from ricnet.apps.server.requests import read_json
 from ricnet.apps.server.responses import describe
 from ricnet.data.columns import Category, Columns, Number
 from ricnet.data.tables import Table
+from ricnet.models.classifier import Classifier
 from ricnet.report.names import ALGORITHMS
-from ricnet.training.classifier import Classifier
 
 from .conftest import serving
 

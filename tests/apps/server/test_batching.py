@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ricnet.apps.server.batching import Batcher, Question, _choose, _worth_waiting
 from ricnet.apps.server.limits import Refusal
 from ricnet.core.trajectory import Trajectory
-from ricnet.training.classifier import Classifier
+from ricnet.models.classifier import Classifier
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from ricnet.apps.server.decoding import Decoders
 from ricnet.apps.server.limits import Limits, Refusal
 from ricnet.apps.server.requests import Asked, File
 from ricnet.data.images import decode_image
-from ricnet.training.classifier import Classifier
+from ricnet.models.classifier import Classifier
 
 from .conftest import serving
 from .test_connections import limited

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 import ricnet
-from ricnet.training.classifier import Classifier
+from ricnet.models.classifier import Classifier
 
 from .conftest import serving
 

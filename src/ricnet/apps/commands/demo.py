@@ -30,8 +30,8 @@ def main(arguments: Sequence[str]) -> None:
     options: Demo = parse(Demo, arguments, "demo")
     require_extra("ric demo", *NEEDED)
     from ricnet.apps.server.application import listen
+    from ricnet.models.loading import load
     from ricnet.training.api import pick_device
-    from ricnet.training.classifier import load
 
     with listen("127.0.0.1", options.port) as listening:
         run = prepare(options.device)
@@ -40,9 +40,10 @@ def main(arguments: Sequence[str]) -> None:
 
 def prepare(device: str) -> str:
     """The run to show; digits are learned only once."""
+    from ricnet.models.locate import PREFIX, pretrained_names
+    from ricnet.models.run import RunFolder
     from ricnet.training.api import train
     from ricnet.training.console import say
-    from ricnet.training.run import PREFIX, RunFolder, pretrained_names
 
     if PRETRAINED in pretrained_names():
         return PREFIX + PRETRAINED

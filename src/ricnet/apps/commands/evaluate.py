@@ -24,13 +24,14 @@ from ricnet.data.registry import DATASETS
 from ricnet.errors import RicnetError, listed, require
 from ricnet.evaluation.evaluate import Reading, observe, report
 from ricnet.io import is_table, split_target, user_path
+from ricnet.models.classifier import Classifier
+from ricnet.models.loading import load
+from ricnet.models.run import fingerprint, read_config
 from ricnet.report.comparison import COST, METRICS, Metric
 from ricnet.report.tables import Cell, Confusion, Grid, class_grid, confusion, matrix_grid, pair_words, terminal
 from ricnet.training.api import pick_device
-from ricnet.training.classifier import Classifier, load
 from ricnet.training.console import say, unfinished
 from ricnet.training.features import behind_encoder
-from ricnet.training.run import fingerprint, read_config
 
 MOST_STEPS = 10_000
 """Every belief on the way is kept."""

@@ -11,9 +11,9 @@ from rich.console import Console
 from ricnet.apps.cli import make_folder, parse
 from ricnet.apps.commands.evaluate import adjust
 from ricnet.apps.commands.settings import Answering
-from ricnet.apps.onnx import export_onnx
 from ricnet.errors import RicnetError
-from ricnet.training.classifier import load
+from ricnet.models.loading import load
+from ricnet.models.onnx import export_onnx
 from ricnet.training.console import say, unfinished
 
 

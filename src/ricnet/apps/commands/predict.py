@@ -24,10 +24,11 @@ from ricnet.data.inputs import read_inputs
 from ricnet.errors import RicnetError, counted, require
 from ricnet.evaluation.evaluate import UNSURE, pool_size, validation_sentence
 from ricnet.io import printable
+from ricnet.models.classifier import Classifier
+from ricnet.models.loading import load
+from ricnet.models.run import RunFolder
 from ricnet.training.api import pick_device
-from ricnet.training.classifier import Classifier, load
 from ricnet.training.console import say, unfinished
-from ricnet.training.run import RunFolder
 
 SOME_UNREAD = 1
 """Exit status where some of the inputs that were named got no answer; where none did, it is that of any error."""

@@ -8,8 +8,8 @@ from typing import Annotated
 import tyro
 
 from ricnet.apps.cli import parse
-from ricnet.training.classifier import load
-from ricnet.training.hub import push_to_hub
+from ricnet.models.hub import push_to_hub
+from ricnet.models.loading import load
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from rich.console import Console
 
 from ricnet.apps.cli import parse, replacing
 from ricnet.errors import RicnetError
+from ricnet.models.locate import locate
 from ricnet.report.comparison import compare_as_far_as_possible, has_seeds
 from ricnet.report.page import write_page
 from ricnet.report.pictures import save_figures
 from ricnet.report.runs import RunRecord, group_seeds, read_runs
 from ricnet.report.tables import markdown, runs_markdown, runs_table, terminal_table
 from ricnet.training.console import say
-from ricnet.training.run import locate
 
 
 @dataclass(frozen=True)

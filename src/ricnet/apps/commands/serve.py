@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import socket
 
     from ricnet.apps.server.hosts import Hosts
-    from ricnet.training.classifier import Classifier
+    from ricnet.models.classifier import Classifier
 
 NEEDED = ("serve", "fastapi", "python_multipart", "uvicorn")
 """The extra, and what is of it."""
@@ -52,8 +52,8 @@ def main(arguments: Sequence[str]) -> None:
     from ricnet.apps.commands.evaluate import within_budget
     from ricnet.apps.server.application import listen
     from ricnet.apps.server.hosts import allowed_hosts
+    from ricnet.models.loading import load
     from ricnet.training.api import pick_device
-    from ricnet.training.classifier import load
     from ricnet.training.console import say, unfinished
 
     listening = listen(options.host, options.port)  # before the model is loaded, which takes longer
@@ -75,8 +75,8 @@ def serve(
     hosts: "Hosts | None" = None,
 ) -> None:
     from ricnet.apps.server import application
+    from ricnet.models.locate import PREFIX
     from ricnet.training.console import say
-    from ricnet.training.run import PREFIX
 
     name = run.removeprefix(PREFIX).rstrip("/\\").replace("\\", "/").rpartition("/")[2] or run
     app = application.build(classifier, name, limits, hosts)

@@ -19,8 +19,8 @@ from ricnet.data import whole_path
 from ricnet.errors import RicnetError
 from ricnet.io import with_target
 from ricnet.methods import of_another_method
+from ricnet.models.config import Choices, Config, Optimization, fits
 from ricnet.nets.encoders import EncoderOptions
-from ricnet.training.config import Choices, Config, Optimization, fits
 from ricnet.training.recipes import TYPICAL, Preset, preset
 
 Hyper = TypeVar("Hyper")

@@ -15,11 +15,12 @@ from ricnet.data import load as load_data
 from ricnet.data import whole_path
 from ricnet.errors import RicnetError, require, require_extra
 from ricnet.io import short_name
+from ricnet.models.checkpoints import find_tokenizer
+from ricnet.models.config import DATA_SETTINGS
 from ricnet.studies.experiments import parse_settings
-from ricnet.training.api import configure, for_encoder, pick_device
-from ricnet.training.checkpoints import find_tokenizer
-from ricnet.training.config import DATA_SETTINGS
+from ricnet.training.api import pick_device
 from ricnet.training.console import GO_ON, Interrupted, Narrator, say
+from ricnet.training.request import configure, for_encoder
 
 if TYPE_CHECKING:
     import optuna

@@ -10,13 +10,14 @@ from ricnet.apps.commands.settings import NOT_TYPED, Hyper, MethodSettings, look
 from ricnet.errors import RicnetError, in_flags
 from ricnet.evaluation.choices import chosen_words
 from ricnet.io import read_json
+from ricnet.models.config import Config, from_json
+from ricnet.models.run import RunFolder
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
 from ricnet.report.tables import runs_table
 from ricnet.training.api import train_in_folder
-from ricnet.training.config import Config, from_json
 from ricnet.training.console import Narrator, Track, say
-from ricnet.training.run import RunFolder
+from ricnet.training.request import Request
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,9 @@ def main(arguments: Sequence[str]) -> None:
         "train",
         replace(over(Train, shown), data=NOT_TYPED),
     )
+    data, changes = None if options.data == NOT_TYPED else options.data, typed(arguments, options)
     train_in_folder(
-        None if options.data == NOT_TYPED else options.data,
-        typed(arguments, options),
-        target=options.target,
-        method=chosen.method,
-        preset=chosen.preset,
-        start=start,
+        Request(data, changes, options.target, chosen.method, chosen.preset, start),
         out=options.out,
         device=options.device,
         overwrite=options.overwrite,

@@ -36,7 +36,7 @@ from ricnet.apps.server.requests import Ask, Asked, File, Options, parse, read_j
 from ricnet.core.trajectory import Trajectory
 from ricnet.errors import RicnetError, in_python, require
 from ricnet.io import short
-from ricnet.training.classifier import Classifier
+from ricnet.models.classifier import Classifier
 from ricnet.version import __version__
 
 PAGE = Path(__file__).parent / "page"

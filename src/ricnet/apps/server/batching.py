@@ -1,12 +1,11 @@
-"""Requests that arrive together are answered together: one thread runs the model, on all that wait for the same.
+"""Batch requests: one thread runs the model on all compatible requests that are waiting.
 
-A batch costs little more than a single input, so whatever has come in while the model was busy makes the next one.
-Clients that ask without a pause come back at once when they have been answered, and would fall into several groups,
-each waiting for the others. So who asks right after a batch waits a moment for those who were there with it, unless it
-has a deadline. Who comes later, or was alone before, never waits.
+A batch costs little more than a single input, so requests that arrive while the model is busy form the next batch.
+Clients without pauses return right after their answer and would split into groups that wait for each other; so a
+request right after a batch waits a moment for the others of that batch, unless it has a deadline. Requests that come
+later, or after a batch of one, do not wait.
 
-Where a model has exits nobody waits for those who look longer: requests enter its stages as they come (stages.py). Only
-one that asks for something else than an answer, such as a trace or a deadline, is still answered by itself.
+With exits, requests enter the stages of the model as they come (stages.py), except those with a trace or a deadline.
 """
 
 import threading
@@ -24,33 +23,32 @@ from torch import Tensor
 from ricnet.apps.server.limits import Refusal
 from ricnet.apps.server.stages import Stages, in_stages
 from ricnet.core.trajectory import Trajectory
-from ricnet.training.classifier import Classifier
+from ricnet.models.classifier import Classifier
 
 PATIENCE, AT_MOST = 0.01, 0.05
-"""Seconds to wait for one more request, and for all of them, before going on with those that are there. For one, never
-longer than the last batch took: where the model is quick, there is little to gain by company."""
+"""Seconds to wait for one more request, at most the time of the last batch, and for all of them."""
 DELIVERY, LONGEST_DELIVERY = 1e-3, 0.05
 """Seconds from the beliefs to the response: the first estimate, and the maximum that one response counts as."""
 SHORTEST = 1e-3
-"""Milliseconds that a request has whose time was up before the model was free; one step is always made."""
+"""Milliseconds for a request whose deadline passed before the model was free; one step is always made."""
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """The inputs of one request and how they are to be refined."""
+    """The inputs of one request, and its options."""
 
     inputs: Num[Tensor, "n ..."]
     max_steps: int | None = None
     trace: bool = False
-    """Whether the steps after the halt are wanted, too."""
+    """Whether to compute the steps after the halt too."""
     deadline: float | None = None
-    """By time.perf_counter. Such a question is refined by itself, for the clock stops all of a batch."""
+    """In time.perf_counter. Such a request is its own batch, because a deadline ends the whole batch."""
     classifier: Classifier | None = None
-    """The same network under a budget of the request's own; None for the server's."""
+    """The network with the budget of the request; None for the server's."""
     answer: "Future[Trajectory]" = field(default_factory=Future, compare=False)
 
     def joins(self, first: "Question") -> bool:
-        """Budgets may differ only where each input leaves by itself, at the stages."""
+        """Whether both fit into one batch; budgets may differ only at stages, where each input has its own rule."""
         if self.plain and first.plain:
             return True
         alike = (self.max_steps, self.trace, self.budget) == (first.max_steps, first.trace, first.budget)
@@ -67,7 +65,7 @@ class Question:
 
 @dataclass
 class Tally:
-    """What the model has done so far."""
+    """Totals since the start."""
 
     requests: int = 0
     inputs: int = 0
@@ -85,7 +83,7 @@ class Batcher:
         self._answered = 0
         self._patience = 0.0
         self._delivery = DELIVERY
-        room = 2 * max_batch  # so that some can enter while others are on their way
+        room = 2 * max_batch  # new inputs enter while others are under way
         self._stages: Stages[Question] | None = Stages(classifier, room) if in_stages(classifier) else None
         self._thread = threading.Thread(target=self._work, name="model", daemon=True)
         self._thread.start()
@@ -95,7 +93,7 @@ class Batcher:
         return self._thread.is_alive()
 
     def ask(self, question: Question) -> "Future[Trajectory]":
-        """The beliefs, on the CPU, when they are there."""
+        """A future of the beliefs, on the CPU."""
         with self._change:
             if self._closed or not self.alive:
                 raise Refusal(503, "the server is shutting down; ask again when it is back.")
@@ -108,8 +106,7 @@ class Batcher:
         self._delivery += (min(seconds, LONGEST_DELIVERY) - self._delivery) / 4
 
     def close(self, timeout: float | None = None) -> None:
-        """Answer what is waiting, and nothing more. A model that takes longer than `timeout` seconds is left behind:
-        its thread ends with the process, which it must not keep from ending."""
+        """Answer waiting requests and stop. After `timeout` seconds the thread is abandoned; it is a daemon."""
         with self._change:
             self._closed = True
             self._change.notify()
@@ -127,12 +124,11 @@ class Batcher:
 
     @property
     def _under_way(self) -> int:
-        """Inputs that wait at some stage."""
+        """Number of inputs at the stages."""
         return 0 if self._stages is None else self._stages.under_way
 
     def _next(self) -> list[Question]:
-        """The one that has waited longest and those that can join it, as many as there is room for. Nothing once all is
-        done; with others under way it may be nothing, too."""
+        """The oldest request and those that can join it. Empty when closed, or if the stages have no room."""
         with self._change:
             if not self._under_way:
                 expected, free = len(self._waiting) + self._answered, time.perf_counter()
@@ -149,7 +145,7 @@ class Batcher:
             return chosen
 
     def _gather(self, expected: int) -> None:
-        """Wait for others while they come one soon after the other, and while they could still join the first."""
+        """Wait for more requests while they keep coming and can join the first."""
         ends = time.perf_counter() + AT_MOST
         before = 0
         while (
@@ -170,7 +166,7 @@ class Batcher:
             path = self._refine(batch, started)
             sizes = [len(question.inputs) for question in batch]
             parts = [path.take(slice(end - size, end)) for size, end in zip(sizes, accumulate(sizes), strict=True)]
-        except Exception as error:  # whatever it is, this thread must live on, and they must hear of it
+        except Exception as error:  # the thread must survive, and clients get the error
             for question in batch:
                 question.answer.set_exception(error)
             return
@@ -179,7 +175,7 @@ class Batcher:
             question.answer.set_result(part)
 
     def _advance(self, stages: "Stages[Question]") -> None:
-        """One stage of those who wait at it; who leaves there is answered."""
+        """Compute one stage; answer the requests that are complete."""
         started = time.perf_counter()
         try:
             left = {question: path.map(Tensor.cpu) for question, path in stages.advance().items()}
@@ -199,7 +195,7 @@ class Batcher:
         return classifier.refine(inputs, first.max_steps, not first.trace, max_ms).map(Tensor.cpu)
 
     def _count(self, sizes: Sequence[int], seconds: float, batches: int = 1) -> None:
-        """Those who enter the stages of a model together are one batch, however they leave."""
+        """Inputs that enter the stages together count as one batch."""
         done = self.tally
         self.tally = Tally(
             done.requests + len(sizes), done.inputs + sum(sizes), done.batches + batches, done.model_seconds + seconds
@@ -207,13 +203,13 @@ class Batcher:
 
 
 def _worth_waiting(waiting: deque[Question], most: int) -> bool:
-    """Not where somebody's time is running, nor where a batch is full."""
+    """False if a request has a deadline or the batch is full."""
     rows = sum(len(question.inputs) for question in waiting if question.joins(waiting[0]))
     return rows < most and all(question.deadline is None for question in waiting)
 
 
 def _choose(waiting: deque[Question], most: int) -> list[Question]:
-    """Take the first, and of the others those that ask for the same, while they fit; the rest keep their order."""
+    """Remove the first request and those that fit into its batch; the rest keep their order."""
     if not waiting:
         return []
     chosen, rest = [waiting.popleft()], []

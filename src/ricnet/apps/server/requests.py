@@ -21,7 +21,7 @@ from ricnet.data.tables import Table
 from ricnet.data.texts import Text
 from ricnet.errors import RicnetError, listed
 from ricnet.io import short
-from ricnet.training.classifier import Classifier
+from ricnet.models.classifier import Classifier
 
 SOURCE = "the request"
 """What messages call the table that rows are read from."""

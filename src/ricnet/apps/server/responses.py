@@ -20,9 +20,9 @@ from ricnet.data.columns import Category, Date
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import KINDS, UNSURE
 from ricnet.io import read_arrays, read_json
+from ricnet.models.classifier import Classifier
+from ricnet.models.config import to_json
 from ricnet.report.names import system_name
-from ricnet.training.classifier import Classifier
-from ricnet.training.config import to_json
 from ricnet.version import __version__
 
 REQUEST_STEPS = 200

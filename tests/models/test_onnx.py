@@ -15,8 +15,15 @@ from torch import Tensor, nn
 
 import ricnet
 from refusals import refusal
-from ricnet.apps import onnx
-from ricnet.apps.onnx import (
+from ricnet.data.columns import Category, Columns, Number, columns_from_json
+from ricnet.data.texts import Text, Tokenizer
+from ricnet.methods import ACT, RIC, Anytime, Method, PonderNet, Supervised
+from ricnet.methods.iterative import Iterative
+from ricnet.models import onnx
+from ricnet.models.build import build_model
+from ricnet.models.classifier import Classifier
+from ricnet.models.config import Config
+from ricnet.models.onnx import (
     Agreement,
     Halting,
     Leaving,
@@ -27,14 +34,8 @@ from ricnet.apps.onnx import (
     network_to_trace,
     trigamma,
 )
-from ricnet.data.columns import Category, Columns, Number, columns_from_json
-from ricnet.data.texts import Text, Tokenizer
-from ricnet.methods import ACT, RIC, Anytime, Method, PonderNet, Supervised
-from ricnet.methods.iterative import Iterative
 from ricnet.nets.encoders import Backbone, EncoderOptions
 from ricnet.nets.refiner import RecurrentClassifier
-from ricnet.training.classifier import Classifier, build_model
-from ricnet.training.config import Config
 
 
 def untrained(method: Method[Any], encoder: nn.Module | None = None) -> Classifier:
@@ -331,7 +332,7 @@ def test_one_pass(objective: Any) -> None:
     method = Supervised(objective=objective, uniform_mix=0.0 if objective == "evidential" else 0.1)
     model = method.build(Backbone(nn.Linear(5, 8), (5,)), 4).eval()
     inputs = torch.randn(20, 5)
-    probabilities, steps = OnePass(method, model, 1.0)(inputs)
+    probabilities, steps = OnePass(method, model, 1, 1.0)(inputs)
     torch.testing.assert_close(probabilities, method.refine(model, inputs).final.exp())
     assert steps.tolist() == [1] * 20
 

@@ -1,10 +1,9 @@
-"""Inference on a GPU without its host in the way: a step is recorded once as a CUDA graph and then replayed.
+"""Inference on a GPU as recorded CUDA graphs: same answers as `Method.refine`, without the host's overhead per step.
 
-A step of a few thousand examples takes less time than telling the GPU what to do in it, and asking after each step who
-is still going takes as long as another. So steps are recorded, a graph for each size of pool on a ladder, and the host
-hears how many are going while the next step is under way: a pool gets smaller a step late, and ends a step late. That
-changes no answer: what is computed of an example after it has stopped is not read. Answers are those of
-`Method.refine`, which also does whatever cannot be recorded.
+A step of a few thousand examples takes less time than launching its kernels, and a transfer of the halting mask takes
+as long as another step. So steps are recorded, one graph per pool size, and the host learns how many examples continue
+while the next step runs: a pool shrinks, and ends, one step late. That changes no answer, because nothing is read of an
+example after it has halted. What cannot be recorded goes to `Method.refine`.
 """
 
 import warnings
@@ -19,33 +18,34 @@ from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.methods import Asked, in_steps
-from ricnet.methods.iterative import InSteps, Iterative, Pool, Step, Steps, select
+from ricnet.methods.inference import InSteps, Pool, Step, Steps, run, select
+from ricnet.methods.iterative import Iterative
 from ricnet.methods.method import TimeLeft
+from ricnet.models.graphs import Messages, Part, Recorder
 from ricnet.nets.encoders import GPU_BATCH, encode
 from ricnet.nets.refiner import RecurrentClassifier
-from ricnet.training.speed import Messages, Part, Recorder
 
 LADDER = (1, 8, 32, 128, 256, 512, 768, 1024, 1280, 1536, 2048, 2560, 3072, 4096, 5120, 6144, 8192, 10240, 12288, 16384)
-"""Sizes of pool. A batch is filled up to the next of them; one larger than the last is refined in parts."""
+"""Pool sizes. A batch is padded to the next one; a batch larger than the last is refined in parts."""
 FEW = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96)
 STAGE_LADDER = (*FEW, *range(128, 512, 64), *range(512, 1024, 128), *range(1024, 2049, 256))
-"""The same with exits: a stage of the encoder takes so much longer than a step that filling up has to cost little."""
+"""Pool sizes with exits: a stage takes so much longer than a step that padding has to be small."""
 LAG = 1
-"""How many steps the host is behind: enough for the GPU never to wait for it."""
+"""Steps the host is behind: enough for the GPU never to wait for it."""
 
 Network = Callable[[Num[Tensor, "batch ..."]], Float[Tensor, "batch size"]]
 
 
 def rung(examples: int, ladder: Sequence[int] | None = None) -> int:
-    """The smallest size on the ladder with room for so many."""
+    """The smallest pool size with room for so many examples."""
     ladder = LADDER if ladder is None else ladder
     return ladder[bisect_left(ladder, examples)]
 
 
 class Recordings:
-    """All that has been recorded so far, for one caller at a time.
+    """All recordings of one caller, which must be one thread.
 
-    Weights may change in place; moved to another type or device, everything is recorded again.
+    Weights may change in place; on another device or with another type everything is recorded again.
     """
 
     def __init__(self) -> None:
@@ -64,10 +64,10 @@ class Recordings:
         halt: bool = False,
         time_left: TimeLeft | None = None,
     ) -> Trajectory:
-        """As `Method.refine`; slow when it meets a size of batch for the first time."""
+        """As `Method.refine`; slow for the first batch of a size."""
         weights = (model, next(model.parameters()).data_ptr())
         parts = inputs.split(STAGE_LADDER[-1] if getattr(model, "costs", ()) else LADDER[-1])
-        clocked = time_left is not None and len(parts) > 1  # it would stop the parts at different steps
+        clocked = time_left is not None and len(parts) > 1  # parts would end at different steps
         if clocked or weights in self._refused or not (on_gpu(inputs) and recordable(method, model)):
             return method.refine(model, inputs, max_steps, halt, time_left)
         try:
@@ -76,9 +76,8 @@ class Recordings:
         except RuntimeError as error:
             warnings.warn(f"predictions cannot be recorded as CUDA graphs ({error}); they are slower.", stacklevel=2)
             self._refused.add(weights)
-            self._networks.clear()  # they may hold the memory that was missing
-            self._pools.clear()
-            self._stages.clear()
+            for made in (self._networks, self._pools, self._stages):
+                made.clear()  # frees memory that may have been missing
         return method.refine(model, inputs, max_steps, halt, time_left)
 
     def _refine(
@@ -93,7 +92,8 @@ class Recordings:
     ) -> Trajectory:
         stepping = in_steps(method, model)
         if stepping is not None and bool(getattr(model, "costs", ())):
-            return self._staged(weights, stepping, model, inputs).refine(inputs, max_steps, halt, time_left)
+            stages = self._staged(weights, stepping, model, inputs)
+            return stages.refine(inputs, max_steps or stepping.horizon, halt, time_left)
         if isinstance(method, Iterative) and isinstance(model, RecurrentClassifier):
             context = self._encode(weights, model.context, inputs)
             steps = max_steps or method.horizon
@@ -110,9 +110,8 @@ class Recordings:
     def _staged(
         self, weights: object, method: InSteps[Any], model: nn.Module, inputs: Num[Tensor, "batch ..."]
     ) -> "RecordedStages":
-        """As `_pool`, with exits."""
         key, size = (weights, method, inputs.dtype, inputs.shape[1:]), rung(len(inputs), STAGE_LADDER)
-        if key not in self._stages or size > self._stages[key].size:
+        if key not in self._stages or size > self._stages[key].room:
             self._stages[key] = RecordedStages(method, model, inputs, size)
         return self._stages[key]
 
@@ -124,11 +123,11 @@ class Recordings:
         context: Float[Tensor, "batch gates"],
         steps: int,
     ) -> "RecordedPool":
-        """One with room for the batch; if it has to grow, everything is recorded again."""
+        """A pool with room for the batch; if it has to grow, everything is recorded again."""
         pool, size = self._pools.get((weights, method)), rung(len(context))
-        if pool is None or size > pool.size or steps > pool.steps:
+        if pool is None or size > pool.room or steps > pool.steps:
             if pool is not None:
-                size, steps = max(size, pool.size), max(steps, pool.steps)
+                size, steps = max(size, pool.room), max(steps, pool.steps)
             self._pools[weights, method] = pool = RecordedPool(method, model, context, size, steps)
         return pool
 
@@ -138,13 +137,13 @@ def on_gpu(inputs: Num[Tensor, "batch ..."]) -> bool:
 
 
 def recordable(method: Asked, model: nn.Module) -> bool:
-    """What draws at random is left to `Method.refine`: its draws are to be those of the seed."""
+    """False for a method that samples: its draws have to follow the seed."""
     stepping = in_steps(method, model)
     return getattr(method, "one_pass", False) if stepping is None else not stepping.draws
 
 
 class RecordedNetwork:
-    """A network that treats every input by itself, for at most as many as `encode` gives it at once."""
+    """A network without interaction between inputs, recorded for the batch sizes of `encode`."""
 
     def __init__(self, network: Network, inputs: Num[Tensor, "batch ..."]) -> None:
         self.network = network
@@ -166,11 +165,10 @@ class RecordedNetwork:
 
 
 class RecordedPool:
-    """The steps of a pool that stays in place, of any size on the ladder up to a largest one.
+    """The steps of a pool without exits, in place, for each pool size up to `size`.
 
-    A pool of a smaller size is the beginning of the same tensors. Those that are going come first; the rest of a pool
-    are examples that have stopped, and leftovers of a larger batch before. They are computed like the others, and the
-    result is not read.
+    A smaller pool is the beginning of the same tensors. Examples that continue come first; the rest of a pool
+    are halted examples and leftovers of a larger batch, which are computed but not read.
     """
 
     def __init__(
@@ -181,16 +179,16 @@ class RecordedPool:
         size: int,
         steps: int,
     ) -> None:
-        self.method, self.model, self.size, self.steps = method, model, size, steps
+        self.method, self.model, self.room, self.steps = method, model, size, steps
         self.pool = method.gather(model, context.new_zeros(size, context.shape[1]))
         self.made = Steps.blank(steps, self.pool)
         self.rows = torch.arange(size, device=context.device)
         self.places = self.rows.clone()
-        """Where in `made`, all its steps in one line, the next step of each example goes."""
+        """Position of each example's next step in `made`, with its first two axes flattened."""
         self.going = torch.zeros_like(self.rows, dtype=torch.bool)
-        """Who has not stopped at any step so far."""
+        """Mask of examples that have not halted at any step so far."""
         self.batch, self.left = torch.zeros_like(self.rows[0]), torch.zeros_like(self.rows[0])
-        """How many there were, and how many are going."""
+        """Number of examples, and of those that continue."""
         self.messages = Messages(steps, context.device)
         self.record = Recorder(context.device)
         self.replays: dict[tuple[object, ...], Part] = {}
@@ -199,40 +197,33 @@ class RecordedPool:
     def refine(
         self, context: Float[Tensor, "batch gates"], steps: int, halt: bool, time_left: TimeLeft | None = None
     ) -> Trajectory:
-        size = rung(len(context))
+        """A deadline waits for the GPU before each step, so that with one there is nothing to gain from a lag."""
+        size = self.now = rung(len(context))
+        self.lag = LAG if time_left is None else 0
         self._prepare(size, steps, halt)
         self.pool.context[: len(context)].copy_(context)
         self.batch.fill_(len(context))
-        if time_left is not None:
-            time_left()  # times the first step, which is always made
-        self.replays["first", size]()
-        made = self._go_on(size, steps, halt, time_left)
+        _, made = run(self, steps, halt, time_left)
         if made == steps:
             self.replays["conclude", size, steps, halt]()
         else:
             self._conclude(size, made, halt)
-        return self.paths[size, made, halt].take(slice(len(context))).map(torch.clone)  # the next replay writes over it
+        return self.paths[size, made, halt].take(slice(len(context))).map(torch.clone)  # replays reuse these tensors
 
-    def _go_on(self, size: int, steps: int, halt: bool, time_left: TimeLeft | None) -> int:
-        """How many steps are made, counting those that need not be made. A clock stops the GPU before each step, so
-        that with one there is nothing to gain by being late."""
-        lag = LAG if time_left is None else 0
-        for time in range(1, steps):
-            if halt:
-                self.messages.send(time - 1, self.left)
-                going = self.messages.read(time - 1 - lag) if time > lag else size
-                if going == 0:
-                    break
-                if rung(going) < size:
-                    size = rung(going)
-                    self.replays["shrink", size]()
-            if time_left is not None and not time_left():
-                return time
-            self.replays["next", size]()
-        return steps
+    def advance(self, time: int) -> "RecordedPool":
+        self.replays["next" if time else "first", self.now]()
+        return self
+
+    def shrink(self, time: int) -> "RecordedPool":
+        self.messages.send(time, self.left)
+        self.size = self.messages.read(time - self.lag) if time >= self.lag else self.now
+        if self.size and rung(self.size) < self.now:
+            self.now = rung(self.size)
+            self.replays["shrink", self.now]()
+        return self
 
     def _prepare(self, size: int, steps: int, halt: bool) -> None:
-        """All that such a batch may need, before anything of it is in place: what is being recorded is also run."""
+        """Record all that such a batch may need before its data is in place, because recording also runs it."""
         parts: dict[tuple[object, ...], Part] = {
             ("first", size): partial(self._first, size),
             ("next", size): partial(self._next, size),
@@ -265,13 +256,12 @@ class RecordedPool:
         places = self.places[:size]
         for made, tensor in zip(self.made, step[1:], strict=True):
             made.view(-1, *made.shape[2:]).index_copy_(0, places, tensor)
-        places.add_(self.size)
+        places.add_(self.room)
         self.going[:size].logical_and_(step.going)
         torch.sum(self.going[:size], 0, out=self.left)
 
     def _shrink(self, size: int) -> None:
-        """Those that are going move to the front, the first of the others fill up; the order is else as before, so that
-        no example comes back that has left the pool."""
+        """Move the examples that continue to the front, otherwise in their order; no example that left comes back."""
         rows = self.going.byte().argsort(descending=True, stable=True)[:size]
         for tensor in (self.pool.context, *_state(self.pool), self.places, self.going):
             tensor[:size].copy_(tensor.index_select(0, rows))
@@ -285,25 +275,24 @@ class RecordedPool:
 class RecordedStages:
     """The same with exits: a graph takes a pool through the next stage of the encoder and the step after it.
 
-    A stage takes longer than the host needs to hear who is going, so that here it waits for that, and no stage is
-    computed for more than a rung of the ladder has room for. What a step reads and what it writes are different
-    tensors, so that a graph can be recorded when it is first needed.
+    A stage takes longer than a transfer to the host, so there is no lag, and no stage is computed for more than the
+    next pool size. What a step reads and writes are different tensors, so a graph can be recorded when first needed.
     """
 
     def __init__(self, method: InSteps[Any], model: Any, inputs: Num[Tensor, "batch ..."], size: int) -> None:
-        self.method, self.model, self.size = method, model, size
+        self.method, self.model, self.room = method, model, size
         self.inputs = inputs.new_zeros(size, *inputs.shape[1:])
         self.rows = torch.arange(size, device=inputs.device)
         self.pools: list[Pool] = []
-        """What each step begins with. Those that are going come first; the rest have stopped."""
+        """Pool before each step; examples that continue come first."""
         pool = method.start(model, self.inputs[:1])._replace(heads=None)
         for time in range(len(model.costs)):
             self.pools.append(_room(pool, size))
             pool = method.advance(model, pool, time).pool
         self.ids = [self.rows.clone() for _ in self.pools]
-        """Whose place it is."""
+        """Row of the batch of each example in these pools."""
         self.going = [torch.zeros_like(self.rows, dtype=torch.bool) for _ in self.pools]
-        self.made = Steps.blank(len(self.pools) + 1, self.pools[0])  # the value of a step is written by the one before
+        self.made = Steps.blank(len(self.pools) + 1, self.pools[0])  # a step may write the value of the next
         self.batch, self.left = torch.zeros_like(self.rows[0]), torch.zeros_like(self.rows[0])
         self.messages = Messages(len(self.pools), inputs.device)
         self.record = Recorder(inputs.device)
@@ -311,33 +300,25 @@ class RecordedStages:
         self.paths: dict[tuple[int, int, bool], Trajectory] = {}
 
     def refine(
-        self, inputs: Num[Tensor, "batch ..."], max_steps: int | None, halt: bool, time_left: TimeLeft | None
+        self, inputs: Num[Tensor, "batch ..."], max_steps: int, halt: bool, time_left: TimeLeft | None
     ) -> Trajectory:
-        size = rung(len(inputs), STAGE_LADDER)
-        steps = min(max_steps or self.method.horizon, len(self.pools))
+        size = self.now = rung(len(inputs), STAGE_LADDER)
         self.inputs[: len(inputs)].copy_(inputs)
         self.batch.fill_(len(inputs))
         self._replay(self._start, size)
-        made = self._go_on(size, steps, halt, time_left)
+        _, made = run(self, min(max_steps, len(self.pools)), halt, time_left)
         self._replay(self._conclude, size, made, halt)
         return self.paths[size, made, halt].take(slice(len(inputs))).map(torch.clone)
 
-    def _go_on(self, size: int, steps: int, halt: bool, time_left: TimeLeft | None) -> int:
-        """How many steps are made, counting those that need not be made."""
-        if time_left is not None:
-            time_left()  # times the first step, which is always made
-        self._replay(self._advance, 0, size)
-        for time in range(1, steps):
-            if halt:
-                self.messages.send(time, self.left)
-                left = self.messages.read(time)
-                if left == 0:
-                    break
-                size = rung(left, STAGE_LADDER)
-            if time_left is not None and not time_left():
-                return time
-            self._replay(self._advance, time, size)
-        return steps
+    def advance(self, time: int) -> "RecordedStages":
+        self._replay(self._advance, time, self.now)
+        return self
+
+    def shrink(self, time: int) -> "RecordedStages":
+        self.messages.send(time, self.left)
+        self.size = self.messages.read(time)
+        self.now = rung(self.size, STAGE_LADDER) if self.size else self.now
+        return self
 
     def _replay(self, part: Callable[..., None], *key: Any) -> None:
         if (part, *key) not in self.replays:
@@ -354,7 +335,7 @@ class RecordedStages:
             self.made.value[0, :size] = first
 
     def _advance(self, time: int, size: int) -> None:
-        """Those that are going are the first of the next pool: what a stage has made is moved but once."""
+        """Examples that continue are written to the front of the next pool, so that stage outputs are moved once."""
         ids = self.ids[time][:size]
         step = self.method.advance(self.model, self.pools[time].first(size), time)
         self.made.output[time].index_copy_(0, ids, step.output)
@@ -374,25 +355,22 @@ class RecordedStages:
 
 
 def _room(pool: Pool, size: int) -> Pool:
-    """For as many of the one example in it, in the same layout."""
+    """`size` copies of the one example in a pool, in the same layout."""
     return pool.take(torch.zeros(size, dtype=torch.int64, device=pool.context.device))
 
 
 def _write_pool(kept: Pool, pool: Pool, rows: Int64[Tensor, "rows"]) -> None:
-    assert kept.seen is not None
-    assert pool.seen is not None
-    select(pool.seen, rows, out=kept.seen)
-    for place, tensor in zip((kept.context, *_state(kept)), (pool.context, *_state(pool)), strict=True):
-        torch.index_select(tensor, 0, rows, out=place[: len(rows)])
+    for place, tensor in zip(kept.tensors, pool.tensors, strict=True):
+        select(tensor, rows, out=place)
 
 
 def _state(pool: Pool) -> tuple[Float[Tensor, "pool ..."], ...]:
-    """What a step changes."""
+    """The tensors that a step changes."""
     return pool.thought, pool.belief, *pool.memory
 
 
 def _join(paths: Sequence[Trajectory]) -> Trajectory:
-    """Those of parts of a batch."""
+    """One trajectory from those of parts of a batch."""
     if len(paths) == 1:
         return paths[0]
     columns = zip(*((path.values, path.halt_probability) for path in paths), strict=True)

@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from problems import CPU, PARTS, configured, read, read_lines
 
 from made_runs import without_manifest
+from problems import CPU, PARTS, configured, read, read_lines
 from refusals import refusal
 from ricnet.apps.commands.evaluate import adjust
-from ricnet.apps.onnx import network_to_trace
 from ricnet.apps.server.limits import Limits
 from ricnet.apps.server.responses import describe
 from ricnet.data import Dataset
@@ -23,13 +22,14 @@ from ricnet.evaluation import choices
 from ricnet.evaluation.choices import chosen_words
 from ricnet.evaluation.evaluate import read_predictions
 from ricnet.methods import METHODS
+from ricnet.models.config import stripped
+from ricnet.models.hub import save_pretrained
+from ricnet.models.loading import load
+from ricnet.models.onnx import network_to_trace
+from ricnet.models.run import RunFolder
 from ricnet.studies.runner import derive
 from ricnet.training.api import run, train_in_memory
-from ricnet.training.classifier import load
-from ricnet.training.config import stripped
-from ricnet.training.hub import save_pretrained
 from ricnet.training.recipes import TYPICAL, preset
-from ricnet.training.run import RunFolder
 
 RAW = {"calibration": "none", "halt_rule": "value"}
 """Nothing is fitted on validation data."""

@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ricnet.data import Dataset, Split
-from ricnet.training.api import configure
-from ricnet.training.config import Config
+from ricnet.models.config import Config
+from ricnet.training.request import configure
 
 CPU = torch.device("cpu")
 PARTS = ("train", "val", "test")

@@ -7,19 +7,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from problems import CPU, configured
 
 from made_runs import without_manifest
+from problems import CPU, configured
 from refusals import refusal
 from ricnet.apps.cli import main
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError
-from ricnet.training import manifest
+from ricnet.models import manifest
+from ricnet.models.hub import save_pretrained
+from ricnet.models.loading import load
+from ricnet.models.locate import PRETRAINED
+from ricnet.models.manifest import LOADED, NAME, file_hash
+from ricnet.models.run import RunFolder
 from ricnet.training.api import run
-from ricnet.training.classifier import load
-from ricnet.training.hub import save_pretrained
-from ricnet.training.manifest import LOADED, NAME, file_hash
-from ricnet.training.run import PRETRAINED, RunFolder
 
 
 @pytest.fixture

@@ -12,15 +12,14 @@ from typing import Any
 
 import pytest
 import torch
-from problems import CPU, assert_same_weights, configured
 
+from problems import CPU, assert_same_weights, configured
 from refusals import refusal
 from ricnet.data import Dataset
 from ricnet.errors import Interrupted
 from ricnet.io import Unwritable, draft_of
-from ricnet.training.api import run
-from ricnet.training.config import Config
-from ricnet.training.run import (
+from ricnet.models.config import Config
+from ricnet.models.run import (
     LOCK,
     SEAL_BYTES,
     Damaged,
@@ -31,6 +30,7 @@ from ricnet.training.run import (
     refuse_if_locked,
     write_checkpoint,
 )
+from ricnet.training.api import run
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_no_epoch_is_doubled_and_a_line_cut_short_is_dropped(folder: RunFolder) 
 
 
 def test_metrics_that_cannot_be_written_are_one_sentence(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ricnet.training.run.open_no_link", lambda path, flags: os.open("/dev/full", flags))
+    monkeypatch.setattr("ricnet.models.run.open_no_link", lambda path, flags: os.open("/dev/full", flags))
     with refusal(folder.metrics, "No space left", kind=Unwritable):
         folder.append_metrics({"epoch": 1})
 
@@ -239,7 +239,7 @@ def test_what_stops_the_writing_is_not_hidden_by_torch(
 
 HOLD = """
 import sys, pathlib, warnings
-from ricnet.training.run import locked
+from ricnet.models.run import locked
 with locked(pathlib.Path(sys.argv[1]), warnings.warn):
     print("held", flush=True)
     sys.stdin.read()
@@ -295,7 +295,7 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_taken_again(
 CONTEND = """
 import os, pathlib, random, sys, time
 from ricnet.errors import RicnetError
-from ricnet.training.run import locked
+from ricnet.models.run import locked
 folder, inside, held = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), 0
 print("ready", flush=True)
 sys.stdin.readline()
@@ -332,7 +332,7 @@ def test_two_processes_never_hold_it_at_once_though_each_removes_its_file(
         assert process.returncode == 0, err
         assert int(out) > 5
     assert not list((tmp_path / "run").iterdir())
-    monkeypatch.setattr("ricnet.training.run.FileLock", None)
+    monkeypatch.setattr("ricnet.models.run.FileLock", None)
     with locked(tmp_path, never):
         pass
 

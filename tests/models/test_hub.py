@@ -13,19 +13,19 @@ import huggingface_hub
 import numpy as np
 import pytest
 import torch
+from hub_stand_in import TOKEN, Hub, stand_in
 from huggingface_hub import constants, file_download
 
 import ricnet
 from made_runs import rewrite, without_manifest
 from refusals import refusal
+from ricnet.apps.cli import main
 from ricnet.data.columns import Category, Columns, Number
 from ricnet.errors import RicnetError
+from ricnet.models.build import build_model
+from ricnet.models.classifier import Classifier
+from ricnet.models.config import Config
 from ricnet.report.runs import read_run
-from ricnet.training.classifier import Classifier, build_model
-from ricnet.training.config import Config
-
-from .conftest import RunRic
-from .hub_stand_in import TOKEN, Hub, stand_in
 
 # The library uploads in a way its own HTTP client has come to dislike.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -156,12 +156,15 @@ def test_a_model_pushed_is_the_model_loaded(digits_run: Path, logged_in: Hub) ->
     assert sorted(logged_in.served) == sorted(SHARED - {"README.md", "reliability.png"})
 
 
-def test_the_command_line_pushes_and_takes_ids(digits_run: Path, logged_in: Hub, run_ric: RunRic) -> None:
-    assert run_ric("push", digits_run, REPO, "--private").out == f"{logged_in.address}/{REPO}\n"
+def test_the_command_line_pushes_and_takes_ids(
+    digits_run: Path, logged_in: Hub, no_pages: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["push", str(digits_run), REPO, "--private"])
+    assert capsys.readouterr().out == f"{logged_in.address}/{REPO}\n"
     assert logged_in.private == {REPO}
-    said = run_ric("predict", REPO, digits_run / "examples.npz", "--json", "--device", "cpu")
-    assert len(said.records) == len(np.load(digits_run / "examples.npz")["y"])
-    assert run_ric("report", REPO, "--out", "report.html").code == 0
+    main(["predict", REPO, str(digits_run / "examples.npz"), "--json", "--device", "cpu"])
+    assert len(capsys.readouterr().out.splitlines()) == len(np.load(digits_run / "examples.npz")["y"])
+    main(["report", REPO, "--out", "report.html"])
 
 
 def test_a_private_model_and_pushing_need_the_token(

@@ -1,27 +1,32 @@
-"""How much memory a network may take that a file from a stranger describes: a few bytes can ask for terabytes."""
+"""Limit of the memory of a network that is built from an untrusted file: a few bytes can ask for terabytes."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 SLACK = 1 << 24
-"""Numbers that a network may make beside its weights: tables of positions, masks, what an example needs on its way."""
+"""Numbers that a network may allocate beside its weights: position tables, masks, activations of one example."""
 _MAKERS = (torch.empty, torch.zeros, torch.ones)
 
 
-class OverBudget(Exception):
+class OverLimit(Exception):
     pass
 
 
 @contextmanager
-def budget(numbers: int) -> Iterator[None]:
-    """Raise `OverBudget` before the tensors made within have more than so many numbers together."""
+def memory_limit(numbers: int) -> Iterator[None]:
+    """Raise `OverLimit` before the tensors made within exceed so many numbers together."""
     with _Counting(numbers):
         yield
+
+
+def limit_for(weights: int) -> AbstractContextManager[None]:
+    """The limit for a network with so many weights."""
+    return memory_limit(4 * weights + SLACK)
 
 
 class _Counting(TorchFunctionMode):
@@ -36,5 +41,5 @@ class _Counting(TorchFunctionMode):
             size = args[0] if args and isinstance(args[0], Sequence) else args
             self.left -= math.prod(size)
             if self.left < 0:
-                raise OverBudget
+                raise OverLimit
         return function(*args, **(kwargs or {}))

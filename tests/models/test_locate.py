@@ -9,8 +9,8 @@ import pytest
 import ricnet
 from make_pretrained import card
 from refusals import refusal
+from ricnet.models.locate import is_hub_id, locate, pretrained_names
 from ricnet.report.runs import read_run
-from ricnet.training.run import is_hub_id, locate, pretrained_names
 
 shipped = pytest.mark.skipif("cifar10" not in pretrained_names(), reason="pretrained:cifar10 is not in this checkout")
 IDS = ("ada/digits", "ada/digits@v1", "my-org/a.b_c", "ada/digits@refs/pr/1")
@@ -28,7 +28,7 @@ def test_ids_of_the_hub_are_told_from_paths(tmp_path: Path, monkeypatch: pytest.
 def test_what_is_asked_of_the_library_is_there_without_a_terminal() -> None:
     """Its modules come only when imported, so in a process of its own."""
     pytest.importorskip("huggingface_hub")
-    asked = "from ricnet.training.run import require_hub; require_hub('this')"
+    asked = "from ricnet.models.locate import require_hub; require_hub('this')"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -37,7 +37,7 @@ def test_a_folder_is_itself_and_a_name_is_a_folder_of_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert locate("runs/digits") == locate(Path("runs/digits")) == Path("runs/digits")
-    monkeypatch.setattr("ricnet.training.run.PRETRAINED", tmp_path / "models")
+    monkeypatch.setattr("ricnet.models.locate.PRETRAINED", tmp_path / "models")
     with refusal("pretrained:cifar10", "no pretrained models"):
         locate("pretrained:cifar10")
     for name in ("one", "two", "unfinished"):

@@ -14,14 +14,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory, first_stop
-from ricnet.methods import METHODS, Method, iterative
-from ricnet.methods.iterative import Iterative, Pool, Step, Steps, select, step_towards
+from ricnet.methods import METHODS, Method, inference
+from ricnet.methods.inference import Pool, Step, Steps, Walk, run, select
+from ricnet.methods.iterative import Iterative, step_towards
 from ricnet.methods.ric import RIC
+from ricnet.models import recorded
+from ricnet.models.graphs import Part
+from ricnet.models.recorded import LADDER, RecordedPool, RecordedStages, Recordings, rung
 from ricnet.nets.encoders import GPU_BATCH, Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
-from ricnet.training import inference
-from ricnet.training.inference import LADDER, RecordedPool, RecordedStages, Recordings, rung
-from ricnet.training.speed import Part
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 CLASSES, STEPS = 4, 8
@@ -52,7 +53,7 @@ def assert_same(ours: Trajectory, theirs: Trajectory) -> None:
 @pytest.fixture(autouse=True)
 def _anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also what is on a CPU goes the way of what is on a GPU."""
-    monkeypatch.setattr(inference, "on_gpu", lambda inputs: True)
+    monkeypatch.setattr(recorded, "on_gpu", lambda inputs: True)
 
 
 @pytest.mark.parametrize("halt", [False, True])
@@ -72,7 +73,7 @@ def test_answers_are_those_of_the_method(name: str, halt: bool) -> None:
 @pytest.mark.parametrize("name", ["ric", "act", "supervised"])
 def test_more_than_the_ladder_is_high_are_refined_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     method, model = system(name)
-    monkeypatch.setattr(inference, "LADDER", (1, 8, 64))
+    monkeypatch.setattr(recorded, "LADDER", (1, 8, 64))
     inputs, recordings = torch.randn(150, 7), Recordings()
     for halt in (False, True):
         assert_same(recordings.refine(method, model, inputs, None, halt), method.refine(model, inputs, None, halt))
@@ -158,7 +159,7 @@ def test_only_those_who_go_on_enter_the_next_recorded_stage(monkeypatch: pytest.
     """Filled up to the next rung; those who fill it up are not counted again."""
     (method, model), entered, heard = system_with_exits("anytime"), list[int](), list[int]()
     look = model.look
-    monkeypatch.setattr(iterative, "CPU_LOOK", 1000)
+    monkeypatch.setattr(inference, "CPU_LOOK", 1000)
     monkeypatch.setattr(model, "look", lambda stage, seen: (entered.append(len(seen)), look(stage, seen))[1])
     inputs, recordings = torch.randn(90, 1, 4, 4), Recordings()
     path = recordings.refine(method, model, inputs, halt=True)
@@ -170,7 +171,7 @@ def test_only_those_who_go_on_enter_the_next_recorded_stage(monkeypatch: pytest.
     going = [int((path.halt_step > stage).sum()) for stage in range(4)]
     assert going[0] == 90 > 65 > going[1] > going[3] > 0
     assert heard == going[1:]
-    assert entered == [rung(rows, inference.STAGE_LADDER) for rows in going]
+    assert entered == [rung(rows, recorded.STAGE_LADDER) for rows in going]
 
 
 def test_out_of_time_recorded_stages_end_there() -> None:
@@ -238,8 +239,9 @@ def counting_model() -> RecurrentClassifier:
 def eager(model: RecurrentClassifier, context: Tensor, steps: int, halt: bool) -> Trajectory:
     """The plain loop, from contexts on."""
     method = Counting()
-    path = method.trajectory(method._run(model, method.gather(model, context), steps, halt, None))
-    return path.frozen() if halt else path
+    pool = method.gather(model, context)
+    walk, _ = run(Walk.begin(method, model, pool, Steps.blank(steps, pool)), steps, halt)
+    return method.conclude(model, walk.made, halt)
 
 
 LATE = {"first 256": 1, "next 256": 1, "shrink 32": 1, "next 32": 2, "shrink 8": 1, "next 8": 2, "conclude 256": 1}
@@ -334,8 +336,8 @@ def test_a_rung_has_room_and_the_one_below_has_not(examples: int) -> None:
 
 def test_on_a_cpu_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    for recorded in ("RecordedNetwork", "RecordedPool"):
-        monkeypatch.setattr(inference, recorded, lambda *_: pytest.fail("recorded"))
+    for name in ("RecordedNetwork", "RecordedPool"):
+        monkeypatch.setattr(recorded, name, lambda *_: pytest.fail("recorded"))
     (method, model), inputs = system("ric"), torch.randn(5, 7)
     for halt in (False, True):
         assert_same(Recordings().refine(method, model, inputs, halt=halt), method.refine(model, inputs, halt=halt))

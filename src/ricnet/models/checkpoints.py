@@ -1,7 +1,7 @@
-"""Encoders that others have trained, by name: found here or on the Hub, and kept with the runs that use them.
+"""Pretrained encoders (`hf:…`, `timm:…`): find them by name, and keep a frozen one with its run.
 
-Each run has its own copy of the weights of a frozen encoder, encoder.safetensors: its folder can be copied elsewhere,
-and damage to one run does not affect another. config.json has the SHA-256 of the file.
+Each run has its own copy of the weights, encoder.safetensors, whose SHA-256 is in config.json. So a run folder can be
+copied, and damage to one run does not affect another.
 """
 
 import copy
@@ -18,8 +18,11 @@ from torch import Tensor, nn
 from ricnet.data.texts import MOST_PIECES, Tokenizer, read_tokenizer
 from ricnet.errors import RicnetError, setting
 from ricnet.io import user_path, write_atomically
-from ricnet.nets.budget import SLACK, budget
+from ricnet.models.locate import HUB_ID, download
+from ricnet.models.manifest import file_hash
+from ricnet.models.run import RunFolder
 from ricnet.nets.encoders import is_pretrained
+from ricnet.nets.memory_limit import limit_for
 from ricnet.nets.pretrained import (
     Pretrained,
     TextEncoder,
@@ -31,40 +34,38 @@ from ricnet.nets.pretrained import (
     require_hf,
     timm_source,
 )
-from ricnet.training.manifest import file_hash
-from ricnet.training.run import HUB_ID, RunFolder, download
 
 HF_FILES = (
     *("config.json", "preprocessor_config.json", "*.safetensors", "model.safetensors.index.json"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt"),
 )
-"""What is fetched of a checkpoint: JSON, texts, and weights as safetensors. Reading them executes nothing."""
+"""Files to download: JSON, text and safetensors. Reading them executes nothing."""
 
 
 def cache_folder() -> Path:
-    """For what can be made again: $RICNET_CACHE, else the user's cache folder."""
+    """$RICNET_CACHE, else the user's cache folder."""
     return user_path(os.environ.get("RICNET_CACHE") or pooch.os_cache("ricnet"))
 
 
 @lru_cache(maxsize=2)
 def find_encoder(name: str) -> Pretrained:
-    """The encoder that `hf:…` or `timm:…` stands for; shared by all who ask, so that nobody may change it."""
+    """The encoder named `hf:…` or `timm:…`; cached, so do not change it."""
     library, _, rest = name.partition(":")
     if library == "timm":
         return _find_timm(rest)
-    require_hf()  # before anything is fetched
+    require_hf()  # before a download
     return read_hf(hf_folder(rest))
 
 
 @lru_cache
 def weights_of(name: str) -> str | None:
-    """The hash of the weights that such a name stands for today; None for a name that stands for none."""
+    """Hash of the weights of a pretrained encoder; None for other names."""
     weights: str | None = describe_encoder(find_encoder(name))["weights"] if is_pretrained(name) else None
     return weights
 
 
 def find_tokenizer(name: str) -> Tokenizer | None:
-    """What the encoder of that name cuts texts with; None where it reads none, or is none of transformers."""
+    """The tokenizer of a transformers text encoder, else None."""
     if not name.startswith("hf:") or not isinstance(encoder := find_encoder(name), TextEncoder):
         return None
     architecture = encoder.architecture
@@ -74,7 +75,7 @@ def find_tokenizer(name: str) -> Tokenizer | None:
 
 
 def hf_folder(name: str) -> Path:
-    """The folder of a checkpoint of transformers: the one given, or that of a repository, fetched if need be."""
+    """The folder of a transformers checkpoint, given as a path or as a repository on the Hub."""
     path = user_path(name)
     if path.is_dir():
         return path
@@ -102,18 +103,18 @@ def _find_timm(name: str) -> Pretrained:
 
 
 def describe_encoder(encoder: nn.Module) -> dict[str, Any]:
-    """What the config.json of a run says of it: how it is built, and which weights it begins with."""
+    """Entry in config.json: architecture, and hash of the initial weights."""
     entry: dict[str, Any] = {"architecture": encoder.architecture.to_json()} if isinstance(encoder, Pretrained) else {}
     return entry | {"weights": hashlib.sha256(_as_bytes(encoder)).hexdigest()}
 
 
 def keep_encoder(encoder: nn.Module, folder: RunFolder) -> None:
-    """Put its weights into a run."""
+    """Write its weights into the run folder."""
     write_atomically(folder.encoder, lambda draft: draft.write_bytes(_as_bytes(encoder)))
 
 
 def read_encoder(entry: object, folder: RunFolder, own: nn.Module | None = None) -> nn.Module:
-    """The encoder that a run began with. `own` is the caller's module, where it is one without a name."""
+    """The encoder of a run. `own` is the caller's module for an encoder without a name."""
     described = entry if isinstance(entry, dict) else {}
     weights, source = _read_weights(folder, str(described.get("weights"))), str(folder.encoder)
     if "architecture" in described:
@@ -129,9 +130,9 @@ def read_encoder(entry: object, folder: RunFolder, own: nn.Module | None = None)
 
 
 def build_described(entry: object, folder: RunFolder, numbers: int) -> Pretrained:
-    """The same without its weights, which must have no more than so many numbers."""
+    """The encoder without its weights, within the memory limit for so many numbers."""
     described = entry if isinstance(entry, dict) else {}
-    with budget(4 * numbers + SLACK):
+    with limit_for(numbers):
         return build(architecture_from_json(described.get("architecture"), str(folder.config)))
 
 

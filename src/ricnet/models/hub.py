@@ -1,7 +1,6 @@
-"""Sharing a model: the folder that the Hub expects, and putting it there.
+"""Share a model: write the folder that the Hub expects, and upload it.
 
-The data stays at home: the examples that a run keeps are left out, and of its path only the last part is told.
-`ricnet.load` reads such a folder, here or on the Hub (see `training.run`).
+It holds no data: the examples of the run are left out, and of the data's path only the last part is kept.
 """
 
 import shutil
@@ -16,17 +15,19 @@ from safetensors.torch import load_file
 
 from ricnet.errors import RicnetError, first_line
 from ricnet.io import read_json, without_folder, write_atomically
+from ricnet.models.build import backbone_of, own_weights
+from ricnet.models.checkpoints import describe_encoder, keep_encoder
+from ricnet.models.classifier import Classifier
+from ricnet.models.config import Config, from_json, to_json
+from ricnet.models.locate import require_hub
+from ricnet.models.manifest import LOADED, verify
+from ricnet.models.run import RunFolder, halting_entry, read_config
 from ricnet.report.card import DIAGRAM, draw_diagram, model_card
 from ricnet.report.runs import read_run
-from ricnet.training.checkpoints import describe_encoder, keep_encoder
-from ricnet.training.classifier import Classifier, backbone_of, own_weights
-from ricnet.training.config import Config, from_json, to_json
-from ricnet.training.manifest import LOADED, verify
-from ricnet.training.run import RunFolder, halting_entry, read_config, require_hub
 from ricnet.version import __version__
 
 MEASURED = ("evaluation.json", "metrics.jsonl")
-"""The numbers of a finished run; copied if the shared model is the one they were measured on."""
+"""Results of a finished run; copied if they hold for the shared model."""
 
 
 def save_pretrained(model: Classifier, folder: str | Path, name: str | None = None) -> Path:
@@ -43,7 +44,7 @@ def save_pretrained(model: Classifier, folder: str | Path, name: str | None = No
     measured = run if run is not None and _was_measured(model, config, stored, run) else None
     target.drop_manifest()
     for file in (*MEASURED, target.calibration.name, target.halting.name, target.encoder.name, DIAGRAM):
-        (target.path / file).unlink(missing_ok=True)  # of a model that was saved here before
+        (target.path / file).unlink(missing_ok=True)  # of a model saved here before
     target.write_json(target.config, entry)
     if config.calibration != "none":
         target.write_json(target.calibration, {"method": "temperature", "temperature": model.temperature})
@@ -64,7 +65,7 @@ def save_pretrained(model: Classifier, folder: str | Path, name: str | None = No
 
 
 def push_to_hub(model: Classifier, repo: str, private: bool = False) -> str:
-    """In one commit, so that configuration and weights always belong together."""
+    """Upload in one commit, so that configuration and weights belong together."""
     hub = require_hub("putting a model on the Hub")
     with tempfile.TemporaryDirectory() as draft:
         folder = save_pretrained(model, Path(draft) / "model", repo)
@@ -82,7 +83,7 @@ def push_to_hub(model: Classifier, repo: str, private: bool = False) -> str:
 
 
 def _refuse_if_taken(target: RunFolder, run: RunFolder | None) -> None:
-    """A model that was shared there before is replaced; a run and other people's files are not."""
+    """Replace only a shared model, not a run or other files."""
     if run is not None and target.path.resolve() == run.path.resolve():
         raise RicnetError(f"{target.path} is the run itself; choose another folder to save it to.")
     if any(file.exists() for file in (target.state, target.predictions, target.examples, target.report)):
@@ -92,13 +93,13 @@ def _refuse_if_taken(target: RunFolder, run: RunFolder | None) -> None:
 
 
 def _chosen_rule(model: Classifier, run: RunFolder | None) -> dict[str, Any]:
-    """When to stop, as validation data chose it; empty where it did not."""
+    """The calibrated halting rule; empty if there is none."""
     chosen = run is not None and model.config.chooses_halt and run.halting.is_file()
     return read_json(run.halting) if run is not None and chosen else {}
 
 
 def _shared_config(model: Classifier, rule: dict[str, Any]) -> Config:
-    """As it was trained where the model still answers as its run did; else with what it has become."""
+    """The run's configuration if the model still answers as the run did, else with its current method."""
     config = model.config
     if config.calibration == "none" and model.temperature != 1:
         config = replace(config, calibration="temperature")
@@ -110,7 +111,7 @@ def _shared_config(model: Classifier, rule: dict[str, Any]) -> Config:
 
 
 def _entry(model: Classifier, config: Config, stored: dict[str, Any]) -> dict[str, Any]:
-    """config.json: all that the run's own says, about the model as it is now."""
+    """config.json of the run, for the model as it is now."""
     data: dict[str, Any] = {"input_shape": list(model.input_shape), "class_names": list(model.class_names)}
     if model.columns is not None:
         data["columns"] = model.columns.to_json()
@@ -122,7 +123,7 @@ def _entry(model: Classifier, config: Config, stored: dict[str, Any]) -> dict[st
 
 
 def _was_measured(model: Classifier, config: Config, stored: dict[str, Any], run: RunFolder) -> bool:
-    """Whether the run's numbers hold for this model: the same weights, settings and temperature."""
+    """Whether the results of the run hold for this model: same weights, settings and temperature."""
     if not stored or not all((run.path / file).is_file() for file in (run.model.name, *MEASURED)):
         return False
     verify(run.path, (*LOADED, *MEASURED))

@@ -5,7 +5,7 @@ import pytest
 
 from refusals import refusal
 from ricnet.methods import METHODS
-from ricnet.training.config import Config, from_json, to_json
+from ricnet.models.config import Config, from_json, to_json
 from ricnet.training.recipes import TYPICAL, preset
 
 

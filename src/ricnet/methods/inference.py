@@ -1,0 +1,278 @@
+"""Inference in steps: one loop, `run`, which advances a pool of examples and drops those that halt.
+
+Python inference, the server's stages, recorded CUDA graphs and the ONNX export all go through it or through its body,
+`Walk`. A step costs only the examples still in the pool, so that a batch takes time in proportion to its mean number of
+steps. With exits, a step first sends its pool through the next stage of the encoder.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import torch
+from jaxtyping import Bool, Float, Int64, Num
+from torch import Tensor
+
+from ricnet.core.trajectory import Trajectory
+from ricnet.methods.method import TimeLeft
+from ricnet.nets.encoders import Staged
+from ricnet.nets.refiner import HeadWeights
+
+CPU_POOL, GPU_POOL = 128, 2048
+"""Largest pool of a network with exits, whose stage outputs are kept until the next stage."""
+POOLED_SIZE = 3 * 32 * 32
+"""Input size of that pool; larger inputs have larger stage outputs and get a smaller pool."""
+CPU_LOOK, GPU_LOOK = 16, 1024
+"""Examples per encoder call within a pool. On a CPU the first stage of a narrow ResNet-18, which has the largest maps,
+took 1.5 times as long per image in batches of 64; the whole network took the same."""
+
+
+class Pool(NamedTuple):
+    """State of the examples that continue; the example is the first axis of every tensor."""
+
+    context: Float[Tensor, "pool read"]
+    thought: Float[Tensor, "pool size"]
+    belief: Float[Tensor, "pool classes"]
+    memory: tuple[Float[Tensor, "pool"], ...] = ()
+    """State of the halting rule."""
+    heads: HeadWeights | None = None
+    """Joined head weights, shared by all steps; if None, each step joins them again."""
+    seen: Num[Tensor, "pool ..."] | None = None
+    """With exits, the output of the last stage; before the first stage the normalised inputs."""
+
+    @property
+    def tensors(self) -> tuple[Num[Tensor, "pool ..."], ...]:
+        seen = () if self.seen is None else (self.seen,)
+        return self.context, self.thought, self.belief, *self.memory, *seen
+
+    def with_tensors(self, tensors: Iterable[Num[Tensor, "..."]]) -> "Pool":
+        context, thought, belief, *rest = tensors
+        memory, seen = (rest, None) if self.seen is None else (rest[:-1], rest[-1])
+        return Pool(context, thought, belief, tuple(memory), self.heads, seen)
+
+    def take(self, rows: Int64[Tensor, "rows"]) -> "Pool":
+        return self.with_tensors(select(tensor, rows) for tensor in self.tensors)
+
+    def first(self, size: int) -> "Pool":
+        """A view of the first `size` examples."""
+        return self.with_tensors(tensor[:size] for tensor in self.tensors)
+
+    def join(self, other: "Pool") -> "Pool":
+        """Both pools in one; they must have made the same number of steps."""
+        return self.with_tensors(torch.cat(pair) for pair in zip(self.tensors, other.tensors, strict=True))
+
+
+def select(
+    tensor: Num[Tensor, "pool ..."], rows: Int64[Tensor, "rows"], out: Num[Tensor, "room ..."] | None = None
+) -> Num[Tensor, "rows ..."]:
+    """`index_select` that keeps the channels-last layout. With `out`, the rows are written to its beginning."""
+    place = None if out is None else out[: len(rows)]
+    if tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
+        place = None if place is None else place.permute(0, 2, 3, 1)
+        return torch.index_select(tensor.permute(0, 2, 3, 1), 0, rows, out=place).permute(0, 3, 1, 2)
+    return torch.index_select(tensor, 0, rows, out=place)
+
+
+class Step(NamedTuple):
+    """Result of one step of a pool."""
+
+    pool: Pool
+    output: Float[Tensor, "pool classes"]
+    value: Float[Tensor, "pool"]
+    """Input of the halting rule: of this step or, with exits and a value, already of the next."""
+    going: Bool[Tensor, "pool"]
+    """Mask of examples that continue; undefined for examples that halted before."""
+
+
+class Steps(NamedTuple):
+    """Results of all steps of a batch; undefined for an example after it has left its pool."""
+
+    output: Float[Tensor, "steps batch classes"]
+    value: Float[Tensor, "steps batch"]
+    going: Bool[Tensor, "steps batch"]
+
+    @classmethod
+    def blank(cls, steps: int, pool: Pool) -> "Steps":
+        output = pool.belief.new_zeros(steps, *pool.belief.shape)
+        return cls(output, torch.zeros_like(output[..., 0]), torch.zeros_like(output[..., 0], dtype=torch.bool))
+
+    def until(self, time: int) -> "Steps":
+        return Steps(*(tensor[:time] for tensor in self))
+
+
+def run(walk: Any, steps: int, halt: bool, time_left: TimeLeft | None = None) -> tuple[Any, int]:
+    """Step, halt, shrink: until `steps` are made, all examples have halted (with `halt`), or `time_left` says no.
+
+    The first step is always made. Returns the walk at its end, and the number of steps of its trajectory: `steps`
+    unless time ran out. `walk` is a `Walk`, or another class with `advance`, `shrink` and `size`.
+    """
+    for time in range(steps):
+        if time_left is not None and not time_left() and time > 0:
+            return walk, time
+        walk = walk.advance(time)
+        if halt and time + 1 < steps:
+            walk = walk.shrink(time)
+            if walk.size == 0:
+                break
+    return walk, steps
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A pool, and the columns of its examples in `made`, where the results of their steps are written."""
+
+    method: "InSteps[Any]"
+    model: Any
+    made: Steps
+    pool: Pool
+    rows: Int64[Tensor, "pool"] | slice
+    step: Step | None = None
+    """The last step, of the pool before it shrank."""
+    ahead: bool = False
+    """Whether the value of a step belongs to the next one."""
+
+    @classmethod
+    def begin(
+        cls, method: "InSteps[Any]", model: Any, pool: Pool, made: Steps, rows: Int64[Tensor, "pool"] | None = None
+    ) -> "Walk":
+        columns, first = slice(None) if rows is None else rows, method.first_value(model, pool)
+        if first is not None:
+            made.value[0, columns] = first
+        return cls(method, model, made, pool, columns, ahead=first is not None)
+
+    @property
+    def size(self) -> int:
+        return len(self.pool.context)
+
+    def advance(self, time: int) -> "Walk":
+        """Make step `time`, counted from 0."""
+        step, made = self.method.advance(self.model, self.pool, time), self.made
+        made.output[time, self.rows], made.going[time, self.rows] = step.output, step.going
+        if time + self.ahead < len(made.value):
+            made.value[time + self.ahead, self.rows] = step.value
+        return replace(self, pool=step.pool, step=step)
+
+    def shrink(self, time: int) -> "Walk":
+        """Drop the examples that halted at step `time`."""
+        assert self.step is not None
+        return self.keep(self.step.going.nonzero().squeeze(1))  # the one transfer from a GPU per step
+
+    def keep(self, stay: Int64[Tensor, "stay"]) -> "Walk":
+        """Only these positions of the pool, which are in ascending order."""
+        if len(stay) == self.size:
+            return self
+        return replace(self, pool=self.pool.take(stay), rows=stay if isinstance(self.rows, slice) else self.rows[stay])
+
+    def join(self, other: "Walk") -> "Walk":
+        """Both pools in one; they must have made the same number of steps."""
+        assert isinstance(self.rows, Tensor)
+        assert isinstance(other.rows, Tensor)
+        return replace(self, pool=self.pool.join(other.pool), rows=torch.cat([self.rows, other.rows]))
+
+
+StagedNetwork = TypeVar("StagedNetwork", bound=Staged)
+
+
+class InSteps(ABC, Generic[StagedNetwork]):
+    """A way to answer in steps; each method has its own `step` and `trajectory`."""
+
+    horizon: int
+
+    @property
+    def draws(self) -> bool:
+        """Whether inference samples, so that the same input may get different answers."""
+        return False
+
+    @abstractmethod
+    def step(self, model: StagedNetwork, pool: Pool, first: bool) -> Step:
+        """The next step of every example in a pool, without waiting for the device."""
+
+    def goes_on(self, step: Step | Steps) -> Bool[Tensor, "*steps pool"]:
+        """Mask of examples that continue after a step, by this rule, whichever rule the step was made under.
+        `trajectory` must agree: after an example has halted, its results are undefined."""
+        return step.going
+
+    @abstractmethod
+    def trajectory(self, steps: Steps) -> Trajectory:
+        """Beliefs, and the step at which each example halts."""
+
+    def memory(self, zeros: Float[Tensor, "batch"]) -> tuple[Float[Tensor, "batch"], ...]:
+        """State of the halting rule before the first step, given a zero per example."""
+        return ()
+
+    @abstractmethod
+    def gather(self, model: StagedNetwork, context: Float[Tensor, "batch read"]) -> Pool:
+        """Pool of examples with this context, before their first step."""
+
+    def first_value(self, model: StagedNetwork, pool: Pool) -> Float[Tensor, "pool"] | None:
+        """Value before the first step, if the value of a step belongs to the next one; else None."""
+        return None
+
+    def start(self, model: StagedNetwork, inputs: Num[Tensor, "batch ..."]) -> Pool:
+        """Pool of examples before the first stage."""
+        seen = model.backbone.normalized(inputs)
+        if seen.ndim == 4 and seen.is_cuda:  # the layout of convolutions on tensor cores
+            seen = seen.contiguous(memory_format=torch.channels_last)
+        return self.gather(model, model.backbone.mean.new_zeros(len(seen), 1))._replace(seen=seen)
+
+    def look(
+        self, model: StagedNetwork, stage: int, seen: Num[Tensor, "batch ..."]
+    ) -> tuple[Tensor, Float[Tensor, "batch read"]]:
+        """Output of the next stage, and the context that a step reads of it."""
+        return model.look(stage, seen)
+
+    @torch.no_grad()
+    def refine(
+        self,
+        model: StagedNetwork,
+        inputs: Num[Tensor, "batch ..."],
+        max_steps: int | None = None,
+        halt: bool = False,
+        time_left: TimeLeft | None = None,
+    ) -> Trajectory:
+        steps, parts = max_steps or self.horizon, [inputs]
+        if model.has_exits:
+            steps = min(steps, len(model.costs))
+            if time_left is None:  # a deadline ends all parts at the same step
+                parts = list(inputs.split(_pool_rows(inputs)))
+        each = []
+        for part in parts:
+            pool = self.start(model, part)
+            walk, made = run(Walk.begin(self, model, pool, Steps.blank(steps, pool)), steps, halt, time_left)
+            each.append(walk.made.until(made))
+        return self.conclude(model, _join(each), halt)
+
+    def advance(self, model: StagedNetwork, pool: Pool, time: int) -> Step:
+        """Step `time` of a pool, counted from 0; with exits, the first step at each exit computes its stage."""
+        stage, later = divmod(time, model.backbone.steps_per_exit)
+        if model.has_exits and not later:
+            assert pool.seen is not None
+            looks = [self.look(model, stage, part) for part in _look_parts(pool.seen)]
+            seen, context = (torch.cat(part) if len(looks) > 1 else part[0] for part in zip(*looks, strict=True))
+            pool = pool._replace(seen=seen, context=context)
+        return self.step(model, pool, first=time == 0)
+
+    def conclude(self, model: StagedNetwork, made: Steps, halt: bool) -> Trajectory:
+        path = self.trajectory(made)
+        if model.has_exits:
+            path = replace(path, costs=model.costs[: path.steps])
+        return path.frozen() if halt else path
+
+
+def _pool_rows(inputs: Num[Tensor, "batch ..."]) -> int:
+    most = CPU_POOL if inputs.device.type == "cpu" else GPU_POOL
+    return min(most, max(CPU_LOOK, most * POOLED_SIZE // inputs[:1].numel())) if len(inputs) else most
+
+
+def _look_parts(seen: Num[Tensor, "pool ..."]) -> Sequence[Num[Tensor, "part ..."]]:
+    """Parts of equal size for the encoder; a traced graph has no number of rows to divide."""
+    if torch.compiler.is_compiling():
+        return [seen]
+    most = CPU_LOOK if seen.device.type == "cpu" else GPU_LOOK
+    return seen.chunk(max(1, math.ceil(len(seen) / most)))
+
+
+def _join(parts: Sequence[Steps]) -> Steps:
+    return Steps(*(torch.cat(tensors, 1) for tensors in zip(*parts, strict=True))) if len(parts) > 1 else parts[0]

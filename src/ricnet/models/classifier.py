@@ -1,0 +1,271 @@
+"""`Classifier`: a trained model and everything needed to use it; `ricnet.load` returns one."""
+
+import copy
+import os
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Num
+from torch import Tensor, nn
+
+from ricnet.core.trajectory import Temperature, Trajectory
+from ricnet.data import Columns
+from ricnet.data.inputs import read_inputs
+from ricnet.data.tables import frame_table, is_frame
+from ricnet.data.texts import Text, as_texts
+from ricnet.errors import RicnetError, setting, spelled_in_python, whole_number
+from ricnet.evaluation.choices import OperatingPoint, point_within, shortfall
+from ricnet.evaluation.evaluate import pool_size
+from ricnet.io import is_table, shown_name
+from ricnet.methods import Asked, Method, in_steps
+from ricnet.models.build import backbone_of, encoder_name
+from ricnet.models.clock import start_clock
+from ricnet.models.config import Config
+from ricnet.models.inputs import RAW, READ, as_inputs, looks_raw
+from ricnet.models.recorded import Recordings
+from ricnet.nets.encoders import Backbone, Known, divide, reads_tokens
+
+
+@dataclass(frozen=True)
+class Classifier:
+    config: Config
+    method: Method[Any]
+    """The configuration's method with its calibrated halting rule, or with another readout or threshold."""
+    model: nn.Module
+    input_shape: tuple[int, ...]
+    class_names: tuple[str, ...]
+    temperature: Temperature = 1.0
+    """Calibrated on validation data; with exits one per step."""
+    recordings: Recordings | None = None
+    """See `recorded`."""
+    folder: Path | None = None
+    """The run folder it was loaded from."""
+    columns: Columns | None = None
+    """How the columns of a table become inputs; None for other data."""
+    budgets: tuple[OperatingPoint, ...] = ()
+    """With exits, calibrated thresholds for all budgets."""
+    budget: float | None = None
+    """The budget set by `with_budget`; the results of the run do not apply to it."""
+
+    @torch.no_grad()
+    def refine(
+        self, inputs: Any, max_steps: int | None = None, halt: bool = True, max_ms: float | None = None
+    ) -> Trajectory:
+        """Beliefs for uint8 images (batch, channels, height, width) or float features (batch, columns), torch or numpy,
+        for a list of texts, or for a data frame with the columns of the training data. Cells of a table in another form
+        have to go through `read`, which standardises them.
+
+        It makes at most `max_steps` steps; the default is what the run chose or was trained for. With `halt`, examples
+        that have halted cost nothing more. `max_ms` limits the milliseconds of the whole call, encoding included: the
+        first step is always made, another only if it should end in time, and the trajectory has the steps that were
+        made. The result is on the model's device.
+        """
+        device = next(self.model.parameters()).device
+        max_steps = None if max_steps is None else whole_number(max_steps, "max_steps")
+        _require_positive(max_steps=max_steps, max_ms=max_ms)
+        time_left = None if max_ms is None else start_clock(max_ms, device, getattr(self.model, "costs", ()))
+        inputs = self._as_inputs(inputs)
+        if self.columns is not None and looks_raw(inputs, self.columns):
+            warnings.warn(RAW, stacklevel=3)  # no_grad adds a frame
+        refine = self.asked.refine if self.recordings is None else partial(self.recordings.refine, self.asked)
+        model = self.model.eval() if self.model.training else self.model  # eval() takes longer than a step
+        path = refine(model, inputs.to(device), max_steps, halt, time_left)
+        if self.temperature == 1:
+            return path
+        path = path.tempered(self.temperature)
+        return path.frozen() if halt else path  # a held belief keeps the temperature of its own step
+
+    @property
+    def asked(self) -> Asked:
+        """The method, or its inference in steps; confidence is compared at the reported temperature."""
+        return in_steps(self.method, self.model, self.temperature) or self.method
+
+    def predict_proba(self, x: Any) -> Float64[np.ndarray, "n classes"]:
+        """Belief of each input at its halt, in the order of `class_names`. Takes files as `read` does; arrays, texts
+        and data frames as `refine` does. For a model of texts a str is a text and a Path is a file."""
+        inputs = self._as_inputs(self.read(x) if _names_files(x) and not self._texts(x) else x)
+        if not len(inputs):  # some encoders refuse an empty batch
+            return np.zeros((0, len(self.class_names)))
+        parts = inputs.split(pool_size(len(self.class_names)))  # beliefs at all steps must fit into memory
+        beliefs = torch.cat([self.refine(part).final for part in parts]).double().softmax(-1)  # sums to 1 in float64
+        found: np.ndarray = beliefs.cpu().numpy()
+        return found
+
+    def predict(self, x: Any) -> np.ndarray:
+        """Name of the most likely class of each input."""
+        names: np.ndarray = np.array(self.class_names)[self.predict_proba(x).argmax(1)]
+        return names
+
+    @property
+    def kind(self) -> Literal["image", "features", "tokens"]:
+        """Kind of inputs."""
+        backbone = next((module for module in self.model.modules() if isinstance(module, Backbone)), None)
+        if backbone is not None and reads_tokens(backbone.reader):
+            return "tokens"
+        return "image" if len(self.input_shape) == 3 else "features"
+
+    @property
+    def input_dtype(self) -> torch.dtype:
+        return {"image": torch.uint8, "features": torch.float32, "tokens": torch.int32}[self.kind]
+
+    @property
+    def text(self) -> Text | None:
+        """How texts become inputs; None if the model reads none."""
+        return None if self.columns is None else self.columns.text
+
+    def _texts(self, given: Any) -> list[str] | None:
+        if self.text is None:
+            return None
+        if isinstance(given, list | tuple) and any(isinstance(one, str) for one in given):
+            for place, one in enumerate(given, start=1):
+                if not isinstance(one, str | Path):
+                    raise RicnetError(f"text {place} of {len(given)} is {one!r}, which is no text; an empty one is ''.")
+        return as_texts(given)
+
+    def _as_inputs(self, given: Any) -> Num[Tensor, "batch ..."]:
+        texts = self._texts(given)
+        if texts is not None and self.text is not None:
+            if any(is_table(text) or text.endswith(".txt") for text in texts):
+                told = f"{texts[0]!r} is taken for a text; for the file of that name: {READ.format(texts[0])}."
+                warnings.warn(told, stacklevel=4)
+            given = torch.from_numpy(self.text.rows(texts))
+        elif is_frame(given):
+            given = self._read_frame(given)
+        inputs = as_inputs(given, self.input_shape, self.columns is not None)
+        if self.kind == "tokens":
+            self.require_ids(inputs)
+        return inputs
+
+    def require_ids(self, inputs: Num[Tensor, "batch tokens"]) -> None:
+        """Raise on token ids outside the vocabulary: on a GPU they would end the process."""
+        if inputs.dtype not in (torch.int32, torch.int64):
+            raise RicnetError(f"the model reads texts, or their token ids as whole numbers, not {inputs.dtype}.")
+        known: Any = backbone_of(self.model).reader.vocabulary
+        if len(inputs) and not 0 <= int(inputs.min()) <= int(inputs.max()) < int(known):
+            raise RicnetError(f"a token id is not in 0 … {int(known) - 1}; give the texts themselves.")
+
+    def _read_frame(self, frame: Any) -> Any:
+        """Rows of a data frame as inputs; values unseen in training give a warning, as in `read`."""
+        if self.columns is None:
+            return frame.to_numpy()
+        table = frame_table(frame)
+        inputs = self.columns.encode(table)
+        for surprise in self.columns.surprises(table):
+            warnings.warn(f"note: {surprise}", stacklevel=5)
+        return inputs
+
+    def read(self, paths: str | Path | Iterable[str | Path]) -> Num[Tensor, "n ..."]:
+        """Inputs for `refine` from what `ric predict` takes: image files, folders of images, patterns, tables, .npz
+        files. A named file must be readable; an unreadable one in a folder or pattern is left out with a warning."""
+        found = read_inputs(_as_paths(paths), self.input_shape, self.columns)
+        if found.problems:
+            raise found.problems[0]
+        for note in found.notes:
+            warnings.warn(note, stacklevel=2)
+        return found.inputs
+
+    def __repr__(self) -> str:
+        encoder = encoder_name(self.config, self.input_shape)
+        data, classes = shown_name(self.config.data), len(self.class_names)
+        return f"<Classifier: {self.method.name} on {data}, {classes} classes, encoder {encoder}>"
+
+    def with_budget(self, budget: float) -> "Classifier":
+        """A copy whose mean share of compute on validation data is within `budget`, from the cost of the first exit to
+        1, the whole network. Only for models with exits."""
+        with spelled_in_python():
+            frugal, told = self.within(budget)
+        if told is not None:
+            warnings.warn(told, stacklevel=2)
+        return frugal
+
+    def within(self, budget: float) -> tuple["Classifier", str | None]:
+        """`with_budget` for the CLI and the server; and a note if the budget is not fully used."""
+        if not self.budgets:
+            raise RicnetError(f"{setting('budget', budget)} means nothing to this model: {self._no_budgets()}")
+        point = point_within(self.budgets, budget)
+        steps = len(getattr(self.model, "costs", ()))
+        frugal = replace(self, method=self.method.stopping_by(point.halt_threshold, steps), budget=budget)
+        return frugal, shortfall(point.mean_cost, budget)
+
+    def _no_budgets(self) -> str:
+        if self.config.network.exits == "none":
+            return f"it has no exits to leave by; train one with {setting('exits', 'stage')}."
+        if not self.config.method.takes_budget:
+            return f"the method {self.config.method.name} has no value to leave by; leave it out."
+        if self.folder is not None and (self.folder / "evaluation.json").is_file():
+            return "it was trained before thresholds for budgets were kept; train it again."
+        if self.folder is None:
+            kept = setting("validation_fraction", 0.1)
+            return f"no rows were kept aside to fit thresholds for budgets on; train it with {kept}, for example."
+        return "its thresholds for budgets are fitted on validation data at the end of training; finish that first."
+
+    def recorded(self) -> "Classifier":
+        """A copy that answers batches faster on a GPU: the first batch of a size is slow, because its steps are
+        recorded; later ones replay them. Recordings hold memory and serve one thread. No effect on a CPU."""
+        return replace(self, recordings=Recordings())
+
+    @classmethod
+    def from_pretrained(cls, run: str | Path, device: str = "cpu", encoder: nn.Module | None = None) -> "Classifier":
+        """`ricnet.load`, under the name it has in other libraries."""
+        from ricnet.models.loading import load
+
+        return load(run, device, encoder)
+
+    def save_pretrained(self, folder: str | Path, name: str | None = None) -> Path:
+        """Write a folder to share: config.json, model.safetensors and README.md, the model card, with `name` as its
+        title. It holds no data."""
+        from ricnet.models.hub import save_pretrained
+
+        return save_pretrained(self, folder, name)
+
+    def push_to_hub(self, repo: str, private: bool = False) -> str:
+        """Upload that folder to the Hub as user/name, created if missing; returns the address of its page."""
+        from ricnet.models.hub import push_to_hub
+
+        return push_to_hub(self, repo, private)
+
+
+def after_encoder(classifier: Classifier) -> Classifier:
+    """A copy that reads the features of its frozen encoder."""
+    backbone, exits = backbone_of(classifier.model), classifier.config.network.exits
+    features, stages = backbone.features, backbone.stages
+    assert features is not None
+    # leaves the encoder untouched: another thread may be using it
+    model = copy.deepcopy(classifier.model, {id(features): nn.Identity(), id(stages): ()})
+    after = backbone_of(model)
+    sizes = [part.stop - part.start for part in backbone.parts]
+    after.features = Known(sizes, [0] * len(sizes)) if stages else None  # costs were counted when it was built
+    after.stages = divide(after.features, exits) if after.features is not None else ()
+    return replace(classifier, model=model, input_shape=(len(backbone.mean),))
+
+
+def _names_files(x: Any) -> bool:
+    several = x if isinstance(x, list | tuple) and x else [x]
+    return all(isinstance(path, str | os.PathLike) for path in several)
+
+
+def _as_paths(given: Any) -> list[str]:
+    one = isinstance(given, str | bytes | os.PathLike)
+    try:
+        paths = [os.fspath(path) for path in ([given] if one else given)]
+    except TypeError as error:
+        raise RicnetError(f"read takes the paths of files or folders ({error}); arrays go to refine.") from error
+    if any(isinstance(path, bytes) for path in paths):
+        raise RicnetError("read takes the paths of files or folders as text, not as bytes; decode them.")
+    return paths
+
+
+def _require_positive(**limits: Any) -> None:
+    for name, limit in limits.items():
+        try:
+            holds = limit is None or limit > 0
+        except TypeError:
+            raise RicnetError(f"{name} is {limit!r}; it must be a number above 0.") from None
+        if not holds:
+            raise RicnetError(f"{name} is {limit}; it must be above 0.")

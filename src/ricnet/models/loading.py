@@ -1,0 +1,172 @@
+"""`ricnet.load`: read a run folder, check each of its files, and build the classifier."""
+
+import math
+from contextlib import nullcontext
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from ricnet.core.randomness import building_with
+from ricnet.core.trajectory import Temperature
+from ricnet.data import Columns, columns_from_json
+from ricnet.errors import RicnetError
+from ricnet.evaluation.choices import OperatingPoint
+from ricnet.io import is_finite, read_json
+from ricnet.methods import Method
+from ricnet.models.build import autocast_dtype, build_model, encoder_weights, learned
+from ricnet.models.checkpoints import build_described, read_encoder
+from ricnet.models.classifier import Classifier
+from ricnet.models.config import Config, fits, from_json
+from ricnet.models.locate import locate
+from ricnet.models.manifest import verify
+from ricnet.models.run import RunFolder, read_config
+from ricnet.nets.encoders import Backbone, is_pretrained
+from ricnet.nets.memory_limit import limit_for
+
+LARGEST_INPUT = 1 << 24
+"""Most numbers in one input of a loaded model, as in a colour image of 2,300 × 2,300 pixels."""
+LONGEST = 10_000
+"""Most steps of a loaded model."""
+
+
+def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None) -> Classifier:
+    """Load a run folder, a model that comes with ricnet (pretrained:cifar10), or one on the Hub (user/name).
+
+    A model that was trained with your own encoder needs that module again. Files that differ from manifest.json are
+    refused.
+    """
+    folder = locate(run)
+    path, entry = folder / "config.json", read_config(folder)
+    verify(folder)
+    config = _check_horizon(from_json(entry.get("config"), str(path)), path)
+    input_shape, class_names = _read_kind(entry.get("data"), path)
+    columns = _read_columns(entry["data"], input_shape, path)
+    if config.network.encoder == "custom" and encoder is None:
+        raise RicnetError(f"{folder} was trained with your own encoder; pass the module: load(run, encoder=...).")
+    with building_with(torch.Generator()):  # the initial weights are replaced
+        model, backbone = _build_loaded(config, input_shape, len(class_names), encoder, entry.get("encoder"), folder)
+    backbone.autocast = autocast_dtype(config.optimization.precision, torch.device(device))
+    exits = len(getattr(model, "costs", ()))
+    temperature = _read_temperature(folder / "calibration.json", exits) if config.fits_temperature else 1.0
+    method = _read_halt(folder / "halting.json", config.method) if config.chooses_halt else config.method
+    budgets = _read_budgets(folder / "halting.json") if config.has_budgets else ()
+    model = model.to(device).eval()
+    if torch.device(device).type == "cuda":
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return Classifier(
+        config, method, model, input_shape, class_names, temperature, folder=folder, columns=columns, budgets=budgets
+    )
+
+
+def _read_kind(data: object, path: Path) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Input shape and class names, from an untrusted file."""
+    entry: dict[str, Any] = data if isinstance(data, dict) else {}
+    shape, names = entry.get("input_shape", ()), entry.get("class_names", ())
+    lists = isinstance(shape, list) and len(shape) in (1, 3) and isinstance(names, list) and len(names) >= 2
+    if not lists or not all(fits(n, int) and n > 0 for n in shape) or not all(isinstance(name, str) for name in names):
+        raise RicnetError(f"{path} does not say what the data was; restore it or train the model again.")
+    if math.prod(shape) > LARGEST_INPUT:
+        raise RicnetError(f"{path}: inputs of shape {tuple(shape)} are more than a model can read; restore it.")
+    return tuple(shape), tuple(names)
+
+
+def _check_horizon(config: Config, path: Path) -> Config:
+    horizon = getattr(config.method, "horizon", 1)
+    if horizon > LONGEST:
+        raise RicnetError(f"{path}: a horizon of {horizon:,} steps would take forever; restore it.")
+    return config
+
+
+def _read_columns(data: dict[str, Any], input_shape: tuple[int, ...], path: Path) -> Columns | None:
+    columns = columns_from_json(data["columns"], str(path)) if "columns" in data else None
+    if columns is not None and (columns.width,) != input_shape:
+        raise RicnetError(f"{path}: its columns do not fit the model beside it; restore it or train again.")
+    return columns
+
+
+def _read_temperature(path: Path, steps: int) -> Temperature:
+    """One temperature, or with exits one per step."""
+    if _not_fitted_yet(path):
+        return 1.0
+    found: Any = read_json(path).get("temperature")
+    each = found if isinstance(found, list) and len(found) == steps else [found]
+    if not all(isinstance(one, int | float) and 0 < one < math.inf for one in each):
+        raise RicnetError(f"{path} holds no temperature above 0; restore it or train again.")
+    return tuple(map(float, each)) if found is each else float(found)
+
+
+def _read_budgets(path: Path) -> tuple[OperatingPoint, ...]:
+    """Empty if training is not finished, or if beliefs on validation data are NaN."""
+    entries = read_json(path).get("budgets", []) if path.is_file() else []
+    names = {field.name for field in fields(OperatingPoint)}
+    if not isinstance(entries, list) or not all(
+        isinstance(entry, dict) and entry.keys() == names and all(map(is_finite, entry.values())) for entry in entries
+    ):
+        raise RicnetError(f"{path} holds budgets that cannot be read; restore it or train again.")
+    return tuple(OperatingPoint(**entry) for entry in entries)
+
+
+def _read_halt(path: Path, method: Method[Any]) -> Method[Any]:
+    if _not_fitted_yet(path):
+        return method
+    entry = read_json(path)
+    threshold, most = entry.get("halt_threshold"), entry.get("max_steps")
+    if not (isinstance(threshold, int | float) and isinstance(most, int)):
+        raise RicnetError(f"{path} holds no rule when to stop; restore it or train again.")
+    if not math.isfinite(threshold) or not 1 <= most <= LONGEST:
+        raise RicnetError(f"{path} holds a rule that cannot be ({threshold}, {most}); restore it or train again.")
+    return method.stopping_by(float(threshold), most)
+
+
+def _not_fitted_yet(path: Path) -> bool:
+    """Whether the run is in training; it can be loaded, but is not calibrated."""
+    return not path.is_file() and not (path.parent / "evaluation.json").is_file()
+
+
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        told = f"{path.parent} holds no trained model yet (model.safetensors is missing); finish its training."
+        raise RicnetError(told)
+    try:
+        weights: dict[str, Tensor] = load_file(path)
+    except Exception as error:  # the file is untrusted, and the errors are of any type
+        raise RicnetError(f"{path} is damaged ({error}); get a whole copy, or repeat its training.") from error
+    return weights
+
+
+def _build_loaded(
+    config: Config,
+    input_shape: tuple[int, ...],
+    classes: int,
+    encoder: nn.Module | None,
+    described: object,
+    folder: Path,
+) -> tuple[nn.Module, Backbone]:
+    """The network with the weights of the run. Its memory is limited, because one example passes through it while it
+    is built; an encoder from the caller is not. `described` is the run's entry about a pretrained encoder."""
+    path = folder / "model.safetensors"
+    weights = _read_weights(path)
+    numbers = sum(tensor.numel() for tensor in weights.values()) + math.prod(input_shape)
+    try:
+        if config.network.freeze:
+            encoder = read_encoder(described, RunFolder(folder), encoder)
+        elif is_pretrained(config.network.encoder):
+            encoder = build_described(described, RunFolder(folder), numbers)
+        with nullcontext() if encoder is not None else limit_for(numbers):
+            model, backbone = build_model(config, input_shape, classes, encoder)
+        model.load_state_dict(weights | encoder_weights(model))
+    except RicnetError:
+        raise
+    except Exception as error:  # any network can fail in any way
+        raise RicnetError(
+            f"{path} does not fit the network in config.json beside it; they are of different runs."
+        ) from error
+    if not all(tensor.isfinite().all() for tensor in learned(model)):
+        raise RicnetError(
+            f"{path} is damaged (it holds numbers that are not finite); get a whole copy, or repeat its training."
+        )
+    return model, backbone

@@ -1,0 +1,491 @@
+"""The run folder: its files, how they are written and read, its checkpoint and its lock."""
+
+import errno
+import hashlib
+import io
+import json
+import os
+import platform
+import shutil
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from filelock import FileLock, Timeout
+from safetensors.torch import save
+from torch import Tensor
+
+from ricnet.data import Dataset
+from ricnet.errors import RicnetError, setting
+from ricnet.evaluation.choices import OperatingPoint
+from ricnet.io import draft_of, fsync_file, is_count, open_no_link, read_json, write_atomically, writing
+from ricnet.models import manifest
+from ricnet.models.config import Config, extends, from_json, to_json
+from ricnet.version import __version__
+
+fcntl: Any = None
+with suppress(ImportError):  # Windows
+    import fcntl
+
+SEAL = "\nsha256 {}\n"
+SEAL_BYTES = len(SEAL.format("0" * 64))
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not folder.exists():
+        raise RicnetError(f"there is no run at {folder}; give the folder that ric train wrote.")
+    if folder.is_file():
+        beside = f" ({folder.parent})" if (folder.parent / "config.json").is_file() else ""
+        raise RicnetError(f"{folder} is a file and not a run; give the folder that ric train wrote{beside}.")
+    if not path.is_file():
+        raise RicnetError(f"{folder} is not a run folder: it has no config.json; give the folder that ric train wrote.")
+    return read_json(path)
+
+
+class Damaged(RicnetError):
+    """A file differs from what was written."""
+
+
+class SealedFile:
+    """A file that computes a checksum while it is written, so that a large state is in memory only once."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.digest = file, hashlib.sha256()
+
+    def write(self, data: bytes | memoryview) -> int:
+        self.digest.update(data)
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        self.file.flush()
+
+    def seal(self) -> None:
+        self.file.write(SEAL.format(self.digest.hexdigest()).encode())
+
+
+def write_checkpoint(state: dict[str, Any], path: Path) -> None:
+    with path.open("wb") as file:
+        sealed = SealedFile(file)
+        try:
+            torch.save(state, sealed)  # type: ignore[arg-type]  # torch needs only these methods
+        except RuntimeError as error:
+            raise error.__context__ or error from None  # the cause, such as a full disk or Ctrl-C
+        sealed.seal()
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Read a checkpoint without executing anything in it: the checksum does not say who wrote it."""
+    try:
+        with path.open("rb") as file:
+            payload, seal = file.read(max(0, path.stat().st_size - SEAL_BYTES)), file.read()
+    except OSError as error:
+        raise RicnetError(f"{path} cannot be read ({error.strerror}); make it readable and resume again.") from error
+    if seal != SEAL.format(hashlib.sha256(payload).hexdigest()).encode():
+        raise Damaged(f"{path} is damaged (its checksum does not fit); start anew with {setting('overwrite', True)}.")
+    try:
+        state = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+        if not isinstance(state, dict):
+            raise TypeError(type(state))
+    except Exception as error:  # torch raises many types
+        raise Damaged(f"{path} holds no training state; start anew with {setting('overwrite', True)}.") from error
+    return state
+
+
+LOCK = ".lock"
+LOCK_SECONDS = 0.2
+"""Time to wait for a lock whose holder may be about to exit."""
+WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
+"""Errors of file systems without locks."""
+
+
+@contextmanager
+def locked(folder: Path, tell: Callable[[str], object]) -> Iterator[None]:
+    """Hold the lock of a folder, or raise with the name of its holder. The system releases the lock when the holder
+    dies. On a file system without locks `tell` gets a warning, and nothing is locked."""
+    path, release = folder / LOCK, None
+    try:
+        release = _acquire(path)
+    except Timeout:
+        raise RicnetError(
+            f"{folder} is in use by {_holder(path)}; wait until it ends, or choose another {setting('out')}."
+        ) from None
+    except OSError as error:
+        if error.errno not in WITHOUT_LOCKS:
+            raise RicnetError(
+                f"{folder} cannot be written to ({error.strerror}); make it writable or choose another "
+                f"{setting('out')}."
+            ) from error
+        tell(f"{folder} cannot be locked ({error.strerror}); see to it that nothing else trains there.")
+    try:
+        yield
+    finally:
+        if release is not None:
+            release()
+
+
+def _acquire(path: Path) -> Callable[[], None]:
+    """Take the lock and return a function that releases it. Raise Timeout if another process holds it."""
+    if fcntl is None:  # Windows, where an open file cannot be removed
+        lock = FileLock(path, timeout=LOCK_SECONDS)
+        lock.acquire()
+        return lock.release
+    descriptor = _lock_file(path)
+    with suppress(OSError):  # the holder is only for messages; the disk may be full
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} on {platform.node()}".encode())
+
+    def release() -> None:
+        with suppress(OSError):
+            path.unlink()  # while locked: never the file of the next holder
+        os.close(descriptor)
+
+    return release
+
+
+def _lock_file(path: Path) -> int:
+    """Lock the file and return its descriptor. Not by filelock, which before 3.21 locks a file that was removed in the
+    meantime, so that two processes hold the lock, and from 3.21 to 3.29 removes the file of the next holder."""
+    end = time.monotonic() + LOCK_SECONDS
+    while True:
+        if path.is_symlink():
+            path.unlink()
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_named(descriptor, path):
+                return descriptor
+        except BlockingIOError:
+            if time.monotonic() > end:
+                os.close(descriptor)
+                raise Timeout(str(path)) from None
+            time.sleep(LOCK_SECONDS / 20)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _is_named(descriptor: int, path: Path) -> bool:
+    """Whether the open file is still the one at `path`."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def refuse_if_locked(folder: Path) -> None:
+    """Raise as `locked` does, without keeping the lock."""
+    if (folder / LOCK).exists():
+        with locked(folder, lambda _: None):
+            pass
+
+
+def _holder(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")[:300] or "another process"
+    except OSError:  # on Windows only the holder can read it
+        return "another process"
+
+
+class RunFolder:
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.model = self.path / "model.safetensors"
+        self.encoder = self.path / "encoder.safetensors"
+        self.state = self.path / "state.pt"
+        self.previous_state = self.path / "state.previous.pt"
+        self.evaluation = self.path / "evaluation.json"
+        self.manifest = self.path / manifest.NAME
+        self.diverged = self.path / "diverged.json"
+        self.calibration = self.path / "calibration.json"
+        self.halting = self.path / "halting.json"
+        self.predictions = self.path / "predictions.npz"
+        self.examples = self.path / "examples.npz"
+        self.report = self.path / "report.html"
+
+    @property
+    def curves(self) -> Path:
+        """The folder for TensorBoard."""
+        return self.path / "tensorboard"
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a run to resume."""
+        return self.config.is_file()
+
+    @property
+    def finished(self) -> bool:
+        return self.evaluation.is_file()
+
+    @property
+    def has_diverged(self) -> bool:
+        return self.diverged.is_file() and not self.finished
+
+    def weights_hash(self) -> str:
+        return hashlib.sha256(self.model.read_bytes()).hexdigest()[:16]
+
+    def begin(
+        self,
+        config: Config,
+        dataset: Dataset,
+        device: torch.device,
+        source: "RunFolder | None" = None,
+        encoder: dict[str, Any] | None = None,
+    ) -> None:
+        """Start a new run, in place of any before it; call `refuse_if_taken` first. `source` is the run whose weights a
+        derived run takes; `encoder` describes a pretrained encoder."""
+        entry: dict[str, Any] = {
+            "ricnet": __version__,
+            "config": to_json(config),
+            "data": describe_data(dataset),
+            "hardware": describe_hardware(device),
+        }
+        if encoder is not None:
+            entry["encoder"] = encoder
+        if source is not None:
+            entry |= {"derived_from": source.path.name, "weights": source.weights_hash()}
+        self._make()
+        self._clear()
+        self.write_json(self.config, entry)
+
+    @contextmanager
+    def held(self, tell: Callable[[str], object] = warnings.warn) -> Iterator[None]:
+        """Lock the folder (see `locked`). If it is new and nothing is written, it is removed."""
+        new = not self.path.exists()
+        self._make()
+        try:
+            with locked(self.path, tell):
+                self._sweep()
+                yield
+        finally:
+            if new:
+                with suppress(OSError):
+                    self.path.rmdir()  # fails unless empty
+
+    def refuse_if_held(self) -> None:
+        refuse_if_locked(self.path)
+
+    def _make(self) -> None:
+        self._refuse_if_file()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            told = f"{setting('out', self.path)} cannot be made ({error.strerror}); choose another folder."
+            raise RicnetError(told) from error
+
+    def _refuse_if_file(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise RicnetError(f"{setting('out', self.path)} is a file; choose a folder.")
+
+    def refuse_if_taken(self, overwrite: bool) -> None:
+        self._refuse_if_file()
+        if not self.path.exists() or not self._names() - self._passing():
+            return
+        out, anew, go_on = setting("out"), setting("overwrite", True), setting("resume", True)
+        if not self.config.is_file():
+            told = f"{setting('out', self.path)} holds files that are not a run; choose an empty or a new folder."
+        elif overwrite or (self.has_diverged and not self.model.is_file()):  # in its first epoch: nothing to keep
+            return
+        elif self.has_diverged:
+            told = f"{self.path} holds a run that diverged in epoch {read_json(self.diverged).get('epoch')}; start "
+            told += f"anew with {anew} and a lower {setting('lr')}, or choose another {out}."
+        elif self.finished:
+            told = f"{self.path} holds a finished run; choose another {out}, or replace it with {anew}."
+        else:
+            told = f"{self.path} holds an unfinished run; go on with {go_on}, or start anew with {anew}."
+        raise RicnetError(told)
+
+    def check_resumable(self, config: Config, dataset: Dataset) -> None:
+        """Raise unless data and settings are those the run began with, except for more epochs (`extends`)."""
+        entry, anew = read_config(self.path), setting("overwrite", True)
+        began = from_json(entry.get("config"), str(self.config))
+        longer = extends(config, began)
+        if not longer:
+            self.refuse_if_finished()
+        self.diverged.unlink(missing_ok=True)  # if it diverges again, it is marked again
+        if entry.get("data") != describe_data(dataset):
+            raise RicnetError(f"the data is not what {self.path} began with; start anew with {anew}.")
+        if longer:
+            self._reopen(entry | {"config": to_json(config)})
+        elif began != config:
+            raise RicnetError(f"{self.path} began with other settings; leave them out, or start anew with {anew}.")
+
+    def _reopen(self, entry: dict[str, Any]) -> None:
+        """Make the run unfinished, with these settings. Its results are removed first: after a crash in between it
+        resumes with its old settings."""
+        if self.finished and self.read_state() is None:
+            raise RicnetError(
+                f"{self.path} has no {self.state.name} to go on from, which only ric train and ricnet.train keep; "
+                f"start anew with {setting('overwrite', True)}."
+            )
+        with writing(self.path):
+            made = (self.calibration, self.halting, self.predictions, self.examples, self.report)
+            for path in (self.evaluation, self.manifest, *made):
+                path.unlink(missing_ok=True)
+        self.write_json(self.config, entry)
+
+    def refuse_if_finished(self) -> None:
+        if self.finished:
+            raise RicnetError(
+                f"{self.path} is finished; nothing is left to resume. Replace it with {setting('overwrite', True)}."
+            )
+
+    def write_json(self, path: Path, entry: object) -> None:
+        write_atomically(path, lambda draft: draft.write_bytes(_as_json(entry)))
+
+    def finish(self, evaluation: dict[str, Any]) -> None:
+        """Write the manifest, then the evaluation, which marks the run as finished."""
+        self.write_manifest({self.evaluation.name: hashlib.sha256(_as_json(evaluation)).hexdigest()})
+        self.write_json(self.evaluation, evaluation)
+
+    def write_manifest(self, known: Mapping[str, str] | None = None) -> None:
+        unlisted = {self.state, self.previous_state, self.encoder, self.report, self.manifest}
+        manifest.write_manifest(self.path, [path.name for path in self._files() if path not in unlisted], known)
+
+    def drop_manifest(self) -> None:
+        """Call before rewriting a listed file."""
+        with writing(self.manifest):
+            self.manifest.unlink(missing_ok=True)
+
+    def write_model(self, weights: Mapping[str, Tensor]) -> None:
+        self.drop_manifest()
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+        write_atomically(self.model, lambda draft: draft.write_bytes(save(tensors)))
+
+    def write_state(self, state: dict[str, Any]) -> None:
+        """Write a checkpoint, and keep the previous one in case of damage."""
+        if self.metrics.is_file():
+            with writing(self.metrics):
+                fsync_file(self.metrics)  # a resumed run does not write these lines again
+        write_atomically(self.state, lambda draft: write_checkpoint(state, draft), self.previous_state)
+
+    def read_state(self, tell: Callable[[str], object] = warnings.warn) -> dict[str, Any] | None:
+        """The newest undamaged checkpoint, or None; `tell` gets a warning if it is the previous one."""
+        if not self.state.is_file():  # may have been killed between two renames
+            return read_checkpoint(self.previous_state) if self.previous_state.is_file() else None
+        try:
+            return read_checkpoint(self.state)
+        except Damaged:
+            if not self.previous_state.is_file():
+                raise
+        state = read_checkpoint(self.previous_state)
+        with writing(self.state):
+            self.previous_state.replace(self.state)  # the next checkpoint keeps it, not the damaged one
+        tell(f"{self.state} was damaged; the run goes on from the checkpoint before it, a little further back.")
+        return state
+
+    def drop_states(self, keep_last: bool = False) -> None:
+        """Remove the checkpoints of a finished run; failing to does no harm."""
+        for path in (self.previous_state, *(() if keep_last else (self.state,))):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+    def append_metrics(self, line: dict[str, Any]) -> None:
+        with writing(self.metrics), open(self.metrics, "a", encoding="utf-8", opener=open_no_link) as file:
+            file.write(json.dumps(line, allow_nan=False) + "\n")
+
+    def validation_nll(self) -> list[float]:
+        """The validation NLL of each epoch."""
+        return [json.loads(line)["val"]["nll"] for line in self.metrics.read_text(encoding="utf-8").splitlines()]
+
+    def metrics_lines(self) -> Iterator[dict[str, Any]]:
+        """The epochs so far, without damaged lines."""
+        texts = self.metrics.read_bytes().splitlines() if self.metrics.is_file() else []
+        for text in texts:
+            with suppress(ValueError):
+                if isinstance(line := json.loads(text), dict) and is_count(line.get("epoch")):
+                    yield line
+
+    def keep_metrics_until(self, epoch: int) -> None:
+        """Drop the lines after the checkpoint that a run resumes from; the last may be cut short."""
+        if not self.metrics.is_file():
+            with writing(self.metrics):
+                self.metrics.unlink(missing_ok=True)  # a broken link
+            return
+        lines = self.metrics.read_bytes().splitlines(keepends=True)[:epoch]
+        write_atomically(self.metrics, lambda draft: draft.write_bytes(b"".join(lines)))
+
+    def _files(self) -> list[Path]:
+        """All files that a run may leave."""
+        return [path for path in vars(self).values() if path != self.path]
+
+    def _passing(self) -> set[str]:
+        """Names of temporary files, which a killed run may leave."""
+        return {LOCK, *(draft_of(path).name for path in self._files())}
+
+    def _names(self) -> set[str]:
+        return {path.name for path in self.path.iterdir()}
+
+    def _sweep(self) -> None:
+        """Remove drafts of a killed process."""
+        for path in self._files():
+            with suppress(OSError):
+                draft_of(path).unlink(missing_ok=True)
+
+    def _clear(self) -> None:
+        """Remove the files of a run, first those that mark it as finished. config.json stays until it is replaced, so
+        that a crash in between leaves a run that can be overwritten."""
+        with writing(self.path):
+            for path in (self.evaluation, self.manifest, *self._files()):
+                if path != self.config:
+                    path.unlink(missing_ok=True)
+        self.drop_curves()
+
+    def drop_curves(self) -> None:
+        if self.curves.is_symlink():
+            self.curves.unlink()
+        shutil.rmtree(self.curves, ignore_errors=True)
+
+
+def _as_json(entry: object) -> bytes:
+    return (json.dumps(entry, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def describe_data(dataset: Dataset) -> dict[str, Any]:
+    rows = {"train": len(dataset.train), "val": len(dataset.val), "test": len(dataset.test)}
+    described: dict[str, Any] = {
+        "input_shape": list(dataset.input_shape),
+        "class_names": list(dataset.class_names),
+        "rows": rows,
+        "fingerprint": fingerprint(dataset),
+    }
+    return described if dataset.columns is None else described | {"columns": dataset.columns.to_json()}
+
+
+def fingerprint(dataset: Dataset) -> str:
+    """Hash of all labels and weights and of about 1,000 evenly spaced inputs."""
+    digest = hashlib.sha256()
+    for split in (dataset.train, dataset.val, dataset.test):
+        digest.update(split.labels.cpu().numpy().tobytes())
+        digest.update(split.inputs[:: max(1, len(split) // 1000)].cpu().contiguous().numpy().tobytes())
+        if split.weights is not None:
+            digest.update(split.weights.cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def describe_hardware(device: torch.device) -> dict[str, Any]:
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    return {
+        "device": device.type,
+        "name": name,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+# The end of a run: fit what is fitted on validation data, evaluate on all splits, write what it leaves
+
+
+def halting_entry(rule: Mapping[str, Any], budgets: Sequence[OperatingPoint]) -> dict[str, Any]:
+    """Content of halting.json: the chosen rule, if any, and with exits the thresholds for all budgets."""
+    kept = {"budgets": [asdict(point) for point in budgets]} if budgets else {}
+    return {"split": "val", **rule, **kept}
