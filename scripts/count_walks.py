@@ -4,7 +4,8 @@
     python scripts/count_walks.py --rooms
 
 Counts the distinct files of src in which a function is called; what happens while modules are imported is left
-out. Each walk is a process of its own: `ric train` on a small folder of generated images, one update of RIC, and
+out. Each walk is a process of its own: `ric train` on a small folder of generated images, one update of RIC, one image
+sent to a server whose model returns a stored answer (what a model computes is in the walk of an update), and
 `ric reproduce fig5` at its smallest scale (minutes), with its runs in the same process.
 """
 
@@ -81,22 +82,38 @@ def update() -> set[str]:
 
 
 def serve() -> set[str]:
-    """One request of one image, after a first one; from the request's body to the response."""
     import io
+    from unittest.mock import patch
 
-    from fastapi.testclient import TestClient
+    import httpx
     from PIL import Image
 
-    import ricnet
-    from ricnet.apps.server.application import build
+    from ricnet.apps.server import application, connections
+    from ricnet.data import load
+    from ricnet.models.build import build_model
+    from ricnet.models.classifier import Classifier
+    from ricnet.training.request import configure
 
-    model = ricnet.train("digits", epochs=1, width=0.1, horizon=4, device="cpu")
+    dataset = load("digits")
+    config = configure(dataset, None, "fast")
+    model, backbone = build_model(config, dataset.input_shape, len(dataset.class_names))
+    backbone.fit_normalization(dataset.train.inputs)
+    classifier = Classifier(config, config.method, model.eval(), dataset.input_shape, dataset.class_names)
+    stored = classifier.refine(dataset.test.inputs[:1])
     image = io.BytesIO()
-    Image.new("L", (8, 8), 128).save(image, "PNG")
-    with watched() as files, TestClient(build(model, "digits"), "http://localhost") as client:
-        for _ in range(2):
-            files.clear()
-            client.post("/v1/predict", files={"files": ("image.png", image.getvalue(), "image/png")}).raise_for_status()
+    Image.new("L", (8, 8)).save(image, "png")
+    # Threads are watched from their start on, so the server starts inside.
+    with (
+        watched() as files,
+        patch.object(Classifier, "refine", lambda *_: stored),
+        connections.listen("127.0.0.1", 0) as listening,
+    ):
+        server = connections.server(application.build(classifier, "watched"), 5)
+        threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True).start()
+        with httpx.Client(base_url=connections.address_of(listening), timeout=60, trust_env=False) as client:
+            for _ in range(2):
+                files.clear()
+                client.post("/v1/predict", files={"images": ("digit.png", image.getvalue())}).raise_for_status()
         return set(files)
 
 

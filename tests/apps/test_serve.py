@@ -59,7 +59,7 @@ def test_what_is_under_way_is_answered_before_the_end(digits_run: Path) -> None:
                     break
             line.sendall(body[5:])  # … but who is in is answered
             answer = b"".join(iter(lambda: line.recv(4096), b""))  # until the server hangs up
-            assert b"images[0] is no image" in answer
+            assert b"images[0] is not a readable image" in answer
         assert process.wait(20) == 0
 
 

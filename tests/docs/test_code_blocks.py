@@ -27,7 +27,7 @@ import pytest
 
 from made_runs import draw_no_pages
 from ricnet.apps.cli import main
-from ricnet.apps.server import application
+from ricnet.apps.server import application, connections
 from ricnet.methods import METHODS
 from ricnet.nets import encoders
 from ricnet.training import recipes
@@ -103,10 +103,10 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
     """`ric serve` up to the point where it would wait for clients, on any port that is free."""
     from starlette.testclient import TestClient
 
-    listen = application.listen
+    listen = connections.listen
     found: Servers = []
     with contextlib.ExitStack() as stack:
-        monkeypatch.setattr(application, "listen", lambda host, port: listen(host, 0))
+        monkeypatch.setattr(connections, "listen", lambda host, port: listen(host, 0))
         monkeypatch.setattr(
             application,
             "run",

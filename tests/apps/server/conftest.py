@@ -14,7 +14,8 @@ import torch
 
 import ricnet
 from ricnet.apps.server import connections
-from ricnet.apps.server.application import address_of, build, listen
+from ricnet.apps.server.application import build
+from ricnet.apps.server.connections import address_of, listen
 from ricnet.apps.server.limits import Limits
 from ricnet.models.classifier import Classifier
 
@@ -100,3 +101,10 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
 def table_client(table: Classifier) -> Iterator[httpx.Client]:
     with serving(table) as found:
         yield found
+
+
+@pytest.fixture(autouse=True)
+def _still_alive(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "client" in request.fixturenames:
+        assert request.getfixturevalue("client").get("/healthz").json()["status"] == "ok"

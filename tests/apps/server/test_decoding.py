@@ -13,6 +13,7 @@ import httpx
 import pytest
 import torch
 from PIL import Image
+from starlette.requests import ClientDisconnect
 
 from ricnet.apps.server import decoding
 from ricnet.apps.server.decoding import Decoders
@@ -34,13 +35,13 @@ def image(width: int, height: int, form: str = "png", mode: str = "L", **more: A
 
 
 def decode(*contents: bytes, limits: Limits | None = None, shape: tuple[int, ...] = SHAPE) -> Asked:
-    async def present() -> None:
-        pass
+    async def gone() -> bool:
+        return False
 
     decoders = Decoders(shape, (limits or Limits()).of_input(shape))
     files = [File(f"{i}.png", content) for i, content in enumerate(contents)]
     try:
-        return asyncio.run(decoders.decode(files, present))
+        return asyncio.run(decoders.decode(files, gone))
     finally:
         decoders.close()
 
@@ -99,15 +100,12 @@ def test_what_is_being_decoded_ends_with_the_server() -> None:
 
 
 def test_nobody_decodes_for_clients_who_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Gone(Exception):
-        pass
-
-    async def check() -> None:
-        raise Gone
+    async def gone() -> bool:
+        return True
 
     monkeypatch.setattr(decoding, "decode_image", None)
-    with pytest.raises(Gone):
-        asyncio.run(Decoders(SHAPE, Limits()).decode([File("a.png", image(8, 8))], check))
+    with pytest.raises(ClientDisconnect):
+        asyncio.run(Decoders(SHAPE, Limits()).decode([File("a.png", image(8, 8))], gone))
 
 
 def test_small_images_do_not_wait_for_large_ones(digits: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:

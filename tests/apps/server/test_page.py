@@ -106,8 +106,10 @@ def test_an_upload_shows_the_model_s_own_beliefs(
 ) -> None:
     page = visit(client)
     answered(page)
-    page.locator("#file").set_input_files(image_of(inputs[-1, 0]))
-    until(page, "document.getElementById('preview').alt.includes('mine.png')")
+    with page.expect_response("**/v1/predict"):
+        page.locator("#file").set_input_files(image_of(inputs[-1, 0]))
+    answered(page)
+    assert "mine.png" in page.locator("#preview").get_attribute("alt")  # type: ignore[operator]
     until(page, "document.querySelectorAll('#samples [aria-pressed=true]').length === 0")
     path = digits.refine(inputs[-1:], halt=False)
     halt = int(path.halt_step[0])
@@ -122,7 +124,7 @@ def test_an_upload_shows_the_model_s_own_beliefs(
         assert np.allclose(shares, 100 * expected, atol=0.06)
     alone, always = page.locator(".end").all_inner_texts()
     assert f"after {halt} step" in alone
-    assert "Always 4 steps" in always
+    assert "All 4 steps" in always
     assert f"{100 * path.log_beliefs[-1, 0].exp().max():.1f} %" in always
 
 
@@ -131,7 +133,7 @@ def test_the_value_is_drawn_and_where_it_crosses(visit: Any, client: httpx.Clien
     answered(page)
     assert page.locator("#chart .value").count() == 1
     stops = page.locator("#ends .end").first
-    if "stops by itself" in stops.inner_text():
+    if "Stops by itself" in stops.inner_text():
         assert page.locator("#chart .crossing").count() == 1
     label = page.locator("#chart svg").get_attribute("aria-label")
     assert label is not None
@@ -150,11 +152,11 @@ def test_a_wrong_file_is_told_in_words_and_the_next_one_works(
     page.locator("#file").set_input_files({"name": "notes.txt", "mimeType": "text/plain", "buffer": b"no image"})
     trouble = page.get_by_role("alert")
     trouble.wait_for()
-    assert "notes.txt is no image that can be read" in trouble.inner_text()
+    assert "notes.txt is not a readable image" in trouble.inner_text()
     cleared(page)
     whole = image_of(np.random.default_rng(0).integers(0, 255, (60, 60), dtype=np.uint8), "half.png")
     page.locator("#file").set_input_files(whole | {"buffer": whole["buffer"][:2000]})  # which a browser shows in part
-    until(page, "document.getElementById('trouble').textContent.includes('half.png is no image')")
+    until(page, "document.getElementById('trouble').textContent.includes('half.png is not a readable image')")
     cleared(page)
     page.locator("#file").set_input_files({"name": "huge.png", "mimeType": "image/png", "buffer": bytes(2_000_000)})
     until(page, "document.getElementById('trouble').textContent.includes('huge.png is larger than 1 MB')")
@@ -163,7 +165,7 @@ def test_a_wrong_file_is_told_in_words_and_the_next_one_works(
     answered(page)
     assert not trouble.is_visible()
     until(page, "!document.getElementById('preview').hidden")
-    assert page.locator("#seen").inner_text() == "The model sees it in 8 × 8 pixels, in grey."
+    assert page.locator("#seen").inner_text() == "Resized to 8 × 8 pixels, in grey, for the model."
 
 
 def cleared(page: "Page") -> None:
@@ -360,7 +362,7 @@ def test_numbers_are_filled_in(visit: Any, numbers_client: httpx.Client, feature
     fields.nth(2).fill("many")
     page.locator("#form button").click()
     page.get_by_role("alert").wait_for()
-    assert "Feature 3 is no number" in page.get_by_role("alert").inner_text()
+    assert "Feature 3 is not a number" in page.get_by_role("alert").inner_text()
 
 
 def test_a_table_has_a_field_for_each_column(visit: Any, table_client: httpx.Client) -> None:
@@ -393,7 +395,7 @@ def test_a_budget_is_set_by_a_slider(visit: Any, exits_run: Path, client: httpx.
         with page.expect_response("**/v1/predict"):
             page.locator("#file").set_input_files(image)
         own, words = answered(page), page.locator("#budget output")
-        assert words.inner_text().endswith("by the rule it is served with")
+        assert words.inner_text().endswith("the server's setting")
         for place in (0, len(model.budgets) // 2, len(model.budgets) - 1):
             point = model.budgets[place]
             with page.expect_response("**/v1/predict"):
@@ -404,10 +406,10 @@ def test_a_budget_is_set_by_a_slider(visit: Any, exits_run: Path, client: httpx.
             ).json()["predictions"]
             steps, left = expected["steps"], page.locator(".end .cost").first.inner_text()
             assert re.match(rf"after {steps} steps?, {100 * expected['cost']:.0f} % of compute", left)
-            share, right = f"{round(100 * point.mean_cost)} % of compute", f"{100 * point.accuracy:.1f} % right"
+            share, right = f"{round(100 * point.mean_cost)} % of compute", f"accuracy {100 * point.accuracy:.1f} %"
             assert words.inner_text() == f"{share} on average, {right} on validation data"
             if steps < 3:
-                assert f"falls below {float(f'{point.halt_threshold:.2g}'):g}," in page.locator("#caption").inner_text()
+                assert f"falls below {float(f'{point.halt_threshold:.2g}'):g};" in page.locator("#caption").inner_text()
         with page.expect_response("**/v1/predict"):
             page.get_by_role("button", name="Undo").click()
         assert answered(page) == own

@@ -1,9 +1,24 @@
+"""Bodies of requests: their fields, their inputs, and what is refused."""
+
+import base64
+import json
 import tracemalloc
+from dataclasses import replace
+from math import inf, nan
+from typing import Any
 
+import httpx
+import numpy as np
 import pytest
+import torch
 
-from ricnet.apps.server.limits import Refusal
-from ricnet.apps.server.requests import Ask, Options, parse
+from ricnet.apps.server.limits import Limits, Refusal
+from ricnet.apps.server.requests import Ask, Options, parse, read_json
+from ricnet.data.columns import Category, Columns, Number
+from ricnet.data.tables import Table
+from ricnet.models.classifier import Classifier
+
+from .asking import beliefs, png, post, refused
 
 
 @pytest.mark.parametrize(
@@ -15,9 +30,9 @@ from ricnet.apps.server.requests import Ask, Options, parse
         ('{"rows": [{}, 1]}', "rows[1] "),
         ('{"images": ["a", 5]}', "images[1] "),
         ('{"max_steps": 0}', "max_steps "),
-        ('{"max_step": 1}', "there is no field 'max_step' "),
-        ("[]", "the body is no JSON object; see /docs "),
-        ("{", "the body is no JSON "),
+        ('{"max_step": 1}', "there is no field 'max_step'; see /docs"),
+        ("[]", "the body is not a JSON object; see /docs "),
+        ("{", "the body is not valid JSON ("),
     ],
 )
 def test_what_is_wrong_is_named_as_the_client_wrote_it(body: str, place: str) -> None:
@@ -53,3 +68,144 @@ def test_a_hundred_thousand_mistakes_take_no_more_memory_than_one(body: bytes) -
         assert tracemalloc.get_traced_memory()[1] < 40 * len(body)
     finally:
         tracemalloc.stop()
+
+
+def test_a_bare_row_is_answered_with_the_form_to_send(
+    client: httpx.Client, numbers_client: httpx.Client, table_client: httpx.Client
+) -> None:
+    rows = '{"rows": {"weight": …, "colour": …}}'
+    for asked, body, form in (
+        (numbers_client, [1, 2, 3, 4], '{"features": [0, 0, 0, 0]} with 4 numbers'),
+        (numbers_client, [[1, 2, 3, 4]], '{"features": [0, 0, 0, 0]} with 4 numbers'),
+        (numbers_client, {"a": 1}, '{"features": [0, 0, 0, 0]} with 4 numbers'),
+        (table_client, {"weight": 140, "colour": "red"}, rows),
+        (table_client, [{"weight": 140, "colour": "red"}], rows),
+        (client, "AAAA", '{"images": "…"}'),
+    ):
+        sentence = refused(asked.post("/v1/predict", json=body), 422)
+        assert f"send {form}" in sentence
+
+
+def test_images_in_json(client: httpx.Client, inputs: torch.Tensor) -> None:
+    image = base64.b64encode(png(inputs[0, 0])).decode()
+    as_file = post(client, png(inputs[0, 0])).json()["predictions"][0]
+    for images in (image, [image], [f"data:image/png;base64,{image}"]):
+        [said] = client.post("/v1/predict", json={"images": images}).json()["predictions"]
+        assert said["confidence"] == pytest.approx(as_file["confidence"], abs=1e-5)
+        assert said["input"] == "images[0]"
+    assert "images[1] is not in base64" in refused(client.post("/v1/predict", json={"images": [image, "§"]}), 422)
+    assert 'reads no features; send {"images"' in refused(client.post("/v1/predict", json={"features": [1, 2]}), 422)
+    assert "one of features" in refused(client.post("/v1/predict", json={}), 422)
+    assert "has no image" in refused(client.post("/v1/predict", json={"images": []}), 422)
+
+
+def test_features_in_json(numbers_client: httpx.Client, features: Classifier) -> None:
+    rows = torch.tensor([[0.5, 0.1, -0.3, 0.2], [2.0, 2.1, 1.9, 2.5]])
+    path = features.refine(rows)
+    for body, expected in (({"features": rows.tolist()}, path.final), ({"features": rows[0].tolist()}, path.final[:1])):
+        said = numbers_client.post("/v1/predict", json=body | {"top": 99}).json()["predictions"]
+        assert np.allclose([beliefs(answer, features) for answer in said], expected.exp(), atol=1e-5)
+        assert [answer["input"] for answer in said] == ["features[0]", "features[1]"][: len(expected)]
+    image, named = png(np.zeros((8, 8), np.uint8)), {"rows": {"a": 1}}
+    for response in (post(numbers_client, image), numbers_client.post("/v1/predict", json=named)):
+        assert 'send {"features": [0, 0, 0, 0]} with 4 numbers' in refused(response, 422)
+
+
+def test_rows_of_a_table_by_the_names_of_its_columns(table_client: httpx.Client, table: Classifier) -> None:
+    assert table.columns is not None
+    cells = Table("rows", {"weight": ["140", ""], "colour": ["red", "pink"]}, [1, 2])
+    path = table.refine(table.columns.encode(cells))
+    rows = [{"colour": "red", "weight": 140}, {"weight": None, "colour": "pink", "more": 1}]
+    told = table_client.post("/v1/predict", json={"rows": rows, "top": 3}).json()
+    said = told["predictions"]
+    assert np.allclose([beliefs(answer, table) for answer in said], path.final.exp(), atol=1e-5)
+    assert [answer["input"] for answer in said] == ["rows[0]", "rows[1]"]
+    [note] = told["notes"]
+    assert "1 of 2 rows have a value of 'colour' that training had not, such as 'pink'" in note
+    alone = table_client.post("/v1/predict", json={"rows": rows[0]}).json()
+    assert alone["predictions"][0]["confidence"] == pytest.approx(said[0]["confidence"], abs=1e-5)
+    assert alone["notes"] == []
+    odd = [rows[0]] * 19 + [rows[0] | {"weight": "n/k"}]  # refused alone, and so among others
+    said = {refused(table_client.post("/v1/predict", json={"rows": some}), 422) for some in (odd[-1:], odd)}
+    assert {one.replace("rows[19]", "rows[0]") for one in said} == {min(said)}
+    assert "'n/k'" in min(said)
+
+
+@pytest.mark.parametrize(
+    ("row", "named"),
+    [
+        ({"colour": "red"}, "'weight';"),
+        *(({"colour": "red", "weight": weight}, "'weight' should be a finite number") for weight in (nan, -inf)),
+        ({}, "'weight', 'colour'"),
+        ({"colour": "", "weight": "the request, row 7: heavy"}, "'weight' is 'the request, row 7: heavy'"),
+        ({"colour": "red", "weight": 1e300}, "too large"),
+        *(({"colour": colour, "weight": 1}, "'colour'") for colour in ([1], {}, True)),
+    ],
+)
+def test_what_is_wrong_with_a_row_is_told_of_its_place(
+    table_client: httpx.Client, row: dict[str, Any], named: str
+) -> None:
+    body = json.dumps({"rows": [{"colour": "red", "weight": 140}, row]})  # httpx refuses NaN itself
+    asked = table_client.post("/v1/predict", content=body, headers={"content-type": "application/json"})
+    sentence = refused(asked, 422)
+    assert sentence.startswith("rows[1]")
+    assert named in sentence
+
+
+def test_what_stands_in_columns_that_the_model_does_not_read_is_no_mistake(table_client: httpx.Client) -> None:
+    body = '{"rows": {"colour": "red", "weight": 140, "more": NaN, "other": [true]}}'
+    found = table_client.post("/v1/predict", content=body, headers={"content-type": "application/json"})
+    assert found.status_code == 200
+
+
+@pytest.mark.parametrize(("no", "yes"), [("false", "true"), ("False", "True"), ("No", "yes"), ("n", "y")])
+def test_true_and_false_are_what_training_wrote_for_them(table: Classifier, no: str, yes: str) -> None:
+    columns = Columns("fruit", (Category("ripe", (no, yes), True), Number("weight", 0.0, 1.0, False)))
+    model = replace(table, columns=columns)
+    body = json.dumps({"rows": [{"ripe": ripe, "weight": 1} for ripe in (False, True)]}).encode()
+    assert read_json(body, model, Limits())[0].inputs.tolist() == [[1, 0, 0, 1], [0, 1, 0, 1]]
+    with pytest.raises(Refusal, match=r"rows\[0\]: 'weight'"):
+        read_json(b'{"rows": {"ripe": true, "weight": true}}', model, Limits())
+
+
+def test_a_table_is_asked_by_the_names_of_its_columns_alone(table_client: httpx.Client, table: Classifier) -> None:
+    """Of bare numbers, 140 for a weight would be taken as 140 deviations from the mean."""
+    csv = {"images": ("fruit.csv", b"weight,colour\n140,red\n", "text/csv")}
+    assert 'send {"rows": {"weight": …, "colour": …}}' in refused(table_client.post("/v1/predict", files=csv), 422)
+    for features in ([140.0] * table.input_shape[0], [[140.0] * table.input_shape[0]], [140, 1], []):
+        sentence = refused(table_client.post("/v1/predict", json={"features": features}), 422)
+        assert 'send {"rows": {"weight": …, "colour": …}}' in sentence
+    assert "no row" in refused(table_client.post("/v1/predict", json={"rows": []}), 422)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"features": [[1, 2, NaN, 4]]}',
+        '{"features": [[1, 2, Infinity, 4]]}',
+        '{"features": [1, 2, 1e39, 4]}',
+        '{"features": [3e38, 3e38, -3e38, 3e38]}',
+        '{"features": [[1, 2, 3]]}',
+        '{"features": [[1, 2, 3, 4], [1]]}',
+        '{"features": []}',
+        '{"features": [[]]}',
+        '{"features": ["one", 2, 3, 4]}',
+        '{"features": {"a": 1}}',
+        '{"features": [[1, 2, 3, 4]], "max_steps": 1e99}',
+        '{"features": ' + "[" * 100_000,
+        '{"features": ' + "[" * 100_000 + "]" * 100_000 + "}",
+        '{"rows": ' + '{"a": ' * 100_000,
+        "[]",
+        "null",
+        "",
+        "{",
+        "\x00",
+        '{"features": [[1, 2, 3, 4]], "max_steps": ' + "9" * 100_000 + "}",
+        json.dumps({"features": [[0.0] * 4] * 65}),
+    ],
+)
+def test_numbers_that_are_none(numbers_client: httpx.Client, body: str) -> None:
+    headers = {"content-type": "application/json"}
+    response = numbers_client.post("/v1/predict", content=body.encode(), headers=headers)
+    refused(response, 413 if body.endswith("0.0]]}") else 422)
+    assert numbers_client.get("/healthz").json()["status"] == "ok"

@@ -1,4 +1,4 @@
-"""ric demo: the page at once, with the model that comes with ricnet or with one trained on the spot."""
+"""ric demo: the demo page with the pretrained model, or with one trained on digits first."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ EPOCHS = 12
 
 @dataclass(frozen=True)
 class Demo:
-    """Watch a classifier think, in a browser (pip install 'ricnet[serve]'): the pretrained CIFAR-10 model, or, where
-    this ricnet comes without it, one of scikit-learn's digits, trained on the spot in less than a minute."""
+    """Show in a browser how a classifier refines its belief (pip install 'ricnet[serve]'): the pretrained CIFAR-10
+    model, or, if this installation lacks it, one of scikit-learn's digits, trained first in less than a minute."""
 
     port: int = 8000
     """Port to listen on; 0 takes any that is free."""
@@ -29,7 +29,7 @@ class Demo:
 def main(arguments: Sequence[str]) -> None:
     options: Demo = parse(Demo, arguments, "demo")
     require_extra("ric demo", *NEEDED)
-    from ricnet.apps.server.application import listen
+    from ricnet.apps.server.connections import listen
     from ricnet.models.loading import load
     from ricnet.training.api import pick_device
 
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def prepare(device: str) -> str:
-    """The run to show; digits are learned only once."""
+    """The run to show; digits are trained only once."""
     from ricnet.models.locate import PREFIX, pretrained_names
     from ricnet.models.run import RunFolder
     from ricnet.training.api import train
@@ -48,6 +48,6 @@ def prepare(device: str) -> str:
     if PRETRAINED in pretrained_names():
         return PREFIX + PRETRAINED
     if not RunFolder(FOLDER).finished:
-        say([f"This ricnet comes without {PREFIX}{PRETRAINED}; learning digits instead, in {FOLDER}."])
+        say([f"This installation lacks {PREFIX}{PRETRAINED}; training on digits instead, in {FOLDER}."])
         train("digits", out=FOLDER, epochs=EPOCHS, device=device, overwrite=True)
     return str(FOLDER)

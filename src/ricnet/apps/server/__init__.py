@@ -1,1 +1,1 @@
-"""A trained model behind HTTP, and a page on which to watch it think. Needs the extra [serve]."""
+"""An HTTP server for a trained model, with a demo page. Needs the extra [serve]."""

@@ -1,11 +1,11 @@
-"""Batch requests: one thread runs the model on all compatible requests that are waiting.
+"""Batching: one thread runs the model on all waiting requests that ask for the same kind of answer.
 
-A batch costs little more than a single input, so requests that arrive while the model is busy form the next batch.
-Clients without pauses return right after their answer and would split into groups that wait for each other; so a
-request right after a batch waits a moment for the others of that batch, unless it has a deadline. Requests that come
-later, or after a batch of one, do not wait.
+A batch costs little more than a single input, so all requests that arrive while the model is busy form the next one.
+Clients that ask without a pause would fall into groups that wait for each other. So right after a batch the model waits
+a moment for its clients to return. Requests with a deadline, or after a pause, never wait.
 
-With exits, requests enter the stages of the model as they come (stages.py), except those with a trace or a deadline.
+With exits, requests enter the stages as they arrive and none waits for the deepest (stages.py); only those with a
+trace, a deadline or max_steps are still refined as a whole.
 """
 
 import threading
@@ -26,29 +26,31 @@ from ricnet.core.trajectory import Trajectory
 from ricnet.models.classifier import Classifier
 
 PATIENCE, AT_MOST = 0.01, 0.05
-"""Seconds to wait for one more request, at most the time of the last batch, and for all of them."""
+"""Seconds to wait for one more request (at most the time of the last batch), and for all of them."""
 DELIVERY, LONGEST_DELIVERY = 1e-3, 0.05
 """Seconds from the beliefs to the response: the first estimate, and the maximum that one response counts as."""
 SHORTEST = 1e-3
-"""Milliseconds for a request whose deadline passed before the model was free; one step is always made."""
+"""Milliseconds for a request whose deadline has passed before the model is free; one step is always made."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Question:
-    """The inputs of one request, and its options."""
+    """The inputs of one request and how they are to be refined."""
 
     inputs: Num[Tensor, "n ..."]
     max_steps: int | None = None
     trace: bool = False
     """Whether to compute the steps after the halt too."""
     deadline: float | None = None
-    """In time.perf_counter. Such a request is its own batch, because a deadline ends the whole batch."""
+    """By time.perf_counter. Such a question is not batched, since the deadline stops the whole batch."""
     classifier: Classifier | None = None
-    """The network with the budget of the request; None for the server's."""
-    answer: "Future[Trajectory]" = field(default_factory=Future, compare=False)
+    """The same network with a budget of the request's own; None for the server's."""
+    answer: "Future[Trajectory]" = field(default_factory=Future)
+    answered: float = 0.0
+    """Time of the answer, by time.perf_counter."""
 
     def joins(self, first: "Question") -> bool:
-        """Whether both fit into one batch; budgets may differ only at stages, where each input has its own rule."""
+        """Whether both fit in one batch. Different budgets do only if each input leaves by itself, at the stages."""
         if self.plain and first.plain:
             return True
         alike = (self.max_steps, self.trace, self.budget) == (first.max_steps, first.trace, first.budget)
@@ -62,10 +64,14 @@ class Question:
     def plain(self) -> bool:
         return self.max_steps is None and not self.trace and self.deadline is None
 
+    def finish(self, path: Trajectory) -> None:
+        self.answered = time.perf_counter()
+        self.answer.set_result(path)
+
 
 @dataclass
 class Tally:
-    """Totals since the start."""
+    """Counts of what the model has answered."""
 
     requests: int = 0
     inputs: int = 0
@@ -80,10 +86,11 @@ class Batcher:
         self._waiting: deque[Question] = deque()
         self._change = threading.Condition()
         self._closed = False
-        self._answered = 0
-        self._patience = 0.0
         self._delivery = DELIVERY
-        room = 2 * max_batch  # new inputs enter while others are under way
+        self._answered = 0
+        """Requests of the last batch."""
+        self._patience = 0.0
+        room = 2 * max_batch  # so that new inputs can enter while others are at later stages
         self._stages: Stages[Question] | None = Stages(classifier, room) if in_stages(classifier) else None
         self._thread = threading.Thread(target=self._work, name="model", daemon=True)
         self._thread.start()
@@ -93,10 +100,10 @@ class Batcher:
         return self._thread.is_alive()
 
     def ask(self, question: Question) -> "Future[Trajectory]":
-        """A future of the beliefs, on the CPU."""
+        """The beliefs, on the CPU, once they are computed."""
         with self._change:
             if self._closed or not self.alive:
-                raise Refusal(503, "the server is shutting down; ask again when it is back.")
+                raise Refusal(503, "the server is shutting down; try again when it is back.")
             self._waiting.append(question)
             self._change.notify()
         return question.answer
@@ -106,31 +113,32 @@ class Batcher:
         self._delivery += (min(seconds, LONGEST_DELIVERY) - self._delivery) / 4
 
     def close(self, timeout: float | None = None) -> None:
-        """Answer waiting requests and stop. After `timeout` seconds the thread is abandoned; it is a daemon."""
+        """Answer what is waiting and stop. After `timeout` seconds, leave the thread to end with the process."""
         with self._change:
             self._closed = True
             self._change.notify()
         self._thread.join(timeout)
 
     def _work(self) -> None:
-        while (batch := self._next()) or self._under_way:
+        while (batch := self._next()) or self._at_stages:
             wanted = [question for question in batch if question.answer.set_running_or_notify_cancel()]
             started = time.perf_counter()
             if wanted:
                 self._answer(wanted)
-            if self._stages is not None and self._under_way:
+            if self._stages is not None and self._at_stages:
                 self._advance(self._stages)
             self._patience = min(PATIENCE, time.perf_counter() - started)
 
     @property
-    def _under_way(self) -> int:
-        """Number of inputs at the stages."""
+    def _at_stages(self) -> int:
+        """Inputs that wait at some stage."""
         return 0 if self._stages is None else self._stages.under_way
 
     def _next(self) -> list[Question]:
-        """The oldest request and those that can join it. Empty when closed, or if the stages have no room."""
+        """The first that waits and those that can join it, up to the free room. Empty at the end, or if no input can
+        enter the stages now."""
         with self._change:
-            if not self._under_way:
+            if not self._at_stages:
                 expected, free = len(self._waiting) + self._answered, time.perf_counter()
                 self._change.wait_for(lambda: self._waiting or self._closed)
                 if time.perf_counter() - free < self._patience:
@@ -145,14 +153,11 @@ class Batcher:
             return chosen
 
     def _gather(self, expected: int) -> None:
-        """Wait for more requests while they keep coming and can join the first."""
-        ends = time.perf_counter() + AT_MOST
-        before = 0
-        while (
-            before < len(self._waiting) < expected
-            and not self._closed
-            and _worth_waiting(self._waiting, self._max_batch)
-        ):
+        """Wait while requests keep arriving, up to the expected number, and could still join the first."""
+        ends, before = time.perf_counter() + AT_MOST, 0
+        while before < len(self._waiting) < expected and not self._closed:
+            if not _worth_waiting(self._waiting, self._max_batch):
+                return
             before = len(self._waiting)
             self._change.wait(min(self._patience, ends - time.perf_counter()))
 
@@ -166,16 +171,16 @@ class Batcher:
             path = self._refine(batch, started)
             sizes = [len(question.inputs) for question in batch]
             parts = [path.take(slice(end - size, end)) for size, end in zip(sizes, accumulate(sizes), strict=True)]
-        except Exception as error:  # the thread must survive, and clients get the error
+        except Exception as error:  # the thread goes on, and the clients get the error
             for question in batch:
                 question.answer.set_exception(error)
             return
         self._count(sizes, time.perf_counter() - started)
         for question, part in zip(batch, parts, strict=True):
-            question.answer.set_result(part)
+            question.finish(part)
 
     def _advance(self, stages: "Stages[Question]") -> None:
-        """Compute one stage; answer the requests that are complete."""
+        """Compute one stage, and answer those that leave there."""
         started = time.perf_counter()
         try:
             left = {question: path.map(Tensor.cpu) for question, path in stages.advance().items()}
@@ -185,7 +190,7 @@ class Batcher:
             return
         self._count([len(question.inputs) for question in left], time.perf_counter() - started, batches=0)
         for question, path in left.items():
-            question.answer.set_result(path)
+            question.finish(path)
 
     def _refine(self, batch: Sequence[Question], now: float) -> Trajectory:
         first = batch[0]
@@ -203,23 +208,18 @@ class Batcher:
 
 
 def _worth_waiting(waiting: deque[Question], most: int) -> bool:
-    """False if a request has a deadline or the batch is full."""
+    """Not with a deadline, nor if the batch is full."""
     rows = sum(len(question.inputs) for question in waiting if question.joins(waiting[0]))
     return rows < most and all(question.deadline is None for question in waiting)
 
 
 def _choose(waiting: deque[Question], most: int) -> list[Question]:
-    """Remove the first request and those that fit into its batch; the rest keep their order."""
-    if not waiting:
-        return []
-    chosen, rest = [waiting.popleft()], []
-    rows = len(chosen[0].inputs)
-    for question in waiting:
-        if question.joins(chosen[0]) and rows + len(question.inputs) <= most:
+    """Remove the first and all that can join it within `most` inputs; the rest keep their order."""
+    chosen: list[Question] = []
+    rows = 0
+    for question in list(waiting):
+        if not chosen or (question.joins(chosen[0]) and rows + len(question.inputs) <= most):
             chosen.append(question)
             rows += len(question.inputs)
-        else:
-            rest.append(question)
-    waiting.clear()
-    waiting.extend(rest)
+            waiting.remove(question)
     return chosen

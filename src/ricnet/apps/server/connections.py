@@ -1,4 +1,4 @@
-"""Limits on connections to the server: their number, and the time a client may stay silent.
+"""The listening socket, and limits on connections: their number, and the time a client may stay silent.
 
 uvicorn has no timeout for incomplete headers and no limit on idle connections, and at shutdown it waits for stalled
 clients. Each connection takes a file descriptor; when none are left, nobody can connect.
@@ -14,6 +14,8 @@ from typing import Any, ClassVar
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ricnet.errors import RicnetError, require
 
 log = logging.getLogger("ricnet.server")
 
@@ -33,6 +35,28 @@ BACKLOG = 512
 COMPLAINT_SECONDS = 10.0
 """Minimum time between two log lines about connections that could not be accepted."""
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that clients can connect to; they are answered once the server runs."""
+    require(0 <= port <= 65535, "port", port, "from 0 to 65535")
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+    except (OSError, UnicodeError) as error:  # UnicodeError: invalid names such as a..b
+        reason = getattr(error, "strerror", None) or error
+        advice = "choose another --port, or 0 for any that is free"
+        raise RicnetError(f"--host {host} --port {port} cannot be listened on ({reason}); {advice}.") from error
+    # The same socket, marked as TCP: asyncio turns off Nagle's algorithm only then. Otherwise the second half of a
+    # response waits for the client to acknowledge the first, which takes 40 ms on Linux.
+    return socket.socket(listening.family, listening.type, socket.IPPROTO_TCP, listening.detach())
+
+
+def address_of(listening: socket.socket) -> str:
+    """The address for a browser on this machine."""
+    host, port = listening.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def most_connections() -> int:

@@ -1,8 +1,7 @@
 """Decoding of images in requests, with limits on pixels, time and threads.
 
-A file of a few kilobytes can declare gigabytes of pixels. So the size of each image is read from its header and
-compared with the limit before anything is decoded. Large images of all requests share one thread, in which requests
-take turns: a small image never waits for a large one.
+A small file can declare gigabytes of pixels, so the header is compared with the limit before anything is decoded. Large
+images of all requests share one thread, in which requests take turns: a small image never waits for a large one.
 """
 
 import asyncio
@@ -14,15 +13,15 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import UInt8
 from PIL import Image
+from starlette.requests import ClientDisconnect
 from torch import Tensor
 
-from ricnet.apps.server.limits import Limits, Refusal
+from ricnet.apps.server.limits import IMAGES_TOGETHER, Limits, Refusal
 from ricnet.apps.server.requests import Asked, File
 from ricnet.data.images import FORMATS, MOST_PIXELS, decode_image
 from ricnet.errors import RicnetError
@@ -39,7 +38,6 @@ SCAN_SHARE = 3
 held in memory at full size."""
 UNBOUNDED = 1 << 62
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -47,22 +45,21 @@ class Decoders:
     """The threads that decode images and JSON, and the limits on images."""
 
     def __init__(self, input_shape: tuple[int, ...], limits: Limits) -> None:
-        self._shape, self._limits = input_shape, limits
+        self._shape, self._most_pixels = input_shape, limits.pixels
         self._threads, self._large = ThreadPoolExecutor(THREADS, "decoder"), ThreadPoolExecutor(1, "large-decoder")
         self._closed = threading.Event()
 
-    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args, **kwargs))
+    async def run(self, function: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
 
-    async def decode(self, files: Sequence[File], check: Callable[[], Awaitable[None]]) -> Asked:
-        """Decode one image after the other. `check` is called before each and raises if the client has gone."""
+    async def decode(self, files: Sequence[File], gone: Callable[[], Awaitable[bool]]) -> Asked:
+        """Decode one image after the other, unless the client has `gone`."""
         images = []
-        for file, pixels in zip(files, await self.run(self._weigh, files), strict=True):
-            await check()
-            if pixels <= LARGE:
-                images.append(await self.run(self._decode, file))
-            else:
-                images.append(await asyncio.get_running_loop().run_in_executor(self._large, self._decode_large, file))
+        for file, pixels in zip(files, await self.run(self._count_pixels, files), strict=True):
+            if await gone():
+                raise ClientDisconnect
+            threads, decode = (self._large, self._decode_large) if pixels > LARGE else (self._threads, self._decode)
+            images.append(await asyncio.get_running_loop().run_in_executor(threads, decode, file))
         return Asked([file.name for file in files], torch.stack(images))
 
     def close(self) -> None:
@@ -71,23 +68,18 @@ class Decoders:
         for threads in (self._threads, self._large):
             threads.shutdown(wait=False, cancel_futures=True)
 
-    def _weigh(self, files: Sequence[File]) -> list[int]:
+    def _count_pixels(self, files: Sequence[File]) -> list[int]:
         """The number of pixels of each image, from its header; refuse images beyond the limits."""
         found: list[int] = []
+        most, together = self._most_pixels, IMAGES_TOGETHER * self._most_pixels
         for file in files:
-            found.append(_count_pixels(file, self._shape))
-            if found[-1] > self._limits.pixels:
-                raise Refusal(
-                    413,
-                    f"{_shown(file)} is too large: this server takes images of at most "
-                    f"{self._limits.pixels / 1e6:g} megapixels; make it smaller.",
-                )
-            if sum(found) > self._limits.pixels_together:
-                raise Refusal(
-                    413,
-                    f"{_shown(file)} and the images before it have more than "
-                    f"{self._limits.pixels_together / 1e6:g} megapixels together; send fewer at once.",
-                )
+            found.append(_pixels_to_decode(file, self._shape))
+            if found[-1] > most:
+                takes = f"this server takes images of at most {most / 1e6:g} megapixels"
+                raise Refusal(413, f"{_shown(file)} is too large: {takes}; make it smaller.")
+            if sum(found) > together:
+                more = f"have more than {together / 1e6:g} megapixels together"
+                raise Refusal(413, f"{_shown(file)} and the images before it {more}; send fewer at once.")
         return found
 
     def _decode(self, file: File) -> UInt8[Tensor, "c h w"]:
@@ -95,17 +87,17 @@ class Decoders:
         try:
             return decode_image(content, file.name, self._shape)
         except RicnetError as error:
-            if content.interrupted:
-                raise Refusal(
-                    413, f"{_shown(file)} takes longer than {DECODE_SECONDS:g} seconds to decode; save it as a PNG."
-                ) from None
-            raise _no_image(file) from error
+            if not content.interrupted:
+                raise _not_an_image(file) from error
+            late = f"takes longer than {DECODE_SECONDS:g} seconds to decode"
+            raise Refusal(413, f"{_shown(file)} {late}; save it as a PNG.") from None
 
     def _decode_large(self, file: File) -> UInt8[Tensor, "c h w"]:
         try:
             return self._decode(file)
-        finally:
-            _return_memory()
+        finally:  # glibc returns freed memory to the system; other C libraries have no malloc_trim
+            with contextlib.suppress(OSError, TypeError, AttributeError):
+                ctypes.CDLL(None).malloc_trim(0)
 
 
 class _Interruptible(io.BytesIO):
@@ -123,8 +115,8 @@ class _Interruptible(io.BytesIO):
         return super().read(size)
 
 
-def _count_pixels(file: File, input_shape: tuple[int, ...]) -> int:
-    """The number of pixels to decode; UNBOUNDED beyond MOST_PIXELS, so that every limit refuses it."""
+def _pixels_to_decode(file: File, input_shape: tuple[int, ...]) -> int:
+    """UNBOUNDED beyond MOST_PIXELS, so that every limit refuses it."""
     _, height, width = input_shape
     try:
         with Image.open(io.BytesIO(file.content), formats=FORMATS) as image:
@@ -134,22 +126,15 @@ def _count_pixels(file: File, input_shape: tuple[int, ...]) -> int:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         return UNBOUNDED
     except Exception as error:  # decoders fail in many ways
-        raise _no_image(file) from error
+        raise _not_an_image(file) from error
     if stored > MOST_PIXELS:
         return UNBOUNDED
     return decoded if decoded == stored else max(decoded, stored // SCAN_SHARE)
 
 
-def _return_memory() -> None:
-    """Ask glibc to return freed memory to the system."""
-    with contextlib.suppress(OSError, TypeError, AttributeError):  # other C libraries have no malloc_trim
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def _no_image(file: File) -> Refusal:
-    return Refusal(
-        422, f"{_shown(file)} is no image that can be read; send a complete PNG, JPEG, WebP, GIF, BMP or TIFF."
-    )
+def _not_an_image(file: File) -> Refusal:
+    formats = "PNG, JPEG, WebP, GIF, BMP or TIFF"
+    return Refusal(422, f"{_shown(file)} is not a readable image; send a complete {formats}.")
 
 
 def _shown(file: File) -> str:

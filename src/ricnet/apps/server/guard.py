@@ -1,10 +1,11 @@
-"""Around every request: its id, its line in the log, the limits on its body, and one sentence where it fails.
+"""Middleware around every request: its id, its log line, the limits on its body, and one sentence if it fails.
 
-Pure ASGI, because limits on a body have to stand where its bytes come in. No client ever sees a traceback: what we did
-not expect goes to the log, under the id that the client is given.
+Plain ASGI, because the limits apply while the body arrives. Unexpected errors go to the log under the id that the
+client receives; no client sees a traceback.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
@@ -24,10 +25,10 @@ from ricnet.io import short
 log = logging.getLogger("ricnet.server")
 
 BODY_SECONDS = 60.0
-"""How long a request may take to arrive, so that stalled clients do not take up all the places."""
+"""Time for a body to arrive, so that stalled clients do not block others."""
 LINGER_SECONDS = 3.0
-"""How long the rest of a refused body is read and thrown away: a client that is still sending, and finds the line cut,
-never looks at the answer."""
+"""Time to read and discard the rest of a refused body: a client that is still sending when the connection closes never
+reads the response."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -41,14 +42,15 @@ SAFETY = [
 
 class Guard:
     def __init__(self, app: ASGIApp, limits: Limits, hosts: Hosts) -> None:
-        self.app, self.limits, self.hosts = app, limits, hosts
-        self.under_way = 0
+        self.app, self.hosts = app, hosts
+        self.body_bytes, self.max_waiting = limits.body_bytes, limits.max_waiting
+        self.in_progress = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        exchange = Exchange(scope, receive, send, self.limits.body_bytes)
+        exchange = Exchange(scope, receive, send, self.body_bytes)
         try:
             refusal = await self._answer(exchange)
             if refusal is not None:
@@ -57,64 +59,56 @@ class Guard:
             exchange.write_line()
 
     async def _answer(self, exchange: "Exchange") -> Refusal | None:
-        """Who is refused gives up its place before it hears of it: the rest of its body may take long to come in."""
+        """A refused request no longer counts as in progress: the rest of its body may take long to arrive."""
         if not self.hosts.allows(exchange.host):
-            return Refusal(
-                421,
-                f"this server does not answer for the host {short(exchange.host or '', 60)!r}; use its address, or "
-                "start it with --allow-host and this name.",
-            )
-        asks = exchange.scope["method"] == "POST"
-        most = self.limits.max_waiting
-        if asks and self.under_way >= most:
-            return Refusal(429, f"{most} requests are under way already; try again in a moment.")
-        self.under_way += asks
+            name = f"this server does not answer for the host {short(exchange.host or '', 60)!r}"
+            return Refusal(421, f"{name}; use its address, or start it with --allow-host and this name.")
+        counts = exchange.scope["method"] == "POST"
+        if counts and self.in_progress >= self.max_waiting:
+            return Refusal(429, f"{self.max_waiting} requests are in progress; try again in a moment.")
+        self.in_progress += counts
         try:
-            exchange.check_length()
+            exchange.check_headers()
             await self.app(exchange.scope, exchange.receive, exchange.send)
         except Refusal as refusal:
             return refusal
         except RicnetError as problem:
             return Refusal(422, str(problem))
         except ClientDisconnect:
-            exchange.status = 499  # as nginx calls it: nobody is there to be answered
+            exchange.status = 499  # as nginx logs it; nobody reads the response
         except Exception:
             log.exception("%s failed", exchange.id)
-            return Refusal(500, f"the server failed; its log says why, under {exchange.id}.")
+            return Refusal(500, f"the server failed; its log has the error under {exchange.id}.")
         finally:
-            self.under_way -= asks
+            self.in_progress -= counts
         return None
 
 
 class Exchange:
-    """One request and its answer, as they pass by."""
+    """One request and its response."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limit: int) -> None:
         self.id = uuid.uuid4().hex[:12]
         self.scope, self._receive, self._send, self._limit = scope, receive, send, limit
         self._headers = Headers(scope=scope)
+        self.host = self._headers.get("host")
         self._began = time.perf_counter()
         self._received = 0
         self._arrived = "content-length" not in self._headers and "transfer-encoding" not in self._headers
         self.status = 0
         scope.setdefault("state", {}).update(request_id=self.id, arrived=self._began)
 
-    @property
-    def host(self) -> str | None:
-        return self._headers.get("host")
-
-    def check_length(self) -> None:
-        """Of bodies that say how long they are, which is nearly all."""
+    def check_headers(self) -> None:
         self._refuse_above(int(self._headers.get("content-length", 0)))
         if self._headers.get("content-encoding", "identity").lower() != "identity":
-            raise Refusal(415, "the body is compressed; send it as it is.")
+            raise Refusal(415, "the body is compressed; send it uncompressed.")
 
     def _refuse_above(self, size: int) -> None:
         if size > self._limit:
             raise Refusal(413, f"the request is larger than {self._limit / 1e6:g} MB; send less at once.")
 
     async def receive(self) -> Message:
-        if self._arrived:  # then all that can come is that the client goes away, whenever that is
+        if self._arrived:  # what remains is the end of the connection
             return await self._receive()
         try:
             left = BODY_SECONDS - (time.perf_counter() - self._began)
@@ -137,7 +131,7 @@ class Exchange:
         await self._send(message)
 
     async def refuse(self, status: int, sentence: str) -> None:
-        if self.status:  # too late to say anything else
+        if self.status:  # a response has begun
             return
         if status != 408:
             await self._drain()
@@ -148,18 +142,15 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": body})
 
     async def _drain(self) -> None:
-        if "expect" in self._headers and not self._received:  # it asked before sending, and will not send
+        if "expect" in self._headers and not self._received:  # the client waits for permission and will not send
             return
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LINGER_SECONDS):
                 while not self._arrived:
                     self._note(await self._receive())
-        except TimeoutError:
-            pass
 
     def write_line(self) -> None:
-        """The path as it was sent, which is ASCII without line breaks, whatever it stands for."""
-        path = self.scope.get("raw_path", b"").decode("ascii", "replace")[:200]
+        path = self.scope.get("raw_path", b"").decode("ascii", "replace")[:200]  # as sent: no line breaks
         milliseconds = 1000 * (time.perf_counter() - self._began)
         log.info("%s %s %s %d %.1f ms", self.id, self.scope["method"], path, self.status, milliseconds)
 

@@ -1,9 +1,5 @@
-"""Host names the server answers for, against DNS rebinding.
-
-A web site can let its own name resolve to this machine, so that its pages can read the server's answers. Their requests
-still carry the site's name in the Host header, so requests for unknown names are refused. IP addresses cannot be
-rebound.
-"""
+"""Host names the server answers for. A web site can make its own name resolve to this machine (DNS rebinding) and read
+answers; its requests carry that name in the Host header and are refused. IP addresses cannot be rebound."""
 
 import ipaddress
 import re

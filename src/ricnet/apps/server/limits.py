@@ -1,4 +1,4 @@
-"""What a server takes on, so that no client can ask for more than there is."""
+"""Limits on the requests to a server, and the exception that refuses one."""
 
 from dataclasses import dataclass, replace
 
@@ -20,9 +20,9 @@ class Limits:
     A JPEG that is decoded at a reduced size counts a third of its pixels. Decoding takes up to 16 bytes of memory per
     pixel, however small the file is."""
     max_batch: int = 64
-    """Most inputs in a request, and most that the model takes at once. 1 answers every request by itself."""
+    """Maximum inputs in a request, and in a batch of the model. 1 turns batching off."""
     max_waiting: int = 128
-    """Most requests that may be under way; further ones are refused with 429. Their bodies are in memory."""
+    """Maximum requests in progress; further ones are refused with 429. Their bodies are in memory."""
 
     def __post_init__(self) -> None:
         require_finite(self)
@@ -32,10 +32,6 @@ class Limits:
         require(self.max_batch >= 1, "max_batch", self.max_batch, "at least 1")
         require(self.max_waiting >= 1, "max_waiting", self.max_waiting, "at least 1")
 
-    @property
-    def body_bytes(self) -> int:
-        return round(self.max_body_mb * 1e6)
-
     def of_input(self, shape: tuple[int, ...]) -> "Limits":
         """The limits with `max_megapixels` set for a model of this input shape, unless the user has set it."""
         if self.max_megapixels is not None or len(shape) != 3:
@@ -44,18 +40,17 @@ class Limits:
         return replace(self, max_megapixels=pixels / 1e6)
 
     @property
+    def body_bytes(self) -> int:
+        return round(self.max_body_mb * 1e6)
+
+    @property
     def pixels(self) -> int:
         """Maximum pixels of an image."""
         return LEAST_PIXELS if self.max_megapixels is None else round(self.max_megapixels * 1e6)
 
-    @property
-    def pixels_together(self) -> int:
-        """Maximum pixels of all images of a request."""
-        return IMAGES_TOGETHER * self.pixels
-
 
 class Refusal(Exception):
-    """A request that is not answered: the status says why to a program, the sentence to a person."""
+    """A request that is refused: a status for programs, a sentence for people."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)

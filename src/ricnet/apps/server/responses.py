@@ -1,20 +1,19 @@
-"""What clients get, as JSON. The classes say what is in it, for /docs and /openapi.json; the functions make it."""
+"""Responses as JSON: pydantic models describe them in /docs and /openapi.json, functions make them."""
 
 import io
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Num
 from PIL import Image
 from pydantic import BaseModel, Field, ValidationError
-from torch import Tensor
 
 from ricnet.apps.server.limits import Limits, Refusal
-from ricnet.apps.server.requests import Cell
+from ricnet.apps.server.requests import Cell, Options
 from ricnet.core.trajectory import Trajectory
 from ricnet.data.columns import Category, Date
 from ricnet.errors import RicnetError
@@ -32,156 +31,125 @@ REQUEST_STEPS = 200
 
 
 class Ranked(BaseModel):
-    name: Annotated[str, Field(alias="class", description="What it is called.")]
-    probability: Annotated[float, Field(description="The belief in it at the halt.")]
+    name: str = Field(alias="class", description="Name of the class.")
+    probability: float = Field(description="Its probability at the halt.")
 
 
 class Answer(BaseModel):
     """As `ric predict --json` gives it."""
 
-    input: Annotated[str, Field(description="The file's name, or the place in the request, such as rows[0].")]
-    answer: Annotated[
-        str,
-        Field(description="The class believed in most at the halt, or unsure if its belief is below abstain_below."),
-    ]
-    confidence: Annotated[float, Field(description="The belief in it.")]
-    steps: Annotated[int, Field(description="How many steps it took before it stopped.")]
-    cost: Annotated[float | None, Field(description="Of a model with exits: the share of compute that it took.")] = None
-    top: Annotated[list[Ranked], Field(description="As many classes as were asked for, likeliest first.")]
-    beliefs: Annotated[
-        list[list[float]] | None, Field(description="With trace: after every step, in the order of the classes.")
-    ] = None
-    values: Annotated[
-        list[float] | None,
-        Field(
-            description="With trace, of methods that have one: entry n is the gain expected of going on after n steps; "
-            "the first from n = 1 on that falls below halt_threshold is where the model stops."
-        ),
-    ] = None
-    halt_probability: Annotated[
-        list[float] | None, Field(description="With trace, of methods that have one: the chance of stopping at a step.")
-    ] = None
+    input: str = Field(description="File name, or place in the request, such as rows[0].")
+    answer: str = Field(description="Most probable class at the halt, or unsure if it is below abstain_below.")
+    confidence: float = Field(description="Probability of that class.")
+    steps: int = Field(description="Steps until the halt.")
+    cost: float | None = Field(None, description="With exits: share of compute that was used.")
+    top: list[Ranked] = Field(description="The most probable classes, as many as requested.")
+    beliefs: list[list[float]] | None = Field(None, description="With trace: probabilities after every step, by class.")
+    values: list[float] | None = Field(
+        None,
+        description="With trace, if the method has values: entry n is the gain expected from further steps after step "
+        "n; the model stops at the first n from 1 on with a value below halt_threshold.",
+    )
+    halt_probability: list[float] | None = Field(
+        None, description="With trace, if the method has them: probability of stopping at each step."
+    )
 
 
 class Answers(BaseModel):
-    predictions: Annotated[list[Answer], Field(description="One for each input, in their order.")]
-    notes: Annotated[
-        list[str], Field(description="What to know of the answers, such as cells whose value training had not.")
-    ]
+    predictions: list[Answer] = Field(description="One for each input, in their order.")
+    notes: list[str] = Field(description="Warnings about the inputs, such as cells with a value not seen in training.")
 
 
 class Problem(BaseModel):
-    error: Annotated[str, Field(description="One sentence.")]
-    request_id: Annotated[str, Field(description="To be found in the server's log.")]
+    error: str = Field(description="One sentence.")
+    request_id: str = Field(description="Id of the request in the server's log.")
 
 
 def answers(
-    path: Trajectory,
-    names: Sequence[str],
-    class_names: Sequence[str],
-    top: int,
-    trace: bool,
-    abstain_below: float | None = None,
+    path: Trajectory, names: Sequence[str], class_names: Sequence[str], options: Options
 ) -> list[dict[str, Any]]:
-    final = path.final
-    if not torch.isfinite(final).all():
+    if not torch.isfinite(path.final).all():
         raise Refusal(422, "the model has no answer to numbers this far from those it was trained on.")
-    best = final.exp().topk(min(top, len(class_names)))
+    best = path.final.exp().topk(min(options.top, len(class_names)))
+    found = zip(names, best.values.tolist(), best.indices.tolist(), path.halt_step.tolist(), strict=True)
+    costs = None if path.cost is None else path.cost.tolist()
     entries: list[dict[str, Any]] = []
-    for name, beliefs, classes, steps in zip(
-        names, best.values.tolist(), best.indices.tolist(), path.halt_step.tolist(), strict=True
-    ):
-        ranked = [{"class": class_names[k], "probability": p} for p, k in zip(beliefs, classes, strict=True)]
-        unsure = abstain_below is not None and beliefs[0] < abstain_below
+    for row, (name, probabilities, classes, steps) in enumerate(found):
+        top = [{"class": class_names[k], "probability": p} for p, k in zip(probabilities, classes, strict=True)]
+        unsure = options.abstain_below is not None and probabilities[0] < options.abstain_below
         answer = UNSURE if unsure else class_names[classes[0]]
-        said = {"answer": answer, "confidence": beliefs[0], "steps": steps, "top": ranked}
-        entries.append({"input": name, **said})
-    if path.cost is not None:
-        for entry, cost in zip(entries, path.cost.tolist(), strict=True):
-            entry["cost"] = cost
-    if trace:
-        for row, entry in enumerate(entries):
-            entry["beliefs"] = path.log_beliefs[:, row].exp().tolist()
-            entry["values"] = None if path.values is None else path.values[:, row].tolist()
-            entry["halt_probability"] = (
-                None if path.halt_probability is None else path.halt_probability[:, row].tolist()
-            )
+        entry = {"input": name, "answer": answer, "confidence": probabilities[0], "steps": steps, "top": top}
+        entry |= {} if costs is None else {"cost": costs[row]}
+        entries.append(entry | (_trace(path, row) if options.trace else {}))
     return entries
+
+
+def _trace(path: Trajectory, row: int) -> dict[str, Any]:
+    optional = {"values": path.values, "halt_probability": path.halt_probability}
+    traced = {name: None if steps is None else steps[:, row].tolist() for name, steps in optional.items()}
+    return {"beliefs": path.log_beliefs[:, row].exp().tolist(), **traced}
 
 
 # The model.
 
 
 class Column(BaseModel):
-    name: Annotated[str, Field(description="As the table had it.")]
-    values: Annotated[list[str] | None, Field(description="What training knew; none of a column of numbers.")] = None
-    date: Annotated[str | None, Field(description="Of a column of dates, one as they are written.")] = None
+    name: str = Field(description="As in the table.")
+    values: list[str] | None = Field(None, description="Values seen in training; null for numbers.")
+    date: str | None = Field(None, description="For dates: an example.")
 
 
 class Inputs(BaseModel):
-    kind: Annotated[str, Field(description="image, features, table or text.")]
-    shape: Annotated[
-        list[int], Field(description="Channels, height and width that images are brought to, or columns, or tokens.")
-    ]
-    columns: Annotated[list[Column] | None, Field(description="Of a table.")] = None
+    kind: str = Field(description="image, features, table or text.")
+    shape: list[int] = Field(description="Channels, height and width that images are resized to; columns; or tokens.")
+    columns: list[Column] | None = Field(None, description="For a table.")
 
 
 class Measured(BaseModel):
-    n: Annotated[int, Field(description="How many test examples there were.")]
-    accuracy: Annotated[float, Field(description="The share of right answers.")]
-    ece: Annotated[float, Field(description="Expected calibration error.")]
-    mean_steps: Annotated[float, Field(description="How many steps it took on average.")]
-    mean_cost: Annotated[float | None, Field(description="With exits: the share of compute, on average.")] = None
+    n: int = Field(description="Test examples.")
+    accuracy: float = Field(description="Share of correct answers.")
+    ece: float = Field(description="Expected calibration error.")
+    mean_steps: float = Field(description="Mean number of steps.")
+    mean_cost: float | None = Field(None, description="With exits: mean share of compute.")
 
 
 class Budget(BaseModel):
-    """A threshold, and what came of it on validation data."""
+    """A halting threshold, and its results on validation data."""
 
-    mean_cost: Annotated[float, Field(description="The share of compute on average; send it as the budget.")]
-    accuracy: Annotated[float, Field(description="The share of right answers.")]
-    nll: Annotated[float, Field(description="Mean negative log-likelihood.")]
-    halt_threshold: Annotated[
-        float,
-        Field(description="It stops once its value falls below this; without a value, its doubt, 1 − confidence."),
-    ]
+    mean_cost: float = Field(description="Mean share of compute; send it as the budget.")
+    accuracy: float = Field(description="Share of correct answers.")
+    nll: float = Field(description="Mean negative log-likelihood.")
+    halt_threshold: float = Field(description="Stops if the value (or, without one, 1 − confidence) is below this.")
 
 
 class Model(BaseModel):
-    name: Annotated[str, Field(description="Of the run.")]
-    method: Annotated[str, Field(description="How it was trained.")]
-    data: Annotated[str, Field(description="What it was trained on.")]
-    ricnet: Annotated[str, Field(description="Version of the software that answers.")]
-    classes: Annotated[list[str], Field(description="In the order in which beliefs are given.")]
-    input: Annotated[Inputs, Field(description="What it reads.")]
-    horizon: Annotated[int, Field(description="The most steps it takes.")]
-    costs: Annotated[
-        list[float] | None,
-        Field(description="With exits: the share of compute that is spent after each step; else none."),
-    ]
-    halt_threshold: Annotated[float | None, Field(description="It stops once its value falls below this.")]
-    budget: Annotated[
-        float | None, Field(description="The mean share of compute that it keeps unless a request says otherwise.")
-    ]
-    budgets: Annotated[
-        list[Budget] | None,
-        Field(description="With exits: those that there are thresholds for; a budget between takes the next below."),
-    ]
-    test: Annotated[
-        Measured | None, Field(description="Measured on test data after training; of another budget, nothing was.")
-    ]
-    limits: Annotated[dict[str, float | None], Field(description="What a request may ask of this server.")]
+    name: str = Field(description="Name of the run.")
+    method: str = Field(description="Training method.")
+    data: str = Field(description="Training data.")
+    ricnet: str = Field(description="Version of the server.")
+    classes: list[str] = Field(description="In the order of beliefs.")
+    input: Inputs = Field(description="What it reads.")
+    horizon: int = Field(description="Maximum number of steps.")
+    costs: list[float] | None = Field(description="With exits: share of compute used after each step.")
+    halt_threshold: float | None = Field(description="The model stops if its value is below this.")
+    budget: float | None = Field(description="Mean share of compute, unless a request sets its own.")
+    budgets: list[Budget] | None = Field(
+        description="With exits: those with a threshold; a budget between two takes the lower."
+    )
+    test: Measured | None = Field(description="Results on test data after training; null with another budget.")
+    limits: dict[str, float | None] = Field(description="Limits on requests to this server.")
 
 
 class Health(BaseModel):
-    status: Annotated[str, Field(description="ok, or what is wrong.")]
-    requests: Annotated[int, Field(description="Answered so far.")]
-    inputs: Annotated[int, Field(description="How many images or rows there were in them.")]
-    batches: Annotated[int, Field(description="How often the model was run for them.")]
-    model_seconds: Annotated[float, Field(description="How long that took.")]
+    status: str = Field(description="ok, or what is wrong.")
+    requests: int = Field(description="Answered so far.")
+    inputs: int = Field(description="Images, rows or texts in them.")
+    batches: int = Field(description="Runs of the model for them.")
+    model_seconds: float = Field(description="Time of these runs.")
 
 
 def describe(classifier: Classifier, name: str, limits: Limits) -> dict[str, Any]:
-    """No path of this machine is in it: of the data, only what it is called."""
+    """A `Model`. It holds no path of this machine: of the data, only the name."""
     method, config = classifier.method, to_json(classifier.config)
     return {
         "name": name,
@@ -211,10 +179,9 @@ def most_steps(classifier: Classifier) -> int:
 
 def _inputs(classifier: Classifier) -> dict[str, Any]:
     columns, shape = classifier.columns, list(classifier.input_shape)
-    if classifier.text is not None:
-        return {"kind": "text", "shape": shape, "columns": None}
-    if columns is None:
-        return {"kind": "image" if len(shape) == 3 else "features", "shape": shape, "columns": None}
+    if columns is None or classifier.text is not None:
+        kind = "text" if columns is not None else "image" if len(shape) == 3 else "features"
+        return {"kind": kind, "shape": shape, "columns": None}
     described = [
         {
             "name": column.name,
@@ -227,70 +194,54 @@ def _inputs(classifier: Classifier) -> dict[str, Any]:
 
 
 def _measured(folder: Path | None) -> dict[str, Any] | None:
-    """A model may come without what was measured of it, or with a file that somebody has changed."""
+    """None without evaluation.json, or if somebody has changed it to something else than numbers."""
     if folder is None or not (folder / "evaluation.json").is_file():
         return None
-    test = read_json(folder / "evaluation.json").get("test")
     try:
-        return Measured.model_validate(test, strict=True).model_dump()
+        return Measured.model_validate(read_json(folder / "evaluation.json").get("test"), strict=True).model_dump()
     except ValidationError:
         return None
 
 
-# Examples that came with the model, to try it on.
+# Examples stored with the run.
 
 
 class Example(BaseModel):
-    label: Annotated[str, Field(description="Its true class.")]
-    kind: Annotated[str, Field(description="easy, hard, wrong or confused, as the model found it.")]
-    image: Annotated[str | None, Field(description="Where to get it.")] = None
-    features: Annotated[list[float] | None, Field(description="Or its numbers, to be sent as features.")] = None
-    row: Annotated[dict[str, Cell] | None, Field(description="Or its cells, to be sent as rows.")] = None
-    text: Annotated[str | None, Field(description="Or its text, perhaps cut short, to be sent as texts.")] = None
+    label: str = Field(description="True class.")
+    kind: str = Field(description="easy, hard, wrong or confused, by the model's own answer.")
+    image: str | None = Field(None, description="Address of the image.")
+    features: list[float] | None = Field(None, description="Numbers to send as features.")
+    row: dict[str, Cell] | None = Field(None, description="Cells to send as rows.")
+    text: str | None = Field(None, description="Text to send as texts; it may be cut short.")
 
 
-class Sample(NamedTuple):
-    entry: dict[str, Any]
-    """As it is listed."""
-    png: bytes | None
-
-
-def samples(classifier: Classifier) -> list[Sample]:
-    """Those of examples.npz, which `ric train` leaves with every run; none where there is no such file."""
+def examples(classifier: Classifier) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
+    """Each `Example` of examples.npz, which `ric train` writes, and images as PNG; none without that file."""
     path = None if classifier.folder is None else classifier.folder / "examples.npz"
     if path is None or not path.is_file():
-        return []
+        return [], {}
     try:
         stored = read_arrays(path)
-        inputs, labels, kinds, texts = stored["x"], stored["y"], stored["kind"], stored.get("text")
-        return [
-            _sample(classifier, place, torch.from_numpy(inputs[place]), int(labels[place]), kind, texts)
-            for place, kind in enumerate(kinds.tolist())
-        ]
-    except Exception as error:  # zip, numpy and Pillow each complain in their own way
+        entries = [_example(classifier, stored, place) for place in range(len(stored["kind"]))]
+        images = {str(place): _png(stored["x"][place]) for place, entry in enumerate(entries) if "image" in entry}
+        return entries, images
+    except Exception as error:  # zip, numpy and Pillow raise many types
         raise RicnetError(f"{path} cannot be used ({error}); delete it to serve without examples.") from error
 
 
-def _sample(
-    classifier: Classifier,
-    place: int,
-    x: Num[Tensor, "..."],
-    label: int,
-    kind: int,
-    texts: np.ndarray | None,
-) -> Sample:
-    entry: dict[str, Any] = {"label": classifier.class_names[label], "kind": KINDS[kind]}
+def _example(classifier: Classifier, stored: dict[str, np.ndarray], place: int) -> dict[str, Any]:
+    x = stored["x"][place]
+    entry = {"label": classifier.class_names[int(stored["y"][place])], "kind": KINDS[stored["kind"][place].item()]}
     if classifier.kind == "tokens":
-        return Sample(entry | ({} if texts is None else {"text": str(texts[place])}), None)
+        return entry | ({"text": str(stored["text"][place])} if "text" in stored else {})
     if x.ndim == 3:
-        return Sample(entry | {"image": f"/v1/examples/{place}.png"}, _png(x))
-    columns = classifier.columns
-    content = {"features": x.tolist()} if columns is None else {"row": columns.cells(x.tolist())}
-    return Sample(entry | content, None)
+        return entry | {"image": f"/v1/examples/{place}.png"}
+    if classifier.columns is None:
+        return entry | {"features": x.tolist()}
+    return entry | {"row": classifier.columns.cells(x.tolist())}
 
 
-def _png(x: Num[Tensor, "c h w"]) -> bytes:
-    pixels = x.permute(1, 2, 0).numpy()
+def _png(x: Num[np.ndarray, "c h w"]) -> bytes:
     with io.BytesIO() as file:
-        Image.fromarray(pixels if len(x) == 3 else pixels[..., 0]).save(file, "png")
+        Image.fromarray(x[0] if len(x) == 1 else np.moveaxis(x, 0, -1)).save(file, "png")
         return file.getvalue()

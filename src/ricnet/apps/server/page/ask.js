@@ -1,4 +1,4 @@
-// What the page asks of the server. A refusal comes as one sentence, and so does everything that goes wrong on the way.
+// Requests to the server. Refusals and network errors become one sentence each.
 
 export class Trouble extends Error {}
 
@@ -31,7 +31,7 @@ async function answerOf(send) {
     said = await response.json();
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Trouble(response ? "The server gave an answer that cannot be read." : "The server cannot be reached. Is it still running?");
+    throw new Trouble(response ? "The server sent a response that cannot be read." : "The server cannot be reached. Is it still running?");
   }
   if (!response.ok) throw new Trouble(`That did not work: ${said.error ?? `the server refused with status ${response.status}.`}`);
   return said;

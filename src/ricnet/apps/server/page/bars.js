@@ -1,5 +1,5 @@
-// A bar per class, as long as the belief in it. With many classes: the answer, its rival, and the classes with the
-// highest belief at any step.
+// A bar per class; its length is the probability. With many classes: the answer, its rival, and the classes with the
+// highest probability at any step.
 
 import { percent } from "./thought.js";
 
@@ -33,7 +33,7 @@ export class Bars {
   }
 }
 
-// In the order of the classes where all have room, so that one knows where to look.
+// In class order if all fit, so that a class keeps its place.
 function chosen(thought) {
   const all = thought.classes.map((_, k) => k);
   if (all.length <= MOST) return all;

@@ -1,5 +1,5 @@
-// How much compute answers take on average, where the model has exits: one of the thresholds that its run kept, from the
-// first exit for all to all the way, or the rule it is served with until somebody chooses.
+// For a model with exits: the mean share of compute, chosen among the thresholds stored with the run. Until the user
+// chooses, the server's setting.
 
 import { percent } from "./thought.js";
 
@@ -13,7 +13,7 @@ export class Budget {
     this.slider.addEventListener("change", changed);
     this.back.addEventListener("click", () => {
       this.choose(null);
-      this.slider.focus(); // the button is gone
+      this.slider.focus(); // the button is hidden now
       changed();
     });
     this.choose(null);
@@ -25,7 +25,7 @@ export class Budget {
     if (!point) this.slider.value = this.nearest(this.own ?? 1);
     const share = point ? point.mean_cost : this.own;
     const spent = share === null ? "" : `${Math.round(100 * share)} % of compute on average`;
-    const words = point ? [spent, `${percent(point.accuracy)} right on validation data`] : [spent, "by the rule it is served with"];
+    const words = point ? [spent, `accuracy ${percent(point.accuracy)} on validation data`] : [spent, "the server's setting"];
     this.words.textContent = words.filter(Boolean).join(", ");
     this.slider.setAttribute("aria-valuetext", this.words.textContent);
     this.back.hidden = !point;

@@ -1,5 +1,5 @@
-// The whole thought at a glance: above, how the belief is shared out over the steps; below, the value, the gain that
-// the model still expects, and where that falls below the threshold and the model stops.
+// All steps of an answer: above, the probabilities; below, the value (the expected gain of further steps) and where it
+// falls below the threshold and the model stops.
 
 const SVG = "http://www.w3.org/2000/svg";
 const LEFT = 52, RIGHT = 10, TOP = 22, BELIEF = 108, GAP = 36, VALUE = 96, FOOT = 42;
@@ -55,7 +55,7 @@ export class Chart {
     );
   }
 
-  // Values are large at first and small where it matters: their square roots are drawn. Chances need no such help.
+  // Values are large at first and small near the halt, so their square roots are drawn; probabilities are drawn as they are.
   drawLine(svg, line) {
     const { thought } = this;
     const isValue = line === thought.values;
@@ -65,7 +65,7 @@ export class Chart {
     const span = bend(high) - bend(low) || 1;
     const top = TOP + BELIEF + GAP;
     const y = v => top + (VALUE * (bend(high) - bend(v))) / span;
-    const at = n => (isValue ? n : n + 1); // a value is asked after n steps, a chance belongs to the step just made
+    const at = n => (isValue ? n : n + 1); // a value belongs to the state after n steps, a probability to step n + 1
     const points = line.map((v, n) => [this.x(at(n)), y(v)]);
     svg.append(
       ...(isValue ? [side(points, y(zero), "above"), side(points, y(zero), "below")] : []),
@@ -74,7 +74,7 @@ export class Chart {
       ...ticks([high, zero, low], y, bend),
     );
     const crossing = isValue && thought.stoppedByItself() ? y(thought.value(thought.halt)) : null;
-    const title = isValue ? "Gain it still expects, in nats (root scale)" : "Chance of stopping here";
+    const title = isValue ? "Expected gain, in nats (root scale)" : "Probability of stopping";
     this.marks = { points, offset: at(0), crossing, title };
   }
 
@@ -89,11 +89,11 @@ export class Chart {
     svg.append(this.cursor, this.dot);
     const crossing = this.marks?.crossing;
     if (crossing != null) svg.append(make("circle", { class: "crossing", r: 5, cx: this.x(thought.halt), cy: crossing }));
-    svg.append(label("Belief", LEFT, TOP - 8, "start", "word"));
+    svg.append(label("Probability", LEFT, TOP - 8, "start", "word"));
     if (this.marks) svg.append(label(this.marks.title, LEFT, TOP + BELIEF + GAP - 10, "start", "word"));
   }
 
-  // What lies beyond the halt is pale: it would have come, had the model gone on.
+  // Steps after the halt are pale.
   drawStop(svg, height) {
     const { thought, floor } = this;
     const stop = this.x(thought.halt);
@@ -108,7 +108,7 @@ export class Chart {
     );
   }
 
-  // While the model thinks, nothing is seen of what is to come.
+  // While the steps are played, later ones are hidden.
   show(step, coming = false) {
     this.step = step;
     this.place.classList.toggle("coming", coming);
@@ -139,7 +139,7 @@ function side(points, zero, name) {
   return make("polygon", { class: name, points: [...path, ...ends].map(p => p.join(",")).join(" ") });
 }
 
-// No two of them nearer than a line of text.
+// At least a line of text apart.
 function ticks(values, y, bend) {
   const kept = [];
   for (const v of [values[1], values[0], values[2]]) {

@@ -1,4 +1,4 @@
-// Numbers or a text instead of an image: a field for each column, by its name where the table had one, or one for the text.
+// The form for numbers or a text: a field for each column, or one for the text.
 
 import { Trouble } from "./ask.js";
 
@@ -44,7 +44,7 @@ export class Form {
     const features = texts.map(text => number_of(text));
     if (this.single && features.length !== this.count) throw new Trouble(`${features.length} numbers are given; the model reads ${this.count}.`);
     const missing = features.findIndex(Number.isNaN);
-    if (missing >= 0) throw new Trouble(`Feature ${missing + 1} is no number; fill it in.`);
+    if (missing >= 0) throw new Trouble(`Feature ${missing + 1} is not a number; fill it in.`);
     return { features };
   }
 
@@ -52,7 +52,7 @@ export class Form {
     const { name, values, date } = this.columns[place];
     const text = this.inputs[place].value.trim();
     if (values || date || text === "") return text || null;
-    if (Number.isNaN(number_of(text))) throw new Trouble(`${name} is no number; correct it, or leave it empty if it is unknown.`);
+    if (Number.isNaN(number_of(text))) throw new Trouble(`${name} is not a number; correct it, or leave it empty if it is unknown.`);
     return number_of(text);
   }
 }

@@ -1,4 +1,4 @@
-// The page: from an image, a text or numbers to a thought on the stage.
+// The demo page: sends an image, a text or numbers, and shows the answer step by step.
 
 import { askImage, askNumbers, getJSON, Trouble } from "./ask.js";
 import { Bars } from "./bars.js";
@@ -8,7 +8,7 @@ import { Form } from "./form.js";
 import { Player } from "./player.js";
 import { percent, steps, Thought } from "./thought.js";
 
-const SMALL = 96; // pixels; smaller images show each of theirs
+const SMALL = 96; // pixels; smaller images are shown without smoothing
 const SLOW = 4000; // milliseconds
 const PAUSE = "M3 2h4v12H3zm6 0h4v12H9z", PLAY = "M4 2v12l10-6z", SKIP = "M2 2v12l8-6zm9 0h3v12h-3z";
 
@@ -33,11 +33,11 @@ async function ask(send, truth = null) {
     busy(false);
     open(new Thought(answer, model, truth, point));
   } catch (error) {
-    if (error.name === "AbortError") return; // a later question has taken its place
+    if (error.name === "AbortError") return; // replaced by a later request
     again = null;
     busy(false);
     say("");
-    find("stage").hidden = true; // what it shows is the answer to something else
+    find("stage").hidden = true; // it shows the answer to another input
     clearPreview();
     complain(error);
   } finally {
@@ -63,7 +63,7 @@ async function takeSample(sample, button) {
   press(button);
   if (form) {
     form.fill(sample);
-    const question = form.question(); // as it is now, should another budget ask again
+    const question = form.question(); // a copy, for another request with a new budget
     return ask(how => askNumbers(question, how), sample.label);
   }
   preview(sample.image, `A test image of ${sample.label}`);
@@ -84,7 +84,7 @@ function preview(address, words) {
     image.classList.toggle("small", Math.max(image.naturalWidth, image.naturalHeight) <= SMALL);
     image.hidden = false;
   };
-  image.onerror = () => (image.hidden = true); // a browser does not show all that the model reads
+  image.onerror = () => (image.hidden = true); // a browser does not show every format that the model reads
   image.alt = words;
   image.src = address;
   find("seen").hidden = false;
@@ -110,7 +110,7 @@ function press(button) {
 
 // ---- saying
 
-// Once only: what is said again at every step would be read aloud again.
+// Unchanged words are not set again: a screen reader would repeat them.
 function say(words) {
   const parts = [words].flat();
   if (find("status").textContent === parts.map(part => part.textContent ?? part).join("")) return;
@@ -151,7 +151,7 @@ function open(thought) {
   find("step").max = thought.last;
   bars.open(thought);
   if (!oneStep) {
-    find("ends").replaceChildren(end(thought, thought.halt, thought.stoppedByItself() ? "It stops by itself" : "Left to itself"), end(thought, thought.last, `Always ${steps(thought.last)}`));
+    find("ends").replaceChildren(end(thought, thought.halt, thought.stoppedByItself() ? "Stops by itself" : "Takes every step"), end(thought, thought.last, `All ${steps(thought.last)}`));
     find("caption").replaceChildren(...caption(thought));
     chart.open(thought);
   }
@@ -171,7 +171,7 @@ function end(thought, step, which) {
   return button;
 }
 
-// The answer is told from the beginning; how it came about is played beside it.
+// The answer is stated from the beginning, while its steps are played.
 function show({ thought, step, playing, unasked }) {
   const coming = playing && step < thought.halt;
   find("bars").classList.toggle("coming", coming);
@@ -186,16 +186,16 @@ function show({ thought, step, playing, unasked }) {
   find("sign").setAttribute("d", sign);
   find("play-word").textContent = word;
   for (const button of find("ends").children) button.setAttribute("aria-pressed", Number(button.dataset.step) === step && !playing);
-  say(playing && !coming ? "Had it gone on …" : sentence(thought, playing ? thought.halt : step));
+  say(playing && !coming ? "Steps after the halt …" : sentence(thought, playing ? thought.halt : step));
 }
 
 function sentence(thought, step) {
   const said = thought.said(step);
-  if (!said) return "Before it looks, all classes are equally likely.";
+  if (!said) return "Before step 1, all classes are equally likely.";
   const sure = [bold(said.name), `, ${percent(said.share)} sure`];
   if (thought.last === 1) return ["It answers ", ...sure, ", in one step."];
-  if (step < thought.halt) return [`After ${steps(step)} it leans to `, ...sure, "."];
-  if (step > thought.halt) return [`After ${steps(step)}, had it gone on: `, ...sure, "."];
+  if (step < thought.halt) return [`After ${steps(step)} the answer would be `, ...sure, "."];
+  if (step > thought.halt) return [`After ${steps(step)}, past the halt: `, ...sure, "."];
   return ["It answers ", ...sure, thought.stoppedByItself() ? `, and stops after ${step} of ${steps(thought.last)}${thought.work(step)}.` : `, after all ${steps(step)}.`];
 }
 
@@ -203,9 +203,9 @@ function caption(thought) {
   const key = name => Object.assign(document.createElement("span"), { className: `key ${name}` });
   const parts = [key("first"), `${thought.classes[thought.first]}, the answer  `, key("second"), `${thought.classes[thought.second]}, its strongest rival  `];
   if (thought.classes.length > 2) parts.push(key(""), "all others. ");
-  if (thought.values && thought.stoppedByItself()) parts.push(key("dot"), `Where the gain it expects falls below ${Number(thought.threshold.toPrecision(2))}, it stops; the pale part is what would have come. `);
-  else if (thought.values) parts.push(`The gain it expects never falls below ${Number(thought.threshold.toPrecision(2))}, so it takes every step. `);
-  parts.push(key("tick"), ` on the bars: the belief after ${steps(thought.last)}.`);
+  if (thought.values && thought.stoppedByItself()) parts.push(key("dot"), `It stops where the expected gain falls below ${Number(thought.threshold.toPrecision(2))}; the pale part shows the steps after that. `);
+  else if (thought.values) parts.push(`The expected gain never falls below ${Number(thought.threshold.toPrecision(2))}, so it takes every step. `);
+  parts.push(key("tick"), ` on the bars: the probability after ${steps(thought.last)}.`);
   return parts;
 }
 
@@ -215,18 +215,18 @@ function describe() {
   const parts = [`${model.name}: ${model.method} on ${model.data}, ${model.classes.length} classes`];
   if (model.test) {
     const { n, accuracy, ece, mean_steps, mean_cost } = model.test;
-    parts.push(`${percent(accuracy)} right on ${n.toLocaleString("en")} test ${{ image: "images", text: "texts" }[model.input.kind] ?? "rows"}`, `calibration error ${ece.toFixed(3)}`);
+    parts.push(`accuracy ${percent(accuracy)} on ${n.toLocaleString("en")} test ${{ image: "images", text: "texts" }[model.input.kind] ?? "rows"}`, `calibration error ${ece.toFixed(3)}`);
     if (model.horizon > 1) parts.push(`${mean_steps.toFixed(1)} of ${steps(model.horizon)} on average`);
     if (mean_cost != null) parts.push(`${Math.round(100 * mean_cost)} % of compute`);
   }
   find("model").textContent = parts.join(" · ");
-  if (model.horizon === 1) find("lead").textContent = "This classifier answers at once, in a single step.";
+  if (model.horizon === 1) find("lead").textContent = "This classifier answers in a single step.";
 }
 
 function acceptImages() {
   const [channels, height, width] = model.input.shape;
   find("drop").hidden = false;
-  find("seen").textContent = `The model sees it in ${width} × ${height} pixels${channels === 1 ? ", in grey" : ""}.`;
+  find("seen").textContent = `Resized to ${width} × ${height} pixels${channels === 1 ? ", in grey," : ""} for the model.`;
   find("file").addEventListener("change", ({ target }) => {
     takeFile(target.files[0]);
     target.value = ""; // so that the same file can be chosen again
@@ -234,7 +234,7 @@ function acceptImages() {
   document.addEventListener("paste", ({ clipboardData }) => takeFile(clipboardData.files[0]));
   for (const kind of ["dragenter", "dragover", "dragleave", "drop"]) {
     document.addEventListener(kind, event => {
-      event.preventDefault(); // or the browser leaves the page for the file
+      event.preventDefault(); // else the browser opens the file
       find("drop").classList.toggle("over", kind === "dragenter" || kind === "dragover");
       if (kind === "drop") takeFile(event.dataTransfer.files[0], event.dataTransfer.files.length - 1);
     });
@@ -282,7 +282,7 @@ async function start() {
     if (model.budgets) budget = new Budget(find("budget"), model, () => again?.());
     const samples = await getJSON("/v1/examples");
     offer(samples);
-    say(samples.length ? "" : "Give it something to think about.");
+    say(samples.length ? "" : "Choose an input.");
     const first = samples.findIndex(({ kind }) => kind === "hard");
     if (samples.length) takeSample(samples[Math.max(first, 0)], find("samples").querySelectorAll("button")[Math.max(first, 0)]);
   } catch (error) {

@@ -1,8 +1,8 @@
-// Where in a thought we are. Playing goes on to where the model stopped, and from there, if asked again, to the end.
-// A new thought is played once by itself, quickly; that can be skipped.
+// The step on display. Play runs to the halt, and from there to the last step. A new answer is played once
+// automatically; that can be skipped.
 
 const PACE = 420; // milliseconds a step, at most
-const REPLAY = 1500; // milliseconds for all the steps of a new thought
+const REPLAY = 1500; // milliseconds for all steps of a new answer
 
 export class Player {
   constructor(show) {
@@ -10,7 +10,7 @@ export class Player {
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
     this.step = 0;
     this.timer = null;
-    this.unasked = false; // whether it plays by itself
+    this.unasked = false; // whether it plays automatically
   }
 
   get playing() {

@@ -1,4 +1,4 @@
-// One answer with all its steps, and the words for them. Step 0 is the even belief before anything was seen.
+// One answer with all its steps. Step 0 is the uniform belief before the first step.
 
 export class Thought {
   constructor(answer, model, truth = null, budget = null) {
@@ -16,13 +16,13 @@ export class Thought {
     this.second = this.strongestRival();
   }
 
-  // The class other than the answer that is believed in most at the halt.
+  // The most probable class at the halt other than the answer.
   strongestRival() {
     const belief = this.beliefs[this.halt];
     return this.classes.map((_, k) => k).filter(k => k !== this.first).reduce((a, b) => (belief[b] > belief[a] ? b : a));
   }
 
-  // Who is believed in most after a step; nobody is, before the first.
+  // The most probable class after a step; null before the first.
   leader(step) {
     const belief = this.beliefs[step];
     return step ? belief.indexOf(Math.max(...belief)) : null;
@@ -33,12 +33,12 @@ export class Thought {
     return k === null ? null : { name: this.classes[k], share: this.beliefs[step][k], right: this.truth === null ? null : this.classes[k] === this.truth };
   }
 
-  // The value that is asked after a step; there is none after the last.
+  // The value after a step; null after the last.
   value(step) {
     return this.values?.[step] ?? null;
   }
 
-  // With exits, the share of compute that it took to get there.
+  // With exits, the share of compute up to this step.
   work(step) {
     return this.costs ? `, ${Math.round(100 * this.costs[step - 1])} % of compute` : "";
   }
