@@ -119,7 +119,7 @@ def _kept(trainer: Trainer) -> list[torch.Tensor]:
     weights = [tensor for network in networks for tensor in network.state_dict().values()]
     gradients = [p.grad for p in trainer.model.parameters() if p.grad is not None]
     state = [tensor for entries in trainer.optimizer.state.values() for tensor in entries.values()]
-    return [trainer.feed.inputs, trainer.labels, *weights, *gradients, *state]
+    return [trainer.batches.feed.inputs, trainer.batches.labels, *weights, *gradients, *state]
 
 
 def parse(description: str | None) -> tuple[torch.device, Path | None]:

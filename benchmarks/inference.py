@@ -32,7 +32,7 @@ from ricnet.models.recorded import Recordings
 from ricnet.nets.encoders import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.api import pick_device
-from ricnet.training.trainer import tensor_cores
+from ricnet.training.optimization import tensor_cores
 
 BATCHES = (1, 32, 1024)
 GPU_BATCH = 65_536

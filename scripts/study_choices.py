@@ -40,6 +40,7 @@ from ricnet.evaluation.evaluate import Outcome, Reading, observe
 from ricnet.models.build import settle_horizon
 from ricnet.models.config import to_json
 from ricnet.training.api import isolated_rng
+from ricnet.training.callbacks import Callback
 from ricnet.training.request import configure
 from ricnet.training.trainer import Trainer
 
@@ -47,23 +48,25 @@ SMALL = 1500
 """Test examples below which all steps are kept instead of the weights."""
 
 
-class Recorder(Trainer):
-    """A trainer that keeps the answers and the weights of every epoch."""
+class Recorder(Callback):
+    """Keeps the answers and the weights of every epoch."""
 
-    def _finish_epoch(self) -> dict[str, Any]:
-        line = super()._finish_epoch()
-        entry: dict[str, Any] = {"weights": {k: v.detach().clone() for k, v in self.average.state_dict().items()}}
+    def __init__(self) -> None:
+        self.epochs: list[dict[str, Any]] = []
+
+    def on_epoch_end(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        method, average = trainer.method, trainer.average
+        entry: dict[str, Any] = {"weights": {k: v.detach().clone() for k, v in average.state_dict().items()}}
         for name in ("val", "test"):
-            split = getattr(self.dataset, name)
-            entry[name] = observe(self.method, self.average, split).log_beliefs.clamp(min=-60).half()
-            if len(self.dataset.test) < SMALL:  # all steps take less room than the weights
+            split = getattr(trainer.dataset, name)
+            entry[name] = observe(method, average, split).log_beliefs.clamp(min=-60).half()
+            if len(trainer.dataset.test) < SMALL:  # all steps take less room than the weights
                 entry["weights"] = {}
                 with torch.no_grad():
-                    path = self.method.refine(self.average.eval(), split.inputs)
-                self.average.train()
+                    path = method.refine(average.eval(), split.inputs)
+                average.train()
                 entry[f"{name}_path"] = path.log_beliefs.clamp(min=-60).half(), path.values, path.halt_step, path.costs
-        self.epochs: list[dict[str, Any]] = [*getattr(self, "epochs", []), entry]
-        return line
+        self.epochs.append(entry)
 
 
 def train(
@@ -75,9 +78,9 @@ def train(
     asked |= {} if exits == "none" else {"exits": exits}
     config = settle_horizon(configure(dataset, method, "fast", place, **asked), dataset.input_shape)
     began = time.monotonic()
-    with isolated_rng(config, place):
-        trainer = Recorder(config, dataset, None, place)
-        trainer.train()
+    recorder = Recorder()
+    with isolated_rng(config, place, None):
+        Trainer(config, dataset, None, place, callbacks=[recorder]).train()
     return {
         "data": data,
         "method": method,
@@ -85,7 +88,7 @@ def train(
         "seed": seed,
         "config": to_json(config),
         "labels": {name: getattr(dataset, name).labels for name in ("val", "test")},
-        "epochs": trainer.epochs,
+        "epochs": recorder.epochs,
         "seconds": time.monotonic() - began,
     }
 

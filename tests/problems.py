@@ -1,6 +1,8 @@
 """A tiny problem, and settings that learn it in a fraction of a second, for the tests of training."""
 
+import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,11 @@ from torch import Tensor
 
 from ricnet.data import Dataset, Split
 from ricnet.models.config import Config
+from ricnet.models.run import RunFolder
+from ricnet.training.api import run
+from ricnet.training.callbacks import Callback
 from ricnet.training.request import configure
+from ricnet.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 PARTS = ("train", "val", "test")
@@ -28,6 +34,31 @@ def configured(dataset: Dataset, method: str = "ric-on-policy", **changes: Any) 
     steps = {} if method == "supervised" else {"horizon": 3}
     small = {"epochs": 3, "batch_size": 32, "width": 0.1, "baselines": False}
     return configure(dataset, method, "fast", **(small | steps | changes))
+
+
+def trainer(dataset: Dataset, method: str = "supervised", **changes: Any) -> Trainer:
+    """Without a folder."""
+    return Trainer(configured(dataset, method, **changes), dataset, None, CPU)
+
+
+def trained(dataset: Dataset, folder: Path, method: str = "supervised", **changes: Any) -> Any:
+    return run(configured(dataset, method, **changes), dataset, RunFolder(folder), CPU)
+
+
+def weighted(dataset: Dataset) -> Dataset:
+    parts = {name: getattr(dataset, name) for name in ("train", "val")}
+    heavy = {name: dataclasses.replace(part, weights=torch.arange(1.0, len(part) + 1)) for name, part in parts.items()}
+    return dataclasses.replace(dataset, **heavy)
+
+
+class EachEpoch(Callback):
+    """Calls a function with each line of metrics.jsonl."""
+
+    def __init__(self, act: Callable[[dict[str, Any]], object]) -> None:
+        self.act = act
+
+    def on_epoch_end(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        self.act(line)
 
 
 def weights(folder: Path) -> dict[str, Tensor]:

@@ -146,6 +146,17 @@ def test_own_method_is_in_comparison_and_report_at_once(tmp_path: Path, monkeypa
     assert "Focal loss" in (tmp_path / "table" / "report.html").read_text()
 
 
+def test_own_callback_stops_and_lists_what_it_saw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(monkeypatch, "own_callback.py", "--target", 0.5, "--out", tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    accuracies = [line["val"]["accuracy"] for line in lines]
+    assert max(accuracies[:-1], default=0) < 0.5 <= accuracies[-1]
+    best = [i for i, accuracy in enumerate(accuracies) if accuracy > max(accuracies[:i], default=-1)]
+    assert capsys.readouterr().out.splitlines() == [f"epoch {i + 1}: {accuracies[i]:.1%}" for i in best]
+
+
 @pytest.mark.usefixtures("no_pages")
 def test_own_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     table = compared(monkeypatch, tmp_path, "own_dataset.py", "spirals", "supervised")

@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from ricnet.models.loading import load
     from ricnet.nets.encoders import register_encoder
     from ricnet.training.api import train
+    from ricnet.training.callbacks import Callback
 
 __all__ = [
     "ACTClassifier",
     "AnytimeClassifier",
+    "Callback",
     "Classifier",
     "Dataset",
     "Method",
@@ -47,6 +49,7 @@ __all__ = [
 
 _HOMES = {
     "Classifier": "ricnet.models.classifier",
+    "Callback": "ricnet.training.callbacks",
     "Dataset": "ricnet.data",
     "Method": "ricnet.methods",
     "RicnetError": "ricnet.errors",

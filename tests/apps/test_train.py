@@ -45,7 +45,7 @@ def interrupt(*_: object, **__: object) -> Any:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.parametrize("place", ["request.load_data", "api.Trainer._build_networks"])
+@pytest.mark.parametrize("place", ["request.load_data", "api.Trainer._built_in"])
 def test_ctrl_c_before_there_is_a_run_leaves_no_folder(
     place: str, tmp_path: Path, run_ric: RunRic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,7 +75,7 @@ def test_the_same_command_goes_on_until_it_is_done(
     for target, name, stand_in, words in (
         (api.Trainer, "run", interrupt, "what was saved before is whole"),
         (api.Trainer, "_learn", interrupted, "stopped after 1 of "),
-        (api, "tracked", interrupt, "stopped"),
+        (api, "restore_own", interrupt, "stopped"),
     ):
         with monkeypatch.context() as patched:
             patched.setattr(target, name, stand_in)

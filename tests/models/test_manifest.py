@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from made_runs import without_manifest
-from problems import CPU, configured
+from problems import CPU, EachEpoch, configured
 from refusals import refusal
 from ricnet.apps.cli import main
 from ricnet.data import Dataset
@@ -109,7 +109,7 @@ def test_a_run_in_training_has_none_and_no_note(
         if folder.model.exists():
             load(folder.path)
 
-    run(configured(dataset, "supervised"), dataset, folder, CPU, checkpoint_seconds=0.0, watch=look)
+    run(configured(dataset, "supervised"), dataset, folder, CPU, checkpoint_seconds=0.0, callbacks=[EachEpoch(look)])
     assert not any(seen)
     assert "note" not in capsys.readouterr().err
     assert folder.manifest.is_file()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from problems import CPU, assert_same_weights, configured
+from problems import CPU, EachEpoch, assert_same_weights, configured
 from refusals import refusal
 from ricnet.data import Dataset
 from ricnet.errors import Interrupted
@@ -89,7 +89,7 @@ def test_a_run_goes_on_from_the_state_before_a_damaged_one(
         raise KeyboardInterrupt
 
     with refusal("saved", kind=Interrupted):
-        run(config, dataset, folder, CPU, checkpoint_seconds=0.0, watch=stop)
+        run(config, dataset, folder, CPU, checkpoint_seconds=0.0, callbacks=[EachEpoch(stop)])
     damage(folder.state)
     capsys.readouterr()
     run(config, dataset, folder, CPU, resume=True)
@@ -143,7 +143,7 @@ def test_a_second_process_is_refused_and_the_first_undisturbed(
 
     for path in (folder.path / LOCK, draft_of(folder.config), draft_of(folder.state)):
         path.write_text("half")  # a killed process left it before it began: it is in nobody's way
-    run(config, dataset, folder, CPU, watch=start_another)
+    run(config, dataset, folder, CPU, callbacks=[EachEpoch(start_another)])
     assert folder.finished
     assert not [path for path in folder.path.iterdir() if path.name.startswith(".")]
 
@@ -364,7 +364,7 @@ def stopped(dataset: Dataset, config: Config, folder: RunFolder) -> RunFolder:
         raise KeyboardInterrupt
 
     with refusal("saved", kind=Interrupted):
-        run(config, dataset, folder, CPU, checkpoint_seconds=0.0, watch=stop)
+        run(config, dataset, folder, CPU, checkpoint_seconds=0.0, callbacks=[EachEpoch(stop)])
     state = folder.read_state()
     best = {"epoch": 1, "best_epoch": 1, "score": [-1.0, 0.5], "scores": None, "accuracy": 0.5}
     state["update"], state["best"] = 3, best | {"weights": state["model"]}

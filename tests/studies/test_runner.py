@@ -12,6 +12,7 @@ import pytest
 import torch
 from rich.console import Console
 
+import ricnet
 from refusals import refusal
 from ricnet.evaluation.evaluate import read_predictions
 from ricnet.models.checkpoints import describe_encoder, find_encoder, weights_of
@@ -178,12 +179,13 @@ def test_an_interrupted_run_goes_on(ask, tmp_path: Path, monkeypatch: pytest.Mon
     one, runner = ask("supervised", epochs=3), Runner(tmp_path / "runs", jobs=1)
     run = running.run
 
-    def stop_early(*args, **kwargs):
-        def watch(line):
+    class Stop(ricnet.Callback):
+        def on_epoch_end(self, trainer, line):
             if line["epoch"] == 2:
                 os.kill(os.getpid(), signal.SIGINT)
 
-        return run(*args, **kwargs, watch=watch)
+    def stop_early(*args, **kwargs):
+        return run(*args, **kwargs, callbacks=[Stop()])
 
     monkeypatch.setattr(running, "run", stop_early)
     with refusal("same command"):

@@ -22,6 +22,7 @@ from ricnet.studies.sweep import (
     search,
     values_of,
 )
+from ricnet.training.callbacks import Callback
 from ricnet.training.console import Interrupted
 from ricnet.training.recipes import TYPICAL, Facts, preset
 from ricnet.training.request import configure
@@ -150,12 +151,13 @@ def test_an_interrupted_trial_is_taken_up_again_where_it_stopped(
 ) -> None:
     study, run, seen = open_at(tmp_path, sweep), sweeping.run, []
 
-    def interrupted(config, dataset, folder, device, **options):
-        def watch(line):
+    class Stop(Callback):
+        def on_epoch_end(self, trainer, line):
             raise Interrupted("stopped")
 
+    def interrupted(config, dataset, folder, device, **options):
         seen.append(config)
-        return run(config, dataset, folder, device, **(options | {"watch": watch}))
+        return run(config, dataset, folder, device, **(options | {"callbacks": [Stop()]}))
 
     monkeypatch.setattr(sweeping, "run", interrupted)
     with pytest.raises(Interrupted):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import ricnet
-from problems import CPU, assert_same_weights, configured
+from problems import CPU, EachEpoch, assert_same_weights, configured
 from refusals import refusal
 from ricnet.data import Dataset, Split
 from ricnet.errors import Interrupted, RicnetError
@@ -87,7 +87,7 @@ def test_a_run_goes_on_elsewhere_with_the_settings_it_began_with(
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted):
-        run(config, dataset, RunFolder(tmp_path), CPU, checkpoint_seconds=0.0, watch=stop)
+        run(config, dataset, RunFolder(tmp_path), CPU, checkpoint_seconds=0.0, callbacks=[EachEpoch(stop)])
     with refusal("resume=True", "epochs and method change"):
         ricnet.train(dataset, out=tmp_path, resume=True, device="cpu", epochs=4, method="ric", width=0.1)
     assert ricnet.train(dataset, out=tmp_path, resume=True, device="cpu").config == config

@@ -1,6 +1,5 @@
 import io
 import json
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,8 +9,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from problems import CPU, configured, read_lines
-from refusals import refusal
+from problems import CPU
 from ricnet.data import Dataset
 from ricnet.data.dataset import PHOTOGRAPHS
 from ricnet.errors import in_flags
@@ -20,8 +18,7 @@ from ricnet.models.classifier import Classifier
 from ricnet.models.config import Config, Optimization
 from ricnet.models.run import RunFolder
 from ricnet.training import console
-from ricnet.training.api import run, train
-from ricnet.training.console import ProgressBar, announcement, duration, scalars, unfinished
+from ricnet.training.console import ProgressBar, announcement, duration, unfinished
 from ricnet.training.recipes import Facts, preset
 
 
@@ -181,42 +178,3 @@ def test_a_terminal_shows_the_time_left_even_where_updates_are_slow(clock: Clock
 def test_durations_are_read_at_a_glance() -> None:
     expected = {40.0: "40 seconds", 100.0: "2 minutes", 750.0: "12 minutes", 9000.0: "2.5 hours"}
     assert {seconds: duration(seconds) for seconds in expected} == expected
-
-
-def points(folder: RunFolder) -> list[tuple[str, int, float]]:
-    """As TensorBoard itself reads them."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    found = EventAccumulator(str(folder.curves)).Reload()
-    return [(tag, point.step, point.value) for tag in found.Tags()["scalars"] for point in found.Scalars(tag)]
-
-
-def test_every_epoch_is_a_point_once_even_if_the_run_was_stopped(dataset: Dataset, tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    line = {"epoch": 3, "lr": 0.1, "val": {"accuracy": 0.5, "aurc": None}, "note": "text"}
-    assert list(scalars(line)) == [("lr", 0.1), ("val/accuracy", 0.5)]
-    config, folder = configured(dataset, "supervised"), RunFolder(tmp_path / "run")
-
-    def kill(line: dict[str, Any]) -> None:
-        if line["epoch"] == 2:
-            raise ZeroDivisionError  # after the first curves were written, before a checkpoint was
-
-    with pytest.raises(ZeroDivisionError):
-        run(config, dataset, folder, CPU, track="tensorboard", watch=kill, checkpoint_seconds=1e9)
-    run(config, dataset, folder, CPU, track="tensorboard", resume=True)
-    lines = read_lines(folder.path)
-    assert [line["epoch"] for line in lines] == [1, 2, 3]
-    expected = {(name, line["epoch"]): value for line in lines for name, value in scalars(line)}
-    found = points(folder)
-    assert Counter((name, step) for name, step, _ in found) == Counter(expected.keys())
-    assert {(name, step): value for name, step, value in found} == pytest.approx(expected, rel=1e-6)
-    run(config, dataset, folder, CPU, overwrite=True)
-    assert not folder.curves.exists()
-
-
-def test_a_missing_extra_is_named_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ricnet.errors.find_spec", lambda name: None)
-    with refusal("track", "tensorboard", "ricnet[track]"):
-        console.require_tracker("tensorboard")
-    with refusal("track", "tensorboard"):
-        train(tmp_path / "nowhere", out=tmp_path / "run", track="tensorboard")

@@ -32,8 +32,8 @@ from ricnet.nets import encoders
 from ricnet.nets.encoders import CPU_BATCH
 from ricnet.nets.pretrained import Architecture, TextEncoder
 from ricnet.training.features import TABLE, TABLE_WITHOUT_DIGESTS, Features, behind_encoder, featured
+from ricnet.training.optimization import make_optimizer, set_rate
 from ricnet.training.request import configure, for_encoder
-from ricnet.training.trainer import make_optimizer, set_rate
 
 CPU = torch.device("cpu")
 

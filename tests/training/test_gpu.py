@@ -14,8 +14,10 @@ from ricnet.data import Dataset, load
 from ricnet.methods import METHODS
 from ricnet.models.run import RunFolder
 from ricnet.training.api import run
+from ricnet.training.optimization import tensor_cores
 from ricnet.training.request import configure
-from ricnet.training.trainer import Trainer, tensor_cores
+from ricnet.training.state import restore
+from ricnet.training.trainer import Trainer
 
 pytestmark = [
     pytest.mark.gpu,
@@ -96,7 +98,7 @@ def test_resuming_a_recorded_run_goes_on_from_its_state(digits: Dataset, tmp_pat
     saved = folder.read_state()
     trainer._step()
     other = Trainer(config, digits, folder, GPU)
-    other.restore(saved)  # random numbers too, which both trainers draw from the device's one generator
+    restore(other, saved)  # random numbers too, which both trainers draw from the device's one generator
     other._step()
     for name, tensor in trainer.model.state_dict().items():
         torch.testing.assert_close(other.model.state_dict()[name], tensor, rtol=1e-4, atol=1e-5)
@@ -119,7 +121,7 @@ def test_ratio_is_one_after_a_snapshot_with_a_bf16_encoder(digits: Dataset, tmp_
     trainer.snapshot.load_state_dict(trainer.model.state_dict())
     rows = trainer._next_rows()
     with tensor_cores():
-        _, metrics = trainer.method.loss(trainer.model, trainer.snapshot, *trainer._batch(rows))
+        _, metrics = trainer.method.loss(trainer.model, trainer.snapshot, *trainer.batches(rows))
     assert metrics["ratio_deviation"].item() < 1e-4
 
 

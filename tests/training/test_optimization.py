@@ -14,8 +14,9 @@ from ricnet.data import Dataset
 from ricnet.distributed import Processes, Shard
 from ricnet.methods import METHODS
 from ricnet.models.config import Optimization
+from ricnet.training.optimization import make_optimizer, rate_factor, refuse_thin_parts, restore_optimizer, set_rate
 from ricnet.training.request import configure
-from ricnet.training.trainer import Trainer, make_optimizer, rate_factor, refuse_thin_parts, restore_optimizer, set_rate
+from ricnet.training.trainer import Trainer
 
 SYSTEMS: dict[str, dict[str, Any]] = {
     **{method: {} for method in sorted(METHODS)},

@@ -28,8 +28,10 @@ from ricnet.models.run import RunFolder, describe_data
 from ricnet.studies.experiments import parse_settings, read_setting, settings_of
 from ricnet.studies.runner import RunIndex
 from ricnet.training.api import pick_device, run
+from ricnet.training.callbacks import Callback
 from ricnet.training.console import Interrupted, say
 from ricnet.training.recipes import following
+from ricnet.training.trainer import Trainer
 
 DIRECTIONS: dict[str, Literal["minimize", "maximize"]] = {"nll": "minimize", "ece": "minimize", "accuracy": "maximize"}
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
@@ -188,19 +190,27 @@ class Sweep:
         raise Failed(str(problem)) from problem
 
     def _train(self, trial: optuna.Trial, config: Config, folder: RunFolder, console: Console) -> None:
-        def watch(line: dict[str, Any]) -> None:
-            trial.report(line["val"][self.metric], line["epoch"])
-            if trial.should_prune():
-                raise optuna.TrialPruned
-
         device, resume = pick_device(self.device), folder.config.is_file()
+        pruning = [Pruning(trial, self.metric)]
         try:
-            run(config, self.dataset, folder, device, resume=resume, console=console, watch=watch)
+            run(config, self.dataset, folder, device, resume=resume, console=console, callbacks=pruning)
         except Interrupted:
             trial.study.enqueue_trial(trial.params)
             raise
         except RicnetError as problem:
             self._fail(trial, problem)
+
+
+class Pruning(Callback):
+    """Reports each epoch to Optuna, and ends a trial that it prunes."""
+
+    def __init__(self, trial: optuna.Trial, metric: str) -> None:
+        self.trial, self.metric = trial, metric
+
+    def on_epoch_end(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        self.trial.report(line["val"][self.metric], line["epoch"])
+        if self.trial.should_prune():
+            raise optuna.TrialPruned
 
 
 def open_study(name: str, storage: str, metric: str, base: Config, space: Space) -> optuna.Study:

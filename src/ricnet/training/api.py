@@ -3,7 +3,7 @@ and finishes. `run` trains a configuration in a folder, new or resumed; `train_i
 """
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -31,11 +31,15 @@ from ricnet.models.run import RunFolder, read_config
 from ricnet.nets.encoders import is_pretrained, known
 from ricnet.nets.pretrained import TextEncoder
 from ricnet.training.advice import advice
-from ricnet.training.console import Narrator, Track, announcement, faster, preface, require_tracker, say, tracked
+from ricnet.training.callbacks import Callback
+from ricnet.training.console import Narrator, announcement, faster, preface, say
 from ricnet.training.features import featured
 from ricnet.training.finish import fit
+from ricnet.training.networks import draws_globally, refuse_other_kind
 from ricnet.training.request import Request, default_folder, facts, for_encoder
-from ricnet.training.trainer import Trainer, draws_globally, refuse_other_kind
+from ricnet.training.state import impossible, restore, restore_own
+from ricnet.training.tracking import Track, Tracking, require_tracker
+from ricnet.training.trainer import Trainer
 
 
 def train(
@@ -52,6 +56,7 @@ def train(
     resume: bool = False,
     track: Track = "none",
     data_dir: str | Path | None = None,
+    callbacks: Sequence[Callback] = (),
     **changes: Any,
 ) -> Classifier:
     """Train a classifier and return it; `changes` are any settings of `ric train --help-all`, such as epochs=30.
@@ -63,7 +68,8 @@ def train(
     dropout: the snapshot and the network must see the same). The run is written to `out`, by default
     runs/DATA-METHOD-seedN. With `resume` an interrupted run continues with its own settings, or a new one starts if
     there is none; with more `epochs` and a constant schedule a finished run is extended. `track="tensorboard"` writes
-    curves. Random numbers depend on `seed` alone; torch's random state is not changed.
+    curves; `callbacks` are called during training (see `ricnet.Callback`). Random numbers depend on `seed` alone;
+    torch's random state is not changed.
     """
     module = encoder if isinstance(encoder, nn.Module) else None
     if encoder is not None:
@@ -80,6 +86,7 @@ def train(
             resume=resume,
             track=track,
             data_dir=data_dir,
+            callbacks=callbacks,
         )
         return load(folder.path, str(pick_device(device)), module)
 
@@ -95,6 +102,7 @@ def train_in_folder(
     track: Track,
     checkpoint_seconds: float = 60.0,
     data_dir: str | Path | None,
+    callbacks: Sequence[Any] = (),
     spell: Callable[[str], str] = in_python,
     present: Callable[[RunFolder], None] | None = None,
 ) -> RunFolder:
@@ -102,6 +110,7 @@ def train_in_folder(
     the preset for this data and device. `spell` writes settings as the caller does; `present` shows the result."""
     place = pick_device(device)
     require_tracker(track)
+    _check_callbacks(callbacks)
     if isinstance(named := request.changes.get("encoder"), str):
         request = replace(request, changes={**request.changes, "encoder": whole_name(named)})
     with together(place) as processes:
@@ -153,6 +162,7 @@ def train_in_folder(
             track=track,
             checkpoint_seconds=checkpoint_seconds,
             console=console,
+            callbacks=callbacks,
             hint=hint and spell(hint),
             keep_state=True,
         )
@@ -228,14 +238,13 @@ def run(
     track: Track = "none",
     checkpoint_seconds: float = 60.0,
     console: Console | None = None,
-    watch: Callable[[dict[str, Any]], None] | None = None,
+    callbacks: Sequence[Callback] = (),
     hint: str | None = None,
     keep_state: bool = False,
 ) -> dict[str, Any]:
     """Train a configuration in a folder, new or resumed; return the evaluation. The caller's random state is kept.
 
-    `watch` gets each line of metrics.jsonl; an exception in it ends training. `hint` is printed if training takes long.
-    With `keep_state` the last checkpoint is kept if the run can be extended.
+    `hint` is printed if training takes long. With `keep_state` the last checkpoint is kept if the run can be extended.
     """
     tell = partial(_tell, console or Narrator(stderr=True))
     pretrained = config.network.pretrained
@@ -256,7 +265,8 @@ def run(
         with first_on_each_machine(processes):
             data = _as_features(config, dataset, encoder, device, console)
         own = _for_head(config, encoder, dataset)
-        trainer = Trainer(config, data, mine, device, own, checkpoint_seconds, console, processes, hint)
+        followers = [*([Tracking(folder)] if first and track == "tensorboard" else []), *callbacks]
+        trainer = Trainer(config, data, mine, device, own, checkpoint_seconds, console, processes, hint, followers)
         if first and not resume:
             # after the network is built: an impossible configuration leaves no folder
             described = describe_encoder(encoder) if pretrained and encoder is not None else None
@@ -267,9 +277,7 @@ def run(
             trainer.keeps_state = keep_state and config.optimization.extendable
             if resume:
                 _restore(trainer, folder, processes, tell)
-            with tracked(folder, track if first else "none") as draw:
-                trainer.watchers = [follower for follower in (watch, draw) if follower is not None]
-                evaluation = trainer.run()
+            evaluation = trainer.run()
         if first and not (config.network.freeze or trainer.keeps_state):  # only resuming needs it
             folder.encoder.unlink(missing_ok=True)
         return evaluation
@@ -324,15 +332,23 @@ def _restore(trainer: Trainer, folder: RunFolder, processes: Processes, tell: Ca
             folder.keep_metrics_until(0)
         return
     try:
-        if (wrong := trainer.impossible(state)) is not None:
+        if (wrong := impossible(trainer, state)) is not None:
             anew = setting("overwrite", True)
             raise RicnetError(f"{folder.state} does not belong to this run ({wrong}); start anew with {anew}.")
-        trainer.restore(state)
+        restore(trainer, state)
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise RicnetError(
             f"{folder.state} is of another network or another version of ricnet; "
             f"resume with what the run began with, or start anew with {setting('overwrite', True)}."
         ) from error
+    restore_own(trainer, state)
+
+
+def _check_callbacks(callbacks: Sequence[Any]) -> None:
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            kind = f"the class {callback.__name__}" if isinstance(callback, type) else f"a {type(callback).__name__}"
+            raise RicnetError(f"{setting('callbacks')} holds {kind}; give instances of subclasses of ricnet.Callback.")
 
 
 def train_in_memory(

@@ -1,16 +1,14 @@
 """What a person is told of a run: what it sets out to do, how far it is, and at its end what it chose and lacks."""
 
-import json
 import os
 import shlex
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import replace
 from types import FrameType, TracebackType
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -20,7 +18,7 @@ from ricnet.data import Dataset
 from ricnet.data.dataset import PHOTOGRAPH_SIDE
 from ricnet.data.registry import is_resizable
 from ricnet.errors import Interrupted as Interrupted
-from ricnet.errors import counted, in_flags, require_extra, setting
+from ricnet.errors import counted, in_flags, setting
 from ricnet.io import printable
 from ricnet.methods import ClosedForm
 from ricnet.models.build import encoder_name
@@ -242,46 +240,3 @@ class StopRequest:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before = {}
-
-
-Track = Literal["none", "tensorboard"]
-Watch = Callable[[dict[str, Any]], None]
-
-
-def require_tracker(track: Track) -> None:
-    if track == "tensorboard":
-        require_extra(setting("track", "tensorboard"), "track", "tensorboard")
-
-
-@contextmanager
-def tracked(folder: RunFolder, track: Track) -> Iterator[Watch | None]:
-    """What is to be shown each further line; the lines that are there already are written first, in place of the curves
-    that were, so that a resumed run has each point once."""
-    if track == "none":
-        yield None
-        return
-    from torch.utils.tensorboard import SummaryWriter  # takes seconds
-
-    folder.drop_curves()
-    writer = SummaryWriter(str(folder.curves))
-
-    def watch(line: dict[str, Any]) -> None:
-        for name, value in scalars(line):
-            writer.add_scalar(name, value, line["epoch"])
-        writer.flush()
-
-    try:
-        for text in folder.metrics.read_text(encoding="utf-8").splitlines() if folder.metrics.is_file() else ():
-            watch(json.loads(text))
-        yield watch
-    finally:
-        writer.close()
-
-
-def scalars(line: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    """val/accuracy and the like."""
-    for name, value in line.items():
-        if isinstance(value, dict):
-            yield from ((f"{name}/{part}", number) for part, number in scalars(value))
-        elif isinstance(value, int | float) and name != "epoch":
-            yield name, value

@@ -16,8 +16,9 @@ from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
 from ricnet.report.tables import runs_table
 from ricnet.training.api import train_in_folder
-from ricnet.training.console import Narrator, Track, say
+from ricnet.training.console import Narrator, say
 from ricnet.training.request import Request
+from ricnet.training.tracking import Track
 
 
 @dataclass(frozen=True)

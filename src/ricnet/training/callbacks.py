@@ -1,0 +1,293 @@
+"""What happens around the updates of a run: averaging, selection, patience, divergence, collapses, measuring and
+progress. Each is a callback of the trainer, as a user's own are."""
+
+import copy
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ricnet.data import Split
+from ricnet.errors import RicnetError, setting
+from ricnet.evaluation.baselines import base_rate, mean_and_error, selection_nll
+from ricnet.evaluation.choices import FOLDS, calibrated_scores, is_as_good
+from ricnet.evaluation.collapse import CollapseWatch, words
+from ricnet.evaluation.evaluate import observe, summarize
+from ricnet.io import shown_name
+from ricnet.models.build import learned
+from ricnet.training.console import ProgressBar, say
+
+if TYPE_CHECKING:
+    from ricnet.training.trainer import Trainer
+
+FALLEN_EPOCHS = 5
+"""Epochs in a row below half the best validation accuracy after which a run counts as diverged."""
+STANDARD_ERRORS = 4
+"""By how many standard errors accuracy must also have fallen: at chance level the best epoch is best by accident."""
+
+Line = dict[str, Any]
+"""The metrics of an epoch, as in metrics.jsonl."""
+State = dict[str, Any]
+
+
+class Callback:
+    """Base class: override the hooks you need.
+
+    Hooks are called in the order of the list, the trainer's own callbacks first. What a hook raises ends the training.
+    """
+
+    def on_train_begin(self, trainer: "Trainer") -> None:
+        """Before the first update, or the first after resuming."""
+
+    def on_update_end(self, trainer: "Trainer") -> None:
+        """After each update; `trainer.update` counts them. Reading a tensor here waits for the GPU."""
+
+    def on_epoch_end(self, trainer: "Trainer", line: Line) -> None:
+        """After each epoch, with its line of metrics.jsonl."""
+
+    def on_train_end(self, trainer: "Trainer") -> None:
+        """After the last update, with the selected weights in `trainer.model`, and after an interruption or an error.
+        Called in reverse order."""
+
+    def state_dict(self) -> State:
+        """What a resumed run needs: numbers, strings, tensors, lists and dicts."""
+        return {}
+
+    def load_state_dict(self, state: State) -> None:
+        """Take back what `state_dict` returned."""
+
+
+class Averaging(Callback):
+    """An exponential moving average of the weights, which is evaluated and saved in their place."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.model, self.decay = model, decay
+        self.network = copy.deepcopy(model).requires_grad_(False) if decay else model
+        self.updates = torch.zeros((), device=next(model.parameters()).device)
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        """Move the average towards the weights, faster at first, when it still holds the initial ones. Part of the
+        update, so that a CUDA graph records it; hence no hook."""
+        if not self.decay:
+            return
+        self.updates.add_(1)
+        share = (9 / (9 + self.updates)).clamp(min=1 - self.decay)
+        average = learned(self.network)
+        way = torch._foreach_sub(learned(self.model), average)
+        torch._foreach_mul_(way, share)
+        torch._foreach_add_(average, way)
+
+    def restart(self) -> None:
+        """Begin again at the present weights."""
+        self.network.load_state_dict(self.model.state_dict())
+        self.updates.zero_()
+
+    def state_dict(self) -> State:
+        return {"average": self.network.state_dict() if self.decay else {}, "averaged": self.updates}
+
+    def load_state_dict(self, state: State) -> None:
+        if self.decay:
+            self.network.load_state_dict(state["average"])
+        self.updates.copy_(state["averaged"])
+
+
+class Selection(Callback):
+    """Keeps the weights of the best epoch by `select`. With `select="calibrated"`, these are of the latest epoch within
+    a standard error of the best."""
+
+    def __init__(self) -> None:
+        self.best: State = {}
+        """`epoch` and `weights` are selected; `best_epoch`, `score`, `scores` and `accuracy` are of the best one."""
+        self.accuracy = 0.0
+        """Of the last epoch, on validation data."""
+
+    def on_epoch_end(self, trainer: "Trainer", line: Line) -> None:
+        epoch, select = line["epoch"], trainer.settings.select
+        self.accuracy, nll, scores = trainer.processes.broadcast(lambda: self.scores(trainer, line["val"]))
+        nll = nll if scores is None else -float(scores.mean())
+        score = {"accuracy": [self.accuracy, -nll], "last": [epoch]}.get(select, [-nll, self.accuracy])
+        better = not self.best or score > self.best["score"]
+        if better or (scores is not None and is_as_good(scores, self.best["scores"])):
+            weights = {name: tensor.detach().clone() for name, tensor in trainer.average.state_dict().items()}
+            self.best |= {"epoch": epoch, "weights": weights}
+        if better:
+            self.best |= {"best_epoch": epoch, "score": score, "scores": scores, "accuracy": self.accuracy}
+
+    def scores(self, trainer: "Trainer", val: Line) -> tuple[float, float, Float[Tensor, "n"] | None]:
+        """Accuracy and NLL on validation data, weighted if its rows have weights. With `select="calibrated"`, without
+        weights, also the log-score of each row after a cross-fitted temperature."""
+        data, outcome, weights = trainer.dataset, trainer.outcome, trainer.dataset.val.weights
+        labels, log_beliefs = outcome.labels, outcome.log_beliefs
+        if weights is None:
+            by_row = trainer.settings.select == "calibrated" and len(labels) >= FOLDS
+            return val["accuracy"], val["nll"], calibrated_scores(log_beliefs, labels) if by_row else None
+        accuracy, _ = mean_and_error((log_beliefs.argmax(-1) == labels).double(), weights.cpu())
+        balanced = trainer.config.class_weight
+        shares = base_rate(replace(data.train, weights=None), len(data.class_names)) if balanced else None
+        return accuracy, selection_nll(log_beliefs, labels, weights.cpu(), shares), None
+
+    def state_dict(self) -> State:
+        return {"best": self.best}
+
+    def load_state_dict(self, state: State) -> None:
+        self.best = state["best"]
+
+
+class Patience(Callback):
+    """Ends training after so many epochs without a better one; never if None."""
+
+    def __init__(self, epochs: int | None, selection: Selection) -> None:
+        self.epochs, self.selection = epochs, selection
+
+    def used_up(self, epoch: int) -> bool:
+        best = self.selection.best
+        return self.epochs is not None and bool(best) and epoch - best["best_epoch"] >= self.epochs
+
+    def on_train_begin(self, trainer: "Trainer") -> None:
+        trainer.stop |= self.used_up(trainer.epoch)
+
+    def on_epoch_end(self, trainer: "Trainer", line: Line) -> None:
+        trainer.stop |= self.used_up(line["epoch"])
+
+
+class Measuring(Callback):
+    """With `measure_all`, measures the test data and as many training rows as validation rows. They select nothing."""
+
+    def __init__(self, patience: Patience) -> None:
+        self.patience = patience
+
+    def on_epoch_end(self, trainer: "Trainer", line: Line) -> None:
+        epoch, every, data = line["epoch"], trainer.settings.measure_every, trainer.dataset
+        last = trainer.update >= trainer.total_updates or self.patience.used_up(epoch)
+        if not (trainer.settings.measure_all and (epoch % every == 0 or last)):
+            return
+        count = min(len(data.val), len(data.train))
+        sample = data.train.take(torch.linspace(0, len(data.train) - 1, count).long())
+        line["train_eval"] = self._measure(trainer, sample)
+        if len(data.test):
+            line["test"] = self._measure(trainer, data.test)
+
+    def _measure(self, trainer: "Trainer", split: Split) -> dict[str, Any]:
+        outcome = observe(trainer.method, trainer.average, split, processes=trainer.processes)
+        return trainer.processes.broadcast(lambda: summarize(outcome))
+
+
+class Finite(Callback):
+    """Ends training when metrics or weights become infinite or NaN, before they are evaluated or saved."""
+
+    def on_update_end(self, trainer: "Trainer") -> None:
+        if trainer.epoch_ends:
+            self.check(trainer)
+
+    def check(self, trainer: "Trainer") -> None:
+        """Metrics are taken before an update, so those of the last one do not show what it did to the weights, and
+        validation does not use every head. It waits for the device, hence once an epoch."""
+        refuse_nonfinite(trainer, {name: float(total) for name, total in trainer.sums.items()})
+        if not torch.stack([tensor.isfinite().all() for tensor in learned(trainer.model)]).all():
+            diverged(trainer, "the weights became infinite or NaN")
+
+    def on_epoch_end(self, trainer: "Trainer", line: Line) -> None:
+        refuse_nonfinite(trainer, line["val"])
+
+
+class Fall(Callback):
+    """Ends training when validation accuracy has fallen to less than half of the best for `FALLEN_EPOCHS` epochs."""
+
+    def __init__(self, selection: Selection) -> None:
+        self.selection, self.epochs = selection, 0
+
+    def on_epoch_end(self, trainer: "Trainer", line: Line) -> None:
+        accuracy, best = self.selection.accuracy, self.selection.best["accuracy"]
+        self.epochs = self.epochs + 1 if has_fallen(accuracy, best, len(trainer.dataset.val)) else 0
+        if self.epochs >= FALLEN_EPOCHS:
+            diverged(trainer, f"validation accuracy has fallen to {accuracy:.1%} from {best:.1%}")
+
+    def state_dict(self) -> State:
+        return {"collapsed": self.epochs}
+
+    def load_state_dict(self, state: State) -> None:
+        self.epochs = state["collapsed"]
+
+
+def has_fallen(accuracy: float, best: float, rows: int) -> bool:
+    """Whether an accuracy is less than half of the best one, by more than the noise of so many rows explains."""
+    return accuracy < 0.5 * best and best - accuracy > STANDARD_ERRORS * math.sqrt(best * (1 - best) / rows)
+
+
+def refuse_nonfinite(trainer: "Trainer", numbers: dict[str, float]) -> None:
+    broken = [name for name, value in numbers.items() if not math.isfinite(value)]
+    if broken:
+        diverged(trainer, f"{' and '.join(broken[:3])} became infinite or NaN")
+
+
+def diverged(trainer: "Trainer", what: str) -> None:
+    """Raise. state.pt stays as it was, the last good state; the best weights so far are saved, the folder marked."""
+    best, folder = trainer.best, trainer.folder
+    kept, anew = "nothing is kept" if best else "no epoch was completed before", "Start anew"
+    epoch = -(-trainer.update // trainer.updates_per_epoch)
+    if best and folder is not None:
+        folder.write_model(best["weights"])
+        kept = f"the best weights so far, of epoch {best['epoch']}, are in {folder.model}"
+        anew = f"Start anew ({setting('overwrite', True)} replaces them)"
+    if folder is not None:
+        folder.write_json(folder.diverged, {"epoch": epoch, "reason": what})
+    raise RicnetError(f"training diverged in epoch {epoch}: {what}; {kept}. {anew} {_calmer(trainer)}.")
+
+
+def _calmer(trainer: "Trainer") -> str:
+    """Settings that make divergence less likely."""
+    lr, now = trainer.settings.lr, trainer.settings.clip
+    clip = f"with {setting('clip', 0.5)}" if now is None else f"a lower {setting('clip')} (now {now:g})"
+    return f"with a lower {setting('lr')} (now {lr:g}) or {clip}"
+
+
+class Progress(Callback):
+    """The progress bar, or a line now and then where there is no terminal."""
+
+    def __init__(self, faster: str | None) -> None:
+        self.faster = faster
+
+    def on_train_begin(self, trainer: "Trainer") -> None:
+        title = f"{trainer.method.name} on {shown_name(trainer.dataset.name)}"
+        total, done = (updates * trainer.batch_size for updates in (trainer.total_updates, trainer.update))
+        self.bar = ProgressBar(title, total, done, trainer.console, trainer.dataset.unit, self.faster)
+        self.bar.__enter__()
+
+    def on_update_end(self, trainer: "Trainer") -> None:
+        self.bar.advance(trainer.update * trainer.batch_size)
+
+    def on_epoch_end(self, trainer: "Trainer", line: Line) -> None:
+        self.bar.epoch(line, trainer.settings.epochs)
+
+    def on_train_end(self, trainer: "Trainer") -> None:
+        self.bar.__exit__(None, None, None)
+
+
+class Collapse(Callback):
+    """Adds `collapse` to the line of an epoch in which training collapsed, and says so once each time it begins."""
+
+    def on_train_begin(self, trainer: "Trainer") -> None:
+        self.watch = CollapseWatch(len(trainer.dataset.train))
+        for line in trainer.folder.metrics_lines() if trainer.folder is not None else ():
+            self.watch.see(line)
+
+    def on_epoch_end(self, trainer: "Trainer", line: Line) -> None:
+        if found := self.watch.see(line):
+            line["collapse"] = found
+        if self.watch.begins:
+            kept = f"The best weights so far are of epoch {trainer.best['epoch']}."
+            again = f"If it does not recover, train again {_calmer(trainer)}."
+            note = f"note: training collapsed in epoch {line['epoch']}: {words(found)}. {kept} {again}"
+            say([note], trainer.console)
+
+
+class Log(Callback):
+    """Writes metrics.jsonl. Callbacks before it may add to the line of an epoch; those after it see what is written."""
+
+    def on_epoch_end(self, trainer: "Trainer", line: Line) -> None:
+        if trainer.folder is not None:
+            trainer.folder.append_metrics(line)

@@ -1,0 +1,187 @@
+"""One update of the weights: the gradient of a minibatch, in parts and over several processes, the optimizer and its
+learning rate."""
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ricnet.distributed import Shard
+from ricnet.errors import RicnetError, setting
+from ricnet.methods import Method
+from ricnet.methods.method import Batch, Metrics
+from ricnet.models.config import Optimization
+from ricnet.nets.encoders import Backbone
+
+Loss = tuple[Float[Tensor, ""], Metrics]
+
+
+class Gradient:
+    """Adds the gradient of a minibatch, of which this process has a shard, to `.grad` of the network.
+
+    A loss calls more than the network's own forward, so DistributedDataParallel wraps a module whose forward is the
+    loss.
+    """
+
+    def __init__(self, method: Method[Any], model: nn.Module, snapshot: nn.Module, shard: Shard, parts: int) -> None:
+        self.method, self.model, self.snapshot, self.shard, self.parts = method, model, snapshot, shard, parts
+        self.several = shard.processes.count > 1
+        refuse_thin_parts(shard, parts)
+        self.next_loss: Any = NextLoss(model)
+        if self.several:
+            self.next_loss = DistributedDataParallel(self.next_loss)
+
+    def __call__(self, batch: Batch) -> Metrics:
+        """The loss and the other metrics of the whole minibatch."""
+        if not self.several and self.parts == 1:
+            loss, metrics = self.method.loss(self.model, self.snapshot, *batch)
+            loss.backward()
+            return {"loss": loss.detach(), **metrics}
+        parts = list(zip(*(tensor.tensor_split(self.parts) for tensor in batch), strict=True))
+        losses = self.method.losses(self.model, self.snapshot, parts, self.shard if self.several else None)
+        logged: list[Tensor] = []
+        for position, part in enumerate(parts, 1):
+            weight = len(part[0]) / self.shard.rows
+            with self._no_sync(position < len(parts)):
+                loss, metrics = self.next_loss(losses)
+                # DistributedDataParallel averages gradients over processes; their sum is needed
+                (loss * (weight * self.shard.processes.count)).backward()
+            logged.append(weight * torch.stack([metric.float() for metric in (loss.detach(), *metrics.values())]))
+        if self.several:
+            _average_statistics(self.model, self.shard)
+        means = self.shard.processes.all_reduce(torch.stack(logged).sum(0))
+        return dict(zip(["loss", *metrics], means.unbind(), strict=True))
+
+    def _no_sync(self, more: bool) -> AbstractContextManager[None]:
+        """Gradients are sent once, with the last part."""
+        silent: AbstractContextManager[None] = self.next_loss.no_sync() if self.several and more else nullcontext()
+        return silent
+
+
+class NextLoss(nn.Module):
+    """The next of an iterator of losses, as the forward of a module that has all parameters they depend on."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, losses: Iterator[Loss]) -> Loss:
+        return next(losses)
+
+
+@contextmanager
+def tensor_cores() -> Iterator[None]:
+    """Allow TF32 in products of float32 matrices, which makes the refiner's many times faster on a GPU. The setting is
+    global to the process, so it is not used on a CPU, where several threads may train.
+
+    The rounding of a factor does not depend on how a product is split up, so roll-out and replay still agree.
+    """
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def refuse_thin_parts(shard: Shard, parts: int) -> None:
+    """Batch norm needs at least two rows in every part of a minibatch."""
+    pieces = shard.processes.count * parts
+    if pieces > 1 and shard.rows < 2 * pieces:
+        raise RicnetError(
+            f"a minibatch of {shard.rows} cannot be shared by {shard.processes.count} processes in {parts} parts each: "
+            f"every part needs two rows; raise {setting('batch_size')}, or lower {setting('accumulate')} or the "
+            "number of processes."
+        )
+
+
+@torch.no_grad()
+def _average_statistics(model: nn.Module, shard: Shard) -> None:
+    """Average the running statistics of batch norm over processes: each has seen only its own rows."""
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    seen = [mean for norm in norms for mean in (norm.running_mean, norm.running_var) if mean is not None]
+    if not seen:
+        return
+    flat = torch.cat([mean.flatten() for mean in seen]) / shard.processes.count
+    parts = shard.processes.all_reduce(flat).split([mean.numel() for mean in seen])
+    torch._foreach_copy_(seen, [part.view_as(mean) for part, mean in zip(parts, seen, strict=True)])
+
+
+def rate_factor(update: int, total: int, warmup: int, schedule: str, end: float = 0.0) -> float:
+    """Factor of the learning rate at an update counted from 0: linear warm-up over at most half of all updates, then
+    constant, or a cosine from 1 to `end`."""
+    warmup = min(warmup, total // 2)
+    if update < warmup:
+        return (update + 1) / warmup
+    if schedule == "constant":
+        return 1.0
+    return end + (1 - end) * 0.5 * (1 + math.cos(math.pi * (update - warmup) / max(1, total - warmup)))
+
+
+def make_optimizer(model: nn.Module, settings: Optimization, device: torch.device) -> torch.optim.Optimizer:
+    """AdamW does not decay biases and normalisation; Adam and SGD decay everything, as in the paper.
+
+    On a GPU the rate is a tensor there, so that a recorded update can be replayed at another rate.
+    """
+    on_gpu = device.type == "cuda"
+    decay = settings.weight_decay
+    rate = torch.tensor(settings.lr, dtype=torch.float32, device=device) if on_gpu else settings.lr
+    groups = [{**group, "lr": rate.clone() if isinstance(rate, Tensor) else rate} for group in _groups(model, settings)]
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(groups, rate, momentum=settings.momentum, weight_decay=decay, fused=on_gpu)
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(groups, rate, weight_decay=decay, capturable=on_gpu, fused=on_gpu)
+    return torch.optim.AdamW(groups, rate, weight_decay=decay, capturable=on_gpu, fused=on_gpu)
+
+
+def _groups(model: nn.Module, settings: Optimization) -> list[dict[str, Any]]:
+    """Parameter groups: new and pretrained parameters have different learning rates; AdamW decays matrices only."""
+    pretrained = [m.features for m in model.modules() if isinstance(m, Backbone) and m.features is not None]
+    trained = {parameter for module in pretrained for parameter in module.parameters()}
+    new = [p for p in model.parameters() if p not in trained]
+    old = [p for p in model.parameters() if p in trained and p.requires_grad]
+    groups: list[dict[str, Any]] = []
+    for parameters, share in ((new, 1.0), (old, settings.encoder_lr)):
+        if not parameters:
+            continue
+        if settings.optimizer != "adamw":
+            groups.append({"params": parameters, "share": share})
+            continue
+        matrices, vectors = [p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim <= 1]
+        groups += [{"params": matrices, "share": share}, {"params": vectors, "weight_decay": 0.0, "share": share}]
+    return groups
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set the learning rate of each group to its share of `rate`; on a GPU each group has a tensor of its own."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].fill_(rate * group["share"])
+        else:
+            group["lr"] = rate * group["share"]
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Load a state in place where the optimizer has tensors already: a recorded update writes into those."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if not optimizer.state:
+        own = [{name: value for name, value in g.items() if name != "params"} for g in optimizer.param_groups]
+        groups = [{**theirs, **ours} for theirs, ours in zip(saved["param_groups"], own, strict=True)]
+        # keep the settings of this device: those of a GPU would ask a CPU for fused kernels
+        optimizer.load_state_dict({**saved, "param_groups": groups})
+        return
+    for index, entries in saved["state"].items():
+        for name, value in entries.items():
+            optimizer.state[parameters[index]][name].copy_(value)
+
+
+def reset_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    """Set its state to zero in place, as before the first update."""
+    for entries in optimizer.state.values():
+        for tensor in entries.values():
+            tensor.zero_()
