@@ -1,4 +1,4 @@
-"""Write the tables of README.md and docs/results.md, and the figures of results/, from the runs archived there.
+"""Write the tables of README.md and the two pages results.md in docs/, and the figures of results/, from the runs there.
 
 python scripts/write_results.py            # write
 python scripts/write_results.py --check    # write nothing; fail if a text is not what the runs give
@@ -8,7 +8,8 @@ Tables are written between the marks that ask for them:
 <!-- results:headline -->  README's table: at most ten rows, each under its algorithm's name
 <!-- results:table1 -->    the paper's Table 1 beside ours, for Algorithm 1 and for the default
 <!-- results:NAME -->      the runs of results/NAME, in short
-<!-- results:all -->       those of every folder of results/, each under its own heading, with all columns
+<!-- results:all -->       those of every folder of results/ but EARLIER, each under its own heading, with all columns
+<!-- results:earlier -->   those of EARLIER in the same way
 <!-- /results -->          where what was written ends
 """
 
@@ -43,7 +44,12 @@ from ricnet.report.runs import RunGroup, RunRecord, by_task, collapse_note, grou
 from ricnet.report.tables import Cell, Grid, markdown_safe, markdown_table
 
 MARKED = re.compile(r"(<!-- results:(\S+) -->\n).*?(<!-- /results -->)", re.DOTALL)
-ALL = "all"
+ALL, EARLIER_RUNS = "all", "earlier"
+EARLIER = (
+    *("cifar10-resnet34", "cifar10-resnet34-120", "cifar10-resnet34-first", "cifar10-resnet34-second"),
+    *("cifar10n-aggregate-resnet34", "cifar10n-worst-resnet34", "imagewoof-resnet34"),
+)
+"""Folders whose runs have recipes of earlier versions."""
 CURVES = "curves.png"
 """Beside the runs, where there is anything to draw."""
 ORDER = (
@@ -54,7 +60,7 @@ ORDER = (
 IN_SHORT = (ACCURACY, ECE, NLL, STEPS)
 COLUMNS = (*IN_SHORT, CELLS, BRIER, TRAIN_ACCURACY)
 ROOT = Path(__file__).parents[1]
-TEXTS = ("README.md", "docs/results.md")
+TEXTS = ("README.md", "docs/results.md", "docs/archive/results.md")
 COMPARED = (*ALGORITHMS, "SL")
 WRITERS = {"headline": headline, "table1": table1}
 """Tables of more than one folder, by the name in their mark."""
@@ -103,10 +109,14 @@ def _filled(mark: re.Match[str], results: Path, source: str) -> str:
     opening, name, closing = mark.groups()
     if name in WRITERS:
         return opening + WRITERS[name](results) + "\n" + closing
-    names = archived(results) if name == ALL else [name]
-    if name != ALL and name not in archived(results):
+    if name in (ALL, EARLIER_RUNS):
+        up = "../results" if name == ALL else "../../results"
+        names = [each for each in archived(results) if (each in EARLIER) == (name == EARLIER_RUNS)]
+        blocks = [_section(results / each, up) for each in names]
+    elif name in archived(results):
+        blocks = [block(results / name, IN_SHORT)]
+    else:
         raise RicnetError(f"{source} asks for results:{name}, but {results / name} holds no archived runs.")
-    blocks = [_section(results / each) if name == ALL else block(results / each, IN_SHORT) for each in names]
     return opening + "\n\n".join(blocks) + "\n" + closing
 
 
@@ -128,11 +138,10 @@ def _place(name: str) -> int:
     return ORDER.index(plain) if plain in ORDER else len(ORDER)
 
 
-def _section(folder: Path) -> str:
-    """With its heading and, where they were drawn, its curves; for docs/, from which results/ is next door."""
-    image = f"![Scores over seconds of training, {folder.name}](../results/{folder.name}/{CURVES})"
-    reading = "*Bands are 95 % Student-t intervals over seeds; marks are the epochs that validation data chose.*"
-    return "\n\n".join([f"## {folder.name}", block(folder), *([image, reading] if (folder / CURVES).is_file() else [])])
+def _section(folder: Path, up: str) -> str:
+    """With its heading and, where they were drawn, its curves; `up` is the path from the page to results/."""
+    image = f"![Scores over seconds of training, {folder.name}]({up}/{folder.name}/{CURVES})"
+    return "\n\n".join([f"## {folder.name}", block(folder), *([image] if (folder / CURVES).is_file() else [])])
 
 
 def block(folder: Path, columns: Sequence[Metric] = COLUMNS) -> str:
@@ -152,7 +161,8 @@ def _data_set(groups: Sequence[RunGroup], columns: Sequence[Metric]) -> list[str
     shape = " × ".join(str(side) for side in run.data.get("input_shape", []))
     inputs = f", {shape}" if shape else ""
     title = f"**{run.data_title}**{inputs}, {listing(_distinct(groups, _network))}; {_sizes(run)}."
-    return [title, markdown_table(grid(groups, columns)), *(markdown_safe(line) for line in sentences(groups))]
+    shown = "\n".join(f"- {markdown_safe(line)}" for line in sentences(groups))
+    return [title, markdown_table(grid(groups, columns)), *([shown] if shown else [])]
 
 
 def _sizes(run: RunRecord) -> str:

@@ -9,7 +9,7 @@ from made_runs import collapse, rewrite
 from refusals import refusal
 from ricnet.evaluation.collapse import collapses
 from ricnet.report.runs import read_run
-from write_results import IN_SHORT, archived, block, fill, read_groups, refresh
+from write_results import EARLIER, IN_SHORT, TEXTS, archived, block, fill, read_groups, refresh
 
 MakeRun = Callable[..., Path]
 
@@ -79,13 +79,23 @@ def test_all_folders_have_a_heading_and_their_curves(results: Path) -> None:
     assert "(../results/digits/curves.png)" in fill(text, results, "results.md")
 
 
+def test_runs_of_earlier_recipes_have_their_own_page(make_run: MakeRun, results: Path) -> None:
+    archive_run(make_run("old", "ric"), results / EARLIER[0])
+    (results / EARLIER[0] / "curves.png").write_bytes(b"")
+    current, earlier = (fill(MARKS.format(name=name), results, "results.md") for name in ("all", "earlier"))
+    assert f"## {EARLIER[0]}\n" in earlier
+    assert f"(../../results/{EARLIER[0]}/curves.png)" in earlier
+    assert EARLIER[0] not in current
+    assert "## digits\n" not in earlier
+
+
 def test_runs_that_are_not_there_are_named(results: Path) -> None:
     with refusal("README.md", "results:cifar"):
         fill(MARKS.format(name="cifar"), results, "README.md")
 
 
 def test_the_texts_of_this_repository_are_what_its_runs_give() -> None:
-    for name in ("README.md", "docs/results.md"):
+    for name in TEXTS:
         assert not refresh(ROOT / name, ROOT / "results", write=False), f"{name}: run scripts/write_results.py"
 
 
