@@ -1,4 +1,4 @@
-"""Write the tables of README.md and the two pages results.md in docs/, and the figures of results/, from the runs there.
+"""Write the tables of README.md and of both results.md in docs/, and the figures of results/, from the runs there.
 
 python scripts/write_results.py            # write
 python scripts/write_results.py --check    # write nothing; fail if a text is not what the runs give
