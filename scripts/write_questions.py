@@ -300,7 +300,7 @@ ENCODED = (
     ("few_images", "50", "CIFAR-10, 50 a class"),
     ("few_images", "500", "CIFAR-10, 500 a class"),
     ("texts", "sst2", "SST-2"),
-    ("texts", "spam", "SMS spam"),
+    ("texts", "spam", "SpamAssassin mails"),
 )
 LOGISTIC = "logistic regression"
 
