@@ -8,8 +8,8 @@ Tables are written between the marks that ask for them:
 <!-- results:headline -->  README's table: at most ten rows, each under its algorithm's name
 <!-- results:table1 -->    the paper's Table 1 beside ours, for Algorithm 1 and for the default
 <!-- results:NAME -->      the runs of results/NAME, in short
-<!-- results:all -->       those of every folder of results/ but EARLIER, each under its own heading, with all columns
-<!-- results:earlier -->   those of EARLIER in the same way
+<!-- results:summary -->   trained systems and SL + temperature of every folder of results/ but EARLIER, in one table
+<!-- results:all -->       the runs of every folder, each under its own heading, with all columns
 <!-- /results -->          where what was written ends
 """
 
@@ -44,7 +44,7 @@ from ricnet.report.runs import RunGroup, RunRecord, by_task, collapse_note, grou
 from ricnet.report.tables import Cell, Grid, markdown_safe, markdown_table
 
 MARKED = re.compile(r"(<!-- results:(\S+) -->\n).*?(<!-- /results -->)", re.DOTALL)
-ALL, EARLIER_RUNS = "all", "earlier"
+ALL = "all"
 EARLIER = (
     *("cifar10-resnet34", "cifar10-resnet34-120", "cifar10-resnet34-first", "cifar10-resnet34-second"),
     *("cifar10n-aggregate-resnet34", "cifar10n-worst-resnet34", "imagewoof-resnet34"),
@@ -62,8 +62,6 @@ COLUMNS = (*IN_SHORT, CELLS, BRIER, TRAIN_ACCURACY)
 ROOT = Path(__file__).parents[1]
 TEXTS = ("README.md", "docs/results.md", "docs/archive/results.md")
 COMPARED = (*ALGORITHMS, "SL")
-WRITERS = {"headline": headline, "table1": table1}
-"""Tables of more than one folder, by the name in their mark."""
 
 
 def main() -> None:
@@ -109,10 +107,8 @@ def _filled(mark: re.Match[str], results: Path, source: str) -> str:
     opening, name, closing = mark.groups()
     if name in WRITERS:
         return opening + WRITERS[name](results) + "\n" + closing
-    if name in (ALL, EARLIER_RUNS):
-        up = "../results" if name == ALL else "../../results"
-        names = [each for each in archived(results) if (each in EARLIER) == (name == EARLIER_RUNS)]
-        blocks = [_section(results / each, up) for each in names]
+    if name == ALL:
+        blocks = [_section(results / each) for each in archived(results)]
     elif name in archived(results):
         blocks = [block(results / name, IN_SHORT)]
     else:
@@ -138,10 +134,35 @@ def _place(name: str) -> int:
     return ORDER.index(plain) if plain in ORDER else len(ORDER)
 
 
-def _section(folder: Path, up: str) -> str:
-    """With its heading and, where they were drawn, its curves; `up` is the path from the page to results/."""
-    image = f"![Scores over seconds of training, {folder.name}]({up}/{folder.name}/{CURVES})"
+def _section(folder: Path) -> str:
+    """With its heading and, where they were drawn, its curves; for docs/archive/."""
+    image = f"![Scores over seconds of training, {folder.name}](../../results/{folder.name}/{CURVES})"
     return "\n\n".join([f"## {folder.name}", block(folder), *([image] if (folder / CURVES).is_file() else [])])
+
+
+def summary(results: Path) -> str:
+    """A row for each trained system, and for SL + temperature, of the folders with today's recipes."""
+    titles = ["Folder of `results/`", "System", "Seeds", "Epochs", *(metric.heading for metric in IN_SHORT)]
+    rows = []
+    for name in archived(results):
+        groups = [] if name in EARLIER else read_groups(results / name)
+        shown = [group for group in groups if not group.first.derived_from or group.label.startswith(COOLED)]
+        for i, group in enumerate(shown):
+            texts = _texts(group, IN_SHORT, ())
+            rows.append([Cell(text) for text in ("" if i else name, *texts)])
+    note = collapse_note(cell for name in archived(results) if name not in EARLIER for cell in _runs(results / name))
+    return f"{markdown_table(Grid(titles, rows, frozenset({0, 1})))}" + (f"\n\n{note}" if note else "")
+
+
+COOLED = "SL + temperature"
+
+
+def _runs(folder: Path) -> list[RunRecord]:
+    return [run for group in read_groups(folder) for run in group.runs if not run.derived_from]
+
+
+WRITERS = {"headline": headline, "table1": table1, "summary": summary}
+"""Tables of more than one folder, by the name in their mark."""
 
 
 def block(folder: Path, columns: Sequence[Metric] = COLUMNS) -> str:

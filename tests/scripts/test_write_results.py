@@ -76,17 +76,16 @@ def test_all_folders_have_a_heading_and_their_curves(results: Path) -> None:
     assert "small" not in text
     assert "curves.png" not in text
     (results / "digits" / "curves.png").write_bytes(b"")
-    assert "(../results/digits/curves.png)" in fill(text, results, "results.md")
+    assert "(../../results/digits/curves.png)" in fill(text, results, "results.md")
 
 
-def test_runs_of_earlier_recipes_have_their_own_page(make_run: MakeRun, results: Path) -> None:
+def test_the_summary_has_trained_systems_of_todays_recipes(make_run: MakeRun, results: Path) -> None:
     archive_run(make_run("old", "ric"), results / EARLIER[0])
-    (results / EARLIER[0] / "curves.png").write_bytes(b"")
-    current, earlier = (fill(MARKS.format(name=name), results, "results.md") for name in ("all", "earlier"))
-    assert f"## {EARLIER[0]}\n" in earlier
-    assert f"(../../results/{EARLIER[0]}/curves.png)" in earlier
-    assert EARLIER[0] not in current
-    assert "## digits\n" not in earlier
+    text = fill(MARKS.format(name="summary"), results, "results.md")
+    assert "| digits | RIC | 2 |" in text
+    assert "|  | SL | 2 |" in text
+    assert "readout mu" not in text
+    assert EARLIER[0] not in text
 
 
 def test_runs_that_are_not_there_are_named(results: Path) -> None:
