@@ -21,13 +21,13 @@ PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 OPENING = """\
 # Settings
 
-For users who want to change a default. After this page you know every setting of `ric train`, its value in both presets,
-and what raising or lowering it does.
+For users who want to change a default. After this page you know every setting of `ric train`, its value in both
+presets, and what raising or lowering it does.
 
 A setting is a flag (`--batch-size 256` or `--batch_size 256`; `--no-augment` turns a switch off), an argument of
-`ricnet.train` (`batch_size=256`) and an entry of a run's `config.json`. Settings that are not given come from the preset:
-`fast`, our own, or `paper`. The values here are for 50,000 images of 10 classes; some differ for other data. `ric train`,
-`ric compare` and `ric sweep` have the same flags: `--help` shows the usual ones, `--help-all` all of them.
+`ricnet.train` (`batch_size=256`) and an entry of a run's `config.json`. Settings that are not given come from the
+preset: `fast`, our own, or `paper`. The values here are for 50,000 images of 10 classes; some differ for other data.
+`ric train`, `ric compare` and `ric sweep` have the same flags: `--help` shows the usual ones, `--help-all` all of them.
 `ric compare DATA --methods ric ric:gamma=0.9` compares two values, `ric sweep DATA` searches.
 
 *Written by `scripts/write_settings.py` from the code.*"""
