@@ -40,7 +40,7 @@ MARKED = re.compile(r"(<!-- estimators -->\n).*?(<!-- /estimators -->)", re.DOTA
 FOLDS = 5
 CHOSEN_ON = ("german", "pima", "heart", "contraceptive", "vehicle", "crx", "bupa", "segment")
 JUDGED_ON = ("australian", "saheart", "ionosphere", "mammographic", "vowel", "tic-tac-toe", "wdbc", "phoneme")
-MEASURES = {"log_loss": "Log-loss", "accuracy": "Accuracy (%)", "ece": "ECE (15 bins)", "seconds": "Seconds a fit"}
+MEASURES = {"log_loss": "log-loss", "accuracy": "accuracy (%)", "ece": "ECE (15 bins)", "seconds": "seconds of a fit"}
 OURS = "RIC, on-policy"
 
 
@@ -115,20 +115,18 @@ def interval(values: list[float]) -> float:
 
 
 def tables(scores: dict[str, dict[str, Scores]], sizes: dict[str, dict[str, int]]) -> list[str]:
-    """One a measure. That of the log-loss also says whom RIC beats, fold by fold, and who beats it."""
+    """Log-loss by table, with the systems that RIC is better or worse than, fold by fold; means of all measures."""
     names = [name for name in ESTIMATORS if all(data in scores.get(name, {}) for data in JUDGED_ON)]
-    lines: list[str] = []
+    lines = [_line(["Log-loss", "rows × columns, classes", *names, "RIC is better than", "and worse than"])]
+    lines += ["| :--- | :--- |" + " ---: |" * len(names) + " :--- | :--- |"]
+    for data in JUDGED_ON:
+        size = f"{sizes[data]['rows']:,} × {sizes[data]['columns']}, {sizes[data]['classes']}"
+        cells = [_cell("log_loss", scores[name][data]["log_loss"]) for name in names]
+        lines.append(_line([data, size, *cells, *compared(scores, names, data)]))
     for part, title in MEASURES.items():
-        verdict = ["RIC is better than", "and worse than"] if part == "log_loss" else []
-        lines += [_line([title, "rows × columns, classes", *names, *verdict])]
-        lines += ["| :--- | :--- |" + " ---: |" * len(names) + " :--- |" * len(verdict)]
-        for data in JUDGED_ON:
-            size = f"{sizes[data]['rows']:,} × {sizes[data]['columns']}, {sizes[data]['classes']}"
-            cells = [_cell(part, scores[name][data][part]) for name in names]
-            lines.append(_line([data, size, *cells, *(compared(scores, names, data) if verdict else [])]))
         means = [float(np.mean([np.mean(scores[name][data][part]) for data in JUDGED_ON])) for name in names]
-        lines += [_line(["**mean**", "", *(_cell(part, [mean]) for mean in means), *[""] * len(verdict)]), ""]
-    return lines
+        lines.append(_line([f"**mean {title}**", "", *(_cell(part, [mean]) for mean in means), "", ""]))
+    return [*lines, ""]
 
 
 def compared(scores: dict[str, dict[str, Scores]], names: list[str], data: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What mkdocs needs to be told: the figures of results/ stand next to docs/, not in it."""
+"""Hooks of mkdocs: add the figures of results/, which is beside docs/, to the site."""
 
 from pathlib import Path
 
@@ -16,5 +16,5 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """On GitHub a page of docs/ finds them one folder up, on the site beside it."""
-    return markdown.replace("](../results/", "](results/")
+    """On GitHub results/ is one folder above docs/, on the site it is inside."""
+    return markdown.replace("](../results/", "](results/").replace("](../../results/", "](../results/")

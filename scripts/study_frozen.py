@@ -31,12 +31,10 @@ import html
 import json
 import platform
 import random
-import re
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,23 +60,10 @@ from study_exits import compare_rules
 ROOT = Path(__file__).parents[1]
 SEEDS, SIZES, POOL, TEST = range(5), (20, 50, 500), 6_600, 5_000
 PENALTIES = [10.0**power for power in range(-5, 3)]
-MEASURES = {"accuracy": "accuracy (%)", "nll": "NLL", "ece": "ECE", "seconds": "seconds"}
 CPU = torch.device("cpu")
 Rows = list[tuple[str, int]]
 Measured = tuple[str, str, dict[str, float]]
 """By which encoder, by which method, and how well."""
-
-
-class Task(NamedTuple):
-    results: str
-    text: str
-    """The page with its table."""
-    title: str
-    """Of the first column."""
-
-
-IMAGES = Task("few_images", "own-photos", "images a class")
-TEXTS = Task("texts", "text", "texts")
 
 
 def main() -> None:
@@ -91,33 +76,30 @@ def main() -> None:
     if args.task == "images":
         whole = load("cifar10")
         for size in SIZES:
-            study(IMAGES, args.encoder, str(size), lambda seed, size=size: few_images(whole, size, seed), frozen)
+            study("few_images", args.encoder, str(size), lambda seed, size=size: few_images(whole, size, seed), frozen)
     elif args.task == "layers":
         study_layers(args.encoder, *read_sst2(args.data))
     else:
         learned, judged = {"sst2": read_sst2, "spam": read_spam}[args.task](args.data)
-        study(TEXTS, args.encoder, args.task, lambda seed: (learned, judged, seed), texts)
+        study("texts", args.encoder, args.task, lambda seed: (learned, judged, seed), texts)
 
 
 def study(
-    task: Task, encoder: str, case: str, draw: Callable[[int], Any], measure: Callable[..., Iterator[Measured]]
+    name: str, encoder: str, case: str, draw: Callable[[int], Any], measure: Callable[..., Iterator[Measured]]
 ) -> None:
-    path, page = ROOT / "results" / f"{task.results}.json", ROOT / "docs" / "tutorials" / f"{task.text}.md"
+    path = ROOT / "results" / f"{name}.json"
     found: list[dict[str, Any]] = json.loads(path.read_text()) if path.is_file() else []
     for seed in SEEDS:
         known = [(run["encoder"], run["method"]) for run in found if (run["case"], run["seed"]) == (case, seed)]
-        if any(name == without_folder(encoder) for name, _ in known):
+        if any(other == without_folder(encoder) for other, _ in known):
             continue
-        for name, method, numbers in measure(draw(seed), encoder, seed):
-            if (name, method) in known:  # beside another encoder
+        for read_by, method, numbers in measure(draw(seed), encoder, seed):
+            if (read_by, method) in known:  # beside another encoder
                 continue
-            found.append({"case": case, "seed": seed, "encoder": name, "method": method, **numbers, "on": machine()})
-            print(case, seed, name, method, numbers, flush=True)
+            found.append({"case": case, "seed": seed, "encoder": read_by, "method": method, **numbers, "on": machine()})
+            print(case, seed, read_by, method, numbers, flush=True)
         path.write_text(json.dumps(found, indent=1) + "\n")
-    mark = f"<!-- {task.results} -->"
-    marked = re.compile(f"({mark}\n).*?({mark.replace('!-- ', '!-- /')})", re.DOTALL)
-    written = page.read_text(encoding="utf-8")
-    page.write_text(marked.sub(lambda match: match[1] + table(found, task) + match[2], written), encoding="utf-8")
+    print(f"{path.name}: written; scripts/write_questions.py shows it in docs/questions/encoders.md")
 
 
 def machine() -> str:
@@ -279,29 +261,6 @@ def judge(log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"], s
         "ece": expected_calibration_error(confidence.exp(), right),
         "seconds": seconds,
     }
-
-
-def table(found: list[dict[str, Any]], task: Task) -> str:
-    """A row is called by its encoder too where there are several."""
-    systems = dict.fromkeys((run["encoder"], run["method"]) for run in found)
-    several = len({encoder for encoder, _ in systems}) > 1
-    lines = ["", f"| {task.title} | | {' | '.join(MEASURES.values())} |", "|---:|:---|---:|---:|---:|---:|"]
-    for case in sorted({run["case"] for run in found}, key=lambda case: (len(case), case)):
-        for encoder, method in systems:
-            runs = [run for run in found if (run["case"], run["encoder"], run["method"]) == (case, encoder, method)]
-            if len(runs) == len(SEEDS):
-                name, cells = f"{encoder}, {method}" if several else method, [_cell(runs, key) for key in MEASURES]
-                lines.append(f"| {case} | {name} | {' | '.join(cells)} |")
-    places = "; ".join(dict.fromkeys(run["on"] for run in found))
-    how = "its own seconds, once features are known"
-    return "\n".join([*lines, "", f"*Mean ± deviation over five seeds; {how}; {places}.*", ""])
-
-
-def _cell(runs: list[dict[str, float]], name: str) -> str:
-    digits = {"accuracy": 1, "nll": 3, "ece": 3, "seconds": 1}[name]
-    values = [run[name] for run in runs]
-    spread = f" ± {statistics.stdev(values):.{digits}f}" if name != "seconds" else ""
-    return f"{statistics.mean(values):.{digits}f}{spread}"
 
 
 if __name__ == "__main__":

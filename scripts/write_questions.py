@@ -14,6 +14,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -299,7 +300,7 @@ ENCODED = (
     ("few_images", "50", "CIFAR-10, 50 a class"),
     ("few_images", "500", "CIFAR-10, 500 a class"),
     ("texts", "sst2", "SST-2"),
-    ("texts", "spam", "SMS spam"),
+    ("texts", "spam", "SpamAssassin mails"),
 )
 LOGISTIC = "logistic regression"
 
@@ -334,8 +335,8 @@ SHOWN = {"accuracy": TWO, "nll": SCORE, "ece": SCORE}
 # Parity
 
 
-def parity(results: Path) -> str:
-    entry = json.loads((results / "parity.json").read_text(encoding="utf-8"))
+def parity(results: Path, file: str = "parity.json") -> str:
+    entry = json.loads((results / file).read_text(encoding="utf-8"))
     steps, most = entry["settings"]["steps"], entry["trained_up_to"]
     titles = [
         *("System", "Seeds", f"Accuracy (%), 1–{most} non-zero", f"… {most + 1}–{entry['entries']}"),
@@ -372,7 +373,7 @@ def _parity_row(name: str, runs: Sequence[dict[str, Any]], steps: int, most: int
 WRITERS: dict[str, Callable[[Path], str]] = {
     **{"refining": refining, "rounds": rounds, "calibration": calibration, "decay": decay},
     **{"tables": tables_with_wrong_labels, "people": people, "early-exits": early_exits, "encoders": encoders},
-    "parity": parity,
+    **{"parity": parity, "parity-32": partial(parity, file="parity-32.json")},
 }
 
 

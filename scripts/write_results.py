@@ -1,4 +1,4 @@
-"""Write the tables of README.md and docs/results.md, and the figures of results/, from the runs archived there.
+"""Write the tables of README.md and of both results.md in docs/, and the figures of results/, from the runs there.
 
 python scripts/write_results.py            # write
 python scripts/write_results.py --check    # write nothing; fail if a text is not what the runs give
@@ -8,7 +8,8 @@ Tables are written between the marks that ask for them:
 <!-- results:headline -->  README's table: at most ten rows, each under its algorithm's name
 <!-- results:table1 -->    the paper's Table 1 beside ours, for Algorithm 1 and for the default
 <!-- results:NAME -->      the runs of results/NAME, in short
-<!-- results:all -->       those of every folder of results/, each under its own heading, with all columns
+<!-- results:summary -->   trained systems and SL + temperature of every folder of results/ but EARLIER, in one table
+<!-- results:all -->       the runs of every folder, each under its own heading, with all columns
 <!-- /results -->          where what was written ends
 """
 
@@ -44,6 +45,11 @@ from ricnet.report.tables import Cell, Grid, markdown_safe, markdown_table
 
 MARKED = re.compile(r"(<!-- results:(\S+) -->\n).*?(<!-- /results -->)", re.DOTALL)
 ALL = "all"
+EARLIER = (
+    *("cifar10-resnet34", "cifar10-resnet34-120", "cifar10-resnet34-first", "cifar10-resnet34-second"),
+    *("cifar10n-aggregate-resnet34", "cifar10n-worst-resnet34", "imagewoof-resnet34"),
+)
+"""Folders whose runs have recipes of earlier versions."""
 CURVES = "curves.png"
 """Beside the runs, where there is anything to draw."""
 ORDER = (
@@ -54,10 +60,8 @@ ORDER = (
 IN_SHORT = (ACCURACY, ECE, NLL, STEPS)
 COLUMNS = (*IN_SHORT, CELLS, BRIER, TRAIN_ACCURACY)
 ROOT = Path(__file__).parents[1]
-TEXTS = ("README.md", "docs/results.md")
+TEXTS = ("README.md", "docs/results.md", "docs/archive/results.md")
 COMPARED = (*ALGORITHMS, "SL")
-WRITERS = {"headline": headline, "table1": table1}
-"""Tables of more than one folder, by the name in their mark."""
 
 
 def main() -> None:
@@ -103,10 +107,12 @@ def _filled(mark: re.Match[str], results: Path, source: str) -> str:
     opening, name, closing = mark.groups()
     if name in WRITERS:
         return opening + WRITERS[name](results) + "\n" + closing
-    names = archived(results) if name == ALL else [name]
-    if name != ALL and name not in archived(results):
+    if name == ALL:
+        blocks = [_section(results / each) for each in archived(results)]
+    elif name in archived(results):
+        blocks = [block(results / name, IN_SHORT)]
+    else:
         raise RicnetError(f"{source} asks for results:{name}, but {results / name} holds no archived runs.")
-    blocks = [_section(results / each) if name == ALL else block(results / each, IN_SHORT) for each in names]
     return opening + "\n\n".join(blocks) + "\n" + closing
 
 
@@ -129,10 +135,34 @@ def _place(name: str) -> int:
 
 
 def _section(folder: Path) -> str:
-    """With its heading and, where they were drawn, its curves; for docs/, from which results/ is next door."""
-    image = f"![Scores over seconds of training, {folder.name}](../results/{folder.name}/{CURVES})"
-    reading = "*Bands are 95 % Student-t intervals over seeds; marks are the epochs that validation data chose.*"
-    return "\n\n".join([f"## {folder.name}", block(folder), *([image, reading] if (folder / CURVES).is_file() else [])])
+    """With its heading and, where they were drawn, its curves; for docs/archive/."""
+    image = f"![Scores over seconds of training, {folder.name}](../../results/{folder.name}/{CURVES})"
+    return "\n\n".join([f"## {folder.name}", block(folder), *([image] if (folder / CURVES).is_file() else [])])
+
+
+def summary(results: Path) -> str:
+    """A row for each trained system, and for SL + temperature, of the folders with today's recipes."""
+    titles = ["Folder of `results/`", "System", "Seeds", "Epochs", *(metric.heading for metric in IN_SHORT)]
+    rows = []
+    for name in archived(results):
+        groups = [] if name in EARLIER else read_groups(results / name)
+        shown = [group for group in groups if not group.first.derived_from or group.label.startswith(COOLED)]
+        for i, group in enumerate(shown):
+            texts = _texts(group, IN_SHORT, ())
+            rows.append([Cell(text) for text in ("" if i else name, *texts)])
+    note = collapse_note(cell for name in archived(results) if name not in EARLIER for cell in _runs(results / name))
+    return f"{markdown_table(Grid(titles, rows, frozenset({0, 1})))}" + (f"\n\n{note}" if note else "")
+
+
+COOLED = "SL + temperature"
+
+
+def _runs(folder: Path) -> list[RunRecord]:
+    return [run for group in read_groups(folder) for run in group.runs if not run.derived_from]
+
+
+WRITERS = {"headline": headline, "table1": table1, "summary": summary}
+"""Tables of more than one folder, by the name in their mark."""
 
 
 def block(folder: Path, columns: Sequence[Metric] = COLUMNS) -> str:
@@ -152,7 +182,8 @@ def _data_set(groups: Sequence[RunGroup], columns: Sequence[Metric]) -> list[str
     shape = " × ".join(str(side) for side in run.data.get("input_shape", []))
     inputs = f", {shape}" if shape else ""
     title = f"**{run.data_title}**{inputs}, {listing(_distinct(groups, _network))}; {_sizes(run)}."
-    return [title, markdown_table(grid(groups, columns)), *(markdown_safe(line) for line in sentences(groups))]
+    shown = "\n".join(f"- {markdown_safe(line)}" for line in sentences(groups))
+    return [title, markdown_table(grid(groups, columns)), *([shown] if shown else [])]
 
 
 def _sizes(run: RunRecord) -> str:

@@ -7,6 +7,7 @@ python scripts/write_settings.py --check    # write nothing; fail if the page is
 import argparse
 import dataclasses
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -20,29 +21,18 @@ PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 OPENING = """\
 # Settings
 
-Every setting of `ric train` is a flag (`--batch-size 256` or `--batch_size 256`; a switch is turned off with
-`--no-augment`), an argument of `ricnet.train` (`batch_size=256`) and an entry of a run's `config.json`. What is not
-given comes from a preset: `fast`, our own, or `paper`.
-The values here are for 50,000 images of 10 classes; for other data some differ, and `config.json`
-says what a run had. The flags mean the same at `ric train`, `ric compare` and `ric sweep`: `--help` of each shows those
-that people change, `--help-all` every one. `ric compare DATA --methods ric ric:gamma=0.9` holds one value against
-another, `ric sweep DATA` searches.
+For users who want to change a default. After this page you know every setting of `ric train`, its value in both
+presets, and what raising or lowering it does.
+
+A setting is a flag (`--batch-size 256` or `--batch_size 256`; `--no-augment` turns a switch off), an argument of
+`ricnet.train` (`batch_size=256`) and an entry of a run's `config.json`. Settings that are not given come from the
+preset: `fast`, our own, or `paper`. The values here are for 50,000 images of 10 classes; some differ for other data.
+`ric train`, `ric compare` and `ric sweep` have the same flags: `--help` shows the usual ones, `--help-all` all of them.
+`ric compare DATA --methods ric ric:gamma=0.9` compares two values, `ric sweep DATA` searches.
 
 *Written by `scripts/write_settings.py` from the code.*"""
+ALGORITHMS = {"ric": "Algorithm 1", "ric-on-policy": "on-policy", "ric-closed-form": "closed form"}
 HEADINGS = {
-    "ric": (
-        "RIC",
-        "`--method ric`: Algorithm 1 of the paper (snapshots, SPO), the default of the preset `paper`. Two methods of "
-        "ours follow: [three algorithms](concepts.md#three-algorithms).",
-    ),
-    "ric-on-policy": (
-        "RIC, on-policy",
-        "`--method ric-on-policy`, the default: without snapshots, so that `--epsilon` and the like do not exist.",
-    ),
-    "ric-closed-form": (
-        "RIC, closed form",
-        "`--method ric-closed-form`, the default with `--exits`: rewards in closed form.",
-    ),
     "supervised": ("Supervised learning", "`--method supervised`: one pass."),
     "anytime": ("Anytime", "`--method anytime`: cross-entropy at every step, without reinforcement."),
     "act": ("ACT", "`--method act`: adaptive computation time (Graves 2016)."),
@@ -81,9 +71,10 @@ def main() -> None:
 
 
 def page() -> str:
-    """The methods first: what they have in common people know."""
-    configs = {name: tuple(preset(kind, name, TYPICAL) for kind in ("fast", "paper")) for name in HEADINGS}
-    parts = [OPENING]
+    """Settings of the methods first, then those that all methods share."""
+    names = (*ALGORITHMS, *HEADINGS)
+    configs = {name: tuple(preset(kind, name, TYPICAL) for kind in ("fast", "paper")) for name in names}
+    parts = [OPENING, algorithms({name: configs[name] for name in ALGORITHMS})]
     for name, (title, about) in HEADINGS.items():
         fast, paper = configs[name]
         parts.append(f"## {title}\n\n{about}\n\n{table(METHODS[name], fast.method, paper.method)}")
@@ -95,8 +86,29 @@ def page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def algorithms(configs: Mapping[str, tuple[Config, Config]]) -> str:
+    """One table for RIC's three algorithms, with a dash where one has no such setting."""
+    fields = {name: [field.name for field in dataclasses.fields(METHODS[name])] for name in configs}
+    names = dict.fromkeys(name for own in fields.values() for name in own)
+    titles = [*(f"`fast`, {ALGORITHMS[name]}" for name in configs), "`paper`"]
+    lines = [f"| setting | {' | '.join(titles)} | what it does |", "| :--- |" + " :--- |" * (len(titles) + 1)]
+    for name in names:
+        having = [each for each in configs if name in fields[each]]
+        fast = [value(getattr(configs[each][0].method, name)) if each in having else "–" for each in configs]
+        paper = value(getattr(configs[having[0]][1].method, name))
+        kinds = [METHODS[each] for each in having]
+        sentences = dict.fromkeys(docstrings(kind)[name] + choices(get_type_hints(kind)[name]) for kind in kinds)
+        text = " / ".join(sentences).replace("|", "\\|")
+        lines.append(f"| `--{name.replace('_', '-')}` | {' | '.join(fast)} | {paper} | {text} |")
+    about = (
+        "`--method ric` is Algorithm 1 (default of `--preset paper`), `ric-on-policy` the default, `ric-closed-form` "
+        "the default with `--exits` ([three algorithms](concepts.md#three-algorithms)). A dash: no such setting."
+    )
+    return f"## RIC\n\n{about}\n\n" + "\n".join(lines)
+
+
 def table(kind: type, fast: Any, paper: Any, names: tuple[str, ...] | None = None) -> str:
-    """A row a setting: its flag, what the presets make of it, what it does and which way to turn it."""
+    """A row per setting: its flag, its value in both presets, what it does."""
     sentences = {name: text.replace("|", "\\|") for name, text in docstrings(kind).items()}
     hints = get_type_hints(kind)
     shown = names or tuple(field.name for field in dataclasses.fields(kind))

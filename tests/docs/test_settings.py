@@ -35,6 +35,12 @@ def test_every_setting_is_on_it(tool: dict[str, Any]) -> None:
     }
 
 
+def test_a_dash_stands_for_a_setting_that_an_algorithm_has_not(tool: dict[str, Any]) -> None:
+    lines = {line.split(" | ")[0]: line.split(" | ")[1:5] for line in tool["page"]().splitlines() if "| `--" in line}
+    assert lines["| `--passes-per-snapshot`"] == ["5", "–", "–", "5"]
+    assert lines["| `--head-gain`"] == ["0.01", "1", "1", "0.01"]
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_number_says_which_way_to_turn_it(kind: type, tool: dict[str, Any]) -> None:
     sentences, hints = tool["docstrings"](kind), get_type_hints(kind)

@@ -44,3 +44,11 @@ def test_every_public_name_is_on_the_api_page() -> None:
     estimators = {name for name in re.findall(r"`(\w+)`", page) if name.endswith("Classifier")}
     for name in set(ricnet.__all__) - {"__version__"}:
         assert name in documented or name in estimators, name
+
+
+def test_every_page_says_for_whom_it_is_and_what_they_can_do_afterwards() -> None:
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "archive"]
+    for page in pages:
+        opening = page.read_text(encoding="utf-8").split("\n## ")[0]
+        assert re.search(r"^# .+\n\nFor ", opening), page
+        assert "After this page you" in opening, page

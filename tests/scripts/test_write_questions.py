@@ -33,7 +33,7 @@ def test_numbers_stand_in_tables_only(name: str) -> None:
 def test_a_page_says_for_whom_it_is_and_where_it_ends(name: str) -> None:
     text = (PAGES / name).read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 60
-    assert text.split("\n\n")[1].startswith("For whoever")
+    assert text.split("\n\n")[1].startswith("For users who")
     assert "After this page you" in text
     assert "## Limits" in text
     assert "Not measured:" in text

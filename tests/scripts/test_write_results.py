@@ -9,7 +9,7 @@ from made_runs import collapse, rewrite
 from refusals import refusal
 from ricnet.evaluation.collapse import collapses
 from ricnet.report.runs import read_run
-from write_results import IN_SHORT, archived, block, fill, read_groups, refresh
+from write_results import EARLIER, IN_SHORT, TEXTS, archived, block, fill, read_groups, refresh
 
 MakeRun = Callable[..., Path]
 
@@ -76,7 +76,16 @@ def test_all_folders_have_a_heading_and_their_curves(results: Path) -> None:
     assert "small" not in text
     assert "curves.png" not in text
     (results / "digits" / "curves.png").write_bytes(b"")
-    assert "(../results/digits/curves.png)" in fill(text, results, "results.md")
+    assert "(../../results/digits/curves.png)" in fill(text, results, "results.md")
+
+
+def test_the_summary_has_trained_systems_of_todays_recipes(make_run: MakeRun, results: Path) -> None:
+    archive_run(make_run("old", "ric"), results / EARLIER[0])
+    text = fill(MARKS.format(name="summary"), results, "results.md")
+    assert "| digits | RIC | 2 |" in text
+    assert "|  | SL | 2 |" in text
+    assert "readout mu" not in text
+    assert EARLIER[0] not in text
 
 
 def test_runs_that_are_not_there_are_named(results: Path) -> None:
@@ -85,7 +94,7 @@ def test_runs_that_are_not_there_are_named(results: Path) -> None:
 
 
 def test_the_texts_of_this_repository_are_what_its_runs_give() -> None:
-    for name in ("README.md", "docs/results.md"):
+    for name in TEXTS:
         assert not refresh(ROOT / name, ROOT / "results", write=False), f"{name}: run scripts/write_results.py"
 
 

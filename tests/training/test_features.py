@@ -363,7 +363,7 @@ def test_after_a_frozen_encoder_comes_what_a_table_gets_at_a_lower_rate(checkpoi
 
 @pytest.mark.slow
 def test_sixty_photos_a_breed_are_enough(tmp_path: Path) -> None:
-    """With weights that have seen ImageNet, of which these photos are a part (docs/tutorials/own-photos.md)."""
+    """With weights that have seen ImageNet, of which these photos are a part (docs/archive/tutorials.md)."""
     require_timm()
     data = Path(os.environ.get("RICNET_DATA", "nowhere"))
     photos, weights = data / "imagewoof2-160", data / "lite0.safetensors"
