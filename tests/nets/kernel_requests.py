@@ -13,7 +13,8 @@ from transformers.utils.import_utils import is_kernels_available
 
 from nets.checkpoints import save_checkpoint
 from ricnet.errors import RicnetError
-from ricnet.nets.pretrained import architecture_from_json, build, read_hf
+from ricnet.nets.architecture import architecture_from_json
+from ricnet.nets.pretrained import build, read_hf
 
 KERNEL = "someone/kernel"
 SMALL = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 9}

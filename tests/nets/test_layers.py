@@ -12,8 +12,11 @@ from torch import nn
 from nets.checkpoints import require_timm, save_checkpoint
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS
-from ricnet.nets.encoders import Backbone, all_features, divide, example_input, known
-from ricnet.nets.pretrained import Pretrained, build, read_hf, timm_architecture
+from ricnet.nets.backbone import Backbone
+from ricnet.nets.embedding import example_input
+from ricnet.nets.pretrained import Pretrained, build, read_hf
+from ricnet.nets.stages import all_features, divide, known
+from ricnet.nets.timm import timm_architecture
 
 pytest.importorskip("transformers", reason="transformers is not installed (ricnet[hf])")
 

@@ -1,0 +1,90 @@
+"""The architecture of a pretrained encoder, and what the files of a checkpoint say before a network is built.
+
+A checkpoint may come from a stranger: its JSON is validated, and its weights are safetensors only.
+"""
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from safetensors import safe_open
+
+from ricnet.errors import RicnetError, first_line
+from ricnet.io import misfit, parse_json, read_text
+
+LARGEST_SIDE = 4096
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Everything that builds a pretrained encoder except its weights; part of the config.json of a run."""
+
+    library: Literal["transformers", "timm"]
+    network: dict[str, Any]
+    """What the library builds the network from."""
+    reads: Literal["images", "tokens"]
+    size: tuple[int, int] = (0, 0)
+    """Height and width that images are resized to."""
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    """Of pixels from 0 to 1, one number per channel."""
+    pooler: bool = True
+    """Whether the checkpoint has weights for the pooling layer that transformers adds."""
+    pad: int = 0
+    """Id of the padding token."""
+
+    def to_json(self) -> dict[str, Any]:
+        entry: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return entry
+
+
+def architecture_from_json(entry: object, source: str) -> Architecture:
+    """Reads untrusted JSON; `source` names its file in errors."""
+    form = {
+        "library": lambda value: value in ("transformers", "timm"),
+        "network": lambda value: isinstance(value, dict),
+        "reads": lambda value: value in ("images", "tokens"),
+        "size": lambda value: are_numbers(value, 2) and all(is_side(side, least=0) for side in value),
+        "mean": are_numbers,
+        "std": are_numbers,
+        "pooler": lambda value: isinstance(value, bool),
+        "pad": lambda value: isinstance(value, int) and value >= 0,
+    }
+    wrong = misfit(entry, form)
+    if wrong is not None or not isinstance(entry, dict) or set(entry) != set(form):
+        raise RicnetError(f"{source} does not say what its encoder is ({wrong or 'unknown entries'}); restore it.")
+    return Architecture(**entry | {name: tuple(entry[name]) for name in ("size", "mean", "std")})
+
+
+def are_numbers(value: object, count: int | None = None) -> bool:
+    numbers = isinstance(value, list) and all(isinstance(n, int | float) and math.isfinite(n) for n in value)
+    return numbers and (count is None or len(value) == count)  # type: ignore[arg-type]
+
+
+def is_side(side: object, least: int = 1) -> bool:
+    return isinstance(side, int) and not isinstance(side, bool) and least <= side <= LARGEST_SIDE
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        entry = parse_json(read_text(path))
+    except FileNotFoundError as error:
+        raise RicnetError(f"{path.parent} holds no {path.name}; give the folder of a whole checkpoint.") from error
+    except (ValueError, OSError) as error:
+        raise RicnetError(f"{path} cannot be read ({error}); get a whole copy of the checkpoint.") from error
+    if not isinstance(entry, dict):
+        raise RicnetError(f"{path} holds no JSON object; get a whole copy of the checkpoint.")
+    return entry
+
+
+def count_weights(file: Path) -> int:
+    """Numbers in a safetensors file, from its header."""
+    try:
+        with safe_open(file, framework="pt") as tensors:
+            return sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
+    except FileNotFoundError as error:
+        raise RicnetError(f"{file} does not exist; give the path of a safetensors file.") from error
+    except Exception as error:  # its header is untrusted JSON
+        raise RicnetError(f"{file} is no safetensors file, or a damaged one ({first_line(error)}).") from error

@@ -1,0 +1,282 @@
+"""Networks of transformers, from a folder as `save_pretrained` writes it.
+
+A checkpoint may come from a stranger, so no code that comes with it is run, and its configuration may not ask for more
+memory than it has weights for. transformers can fetch code from the Hub by a name in a configuration (kernels for
+attention or experts, quantization); such names are dropped, and the Hub is not asked while a network is built.
+"""
+
+import dataclasses
+import inspect
+import json
+import logging
+import re
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+
+from ricnet.errors import RicnetError, first_line, listed, require_extra, setting
+from ricnet.nets.architecture import Architecture, are_numbers, count_weights, is_side, read_json
+from ricnet.nets.memory_limit import OverLimit, limit_for
+
+PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack")
+"""Files of weights that are not safetensors."""
+FORGOTTEN = ("id2label", "label2id", "_name_or_path", "architectures", "auto_map", "transformers_version", "dtype")
+"""Keys of a configuration that do not describe the network."""
+ALWAYS_ALLOWED = ("model_type", "rope_scaling", "rope_parameters")
+"""Keys of a configuration that are read though not every class declares them."""
+NAMES_CODE = re.compile("implementation|quantization|kernel_config|auto_map|remote_code")
+"""Keys by which a configuration can name code on the Hub, at any depth."""
+_BUILDING = threading.RLock()
+
+
+def require_hf() -> None:
+    require_extra(f"{setting('encoder')} hf:…", "hf", "transformers")
+
+
+def read(folder: Path) -> tuple[nn.Module, Architecture]:
+    """The network in a folder, and how its inputs are prepared."""
+    require_hf()
+    _refuse_unknown_kind(folder)
+    network, found = _load(folder)
+    config: Any = network.config
+    if hasattr(config, "vision_config"):
+        network, config = _vision_part(network, folder), config.vision_config
+    _refuse_fetching(network)
+    described = {name: value for name, value in config.to_dict().items() if name not in FORGOTTEN}
+    described, pooler = json.loads(json.dumps(described)), not found["missing_keys"]
+    if (folder / "preprocessor_config.json").is_file():
+        size, mean, std = _image_settings(folder / "preprocessor_config.json")
+        return network, Architecture("transformers", described, "images", size, mean, std, pooler)
+    if getattr(config, "vocab_size", None) is None:
+        raise RicnetError(
+            f"{folder} has no preprocessor_config.json, which says how images are scaled and normalised; save it there "
+            "with the image processor's save_pretrained."
+        )
+    pad = getattr(config, "pad_token_id", None) or 0
+    return network, Architecture("transformers", described, "tokens", pooler=pooler, pad=pad)
+
+
+def _load(folder: Path) -> tuple[Any, Mapping[str, Any]]:
+    """The network, and what transformers says about missing weights."""
+    from transformers import AutoModel
+
+    weights = sum(map(count_weights, _weight_files(folder)))
+    try:
+        with _quiet(), _offline(), limit_for(weights):
+            network, found = AutoModel.from_pretrained(
+                folder,
+                config=_config(read_json(folder / "config.json")),
+                use_safetensors=True,
+                dtype=torch.float32,
+                output_loading_info=True,
+                trust_remote_code=False,
+                local_files_only=True,
+            )
+    except OverLimit as error:
+        raise RicnetError(f"{folder}: config.json asks for a larger network than it has weights for.") from error
+    except Exception as error:  # transformers raises many kinds of errors
+        raise RicnetError(f"{folder} cannot be read by transformers ({first_line(error)}).") from error
+    missing = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
+    if missing or found["mismatched_keys"]:
+        names = listed(missing or sorted(str(key) for key in found["mismatched_keys"]))
+        raise RicnetError(f"{folder} lacks weights of its own network ({names}); get a whole copy.")
+    if found["missing_keys"]:
+        network.pooler = None
+    return network, found
+
+
+def _vision_part(network: nn.Module, folder: Path) -> nn.Module:
+    """The part that reads images, of a network that also reads texts, such as CLIP."""
+    from transformers import MODEL_MAPPING
+
+    part = getattr(network, "vision_model", None)
+    if part is None or type(part) is not MODEL_MAPPING.get(type(part.config), None):
+        raise RicnetError(
+            f"{folder} holds a {type(network).__name__}, which reads more than images; save the part that reads them "
+            "in a folder of its own (save_pretrained)."
+        )
+    return part  # type: ignore[no-any-return]
+
+
+def build(architecture: Architecture) -> nn.Module:
+    """The network with random weights."""
+    require_hf()
+    from transformers import CONFIG_MAPPING, AutoModel
+
+    kind = str(architecture.network.get("model_type"))
+    if kind not in CONFIG_MAPPING:
+        raise RicnetError(f"transformers knows no network of the kind {kind[:80]!r}; install a newer version.")
+    with _quiet(), _offline():
+        network: Any = AutoModel.from_config(_config(architecture.network), trust_remote_code=False)
+    _refuse_fetching(network)
+    if not architecture.pooler:
+        network.pooler = None
+    return network  # type: ignore[no-any-return]
+
+
+# What a configuration may say
+
+
+def _config(entry: Mapping[str, Any]) -> Any:
+    """A configuration of transformers with the allowed keys of `entry`. It names no implementation of attention, so
+    transformers takes its own `sdpa`, or `eager` for networks without `sdpa`."""
+    from transformers import CONFIG_MAPPING
+
+    kind = CONFIG_MAPPING[entry["model_type"]]
+    return kind.from_dict(allowed_settings(entry, kind))
+
+
+def allowed_settings(entry: Mapping[str, Any], kind: Any) -> dict[str, Any]:
+    """The keys that the class of a configuration declares, and numbers under any key: older files have undeclared keys
+    that are still read, and a number cannot name code."""
+    named = {*_declared(kind), *ALWAYS_ALLOWED} - set(FORGOTTEN)
+    parts = getattr(kind, "sub_configs", None) or {}
+    return {
+        name: _harmless(value, parts.get(name))
+        for name, value in entry.items()
+        if not NAMES_CODE.search(name) and name not in FORGOTTEN and (name in named or _only_numbers(value))
+    }
+
+
+def _declared(kind: Any) -> set[str]:
+    fields = {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
+    return fields | set(inspect.signature(kind.__init__).parameters) | set(getattr(kind, "attribute_map", ()))
+
+
+def _harmless(value: Any, kind: Any = None) -> Any:
+    """A value without keys that name code, at any depth; of the configuration of a part, its `allowed_settings`."""
+    from transformers import CONFIG_MAPPING
+
+    if isinstance(value, list):
+        return [_harmless(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if isinstance(own := value.get("model_type"), str) and own in CONFIG_MAPPING:
+        kind = CONFIG_MAPPING[own]
+    if kind is not None and hasattr(kind, "model_type"):
+        return allowed_settings(value, kind)
+    return {name: _harmless(each) for name, each in value.items() if not NAMES_CODE.search(name)}
+
+
+def _only_numbers(value: object) -> bool:
+    if isinstance(value, list):
+        return all(map(_only_numbers, value))
+    return value is None or isinstance(value, int | float)
+
+
+def _refuse_unknown_kind(folder: Path) -> None:
+    from transformers import CONFIG_MAPPING
+
+    entry = read_json(folder / "config.json")
+    kind = entry.get("model_type")
+    if isinstance(kind, str) and kind in CONFIG_MAPPING and kind != "timm_wrapper":
+        return
+    if isinstance(name := entry.get("architecture"), str):
+        raise RicnetError(f"{folder} is a checkpoint of timm; use {setting('encoder', f'timm:{name}')}.")
+    if "auto_map" in entry:
+        raise RicnetError(
+            f"{folder} brings code of its own for its network, which is never run; use a checkpoint whose network "
+            "transformers has."
+        )
+    raise RicnetError(
+        f"{folder}: transformers knows no network of the kind {str(kind)[:80]!r} (model_type in config.json); install "
+        "a newer version, or use another checkpoint."
+    )
+
+
+# No requests to the Hub
+
+
+def _refuse_fetching(network: nn.Module) -> None:
+    """Refuse networks of transformers that fetch a kernel from the Hub, some only when they run (rwkv, yoso, mra)."""
+    for home in {type(module).__module__ for module in network.modules()}:
+        if home.startswith("transformers.models.") and "get_kernel(" in inspect.getsource(sys.modules[home]):
+            kind = home.split(".")[2]
+            raise RicnetError(f"networks of the kind {kind} fetch code from the Hub; use a checkpoint of another kind.")
+
+
+@contextmanager
+def _offline() -> Iterator[None]:
+    """Keep transformers and what it calls from asking the Hub, also for kernels, which are code. One thread at a time:
+    the switches are global to the process."""
+    from huggingface_hub import constants
+    from transformers.integrations import hub_kernels
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ImportError("it asks the Hub for a kernel, which is code")
+
+    switches: list[tuple[Any, str, Any]] = [(constants, "HF_HUB_OFFLINE", True)]
+    switches += [(hub_kernels, name, refuse) for name in ("get_kernel", "get_kernel_hub")]
+    with _BUILDING, ExitStack() as switched:
+        for place, name, value in switches:
+            if hasattr(place, name):
+                switched.enter_context(patch.object(place, name, value))
+        yield
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the progress bars of transformers and its reports of unused weights."""
+    from transformers.utils import logging as reports
+
+    level, bars = reports.get_verbosity(), reports.is_progress_bar_enabled()
+    reports.set_verbosity(logging.CRITICAL)
+    reports.disable_progress_bar()
+    try:
+        yield
+    finally:
+        reports.set_verbosity(level)
+        if bars:
+            reports.enable_progress_bar()
+
+
+# Files of a checkpoint
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The safetensors files with the weights, all in the folder itself."""
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if whole.is_file():
+        return [whole]
+    if not index.is_file():
+        pickles = [name for name in PICKLES if (folder / name).is_file()]
+        if pickles:
+            raise RicnetError(
+                f"{folder} keeps its weights in {pickles[0]}, which may run code when it is read; save them as "
+                "safetensors (model.save_pretrained of transformers does)."
+            )
+        raise RicnetError(f"{folder} holds no model.safetensors; give the folder of a whole checkpoint.")
+    shards = read_json(index).get("weight_map")
+    names = sorted(set(shards.values()), key=str) if isinstance(shards, dict) else []
+    for name in names or [None]:
+        if not isinstance(name, str) or Path(name).name != name or not (folder / name).is_file():
+            raise RicnetError(f"{index} names {str(name)[:80]!r}, which is no file in its folder; get a whole copy.")
+    return [folder / name for name in names]
+
+
+def _image_settings(path: Path) -> tuple[tuple[int, int], tuple[float, ...], tuple[float, ...]]:
+    """Size, mean and standard deviation, from any form that image processors write."""
+    entry = read_json(path)
+    cropped = entry.get("crop_size") if entry.get("do_center_crop", "crop_size" in entry) else None
+    size: Any = cropped or entry.get("size")
+    if isinstance(size, dict):
+        side = size.get("shortest_edge")
+        size = [size.get("height", side), size.get("width", side)]
+    size = [size, size] if isinstance(size, int) else size
+    normalizes = entry.get("do_normalize", True)
+    mean: Any = entry.get("image_mean") if normalizes else [0.0] * 3
+    std: Any = entry.get("image_std") if normalizes else [1.0] * 3
+    factor = entry.get("rescale_factor", 1 / 255) if entry.get("do_rescale", True) else 1.0
+    coloured = any(are_numbers(mean, channels) and are_numbers(std, channels) for channels in (1, 3))
+    sound = coloured and are_numbers(size, 2) and are_numbers([factor]) and factor > 0
+    if not sound or not all(map(is_side, size)) or not all(std):
+        raise RicnetError(f"{path} does not say to what size images are scaled and how they are normalised.")
+    scale = 255 * factor
+    return tuple(size), tuple(each / scale for each in mean), tuple(each / scale for each in std)
