@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from filmstrip import filmstrip_figure
 from ricnet.core.policies import Dirichlet, Readout
 from ricnet.errors import RicnetError
-from ricnet.evaluation.evaluate import Examples
+from ricnet.evaluation.examples import Examples
 from ricnet.methods import RIC
 from ricnet.models.classifier import Classifier
 from ricnet.models.loading import load

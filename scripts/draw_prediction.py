@@ -12,7 +12,7 @@ from pathlib import Path
 
 from filmstrip import filmstrip_figure
 from ricnet.errors import RicnetError
-from ricnet.evaluation.evaluate import Examples
+from ricnet.evaluation.examples import Examples
 from ricnet.models.loading import load
 from ricnet.models.locate import locate
 from ricnet.report.examples import telling_rows

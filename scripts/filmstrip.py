@@ -11,7 +11,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ricnet.evaluation.evaluate import Examples
+from ricnet.evaluation.examples import Examples
 from ricnet.io import short
 from ricnet.report.examples import small_image, with_start
 from ricnet.report.figures import BLUE, FAINT, INK, ORANGE, VERMILLION, styled

@@ -26,7 +26,7 @@ from ricnet.evaluation.choices import (
     fit_temperature,
     rule_words,
 )
-from ricnet.evaluation.evaluate import AS_TRAINED, Outcome, Reading
+from ricnet.evaluation.outcome import AS_TRAINED, Outcome, Reading
 
 
 def beliefs(seed: int, scale: float, n: int = 200) -> tuple[torch.Tensor, torch.Tensor]:

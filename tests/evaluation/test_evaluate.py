@@ -1,45 +1,27 @@
-"""The numbers of a run, what is kept of its answers, which examples are shown, and what abstaining would change."""
-
 import json
 import math
 import statistics
-from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from made_runs import rewrite_arrays
-from refusals import refusal
 from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.data import Split
-from ricnet.evaluation.evaluate import (
-    Outcome,
-    Reading,
-    observe,
-    pick_rows,
-    pool_size,
-    read_predictions,
-    report,
-    save_examples,
-    save_predictions,
-    select_validation,
-    summarize,
-    validation_sentence,
-)
+from ricnet.evaluation.evaluate import report, summarize
+from ricnet.evaluation.outcome import observe, pool_size
 from ricnet.methods import Supervised
 
-# Two steps, three examples, two classes; the value stops the second example after one step.
 BELIEFS = torch.tensor(
     [
         [[0.6, 0.4], [0.3, 0.7], [0.5, 0.5]],
         [[0.9, 0.1], [0.1, 0.9], [0.2, 0.8]],
     ]
 )
+
 VALUES = torch.tensor([[1.0, 1.0, 1.0], [1.0, -1.0, 1.0]])
+
 LABELS = torch.tensor([0, 1, 0])
 
 
@@ -88,196 +70,3 @@ def test_all_right_has_no_wrong_steps_and_no_auroc_and_pools_shrink_as_classes_g
     assert (report(outcome)["mean_steps_wrong"], report(outcome)["auroc_correctness"]) == (None, None)
     assert summarize(outcome)["accuracy"] == 1
     assert [pool_size(classes) for classes in (2, 100, 256, 1000, 10_000)] == [8192, 8192, 4096, 1048, 512]
-
-
-def outcome(with_values: bool) -> Outcome:
-    values = torch.tensor([[1.0, 1.0], [1.0, -1.0]])
-    beliefs = torch.tensor([[[0.6, 0.4], [0.3, 0.7]], [[0.9, 0.1], [0.5, 0.5]]])
-    path = Trajectory(beliefs.log(), halting_step(values), values if with_values else None)
-    return Outcome.of(path, torch.tensor([0, 0]))
-
-
-def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
-    save_predictions({"val": outcome(False), "test": outcome(True)}, tmp_path / "predictions.npz")
-    test = read_predictions(tmp_path)
-    np.testing.assert_array_equal(test.labels, [0, 0])
-    np.testing.assert_array_equal(test.halt_step, [2, 1])
-    np.testing.assert_array_equal(test.cell_evaluations, [2, 2])
-    np.testing.assert_allclose(test.log_beliefs.exp(), [[0.9, 0.1], [0.3, 0.7]], rtol=1e-6)
-    np.testing.assert_allclose(test.step_scores.exp(), [[0.6, 0.3], [0.9, 0.5]], rtol=1e-6)
-    np.testing.assert_allclose(test.step_confidence, [[0.6, 0.7], [0.9, 0.5]], rtol=1e-6)
-    np.testing.assert_array_equal(test.step_correct[0], [True, False])
-    entropy = -(0.6 * np.log(0.6) + 0.4 * np.log(0.4))
-    np.testing.assert_allclose(test.step_entropy[0, 0], entropy, rtol=1e-6)
-    np.testing.assert_array_equal(test.values, [[1, 1], [1, -1]])
-    assert read_predictions(tmp_path, "val").values is None
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"test_labels": np.zeros(3, dtype=np.int64)},
-        {"test_step_correct": np.zeros((3, 2), dtype=bool)},
-        {"test_values": np.zeros((2, 3), dtype=np.float32)},
-        {"test_halt_step": None},
-        {"test_halt_step": np.array([1, 3])},
-        {"test_labels": np.zeros(2)},
-        {"test_costs": np.ones(3)},
-        {"test_colour": np.zeros(2)},
-    ],
-)
-def test_a_damaged_file_is_named(tmp_path: Path, changes: dict[str, np.ndarray | None]) -> None:
-    path = tmp_path / "predictions.npz"
-    save_predictions({"test": outcome(True)}, path)
-    rewrite_arrays(path, **changes)
-    with refusal("predictions.npz") as caught:
-        read_predictions(tmp_path)
-    # By the reader itself: outside of the tests nothing else checks types and shapes.
-    assert isinstance(caught.value.__cause__, TypeError if "test_colour" in changes else (ValueError, KeyError))
-
-
-def test_what_is_no_file_of_predictions(tmp_path: Path) -> None:
-    with refusal(tmp_path, "predictions.npz"):
-        read_predictions(tmp_path)
-    for content in (b"", b"no archive"):
-        (tmp_path / "predictions.npz").write_bytes(content)
-        with refusal("predictions.npz"):
-            read_predictions(tmp_path)
-
-
-def trajectory_of(*beliefs: list[float], halt: list[int]) -> Trajectory:
-    """Of two classes, the belief in the first after each step."""
-    steps = [torch.stack([p, 1 - p], dim=-1) for p in torch.tensor(beliefs)]
-    return Trajectory(torch.stack(steps).log(), torch.tensor(halt))
-
-
-def outcome_of(*beliefs: list[float], halt: list[int]) -> Outcome:
-    """Class 0 is always true."""
-    return Outcome.of(trajectory_of(*beliefs, halt=halt), torch.zeros(len(halt), dtype=torch.int64))
-
-
-FIRST, LAST, HALT = [0.9, 0.4, 0.1, 0.6, 0.3, 0.95], [0.9, 0.4, 0.8, 0.7, 0.2, 0.95], [1, 2, 2, 2, 2, 1]
-"""Rows 2 and 3 gain 0.7 and 0.1 after their first step; rows 1 and 4 are wrong, 4 the surer; 5 is surer than 0."""
-
-
-@pytest.mark.parametrize(
-    ("beliefs", "halt", "each", "rows"),
-    [
-        ([FIRST, LAST], HALT, 1, [[5], [2], [4], [1]]),
-        ([FIRST, LAST], HALT, 4, [[5, 0], [2, 3], [4, 1], []]),
-        ([[0.5, 0.6], [0.7, 0.9]], [2, 2], 1, [[0], [1], [], []]),  # no example is of two kinds
-        ([[0.5, 0.6], [0.7, 0.9]], [2, 2], 2, [[0], [1], [], []]),
-        ([[0.9, 0.6, 0.7, 0.2]], [1] * 4, 1, [[0], [1], [3], []]),  # with one step the least sure are hard
-        ([[0.9, 0.8], [0.95, 0.99]], [1, 1], 4, [[0, 1], [], [], []]),  # what takes one step is never hard
-    ],
-)
-def test_examples_are_easy_hard_wrong_and_confused(
-    beliefs: list[list[float]], halt: list[int], each: int, rows: list[list[int]]
-) -> None:
-    names = ("easy", "hard", "wrong", "confused")
-    assert pick_rows(outcome_of(*beliefs, halt=halt), each) == dict(zip(names, rows, strict=True))
-
-
-@dataclass(frozen=True)
-class Fickle(Supervised):
-    """Answers what the test says, whatever the input, which holds the row numbers."""
-
-    path: Trajectory = field(default_factory=lambda: trajectory_of([0.9], halt=[1]))
-
-    def refine(self, model: nn.Module, inputs: Tensor, max_steps: int | None = None, halt: bool = False) -> Trajectory:
-        rows = inputs[:, 0].long()
-        return Trajectory(self.path.log_beliefs[:, rows], self.path.halt_step[rows])
-
-
-def saved(path: Trajectory, outcome: Outcome, file: Path, temperature: float = 1.0) -> dict[str, np.ndarray]:
-    labels = torch.zeros(len(outcome.labels), dtype=torch.int64)
-    split = Split(torch.arange(len(labels)).float().unsqueeze(1), labels)
-    save_examples(Fickle(path=path), nn.Linear(1, 1), split, outcome, file, Reading(temperature))
-    return dict(np.load(file))
-
-
-def test_kinds_are_stored_beside_the_examples(tmp_path: Path) -> None:
-    stored = saved(trajectory_of(FIRST, LAST, halt=HALT), outcome_of(FIRST, LAST, halt=HALT), tmp_path / "examples.npz")
-    assert stored["x"][:, 0].tolist() == [5, 0, 2, 3, 4, 1]
-    assert stored["kind"].tolist() == [0, 0, 1, 1, 2, 2]
-    assert stored["halt_step"].tolist() == [1, 1, 2, 2, 2, 2]
-    np.testing.assert_allclose(np.exp(stored["log_beliefs"])[1, :, 0], [0.95, 0.9, 0.8, 0.7, 0.2, 0.4], rtol=1e-6)
-
-
-def test_kinds_speak_of_the_beliefs_that_are_stored(tmp_path: Path) -> None:
-    """Row 0 was right when judged and is wrong when refined again; row 2 the other way round."""
-    judged = outcome_of([0.9, 0.8, 0.2], halt=[1, 1, 1])
-    stored = saved(trajectory_of([0.1, 0.8, 0.9], halt=[1, 1, 1]), judged, tmp_path / "examples.npz")
-    right = np.exp(stored["log_beliefs"])[0, :, 0] > 0.5
-    assert stored["x"][:, 0].tolist() == [2, 1, 0]
-    assert stored["kind"].tolist() == [0, 1, 2]
-    assert right.tolist() == [True, True, False]
-
-
-def test_stored_beliefs_are_tempered(tmp_path: Path) -> None:
-    """0.9 against 0.1 at T = 2 is 3 against 1."""
-    path = trajectory_of([0.9], halt=[1])
-    stored = saved(path, outcome_of([0.9], halt=[1]), tmp_path / "examples.npz", temperature=2.0)
-    np.testing.assert_allclose(np.exp(stored["log_beliefs"])[0, 0], [0.75, 0.25], rtol=1e-6)
-
-
-def test_mistakes_of_one_kind_have_examples() -> None:
-    """Of three classes, 0 is taken for 1 three times, 1 for 2 twice and 2 for 0 once; the surest come first."""
-    answers, labels = [1, 1, 1, 2, 2, 0], [0, 0, 0, 1, 1, 2]
-    sure = torch.tensor([0.5, 0.7, 0.6, 0.5, 0.6, 0.9])
-    beliefs = torch.stack([torch.full((3,), float((1 - p) / 2)) for p in sure])
-    beliefs[torch.arange(6), torch.tensor(answers)] = sure
-    path = Trajectory(beliefs.log().unsqueeze(0), torch.ones(6, dtype=torch.int64))
-    kinds = pick_rows(Outcome.of(path, torch.tensor(labels)), each=1)
-    assert kinds["wrong"] == [5]
-    assert kinds["confused"] == [1, 2, 4, 3]
-
-
-CONFIDENCE = torch.tensor([[0.4, 0.6, 0.5, 0.9], [0.7, 0.8, 0.95, 0.95]], dtype=torch.float64)
-CORRECT = torch.tensor([[True, False, False, True], [True, True, False, True]])
-FOUND = Outcome(
-    labels=torch.zeros(4, dtype=torch.int64),
-    log_beliefs=torch.zeros(4, 2),
-    halt_step=torch.tensor([2, 1, 2, 1]),
-    cell_evaluations=torch.ones(4, dtype=torch.int64),
-    step_scores=torch.zeros(2, 4),
-    step_confidence=CONFIDENCE,
-    step_correct=CORRECT,
-    step_entropy=torch.zeros(2, 4),
-)
-"""At their own halts: 0.7 right, 0.6 wrong, 0.95 wrong, 0.9 right."""
-
-
-@pytest.mark.parametrize(
-    ("threshold", "answered", "wrong"), [(0.5, 4, 2), (0.6, 4, 2), (0.61, 3, 1), (0.95, 1, 1), (0.96, 0, 0)]
-)
-def test_answers_are_counted_at_each_halt(threshold: float, answered: int, wrong: int) -> None:
-    assert select_validation(FOUND, threshold) == (answered, wrong)
-
-
-def test_fewer_steps_are_taken_into_account() -> None:
-    """After one step: 0.4 right, 0.6 wrong, 0.5 wrong, 0.9 right."""
-    assert select_validation(FOUND, 0.5, 1) == (3, 2)
-    assert select_validation(FOUND, 0.5, 9) == select_validation(FOUND, 0.5)
-
-
-def test_single_precision_is_compared_as_it_is() -> None:
-    single = replace(FOUND, step_confidence=torch.full((2, 4), 0.9))
-    assert select_validation(single, float(np.float32(0.9)))[0] == 4
-
-
-def save(folder: Path, found: Outcome) -> None:
-    save_predictions({"val": found}, folder / "predictions.npz")
-
-
-def test_the_sentence_says_coverage_and_risk(tmp_path: Path) -> None:
-    save(tmp_path, FOUND)
-    said = validation_sentence(tmp_path, 0.61, None)
-    assert all(fact in said for fact in ("3 of 4", "0.61", "75.0%", "1 of them", "33.3%"))
-    assert "all 4" in validation_sentence(tmp_path, 1.0, None)
-    save(tmp_path, replace(FOUND, step_correct=torch.ones(2, 4, dtype=torch.bool)))
-    assert "risk 0.0%" in validation_sentence(tmp_path, 0.61, None)
-
-
-def test_a_model_without_its_predictions_says_so(tmp_path: Path) -> None:
-    assert "is not known" in validation_sentence(tmp_path, 0.9, None)

@@ -14,11 +14,10 @@ from ricnet.evaluation.choices import (
     chosen_words,
     fit_exit_temperatures,
     fit_temperature,
-    operating_points,
-    point_within,
-    shortfall,
 )
-from ricnet.evaluation.evaluate import Outcome, Reading, report
+from ricnet.evaluation.evaluate import report
+from ricnet.evaluation.operating_points import operating_points, point_within, shortfall
+from ricnet.evaluation.outcome import Outcome, Reading
 
 COSTS = (0.25, 0.5, 1.0)
 

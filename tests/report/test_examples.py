@@ -17,7 +17,7 @@ from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from made_runs import groups_of, rewrite_arrays
 from refusals import refusal
 from ricnet.data.columns import Category, Columns, Number
-from ricnet.evaluation.evaluate import KINDS
+from ricnet.evaluation.examples import KINDS
 from ricnet.report.examples import (
     PAIR_EXAMPLES,
     SIDE,

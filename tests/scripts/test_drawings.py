@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from filmstrip import FRAMES, filmstrip_figure, frames
 from pace import between, pace_figure
-from ricnet.evaluation.evaluate import Examples
+from ricnet.evaluation.examples import Examples
 from ricnet.report.figures import BLUE, VERMILLION
 from ricnet.report.runs import RunGroup, RunRecord
 

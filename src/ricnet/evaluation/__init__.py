@@ -1,1 +1,1 @@
-"""What a trajectory is worth: accuracy, calibration, selective prediction, halting."""
+"""Evaluation: scores of trajectories, choices made on validation data, baselines."""

@@ -24,8 +24,14 @@ from torch import Tensor
 
 from ricnet.core.mdp import log_scores
 from ricnet.core.trajectory import Temperature, halting_step
-from ricnet.errors import RicnetError, counted, setting
-from ricnet.evaluation.evaluate import Outcome
+from ricnet.errors import counted
+from ricnet.evaluation.operating_points import OperatingPoint as OperatingPoint
+from ricnet.evaluation.operating_points import at_step, below
+from ricnet.evaluation.operating_points import operating_points as operating_points
+from ricnet.evaluation.operating_points import point_within as point_within
+from ricnet.evaluation.operating_points import require_affordable as require_affordable
+from ricnet.evaluation.operating_points import shortfall as shortfall
+from ricnet.evaluation.outcome import Outcome
 
 LEVEL = 0.1
 """Probability of replacing a default that is as good as every alternative."""
@@ -271,11 +277,11 @@ def choose_halt(outcome: Outcome) -> HaltChoice:
     """V < 0, unless another threshold, all steps or a single step is shown to be better."""
     steps = len(outcome.step_scores)
     default = replace(_described(outcome, 0.0, steps), kept=False)
-    if steps == 1 or not enough_to_choose(_at(outcome.step_correct, outcome.halt_step)):
+    if steps == 1 or not enough_to_choose(at_step(outcome.step_correct, outcome.halt_step)):
         return default
     rules = [(NEVER, steps), (0.0, 1), *((one, steps) for one in THRESHOLDS)]
-    before = _at(outcome.step_scores, outcome.halt_step).double()
-    gains = [_at(outcome.step_scores, _stops(outcome, *rule)).double() - before for rule in rules]
+    before = at_step(outcome.step_scores, outcome.halt_step).double()
+    gains = [at_step(outcome.step_scores, _stops(outcome, *rule)).double() - before for rule in rules]
     best, gain = best_alternative(gains)
     if best is None or gain is None:
         return default
@@ -287,16 +293,6 @@ def _stops(outcome: Outcome, threshold: float, most: int) -> Int64[Tensor, "n"]:
     return halting_step(outcome.continuation, threshold).clamp(max=most)
 
 
-def _at(grid: Tensor, stops: Int64[Tensor, "n"]) -> Tensor:
-    """The entry of each example at its own step."""
-    return grid[stops - 1, torch.arange(grid.shape[1])]
-
-
-def _below(values: Float[Tensor, "*any"]) -> float:
-    """A threshold below all values: no example stops early."""
-    return math.floor(float(values.min())) - 1.0
-
-
 def _described(outcome: Outcome, threshold: float, most: int, budget: float | None = None) -> HaltChoice:
     """A halting rule with its results and those of the default on the validation data."""
     costs, steps = outcome.costs, len(outcome.step_scores)
@@ -306,10 +302,10 @@ def _described(outcome: Outcome, threshold: float, most: int, budget: float | No
     return HaltChoice(
         threshold,
         most,
-        -float(_at(outcome.step_scores, stops).double().mean()),
+        -float(at_step(outcome.step_scores, stops).double().mean()),
         mean_steps,
         mean_steps < most,
-        -float(_at(outcome.step_scores, before).double().mean()),
+        -float(at_step(outcome.step_scores, before).double().mean()),
         float(before.double().mean()),
         len(stops),
         mean_cost=None if costs is None else float(costs[stops - 1].mean()),
@@ -318,24 +314,10 @@ def _described(outcome: Outcome, threshold: float, most: int, budget: float | No
     )
 
 
-# Exits: thresholds for budgets, a mean share of compute
+# Halting with exits: a budget, or the cheapest rule that is not worse
 
 SHARES = (0.8, 0.6, 0.4, 0.2, 0.0)
 """Costs of the cheaper rules, in the order they are tried: 0 is the cost of the first exit, 1 that of the network."""
-GRID = 40
-"""Thresholds are stored for budgets of k/40 of compute that pay for the first exit."""
-ROUNDING = 1e-9
-
-
-@dataclass(frozen=True)
-class OperatingPoint:
-    """A threshold and its results on validation data."""
-
-    halt_threshold: float
-    mean_cost: float
-    """The mean share of compute."""
-    accuracy: float
-    nll: float
 
 
 def choose_exit(outcome: Outcome, budget: float | None = None) -> HaltChoice:
@@ -346,7 +328,7 @@ def choose_exit(outcome: Outcome, budget: float | None = None) -> HaltChoice:
     points, steps = operating_points(outcome), len(outcome.step_scores)
     if budget is not None:
         return _described(outcome, point_within(points, budget).halt_threshold, steps, budget)
-    never = _below(outcome.continuation) if outcome.values is None else NEVER  # 1 − confidence is never below 0
+    never = below(outcome.continuation) if outcome.values is None else NEVER  # 1 − confidence is never below 0
     whole = replace(_described(outcome, never, steps), kept=False)
     if not enough_to_choose(outcome.step_correct[-1]):
         return whole
@@ -368,63 +350,9 @@ def _exit_gains(outcome: Outcome, budget: float) -> Float[Tensor, "n"]:
         threshold = point_within(operating_points(outcome.take(seen)), budget).halt_threshold
         asked = outcome.take(held_out)
         stops = halting_step(asked.continuation, threshold)
-        return (_at(asked.step_scores, stops) - asked.step_scores[-1]).double()
+        return (at_step(asked.step_scores, stops) - asked.step_scores[-1]).double()
 
     return cross_fitted(len(outcome.labels), gains)
-
-
-def operating_points(outcome: Outcome) -> tuple[OperatingPoint, ...]:
-    """For each budget of the grid, the threshold that spends as much of it as possible; from all examples leaving at
-    the first exit to all going through the whole network.
-
-    Example i continues after step n if the lowest of its values so far, m_{n,i}, is not below the threshold, and that
-    costs c_{n+1} − c_n. So the mean share is c_1 + Σ_{n,i} (c_{n+1} − c_n) 1[m_{n,i} ≥ threshold] / N: it falls at each
-    m_{n,i} and nowhere else.
-    """
-    assert outcome.costs is not None
-    lowest = outcome.continuation[1:].cummin(0).values
-    levels, place = lowest.unique(return_inverse=True)  # from low to high
-    prices = outcome.costs.diff()[:, None].expand_as(lowest).flatten() / lowest.shape[1]
-    spent = outcome.costs[0] + torch.bincount(place.flatten(), prices, len(levels)).flip(0).cumsum(0).flip(0)
-    between = levels[:-1] / 2 + levels[1:] / 2
-    between = torch.where(between > levels[:-1], between, levels[1:])  # adjacent floats have no midpoint
-    thresholds = [_below(levels), *between.tolist(), math.floor(float(levels[-1])) + 1.0]
-    spent = torch.cat([spent, outcome.costs[:1]])  # mean share of compute per threshold, falling
-    budgets = [float(outcome.costs[0]), *(share / GRID for share in range(1, GRID + 1))]
-    within = [int((spent > budget + ROUNDING).sum()) for budget in budgets if budget >= budgets[0]]
-    return tuple(_point(outcome, thresholds[first]) for first in dict.fromkeys(within))
-
-
-def _point(outcome: Outcome, threshold: float) -> OperatingPoint:
-    assert outcome.costs is not None
-    stops = halting_step(outcome.continuation, threshold)
-    right, score = _at(outcome.step_correct, stops).double(), _at(outcome.step_scores, stops).double()
-    return OperatingPoint(threshold, float(outcome.costs[stops - 1].mean()), float(right.mean()), -float(score.mean()))
-
-
-def point_within(points: Sequence[OperatingPoint], budget: float) -> OperatingPoint:
-    """The most expensive operating point within a budget."""
-    require_affordable(budget, min(point.mean_cost for point in points))
-    return max((point for point in points if point.mean_cost <= budget + ROUNDING), key=lambda point: point.mean_cost)
-
-
-def require_affordable(budget: float, first_exit: float) -> None:
-    if not first_exit <= budget + ROUNDING <= 1 + 2 * ROUNDING:
-        least = math.ceil(1000 * first_exit) / 1000
-        raise RicnetError(
-            f"{setting('budget', budget)} is out of range: it must be from {least:g} (the first exit) to 1 (the whole "
-            "network)."
-        )
-
-
-def shortfall(mean_cost: float, budget: float) -> str | None:
-    """A clause for the user if no threshold comes near the budget."""
-    if budget - mean_cost <= 2 / GRID:
-        return None
-    return (
-        f"only {mean_cost:.3f} of the budget of {budget:g} is spent, because many validation examples have equal "
-        "values and no threshold separates them"
-    )
 
 
 # Sentences about the choices, from evaluation.json

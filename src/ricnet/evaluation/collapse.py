@@ -1,7 +1,4 @@
-"""Training that collapses: accuracy on the training data falls, or the value loss jumps, and the run may go on.
-
-Both are read from the lines of metrics.jsonl, so that runs of any age are judged alike.
-"""
+"""Collapses of training, found in the lines of metrics.jsonl: training accuracy falls, or the value loss jumps."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,35 +8,35 @@ from typing import Any
 from ricnet.io import is_finite
 
 DROP = 10
-"""Points of training accuracy below the best so far; more is a collapse."""
+"""Maximum fall of training accuracy below the best so far, in points."""
 JUMP = 5
-"""Times the median value loss; more is a collapse."""
+"""Maximum ratio of the value loss to its median."""
 STANDARD_ERRORS = 4
-"""Of the difference of two accuracies, which it must exceed too. That is less than DROP from 800 training rows on."""
+"""A fall must also exceed this many standard errors of the difference; from 800 training rows on, DROP is more."""
 FIRST_UPDATES = 20
-"""Epochs that end within so many updates are not compared by accuracy: a table of 100 rows makes one update an epoch,
-and the accuracies of its first ones rise and fall by 30 points."""
+"""Updates before accuracies are compared: with one update per epoch, as for 100 rows, the first accuracies vary by 30
+points."""
 WINDOW = 20
-"""Epochs before the present one that the median is taken over; until there are so many, there is none."""
+"""Number of epochs before the current one for the median; before that there is none."""
 
 Collapse = dict[str, Any]
 """Value and reference: accuracy and best_accuracy, value_loss and median_value_loss, or all four."""
 
 
 class CollapseWatch:
-    """Is shown the line of each epoch, in order; resuming means to show it the lines so far."""
+    """Reads the line of each epoch, in order; a resumed run first shows it the lines so far."""
 
     def __init__(self, rows: int | None = None) -> None:
-        """`rows` of training data, if known: accuracies of few differ by chance."""
+        """`rows`: training rows, for the standard error of accuracies, if known."""
         self.rows = rows
         self.collapsed = self.begins = False
-        """Whether the last epoch was a collapse, and the one before it was none."""
+        """Whether the last epoch was a collapse, and whether it was the first in a row."""
         self.best = 0.0
         self.value_losses: dict[int, float] = {}
-        """Of the last epochs, by their number: an archived run may not have kept them all."""
+        """By epoch, because archived runs may lack some."""
 
     def see(self, line: Mapping[str, Any]) -> Collapse:
-        """What makes this epoch a collapse; empty if nothing does."""
+        """The collapse in this epoch; empty if there is none."""
         accuracy, value_loss = (_number(line.get("train"), name) for name in ("accuracy", "value_loss"))
         update = _number(line, "update")
         begun = update is None or update > FIRST_UPDATES
@@ -51,12 +48,12 @@ class CollapseWatch:
         if accuracy is None:
             return {}
         self.best = max(self.best, accuracy)
-        points = round(100 * (self.best - accuracy), 6)  # 0.4 - 0.3 is more than 0.1
+        points = round(100 * (self.best - accuracy), 6)  # 0.4 - 0.3 > 0.1 in floats
         fallen = points > DROP and points > 100 * STANDARD_ERRORS * self._standard_error(accuracy)
         return {"accuracy": accuracy, "best_accuracy": self.best} if fallen else {}
 
     def _standard_error(self, accuracy: float) -> float:
-        """Of the difference between this accuracy and the best, as if of different rows."""
+        """Standard error of the difference between this accuracy and the best, as of independent rows."""
         variance = sum(max(0.0, share * (1 - share)) for share in (accuracy, self.best))
         return math.sqrt(variance / self.rows) if self.rows else 0.0
 
@@ -70,20 +67,20 @@ class CollapseWatch:
 
 
 def _number(entry: object, name: str) -> float | None:
-    """None where it was not measured, or the file was damaged."""
+    """None if it was not measured or is not a finite number."""
     value = entry.get(name) if isinstance(entry, Mapping) else None
     return float(value) if is_finite(value) else None  # type: ignore[arg-type]
 
 
 def collapses(lines: Iterable[Mapping[str, Any]], rows: int | None = None) -> list[Collapse]:
-    """Of a whole run: one entry for each epoch that is a collapse, with its `epoch`."""
+    """The collapses of a whole run, each with its `epoch`."""
     watch = CollapseWatch(rows)
     seen = ((line["epoch"], watch.see(line)) for line in lines)
     return [{"epoch": epoch, **found} for epoch, found in seen if found]
 
 
 def words(collapse: Collapse) -> str:
-    """What happened in one epoch."""
+    """Description of one collapse."""
     parts = []
     if "accuracy" in collapse:
         accuracy, best = collapse["accuracy"], collapse["best_accuracy"]
@@ -95,7 +92,7 @@ def words(collapse: Collapse) -> str:
 
 
 def summary(found: Sequence[Collapse]) -> str:
-    """All collapses of a run: in which epochs, and the worst of either kind."""
+    """The epochs of all collapses of a run, and the worst of each kind."""
     epochs = [int(each["epoch"]) for each in found]
     when = f"epoch {epochs[0]}" if len(epochs) == 1 else f"{len(epochs)} epochs from {epochs[0]} to {epochs[-1]}"
     drops = [each for each in found if "accuracy" in each]

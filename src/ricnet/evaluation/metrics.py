@@ -1,5 +1,5 @@
-"""Metrics of calibration, of selective prediction (confidence against being right) and of separation of the classes
-(ROC AUC, average precision). Everything here works on plain vectors, in float64."""
+"""Metrics of calibration, selective prediction (confidence against correctness) and separation of the classes (ROC AUC,
+average precision), in float64."""
 
 from typing import NamedTuple
 
@@ -18,16 +18,16 @@ class Bins(NamedTuple):
 
     size: Float[Tensor, "bins"]
     confidence: Float[Tensor, "bins"]
-    """Mean confidence of each bin; NaN where it is empty."""
+    """Mean confidence of each bin; NaN if it is empty."""
     accuracy: Float[Tensor, "bins"]
-    """Share of right answers in each bin; NaN where it is empty."""
+    """Share of correct answers in each bin; NaN if it is empty."""
 
 
 def bin_index(confidence: Float[Tensor, "*n"], bins: int = BINS) -> Int64[Tensor, "*n"]:
     """Bin m, from 0, holds (m/M, (m + 1)/M]; 0 itself falls into the first.
 
-    The edges are rounded as the confidences are, so that a confidence that means m/M lies on the edge. ceil(conf·M)
-    would not do: the float32 numbers nearest to 1/15, …, 14/15 are all a little too large and would move up a bin.
+    The edges are rounded like the confidences, so that a confidence of m/M lies on the edge. ceil(conf·M) would be
+    wrong: the float32 numbers nearest to 1/15, …, 14/15 are slightly too large and would move up a bin.
     """
     edges = torch.arange(1, bins, dtype=torch.float64, device=confidence.device) / bins
     return torch.bucketize(confidence.contiguous(), edges.to(confidence.dtype))
@@ -44,21 +44,19 @@ def bin_by_confidence(confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"]
 def expected_calibration_error(confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"], bins: int = BINS) -> float:
     """ECE of Section 2: Σ_m |B_m|/n · |acc(B_m) − conf(B_m)|."""
     size, mean_confidence, accuracy = bin_by_confidence(confidence, correct, bins)
-    gaps = torch.where(size > 0, (accuracy - mean_confidence).abs(), 0.0)  # a NaN of the network's own stays NaN
+    gaps = torch.where(size > 0, (accuracy - mean_confidence).abs(), 0.0)  # NaN confidences stay NaN
     return float((size * gaps).sum() / size.sum())
 
 
 def classwise_calibration_error(beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"]) -> float:
-    """The same asked of each class's probability against how often that class is true, averaged over the classes."""
+    """The ECE of each class's probability against the frequency of that class, averaged over the classes."""
     errors = [expected_calibration_error(beliefs[:, k], labels == k) for k in range(beliefs.shape[1])]
     return sum(errors) / len(errors)
 
 
 def risk_coverage(confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"]) -> Float[Tensor, "n"]:
-    """The error rate among the k most confident answers, for k = 1 … n.
-
-    Equal confidences are told apart by nothing, so each counts with its group's mean error.
-    """
+    """The error rate among the k most confident answers, for k = 1 … n; examples of equal confidence count with their
+    mean error."""
     levels, group = torch.unique(-confidence.double(), return_inverse=True)
     size = torch.bincount(group, minlength=len(levels)).double()
     error = torch.bincount(group, (~correct).double(), len(levels)) / size
@@ -69,9 +67,9 @@ def risk_coverage(confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"]) ->
 def risk_at(
     coverage: Float[Tensor, "coverage"], confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"]
 ) -> Float[Tensor, "coverage"]:
-    """The share of errors among the ⌈coverage · n⌉ most confident answers."""
+    """The error rate among the ⌈coverage · n⌉ most confident answers."""
     risk = risk_coverage(confidence, correct)
-    answered = (coverage.double() * len(risk) - 1e-9).ceil().long().clamp(min=1)  # 0.07 · 100 is a little more than 7
+    answered = (coverage.double() * len(risk) - 1e-9).ceil().long().clamp(min=1)  # 0.07 · 100 > 7 in floats
     return risk[answered - 1]
 
 
@@ -81,7 +79,7 @@ def area_under_risk_coverage(confidence: Float[Tensor, "n"], correct: Bool[Tenso
 
 
 def correctness_auroc(confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"]) -> float | None:
-    """How often a right answer is more confident than a wrong one; None where all are right or all wrong."""
+    """Probability that a correct answer is more confident than a wrong one; None if all are correct or all wrong."""
     if correct.all() or not correct.any():
         return None
     return float(roc_auc_score(correct.cpu().numpy(), confidence.cpu().numpy()))

@@ -1,1 +1,1 @@
-"""Networks: encoders that turn an input into an embedding, and the refiner that thinks about it."""
+"""Networks: encoders from inputs to embeddings, and the recurrent refiner that reads them."""

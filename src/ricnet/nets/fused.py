@@ -1,8 +1,5 @@
-"""Answers of a block of convolutions by cuDNN's convolution with bias, sum and ReLU in one.
-
-On a GPU, in half precision, the passes over memory that norms, sums and activations take are longer than the products
-(docs/performance.md). The norm of a network that no longer trains is a part of the convolution before it.
-"""
+"""Inference of convolutional blocks by cuDNN's fused convolution, bias, sum and ReLU. On a GPU in half precision,
+norms, sums and activations take longer than the convolutions (docs/performance.md)."""
 
 from functools import cache
 
@@ -12,7 +9,7 @@ from torch import Tensor, nn
 
 
 def fold(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[Float[Tensor, "outputs inputs k k"], Float[Tensor, "outputs"]]:
-    """Weight and bias of the one convolution that does what both do, of a network that no longer trains."""
+    """Weight and bias of one convolution equal to convolution and norm in eval mode."""
     assert norm.running_mean is not None
     assert norm.running_var is not None
     scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
@@ -25,7 +22,7 @@ def fused(
     norm: nn.BatchNorm2d,
     shortcut: tuple[Float[Tensor, "batch outputs h2 w2"], Float[Tensor, "outputs"] | float] | None = None,
 ) -> Float[Tensor, "batch outputs h2 w2"]:
-    """relu(norm(conv(x)) + shortcut) of a 3×3 convolution; a shortcut is what is added, and the bias it still lacks."""
+    """relu(norm(conv(x)) + shortcut) of a 3×3 convolution; a shortcut is a tensor and the bias to add to it."""
     dtype, layout = torch.get_autocast_dtype("cuda"), torch.channels_last
     weight, bias = fold(conv, norm)
     x, weight = x.to(dtype, memory_format=layout), weight.to(dtype, memory_format=layout)
@@ -39,7 +36,7 @@ def fused(
 
 @cache
 def can_fuse(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether cuDNN has these convolutions for this GPU, found out by asking for one."""
+    """Whether cuDNN has these convolutions for this GPU; tries one."""
     x = torch.zeros(1, 8, 4, 4, dtype=dtype, device=device).to(memory_format=torch.channels_last)
     once = (1, 1)
     try:

@@ -1,7 +1,5 @@
-"""The equations of the gated recurrent unit, for one step and along a whole sequence of known inputs.
-
-The conventions are those of torch.nn.GRUCell: gates stand in the order reset, update, new.
-"""
+"""The gated recurrent unit, for one step and for a sequence of known inputs; gates in the order reset, update, new, as
+in torch.nn.GRUCell."""
 
 from typing import Any
 
@@ -14,7 +12,7 @@ from torch.autograd.function import once_differentiable
 def cell(
     inputs: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch gates"], state: Float[Tensor, "*batch size"]
 ) -> Float[Tensor, "*batch size"]:
-    """The next state, from what the inputs and the state add to the gates."""
+    """The next state, from the contributions of inputs and state to the gates."""
     if state.is_cuda and state.dtype == torch.float32:  # torch's own fused kernel, one launch instead of eight
         flat = (inputs.flatten(0, -2), hidden.flatten(0, -2), state.flatten(0, -2))
         fused: Tensor = torch.ops.aten._thnn_fused_gru_cell(*flat)[0]
@@ -25,14 +23,14 @@ def cell(
 def sequence(
     inputs: Float[Tensor, "steps batch gates"], weight: Float[Tensor, "gates size"], bias: Float[Tensor, "gates"]
 ) -> Float[Tensor, "steps batch size"]:
-    """All states from state zero on. The gradient of the weight is one product over all steps, not one a step."""
+    """All states, starting from zero. The gradient of the weight is one product over all steps, not one per step."""
     return _Sequence.apply(inputs, weight, bias)  # type: ignore[no-any-return]
 
 
 def _step(
     inputs: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch gates"], state: Float[Tensor, "*batch size"]
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The next state, and what its gradient needs."""
+    """The next state, and the tensors that its gradient needs."""
     size = state.shape[-1]
     reset, update = (inputs[..., : 2 * size] + hidden[..., : 2 * size]).sigmoid().split(size, -1)
     recalled = hidden[..., 2 * size :]
@@ -41,7 +39,7 @@ def _step(
 
 
 def _step_gradient(grad: Float[Tensor, "batch size"], saved: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the inputs, of the hidden part of the gates, and of the state where it is carried over unchanged."""
+    """Gradients of the inputs, of the hidden part of the gates, and of the state that is carried over unchanged."""
     state, reset, update, new, recalled = saved
     carried = grad * update
     of_new = (grad - carried) * (1 - new.square())
@@ -86,5 +84,5 @@ class _Sequence(torch.autograd.Function):
             of_inputs.append(arriving)
             of_hidden.append(recurrent)
         every = torch.stack(of_hidden[::-1])
-        before = states[:-1].flatten(0, 1)  # the first state is zero, and adds nothing
+        before = states[:-1].flatten(0, 1)  # the initial state is zero and contributes nothing
         return torch.stack(of_inputs[::-1]), every[1:].flatten(0, 1).t() @ before, every.sum((0, 1))

@@ -1,8 +1,4 @@
-"""Where an encoder that others have trained can be left: after each of its layers, or after several of them.
-
-Libraries name the parts of their networks in a few ways (LAYOUTS). Whether parts that were found by name do together
-what the network does is tried on an example before they are used (`Pretrained.stages`).
-"""
+"""Stages of pretrained networks: their layers, found by the names that libraries give them (LAYOUTS)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
@@ -14,20 +10,20 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64, Integer, Num
 from torch import Tensor, nn
 
-from ricnet.nets.encoders import Exits
+from ricnet.nets.stages import Exits
 
 GROUPS = 4
-"""Stages that the layers of a transformer are divided into, which has none of its own; a ResNet has as many."""
+"""Stages of a transformer, as many as a ResNet has."""
 
 Part = Callable[[Tensor], Any]
 
 
 class Layout(NamedTuple):
-    """Names of a network's attributes. What it lacks of the stem, but for the first, and of the end is left out."""
+    """Names of a network's attributes. The first of the stem and all layers are required."""
 
     stem: tuple[str, ...]
     layers: tuple[str, ...]
-    """The list of its layers or stages, or each stage by name."""
+    """One list of layers or stages, or each stage by name."""
     end: tuple[str, ...] = ()
 
 
@@ -45,7 +41,7 @@ LAYOUTS = (
 
 
 def divisions(network: nn.Module, exits: Exits) -> Iterator[list[list[Part]]]:
-    """The parts of each stage, by every layout that the network may have."""
+    """The parts of each stage, for every layout whose names the network has."""
     for layout in LAYOUTS:
         if not all(_has(network, name) for name in (layout.stem[0], *layout.layers)):
             continue
@@ -64,7 +60,7 @@ def _has(network: nn.Module, name: str) -> bool:
 
 
 def _stages(layers: Sequence[Part], exits: Exits) -> list[list[Part]]:
-    """A stage of a network that has stages, a block of one; of a transformer every layer is a block."""
+    """Layers grouped by stage or by block; every layer of a transformer is a block."""
     blocks = [_blocks(layer) for layer in layers]
     if exits == "block":
         return [block for some in blocks for block in some]
@@ -75,7 +71,7 @@ def _stages(layers: Sequence[Part], exits: Exits) -> list[list[Part]]:
 
 
 def _blocks(stage: Any) -> list[list[Part]]:
-    """Of a stage, the first with what makes its input smaller; what is no stage is one block."""
+    """The blocks of a stage, the first with its downsampling; a module without blocks is one block."""
     if isinstance(stage, nn.Sequential):
         return [[block] for block in stage]
     inner = getattr(stage, "layers", None) or getattr(stage, "blocks", None)
@@ -87,7 +83,7 @@ def _blocks(stage: Any) -> list[list[Part]]:
 
 
 class ImageStage(nn.Module):
-    """From a batch of what the stage before made, maps or tokens, to what this one makes."""
+    """From the output of the stage before, feature maps or tokens, to that of this one."""
 
     def __init__(self, parts: Sequence[Part], class_token: bool) -> None:
         super().__init__()
@@ -99,17 +95,17 @@ class ImageStage(nn.Module):
         return seen
 
     def pool(self, seen: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch features"]:
-        """The class token where there is one, else the mean over all places."""
+        """The class token if there is one, else the mean over all positions."""
         if seen.ndim == 4:
             return seen.mean((2, 3))
         return seen[:, 0] if self.class_token else seen.mean(1)
 
 
 class TextStage(nn.Module):
-    """The same for texts. Beside each token's numbers stands whether it is one, or fills the text up."""
+    """The same for texts. The last feature of each position is 1 for a token and 0 for padding."""
 
     def __init__(self, parts: Sequence[Part], pad: int | None) -> None:
-        """The first stage reads ids, and knows the one that fills up."""
+        """`pad` is the id of padding for the first stage, which reads ids, and None for the others."""
         super().__init__()
         self.parts, self.pad = tuple(parts), pad
 
@@ -124,21 +120,21 @@ class TextStage(nn.Module):
         for part in self.parts if self.pad is None else self.parts[1:]:
             hidden = _tensor(part(hidden) if isinstance(part, nn.LayerNorm) else part(hidden, hide))  # type: ignore[call-arg]
         made = torch.cat([hidden, there.unsqueeze(-1).to(hidden.dtype)], -1)
-        return F.pad(made, (0, 0, 0, tokens - most))  # so that it can join a batch of longer texts
+        return F.pad(made, (0, 0, 0, tokens - most))  # the shape stays that of the batch
 
     def pool(self, seen: Float[Tensor, "batch tokens size"]) -> Float[Tensor, "batch features"]:
         return mean_of_tokens(seen[..., :-1], seen[..., -1])
 
 
 def lengths(there: Bool[Tensor, "batch tokens"]) -> Int64[Tensor, "batch"]:
-    """Tokens up to the last that is not there to fill up; at least one."""
+    """Number of positions up to the last that is not padding, at least 1."""
     places = torch.arange(1, there.shape[1] + 1, device=there.device)
     return (places * there).amax(1).clamp(min=1)
 
 
 def longest(there: Bool[Tensor, "batch tokens"]) -> int:
-    """Tokens that are worth computing: what fills up changes no answer, but takes as long as what does. A GPU would
-    have to be waited for, and an exported network has one shape: there it is all of them."""
+    """Positions to compute: those up to the last token of the longest text on a CPU; all of them on a GPU, which would
+    have to be synchronised, and in an exported network, whose shapes are fixed."""
     if there.device.type != "cpu" or torch.compiler.is_compiling():
         return there.shape[1]
     return int(lengths(there).amax())
@@ -152,6 +148,6 @@ def mean_of_tokens(
 
 
 def _tensor(output: Any) -> Tensor:
-    """Some layers return a tuple, with what they attended to behind it."""
+    """The hidden states; some layers return them in a tuple with their attention."""
     made: Tensor = output[0] if isinstance(output, tuple) else output
     return made

@@ -1,4 +1,4 @@
-"""The recurrent part that every iterative method shares: a GRU that reads the input and its own last belief."""
+"""The recurrent network of every iterative method: a GRU that reads the input and its last belief."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,18 +9,18 @@ from jaxtyping import Float, Num
 from torch import Tensor, nn
 
 from ricnet.nets import gru
-from ricnet.nets.encoders import Backbone, Staged
+from ricnet.nets.backbone import Backbone, Staged
 
 LARGEST_WITH_EXITS = 256
-"""Of a thought, where every stage has weights of its own to read with: a step shall cost little beside a stage."""
+"""Maximum size of the thought with exits, so that a step costs little compared with a stage."""
 
 
 class Heads(NamedTuple):
-    """What is read off a thought."""
+    """Outputs of a thought."""
 
     logits: Float[Tensor, "*batch classes"]
     concentration: Float[Tensor, "*batch"]
-    """Unbounded; the method maps it into the range of c. With several spread outputs it has a last axis for them."""
+    """Unbounded; the method maps it to the range of c. With several spread outputs, it has a last axis for them."""
     value: Float[Tensor, "*batch"]
     """V(s_t) for RIC; the halting logit for ACT and PonderNet."""
 
@@ -31,11 +31,11 @@ HeadWeights = tuple[Float[Tensor, "heads size"], Float[Tensor, "heads"]]
 class Refiner(nn.Module):
     """τ_t = f(x, τ_{t−1}, a_{t−1}): a GRU over [e; a_{t−1}] whose thought is as large as the embedding e.
 
-    e never changes during refinement, so its share of the gates is computed once by `read` and passed along.
-    All tensors may carry extra axes before `batch` (several roll-outs of one input share its context).
+    e is constant during refinement, so its contribution to the gates, the context, is computed once by `read`.
+    Thoughts and beliefs may have roll-out axes before `batch`, which share the context.
 
-    With exits each stage of the encoder has features of its own in place of e, `feature_sizes` many, and what is still
-    to be gained is asked of thought and belief together (`expect`), before the next stage is computed.
+    With exits, the features of each stage (`feature_sizes`) replace e, and the value is read from thought and belief
+    (`expect`) before the next stage is computed.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Refiner(nn.Module):
             self.from_embedding = nn.Linear(embedding_size, 3 * size)
         self.from_belief = nn.Linear(classes, 3 * size, bias=False)
         self.from_thought = nn.Linear(size, 3 * size)
-        for parameter in self.parameters():  # as torch's GRU does
+        for parameter in self.parameters():  # as torch's GRU
             nn.init.uniform_(parameter, -(size**-0.5), size**-0.5)
         self.policy = nn.Linear(size, classes)
         self.concentration = nn.Linear(size, spread_outputs)
@@ -65,13 +65,13 @@ class Refiner(nn.Module):
             self.critic = nn.Sequential(nn.Linear(size + classes, size), nn.ReLU(), nn.Linear(size, 1))
 
     def read(self, embedding: Float[Tensor, "batch embedding"]) -> Float[Tensor, "batch gates"]:
-        """The context: what the input adds to the gates at every step."""
+        """The context: the contribution of the input to the gates at every step."""
         return self.from_embedding(embedding)  # type: ignore[no-any-return]
 
     def expect(
         self, thought: Float[Tensor, "*batch size"], belief: Float[Tensor, "*batch classes"]
     ) -> Float[Tensor, "*batch"]:
-        """V(s_{t+1}) of a network with exits: what is still to be gained by looking further, from τ_t and a_t."""
+        """V(s_{t+1}) of a network with exits, from τ_t and a_t: the gain expected of further stages."""
         return self.critic(torch.cat([thought, belief], -1)).squeeze(-1)  # type: ignore[no-any-return]
 
     def think(
@@ -86,15 +86,15 @@ class Refiner(nn.Module):
     def replay(
         self, context: Float[Tensor, "*steps batch gates"], beliefs: Float[Tensor, "steps *rollouts batch classes"]
     ) -> Float[Tensor, "steps *rollouts batch size"]:
-        """τ_1 … τ_T along given beliefs a_0 … a_{T−1}; only the thought's own part has to go step by step."""
-        if context.ndim == 3:  # every step its own, for all roll-outs
+        """τ_1 … τ_T along given beliefs a_0 … a_{T−1}; only the recurrent part is computed step by step."""
+        if context.ndim == 3:  # one context per step, shared by the roll-outs
             context = context.view(len(context), *(1,) * (beliefs.ndim - 3), *context.shape[1:])
         inputs = context + self.from_belief(beliefs)
         thoughts = gru.sequence(inputs.flatten(1, -2), self.from_thought.weight, self.from_thought.bias)
         return thoughts.view(*inputs.shape[:-1], self.size)
 
     def heads(self, thought: Float[Tensor, "*batch size"], weights: HeadWeights | None = None) -> Heads:
-        """All heads by one product. Whoever asks often gives the `head_weights`, to join them but once."""
+        """All heads by one product. Pass cached `head_weights` in loops."""
         outputs, classes = F.linear(thought, *(weights or self.head_weights())), len(self.policy.bias)
         logits, others = outputs.split([classes, outputs.shape[-1] - classes], -1)
         if others.shape[-1] == 2:
@@ -107,15 +107,15 @@ class Refiner(nn.Module):
 
 
 def at_step(context: Float[Tensor, "*steps batch gates"], time: int) -> Float[Tensor, "batch gates"]:
-    """The context of one step, counted from 0; without exits all have the same."""
+    """The context of one step, counted from 0; without exits it is the same for all."""
     return context if context.ndim == 2 else context[time]
 
 
 class RecurrentClassifier(Staged):
-    """Backbone and refiner: the network of RIC, and of every method that differs from it only in its objective."""
+    """Backbone and refiner: the network of RIC and of methods that differ only in their objective."""
 
     step_costs: Float[Tensor, "steps"]
-    """What each step adds to `costs`, where the network is: a recorded update cannot fetch it from the host."""
+    """Increments of `costs`, on the device of the network, because a recorded update cannot copy from the host."""
 
     def __init__(
         self, backbone: Backbone, embedding_size: int, classes: int, head_gain: float = 1.0, spread_outputs: int = 1
@@ -126,14 +126,14 @@ class RecurrentClassifier(Staged):
         self.register_buffer("step_costs", torch.tensor([0.0, *self.costs]).diff(), persistent=False)
 
     def _step(self, context: Float[Tensor, "1 gates"]) -> None:
-        """All that a step computes, to be counted."""
+        """The computation of one step, for counting its cost."""
         belief = context.new_zeros(1, self.classes)
         thought = self.refiner.think(context, context.new_zeros(1, self.refiner.size), belief)
         self.refiner.heads(thought)
         self.refiner.expect(thought, belief)
 
     def context(self, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "*steps batch gates"]:
-        """All that refinement needs to know of an input: one context for all steps, with exits one for each step."""
+        """One context for all steps; with exits one per step."""
         if not self.has_exits:
             return self.refiner.read(self.backbone(inputs))
         contexts = [self.read(stage, features) for stage, (_, features) in enumerate(self.backbone.walk(inputs))]

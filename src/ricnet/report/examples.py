@@ -18,7 +18,7 @@ from PIL import Image
 from ricnet.data.columns import Category, Columns, Number
 from ricnet.data.texts import Text as Words
 from ricnet.errors import RicnetError, counted
-from ricnet.evaluation.evaluate import KINDS, Examples
+from ricnet.evaluation.examples import KINDS, Examples
 from ricnet.io import printable, short
 from ricnet.report import tables
 from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled

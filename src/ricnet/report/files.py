@@ -9,7 +9,7 @@ from typing import Any
 
 from ricnet import io
 from ricnet.errors import RicnetError
-from ricnet.evaluation.evaluate import Examples, read_examples
+from ricnet.evaluation.examples import Examples, read_examples
 from ricnet.io import Absent, Maybe, is_count, is_number, is_text, misfit, printable, read_json
 
 Files = tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any], Examples | None]

@@ -1,0 +1,166 @@
+"""examples.npz: a few test examples of a run, easy, hard, wrong or often confused, with the belief at every step."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int64, Integer, Num
+from torch import Tensor, nn
+
+from ricnet.core.mdp import log_scores
+from ricnet.core.trajectory import Trajectory
+from ricnet.data import Split
+from ricnet.errors import RicnetError
+from ricnet.evaluation.outcome import AS_TRAINED, Outcome, Reading
+from ricnet.io import read_arrays
+from ricnet.methods import Asked
+
+KINDS = ("easy", "hard", "wrong", "confused")
+"""A stored kind is an index into this."""
+LONGEST_TEXT = 1_000
+"""Characters kept of a text."""
+PAIRS, OF_A_PAIR = 3, 2
+"""Maximum pairs of class and wrong answer that have examples, and examples of each."""
+
+
+def pick_rows(outcome: Outcome, each: int = 4) -> dict[str, list[int]]:
+    """Up to `each` rows of every kind.
+
+    Easy: correct with the fewest steps, then the highest confidence. Hard: correct with the largest gain after the
+    first step; with a single step, the lowest confidence. Wrong: the highest confidence. Confused: others of the most
+    frequent pairs of class and wrong answer. Hard examples are chosen before easy ones.
+    """
+    confidence, answer = outcome.log_beliefs.double().max(-1)
+    right = answer == outcome.labels
+    gain = log_scores(outcome.log_beliefs, outcome.labels) - outcome.step_scores[0]
+    one_pass = len(outcome.step_scores) == 1
+    hardness, eligible = (-confidence, right) if one_pass else (gain.double(), right & (outcome.halt_step > 1))
+    hard = _first(hardness, eligible, min(each, int(right.sum()) // 2))
+    easy = _first(confidence.exp() - outcome.halt_step, _without(right, hard), each)
+    wrong = _first(confidence, ~right, each)
+    confused = _confused(outcome.labels, answer, confidence, _without(~right, wrong))
+    return dict(zip(KINDS, (easy, hard, wrong, confused), strict=True))
+
+
+def _confused(
+    labels: Int64[Tensor, "n"], answer: Int64[Tensor, "n"], confidence: Float[Tensor, "n"], eligible: Bool[Tensor, "n"]
+) -> list[int]:
+    """The most confident rows of the most frequent pairs of class and answer."""
+    pair = labels * (int(answer.max()) + 1) + answer
+    pairs, counts = pair[eligible].unique(return_counts=True)
+    commonest = pairs[counts.argsort(descending=True, stable=True)[:PAIRS]]
+    return [row for one in commonest for row in _first(confidence, eligible & (pair == one), OF_A_PAIR)]
+
+
+def _without(eligible: Bool[Tensor, "n"], rows: list[int]) -> Bool[Tensor, "n"]:
+    rest = eligible.clone()
+    rest[rows] = False
+    return rest
+
+
+def _first(merit: Float[Tensor, "n"], eligible: Bool[Tensor, "n"], count: int) -> list[int]:
+    """Rows of highest merit, ties in their order."""
+    order = torch.where(eligible, merit, -torch.inf).argsort(descending=True, stable=True)
+    return order[: min(count, int(eligible.sum()))].tolist()
+
+
+@torch.no_grad()
+def save_examples(
+    method: Asked, model: nn.Module, split: Split, outcome: Outcome, path: Path, reading: Reading = AS_TRAINED
+) -> None:
+    """Refine a few examples of a split again, because an outcome has no beliefs before the halt, and store them. Their
+    kinds are those of this time: methods that draw at random may answer differently."""
+    chosen = split.take(_flat(pick_rows(outcome)))
+    device = next(model.parameters()).device
+    trajectory = reading.read(method.refine(model.eval(), chosen.inputs.to(device)))
+    with path.open("wb") as file:
+        np.savez_compressed(file, **_arrays(chosen, trajectory))
+
+
+def _arrays(chosen: Split, trajectory: Trajectory) -> dict[str, Any]:
+    kinds = pick_rows(Outcome.join([Outcome.of(trajectory, chosen.labels.to(trajectory.log_beliefs.device))]))
+    rows = _flat(kinds)
+    arrays = {
+        "x": (chosen.inputs if chosen.shown is None else chosen.shown)[rows],
+        "y": chosen.labels[rows],
+        "kind": torch.tensor([code for code, kind in enumerate(KINDS) for _ in kinds[kind]], dtype=torch.int64),
+        "log_beliefs": trajectory.log_beliefs[:, rows],
+        "halt_step": trajectory.halt_step[rows],
+    }
+    if trajectory.values is not None:
+        arrays["values"] = trajectory.values[:, rows]
+    kept: dict[str, Any] = {name: array.cpu().numpy() for name, array in arrays.items()}
+    if chosen.texts is not None:
+        kept["text"] = np.array([chosen.texts[row][:LONGEST_TEXT] for row in rows.tolist()], dtype=np.str_)
+    return kept
+
+
+def _flat(kinds: dict[str, list[int]]) -> Int64[Tensor, "m"]:
+    return torch.tensor([row for kind in KINDS for row in kinds[kind]], dtype=torch.int64)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A few test examples with the belief after every step."""
+
+    inputs: Num[np.ndarray, "m ..."]
+    labels: Integer[np.ndarray, "m"]
+    log_beliefs: Float[np.ndarray, "steps m classes"]
+    values: Float[np.ndarray, "steps m"] | None
+    """values[n] is read after n steps; the first below the threshold, n ≥ 1, halts."""
+    halt_step: Integer[np.ndarray, "m"]
+    kind: Integer[np.ndarray, "m"]
+    """Index into KINDS."""
+    texts: list[str] | None = None
+    """The original texts of token ids; None for other data."""
+
+    @property
+    def are_rows(self) -> bool:
+        """Rows of a table, not images or texts."""
+        return self.inputs.ndim == 2 and self.texts is None
+
+    @property
+    def answers(self) -> Integer[np.ndarray, "m"]:
+        final = self.log_beliefs[self.halt_step - 1, np.arange(len(self.labels))]
+        return np.asarray(final.argmax(axis=-1))
+
+
+def read_examples(path: Path, classes: int) -> Examples | None:
+    if not path.is_file():
+        return None
+    try:
+        return _checked_examples(read_arrays(path), classes)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RicnetError(f"{path} cannot be used ({error}): delete it for a report without examples.") from error
+
+
+def _checked_examples(arrays: Mapping[str, np.ndarray], classes: int) -> Examples:
+    beliefs, labels, halt = arrays["log_beliefs"], arrays["y"], arrays["halt_step"]
+    steps, rows, width = beliefs.shape
+    if beliefs.dtype.kind != "f" or not all(one.ndim == 1 and one.dtype.kind in "iu" for one in (labels, halt)):
+        raise ValueError("its arrays have unknown types")
+    values, kind = arrays.get("values"), arrays["kind"]
+    if width != classes or not len(arrays["x"]) == len(labels) == len(halt) == rows:
+        raise ValueError("its arrays do not fit together")
+    if values is not None and (values.shape != (steps, rows) or not np.isfinite(values).all()):
+        raise ValueError("its values do not fit its beliefs")
+    if rows and (labels.min() < 0 or labels.max() >= classes or halt.min() < 1 or halt.max() > steps):
+        raise ValueError("a label or a halting step is out of range")
+    if not _can_be_shown(arrays["x"]) or not np.isfinite(np.exp(beliefs)).all():
+        raise ValueError("its inputs or beliefs cannot be shown")
+    if kind.shape != labels.shape or not np.isin(kind, range(len(KINDS))).all():
+        raise ValueError("its kinds do not fit its examples")
+    texts = arrays.get("text")
+    if texts is not None and (texts.dtype.kind != "U" or texts.shape != labels.shape):
+        raise ValueError("its texts do not fit its examples")
+    return Examples(arrays["x"], labels, beliefs, values, halt, kind, None if texts is None else texts.tolist())
+
+
+def _can_be_shown(inputs: np.ndarray) -> bool:
+    """Rows of numbers, or uint8 images in grey or colour."""
+    if inputs.ndim == 2:
+        return inputs.dtype.kind in "biuf"
+    return inputs.ndim == 4 and inputs.dtype == np.uint8 and inputs.shape[1] in (1, 3) and inputs.size > 0
