@@ -29,7 +29,7 @@ from ricnet.data import load as load_data
 from ricnet.methods import Supervised
 from ricnet.methods.ric import RIC
 from ricnet.models.recorded import Recordings
-from ricnet.nets.encoders import Backbone
+from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.api import pick_device
 from ricnet.training.optimization import tensor_cores

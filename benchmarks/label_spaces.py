@@ -22,7 +22,7 @@ from common import Row, parse, publish
 from ricnet.core.policies import Dirichlet
 from ricnet.evaluation.metrics import BINS, bin_index
 from ricnet.methods import RIC, Anytime, Method, Supervised
-from ricnet.nets.encoders import Backbone
+from ricnet.nets.backbone import Backbone
 from ricnet.training.recipes import Facts, preset
 
 CLASSES = (10, 100, 1000)

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from ricnet.core.mdp import log_scores
 from ricnet.methods import ACT, Anytime, Method, PonderNet
-from ricnet.nets.encoders import Backbone
+from ricnet.nets.backbone import Backbone
 from ricnet.training.recipes import Facts, preset
 from ricnet.version import __version__
 

@@ -23,7 +23,7 @@ from ricnet.errors import RicnetError
 from ricnet.methods import METHODS, RIC, ClosedForm, register_method
 from ricnet.methods.agent import Rollout
 from ricnet.nets import encoders
-from ricnet.nets.encoders import Backbone
+from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads
 from ricnet.training.recipes import Facts, preset
 

@@ -15,7 +15,7 @@ from ricnet.core import mdp
 from ricnet.data import Augmentation
 from ricnet.methods import RIC
 from ricnet.methods.agent import Rollout
-from ricnet.nets.encoders import Backbone
+from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.request import configure
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ricnet.methods import Method
-from ricnet.nets.encoders import Backbone
+from ricnet.nets.backbone import Backbone
 
 CLASSES, BATCH = 4, 30
 

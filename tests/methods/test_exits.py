@@ -14,8 +14,10 @@ from ricnet.methods import exits as course
 from ricnet.methods.agent import Estimates
 from ricnet.methods.inference import Steps
 from ricnet.methods.iterative import outset, unroll
-from ricnet.nets.encoders import Backbone, EncoderOptions, build_encoder, divide
+from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import EncoderOptions, build_encoder
 from ricnet.nets.refiner import at_step
+from ricnet.nets.stages import divide
 from ricnet.training.recipes import Facts, preset
 
 CLASSES, WIDTH = 3, 4

@@ -11,7 +11,7 @@ from ricnet.core.trajectory import Trajectory, first_stop
 from ricnet.methods import METHODS, RIC, Anytime
 from ricnet.methods.inference import Pool, Step, Steps, Walk, run
 from ricnet.methods.iterative import Iterative, step_towards, unroll
-from ricnet.nets.encoders import Backbone
+from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier, Refiner
 
 CLASSES, BATCH, STEPS = 4, 30, 5

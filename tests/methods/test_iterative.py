@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from ricnet.methods.inference import Pool
 from ricnet.methods.iterative import norms, outset, step_towards, unroll
-from ricnet.nets.encoders import Backbone
+from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
 CLASSES, BATCH, STEPS = 4, 30, 5

@@ -26,7 +26,7 @@ from ricnet.methods import (
 from ricnet.methods.agent import Rollout
 from ricnet.methods.method import weighted_mean
 from ricnet.models.config import from_json, to_json
-from ricnet.nets.encoders import Backbone
+from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads
 from ricnet.training.recipes import TYPICAL, preset
 

@@ -17,7 +17,7 @@ from ricnet.errors import RicnetError
 from ricnet.methods import RIC, ClosedForm, OnPolicy
 from ricnet.methods.agent import Estimates
 from ricnet.methods.inference import Steps
-from ricnet.nets.encoders import Backbone
+from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
 BATCH = 6

@@ -16,7 +16,7 @@ from torch.distributions import Beta, Dirichlet
 
 from ricnet.methods import RIC, ClosedForm
 from ricnet.methods.agent import Rollout
-from ricnet.nets.encoders import Backbone
+from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
 
 CLASSES, BATCH = 3, 4

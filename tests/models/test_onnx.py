@@ -34,7 +34,8 @@ from ricnet.models.onnx import (
     network_to_trace,
     trigamma,
 )
-from ricnet.nets.encoders import Backbone, EncoderOptions
+from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import EncoderOptions
 from ricnet.nets.refiner import RecurrentClassifier
 
 

@@ -97,5 +97,6 @@ def test_a_frozen_one_takes_no_gradient_and_its_features_are_normalised(resnet: 
     backbone(images).sum().backward()
     assert backbone.features is not None
     assert all(parameter.grad is None for parameter in backbone.features.parameters())
+    assert backbone.frozen_encoder is backbone.features
     normal = backbone.normalized(backbone.features(images))
     torch.testing.assert_close(normal.mean(0), torch.zeros(12), atol=1e-4, rtol=0)

@@ -29,8 +29,9 @@ from ricnet.errors import RicnetError
 from ricnet.models.checkpoints import cache_folder
 from ricnet.models.config import Optimization
 from ricnet.nets import encoders
-from ricnet.nets.encoders import CPU_BATCH
-from ricnet.nets.pretrained import Architecture, TextEncoder
+from ricnet.nets.architecture import Architecture
+from ricnet.nets.embedding import CPU_BATCH
+from ricnet.nets.pretrained import TextEncoder
 from ricnet.training.features import TABLE, TABLE_WITHOUT_DIGESTS, Features, behind_encoder, featured
 from ricnet.training.optimization import make_optimizer, set_rate
 from ricnet.training.request import configure, for_encoder
@@ -162,7 +163,7 @@ def ricnet_weights(path: Path) -> dict[str, Tensor]:
 
 
 def test_an_unfrozen_encoder_learns_at_its_share_of_the_rate() -> None:
-    from ricnet.nets.encoders import Backbone
+    from ricnet.nets.backbone import Backbone
 
     backbone = Backbone(nn.Linear(3, 4), (3, 8, 8), features=Means())
     optimizer = make_optimizer(backbone, Optimization(encoder_lr=0.25), CPU)

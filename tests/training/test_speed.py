@@ -23,7 +23,7 @@ from dataclasses import replace
 import torch
 from ricnet.core.randomness import drawing_from
 from ricnet.methods import RIC, ClosedForm, OnPolicy
-from ricnet.nets.encoders import Backbone
+from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 from ricnet.training.speed import compile_encoder, compile_method
 

@@ -48,7 +48,7 @@ from ricnet.models.build import autocast_dtype, backbone_of
 from ricnet.models.checkpoints import find_tokenizer
 from ricnet.models.classifier import Classifier, after_encoder
 from ricnet.models.config import Config
-from ricnet.nets.encoders import Exits
+from ricnet.nets.stages import Exits
 from ricnet.training.api import pick_device, train_in_memory
 from ricnet.training.console import say
 from ricnet.training.features import Features
@@ -189,12 +189,12 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return state | {"classifier_": _on_cpu(state["classifier_"])} if "classifier_" in state else state
 
     def _asked(self, X: Any) -> tuple[Classifier, Num[Tensor, "n ..."]]:  # noqa: N803
-        """Who answers, and what it reads: of a frozen encoder the features, which folds and searches share."""
-        inputs, features = self._read(X), backbone_of(self.classifier_.model).features
-        if not self.classifier_.config.network.freeze or features is None:
+        """The classifier and its inputs; with a frozen encoder the part after it, and features, which folds share."""
+        inputs, frozen = self._read(X), backbone_of(self.classifier_.model).frozen_encoder
+        if frozen is None:
             return self.classifier_, inputs
         device, exits = next(self.classifier_.model.parameters()).device, self.classifier_.config.network.exits
-        return after_encoder(self.classifier_), Features(features, device, Console(quiet=True), exits)(inputs)
+        return after_encoder(self.classifier_), Features(frozen, device, Console(quiet=True), exits)(inputs)
 
     def _learn_to_read(self, X: Any, y: Any) -> tuple[Num[Tensor, "n ..."], np.ndarray, Columns | None, Sequence[str]]:  # noqa: N803
         """Inputs and labels, how cells or words became numbers, and what is to be said of it."""

@@ -25,12 +25,7 @@ from torch import Tensor
 from ricnet.core.mdp import log_scores
 from ricnet.core.trajectory import Temperature, halting_step
 from ricnet.errors import counted
-from ricnet.evaluation.operating_points import OperatingPoint as OperatingPoint
-from ricnet.evaluation.operating_points import at_step, below
-from ricnet.evaluation.operating_points import operating_points as operating_points
-from ricnet.evaluation.operating_points import point_within as point_within
-from ricnet.evaluation.operating_points import require_affordable as require_affordable
-from ricnet.evaluation.operating_points import shortfall as shortfall
+from ricnet.evaluation.operating_points import at_step, below, operating_points, point_within, shortfall
 from ricnet.evaluation.outcome import Outcome
 
 LEVEL = 0.1

@@ -9,18 +9,9 @@ from torch import Tensor
 
 from ricnet.core.mdp import log_scores, normalized_return
 from ricnet.evaluation import metrics
-from ricnet.evaluation.examples import KINDS as KINDS
-from ricnet.evaluation.examples import save_examples as save_examples
-from ricnet.evaluation.outcome import AS_TRAINED as AS_TRAINED
 from ricnet.evaluation.outcome import Outcome as Outcome
-from ricnet.evaluation.outcome import Reading as Reading
 from ricnet.evaluation.outcome import observe as observe
-from ricnet.evaluation.outcome import observe_each as observe_each
-from ricnet.evaluation.outcome import pool_size as pool_size
-from ricnet.evaluation.predictions import UNSURE as UNSURE
 from ricnet.evaluation.predictions import read_predictions as read_predictions
-from ricnet.evaluation.predictions import save_predictions as save_predictions
-from ricnet.evaluation.predictions import validation_sentence as validation_sentence
 
 
 def scores_at(outcome: Outcome, halt_step: Int64[Tensor, "n"]) -> dict[str, float]:

@@ -23,7 +23,7 @@ from ricnet.methods import exits
 from ricnet.methods.inference import Pool, Step, Steps
 from ricnet.methods.iterative import Iterative
 from ricnet.methods.method import Batch, Metrics, accuracy
-from ricnet.nets.encoders import Backbone
+from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
 

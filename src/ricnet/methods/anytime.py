@@ -21,7 +21,7 @@ from ricnet.methods import exits
 from ricnet.methods.inference import Pool, Step, Steps
 from ricnet.methods.iterative import Iterative, norms, step_towards, unroll
 from ricnet.methods.method import Metrics, accuracy, weighted_mean
-from ricnet.nets.encoders import Backbone
+from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ricnet.core import mdp
 from ricnet.core.trajectory import Temperature, Trajectory, doubt, first_stop
 from ricnet.methods.inference import InSteps, Pool, Step, Steps
-from ricnet.nets.encoders import Backbone, Staged
+from ricnet.nets.backbone import Backbone, Staged
 from ricnet.nets.refiner import Heads, HeadWeights, RecurrentClassifier
 
 State = tuple[Float[Tensor, "*rollouts batch size"], Float[Tensor, "*rollouts batch classes"]]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.methods.method import TimeLeft
-from ricnet.nets.encoders import Staged
+from ricnet.nets.backbone import Staged
 from ricnet.nets.refiner import HeadWeights
 
 CPU_POOL, GPU_POOL = 128, 2048

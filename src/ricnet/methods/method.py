@@ -16,7 +16,7 @@ from ricnet.core.objectives import accuracy as accuracy
 from ricnet.core.objectives import weighted_mean as weighted_mean
 from ricnet.core.trajectory import Trajectory
 from ricnet.distributed import Shard
-from ricnet.nets.encoders import Backbone
+from ricnet.nets.backbone import Backbone
 
 Metrics = dict[str, Float[Tensor, ""]]
 Network = TypeVar("Network", bound=nn.Module)

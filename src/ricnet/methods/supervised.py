@@ -14,7 +14,8 @@ from ricnet.core.trajectory import Temperature, Trajectory
 from ricnet.errors import require, require_finite
 from ricnet.methods.exits import AtExits, ExitHeads
 from ricnet.methods.method import Method, Metrics, TimeLeft, accuracy, weighted_mean
-from ricnet.nets.encoders import Backbone, encode
+from ricnet.nets.backbone import Backbone
+from ricnet.nets.embedding import encode
 
 
 @dataclass(frozen=True)

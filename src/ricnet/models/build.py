@@ -8,19 +8,14 @@ from torch import Tensor, nn
 
 from ricnet.core.randomness import building_with
 from ricnet.errors import RicnetError, setting
-from ricnet.evaluation.choices import require_affordable
+from ricnet.evaluation.operating_points import require_affordable
 from ricnet.io import without_folder
 from ricnet.models.checkpoints import find_encoder
 from ricnet.models.config import Config
-from ricnet.nets.encoders import (
-    Backbone,
-    build_encoder,
-    choose_encoder,
-    divide,
-    embedding_size,
-    is_pretrained,
-    mlp_size,
-)
+from ricnet.nets.backbone import Backbone
+from ricnet.nets.embedding import embedding_size
+from ricnet.nets.encoders import build_encoder, choose_encoder, is_pretrained, mlp_size
+from ricnet.nets.stages import divide
 
 
 def encoder_name(config: Config, input_shape: tuple[int, ...]) -> str:
@@ -74,10 +69,10 @@ def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
 
 def encoder_weights(model: nn.Module) -> dict[str, Tensor]:
     """Entries of `model.state_dict()` that belong to a frozen encoder."""
-    backbone = backbone_of(model)
-    if backbone.features is None or not backbone.frozen:
+    frozen = backbone_of(model).frozen_encoder
+    if frozen is None:
         return {}
-    inner = next(name for name, module in model.named_modules() if module is backbone.features)
+    inner = next(name for name, module in model.named_modules() if module is frozen)
     return {name: tensor for name, tensor in model.state_dict().items() if name.startswith(f"{inner}.")}
 
 

@@ -51,9 +51,9 @@ def save_pretrained(model: Classifier, folder: str | Path, name: str | None = No
     rule = rule if config.chooses_halt else {}
     if rule or model.budgets:
         target.write_json(target.halting, halting_entry(rule, model.budgets))
-    features = backbone_of(model.model).features
-    if config.network.freeze and features is not None:
-        keep_encoder(features, target)
+    frozen = backbone_of(model.model).frozen_encoder
+    if frozen is not None:
+        keep_encoder(frozen, target)
     if measured is None:
         target.write_model(own_weights(model.model))
     else:

@@ -14,7 +14,7 @@ from ricnet.core.randomness import building_with
 from ricnet.core.trajectory import Temperature
 from ricnet.data import Columns, columns_from_json
 from ricnet.errors import RicnetError
-from ricnet.evaluation.choices import OperatingPoint
+from ricnet.evaluation.operating_points import OperatingPoint
 from ricnet.io import is_finite, read_json
 from ricnet.methods import Method
 from ricnet.models.build import autocast_dtype, build_model, encoder_weights, learned
@@ -24,7 +24,7 @@ from ricnet.models.config import Config, fits, from_json
 from ricnet.models.locate import locate
 from ricnet.models.manifest import verify
 from ricnet.models.run import RunFolder, read_config
-from ricnet.nets.encoders import Backbone, is_pretrained
+from ricnet.nets.backbone import Backbone
 from ricnet.nets.memory_limit import limit_for
 
 LARGEST_INPUT = 1 << 24
@@ -154,7 +154,7 @@ def _build_loaded(
     try:
         if config.network.freeze:
             encoder = read_encoder(described, RunFolder(folder), encoder)
-        elif is_pretrained(config.network.encoder):
+        elif config.network.pretrained:
             encoder = build_described(described, RunFolder(folder), numbers)
         with nullcontext() if encoder is not None else limit_for(numbers):
             model, backbone = build_model(config, input_shape, classes, encoder)

@@ -71,6 +71,11 @@ class Backbone(nn.Module):
         return self.encoder if self.features is None else self.features
 
     @property
+    def frozen_encoder(self) -> nn.Module | None:
+        """The pretrained encoder if it is frozen, else None."""
+        return self.features if self.frozen else None
+
+    @property
     def example(self) -> Num[Tensor, "1 ..."]:
         return example_input(self.reader, self.input_shape)
 

@@ -18,21 +18,8 @@ from torch import Tensor, nn
 
 from ricnet.errors import RicnetError, first_line, require, require_finite, setting, what_else
 from ricnet.nets.backbone import Backbone as Backbone
-from ricnet.nets.backbone import Staged as Staged
-from ricnet.nets.embedding import CPU_BATCH as CPU_BATCH
-from ricnet.nets.embedding import GPU_BATCH as GPU_BATCH
-from ricnet.nets.embedding import as_embedding as as_embedding
-from ricnet.nets.embedding import embedding_size as embedding_size
-from ricnet.nets.embedding import encode as encode
-from ricnet.nets.embedding import example_input as example_input
-from ricnet.nets.embedding import in_eval_mode as in_eval_mode
-from ricnet.nets.embedding import reads_tokens as reads_tokens
-from ricnet.nets.resnet import ResNet as ResNet
-from ricnet.nets.stages import Exits as Exits
-from ricnet.nets.stages import Known as Known
-from ricnet.nets.stages import all_features as all_features
-from ricnet.nets.stages import divide as divide
-from ricnet.nets.stages import known as known
+from ricnet.nets.resnet import ResNet
+from ricnet.nets.stages import Exits
 
 SMALL_IMAGE = 64
 """Images up to this many pixels a side keep their resolution through the stem."""

@@ -14,14 +14,11 @@ from torch import Tensor, nn
 
 from ricnet.errors import RicnetError, first_line, setting
 from ricnet.nets import hf, timm
-from ricnet.nets.architecture import Architecture as Architecture
-from ricnet.nets.architecture import architecture_from_json as architecture_from_json
+from ricnet.nets.architecture import Architecture
 from ricnet.nets.embedding import as_embedding
-from ricnet.nets.hf import require_hf as require_hf
 from ricnet.nets.layers import ImageStage, Part, TextStage, divisions, lengths, longest, mean_of_tokens
 from ricnet.nets.memory_limit import limit_for
 from ricnet.nets.stages import Exits
-from ricnet.nets.timm import timm_source as timm_source
 
 ROUNDING = 1e-4
 """Maximum difference between a network and its stages, relative to the largest output."""

@@ -35,7 +35,6 @@ from ricnet.models.checkpoints import find_tokenizer, keep_encoder, weights_of
 from ricnet.models.config import AFTER_TRAINING, DATA_SETTINGS, Config, from_json, stripped
 from ricnet.models.loading import load
 from ricnet.models.run import RunFolder, describe_data, read_config
-from ricnet.nets.encoders import is_pretrained
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.studies.experiments import RAW, Experiment, System, all_systems, find_system
 from ricnet.training.api import pick_device, run
@@ -197,8 +196,7 @@ class RunIndex:
         """
         weights = source.weights_hash() if source is not None and source.model.is_file() else None
         name = config.network.encoder
-        encoder = weights_of(name) if is_pretrained(name) else None
-        wanted = (dataclasses.replace(config, baselines=True), data, encoder, source is not None, weights)
+        wanted = (dataclasses.replace(config, baselines=True), data, weights_of(name), source is not None, weights)
         same = [folder for folder, entry in self.known if entry == wanted]
         return min(same, key=lambda folder: not folder.finished, default=None)
 
@@ -255,7 +253,7 @@ def read_data(
         text=text,
         test=test,
         test_fraction=test_fraction,
-        tokenizer=find_tokenizer(encoder) if is_pretrained(encoder) else None,
+        tokenizer=find_tokenizer(encoder),
     )
 
 
@@ -310,13 +308,13 @@ def derive(source: RunFolder, config: Config, dataset: Dataset, folder: RunFolde
             f"{source.path} was trained with other settings; only {', '.join(AFTER_TRAINING)} may differ."
         )
     course = {key: read_json(source.evaluation).get(key) for key in ("selected_epoch", "seconds")}
-    encoder, features = read_config(source.path).get("encoder"), backbone_of(trained.model).features
+    encoder, frozen = read_config(source.path).get("encoder"), backbone_of(trained.model).frozen_encoder
     with folder.held(), torch.random.fork_rng([device] if device.type == "cuda" else []):
         folder.begin(config, dataset, device, source, encoder)
         for old, new in ((source.model, folder.model), (source.metrics, folder.metrics)):
             write_atomically(new, functools.partial(shutil.copyfile, old))
-        if config.network.freeze and features is not None:
-            keep_encoder(features, folder)
+        if frozen is not None:
+            keep_encoder(frozen, folder)
             trained, dataset = behind_encoder(trained, dataset)
         torch.manual_seed(config.seed)
         finalize(config, trained.model, weighted(config, dataset), folder, course)

@@ -28,8 +28,9 @@ from ricnet.models.classifier import Classifier
 from ricnet.models.config import Config, from_json
 from ricnet.models.loading import load
 from ricnet.models.run import RunFolder, read_config
-from ricnet.nets.encoders import is_pretrained, known
+from ricnet.nets.encoders import is_pretrained
 from ricnet.nets.pretrained import TextEncoder
+from ricnet.nets.stages import known
 from ricnet.training.advice import advice
 from ricnet.training.callbacks import Callback
 from ricnet.training.console import Narrator, announcement, faster, preface, say

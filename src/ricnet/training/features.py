@@ -25,8 +25,9 @@ from ricnet.data import Augmentation, Dataset, Split, augment
 from ricnet.models.build import backbone_of
 from ricnet.models.checkpoints import cache_folder, describe_encoder
 from ricnet.models.classifier import Classifier, after_encoder
-from ricnet.nets.encoders import CPU_BATCH, GPU_BATCH, Exits, all_features, as_embedding, divide, in_eval_mode
+from ricnet.nets.embedding import CPU_BATCH, GPU_BATCH, as_embedding, in_eval_mode
 from ricnet.nets.pretrained import Pretrained, TextEncoder
+from ricnet.nets.stages import Exits, all_features, divide
 from ricnet.training.console import say
 
 CHUNK = 8 * CPU_BATCH
@@ -60,13 +61,12 @@ def featured(
 
 
 def behind_encoder(classifier: Classifier, dataset: Dataset) -> tuple[Classifier, Dataset]:
-    """Where an encoder is frozen, the part of the classifier after it, and the data as that part reads it; else both as
-    they are."""
-    features, network = backbone_of(classifier.model).features, classifier.config.network
-    if features is None or not network.freeze:
+    """With a frozen encoder, the part of the classifier after it and the features of the data; else both unchanged."""
+    frozen = backbone_of(classifier.model).frozen_encoder
+    if frozen is None:
         return classifier, dataset
     device = next(classifier.model.parameters()).device
-    return after_encoder(classifier), featured(dataset, features, device, exits=network.exits)
+    return after_encoder(classifier), featured(dataset, frozen, device, exits=classifier.config.network.exits)
 
 
 def _vary(images: Num[Tensor, "n ..."], augmentation: Augmentation, number: int) -> Num[Tensor, "n ..."]:

@@ -26,7 +26,8 @@ from ricnet.methods.archive import RETIRED_PRESETS
 from ricnet.models.checkpoints import find_encoder
 from ricnet.models.config import DATA_SETTINGS, PARTS, Config, given_settings
 from ricnet.models.run import RunFolder
-from ricnet.nets.encoders import build_encoder, example_input, is_pretrained
+from ricnet.nets.embedding import example_input
+from ricnet.nets.encoders import build_encoder, is_pretrained
 from ricnet.nets.pretrained import ImageEncoder
 from ricnet.training.recipes import Facts, notices, preset
 from ricnet.training.speed import fitting_batch

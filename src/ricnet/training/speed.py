@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from ricnet.machine import SHARE, free_bytes
 from ricnet.methods import Method
 from ricnet.models.graphs import WARM_UP, capture
-from ricnet.nets.encoders import ResNet, in_eval_mode
+from ricnet.nets.embedding import in_eval_mode
+from ricnet.nets.resnet import ResNet
 
 SPECIAL_CASES = 64
 """Variants of one function (shapes, strides, with gradient or without) that torch may compile before it gives up."""
