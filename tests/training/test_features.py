@@ -28,7 +28,7 @@ from ricnet.data.dataset import Augmentation
 from ricnet.errors import RicnetError
 from ricnet.models.checkpoints import cache_folder
 from ricnet.models.config import Optimization
-from ricnet.nets import encoders
+from ricnet.nets import backbone, stages
 from ricnet.nets.architecture import Architecture
 from ricnet.nets.embedding import CPU_BATCH
 from ricnet.nets.pretrained import TextEncoder
@@ -307,7 +307,8 @@ def test_while_features_are_read_the_model_can_be_asked(
         return deepcopy(*given)
 
     monkeypatch.setattr(copy, "deepcopy", copying)
-    monkeypatch.setattr(encoders, "counting", lambda: pytest.fail("flags of the whole process are changed to count"))
+    for module in (stages, backbone):
+        monkeypatch.setattr(module, "counting", lambda: pytest.fail("flags of the whole process are changed to count"))
     np.testing.assert_array_equal(model.predict_proba(images[:5]), expected)
     np.testing.assert_array_equal(meanwhile, [expected])
 

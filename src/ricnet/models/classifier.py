@@ -241,7 +241,7 @@ def after_encoder(classifier: Classifier) -> Classifier:
     # leaves the encoder untouched: another thread may be using it
     model = copy.deepcopy(classifier.model, {id(features): nn.Identity(), id(stages): ()})
     after = backbone_of(model)
-    sizes = [part.stop - part.start for part in backbone.parts]
+    sizes = backbone.feature_sizes
     after.features = Known(sizes, [0] * len(sizes)) if stages else None  # costs were counted when it was built
     after.stages = divide(after.features, exits) if after.features is not None else ()
     return replace(classifier, model=model, input_shape=(len(backbone.mean),))

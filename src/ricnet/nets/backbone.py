@@ -3,8 +3,10 @@ has exits."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import accumulate
+from typing import Any
 
 import torch
 from jaxtyping import Float, Num
@@ -105,7 +107,7 @@ class Backbone(nn.Module):
             embedding = as_embedding(self.encoder(self.normalized(inputs)))
         return embedding.to(self.mean.dtype)
 
-    def _autocast(self, inputs: Tensor, full: bool = False) -> torch.autocast:
+    def _autocast(self, inputs: Tensor, full: bool = False) -> AbstractContextManager[Any]:
         """`full`: in full precision, as the features of a frozen encoder are cached."""
         enabled = self.autocast is not None and not full
         return torch.autocast(inputs.device.type, dtype=self.autocast, enabled=enabled)
