@@ -10,7 +10,6 @@ from torch import Tensor
 from ricnet.core.mdp import log_scores, normalized_return
 from ricnet.evaluation import metrics
 from ricnet.evaluation.outcome import Outcome as Outcome
-from ricnet.evaluation.outcome import observe as observe
 from ricnet.evaluation.predictions import read_predictions as read_predictions
 
 

@@ -10,11 +10,11 @@ from ricnet.core.randomness import building_with
 from ricnet.errors import RicnetError, setting
 from ricnet.evaluation.operating_points import require_affordable
 from ricnet.io import without_folder
-from ricnet.models.checkpoints import find_encoder
+from ricnet.models.checkpoints import named_encoder
 from ricnet.models.config import Config
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.embedding import embedding_size
-from ricnet.nets.encoders import build_encoder, choose_encoder, is_pretrained, mlp_size
+from ricnet.nets.encoders import build_encoder, choose_encoder, mlp_size
 from ricnet.nets.stages import divide
 
 
@@ -51,7 +51,7 @@ def settle_horizon(config: Config, input_shape: tuple[int, ...], encoder: nn.Mod
     network = config.network
     if network.exits == "none" or not hasattr(config.method, "horizon"):
         return config
-    own = find_encoder(network.encoder) if encoder is None and is_pretrained(network.encoder) else encoder
+    own = named_encoder(network.encoder) if encoder is None else encoder
     with building_with(torch.Generator()):  # only its exits are counted
         own = own if own is not None else build_encoder(network, input_shape)
     steps = len(divide(own, network.exits)) * network.steps_per_exit

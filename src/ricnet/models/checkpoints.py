@@ -50,6 +50,11 @@ def find_encoder(name: str) -> Pretrained:
     return read_hf(hf_folder(rest))
 
 
+def named_encoder(name: str) -> Pretrained | None:
+    """The pretrained encoder of this name; None for other names."""
+    return find_encoder(name) if is_pretrained(name) else None
+
+
 @lru_cache
 def weights_of(name: str) -> str | None:
     """Hash of the weights of a pretrained encoder; None for other names."""

@@ -23,7 +23,14 @@ from ricnet.errors import Interrupted, RicnetError, in_python, setting, spelled_
 from ricnet.evaluation.choices import chosen_words
 from ricnet.io import Unwritable, read_json, whole_name
 from ricnet.models.build import autocast_dtype, build_model, encoder_weights, settle_horizon
-from ricnet.models.checkpoints import describe_encoder, find_encoder, find_tokenizer, keep_encoder, read_encoder
+from ricnet.models.checkpoints import (
+    describe_encoder,
+    find_encoder,
+    find_tokenizer,
+    keep_encoder,
+    named_encoder,
+    read_encoder,
+)
 from ricnet.models.classifier import Classifier
 from ricnet.models.config import Config, from_json
 from ricnet.models.loading import load
@@ -362,8 +369,7 @@ def train_in_memory(
 ) -> tuple[Classifier, int]:
     """Train without folder, checkpoint or evaluation; return the classifier and its number of epochs. The caller's
     random state is kept."""
-    if encoder is None and is_pretrained(config.network.encoder):
-        encoder = find_encoder(config.network.encoder)
+    encoder = named_encoder(config.network.encoder) if encoder is None else encoder
     with isolated_rng(config, device, encoder):
         config = settle_horizon(config, dataset.input_shape, encoder)
         data = _as_features(config, dataset, encoder, device, console)

@@ -16,7 +16,7 @@ from ricnet.errors import RicnetError, setting
 from ricnet.methods import Method
 from ricnet.methods.method import Batch, Metrics
 from ricnet.models.config import Optimization
-from ricnet.nets.encoders import Backbone
+from ricnet.nets.backbone import Backbone
 
 Loss = tuple[Float[Tensor, ""], Metrics]
 
