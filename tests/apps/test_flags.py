@@ -196,7 +196,7 @@ def test_compare_knows_of_every_system_whether_it_takes_a_budget() -> None:
 
 def test_the_settings_of_several_methods_are_one_list_of_flags() -> None:
     presets = {name: preset("fast", name, TYPICAL) for name in ("supervised", "ric", "ric-on-policy")}
-    both = merged(presets)
+    both = merged(config.method for config in presets.values())
     assert {field.name for field in dataclasses.fields(both)} == {
         field.name for name in presets for field in dataclasses.fields(METHODS[name])
     }

@@ -1,12 +1,12 @@
-"""What a person is told of a run: what it sets out to do, how far it is, and at its end what it chose and lacks."""
+"""Messages of a run in the terminal: announcement, progress, remaining time, and stopping by Ctrl-C."""
 
 import os
 import shlex
 import signal
+import textwrap
 import threading
 import time
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -20,31 +20,48 @@ from ricnet.data.registry import is_resizable
 from ricnet.errors import Interrupted as Interrupted
 from ricnet.errors import counted, in_flags, setting
 from ricnet.io import printable
-from ricnet.methods import ClosedForm
 from ricnet.models.build import encoder_name
 from ricnet.models.classifier import Classifier
 from ricnet.models.config import Config, to_json
 from ricnet.models.run import RunFolder
-from ricnet.nets.encoders import choose_encoder
 from ricnet.report.names import method_title
-from ricnet.training.recipes import Facts, preset
 
 NUMBERS = {"rows": "number", "texts": "token"}
+TERMINAL = 80
+"""Columns of a terminal for which the output of a run is planned."""
 
 
 class Narrator(Console):
-    """Tells of work that goes on when its reader has left, as with `ric train 2>&1 | head`."""
+    """A console whose program goes on if the reader closes the pipe, as in `ric train 2>&1 | head`."""
 
     def on_broken_pipe(self) -> None:
-        """What is written there from now on leads nowhere, and so does what Python still has to write at its end."""
+        """Discard all further output, also what Python flushes at exit."""
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
 
 def say(lines: Iterable[str], console: Console | None = None) -> None:
+    """Print lines, wrapped at words if the width is known: in a terminal, or from $COLUMNS. Logs are not wrapped."""
     console = console or Narrator(stderr=True)
+    known = console.is_terminal or "COLUMNS" in os.environ
     for line in lines:
-        console.print(printable(in_flags(line)), highlight=False, markup=False, soft_wrap=True)
+        text = printable(in_flags(line))
+        for part in wrapped(text, console.width) if known else [text]:
+            console.print(part, highlight=False, markup=False, soft_wrap=True)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Lines of at most `width` characters; longer words, such as paths, are kept whole."""
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    return lines or [""]
+
+
+def limited(lines: Sequence[str], most: int, where: str) -> list[str]:
+    """The first lines that fit into `most` lines of a terminal, and how many more there are; at least the first."""
+    heights = [len(wrapped(in_flags(line), TERMINAL)) for line in lines]
+    shown = max(n for n in range(1, len(lines) + 1) if n == 1 or sum(heights[:n]) <= most) if lines else 0
+    left = len(lines) - shown
+    return [*lines[:shown], *([f"({left} more in {where})"] if left else [])]
 
 
 def announcement(config: Config, dataset: Dataset, device: torch.device, processes: int = 1) -> str:
@@ -61,40 +78,22 @@ def announcement(config: Config, dataset: Dataset, device: torch.device, process
     )
 
 
-def preface(config: Config, dataset: Dataset, known: Facts) -> list[str]:
-    """Notes on defaults the user may want to change: augmentation, closed-form rewards, the network for a CPU."""
-    said = []
-    varied = config.optimization.augment and not (config.network.freeze and not config.optimization.augmented_copies)
-    if varied and dataset.augmentation.crop_area < 1:
-        said.append(
-            f"note: images in colour above {PHOTOGRAPH_SIDE} pixels are taken for photographs: in training they are "
-            f"mirrored, cropped and varied in colour; {setting('augment', False)} leaves them as they are."
-        )
-    exits = config.network.exits != "none"
-    if config.preset == "fast" and exits and isinstance(config.method, ClosedForm):
-        said.append(
-            "note: with exits RIC is trained in closed form; docs/concepts.md says why (Three algorithms), and "
-            f"{setting('method', 'ric-on-policy')} draws its rewards instead."
-        )
-    spared = preset("fast", config.method.name, known)
-    larger = preset("fast", config.method.name, replace(known, device="cuda"))
-    undivided = replace(config.network, exits="none", steps_per_exit=1)
-    if config.preset == "fast" and undivided == spared.network != larger.network:
-        network, paper = larger.network, preset("paper", config.method.name, known)
-        said.append(
-            "hint: the network was chosen for a CPU; for a GPU `fast` would have "
-            f"{setting('encoder', choose_encoder(network.encoder, dataset.input_shape))} "
-            f"{setting('width', network.width)} {setting('epochs', larger.optimization.epochs)}, and "
-            f"{setting('preset', 'paper')} has a {paper.network.encoder} for {paper.optimization.epochs} epochs."
-        )
-    return said
+def augmentation_note(config: Config, dataset: Dataset) -> list[str]:
+    """A note if training images are varied as photographs, which does not suit all images (letters, for example)."""
+    varied = config.optimization.augment and (config.optimization.augmented_copies or not config.network.freeze)
+    if not varied or dataset.augmentation.crop_area >= 1:
+        return []
+    return [
+        f"Colour images above {PHOTOGRAPH_SIDE} pixels are taken for photographs: training mirrors, crops and "
+        f"recolours them; {setting('augment', False)} turns that off."
+    ]
 
 
 def faster(config: Config, dataset: Dataset, device: torch.device) -> str | None:
-    """What would make a run on a CPU shorter; None elsewhere."""
+    """Settings that shorten a run on a CPU; None on a GPU."""
     if device.type != "cpu":
         return None
-    learned = config.network.pretrained  # an encoder has a size of its own then
+    learned = config.network.pretrained  # such an encoder has a fixed size
     resizable = dataset.is_image and not learned and is_resizable(config.data)
     smaller = [f"{setting('resolution')} (now {dataset.input_shape[-1]})"] * resizable
     smaller += [setting("width")] * (config.network.encoder != "custom" and not learned)
@@ -104,8 +103,8 @@ def faster(config: Config, dataset: Dataset, device: torch.device) -> str | None
 
 
 def unfinished(classifier: Classifier) -> list[str]:
-    """A note if training did not come to its end. A model that others share may lack evaluation.json for other reasons,
-    so that it takes a checkpoint, or too few epochs, to tell."""
+    """A note if training did not finish: evaluation.json is missing, and there is a checkpoint or epochs are missing. A
+    shared model may lack evaluation.json for other reasons."""
     if classifier.folder is None or (folder := RunFolder(classifier.folder)).finished:
         return []
     made = folder.metrics.read_bytes().count(b"\n") if folder.metrics.is_file() else None
@@ -121,13 +120,13 @@ def unfinished(classifier: Classifier) -> list[str]:
 
 SECONDS_BETWEEN_LINES = 15.0
 LONG = 600.0
-"""Seconds of training from which on the hint is given."""
+"""Seconds of training above which the hint is printed."""
 SECONDS_TO_JUDGE, UPDATES_TO_JUDGE = 10.0, 3
-"""After both of these the time that is left can be estimated."""
+"""Seconds and updates needed to estimate the remaining time."""
 
 
 class ProgressBar:
-    """Counts examples, be they images or rows; where training stands is written beside the bar."""
+    """Progress in examples, with epoch and validation accuracy; without a terminal a line every 15 seconds."""
 
     def __init__(
         self,
@@ -151,7 +150,7 @@ class ProgressBar:
             TextColumn("{task.fields[text]}", markup=False),
             TimeRemainingColumn(compact=True),
         )
-        # An update may take longer than the half minute by which rich would judge the speed.
+        # rich estimates speed over 30 seconds by default; an update may take longer
         self.bar = Progress(*columns, console=self.console, transient=True, speed_estimate_period=LONG)
         self.task = self.bar.add_task(title, total=total, completed=done, text="")
 
@@ -190,7 +189,7 @@ class ProgressBar:
             self._print(f"{self.title}: {place}  {rate}  {quality}{left}")
 
     def _left(self, now: float) -> float:
-        """Seconds, if it goes on as it has gone so far."""
+        """Remaining seconds at the mean speed so far."""
         return (self.total - self.done) * (now - self.began) / max(self.done - self.start, 1)
 
     def _judge(self, now: float) -> None:

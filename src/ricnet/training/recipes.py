@@ -131,30 +131,32 @@ EACH_EXIT = {"gamma": 0.01, "rollouts": 16}
 """Sampled rewards of a score of your own, with exits: each exit for itself."""
 
 
-def default_method(preset_name: str, facts: Facts) -> str:
-    """What is trained if no method is given: the paper's in `paper`; in `fast` on-policy, with exits in closed form."""
-    if preset_name == "paper":
-        return RIC.name
-    return ClosedForm.name if facts.exits else OnPolicy.name
+def choose_method(preset_name: str, method: str | None, exits: bool) -> str:
+    """The method to train. None is the preset's default: `paper` ric, `fast` ric-on-policy, with exits
+    ric-closed-form."""
+    retired = RETIRED_PRESETS.get(preset_name)
+    if retired is not None and method in (None, RIC.name, retired):
+        return retired
+    if method is None:
+        method = RIC.name if preset_name == "paper" else ClosedForm.name if exits else OnPolicy.name
+    if method not in METHODS:
+        raise RicnetError(f"{setting('method', method)} is unknown; {what_else(method, sorted(METHODS))}")
+    if retired is not None:
+        named = f"{setting('preset', preset_name)} is {setting('method', retired)}"
+        raise RicnetError(f"{named}, not {method}; leave one of them out.")
+    if preset_name not in get_args(Preset):
+        raise RicnetError(
+            f"{setting('preset', preset_name)} is unknown; {what_else(preset_name, get_args(Preset)[:2])}"
+        )
+    return method
 
 
 def preset(name: str, method: str | None, facts: Facts, given: Mapping[str, Any] | None = None) -> Config:
     """The settings of a preset. None takes its default method; `given` are settings of the user that others follow."""
-    if name in RETIRED_PRESETS and method in (None, RIC.name, RETIRED_PRESETS[name]):
-        return _fast(RETIRED_PRESETS[name], facts, given or {}, any_data=True)
-    method = default_method(name, facts) if method is None else method
-    if method not in METHODS:
-        raise RicnetError(f"{setting('method', method)} is unknown; {what_else(method, sorted(METHODS))}")
-    if name in RETIRED_PRESETS:
-        raise RicnetError(
-            f"{setting('preset', name)} is {setting('method', RETIRED_PRESETS[name])}, not {method}; leave one of them "
-            "out."
-        )
+    method = choose_method(name, method, facts.exits)
     if name == "paper":
         return _paper(method, facts, given or {})
-    if name == "fast":
-        return _fast(method, facts, given or {})
-    raise RicnetError(f"{setting('preset', name)} is unknown; {what_else(name, get_args(Preset)[:2])}")
+    return _fast(method, facts, given or {}, any_data=name in RETIRED_PRESETS)
 
 
 def _learned_from(facts: Facts) -> Facts:

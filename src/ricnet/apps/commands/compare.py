@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from ricnet.apps.cli import make_folder, replacing
-from ricnet.apps.commands.settings import Hyper, Settings, fitting, look_for, merged, over, read, typed
+from ricnet.apps.commands.settings import Hyper, Settings, fitting, look_for, merged, over, read, typed, unread
 from ricnet.data import whole_path
 from ricnet.errors import RicnetError, listing, require
 from ricnet.io import read_json, short_name
@@ -91,11 +91,9 @@ def main(arguments: Sequence[str]) -> None:
 def _parse(arguments: Sequence[str]) -> Compare[Any]:
     """The systems decide which settings there are."""
     chosen = look_for(arguments, "compare", "--preset", "--exits", several=["--methods"])
-    facts = replace(TYPICAL, exits=(chosen.exits or "none") != "none")
-    names = PAPER if chosen.methods is None else chosen.methods
-    methods = dict.fromkeys(find_system(name).method for name in names or PAPER)
-    presets = {method: preset(chosen.preset or "fast", method, facts) for method in methods}
-    default: Compare[Any] = replace(over(Compare, next(iter(presets.values()))), hyper=merged(presets))
+    methods = dict.fromkeys(find_system(name).method for name in chosen.methods or PAPER)
+    configs = [unread(arguments, chosen, method) for method in methods]
+    default: Compare[Any] = replace(over(Compare, configs[0]), hyper=merged(config.method for config in configs))
     return read(Compare[type(default.hyper)], arguments, "compare", default)  # type: ignore[misc]
 
 

@@ -1,13 +1,12 @@
-"""The settings of a run as flags: what train, compare and sweep have in common, and how a trained model is asked.
+"""Settings of a run as flags of train, compare and sweep, and the flags by which a trained model is asked.
 
-The fields of a method, of the network and of the optimization are flags. Which method it is decides which flags there
-are, so that it is looked for first. What was not typed comes from a preset, which depends on the data; what was typed
-is found by `typed`.
+The fields of a method, of the network and of the optimization are flags. The method decides which flags exist, so
+`look_for` finds it first. `typed` returns the settings that were given; the others come from the recipe for the data.
 """
 
 import argparse
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -18,16 +17,19 @@ from ricnet.apps.cli import UnknownFlag, docstrings, parse
 from ricnet.data import whole_path
 from ricnet.errors import RicnetError
 from ricnet.io import with_target
-from ricnet.methods import of_another_method
+from ricnet.methods import METHODS, of_another_method
 from ricnet.models.config import Choices, Config, Optimization, fits
 from ricnet.nets.encoders import EncoderOptions
-from ricnet.training.recipes import TYPICAL, Preset, preset
+from ricnet.training.recipes import TYPICAL, Preset, choose_method, preset
 
 Hyper = TypeVar("Hyper")
-DECIDING = ("exits", "credit", "head", "objective", "rollouts", "passes_per_snapshot")
-"""Settings that decide about others in a preset."""
+COUPLED = (
+    *("credit", "head", "objective", "readout", "rollouts", "label_baseline", "reward_floor"),
+    *("c_min", "c_max", "halt_threshold", "value_coef", "label_smoothing", "uniform_mix"),
+)
+"""Settings whose range depends on other settings: they are checked once the recipe is known."""
 NOT_TYPED = "\0"
-"""Stands for data that was not named, where that matters; no argument can have such a letter."""
+"""Default of DATA if it must be known whether it was given; no argument can contain this character."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +88,7 @@ Options = TypeVar("Options", bound=Settings[Any])
 
 
 def read(kind: Any, arguments: Sequence[str], command: str, default: Options) -> Options:
-    """The flags over a configuration's settings; a flag of another method is explained."""
+    """Parse the flags; an error about a flag of another method names that method."""
     try:
         return parse(kind, arguments, command, default, grouped=True)  # type: ignore[no-any-return]
     except UnknownFlag as problem:
@@ -94,7 +96,7 @@ def read(kind: Any, arguments: Sequence[str], command: str, default: Options) ->
 
 
 def look_for(arguments: Sequence[str], command: str, *flags: str, several: Sequence[str] = ()) -> argparse.Namespace:
-    """What decides which flags there are, before the rest is read."""
+    """Values of the flags that decide which other flags exist."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for flag in flags:
         first.add_argument(flag)
@@ -106,19 +108,29 @@ def look_for(arguments: Sequence[str], command: str, *flags: str, several: Seque
         raise RicnetError(f"{error}; see ric {command} --help.") from None
 
 
-def typical(arguments: Sequence[str], command: str, preset_name: str | None, method: str | None) -> Config:
-    """A preset before any data has been read. What was typed decides about the settings that follow it, so that the
-    preset's own choices refuse no flag."""
-    asked = vars(look_for(arguments, command, *(f"--{name.replace('_', '-')}" for name in DECIDING)))
-    given = {name: value for name, value in asked.items() if value is not None}
-    if given.get("rollouts") == "1":
-        given["rollouts"] = 1
-    facts = dataclasses.replace(TYPICAL, exits=given.get("exits", "none") != "none")
-    return preset(preset_name or "fast", method, facts, given)
+def unread(arguments: Sequence[str], chosen: argparse.Namespace, method: str | None) -> Config:
+    """Settings before any data has been read, for the flags and their help: on a help page those of the preset for
+    typical data, else only the method is of use."""
+    name, exits = chosen.preset or "fast", (chosen.exits or "none") != "none"
+    if {"-h", "--help", "--help-all"} & set(arguments):
+        return preset(name, method, dataclasses.replace(TYPICAL, exits=exits))
+    return Config(preset=name, method=METHODS[choose_method(name, method, exits)]())
+
+
+def read_method(kind: Any, arguments: Sequence[str], command: str, config: Config, **defaults: Any) -> Any:
+    """Options of a command that trains one method. Method settings that do not depend on others are checked here,
+    before any data is read; the rest by `configure`."""
+    name = config.method.name
+    default = dataclasses.replace(over(kind, config), hyper=merged([config.method], name), **defaults)
+    options: Any = read(kind[type(default.hyper)], arguments, command, default)
+    given = typed(arguments, options)
+    alone = [field.name for field in dataclasses.fields(METHODS[name]) if field.name not in COUPLED]
+    METHODS[name](**{field: given[field] for field in alone if field in given})
+    return options
 
 
 def over(kind: Any, config: Config) -> Any:
-    """Options that hold a configuration's settings."""
+    """Options with the settings of a configuration."""
     own = {field.name for field in dataclasses.fields(kind)}
     known = {field.name: getattr(config, field.name) for field in dataclasses.fields(Config)}
     method = known.pop("method")
@@ -127,13 +139,13 @@ def over(kind: Any, config: Config) -> Any:
 
 
 def flag_names(arguments: Sequence[str]) -> set[str]:
-    """The fields whose flags were typed; a switch may be turned off."""
+    """Names of the settings whose flags were given; --no-x is x."""
     flags = [argument.partition("=")[0][2:] for argument in arguments if argument.startswith("--")]
     return {flag.replace("-", "_").removeprefix("no_") for flag in flags}
 
 
 def typed(arguments: Sequence[str], options: Settings[Any]) -> dict[str, Any]:
-    """The settings of a run that were given as flags, by name."""
+    """Settings of a run that were given as flags."""
     names = flag_names(arguments)
     parts = (options, options.hyper, options.network, options.optimization)
     ours = {field.name for field in dataclasses.fields(Config)} - {"data", "preset", "method"}
@@ -146,24 +158,24 @@ def typed(arguments: Sequence[str], options: Settings[Any]) -> dict[str, Any]:
     return found if found.get("test") is None else found | {"test": whole_path(found["test"])}
 
 
-def merged(presets: Mapping[str | None, Config]) -> Any:
-    """The settings of several methods as those of one, for flags that hold for whichever has them."""
+def merged(methods: Iterable[Any], name: str | None = None) -> Any:
+    """The settings of all these methods in one dataclass without checks; `name` is that of a single method."""
     members: dict[str, tuple[Any, str, Any]] = {}
-    for config in presets.values():
-        hints, sentences = get_type_hints(type(config.method)), docstrings(type(config.method))
-        for field in dataclasses.fields(config.method):
-            first = (None, sentences.get(field.name, ""), getattr(config.method, field.name))
+    for method in methods:
+        hints, sentences = get_type_hints(type(method)), docstrings(type(method))
+        for field in dataclasses.fields(method):
+            first = (None, sentences.get(field.name, ""), getattr(method, field.name))
             hint, sentence, value = members.get(field.name, first)
             members[field.name] = _either(hint, hints[field.name]), sentence, value
     fields = [
         (name, hint, dataclasses.field(default=value, metadata={"help": sentence}))
         for name, (hint, sentence, value) in members.items()
     ]
-    return dataclasses.make_dataclass("SettingsOfMethods", fields, frozen=True)()
+    return dataclasses.make_dataclass("SettingsOfMethods", fields, frozen=True, namespace={"name": name})()
 
 
 def _either(one: Any, other: Any) -> Any:
-    """A type for the values of both; the choices of two are one list of choices."""
+    """Union of two types; two literals become one."""
     if one is None or one == other:
         return other
     if get_origin(one) is Literal and get_origin(other) is Literal:
@@ -172,15 +184,14 @@ def _either(one: Any, other: Any) -> Any:
 
 
 def fitting(settings: Mapping[str, Any], hints: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that a method has, and with a value that it knows."""
+    """The settings that exist in `hints`, with a value of their type."""
     return {name: value for name, value in settings.items() if name in hints and fits(value, hints[name])}
 
 
 def _of_another_method(problem: UnknownFlag, hyper: Any) -> RicnetError | None:
     name = problem.flag.removeprefix("--").removeprefix("no-").replace("-", "_")
-    own = getattr(hyper, "name", None)
-    elsewhere = of_another_method(name, own or "those that are trained here")
+    elsewhere = of_another_method(name, hyper.name or "those that are trained here")
     if elsewhere is None:
         return None
-    way_out = elsewhere if own is not None else f"{elsewhere.partition(';')[0]}; leave it out."  # several are compared
+    way_out = elsewhere if hyper.name else f"{elsewhere.partition(';')[0]}; leave it out."  # several are compared
     return RicnetError(f"{problem.flag} {way_out}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from ricnet.apps.commands.settings import Hyper, MethodSettings, look_for, over, read, typed, typical
+from ricnet.apps.commands.settings import Hyper, MethodSettings, look_for, read_method, typed, unread
 from ricnet.data import load as load_data
 from ricnet.data import whole_path
 from ricnet.errors import RicnetError, require, require_extra
@@ -74,10 +74,11 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _parse(arguments: Sequence[str]) -> SweepOptions[Any]:
-    chosen = look_for(arguments, "sweep", "--method", "--preset")
-    config = typical(arguments, "sweep", chosen.preset, chosen.method)
-    default: SweepOptions[Any] = over(SweepOptions, config)
-    return read(SweepOptions[type(config.method)], arguments, "sweep", default)  # type: ignore[misc]
+    chosen = look_for(arguments, "sweep", "--method", "--preset", "--exits")
+    options: SweepOptions[Any] = read_method(
+        SweepOptions, arguments, "sweep", unread(arguments, chosen, chosen.method)
+    )
+    return options
 
 
 def _sweep(options: SweepOptions[Any], shared: Mapping[str, Any], root: Path) -> "Sweep":

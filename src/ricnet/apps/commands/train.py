@@ -2,11 +2,11 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ricnet.apps.commands.settings import NOT_TYPED, Hyper, MethodSettings, look_for, over, read, typed, typical
+from ricnet.apps.commands.settings import NOT_TYPED, Hyper, MethodSettings, look_for, read_method, typed, unread
 from ricnet.errors import RicnetError, in_flags
 from ricnet.evaluation.choices import chosen_words
 from ricnet.io import read_json
@@ -45,20 +45,15 @@ class Train(MethodSettings[Hyper]):
 
 
 def main(arguments: Sequence[str]) -> None:
-    chosen = look_for(arguments, "train", "--method", "--preset", "--config")
-    start = _settings_of(chosen.config) if chosen.config is not None else None
+    chosen = look_for(arguments, "train", "--method", "--preset", "--config", "--exits")
+    start = None if chosen.config is None else _settings_of(chosen.config)
     if start is not None and (chosen.method is not None or chosen.preset is not None):
         raise RicnetError("--config brings its own method and preset; leave out --method and --preset.")
-    shown = start or typical(arguments, "train", chosen.preset, chosen.method)
-    options: Train[Any] = read(
-        Train[type(shown.method)],  # type: ignore[misc]  # the method decides which flags there are
-        arguments,
-        "train",
-        replace(over(Train, shown), data=NOT_TYPED),
-    )
-    data, changes = None if options.data == NOT_TYPED else options.data, typed(arguments, options)
+    shown = start or unread(arguments, chosen, chosen.method)
+    options: Train[Any] = read_method(Train, arguments, "train", shown, data=NOT_TYPED)
+    data = None if options.data == NOT_TYPED else options.data
     train_in_folder(
-        Request(data, changes, options.target, chosen.method, chosen.preset, start),
+        Request(data, typed(arguments, options), options.target, chosen.method, chosen.preset, start),
         out=options.out,
         device=options.device,
         overwrite=options.overwrite,
