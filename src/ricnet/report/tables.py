@@ -6,7 +6,7 @@ Bold: among runs the best score of a column, among systems what is shown to be b
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Integer
 from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -24,9 +24,15 @@ from ricnet.evaluation.metrics import BINS
 from ricnet.io import TABLE, short
 from ricnet.report.comparison import (
     ALPHA,
+    BALANCED_ACCURACY,
+    BRIER,
+    COST,
     ENOUGH_SEEDS,
     RUN_METRICS,
+    SECONDS,
+    STEPS,
     SYSTEM_METRICS,
+    TRAIN_ACCURACY,
     Comparison,
     Contrast,
     Metric,
@@ -43,6 +49,9 @@ from ricnet.report.runs import (
     untested_note,
 )
 from ricnet.report.statistics import RESAMPLES
+
+BALANCE_MATTERS = 0.01
+"""Difference of balanced accuracy and accuracy above which a run's table names both."""
 
 # A grid and its formats
 
@@ -81,6 +90,29 @@ def terminal(grid: Grid, box: bool = False, title: str | None = None) -> Table:
         texts = [cell.text if box else _stacked(cell.text, grid.is_number(i)) for i, cell in enumerate(row)]
         table.add_row(*(Text(t, style="bold" if cell.best else "") for t, cell in zip(texts, row, strict=True)))
     return table
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A table for the terminal. Columns are left out, the first of `optional` first, until names need not be wrapped;
+    pages and files have all columns."""
+
+    grid: Grid
+    optional: Sequence[str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        grids = [self.grid]
+        for title in self.optional:
+            grids.append(_without_column(grids[-1], title))
+        unlimited = options.update(max_width=10_000)
+        fits = [terminal(g).__rich_measure__(console, unlimited).maximum <= options.max_width for g in grids]
+        yield terminal(grids[fits.index(True)] if True in fits else grids[-1])
+
+
+def _without_column(grid: Grid, title: str) -> Grid:
+    kept = [i for i, name in enumerate(grid.titles) if name != title]
+    rows = [[row[i] for i in kept] for row in grid.rows]
+    return Grid([grid.titles[i] for i in kept], rows, frozenset(n for n, i in enumerate(kept) if i in grid.words))
 
 
 def _stacked(text: str, numeric: bool) -> str:
@@ -192,8 +224,25 @@ def runs_caption(runs: Sequence[RunRecord]) -> str:
     return " ".join(filter(None, words))
 
 
+OPTIONAL = tuple(metric.title for metric in (SECONDS, BRIER, TRAIN_ACCURACY, STEPS, COST))
+"""Columns of runs and systems that a narrow terminal leaves out, the first one first."""
+
+
 def runs_table(runs: Sequence[RunRecord]) -> Group:
-    return Group(terminal(_without_data(runs_grid(runs))), Text(runs_caption(runs)))
+    return Group(Fitted(_without_data(runs_grid(runs)), OPTIONAL), Text(runs_caption(runs)))
+
+
+def run_table(run: RunRecord) -> Group:
+    """A single run with a short caption; the page explains the rest."""
+    tests, balanced = f"{run.test_label}, n = {run.task.n:,}{_error([run])}", BALANCED_ACCURACY.of(run)
+    differs = balanced is not None and abs(balanced - run.test["accuracy"]) > BALANCE_MATTERS
+    words = [
+        untested_note([run]),
+        f"{judged_words('Test set', [run])}: {tests}. Seed {run.config.get('seed')}.",
+        f"Balanced accuracy: {BALANCED_ACCURACY.write(balanced, unit=True)}." * differs,
+        collapse_note([run]),
+    ]
+    return Group(Fitted(_without_data(runs_grid([run])), OPTIONAL), Text(" ".join(filter(None, words))))
 
 
 def runs_markdown(runs: Sequence[RunRecord]) -> str:
@@ -322,21 +371,24 @@ def _seeds_words(comparison: Comparison) -> str:
 
 
 def _without_data(grid: Grid) -> Grid:
-    """Drop the column of data; if it differs, name it in the first column: RIC on digits."""
+    """Drop the column of data; if it differs, name it below the first column: RIC, then on digits."""
     several = len({data.text for _, data, *_ in grid.rows}) > 1
-    rows = [[Cell(f"{name.text} on {data.text}") if several else name, *rest] for name, data, *rest in grid.rows]
+    rows = [[Cell(f"{name.text}\n on {data.text}") if several else name, *rest] for name, data, *rest in grid.rows]
     return Grid([grid.titles[0], *grid.titles[2:]], rows, frozenset(max(i - 1, 0) for i in grid.words))
 
 
 def terminal_table(comparison: Comparison) -> Group:
     below = "\n".join([systems_caption(comparison), *ranking(comparison)])
+    optional = [metric.heading for metric in (TRAIN_ACCURACY, BRIER, STEPS, COST)]
     parts: list[RenderableType] = [
-        terminal(_without_data(systems_grid(comparison))),
+        Fitted(_without_data(systems_grid(comparison)), optional),
         Padding(Text(below), (1, 0, 1, 0)),
     ]
     if comparison.contrasts:
         words = Padding(Text(contrasts_caption(comparison)), (1, 0, 1, 0))
-        parts += [terminal(_without_data(contrasts_grid(comparison))), words]
+        grid = contrasts_grid(comparison)
+        rows = [[Cell(re.sub(r" (?=− |\()", "\n", cell.text)) for cell in row] for row in grid.rows]
+        parts += [Fitted(_without_data(replace(grid, rows=rows)), ("p (Holm)", "Bootstrap")), words]
     return Group(*parts)
 
 

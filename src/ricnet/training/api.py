@@ -40,14 +40,17 @@ from ricnet.nets.pretrained import TextEncoder
 from ricnet.nets.stages import known
 from ricnet.training.advice import advice
 from ricnet.training.callbacks import Callback
-from ricnet.training.console import Narrator, announcement, faster, preface, say
+from ricnet.training.console import Narrator, announcement, augmentation_note, faster, limited, say
 from ricnet.training.features import featured
 from ricnet.training.finish import fit
 from ricnet.training.networks import draws_globally, refuse_other_kind
-from ricnet.training.request import Request, default_folder, facts, for_encoder
+from ricnet.training.request import Request, default_folder, for_encoder
 from ricnet.training.state import impossible, restore, restore_own
 from ricnet.training.tracking import Track, Tracking, require_tracker
 from ricnet.training.trainer import Trainer
+
+MAX_NOTES, MAX_HINTS = 4, 4
+"""Lines of notes and of hints that `ric train` prints; the page of the run has all of them."""
 
 
 def train(
@@ -114,51 +117,34 @@ def train_in_folder(
     spell: Callable[[str], str] = in_python,
     present: Callable[[RunFolder], None] | None = None,
 ) -> RunFolder:
-    """Train from a request to a finished run. What the request leaves open comes from the run that is resumed, or from
-    the preset for this data and device. `spell` writes settings as the caller does; `present` shows the result."""
+    """Train from a request to a finished run. Settings that the request leaves open come from the run that is resumed,
+    or from the recipe for this data and device. `spell` writes settings for Python or the command line; `present`
+    prints the result."""
     place = pick_device(device)
     require_tracker(track)
     _check_callbacks(callbacks)
-    if isinstance(named := request.changes.get("encoder"), str):
-        request = replace(request, changes={**request.changes, "encoder": whole_name(named)})
     with together(place) as processes:
-        first, console = processes.first, Narrator(stderr=True, quiet=not processes.first)
+        console = Narrator(stderr=True, quiet=not processes.first)
         folder = RunFolder(out or default_folder(*request.names))
-        if first:
-            folder.refuse_if_held()
-        began = processes.broadcast(partial(_stored, folder)) if resume else None
-        if began is not None:
-            request = request.resumed(began, folder)
-            if request.start == began and processes.broadcast(lambda: folder.finished):
-                say([spell(_nothing_left(folder))], console)
-                return folder
+        request, began = _request_for(folder, request, resume, processes)
+        if began and request.start == began and processes.broadcast(lambda: folder.finished):
+            say([spell(_nothing_left(folder))], console)
+            return folder
 
-        # Read data
         with first_on_each_machine(processes):
-            if began is None:
-                request = replace(request, changes=for_encoder(request.what, request.changes))
-            encoder, tokenizer = _reader(request.encoder, encoder, None if began is None else folder)
+            encoder, tokenizer = _reader(request.encoder, encoder, folder if began else None)
             dataset = request.dataset(data_dir, tokenizer)
-        if first:
+        if processes.first:
             dataset = replace(dataset, notes=(*dataset.notes, *copies_note(dataset)))
-        notes = [f"{folder.path} holds no run yet, so that this one starts anew."] * (resume and began is None)
-        notes += dataset.notes
 
-        # Choose settings
-        if began is None:
-            choose = partial(request.config, dataset, place, notes, encoder, processes.count)
-            config = processes.broadcast(choose)
-            if first:
-                folder.refuse_if_taken(overwrite)  # after all other checks
-        else:
-            assert request.start is not None
-            config = request.start
-        said = [*(f"note: {note}" for note in notes), announcement(config, dataset, place, processes.count)]
-        said += preface(config, dataset, facts(dataset, place)) if began is None else []
-        say(map(spell, said), console)
+        config, notes = _choose(request, dataset, place, encoder, processes, resumed=began is not None)
+        if processes.first and not began:
+            folder.refuse_if_taken(overwrite)  # after all other checks
+        if resume and not began:
+            notes.insert(0, f"{folder.path} holds no run yet; this one starts anew.")
+        _announce(config, dataset, notes, processes.count, place, console, spell, folder if present else None)
 
-        # Train
-        hint = faster(config, dataset, place) if began is None else None
+        hint = None if began else faster(config, dataset, place)
         run(
             config,
             dataset,
@@ -174,12 +160,58 @@ def train_in_folder(
             hint=hint and spell(hint),
             keep_state=True,
         )
-
-        # Finish
-        if first:
+        if processes.first:
             _conclude(folder, config, dataset, spell, present)
         processes.any(False)  # wait until the first has written everything
     return folder
+
+
+def _request_for(
+    folder: RunFolder, request: Request, resume: bool, processes: Processes
+) -> tuple[Request, Config | None]:
+    """The request with the settings of a resumed run, and those settings; or with those of its encoder, and None."""
+    if isinstance(named := request.changes.get("encoder"), str):
+        request = replace(request, changes={**request.changes, "encoder": whole_name(named)})
+    if processes.first:
+        folder.refuse_if_held()
+    began = processes.broadcast(partial(_stored, folder)) if resume else None
+    if began is not None:
+        return request.resumed(began, folder), began
+    with first_on_each_machine(processes):
+        return replace(request, changes=for_encoder(request.what, request.changes)), None
+
+
+def _choose(
+    request: Request,
+    dataset: Dataset,
+    device: torch.device,
+    encoder: nn.Module | None,
+    processes: Processes,
+    resumed: bool,
+) -> tuple[Config, list[str]]:
+    """The settings of the run, and notes about them."""
+    notes: list[str] = []
+    if resumed and request.start is not None:
+        return request.start, notes
+    config = processes.broadcast(lambda: request.config(dataset, device, notes, encoder, processes.count))
+    return config, [*notes, *augmentation_note(config, dataset)]
+
+
+def _announce(
+    config: Config,
+    dataset: Dataset,
+    notes: Sequence[str],
+    processes: int,
+    device: torch.device,
+    console: Console,
+    spell: Callable[[str], str],
+    reported: RunFolder | None,
+) -> None:
+    """Print notes on settings and data, then what is trained. The page of a run has all notes on the data."""
+    lines = [spell(f"note: {note}") for note in (*notes, *dataset.notes)]
+    if reported is not None:
+        lines = limited(lines, MAX_NOTES, f"{reported.report.name}")
+    say([*lines, spell(announcement(config, dataset, device, processes))], console)
 
 
 def _stored(folder: RunFolder) -> Config | None:
@@ -225,11 +257,12 @@ def _conclude(
 ) -> None:
     try:
         evaluation = read_json(folder.evaluation)
+        found = [spell(line) for line in advice(evaluation, folder.validation_nll(), config, dataset)]
         if present is None:
-            say(chosen_words(evaluation))
+            say([*chosen_words(evaluation), *found])
         else:
             present(folder)
-        say(map(spell, advice(evaluation, folder.validation_nll(), config, dataset)))
+            say(limited(found, MAX_HINTS, folder.report.name))
     except KeyboardInterrupt:
         raise Interrupted(f"stopped; the run in {folder.path} is finished.") from None
 

@@ -14,7 +14,7 @@ from ricnet.models.config import Config, from_json
 from ricnet.models.run import RunFolder
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
-from ricnet.report.tables import runs_table
+from ricnet.report.tables import run_table
 from ricnet.training.api import train_in_folder
 from ricnet.training.console import Narrator, say
 from ricnet.training.request import Request
@@ -74,10 +74,10 @@ def _settings_of(run: str) -> Config:
 
 
 def _present(folder: RunFolder) -> None:
-    """What the user gets to see at the end: the result, and what to do next."""
+    """Print the results, the choices made on validation data, and what to do next."""
     record = read_run(folder.path)
     write_page([record], folder.report)
     console = Narrator()
-    console.print(runs_table([record]))
-    look = shlex.join(["ric", "predict", str(folder.path), str(folder.examples), "--trace"])
-    say(["", *chosen_words(record.evaluation), f"report   {folder.report}", f"look     {look}"], console)
+    console.print(run_table(record))
+    look = shlex.join(["ric", "predict", str(folder.path), "--trace"])
+    say([*chosen_words(record.evaluation), f"report   {folder.report}", f"look     {look}"], console)
