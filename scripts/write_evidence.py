@@ -299,7 +299,7 @@ PAPER = {
     "ImageWoof": ("85.39 against 82.61 %", ".049 against .102"),
 }
 WOOF = "imagewoof-half-resnet18-paper"
-VARIANTS = {"ppo": "PPO", "logistic-normal": "logistic-normal"}
+VARIANT_TITLES = {"ppo": "PPO", "logistic-normal": "logistic-normal"}
 """Of Algorithm 1, as their runs are named, for Figure 9."""
 MARGIN = 0.01
 """Of ECE: within it, two systems are alike."""
@@ -341,7 +341,7 @@ def rows(results: Path) -> Iterator[tuple[str, str, str]]:
     )
     right = [own(results, p, STEPS_GAP, 1, steps_gap, "steps where right less those where wrong") for p in woof]
     yield ("More steps where right than where wrong, ImageWoof (Figure 5c)", *right)
-    ppo, normal = (Pairing(WOOF, "ric-seed{}", f"ric-{name}-seed{{}}", title) for name, title in VARIANTS.items())
+    ppo, normal = (Pairing(WOOF, "ric-seed{}", f"ric-{name}-seed{{}}", title) for name, title in VARIANT_TITLES.items())
     spo = ablation(results, "ece", ECE, ppo, -1)
     yield ("SPO better calibrated than PPO (Figure 9c)", spo, NOT_RUN)
     head = ablation(results, "accuracy", ACCURACY, normal, 1, mean_accuracy)

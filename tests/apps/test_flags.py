@@ -156,8 +156,15 @@ def test_what_was_not_typed_is_left_to_the_preset() -> None:
 )
 def test_a_preset_before_any_data_refuses_no_flag_by_its_own_choices(flags: list[str], run_ric: RunRic) -> None:
     run_ric("train", "digits", *flags, "--epochs", "1", "--horizon", "2", "--out", f"runs/{flags[0]}")
-    hyper = sweep._parse([*flags, "digits"]).hyper
-    assert hyper.credit == "joint" if "--rollouts" not in flags else not hyper.label_baseline
+    assert typed(flags, sweep._parse([*flags, "digits"])).keys() == {flags[0][2:]}
+    method = json.loads(Path(f"runs/{flags[0]}/config.json").read_text())["config"]["method"]
+    assert method["credit"] == "joint" if "--rollouts" not in flags else not method["label_baseline"]
+
+
+def test_a_value_out_of_range_is_refused_before_data_is_read(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ricnet.training.request.load_data", lambda *_, **__: pytest.fail("data was read"))
+    for flag, value in (("--gamma", "2"), ("--horizon", "0"), ("--lr", "-1")):
+        refused((flag, value), "train", flag, value)
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,18 @@
 """`ric train` as people and schedulers treat it: stopped at any moment, and given again until it is done."""
 
+import importlib
 import json
 import os
 import re
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import ricnet
 from ricnet.models.run import LOCK, RunFolder
@@ -189,3 +192,76 @@ def test_baselines_can_be_left_out(table: Path, tmp_path: Path, run_ric: RunRic)
     assert json.loads((tmp_path / "run" / "evaluation.json").read_text())["baselines"] == {}
     ricnet.train(table, target="sold", out=tmp_path / "again", epochs=1, device="cpu", baselines=False)
     assert json.loads((tmp_path / "again" / "evaluation.json").read_text())["baselines"] == {}
+
+
+PHOTOS, TABLE, TEXTS, EXITS = "photos", "rows.csv", "texts", "exits"
+
+
+def make_data(kind: str, folder: Path) -> list[str]:
+    """Arguments of `ric train` for a small data set of this kind."""
+    shades = np.random.default_rng(0)
+    if kind in (PHOTOS, EXITS):
+        for name, level in (("dark", 60), ("light", 190)):
+            (folder / name).mkdir(parents=True)
+            for number in range(20):
+                pixels = shades.integers(level - 40, level + 40, (56, 56, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / name / f"{number}.png")
+        return [str(folder), "--epochs", "1", *(["--exits", "stage"] if kind == EXITS else [])]
+    if kind == TEXTS:
+        for name, words in (("good", "nice lovely great fine"), ("bad", "awful poor sad broken")):
+            (folder / name).mkdir(parents=True)
+            for number in range(30):
+                (folder / name / f"{number}.txt").write_text(" ".join(shades.choice(words.split(), 8)))
+        return [str(folder), "--epochs", "2"]
+    if kind == TABLE:
+        folder.mkdir()
+        rows = [
+            f"{x:.2f},{i % 3},2024-01-{1 + i % 28},{i},{'rare' if i % 12 == 0 else 'usual'}"
+            for i, x in enumerate(shades.normal(size=240))
+        ]
+        (folder / TABLE).write_text("\n".join(["a,b,day,id,kind", *rows]))
+        return [str(folder / TABLE), "--target", "kind"]
+    return ["digits", "--epochs", "1", "--horizon", "2", "--width", "0.1"]
+
+
+@pytest.mark.parametrize("kind", ["digits", PHOTOS, TABLE, TEXTS, EXITS])
+def test_a_run_prints_at_most_25_lines_of_80_columns(
+    kind: str, tmp_path: Path, run_ric: RunRic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No name in the table of results is wrapped, and only paths are wider."""
+    data = make_data(kind, tmp_path / "data")
+    monkeypatch.setenv("COLUMNS", "80")
+    said = run_ric("train", *data, "--device", "cpu", "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    lines = (said.err + said.out).splitlines()
+    assert len(lines) <= 25, "\n".join(lines)
+    assert [line for line in lines if len(line.rstrip()) > 80 and str(tmp_path) not in line] == []
+    table = said.out[said.out.index("───") : said.out.index("Test set")].splitlines()[1:]
+    assert all(re.search(r"\d", line) for line in table), table  # a wrapped name has a line without numbers
+
+
+@pytest.mark.parametrize("exits", [False, True])
+def test_a_run_parses_once_and_chooses_its_recipe_once(
+    exits: bool, tmp_path: Path, run_ric: RunRic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The encoder is built twice: once to measure the batches that fit into memory, before the settings are final, and
+    once with the weights of the run; with exits once more, to count them."""
+    calls: Counter[str] = Counter()
+    for place in ("apps.commands.settings.parse", "apps.commands.train.look_for", "training.request.preset"):
+        count_calls(f"ricnet.{place}", calls, monkeypatch)
+    for module in ("models.build", "training.request"):
+        count_calls(f"ricnet.{module}.build_encoder", calls, monkeypatch)
+    monkeypatch.setattr("ricnet.apps.commands.settings.preset", lambda *_: pytest.fail("only help needs it"))
+    run_ric("train", *make_data(EXITS if exits else PHOTOS, tmp_path / "data"), "--device", "cpu", "--out", tmp_path)
+    assert calls == {"parse": 1, "look_for": 1, "preset": 1, "build_encoder": 2 + exits}
+
+
+def count_calls(place: str, calls: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    module, name = place.rsplit(".", 1)
+    function = getattr(importlib.import_module(module), name)
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        calls[name] += 1
+        return function(*arguments, **named)
+
+    monkeypatch.setattr(place, counted)

@@ -28,6 +28,7 @@ from ricnet.report.tables import (
     latex,
     markdown,
     paragraph,
+    run_table,
     runs_caption,
     runs_grid,
     runs_markdown,
@@ -94,17 +95,24 @@ def test_runs_in_markdown_and_in_the_terminal(pair: list[RunRecord]) -> None:
 
 
 def test_rows_are_named_in_full_on_a_narrow_screen(pair: list[RunRecord]) -> None:
-    """With the widest table there is: exits, and two data sets."""
+    """With the widest table there is: exits, and two data sets. Columns are left out instead."""
     ric = replace(measured(pair[0], mean_cost=0.5), label="RIC, closed form, logistic-normal + temperature")
     folder = replace(pair[1], config={**pair[1].config, "data": "a-long-name-of-a-folder"})
     narrow = printed(runs_table([ric, folder]), 80)
     assert "…" not in narrow
-    first = "".join(line[:14].strip() for line in narrow.split("Test set")[0].splitlines())
-    assert first.replace(" ", "").endswith(
-        "RIC,closedform,logistic-normal+temperatureondigitsSLona-long-name-of-a-folder"
-    )
-    for whole in ("98.44 %", "0.018", "0.061", "0.500"):
-        assert whole in narrow
+    lines = [line[:48].rstrip() for line in narrow.split("Test set")[0].splitlines()]
+    assert lines[-4:] == [ric.label, " on digits", "SL", " on a-long-name-of-a-folder"]
+    assert all(whole in narrow for whole in ("98.44 %", "0.018", "0.061"))
+    assert "compute" not in narrow
+    wide = printed(runs_table([ric, folder]), 130)
+    assert all(title in wide for title in ("compute", "Brier", "seconds"))
+
+
+def test_a_run_names_its_balanced_accuracy_where_it_differs(pair: list[RunRecord]) -> None:
+    for balanced, said in ((0.71, True), (pair[0].test["accuracy"] - 0.005, False)):
+        shown = printed(run_table(measured(pair[0], balanced_accuracy=balanced)), 80)
+        assert ("Balanced accuracy" in shown) is said
+        assert "Seed 0." in shown
 
 
 def test_captions_tell_size_error_and_seeds(pair: list[RunRecord]) -> None:

@@ -13,7 +13,6 @@ from problems import CPU
 from ricnet.data import Dataset
 from ricnet.data.dataset import PHOTOGRAPHS
 from ricnet.errors import in_flags
-from ricnet.methods import ClosedForm
 from ricnet.models.classifier import Classifier
 from ricnet.models.config import Config, Optimization
 from ricnet.models.run import RunFolder
@@ -66,34 +65,39 @@ def test_on_a_cpu_it_is_said_what_would_be_faster(dataset: Dataset, tmp_path: Pa
     assert console.faster(config, dataset, torch.device("cuda")) is None
 
 
-def test_it_is_said_what_was_decided_for_photographs_and_for_a_cpu(dataset: Dataset) -> None:
-    """The words for a GPU are those of the presets for one; whoever chose a network is not told of others."""
-    photos, known = images_of(dataset), Facts(96, 3, 128, "cpu")
-    config, gpu = preset("fast", None, known), preset("fast", None, replace(known, device="cuda"))
-
-    def preface(config: Config, device: str = "cpu") -> list[str]:
-        return [in_flags(line) for line in console.preface(config, photos, replace(known, device=device))]
-
-    note, hint = preface(config)
-    assert all(fact in note for fact in ("48 pixels", "--no-augment"))
-    network = f"--encoder resnet10 --width 0.5 --epochs {gpu.optimization.epochs}"
-    assert all(fact in hint for fact in (network, "--preset paper", "resnet34", "2000 epochs"))
-    assert preface(replace(config, optimization=replace(config.optimization, augment=False))) == [hint]
-    assert preface(replace(config, network=replace(config.network, width=1.0))) == [note]
-    assert preface(replace(config, network=replace(config.network, exits="stage"))) == [note, hint]
-    assert preface(replace(config, method=ClosedForm())) == [note, hint]  # which somebody has asked for
-    assert preface(gpu, "cuda") == [note]
-    assert console.preface(of_epochs(3), dataset, Facts(96, 3, 0, "cpu")) == []
+def test_a_note_says_that_photographs_are_augmented(dataset: Dataset) -> None:
+    photos, config = images_of(dataset), preset("fast", None, Facts(96, 3, 128, "cpu"))
+    [note] = console.augmentation_note(config, photos)
+    assert all(fact in in_flags(note) for fact in ("48 pixels", "--no-augment"))
+    plain = replace(config, optimization=replace(config.optimization, augment=False))
+    frozen = replace(config, network=replace(config.network, freeze=True))
+    assert console.augmentation_note(plain, photos) == console.augmentation_note(frozen, photos) == []
+    assert console.augmentation_note(config, dataset) == []
 
 
-def test_it_is_said_where_the_default_is_the_closed_form(dataset: Dataset) -> None:
-    known = Facts(96, 3, 0, exits=True)
-    config = preset("fast", None, known)
-    exits = replace(config, network=replace(config.network, exits="block"))
-    [note] = console.preface(exits, dataset, known)
-    assert all(
-        fact in in_flags(note) for fact in ("exits", "closed form", "docs/concepts.md", "--method ric-on-policy")
-    )
+def test_lines_are_wrapped_at_words_where_the_width_is_known(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = "/a/" + "long/" * 20
+    monkeypatch.setenv("COLUMNS", "40")
+    console.say(["note: these are words that do not fit into one line", f"report   {path}"])
+    assert capsys.readouterr().err.splitlines() == [
+        "note: these are words that do not fit",
+        "into one line",
+        "report",
+        path,
+    ]
+    monkeypatch.delenv("COLUMNS")
+    console.say([f"note: {'word ' * 40}end"])  # a log
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_lines_beyond_the_limit_are_counted() -> None:
+    long = "word " * 30  # two lines
+    assert console.limited([], 4, "x") == []
+    assert console.limited([long, long], 4, "x") == [long, long]
+    assert console.limited([long, long, "a"], 4, "report.html") == [long, long, "(1 more in report.html)"]
+    assert console.limited([3 * long, "a"], 4, "x") == [3 * long, "(1 more in x)"]
 
 
 def test_an_unfinished_run_is_told_from_a_model_without_evaluation(tmp_path: Path) -> None:

@@ -14,12 +14,9 @@ from ricnet.data import Dataset, Split
 from ricnet.data.dataset import small_crops, split_off
 from ricnet.data.images import as_bytes
 from ricnet.errors import RicnetError, listed
-from ricnet.training.recipes import TABLE_ROWS
+from ricnet.training.recipes import HELD_OUT, ROWS_TO_JUDGE, TABLE_ROWS
 
 MOST_CHANNELS = 4
-KEPT_ASIDE = 0.15
-FEWEST = 50
-"""Minimum rows for validation rows by default."""
 SHOWN = 1_000
 """Training rows that stand in for validation data where none is kept aside; they choose nothing."""
 
@@ -103,11 +100,11 @@ def usual_fraction(
     labels: Int64[np.ndarray, "n"], weights: Float64[np.ndarray, "n"] | None, is_table: bool, has_exits: bool
 ) -> float:
     """The default share of validation rows. Tables need them against over-fitting, exits to fit thresholds. With fewer
-    than `FEWEST` rows, all are for training. A large table gets as many validation rows as one of `TABLE_ROWS` rows."""
+    than `ROWS_TO_JUDGE` rows, all are for training. Above `TABLE_ROWS` rows their number no longer grows."""
     counts = np.bincount(labels if weights is None else labels[weights > 0])
-    if not (has_exits or is_table) or counts.sum() < FEWEST or counts[counts > 0].min() < 2:
+    if not (has_exits or is_table) or counts.sum() < ROWS_TO_JUDGE or counts[counts > 0].min() < 2:
         return 0.0
-    return KEPT_ASIDE if has_exits else KEPT_ASIDE * min(1.0, TABLE_ROWS / int(counts.sum()))
+    return HELD_OUT if has_exits else HELD_OUT * min(1.0, TABLE_ROWS / int(counts.sum()))
 
 
 def as_dataset(

@@ -12,22 +12,17 @@ from ricnet.data import Dataset
 from ricnet.errors import setting
 from ricnet.evaluation.baselines import better_baseline
 from ricnet.models.config import Config
+from ricnet.training.recipes import ROWS_TO_JUDGE
 
 STILL_FALLING = 0.05
 """Training was too short if the mean validation NLL of the last tenth of the epochs is lower by this share than that of
 the tenth before. In finished runs on CIFAR-10 (results/) the share was 0.002 to 0.018."""
 SHORT = 8
 """No preset makes fewer epochs: a shorter run is the user's own choice."""
-UNSURE = 0.15
-"""Under-confident: accuracy minus mean confidence exceeds this on training and on validation data."""
 SURE = 0.05
 """Over-confident: mean confidence minus accuracy exceeds this on held-out data."""
-GAP = 0.1
-"""Over-fitted: training accuracy minus validation accuracy exceeds this."""
 ERRORS = 2
 """Standard errors that a difference must exceed."""
-FEW_ROWS = 50
-"""With fewer rows, one row is more than two points of accuracy."""
 ANEW = f"(with {setting('overwrite', True)}, or another {setting('out')})"
 """A finished run cannot be continued."""
 
@@ -54,9 +49,7 @@ def hints(evaluation: Evaluation, course: Sequence[float], config: Config, datas
     if config.optimization.epochs >= SHORT:
         found = [
             _nothing_learned(evaluation, config, dataset) or _too_short(course, config),
-            _too_unsure(evaluation, config),
             _too_sure(evaluation, config),
-            _over_fitted(evaluation, config),
         ]
     found += [_simpler_is_better(evaluation, dataset), _too_few(evaluation, config, dataset.unit)]
     return [sentence for sentence in found if sentence]
@@ -72,7 +65,7 @@ def _nothing_learned(evaluation: Evaluation, config: Config, dataset: Dataset) -
     split, entry = _held_out(evaluation)[-1]
     names = [name for name in ("nll_gain", "nll_gain_weighted") if entry.get(f"{name}_error") is not None]
     learned = any(entry[name] > ERRORS * entry[f"{name}_error"] for name in names)
-    if learned or not names or entry["n"] < FEW_ROWS:
+    if learned or not names or entry["n"] < ROWS_TO_JUDGE:
         return None
     rows = f"{entry['n']:,} {'validation' if split == 'val' else split} {dataset.unit}"
     return (
@@ -103,18 +96,6 @@ def _excess(entry: Mapping[str, Any]) -> tuple[float, float]:
     return entry["ece_signed"], math.inf if error is None else ERRORS * error
 
 
-def _too_unsure(evaluation: Evaluation, config: Config) -> str | None:
-    excesses = [_excess(evaluation[split]) for split in ("train", "val")]
-    if any(excess > -max(UNSURE, chance) for excess, chance in excesses):
-        return None
-    val, longer = evaluation["val"], 2 * config.optimization.epochs
-    fit = "" if config.calibration != "none" else f", or fit a temperature with {setting('calibration', 'temperature')}"
-    return (
-        f"it is under-confident (validation accuracy {val['accuracy']:.1%}, mean confidence "
-        f"{val['mean_confidence']:.1%}); train longer, for instance with {setting('epochs', longer)}{fit} {ANEW}."
-    )
-
-
 def _too_sure(evaluation: Evaluation, config: Config) -> str | None:
     """On both validation and test rows: one of them alone may be chance."""
     splits = _held_out(evaluation)
@@ -127,20 +108,6 @@ def _too_sure(evaluation: Evaluation, config: Config) -> str | None:
     return (
         f"it is over-confident ({'validation' if name == 'val' else name} accuracy {entry['accuracy']:.1%}, "
         f"mean confidence {entry['mean_confidence']:.1%}); {', or '.join(remedies)} {ANEW}."
-    )
-
-
-def _over_fitted(evaluation: Evaluation, config: Config) -> str | None:
-    train, val = evaluation["train"], evaluation["val"]
-    chance = ERRORS * math.sqrt(val["accuracy"] * (1 - val["accuracy"]) / val["n"])
-    if train["accuracy"] - val["accuracy"] < max(GAP, chance) or val["nll"] < 1.5 * train["nll"]:
-        return None
-    settings = config.optimization
-    return (
-        f"it over-fits: accuracy is {train['accuracy']:.1%} on training and {val['accuracy']:.1%} on validation data, "
-        f"NLL {train['nll']:.3f} and {val['nll']:.3f}; collect more, raise {setting('weight_decay')} "
-        f"(now {settings.weight_decay:g}), lower {setting('width')} (now {config.network.width:g}) or "
-        f"{setting('epochs')} (now {settings.epochs}) {ANEW}."
     )
 
 
@@ -161,10 +128,10 @@ def _simpler_is_better(evaluation: Evaluation, dataset: Dataset) -> str | None:
 
 def _too_few(evaluation: Evaluation, config: Config, unit: str) -> str | None:
     counts = {name: entry["n"] for name, entry in _held_out(evaluation)}
-    if min(counts.values()) >= FEW_ROWS:
+    if min(counts.values()) >= ROWS_TO_JUDGE:
         return None
-    val, test = counts.get("val", 0), counts.get("test", FEW_ROWS)
-    doubts = [f"{val} validation {unit} chose the epoch"] * (val < FEW_ROWS)
-    doubts += [f"{test} test {unit} gave these numbers"] * (test < FEW_ROWS)
-    share = f", or raise {setting('val_fraction')} (now {config.val_fraction:g})" if test >= FEW_ROWS else ""
+    val, test = counts.get("val", 0), counts.get("test", ROWS_TO_JUDGE)
+    doubts = [f"{val} validation {unit} chose the epoch"] * (val < ROWS_TO_JUDGE)
+    doubts += [f"{test} test {unit} gave these numbers"] * (test < ROWS_TO_JUDGE)
+    share = f", or raise {setting('val_fraction')} (now {config.val_fraction:g})" if test >= ROWS_TO_JUDGE else ""
     return f"only {' and '.join(doubts)}, so the result is noisy; collect more{share}."

@@ -20,7 +20,13 @@ from ricnet.nets.encoders import TINY_IMAGE, EncoderOptions, is_pretrained
 Preset = Literal["fast", "paper", "on-policy", "snapshots", "closed-form"]
 """The last three are methods now and go away with the next version."""
 FEW_ROWS = 5_000
+"""Training rows below which networks are smaller and runs are longer in epochs."""
 VERY_FEW_ROWS = 1_000
+ROWS_TO_JUDGE = 50
+"""Minimum held-out rows to judge a run by, and rows from which an estimator holds some out: with fewer, one row is more
+than two points of accuracy."""
+HELD_OUT = 0.15
+"""Share of validation rows of an estimator by default."""
 TABLE_ROWS = 50_000
 """From so many rows of a table on, batches grow and epochs become fewer; rows of features have another recipe."""
 MOST_VISITS, MOST_UPDATES = 4_000_000, 8_000

@@ -75,9 +75,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def _parse(arguments: Sequence[str]) -> SweepOptions[Any]:
     chosen = look_for(arguments, "sweep", "--method", "--preset", "--exits")
-    options: SweepOptions[Any] = read_method(
-        SweepOptions, arguments, "sweep", unread(arguments, chosen, chosen.method)
-    )
+    options: SweepOptions[Any] = read_method(SweepOptions, arguments, "sweep", unread(arguments, chosen, chosen.method))
     return options
 
 
