@@ -178,7 +178,8 @@ def test_a_table_is_shown_beside_what_is_simpler(table: Path, tmp_path: Path, ru
     printed = said.out[: said.out.index("Test set")].splitlines()
     assert max(map(len, printed)) <= 80
     hints = [line for line in said.err.splitlines() if line.startswith("hint: ")]
-    assert [line.removeprefix("hint: ") for line in hints] == evaluation["hints"]
+    assert [line.removeprefix("hint: ") for line in hints] == evaluation["hints"][:1]
+    assert "(1 more in report.html)" in said.err
     assert [hint[:24] for hint in evaluation["hints"]] == ["a simpler model is bette", "only 15 validation rows "]
     page = page_html(group_seeds([read_run(tmp_path / "run")]))
     shown = ("Base rate", "Gradient boosting", "Hint: a simpler model is better", "ROC AUC", "balanced accuracy")
@@ -252,7 +253,8 @@ def test_a_run_parses_once_and_chooses_its_recipe_once(
     for module in ("models.build", "training.request"):
         count_calls(f"ricnet.{module}.build_encoder", calls, monkeypatch)
     monkeypatch.setattr("ricnet.apps.commands.settings.preset", lambda *_: pytest.fail("only help needs it"))
-    run_ric("train", *make_data(EXITS if exits else PHOTOS, tmp_path / "data"), "--device", "cpu", "--out", tmp_path)
+    data = make_data(EXITS if exits else PHOTOS, tmp_path / "data")
+    assert run_ric("train", *data, "--device", "cpu", "--out", tmp_path / "run").code == 0
     assert calls == {"parse": 1, "look_for": 1, "preset": 1, "build_encoder": 2 + exits}
 
 

@@ -205,7 +205,7 @@ def test_the_terminal_names_the_data_only_where_it_differs(spelled: Comparison) 
     run = replace(ric.group.first, config={**ric.group.first.config, "data": "svhn"})
     two = Comparison((sl, replace(ric, group=replace(ric.group, runs=(run,)))))
     assert "on digits" not in printed(spelled, 140).split("Mean ±")[0]
-    assert all(name in printed(two, 140).split("Mean ±")[0] for name in ("SL on digits", "RIC on svhn"))
+    assert all(name in printed(two, 140).split("Mean ±")[0] for name in (" on digits", " on svhn"))
     assert "Data" in markdown(spelled)
     assert "Verdict" not in markdown(two) + printed(two, 140)  # without differences there is one table
     assert latex(two).count(r"\begin{table}") == 1

@@ -70,7 +70,7 @@ def test_a_note_says_that_photographs_are_augmented(dataset: Dataset) -> None:
     [note] = console.augmentation_note(config, photos)
     assert all(fact in in_flags(note) for fact in ("48 pixels", "--no-augment"))
     plain = replace(config, optimization=replace(config.optimization, augment=False))
-    frozen = replace(config, network=replace(config.network, freeze=True))
+    frozen = replace(config, network=replace(config.network, encoder="custom", freeze=True))
     assert console.augmentation_note(plain, photos) == console.augmentation_note(frozen, photos) == []
     assert console.augmentation_note(config, dataset) == []
 

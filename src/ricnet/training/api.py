@@ -49,7 +49,7 @@ from ricnet.training.state import impossible, restore, restore_own
 from ricnet.training.tracking import Track, Tracking, require_tracker
 from ricnet.training.trainer import Trainer
 
-MAX_NOTES, MAX_HINTS = 4, 4
+MAX_NOTES, MAX_HINTS = 3, 4
 """Lines of notes and of hints that `ric train` prints; the page of the run has all of them."""
 
 

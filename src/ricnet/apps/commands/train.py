@@ -9,7 +9,7 @@ from typing import Any
 from ricnet.apps.commands.settings import NOT_TYPED, Hyper, MethodSettings, look_for, read_method, typed, unread
 from ricnet.errors import RicnetError, in_flags
 from ricnet.evaluation.choices import chosen_words
-from ricnet.io import read_json
+from ricnet.io import printable, read_json
 from ricnet.models.config import Config, from_json
 from ricnet.models.run import RunFolder
 from ricnet.report.page import write_page
@@ -80,4 +80,6 @@ def _present(folder: RunFolder) -> None:
     console = Narrator()
     console.print(run_table(record))
     look = shlex.join(["ric", "predict", str(folder.path), "--trace"])
-    say([*chosen_words(record.evaluation), f"report   {folder.report}", f"look     {look}"], console)
+    say(chosen_words(record.evaluation), console)
+    for line in (f"report   {folder.report}", f"look     {look}"):  # paths are not wrapped
+        console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
