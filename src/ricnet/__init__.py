@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ricnet.machine import settle_threads
 from ricnet.version import __version__
 
-settle_threads()  # before any of ricnet imports torch
+settle_threads()  # before torch is imported
 
 if TYPE_CHECKING:
     from ricnet.apps.estimators import (
@@ -64,7 +64,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Names are fetched when first used, so that `ric --help` and reports do not wait for torch."""
+    """Import public names on first use, so that `ric --help` and reports do not import torch."""
     home = _HOMES.get(name, "ricnet.apps.estimators" if name.endswith("Classifier") else None)
     if home is None:
         raise AttributeError(f"module 'ricnet' has no attribute {name!r}")
@@ -72,5 +72,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """With the names that are not imported yet, for tab completion."""
+    """Includes names that are not imported yet, for tab completion."""
     return sorted({*(name for name in globals() if name.startswith("__")), *__all__})

@@ -1,10 +1,8 @@
-"""What the user did that cannot work, said in one sentence.
+"""`RicnetError` for mistakes of the user, and helpers for its one-sentence messages.
 
-Every message names the file, setting or value and says what to do. The command line prints it and exits with 2; Python
-callers can catch it. Anything else that escapes is a bug of ours.
-
-A setting is a flag at one door and a parameter at another. So a sentence holds `setting("batch_size", 8)`, and each
-door spells it: --batch-size 8 on the command line, batch_size=8 in Python.
+A message names the file, setting or value, and says what to do. The CLI prints it and exits with 2. Any other exception
+is a bug. A setting is a flag in the CLI and a parameter in Python, so messages contain `setting("batch_size", 8)`, which
+is shown as --batch-size 8 or as batch_size=8.
 """
 
 import difflib
@@ -20,13 +18,13 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 FEW_NAMES = 7
-"""So many can be shown beside the one that was probably meant."""
+"""Largest number of names that are all listed in a message beside the closest one."""
 _MARK, _COMMA = "\x0e", "\x0f"
-"""Around a setting in a sentence, and between its parts; no file has such letters."""
+"""Control characters around a setting in a message, and between its parts."""
 
 
 def setting(name: str, value: Any = None) -> str:
-    """A setting in a sentence, perhaps with its value. True and False are those of a switch."""
+    """A setting, optionally with its value, for a message. A bool becomes --name or --no-name."""
     dashed, value = name.replace("_", "-"), os.fspath(value) if isinstance(value, os.PathLike) else value
     if isinstance(value, bool):
         parts = (name, f"--{dashed}" if value else f"--no-{dashed}", f"={value}")
@@ -36,12 +34,12 @@ def setting(name: str, value: Any = None) -> str:
 
 
 def in_flags(sentence: str) -> str:
-    """As the command line spells it."""
+    """A message with settings as flags of the CLI."""
     return "".join(text if found is None else found[1] for text, found in _parts(sentence))
 
 
 def in_python(sentence: str, renamed: Mapping[str, str] | None = None) -> str:
-    """As Python spells it; `renamed` maps settings that this caller names differently."""
+    """A message with settings as Python parameters; `renamed` maps settings to other parameter names."""
     names = renamed or {}
     return "".join(
         text if found is None else names.get(found[0], found[0]) + found[2] for text, found in _parts(sentence)
@@ -55,18 +53,18 @@ def _parts(sentence: str) -> Iterator[tuple[str, list[str] | None]]:
 
 
 class RicnetError(Exception):
-    """A problem the user can mend; its text is one clear sentence."""
+    """A problem that the user can fix; its text is one sentence."""
 
     exit_code = 2
 
     @property
     def sentence(self) -> str:
-        """With settings that are not spelled yet, for another sentence."""
+        """The message with marked settings, for use in another message."""
         return str(self.args[0]) if self.args else ""
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The names of those that the sentence speaks of, the one that is wrong first."""
+        """Names of the settings in the message, the wrong one first."""
         return tuple(found[0] for _, found in _parts(self.sentence) if found is not None)
 
     def __str__(self) -> str:
@@ -74,7 +72,7 @@ class RicnetError(Exception):
 
 
 class Interrupted(RicnetError):
-    """Asked to stop; what there was is saved."""
+    """The user asked to stop; the state is saved."""
 
     exit_code = 130  # as a shell reports Ctrl-C
 
@@ -83,7 +81,7 @@ class Interrupted(RicnetError):
 def spelled_in_python(
     renamed: Mapping[str, str] | None = None, kind: type[RicnetError] | None = None
 ) -> Iterator[None]:
-    """For a door to Python: errors name parameters, not flags; those of `kind` where the caller expects it."""
+    """Context for the Python API: errors name parameters instead of flags, and are of type `kind` if given."""
     try:
         yield
     except RicnetError as error:
@@ -91,20 +89,20 @@ def spelled_in_python(
 
 
 def require(holds: bool, name: str, value: object, rule: str) -> None:
-    """Refuse the value of a setting."""
+    """Raise unless `holds`; `rule` says which values of the setting are allowed."""
     if not holds:
         shown = f"{setting(name)} {value}" if isinstance(value, bool) or value is None else setting(name, value)
         raise RicnetError(f"{shown} is out of range: it must be {rule}.")
 
 
 def require_finite(settings: object) -> None:
-    """Refuse NaN and infinity in any field: range checks by comparison let them pass."""
+    """Raise if a field is NaN or infinite, which range checks by comparison may miss."""
     for name, value in vars(settings).items():
         require(not isinstance(value, float) or math.isfinite(value), name, value, "a finite number")
 
 
 def whole_number(value: Any, name: str) -> int:
-    """An integer of any library's; refused is all else, even 2.0, and True, which Python takes for 1."""
+    """An int from any integer type. Raises on everything else, also on 2.0 and True."""
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -114,7 +112,7 @@ def whole_number(value: Any, name: str) -> int:
 
 
 def wanted(kind: Any) -> str:
-    """What a setting of this type may be."""
+    """Description of the values that a setting of this type may have."""
     if get_origin(kind) in (Union, UnionType):
         return " or ".join(wanted(option) for option in get_args(kind))
     if get_origin(kind) is Literal:
@@ -131,17 +129,17 @@ def wanted(kind: Any) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The name that was probably meant, whatever its capitals, or one with this word in it: label-noise for noise."""
+    """The known name closest to `word`, ignoring case, or one that contains it as a part: label-noise for noise."""
     names = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.72)  # --readout, for --out, has .71
+    close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.72)  # --readout scores 0.71 for --out
     part = word.lower().strip("-")
     close += [name for name in names if part in re.split("[-_]", name)]
     return names[close[0]] if close else None
 
 
 def what_else(word: str, known: Iterable[str]) -> str:
-    """How a sentence about an unknown name goes on: with the name that was probably meant, and with all there are
-    where they are few or none of them is near."""
+    """End of a message about an unknown name: the closest known name, and all names if they are few or none is
+    close."""
     names = list(known)
     meant = nearest(word, names)
     if meant is None:
@@ -150,7 +148,7 @@ def what_else(word: str, known: Iterable[str]) -> str:
 
 
 def listed(items: Sequence[str], most: int = 5) -> str:
-    """The first few of some names, and how many more there are."""
+    """The first `most` items, and the number of the rest."""
     rest = f" and {len(items) - most} more" if len(items) > most else ""
     return ", ".join(items[:most]) + rest
 
@@ -166,13 +164,13 @@ def counted(count: int, noun: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Of an explanation that may go on for a paragraph, or be empty."""
+    """First non-empty line of an error message, at most 200 characters; the error's type if there is none."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return text[:200].rstrip(".")
 
 
 def require_extra(who: str, extra: str, *modules: str) -> None:
-    """Refuse, before any work is done, what needs libraries that only some doors need."""
+    """Raise if a module of an optional dependency is not installed; `who` names the command or function."""
     missing = [name for name in modules if find_spec(name) is None]
     if missing:
         raise RicnetError(f"{who} needs {', '.join(missing)}; install with: pip install 'ricnet[{extra}]'.")

@@ -1,8 +1,8 @@
-"""Files: paths as users write them, JSON and arrays from strangers, and files that are written whole or not at all.
+"""Files: paths and names given by users, atomic writes, and untrusted JSON and arrays.
 
-Nothing in a stranger's file is executed, and what is wrong with it is a ValueError. A few bytes can claim to be
-gigabytes (brackets within brackets, the shape in an array's header, an archive of zeros), so sizes are compared with a
-limit before memory is taken for them.
+Nothing in an untrusted file is executed, and errors in it are ValueErrors. A small file can claim to be gigabytes
+(nested brackets, the shape in an array's header, a zip archive of zeros), so sizes are checked before memory is
+allocated.
 """
 
 import codecs
@@ -23,17 +23,17 @@ import numpy as np
 from ricnet.errors import RicnetError, setting
 
 LARGEST_TEXT = 1 << 26
-"""Bytes of a JSON file; a run of a thousand epochs writes a fiftieth of it."""
+"""Largest JSON file in bytes; a run of a thousand epochs writes a fiftieth of it."""
 LARGEST_ARRAYS = 1 << 30
-"""Bytes of all arrays in a file that a run wrote."""
+"""Largest total size in bytes of the arrays in a file of a run."""
 LARGEST_NUMBER = 1e15
-"""A number beyond it is no result, and drawing it fails in strange ways."""
-_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # numpy writes no others, and those have no memory limit
+"""Largest number in results; larger ones cannot be plotted."""
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # numpy writes only these; others have no memory limit
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 CLASS, FIGURE, TABLE = 14, 32, 48
+"""Most characters of a class name, and of the name of a system or data set in figures and in tables."""
 MARK = " †"
-"""At the end of the name of a run whose training collapsed, in tables and figures."""
-"""The most letters of a class's name anywhere, and of a system's or a data set's in figures and in tables."""
+"""Suffix, in tables and figures, of a run whose training collapsed."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -42,10 +42,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def user_path(text: str | Path) -> Path:
-    """The path that is meant, with ~ as the user's home; refused where no file can have such a name."""
+    """The path with ~ expanded. Raises if no file can have this name."""
     if _ADDRESS.match(str(text)):
         raise RicnetError(
-            f"{str(text)[:200]} is an address, and only data sets known by name are downloaded (ric data list); "
+            f"{str(text)[:200]} is a URL, but only data sets in ric data list are downloaded; "
             "download it first, for instance with curl -LO, and give the path of the file."
         )
     try:
@@ -56,14 +56,14 @@ def user_path(text: str | Path) -> Path:
         path.exists()
     except UnicodeEncodeError as error:
         raise RicnetError(f"{str(text)[:200]!a} cannot be a path (no file has such letters); check it.") from error
-    except (OSError, TypeError, ValueError, RuntimeError) as error:  # too long, no text, empty, the home of nobody
+    except (OSError, TypeError, ValueError, RuntimeError) as error:  # too long, not a text, empty, unknown ~user
         reason = error.strerror if isinstance(error, OSError) else error
         raise RicnetError(f"{str(text)[:200]!r} cannot be a path ({reason}); check its spelling.") from error
     return path
 
 
 def short(name: str, width: int = CLASS) -> str:
-    """Names come from strangers' folders: one printable line of bounded length is safe to draw anywhere."""
+    """An untrusted name as one printable line of at most `width` characters."""
     clean = "".join(c if c.isprintable() else "�" for c in name)
     if len(clean) <= width:
         return clean
@@ -72,30 +72,30 @@ def short(name: str, width: int = CLASS) -> str:
 
 
 def printable(text: str) -> str:
-    """Names come from strangers' files, and a terminal obeys some characters instead of showing them."""
+    """Untrusted text without control characters, which a terminal would execute."""
     return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
 
 
-# What data is called: a name, a path, or a table with the column of its classes, my.csv#label
+# Names of data: a name, a path, or a table with its target column, my.csv#label
 
 _TEXTS = (".csv", ".tsv", ".jsonl")
 TABLES = (*_TEXTS, *(f"{suffix}.gz" for suffix in _TEXTS), ".parquet")
-"""Endings of the tables that are read."""
+"""File name suffixes of supported tables."""
 UNREAD_TABLES = (".xlsx", ".xls", ".ods", ".numbers", ".feather")
-"""Tables all the same."""
+"""File name suffixes of tables that are not supported."""
 UNFIT = re.compile(r"[^\w.-]+")
-"""For the name of a folder."""
+"""Characters that are replaced in folder names."""
 _WITH_TARGET = re.compile(rf"(.*?(?:{'|'.join(map(re.escape, TABLES))}))#(.+)", re.IGNORECASE | re.DOTALL)
 
 
 def split_target(spec: str) -> tuple[str, str | None]:
-    """my.csv#label is the table my.csv with the classes in its column `label`, whose name may have slashes."""
+    """Split my.csv#label into the path my.csv and the target column `label`, whose name may contain slashes."""
     match = _WITH_TARGET.fullmatch(spec)
     return (match[1], match[2]) if match else (spec, None)
 
 
 def table_suffix(path: str | Path) -> str | None:
-    """The ending that says which kind of table a file is; None for other files."""
+    """Suffix of a supported table; None for other files."""
     name = Path(path).name.lower()
     return next((suffix for suffix in TABLES if name.endswith(suffix)), None)
 
@@ -105,7 +105,7 @@ def is_table(path: str | Path) -> bool:
 
 
 def with_target(spec: str, target: str | None) -> str:
-    """The table and its column of classes as one name, which is all that a run has to keep of them."""
+    """The table and its target column as one name, my.csv#label."""
     if target is None:
         return spec
     path = split_target(spec)[0]
@@ -115,12 +115,12 @@ def with_target(spec: str, target: str | None) -> str:
     if suffix in UNREAD_TABLES or (suffix != ".npz" and user_path(path).is_file()):
         raise RicnetError(f"{path} cannot be read; save the table as CSV, in a file that ends in .csv.")
     raise RicnetError(
-        f"{setting('target', target)} is for tables ({', '.join(TABLES)}); {path} says by itself what its classes are."
+        f"{setting('target', target)} is for tables ({', '.join(TABLES)}), and {path} is not a table; remove it."
     )
 
 
 def short_name(spec: str) -> str:
-    """What folders made for this data are called; two targets of one table are two tasks."""
+    """Name of run folders for this data; it contains the target column."""
     name, target = split_target(spec)
     path = Path(name)
     suffix = ".npz" if path.suffix.lower() == ".npz" else table_suffix(path) or ""
@@ -129,16 +129,16 @@ def short_name(spec: str) -> str:
 
 
 def shown_name(spec: str) -> str:
-    """Without the folders it lies in; a target may have slashes of its own."""
+    """Name of the data without its folder; a target column may contain slashes."""
     name, target = split_target(spec)
     return with_target(Path(name).name, target)
 
 
-# What encoders are called that others have trained: hf:PATH, timm:NAME@PATH
+# Names of pretrained encoders: hf:PATH, timm:NAME@PATH
 
 
 def whole_name(name: str) -> str:
-    """An encoder's name with the path in it made whole, so that a run can be resumed from anywhere."""
+    """Name of an encoder with an absolute path, so that a run can be resumed from any folder."""
     if name.startswith("hf:") and (path := user_path(name.removeprefix("hf:"))).is_dir():
         return f"hf:{path.resolve()}"
     network, at, file = name.partition("@")
@@ -146,25 +146,25 @@ def whole_name(name: str) -> str:
 
 
 def without_folder(name: str) -> str:
-    """An encoder's name without what it tells of the machine: of a path only the last part."""
+    """Name of an encoder with only the last part of its path, for publishing."""
     library, colon, rest = name.partition(":")
     network, at, file = rest.partition("@")
     shown = f"{network}@{Path(file).name}" if at and library == "timm" else Path(rest).name
     return f"{library}:{shown}" if colon and (Path(rest).is_absolute() or at) else name
 
 
-# Files that are written whole or not at all
+# Atomic writes
 
 
 class Unwritable(RicnetError):
-    """A full disk, a read-only one, a folder that is gone."""
+    """A file could not be written: the disk is full or read-only, or the folder is missing."""
 
 
 def write_atomically(path: Path, write: Callable[[Path], object], keep: Path | None = None) -> None:
-    """Write beside the target, flush to the disk, then rename: a crash leaves the old file or the new one. A symbolic
-    link in place of either file is replaced, never followed.
+    """Write a draft beside the target, flush it to the disk, then rename it: a crash leaves the old file or the new
+    one. A symbolic link at either path is replaced, not followed.
 
-    `keep` is where the old file goes; a crash between the two renames leaves it there, and none at `path`.
+    The old file is moved to `keep`, if given; after a crash between the two renames there is no file at `path`.
     """
     draft = draft_of(path)
     if path.exists() and not path.is_file():
@@ -180,12 +180,12 @@ def write_atomically(path: Path, write: Callable[[Path], object], keep: Path | N
 
 
 def draft_of(path: Path) -> Path:
-    """Where a file is written before it takes its name; all that a killed process leaves."""
+    """Path of the draft of a file, which a killed process may leave."""
     return path.with_name(f".{path.name}.draft")
 
 
 def replace_file(draft: Path, path: Path, keep: Path | None = None) -> None:
-    """Flush the draft to the disk and rename it, then flush the folder: neither a kill nor a power cut loses both."""
+    """Flush the draft to the disk, rename it and flush the folder, so that a power cut cannot lose both files."""
     fsync_file(draft)
     if keep is not None and path.exists():
         path.replace(keep)
@@ -204,7 +204,7 @@ def fsync_file(path: Path) -> None:
 
 
 def fsync_folder(folder: Path) -> None:
-    """Wait until the disk knows the new names in a folder, where the system can say so (Windows cannot)."""
+    """Flush the names in a folder to the disk; no effect on Windows."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -215,7 +215,7 @@ def fsync_folder(folder: Path) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what the system says into a sentence."""
+    """Turn an OSError into an `Unwritable` that names the file."""
     try:
         yield
     except OSError as error:
@@ -225,7 +225,7 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-# JSON from strangers
+# Untrusted JSON
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -249,7 +249,7 @@ def read_text(path: Path) -> str:
 
 @contextmanager
 def opened(path: Path) -> Iterator[io.BufferedReader]:
-    """A file that the user names, opened for reading; errors name it."""
+    """Open a file for reading; error messages name it."""
     try:
         with path.open("rb") as file:
             yield file
@@ -264,13 +264,13 @@ def decode(content: bytes) -> str:
 
 
 def encoding_of(content: bytes) -> str:
-    """UTF-8, or UTF-16 where a byte order mark says so, as in what Windows calls Unicode."""
+    """UTF-16 if there is a byte order mark, as in files that Windows calls Unicode; else UTF-8."""
     is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return "utf-16" if is_utf16 else "utf-8-sig"
 
 
 def parse_json(text: str) -> Any:
-    """Without NaN and infinity, which Python reads though JSON has no such numbers."""
+    """Parse JSON; raises on NaN and infinity, which Python would accept."""
     try:
         return json.loads(text, parse_float=_finite, parse_constant=_finite)
     except RecursionError:
@@ -280,29 +280,29 @@ def parse_json(text: str) -> Any:
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text[:20]} is no number that JSON has")
+        raise ValueError(f"{text[:20]} is not a finite number")
     return number
 
 
-# The form of JSON from strangers: a test of a value, a list of one form, or a table of names with a form each
+# Schema of untrusted JSON: a predicate, a list with one form for all items, or a dict with a form for each key
 
 Form = Any
 
 
 class Maybe(NamedTuple):
-    """Missing, null, or of this form."""
+    """The value may be missing or null."""
 
     form: Form
 
 
 class Absent(NamedTuple):
-    """Missing or of this form, but not null."""
+    """The value may be missing, but not null."""
 
     form: Form
 
 
 def misfit(entry: object, form: Form, place: str = "") -> str | None:
-    """The first place where an entry is not of a form; None where it is."""
+    """Path of the first value that does not match the form; None if all match."""
     if isinstance(form, Maybe | Absent):
         return None if entry is None and isinstance(form, Maybe) else misfit(entry, form.form, place)
     if isinstance(form, Mapping):
@@ -326,7 +326,7 @@ def is_number(value: object, largest: float = LARGEST_NUMBER) -> bool:
 
 
 def is_finite(value: object) -> bool:
-    """Also one that is too large to draw."""
+    """Whether a value is a finite number, also one above LARGEST_NUMBER."""
     return is_number(value, sys.float_info.max)
 
 
@@ -343,16 +343,16 @@ def is_text(value: object) -> bool:
 
 
 def are_texts(value: object) -> bool:
-    """Whether a value is a list of texts, perhaps empty."""
+    """Whether a value is a list of texts; it may be empty."""
     return isinstance(value, list) and all(map(is_text, value))
 
 
-# Arrays from strangers
+# Untrusted arrays
 
 
 def read_arrays(path: Path, limit: int = LARGEST_ARRAYS, names: Collection[str] | None = None) -> dict[str, Array]:
-    """All arrays of an .npz file or those named, which must be plain ones and take no more than `limit` bytes
-    together."""
+    """The arrays of an .npz file, or those in `names`; raises if they take more than `limit` bytes or hold Python
+    objects."""
     with open_zip(path) as archive:
         members = [m for m in archive.infolist() if names is None or m.filename.removesuffix(".npy") in names]
         if sum(member.file_size for member in members) > limit:
@@ -362,8 +362,7 @@ def read_arrays(path: Path, limit: int = LARGEST_ARRAYS, names: Collection[str] 
 
 @contextmanager
 def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
-    """A zip file; whatever is wrong with it is a ValueError, for zip, zlib, ast and numpy each have errors of their
-    own."""
+    """Open a zip file; errors of any type, from zipfile, zlib, ast or numpy, become ValueErrors."""
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
@@ -376,7 +375,7 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
 def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
     try:
         if not member.filename.endswith(".npy") or member.compress_type not in _COMPRESSIONS:
-            raise ValueError("it is no array")
+            raise ValueError("it is not an array")
         with archive.open(member) as file:
             read_array_header(file, member.file_size)
         with archive.open(member) as file:
@@ -388,12 +387,12 @@ def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
 
 
 def read_array_header(file: Any, size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether columns come first, and dtype of an array, which must take exactly the bytes that follow."""
+    """Shape, Fortran order and dtype of an array. Raises unless its size is that of the bytes that follow."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read(file)
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
     if not dtype.itemsize or math.prod(shape) * dtype.itemsize != size - file.tell():
-        raise ValueError(f"its header claims {dtype} of shape {shape}, which is not what follows")
+        raise ValueError(f"its header claims {dtype} of shape {shape}, which does not fit its size in bytes")
     return shape, fortran, dtype

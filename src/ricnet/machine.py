@@ -1,8 +1,7 @@
-"""What this machine has for us: how many threads suit it and how they wait, and what fits into its memory.
+"""Resources of this machine: number of threads, how idle threads wait, and free memory.
 
-torch's threads spin while they wait for each other, which takes the time of cores that others use too, and so their own
-(docs/performance.md); and it counts the cores of the machine, of which a container may have fewer. Both are told to
-OpenMP by its variables, which it reads once, when torch is imported.
+By default torch's idle threads spin, which slows down busy machines (docs/performance.md), and torch uses all cores of
+the machine, of which a container may have fewer. Both are set by variables that OpenMP reads when torch is imported.
 """
 
 import os
@@ -18,14 +17,13 @@ COUNTS = {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}
 WAITS = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"}
 """If one of these is set, keep the user's value."""
 SHARE = 0.5
-"""Of the memory that is free, that data or a batch may take; the rest is for weights, copies and other programs."""
+"""Largest share of the free memory for data or a batch; the rest is for weights, copies and other programs."""
 
 
 def settle_threads() -> None:
-    """Wait passively, with no more threads than this container may run, unless the user says otherwise.
+    """Let idle threads sleep, and limit their number to the cores of the container, unless the user has set either.
 
-    Called by `import ricnet`. If torch is imported already, OpenMP has read its variables and nothing is changed: how
-    GNU's threads wait cannot be set later (docs/performance.md).
+    Called by `import ricnet`. No effect if torch is imported already, because OpenMP has then read its variables.
     """
     if "torch" in sys.modules:
         return
@@ -36,7 +34,7 @@ def settle_threads() -> None:
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """The cores that this process may run on, or as many whole ones as its container's share of time comes to."""
+    """Number of cores that this process may use, by its CPU affinity and the CPU quota of its container."""
     return max(1, min([_own_cores(), *(int(quota) for quota in _quotas(root))]))
 
 
@@ -45,7 +43,7 @@ def _own_cores() -> int:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Of the control groups that this process is in, and of those around them; in cores."""
+    """CPU quotas, in cores, of the control groups of this process and of their parents."""
     try:
         groups = [line.split(":", 2)[1:] for line in (root / "proc/self/cgroup").read_text().splitlines()]
     except OSError:  # not Linux
@@ -53,7 +51,7 @@ def _quotas(root: Path) -> Iterator[float]:
     for controllers, name in groups:
         if controllers and "cpu" not in controllers.split(","):
             continue
-        mount = root / "sys/fs/cgroup" / ("cpu" if controllers else "")  # version 1 has a tree a controller
+        mount = root / "sys/fs/cgroup" / ("cpu" if controllers else "")  # cgroup v1 has one tree per controller
         group = mount / name.strip("/")
         for folder in [group, *group.parents]:
             if folder.is_relative_to(mount) and (quota := _quota(folder)) is not None:
@@ -61,7 +59,7 @@ def _quotas(root: Path) -> Iterator[float]:
 
 
 def _quota(folder: Path) -> float | None:
-    """Microseconds of work a period; None where there is no limit."""
+    """CPU quota of a control group in cores; None if there is no limit."""
     try:
         if (both := folder / "cpu.max").is_file():
             work, period = both.read_text().split()
@@ -73,7 +71,7 @@ def _quota(folder: Path) -> float | None:
 
 
 def free_bytes(device: "torch.device") -> int:
-    """An estimate; where the system does not say what is free, half of all there is, or of 8 GiB."""
+    """Estimated free memory. If the system does not report it, half of the total memory, or of 8 GiB."""
     if device.type == "cuda":
         import torch
 
@@ -87,7 +85,7 @@ def free_bytes(device: "torch.device") -> int:
 
 
 def fits_memory(size: int) -> bool:
-    """Whether so many bytes of data may be held by every process that torchrun has started on this machine."""
+    """Whether each process of this machine may hold `size` bytes of data."""
     import torch
 
     return size <= SHARE * free_bytes(torch.device("cpu")) / int(os.environ.get("LOCAL_WORLD_SIZE", 1))

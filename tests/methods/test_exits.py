@@ -13,7 +13,7 @@ from ricnet.methods import METHODS, RIC, Anytime, ClosedForm, OnPolicy, Supervis
 from ricnet.methods import exits as course
 from ricnet.methods.agent import Estimates
 from ricnet.methods.inference import Steps
-from ricnet.methods.iterative import outset, unroll
+from ricnet.methods.iterative import initial_state, unroll
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.encoders import EncoderOptions, build_encoder
 from ricnet.nets.refiner import at_step
@@ -76,7 +76,7 @@ def test_step_t_reads_stage_of_its_exit():
 def test_inference_reads_the_same_stages_as_training_with_two_steps_an_exit():
     method = RIC(horizon=6)
     model = network(method, steps_per_exit=2)
-    context, (thought, belief) = model.context(INPUTS), outset(model, INPUTS)
+    context, (thought, belief) = model.context(INPUTS), initial_state(model, INPUTS)
     path = method.refine(model, INPUTS)
     assert path.steps == 6
     for t in range(6):
@@ -113,9 +113,9 @@ def test_an_encoder_that_cannot_be_left_early_is_refused():
 
 def test_what_is_still_to_be_gained_by_hand():
     rewards, values = torch.tensor([0.5, -0.2, 0.3]), torch.tensor([9.0, 1.0, -1.0, 0.0])
-    assert torch.allclose(mdp.still_to_gain(rewards, values, stops=False), torch.tensor([0.6, 0.1, 0.3]))
+    assert torch.allclose(mdp.remaining_gain(rewards, values, stops=False), torch.tensor([0.6, 0.1, 0.3]))
     # the value before the third step is negative: who stops there gains nothing from it
-    assert torch.allclose(mdp.still_to_gain(rewards, values, stops=True), torch.tensor([0.3, -0.2, 0.3]))
+    assert torch.allclose(mdp.remaining_gain(rewards, values, stops=True), torch.tensor([0.3, -0.2, 0.3]))
 
 
 @pytest.mark.parametrize("price", [0.0, 0.7])

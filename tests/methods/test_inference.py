@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ricnet.core.trajectory import Trajectory, first_stop
 from ricnet.methods import METHODS, RIC, Anytime
 from ricnet.methods.inference import Pool, Step, Steps, Walk, run
-from ricnet.methods.iterative import Iterative, step_towards, unroll
+from ricnet.methods.iterative import Iterative, step_until_level, unroll
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier, Refiner
 
@@ -29,7 +29,7 @@ class Counting(Iterative):
 
     def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
         assert first == (pool.memory[0] == 0).all()
-        return step_towards(model, pool, _count)
+        return step_until_level(model, pool, _count)
 
     def trajectory(self, steps: Steps) -> Trajectory:
         return Trajectory(steps.output.log_softmax(-1), first_stop(steps.going))

@@ -3,7 +3,7 @@ import torch
 from torch import Tensor, nn
 
 from ricnet.methods.inference import Pool
-from ricnet.methods.iterative import norms, outset, step_towards, unroll
+from ricnet.methods.iterative import initial_state, norms, step_until_level, unroll
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
@@ -44,10 +44,10 @@ def test_a_step_towards_a_level_is_one_of_the_unrolled() -> None:
     """The same logits; an example goes on while its progress, here one a step, is below its level."""
     model, inputs = network(), torch.randn(3, 7).double()
     context, level = model.context(inputs), torch.tensor([0.5, 2.0, 2.5]).double()
-    pool = Pool(context, *outset(model, context), (torch.zeros(3).double(), level))
+    pool = Pool(context, *initial_state(model, context), (torch.zeros(3).double(), level))
     expected = unroll(model, inputs, 3)
     for t, going in enumerate(([False, True, True], [False, False, True], [False, False, False])):
-        pool, logits, value, more = step_towards(model, pool, _count)
+        pool, logits, value, more = step_until_level(model, pool, _count)
         torch.testing.assert_close(logits, expected.logits[t])
         torch.testing.assert_close(value, expected.value[t])
         assert more.tolist() == going

@@ -158,7 +158,7 @@ def test_less_noise_leaves_the_expected_gradient_as_it_is(
     ("beside", "named"),
     [
         ({"objective": "expected"}, ("--credit marginal", "joint")),
-        ({"head": "logistic-normal"}, ("--credit marginal", "joint for this head")),
+        ({"head": "logistic-normal"}, ("--credit marginal", "joint with --head logistic-normal")),
     ],
 )
 def test_marginal_credit_is_refused_where_it_has_no_meaning(beside: dict[str, Any], named: tuple[str, ...]) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ricnet.core.trajectory import Trajectory, first_stop
 from ricnet.methods import METHODS, Method, inference
 from ricnet.methods.inference import Pool, Step, Steps, Walk, run, select
-from ricnet.methods.iterative import Iterative, step_towards
+from ricnet.methods.iterative import Iterative, step_until_level
 from ricnet.methods.ric import RIC
 from ricnet.models import recorded
 from ricnet.models.graphs import Part
@@ -199,7 +199,7 @@ class Counting(Iterative):
         return zeros, zeros + torch.inf
 
     def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
-        step = step_towards(model, pool._replace(memory=(pool.memory[0], pool.context[:, 0])), _count)
+        step = step_until_level(model, pool._replace(memory=(pool.memory[0], pool.context[:, 0])), _count)
         return step._replace(going=step.pool.memory[0] != pool.context[:, 0])
 
     def trajectory(self, steps: Steps) -> Trajectory:

@@ -1,1 +1,1 @@
-"""Mathematics only: tensors in, tensors out, no state, no I/O."""
+"""Mathematics: functions of tensors, without state or I/O."""

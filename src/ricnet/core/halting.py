@@ -1,6 +1,6 @@
-"""When to stop, as a probability: ACT's weights (Graves 2016) and PonderNet's distribution (Banino et al. 2021).
+"""Halting probabilities: the step weights of ACT (Graves 2016) and the distribution of PonderNet (Banino et al. 2021).
 
-Time comes first in every tensor, as in `mdp`.
+The first axis of every tensor is the step.
 """
 
 import math
@@ -13,18 +13,18 @@ from torch import Tensor
 
 
 class Ponder(NamedTuple):
-    """How ACT spreads its answer over the steps."""
+    """Weights of ACT's average over steps."""
 
     weights: Float[Tensor, "steps *batch"]
     """p_n: h_n before the last step N, R at N, 0 after it; they sum to 1."""
     steps: Int64[Tensor, "*batch"]
-    """N, the first step at which Σh reaches 1 − ε, or the last there is."""
+    """N, the first step at which Σh reaches 1 − ε, else the last step."""
     remainder: Float[Tensor, "*batch"]
-    """R = 1 − Σ_{n<N} h_n. The cost N + R has its gradient through R alone: N is a count."""
+    """R = 1 − Σ_{n<N} h_n. The gradient of the cost N + R is that of R, because N is a count."""
 
 
 def act(halting: Float[Tensor, "steps *batch"], epsilon: float) -> Ponder:
-    """ACT's weights, from the halting units h_n in (0, 1); masks, not a loop, so that a CUDA graph can hold them."""
+    """ACT's weights from the halting units h_n in (0, 1); with masks instead of a loop, for CUDA graphs."""
     before = sum_before(halting)
     running = before < 1 - epsilon
     steps = running.sum(0)
@@ -37,30 +37,30 @@ def act(halting: Float[Tensor, "steps *batch"], epsilon: float) -> Ponder:
 def act_answers(
     halting: Float[Tensor, "steps batch"], logits: Float[Tensor, "steps batch classes"]
 ) -> Float[Tensor, "steps batch classes"]:
-    """The logits ACT would answer with if stopped at each step: earlier ones by their h, the rest of the weight on it.
+    """ACT's averaged logits if stopped at each step: earlier steps have weight h, this step the remainder.
 
-    At N this is ACT's answer; after N it means nothing.
+    At N this is ACT's answer; after N it is undefined.
     """
     halting = halting.unsqueeze(-1)
     return sum_before(halting * logits) + (1 - sum_before(halting)) * logits
 
 
 def sum_before(terms: Float[Tensor, "steps *batch"]) -> Float[Tensor, "steps *batch"]:
-    """Σ_{j<n} of the terms, 0 at the first step."""
+    """Sum of the terms before each step; 0 at the first step."""
     return torch.cat([torch.zeros_like(terms[:1]), terms[:-1].cumsum(0)])
 
 
 def log_halting(logits: Float[Tensor, "steps *batch"]) -> Float[Tensor, "steps *batch"]:
-    """log p_n of PonderNet: p_n = λ_n Π_{j<n} (1 − λ_j) with λ = σ(logits); the last step takes the rest."""
+    """log p_n of PonderNet: p_n = λ_n Π_{j<n} (1 − λ_j) with λ = σ(logits); the last step gets the remainder."""
     log_survival = sum_before(F.logsigmoid(-logits))
     stop = F.logsigmoid(logits[:-1])
     return log_survival + torch.cat([stop, torch.zeros_like(logits[:1])])
 
 
 def log_geometric(steps: int, rate: float, device: torch.device | None = None) -> Float[Tensor, "steps"]:
-    """log of PonderNet's prior p_G(n) ∝ (1 − rate)^{n−1}, normalised over the steps there are.
+    """log of PonderNet's prior p_G(n) ∝ (1 − rate)^{n−1}, normalised over `steps` steps.
 
-    Cut off at 20 steps, the prior of rate 0.2 has mean 4.77, not 5.
+    With 20 steps and rate 0.2 its mean is 4.77 steps, not 5.
     """
     times = torch.arange(steps, dtype=torch.float64, device=device)
     return (times * math.log1p(-rate)).log_softmax(0)
@@ -80,5 +80,5 @@ def expected_step(log_p: Float[Tensor, "steps *batch"]) -> Float[Tensor, "*batch
 def quantile_step(
     log_p: Float[Tensor, "steps *batch"], level: float | Float[Tensor, "*batch"]
 ) -> Int64[Tensor, "*batch"]:
-    """The first n with p_1 + … + p_n ≥ level: the median at 0.5, a draw from p at a uniform random level."""
+    """The first n with p_1 + … + p_n ≥ level: the median at 0.5, a sample from p if the level is uniform on [0, 1]."""
     return (log_p.exp().cumsum(0)[:-1] < level).sum(0) + 1

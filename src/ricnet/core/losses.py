@@ -1,4 +1,4 @@
-"""What a classifier that answers in one pass is trained with where plain cross-entropy makes it too sure."""
+"""Losses and transforms that limit the confidence of one-pass classifiers: LogitNorm, uniform mixing, evidential."""
 
 import math
 
@@ -9,15 +9,15 @@ from torch import Tensor
 
 
 def normalize_logits(logits: Float[Tensor, "*batch classes"], temperature: float) -> Float[Tensor, "*batch classes"]:
-    """LogitNorm (Wei et al. 2022): z / (τ‖z‖), so that cross-entropy can turn the logits but not grow them."""
-    norm = logits.norm(dim=-1, keepdim=True) + 1e-7  # as in the authors' code: at z = 0 the belief is uniform, not NaN
+    """LogitNorm (Wei et al. 2022): z / (τ‖z‖), so that the norm of the logits is constant, 1/τ."""
+    norm = logits.norm(dim=-1, keepdim=True) + 1e-7  # as in the authors' code; avoids NaN at z = 0
     return logits / (temperature * norm)  # type: ignore[no-any-return]
 
 
 def mix_uniform(log_beliefs: Float[Tensor, "*batch classes"], share: float) -> Float[Tensor, "*batch classes"]:
-    """log((1 − m)·belief + m/K): no class above 1 − m + m/K.
+    """log((1 − m)·belief + m/K) with m = `share`; no class exceeds 1 − m + m/K.
 
-    The mean of RIC's Dirichlet, α = μ·c + ε, is such a mixture of μ with m = Kε/(c + Kε).
+    The mean of RIC's Dirichlet, α = μ·c + ε, is this mixture of μ with m = Kε/(c + Kε).
     """
     if share == 0:
         return log_beliefs
@@ -26,18 +26,18 @@ def mix_uniform(log_beliefs: Float[Tensor, "*batch classes"], share: float) -> F
 
 
 def evidential_alpha(logits: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch classes"]:
-    """α = 1 + evidence (Sensoy et al. 2018), with softplus. The paper has ReLU, under which an example that all logits
-    speak against has no gradient and is never learned."""
+    """α = 1 + softplus(logits). Sensoy et al. 2018 use ReLU, whose gradient is 0 for an example with all logits
+    negative."""
     return 1 + F.softplus(logits)
 
 
 def evidential(
     alpha: Float[Tensor, "batch classes"], labels: Int64[Tensor, "batch"], kl_weight: float
 ) -> Float[Tensor, "batch"]:
-    """Sensoy et al. 2018: the squared error expected under Dir(α), and what evidence for wrong classes costs.
+    """Sensoy et al. 2018: expected squared error under Dir(α), plus a penalty on evidence for wrong classes.
 
-    E‖y − p‖² = Σ (y − p̂)² + p̂(1 − p̂)/(S + 1) with p̂ = α/S. The cost is KL(Dir(α̃) ‖ Dir(1)) with
-    α̃ = y + (1 − y)·α, that is α with the true class's evidence taken out.
+    E‖y − p‖² = Σ (y − p̂)² + p̂(1 − p̂)/(S + 1) with p̂ = α/S. The penalty is KL(Dir(α̃) ‖ Dir(1)) with
+    α̃ = y + (1 − y)·α, which is α without the evidence for the true class.
     """
     truth = F.one_hot(labels, alpha.shape[-1]).to(alpha.dtype)
     total = alpha.sum(-1, keepdim=True)
@@ -47,7 +47,7 @@ def evidential(
 
 
 def kl_from_flat(alpha: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
-    """KL(Dir(α) ‖ Dir(1)): how far a Dirichlet is from knowing nothing."""
+    """KL(Dir(α) ‖ Dir(1)), the divergence from the uniform Dirichlet."""
     total = alpha.sum(-1)
     log_normalizer = total.lgamma() - alpha.lgamma().sum(-1) - math.lgamma(alpha.shape[-1])
     return log_normalizer + ((alpha - 1) * (alpha.digamma() - total.digamma().unsqueeze(-1))).sum(-1)

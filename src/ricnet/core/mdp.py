@@ -1,6 +1,6 @@
-"""The decision process of Section 3.1: rewards, returns and advantages.
+"""The Markov decision process of Section 3.1: rewards, returns and advantages.
 
-Time comes first in every tensor, so that `rewards[0]` is the paper's r_1; any number of batch axes may follow.
+The first axis of every tensor is the step, so `rewards[0]` is the paper's r_1; any number of batch axes may follow.
 """
 
 import math
@@ -13,7 +13,7 @@ from torch import Tensor
 def log_scores(
     log_beliefs: Float[Tensor, "*steps batch classes"], labels: Int64[Tensor, "batch"]
 ) -> Float[Tensor, "*steps batch"]:
-    """log a_{t,y}: what each belief gives to the true class."""
+    """log a_{t,y}: log-probability of the true class in each belief."""
     index = labels.expand(log_beliefs.shape[:-1]).unsqueeze(-1)
     return log_beliefs.gather(-1, index).squeeze(-1)
 
@@ -21,14 +21,14 @@ def log_scores(
 def rewards(
     scores: Float[Tensor, "steps *batch"], initial: float | Float[Tensor, "batch"]
 ) -> Float[Tensor, "steps *batch"]:
-    """Eq. 1, r_t = log a_{t,y} − log a_{t−1,y}, beginning with the score of the uniform a_0, −log K."""
+    """Eq. 1, r_t = log a_{t,y} − log a_{t−1,y}; `initial` is the score of a_0."""
     return scores - previous_scores(scores, initial)
 
 
 def previous_scores(
     scores: Float[Tensor, "steps *batch"], initial: float | Float[Tensor, "batch"]
 ) -> Float[Tensor, "steps *batch"]:
-    """The score before each step, which begins with that of a_0."""
+    """Score of the previous step; `initial`, the score of a_0, for the first step."""
     return torch.cat([torch.zeros_like(scores[:1]) + initial, scores[:-1]])
 
 
@@ -48,7 +48,7 @@ def discounts(steps: int, gamma: float, device: torch.device | None = None) -> F
 
 
 def geometric_weights(steps: int, gamma: float, device: torch.device | None = None) -> Float[Tensor, "steps"]:
-    """(1 − γ) γ^{t−1}: how likely the random horizon of Lemma 1 ends at step t. They sum to 1 − γ^steps."""
+    """(1 − γ) γ^{t−1}, the probability that the random horizon of Lemma 1 is t. They sum to 1 − γ^steps."""
     return (1 - gamma) * discounts(steps, gamma, device)
 
 
@@ -60,8 +60,8 @@ def advantages(
 ) -> Float[Tensor, "steps *batch"]:
     """Generalised advantage estimation, Â_t = Σ_l (γλ)^l δ_{t+l} with δ_t = r_t + γ V(s_{t+1}) − V(s_t).
 
-    The roll-out is cut off at T, not over, so `values` has one entry more than there are rewards: V(s_{T+1})
-    stands for everything that would still have come.
+    The episode is truncated at T, not terminated, so `values` has one more entry than `rewards`: V(s_{T+1}) is the
+    bootstrap value.
     """
     deltas = rewards + gamma * values[1:] - values[:-1]
     estimates = torch.empty_like(deltas)
@@ -72,12 +72,11 @@ def advantages(
     return estimates
 
 
-def still_to_gain(
+def remaining_gain(
     rewards: Float[Tensor, "steps *batch"], values: Float[Tensor, "steps+1 *batch"], stops: bool
 ) -> Float[Tensor, "steps *batch"]:
-    """What going on brings from each step on, undiscounted: all rewards to come, or with `stops` those up to where the
-    values say that nothing more is to be gained (the target of optimal stopping). `values[t]` is asked before step t;
-    with no step left nothing is."""
+    """Undiscounted sum of the rewards from each step on. With `stops`, the target of optimal stopping: only the rewards
+    before the first later step whose value is not positive. `values[t]` is the value before step t."""
     gains = torch.empty_like(rewards)
     following = torch.zeros_like(rewards[0])
     for t in reversed(range(len(rewards))):
@@ -86,12 +85,12 @@ def still_to_gain(
 
 
 def leave_one_out(outcomes: Float[Tensor, "steps rollouts batch"]) -> Float[Tensor, "steps rollouts batch"]:
-    """Advantages whose baseline knows the label: outcomes R̂_t + log a_{t−1,y}, each roll-out against the mean of the
-    other roll-outs of its input.
+    """Advantages with a baseline that depends on the label: the mean outcome of the other roll-outs of the same input,
+    where an outcome is R̂_t + log a_{t−1,y}.
 
-    The value cannot know y, so every ordinary advantage holds two terms that no action at t can change: where the step
-    started, −log a_{t−1,y}, and how easy the input is, which its other roll-outs share. Taking them out changes the
-    noise of the policy gradient (at ρ = 1), not its mean. Ours, not the paper's.
+    V(s_t) does not depend on y. So the advantage Â_t contains two terms that a_t cannot change: −log a_{t−1,y}, and the
+    difficulty of the input and its label. Removing them reduces the variance of the policy gradient and, at ρ = 1, does
+    not change its mean. Not in the paper.
     """
     rollouts = outcomes.shape[1]
     if rollouts == 1:
@@ -100,14 +99,14 @@ def leave_one_out(outcomes: Float[Tensor, "steps rollouts batch"]) -> Float[Tens
 
 
 def mean(estimates: Float[Tensor, "*any batch"], weights: Float[Tensor, "batch"] | None = None) -> Float[Tensor, ""]:
-    """Over everything at once, each example counted by its weight."""
+    """Mean over all axes, weighted by example."""
     if weights is None:
         return estimates.mean()
     return (estimates * weights).mean() / weights.mean().clamp(min=1e-12)
 
 
 def std(estimates: Float[Tensor, "*any batch"], weights: Float[Tensor, "batch"] | None = None) -> Float[Tensor, ""]:
-    """Over everything at once; divided by it, the step size does not depend on the reward's scale."""
+    """Standard deviation over all axes, weighted by example, plus 1e-8 against division by 0."""
     if weights is None:
         return estimates.std(correction=min(1, estimates.numel() - 1)) + 1e-8
     variance = mean((estimates - mean(estimates, weights)).square(), weights)

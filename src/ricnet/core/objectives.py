@@ -1,6 +1,6 @@
-"""What an update maximises: a surrogate of the return that keeps the new policy near the old, and the value's error.
+"""Surrogate objectives of the policy (SPO, PPO), the value loss, and weighted means.
 
-The objectives work element by element; the caller weighs the steps and averages.
+The objectives are elementwise; the caller weights the steps and averages.
 """
 
 import torch
@@ -9,9 +9,9 @@ from torch import Tensor
 
 
 def spo(ratio: Float[Tensor, "*any"], advantage: Float[Tensor, "*any"], epsilon: float) -> Float[Tensor, "*any"]:
-    """Simple Policy Optimization (Xie et al. 2025): Â ρ − |Â| (ρ − 1)² / 2ε, largest at ρ = 1 + sign(Â) ε.
+    """Simple Policy Optimization (Xie et al. 2025): Â ρ − |Â| (ρ − 1)² / 2ε, with its maximum at ρ = 1 + sign(Â) ε.
 
-    Unlike PPO's clip, which only stops pushing, the quadratic pulls ρ back once it has gone too far.
+    Beyond the maximum its gradient moves ρ back; that of PPO's clip is 0 there.
     """
     return advantage * ratio - advantage.abs() * (ratio - 1).square() / (2 * epsilon)
 
@@ -27,15 +27,15 @@ def value_loss(values: Float[Tensor, "*any"], targets: Float[Tensor, "*any"]) ->
 
 
 def explained_variance(values: Float[Tensor, "*any"], targets: Float[Tensor, "*any"]) -> Float[Tensor, ""]:
-    """1 − Var(R̂ − V) / Var(R̂): 1 when the value foresees every return, 0 when it knows only their mean."""
+    """1 − Var(R̂ − V) / Var(R̂): 1 for an exact value, 0 for a constant one."""
     return 1 - (targets - values).var() / targets.var().clamp(min=1e-12)
 
 
 def weighted_mean(terms: Float[Tensor, "*any"], weights: Float[Tensor, "batch"] | None) -> Float[Tensor, ""]:
-    """The mean of terms whose last axis is the batch, each counted by its example's weight.
+    """Mean of terms times example weights; the last axis of `terms` is the batch.
 
-    Divided by the number of terms and not by the sum of their weights: that is 1 a term over the whole data, and a
-    minibatch of important examples shall count for more than one of unimportant ones.
+    It divides by the number of terms, not by the sum of weights, because weights are 1 on average over the data set; a
+    minibatch with larger weights has a larger loss.
     """
     return terms.mean() if weights is None else (terms * weights).mean()
 

@@ -1,8 +1,7 @@
 """Policies over the probability simplex, in log space throughout.
 
-Near an edge of the simplex a sampled probability underflows float32 just where the reward is largest: with
-α_y = 0.01, log a_y is −100 on average. So actions are sampled, stored and scored as log a and never clamped;
-clamping a stored sample and then asking its density biases ∂log π/∂α by tens of nats a class.
+With α_y = 0.01, log a_y is −100 on average, so that a_y underflows float32. Actions are therefore sampled, stored and
+scored as log a, and never clamped: the density of a clamped sample biases ∂log π/∂α by tens of nats per class.
 """
 
 import math
@@ -17,15 +16,15 @@ from ricnet.core.mdp import log_scores
 
 Readout = Literal["mean", "mu", "implied"]
 LARGEST_EXPONENTIAL = 32.0
-"""Above all that a 32-bit generator can make, −log 2⁻³² = 22.2."""
+"""Larger than any exponential variable from a 32-bit generator, −log 2⁻³² = 22.2."""
 
 
 @runtime_checkable
 class SimplexPolicy(Protocol):
-    """A distribution over beliefs; what RIC's actor must be able to do."""
+    """Interface of a distribution over beliefs, RIC's policy."""
 
     def sample(self, generator: torch.Generator | None = None) -> Float[Tensor, "*batch classes"]:
-        """log a for a ~ π, without gradient; drawn from torch's global generator unless one is given."""
+        """log a for a ~ π, without gradient; uses torch's global generator if none is given."""
 
     def log_prob(self, log_action: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
         """log π(a), the density with respect to a."""
@@ -34,7 +33,7 @@ class SimplexPolicy(Protocol):
         """log π(a) − log π_old(a), for an old policy of the same family."""
 
     def log_mean(self) -> Float[Tensor, "*batch classes"]:
-        """log E[a], the belief an agent acts with when it does not explore."""
+        """log E[a], the action at inference."""
 
     def expected_log_score(self, labels: Int64[Tensor, "batch"]) -> Float[Tensor, "*batch"]:
         """E[log a_y]."""
@@ -49,7 +48,7 @@ class SimplexPolicy(Protocol):
         """The log-belief to report."""
 
     def take(self, rows: slice) -> Any:
-        """The policies of some examples."""
+        """The policies of these rows of the batch."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +69,10 @@ class Dirichlet:
         return self.alpha.sum(-1)
 
     def sample(self, generator: torch.Generator | None = None) -> Float[Tensor, "*batch classes"]:
-        """Gamma(α) = Gamma(α + 1) · U^{1/α}, taken in logarithms with −log U ~ Exponential(1), then normalised.
+        """Gamma(α) = Gamma(α + 1) · U^{1/α} in log space, with −log U ~ Exponential(1), then normalised.
 
-        The boosted Gamma has shape above 1, where it cannot underflow. The exponential is infinite once in about two
-        billion draws where torch.compile makes it out of a U that may be 0, and 0·∞ would make the log-ratio NaN.
+        Gamma(α + 1) cannot underflow. The exponential is clamped, because under torch.compile about one in two billion
+        is infinite, and 0·∞ would make the log-ratio NaN.
         """
         with torch.no_grad():
             boosted = torch._standard_gamma(self.alpha + 1, generator)
@@ -85,9 +84,9 @@ class Dirichlet:
         return self.total.lgamma() + ((self.alpha - 1) * log_action - self.alpha.lgamma()).sum(-1)
 
     def log_ratio(self, old: "Dirichlet", log_action: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
-        """log π(a) − log π_old(a), subtracted class by class before the sum.
+        """log π(a) − log π_old(a), subtracted per class before the sum.
 
-        (α − α_old)·log a keeps its digits where the two log-densities, thousands of nats each, would lose them.
+        The two log-densities can be thousands of nats, so that their difference would lose precision.
         """
         per_class = (self.alpha - old.alpha) * log_action - (self.alpha.lgamma() - old.alpha.lgamma())
         return per_class.sum(-1) + (self.total.lgamma() - old.total.lgamma())
@@ -95,9 +94,9 @@ class Dirichlet:
     def marginal_log_ratio(
         self, old: "Dirichlet", log_action: Float[Tensor, "*batch classes"], labels: Int64[Tensor, "batch"]
     ) -> Float[Tensor, "*batch"]:
-        """The same of a_y alone, log p(a_y) − log p_old(a_y), where a_y ~ Beta(α_y, Σα of the other classes).
+        """log p(a_y) − log p_old(a_y) of the marginal a_y ~ Beta(α_y, Σα of the other classes).
 
-        These are summed, not subtracted from the whole, beside which they may be a thousandth.
+        Σα of the other classes is summed directly, because Σα − α_y would lose precision.
         """
         index = labels.expand(log_action.shape[:-1]).unsqueeze(-1)
         others = log_action.scatter(-1, index, -math.inf).logsumexp(-1)  # log(1 − a_y)
@@ -115,7 +114,7 @@ class Dirichlet:
         return log_scores(self.alpha, labels).digamma() - self.total.digamma()
 
     def variance_penalty(self, labels: Int64[Tensor, "batch"]) -> Float[Tensor, "*batch"]:
-        """Lemma 2: E[D_F(a_y ‖ m_y)] = log m_y − E[log a_y], what acting at random costs in log-score."""
+        """Lemma 2: E[D_F(a_y ‖ m_y)] = log m_y − E[log a_y], the log-score lost by sampling instead of the mean m."""
         return log_scores(self.log_mean(), labels) - self.expected_log_score(labels)
 
     def entropy(self) -> Float[Tensor, "*batch"]:
@@ -125,10 +124,10 @@ class Dirichlet:
         return log_beta + spread
 
     def log_implied(self) -> Float[Tensor, "*batch classes"]:
-        """The q at which these α would be optimal: q_k ∝ 1/ψ'(α_k).
+        """log of the label distribution q for which these α are optimal, q_k ∝ 1/ψ'(α_k).
 
-        With c bounded, maximising E_q[ψ(α_y)] − ψ(Σα) puts the mean short of q; its condition
-        q_k·ψ'(α_k) = const inverts in closed form. Ours, not the paper's.
+        With bounded c, the maximum of E_q[ψ(α_y)] − ψ(Σα) has a mean less confident than q. Its first-order condition,
+        q_k·ψ'(α_k) = const, gives q. Not in the paper.
         """
         return (-torch.polygamma(1, self.alpha).log()).log_softmax(-1)
 
@@ -146,20 +145,20 @@ class Dirichlet:
 class LogisticNormal:
     """The logistic-normal, the paper's other policy: a = softmax(z) with z_k ~ N(m_k, σ²).
 
-    Its density is exact. Its moments have no closed form: the mean is plugged in (softmax of m), and E[log a_y] is
-    taken to second order in σ (the delta method), which overstates the cost of a wide policy (σ² well above 1).
+    Its density is exact. Its moments have no closed form: the mean is approximated by softmax(m), and E[log a_y] to
+    second order in σ (delta method), which overestimates the variance penalty for σ² well above 1.
     """
 
     log_mu: Float[Tensor, "*batch classes"]
-    """m up to a shift, which the softmax does not see: log softmax(m)."""
+    """log softmax(m), which is m up to a constant."""
     variance: Float[Tensor, "*batch"]
 
     @classmethod
     def around(
         cls, log_mu: Float[Tensor, "*batch classes"], concentration: Float[Tensor, "*batch"]
     ) -> "LogisticNormal":
-        """σ² = K/c, the leading term (c ≫ K) of ψ'(c/K), a Dirichlet's spread at the uniform belief. Where c is below
-        K the Dirichlet is the wider of the two; the paper does not say how wide its own is."""
+        """σ² = K/c, the leading term for c ≫ K of ψ'(c/K), the variance of the log-Gamma variables of a Dirichlet at
+        the uniform belief; for c < K the Dirichlet is wider. The paper does not specify σ²."""
         return cls(log_mu, log_mu.shape[-1] / concentration)
 
     def sample(self, generator: torch.Generator | None = None) -> Float[Tensor, "*batch classes"]:
@@ -168,11 +167,11 @@ class LogisticNormal:
             return (self.log_mu + noise).log_softmax(-1)
 
     def log_prob(self, log_action: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
-        """A normal density of K − 1 dimensions on centred logarithms, times the Jacobian 1 / (√K Π a_k)."""
+        """Normal density in K − 1 dimensions of the centred log-probabilities, times the Jacobian 1 / (√K Π a_k)."""
         return self._log_normal(log_action) - log_action.sum(-1) - 0.5 * math.log(log_action.shape[-1])
 
     def log_ratio(self, old: "LogisticNormal", log_action: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
-        """log π(a) − log π_old(a); the Jacobian is the same in both."""
+        """log π(a) − log π_old(a); the Jacobians cancel."""
         return self._log_normal(log_action) - old._log_normal(log_action)
 
     def log_mean(self) -> Float[Tensor, "*batch classes"]:
@@ -182,17 +181,17 @@ class LogisticNormal:
         return log_scores(self.log_mu, labels) - self._log_normalizer()
 
     def variance_penalty(self, labels: Int64[Tensor, "batch"]) -> Float[Tensor, "*batch"]:
-        """Lemma 2 with the plugged-in mean; here the same for every label."""
+        """Lemma 2 with the approximate moments, which give the same value for every label."""
         return self._log_normalizer()
 
     def entropy(self) -> Float[Tensor, "*batch"]:
-        """That of the normal, plus the expected logarithm of the Jacobian's inverse, Σ E[log a_k]."""
+        """Entropy of the normal, plus the expected log of the inverse Jacobian, ½ log K + Σ E[log a_k]."""
         classes = self.log_mu.shape[-1]
         normal = 0.5 * (classes - 1) * (2 * math.pi * math.e * self.variance).log()
         return normal + 0.5 * math.log(classes) + self.log_mu.sum(-1) - classes * self._log_normalizer()
 
     def read(self, readout: Readout) -> Float[Tensor, "*batch classes"]:
-        """`mean` and `mu` are one here; `implied` is a property of the Dirichlet."""
+        """`mean` and `mu` are the same; `implied` exists only for the Dirichlet."""
         return self.log_mu
 
     def take(self, rows: slice) -> "LogisticNormal":

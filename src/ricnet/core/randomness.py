@@ -1,8 +1,8 @@
-"""Random numbers of a run, drawn from a generator of its own.
+"""The random generator of a run, which code gets from `current`.
 
-torch's global generator is shared by all threads: runs that draw from it in two threads change each other's numbers. So
-a trainer on a CPU has its own generator, and code that draws during training gets it from `current`. On a GPU, where
-updates are recorded as graphs, the device's default generator is used and `current` is None.
+torch's global generator is shared by all threads, so two runs in two threads would not be reproducible. A trainer on a
+CPU therefore has its own generator. On a GPU, where updates are recorded as graphs, the device's default generator is
+used and `current` returns None.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,8 +32,8 @@ def drawing_from(generator: torch.Generator | None) -> Iterator[None]:
 
 
 def building_with(generator: torch.Generator | None) -> AbstractContextManager[Any]:
-    """Modules built in this context draw their initial weights from `generator`, a CPU generator. Their constructors
-    take none, so it is passed to every torch function that draws and is called from Python in this thread."""
+    """Context in which modules draw their initial weights from `generator`, a CPU generator. Constructors of modules
+    take no generator, so it is passed to every torch function for random numbers that this thread calls."""
     return nullcontext() if generator is None else _Building(generator)
 
 

@@ -26,19 +26,19 @@ def not_below(values: Float[Tensor, "*any"], threshold: float) -> Bool[Tensor, "
 
 
 CERTAIN = 1e-12
-"""Doubt below this counts as 0: 1 − doubt, the confidence, would have too few digits."""
+"""Doubts below this are set to 0, because the confidence 1 − doubt cannot resolve them."""
 
 
 def doubt(log_beliefs: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
-    """1 − confidence, as the sum of all other classes. (In single precision 1 − p rounds to 0 for one example in ten of
-    a confident network.)"""
+    """1 − confidence, as the sum over all other classes. (In float32, 1 − max p rounds to 0 for about one example in
+    ten of a confident network.)"""
     surest = log_beliefs.argmax(-1, keepdim=True)
     others = log_beliefs.exp().scatter(-1, surest, 0.0).sum(-1)
     return torch.where(others < CERTAIN, 0.0, others)
 
 
 def asked_before(doubts: Float[Tensor, "steps batch"]) -> Float[Tensor, "steps batch"]:
-    """Doubt before each step, in place of a value: that of the step before; 1 for the first step, always made."""
+    """Doubt before each step, used in place of a value: the doubt after the previous step, and 1 before the first."""
     return torch.cat([torch.ones_like(doubts[:1]), doubts[:-1]])
 
 
@@ -48,12 +48,13 @@ def first_stop(going: Bool[Tensor, "steps batch"]) -> Int64[Tensor, "batch"]:
 
 
 def stop_before(going: Bool[Tensor, "steps batch"]) -> Int64[Tensor, "batch"]:
-    """Last step before the first False, where `going[t]` is decided before step t. The first step is always made."""
+    """Last step before the first False, where `going[t]` is decided before step t. `going[0]` is not used, because the
+    first step is always made."""
     return first_stop(torch.cat([going[1:], going[:1]]))
 
 
 Temperature = float | tuple[float, ...]
-"""One for all steps, or one per step."""
+"""One temperature for all steps, or one per step."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,11 @@ class Trajectory:
     halt_step: Int64[Tensor, "batch"]
     """Number of steps made before halting, from 1 to `steps`."""
     values: Float[Tensor, "steps batch"] | None = None
-    """V(s_{t+1}) at index t, computed before the step that makes `log_beliefs[t]`; with exits before its stage too."""
+    """V(s_{t+1}) at index t, computed before the step that makes `log_beliefs[t]`; with exits also before its stage."""
     halt_probability: Float[Tensor, "steps batch"] | None = None
-    """For methods that halt by a probability (ACT, PonderNet) rather than a value."""
+    """Halting probability, for methods without a value (ACT, PonderNet)."""
     costs: tuple[float, ...] = ()
-    """With exits, the share of compute spent by the end of each step; else empty."""
+    """With exits, the cumulative share of compute after each step; else empty."""
 
     @property
     def steps(self) -> int:
@@ -80,21 +81,21 @@ class Trajectory:
         return self.log_beliefs[self.halt_step - 1, self._batch]
 
     def at(self, step: int) -> Float[Tensor, "batch classes"]:
-        """Every example's log-belief after `step` steps; at 0 it is the uniform one that all start from.
+        """Log-belief of each example after `step` steps; at 0 the uniform belief.
 
-        After its halt an example keeps its belief in a halted trajectory, the default of `refine`; with `halt=False` it
-        goes on.
+        In a halted trajectory, the default of `refine`, an example keeps its belief after its halt; with `halt=False`
+        its steps continue.
         """
         step = whole_number(step, "step")
         if not 0 <= step <= self.steps:
-            raise RicnetError(f"there is no step {step}: steps are counted from 0, the uniform start, to {self.steps}.")
+            raise RicnetError(f"there is no step {step}; give one from 0, the uniform belief, to {self.steps}.")
         if step == 0:
             return torch.full_like(self.log_beliefs[0], -math.log(self.log_beliefs.shape[-1]))
         return self.log_beliefs[step - 1]
 
     @property
     def continuation(self) -> Float[Tensor, "steps batch"]:
-        """Expected benefit of each step before it is made: the value, or without one the doubt."""
+        """Expected benefit of each step before it is made: the value, or the doubt if there is no value."""
         return asked_before(doubt(self.log_beliefs)) if self.values is None else self.values
 
     @property
@@ -106,8 +107,8 @@ class Trajectory:
 
     @property
     def cell_evaluations(self) -> Int64[Tensor, "batch"]:
-        """Evaluations of the recurrent cell. A value needs the next thought, so halting by it after n < T steps takes
-        n + 1; with exits, and for methods that halt by the step just made, n."""
+        """Number of evaluations of the recurrent cell. A value needs the next thought, so halting by it after n < T
+        steps takes n + 1. It is n with exits, and for methods that halt by the step just made."""
         if self.values is None or self.costs:
             return self.halt_step
         return self.halt_step + (self.halt_step < self.steps)

@@ -1,4 +1,4 @@
-"""One file per system; `METHODS` finds them by name. To add one from outside the package:
+"""The methods, one file each; `METHODS` maps names to them. To add one from outside the package:
 
 @register_method
 @dataclass(frozen=True)
@@ -35,28 +35,29 @@ Kind = TypeVar("Kind", bound=type[Method[Any]])
 
 
 def register_method(method: Kind) -> Kind:
-    """Make a method of your own available under its name, to `train`, `load` and the command line; a decorator."""
+    """Decorator that makes a method available by its name in `train`, `load` and the CLI."""
     METHODS[method.name] = method
     return method
 
 
 def of_another_method(name: str, own: str) -> str | None:
-    """Whose setting it is, if not that of the method `own`, and what to do; None where no method has it."""
+    """End of an error message about a setting `name` that the method `own` does not have: which methods have it, and
+    what to do. None if no method has it."""
     if name == "exact_gain":
-        return f"is a method now; leave it out, or take {setting('method', ClosedForm.name)}."
+        return f"is a method now; remove it, or use {setting('method', ClosedForm.name)}."
     owners = [method for method, kind in METHODS.items() if name in {field.name for field in fields(kind)}]
     if not owners:
         return None
-    return f"is a setting of {', '.join(owners)}, not of {own}; leave it out, or take {setting('method', owners[0])}."
+    return f"is a setting of {', '.join(owners)}, not of {own}; remove it, or use {setting('method', owners[0])}."
 
 
 Asked = Method[Any] | InSteps[Any]
-"""What refines inputs: a method, or one of those that it asks one step after the other."""
+"""Anything with `refine`: a method, or its inference in steps."""
 
 
 def in_steps(method: Asked, model: nn.Module, temperature: Temperature = 1.0) -> InSteps[Any] | None:
-    """How a method is asked one step after the other; None where it answers at once, or in a way of its own. How sure
-    it is, where it leaves by that, is asked of beliefs with this temperature."""
+    """The step-by-step inference of a method; None if it answers in one pass or overrides `refine`. SL with exits
+    compares its confidence at this temperature."""
     if isinstance(method, AtExits):
         return method
     if isinstance(method, Supervised) and isinstance(model, ExitHeads):

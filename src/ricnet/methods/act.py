@@ -1,7 +1,7 @@
-"""Adaptive Computation Time (Graves 2016) on RIC's network: an answer averaged over steps, at a price a step.
+"""Adaptive Computation Time (Graves 2016) on RIC's network: logits averaged over steps, with a cost per step.
 
-The value head is the halting unit, h_n = σ(·). Steps are taken until Σh reaches 1 − ε; each step's logits count by its
-h_n, the last one's by what is left.
+The value head is the halting unit, h_n = σ(·). Steps are made until Σh reaches 1 − ε. The weight of step n in the
+average is h_n, that of the last step the remainder.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from ricnet.core import halting
 from ricnet.core.trajectory import Trajectory, first_stop
 from ricnet.errors import require, require_finite
 from ricnet.methods.inference import Pool, Step, Steps
-from ricnet.methods.iterative import Iterative, norms, step_towards, unroll
+from ricnet.methods.iterative import Iterative, norms, step_until_level, unroll
 from ricnet.methods.method import Metrics, accuracy, weighted_mean
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
@@ -31,14 +31,15 @@ class ACT(Iterative):
     search_space: ClassVar[tuple[str, ...]] = ("ponder_cost=1e-3..0.5:log",)
 
     horizon: int = 20
-    """The most steps it may take, unless --max-steps says otherwise in inference. Raise it for more refinement, at
-    proportional cost of training."""
+    """Largest number of steps; at inference --max-steps overrides it. Raise it for more refinement; the cost of
+    training grows in proportion."""
     ponder_cost: float = 0.223
-    """τ: price of a step; the paper's −ln γ for γ = 0.8. Raise it for fewer steps."""
+    """τ: cost per step; the default is the paper's −ln γ for γ = 0.8. Raise it for fewer steps."""
     epsilon: float = 0.01
-    """ε: it stops once the halting units add up to 1 − ε, so that one step can be enough. Raise it to stop earlier."""
+    """ε: halt when the sum of the halting units reaches 1 − ε, so that one step can be enough. Raise it to halt
+    earlier."""
     halting_bias: float = 1.0
-    """Bias the halting unit starts with. Raise it to begin with fewer steps."""
+    """Initial bias of the halting unit. Raise it to start training with fewer steps."""
 
     def __post_init__(self) -> None:
         require_finite(self)
@@ -63,8 +64,8 @@ class ACT(Iterative):
         heads = unroll(model, inputs, self.horizon)
         ponder = halting.act(heads.value.sigmoid(), self.epsilon)
         answer = torch.einsum("tb,tbk->bk", ponder.weights, heads.logits)
-        surprise = F.cross_entropy(answer, labels, reduction="mean" if weights is None else "none")
-        loss = weighted_mean(surprise, weights)
+        cross_entropy = F.cross_entropy(answer, labels, reduction="mean" if weights is None else "none")
+        loss = weighted_mean(cross_entropy, weights)
         loss = loss + self.ponder_cost * weighted_mean(ponder.steps + ponder.remainder, weights)
         return loss, {
             "accuracy": accuracy(answer, labels),
@@ -77,16 +78,16 @@ class ACT(Iterative):
         return zeros, zeros + (1 - self.epsilon)
 
     def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
-        return step_towards(model, pool, _add_halting)
+        return step_until_level(model, pool, _add_halting_unit)
 
     def trajectory(self, steps: Steps) -> Trajectory:
-        """What it would answer if stopped at each step, and from N on its answer. `halt_probability` holds h_n; what
-        follows N there means nothing."""
+        """Beliefs if stopped at each step, constant from the halt N on. `halt_probability` is h_n, undefined after
+        N."""
         h = steps.value.sigmoid()
         log_beliefs = halting.act_answers(h, steps.output).log_softmax(-1)
         return Trajectory(log_beliefs, first_stop(steps.going), halt_probability=h).frozen()
 
 
-def _add_halting(progress: Float[Tensor, "batch"], heads: Heads) -> Float[Tensor, "batch"]:
-    """Σh."""
+def _add_halting_unit(progress: Float[Tensor, "batch"], heads: Heads) -> Float[Tensor, "batch"]:
+    """Σh up to this step."""
     return progress + heads.value.sigmoid()

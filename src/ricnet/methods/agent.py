@@ -1,6 +1,6 @@
-"""What the algorithms of RIC share: the policy over beliefs, a batch learned from in parts, and inference.
+"""`Agent`, the base class of the three RIC algorithms: the policy over beliefs, gradient accumulation, and inference.
 
-`ric` is Algorithm 1, `on_policy` and `closed_form` are ours. Here is what stays the same in all of them.
+`ric` is Algorithm 1 of the paper; `on_policy` and `closed_form` are variants that are not in the paper.
 """
 
 import math
@@ -18,7 +18,7 @@ from ricnet.core.policies import Dirichlet, LogisticNormal, Readout, SimplexPoli
 from ricnet.core.randomness import current
 from ricnet.core.trajectory import Trajectory, not_below, stop_before
 from ricnet.distributed import Shard
-from ricnet.errors import require, require_finite
+from ricnet.errors import require, require_finite, setting
 from ricnet.methods import exits
 from ricnet.methods.inference import Pool, Step, Steps
 from ricnet.methods.iterative import Iterative
@@ -28,31 +28,31 @@ from ricnet.nets.refiner import Heads, RecurrentClassifier
 
 
 class Rollout(NamedTuple):
-    """What the snapshot did on a minibatch."""
+    """Roll-outs of the snapshot on a minibatch."""
 
     log_actions: Float[Tensor, "steps rollouts batch classes"]
     policy: SimplexPolicy
     values: Float[Tensor, "steps+1 rollouts batch"]
     """V(s_1) … V(s_{T+1})."""
     costs: Float[Tensor, "steps"] | None = None
-    """With exits, the share of compute that each step takes."""
+    """With exits, the share of the network's compute of each step."""
 
     def take(self, rows: slice) -> "Rollout":
         return Rollout(self.log_actions[:, :, rows], self.policy.take(rows), self.values[:, :, rows], self.costs)
 
 
 class Estimates(NamedTuple):
-    """What a roll-out says about its actions."""
+    """Advantages and value targets of a roll-out."""
 
     log_scores: Float[Tensor, "steps rollouts batch"]
     """log a_{t,y} of the sampled beliefs."""
     advantages: Float[Tensor, "steps rollouts batch"]
     """Â_t."""
     own_advantages: Float[Tensor, "steps rollouts batch"]
-    """The part of log a_{t,y} that `advantages` leave out: with marginal credit and in closed form how much better it
-    is than the E[log a_{t,y}] of its policy, with joint credit 0."""
+    """`reward_coefficient` · (log a_{t,y} − E[log a_{t,y}]), which `advantages` leave out with marginal credit and in
+    closed form; 0 with joint credit."""
     targets: Float[Tensor, "steps rollouts batch"]
-    """R̂_t, which the value learns."""
+    """R̂_t, the target of the value."""
     reward_coefficient: Float[Tensor, "steps 1 1"]
     """Weight of log a_{t,y} in the return of step t."""
 
@@ -65,47 +65,47 @@ class Estimates(NamedTuple):
 class Agent(Iterative):
     # The policy
     head: Literal["dirichlet", "logistic-normal"] = "dirichlet"
-    """Family of the policy over beliefs; logistic-normal (σ² = K/c) is the paper's ablation."""
+    """Family of the policy over beliefs: dirichlet (the paper) or logistic-normal with σ² = K/c (its ablation)."""
     c_min: float = 1.0
-    """Least concentration c of the Dirichlet policy. Raise it for less exploration."""
+    """Smallest concentration c of the policy. Raise it for less exploration."""
     c_max: float = 10.0
-    """Largest concentration c. Raise it for many classes: it caps the mean belief at (c + ε)/(c + Kε)."""
+    """Largest concentration c of the policy. It limits the mean belief of a class to (c + ε)/(c + Kε). Raise it for
+    many classes."""
     c_range: Literal["sigmoid", "clip"] = "sigmoid"
-    """How c stays between its limits: sigmoid, which has a gradient everywhere, or clip, as the paper says, which has
-    none once c has left its range. Both start in the middle."""
+    """How c is kept between its limits: sigmoid, or clip (the paper), whose gradient is 0 outside the limits. Both
+    start in the middle of the range."""
     alpha_floor: float = 0.01
-    """ε in α = μ·c + ε, the least parameter of the Dirichlet. Raise it to cap the mean belief lower; lower it and
-    samples come nearer to 0, where log-scores are noisy."""
+    """ε in α = μ·c + ε, the smallest parameter of the Dirichlet. Raise it for a lower limit on the mean belief. With a
+    lower ε, sampled probabilities are closer to 0 and log-scores are noisier."""
     head_gain: float = 0.01
-    """Size of the policy head's first weights. Near 0 all beliefs are uniform until something has been learned, else
-    sampled rewards spend their first epochs on random convictions; in closed form and with marginal credit 1 learns
-    faster."""
+    """Scale of the initial weights of the policy head. Near 0, initial beliefs are uniform, which suits sampled
+    rewards. In closed form and with marginal credit, 1 learns faster."""
     # The readout
     halt_threshold: float = 0.0
-    """Stop once the value falls below this. Raise it to stop earlier, lower it to think longer."""
+    """Halt when the value falls below this threshold. Raise it to halt earlier, lower it to halt later."""
     readout: Readout = "mean"
-    """Reported belief: mean α/Σα (the paper), mu (softmax), implied (∝ 1/ψ'(α), ours)."""
+    """Reported belief: mean, α/Σα (the paper), mu, the softmax, or implied, ∝ 1/ψ'(α) (not in the paper)."""
     feedback: Literal["mean", "sample"] = "mean"
-    """What inference feeds back: the policy's mean (the paper), or a sample, as in training, where V was learned."""
-    # Noise of the advantages
+    """Belief that inference feeds back into the next step: the policy's mean (the paper), or a sample, as in
+    training."""
+    # Variance of the policy gradient
     normalize_advantages: bool = True
     """Standardise advantages over each minibatch, jointly over steps, roll-outs and examples."""
     label_baseline: bool = False
-    """Compare each roll-out with the other roll-outs of its input, which share the label, instead of with the value:
-    less noise, a mean policy gradient of the same direction. Needs at least 2 roll-outs."""
+    """Use the mean of the other roll-outs of the same input as baseline, instead of the value. This reduces the
+    variance of the policy gradient and keeps the direction of its mean. Needs at least 2 roll-outs."""
     credit: Literal["joint", "marginal"] = "joint"
-    """What the gain of a step is credited to: the whole belief that was drawn (joint, the paper), or only its
-    probability of the label (marginal): a mean policy gradient of the same direction without the noise of the other
-    classes, which matters more the more there are. The effect of a belief on later steps is credited to all of it
-    either way, with marginal by E[log a_y] instead of what they drew."""
+    """Which density a step's own gain is credited to: that of the whole sampled belief (joint, the paper), or that of
+    the label's probability a_y alone (marginal). Marginal credit keeps the direction of the mean policy gradient and
+    removes the noise of the other classes, so it helps most with many classes. Effects on later steps are always
+    credited to the whole belief; with marginal credit they are measured by E[log a_y]."""
     reward_floor: float | None = None
-    """Probability below which the true class counts as this in the reward; None for no floor. Raise it for calmer
-    rewards, lower it so that even the worst beliefs are told apart. Better None with marginal credit: the floor of an
-    expectation is not the expectation of a floor."""
+    """Smallest probability of the true class in the reward; lower ones count as this. None for no floor. Raise it for
+    rewards with less variance. Use None with marginal credit, where the floor would apply to an expectation."""
     # Exits
     compute_price: float = 0.0
-    """λ: nats that the work of the whole network costs; only with --exits. The value then counts what is still to
-    be gained less the price of looking. Raise it to leave earlier; with 0 --budget decides after training."""
+    """λ: price in nats of computing the whole network; only with --exits. The value then estimates the remaining gain
+    minus the price of the remaining compute. Raise it to exit earlier; with 0, use --budget after training."""
 
     def __post_init__(self) -> None:
         require_finite(self)
@@ -116,14 +116,15 @@ class Agent(Iterative):
         floor = self.reward_floor
         require(floor is None or 0 < floor < 1, "reward_floor", floor, "between 0 and 1, or None")
         if not self.rewards_log_score():
-            require(floor is None, "reward_floor", floor, f"None for {self.name}, which has its own score")
-            require(self.credit == "joint", "credit", self.credit, f"joint for {self.name}, which has its own score")
+            require(floor is None, "reward_floor", floor, f"None for {self.name}, which overrides score")
+            require(self.credit == "joint", "credit", self.credit, f"joint for {self.name}, which overrides score")
         if self.credit == "marginal":
-            require(self.head == "dirichlet", "credit", self.credit, "joint for this head, whose a_y has no density")
+            require(self.head == "dirichlet", "credit", self.credit, f"joint with {setting('head', self.head)}")
         if self.head == "logistic-normal":
-            require(self.readout != "implied", "readout", self.readout, "mean or mu for this head")
+            rule = f"mean or mu with {setting('head', self.head)}"
+            require(self.readout != "implied", "readout", self.readout, rule)
 
-    # The network, and the policy that it parametrises
+    # Network and policy
 
     def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
         size, spread = backbone.embedding_size, self.spread_outputs(classes)
@@ -132,8 +133,8 @@ class Agent(Iterative):
         return model
 
     def spread_outputs(self, classes: int) -> int:
-        """Outputs of the network for the spread of the policy, beside a logit for each class: here c alone. A policy
-        of your own may ask for more; `Heads.concentration` then has an axis for them."""
+        """Number of network outputs for the spread of the policy: 1, the concentration c. If an override returns more,
+        `Heads.concentration` has a last axis for them."""
         return 1
 
     def policy(self, heads: Heads) -> SimplexPolicy:
@@ -144,7 +145,7 @@ class Agent(Iterative):
         return Dirichlet.around(log_mu, concentration, self.alpha_floor)
 
     def concentration(self, heads: Heads) -> Float[Tensor, "*batch"]:
-        """c, within its range."""
+        """c, between c_min and c_max."""
         if self.c_range == "clip":
             return (heads.concentration + (self.c_min + self.c_max) / 2).clamp(self.c_min, self.c_max)
         return self.c_min + (self.c_max - self.c_min) * heads.concentration.sigmoid()
@@ -152,8 +153,8 @@ class Agent(Iterative):
     def sample(
         self, heads: Heads, generator: torch.Generator | None, shard: Shard | None
     ) -> Float[Tensor, "rollouts batch classes"]:
-        """log a for a ~ π. Each process samples for the whole minibatch and keeps its own rows, so that the noise of
-        an example does not depend on the number of processes."""
+        """log a for a ~ π. Each process samples for the whole minibatch and keeps its own rows, so that the samples do
+        not depend on the number of processes."""
         if shard is None:
             return self.policy(heads).sample(generator)
         logits, concentration = (shard.all_gather(head, 1) for head in (heads.logits, heads.concentration))
@@ -165,12 +166,12 @@ class Agent(Iterative):
     def score(
         self, log_beliefs: Float[Tensor, "*steps batch classes"], labels: Int64[Tensor, "batch"]
     ) -> Float[Tensor, "*steps batch"]:
-        """log a_y, whose gain is the reward (Eq. 1). Override it for another reward."""
+        """log a_y; the reward of a step is its increase (Eq. 1). Override it for another reward."""
         return mdp.log_scores(log_beliefs, labels)
 
     @classmethod
     def rewards_log_score(cls) -> bool:
-        """Whether `score` is the paper's: closed forms, marginal credit and the reward floor are of that one only."""
+        """Whether `score` is the log-score, which closed forms, marginal credit and the reward floor require."""
         return cls.score is Agent.score
 
     def floored(self, scores: Float[Tensor, "steps rollouts batch"]) -> Float[Tensor, "steps rollouts batch"]:
@@ -220,13 +221,12 @@ class Agent(Iterative):
         parts: Sequence[Batch],
         shard: Shard | None = None,
     ) -> Iterator[tuple[Float[Tensor, ""], Metrics]]:
-        """`loss` in parts. The whole minibatch is rolled out, without gradient, before the first part is learned from:
-        noise and advantages are those of one pass. Where the network is its own snapshot, the encoder runs once more
-        for that."""
+        """`loss` of each part. The whole minibatch is rolled out without gradient first, so that samples and advantages
+        are the same as without parts. If the network is its own snapshot, this takes a second pass of the encoder."""
         if len(parts) == 1:
             yield self.loss(model, snapshot, *parts[0], shard=shard)
             return
-        _, *targets = map(torch.cat, zip(*parts, strict=True))  # labels, and weights where there are any
+        _, *targets = map(torch.cat, zip(*parts, strict=True))  # labels, and weights if given
         with torch.no_grad():
             rollout = self.roll_out(snapshot, torch.cat([snapshot.context(part[0]) for part in parts], -2), shard)
             estimates = self.estimate_advantages(rollout, *targets, shard=shard)
@@ -243,7 +243,7 @@ class Agent(Iterative):
         context: Float[Tensor, "*steps batch gates"],
         log_actions: Float[Tensor, "steps rollouts batch classes"],
     ) -> Heads:
-        """What the current network does in the states of a roll-out: the heads of all steps at once."""
+        """Heads of the current network along the actions of a roll-out, all steps at once."""
         prior = torch.full_like(log_actions[:1], -math.log(model.classes))
         beliefs = torch.cat([prior, log_actions[:-1]]).exp()
         thoughts = model.refiner.replay(context, beliefs)
@@ -253,15 +253,14 @@ class Agent(Iterative):
     def standardized(
         self, estimates: Estimates, weights: Float[Tensor, "batch"] | None, shard: Shard | None
     ) -> Estimates:
-        """Advantages with mean 0 and standard deviation 1 over the whole minibatch, on whichever process its rows are;
-        an example of weight 2 counts twice. The scale is that of sampled rewards, also where a step's own reward is
-        not its sample."""
+        """Advantages with mean 0 and standard deviation 1 over the minibatch of all processes; an example of weight 2
+        counts twice. The standard deviation is that of `advantages` + `own_advantages`, as with joint credit."""
         advantages, sampled = estimates.advantages, estimates.advantages + estimates.own_advantages
         if shard is not None:
             advantages, sampled = shard.all_gather(advantages, -1), shard.all_gather(sampled, -1)
             weights = None if weights is None else shard.all_gather(weights, -1)
         mean, std = mdp.mean(advantages, weights), mdp.std(sampled, weights)
-        return Estimates(  # not _replace, which the compiler of PyTorch 2.11 gets wrong
+        return Estimates(  # torch.compile of PyTorch 2.11 miscompiles _replace
             estimates.log_scores,
             (estimates.advantages - mean) / std,
             estimates.own_advantages / std,
@@ -277,7 +276,7 @@ class Agent(Iterative):
         estimates: Estimates,
         labels: Int64[Tensor, "batch"],
     ) -> Metrics:
-        """The usual diagnostics of a policy gradient, and of the policy itself."""
+        """Diagnostics of the policy gradient and of the policy."""
         ratio = log_ratio.exp()
         return {
             "accuracy": accuracy(heads.logits[-1], labels),
@@ -291,15 +290,15 @@ class Agent(Iterative):
             "return": mdp.normalized_return(estimates.log_scores[-1], heads.logits.shape[-1]).mean(),
         }
 
-    # What it is called, and what has no effect
+    # Title, and settings without effect
 
     @classmethod
     def title_of(cls, settings: Mapping[str, Any]) -> str:
         return f"{cls.title}, marginal credit" if settings.get("credit") == "marginal" else cls.title
 
     def without_effect(self, exits: bool) -> dict[str, str]:
-        idle = {"gae_lambda": "with exits the value is no bootstrap"} if exits else {}
-        return idle | ({"alpha_floor": "that policy has no α"} if self.head == "logistic-normal" else {})
+        idle = {"gae_lambda": "with exits the advantages are Monte-Carlo returns"} if exits else {}
+        return idle | ({"alpha_floor": "the logistic-normal policy has no α"} if self.head == "logistic-normal" else {})
 
     # Inference
 
@@ -312,9 +311,9 @@ class Agent(Iterative):
         return self.feedback == "sample"
 
     def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
-        """One step without exploring. The value is read before the belief of the same step, so an example that stops
-        here answers with the belief of the step before. The first step is always made. With exits it is read after it,
-        of the next step, and one that stops here answers with this belief."""
+        """One step at inference. Without exits, the value is V(s_t), so an example that halts here answers with the
+        belief of the previous step; the first step is always made. With exits, the value is V(s_{t+1}), so an example
+        that halts here answers with the belief of this step."""
         thought = model.refiner.think(pool.context, pool.thought, pool.belief)
         heads = model.refiner.heads(thought, pool.heads)
         policy = self.policy(heads)

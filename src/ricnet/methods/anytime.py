@@ -1,9 +1,8 @@
-"""The anytime control: RIC's network, trained at every step by cross-entropy instead of reinforcement.
+"""The anytime control: RIC's network, trained with cross-entropy at every step instead of reinforcement learning.
 
-Lemma 1 turns RIC's objective into the log-score at a geometric random step. Here the network maximises that directly,
-without sampling (deep supervision), so that RIC against it shows what reinforcement adds. To be told apart by
-reinforcement alone, it can take over the rest of RIC: the weights of the steps, the cap on confidence, and a value
-that learns the gain still to come and halts by it.
+By Lemma 1, RIC's objective is the log-score at a geometric random step. Anytime maximises it directly, without
+sampling, so that a comparison with RIC shows what reinforcement learning adds. Settings give it RIC's step weights,
+limit on confidence, and halting by a value.
 """
 
 import math
@@ -19,7 +18,7 @@ from ricnet.core.trajectory import Trajectory, first_stop, not_below, stop_befor
 from ricnet.errors import require, require_finite, setting
 from ricnet.methods import exits
 from ricnet.methods.inference import Pool, Step, Steps
-from ricnet.methods.iterative import Iterative, norms, step_towards, unroll
+from ricnet.methods.iterative import Iterative, norms, step_until_level, unroll
 from ricnet.methods.method import Metrics, accuracy, weighted_mean
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
@@ -34,27 +33,29 @@ class Anytime(Iterative):
     search_space: ClassVar[tuple[str, ...]] = ("gamma=0.5..0.95",)
 
     horizon: int = 20
-    """Steps T of training, and the most that inference takes unless --max-steps says otherwise. Raise it for more
-    refinement, at proportional cost."""
+    """Steps T of training, and the largest number of steps at inference unless --max-steps is given. Raise it for more
+    refinement; cost grows in proportion."""
     gamma: float = 0.8
-    """γ in the weight (1 − γ)γ^{t−1} of step t, and the value's discount. Lower it and early beliefs matter more."""
+    """γ in the weight (1 − γ)γ^{t−1} of step t, and the discount of the value. Lower it to give early steps more
+    weight."""
     step_weight: Literal["geometric", "uniform"] = "geometric"
     """Weight of step t in the loss: geometric, (1 − γ)γ^{t−1} (Eq. 2), or uniform, 1/T, as in RIC's surrogate."""
     uniform_mix: float = 0.0
-    """m: the belief is (1 − m)·softmax + m/K, in training too. Raise it for a lower cap on confidence; Kε/(c + Kε) is
-    that of RIC's mean."""
+    """m: the belief is (1 − m)·softmax + m/K, in training too. Raise it for a lower limit on confidence. The mean of
+    RIC's Dirichlet policy has m = Kε/(c + Kε)."""
     value_coef: float = 0.0
-    """Weight of the squared error of a value that learns the discounted gain in log-score still to come, as RIC's does;
-    inference then halts by it. Raise it if explained_variance stays low; 0 learns no value."""
+    """Weight of the loss of a value that estimates the discounted remaining gain in log-score, as in RIC; inference
+    then halts by it. Raise it if explained_variance stays low. With 0 there is no value."""
     compute_price: float = 0.0
-    """λ: nats that the work of the whole network costs, as in RIC; only with --exits. Raise it to leave earlier."""
+    """λ: price in nats of computing the whole network, as in RIC; only with --exits. Raise it to exit earlier."""
     gae_lambda: float = 0.95
-    """λ of the value's targets, as in RIC. Lower it to trust the value more (less variance, more bias)."""
+    """λ of the value's targets, as in RIC. Lower it for less variance and more bias."""
     halt_threshold: float = 0.0
-    """Stop once the value falls below this. Raise it to stop earlier, lower it to think longer."""
+    """Halt when the value falls below this threshold. Raise it to halt earlier, lower it to halt later."""
     confidence_threshold: float | None = None
-    """Stop at the first belief at least this sure, before any temperature, for that is fitted to the beliefs at the
-    halt; and not by the value. None without a value runs all steps. Raise it to think longer."""
+    """Halt at the first belief with at least this confidence, instead of by the value. The confidence is that before
+    calibration, because the temperature is fitted to beliefs at the halt. Raise it to halt later. With None and without
+    a value, all steps are made."""
 
     def __post_init__(self) -> None:
         require_finite(self)
@@ -67,7 +68,7 @@ class Anytime(Iterative):
         require(self.compute_price >= 0, "compute_price", self.compute_price, "0 or more")
         require(0 <= self.gae_lambda <= 1, "gae_lambda", self.gae_lambda, "from 0 to 1")
         if self.value_coef == 0:
-            required = f"0 without a value: it learns one with {setting('value_coef')} above 0"
+            required = f"0 unless {setting('value_coef')} is above 0"
             require(self.halt_threshold == 0, "halt_threshold", self.halt_threshold, required)
 
     @property
@@ -87,8 +88,8 @@ class Anytime(Iterative):
         labels: Int64[Tensor, "batch"],
         weights: Float[Tensor, "batch"] | None = None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
-        """−Σ_t w_t log a_{t,y}. Geometric weights (Eq. 2 cut off at T) sum to 1 − γ^T and are left so. A value takes
-        one step more, for V(s_{T+1}), which is 0 after the last exit."""
+        """−Σ_t w_t log a_{t,y}. Geometric weights (Eq. 2 cut off at T) sum to 1 − γ^T and are not normalised. Learning
+        a value takes one more step, for V(s_{T+1}); with exits that is 0."""
         learns_value = self.value_coef > 0
         steps = self.horizon + (learns_value and not model.has_exits)
         heads = unroll(model, inputs, steps, self.uniform_mix, expects=model.has_exits)
@@ -106,14 +107,14 @@ class Anytime(Iterative):
         return loss, metrics
 
     def log_beliefs(self, logits: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch classes"]:
-        """What it reports, and what the loss sees."""
+        """Reported beliefs, which the loss uses too."""
         return losses.mix_uniform(logits.log_softmax(-1), self.uniform_mix)
 
     def targets(
         self, scores: Float[Tensor, "steps batch"], values: Float[Tensor, "asked batch"], model: RecurrentClassifier
     ) -> Float[Tensor, "steps batch"]:
-        """R̂_t = Â_t + V(s_t) with the rewards of Eq. 1, as RIC learns it, but of beliefs that are not sampled. With
-        exits the gain still to come, which is 0 after the last one."""
+        """R̂_t = Â_t + V(s_t) with the rewards of Eq. 1, as in RIC but for beliefs that are not sampled. With exits the
+        remaining gain, which is 0 after the last exit."""
         rewards = mdp.rewards(scores, -math.log(model.classes))
         if model.has_exits:
             values = torch.cat([values, torch.zeros_like(values[:1])])
@@ -129,7 +130,7 @@ class Anytime(Iterative):
         return zeros, zeros + (math.inf if self.confidence_threshold is None else self.confidence_threshold)
 
     def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
-        step = step_towards(model, pool, self._surest, self.uniform_mix)
+        step = step_until_level(model, pool, self._highest_confidence, self.uniform_mix)
         if not self.halts_by_value:
             return step
         value = exits.next_value(model, step.value, (step.pool.thought, step.pool.belief))
@@ -145,7 +146,7 @@ class Anytime(Iterative):
             return Trajectory(log_beliefs, stop_before(self.goes_on(steps)), steps.value)
         return Trajectory(log_beliefs, first_stop(self.goes_on(steps)))
 
-    def _surest(self, progress: Float[Tensor, "batch"], heads: Heads) -> Float[Tensor, "batch"]:
+    def _highest_confidence(self, progress: Float[Tensor, "batch"], heads: Heads) -> Float[Tensor, "batch"]:
         """The highest confidence so far."""
         highest = heads.logits.softmax(-1).amax(-1)
         return progress.maximum((1 - self.uniform_mix) * highest + self.uniform_mix / heads.logits.shape[-1])

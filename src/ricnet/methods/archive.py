@@ -1,7 +1,6 @@
-"""Entries of config.json that older versions wrote, as this version reads them.
+"""Convert the `method` entry of a config.json from an older version.
 
-Until version 0.1 one method, `ric`, was three algorithms, told apart by `updates_per_snapshot` and `exact_gain`, and
-had settings that some of them did not use.
+Until version 0.1 the method `ric` covered three algorithms, which `updates_per_snapshot` and `exact_gain` selected.
 """
 
 from collections.abc import Mapping
@@ -13,13 +12,13 @@ from ricnet.methods.on_policy import OnPolicy
 from ricnet.methods.ric import RIC
 
 RETIRED_PRESETS = {"on-policy": OnPolicy.name, "closed-form": ClosedForm.name, "snapshots": RIC.name}
-"""Presets that are methods now."""
+"""Former presets that are methods now."""
 RETIRED = {"exact_gain", *(field.name for field in fields(RIC))}
-"""Settings that the method `ric` had."""
+"""Settings of the former method `ric`."""
 
 
 def modern_method(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The `method` of a config.json. Settings without effect are left out; all others stay as they are, unchecked."""
+    """The `method` entry of a config.json in its current form, without settings that had no effect; not validated."""
     if entry.get("name") != RIC.name:
         return dict(entry)
     kind = _algorithm(entry)
@@ -27,7 +26,7 @@ def modern_method(entry: Mapping[str, Any]) -> dict[str, Any]:
     modern = {name: value for name, value in entry.items() if name not in unused} | {"name": kind.name}
     if kind is not RIC and modern.get("objective") != "expected":
         modern.pop("objective", None)
-    if modern.get("rollouts") == 1 and "label_baseline" in modern:  # there was no roll-out to compare with
+    if modern.get("rollouts") == 1 and "label_baseline" in modern:  # had no effect with one roll-out
         modern["label_baseline"] = False
     return modern
 

@@ -1,9 +1,7 @@
-"""RIC in closed form: on-policy, with each step rewarded by the E[log a_y] of its policy instead of the log a_y of its
-sample, and differentiated directly.
+"""RIC in closed form: on-policy, with the reward E[log a_y] of each step differentiated directly instead of sampled.
 
-Far less noise, and a mean policy gradient of the same direction. Only the effect of an action on later states is still
-sampled, so that little of reinforcement is left (docs/concepts.md). It is the default with exits: each exit answers
-once a roll-out, and sampled rewards say too little about it (docs/exits.md). Ours, not the paper's.
+The mean policy gradient keeps its direction and has far less variance. Only the effect of an action on later states is
+estimated from samples (docs/concepts.md). It is the default with exits (docs/exits.md). Not in the paper.
 """
 
 from collections.abc import Mapping
@@ -33,14 +31,14 @@ class ClosedForm(OnPolicy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.head == "dirichlet", "head", self.head, f"dirichlet for {self.name}: others have no closed form")
+        require(self.head == "dirichlet", "head", self.head, f"dirichlet for {self.name}")
 
     @classmethod
     def title_of(cls, settings: Mapping[str, Any]) -> str:
         return cls.title
 
-    def own_gain(
+    def step_gain_surrogate(
         self, policy: SimplexPolicy, rollout: Rollout, estimates: Estimates, labels: Int64[Tensor, "batch"]
     ) -> Float[Tensor, "steps rollouts batch"]:
-        """The gain of a step by its own action: E[log a_{t,y}], with gradient."""
+        """E[log a_{t,y}] with gradient, times its weight in the return of step t."""
         return estimates.reward_coefficient * policy.expected_log_score(labels)

@@ -1,10 +1,8 @@
-"""Early exits, in one place: which parts of a network are trained, when its value is asked, and what the value learns.
+"""Early exits: the value and its targets with and without exits, and supervised learning at exits.
 
-Without exits the encoder is read whole, as in the paper: V(s_t) is a head of τ_t. With exits each step reads the next
-stage of the encoder, and the value is asked of (τ_{t−1}, a_{t−1}) *before* that stage is computed, so that stopping
-saves its cost. It then learns the gain still to come, undiscounted, less the price of the compute. The functions here
-take both cases, so that no method has to tell them apart. (How examples walk through the stages at inference is in
-`iterative`; how a budget becomes a threshold in `evaluation.choices`.)
+Without exits, as in the paper, each step reads the output of the whole encoder, and V(s_t) is a head of τ_t. With exits
+each step reads the next stage of the encoder. The value is then a function of (τ_{t−1}, a_{t−1}), computed before that
+stage, so that halting saves its cost. It estimates the undiscounted remaining gain minus the price of compute.
 """
 
 from dataclasses import dataclass
@@ -26,20 +24,21 @@ State = tuple[Float[Tensor, "*rollouts batch size"], Float[Tensor, "*rollouts ba
 
 
 def train_value(model: RecurrentClassifier, learns: bool) -> None:
-    """Train the module that estimates the value, if there is to be one. Weight decay leaves the other one alone."""
+    """Make the module trainable that estimates the value, if the method `learns` one, and freeze the unused one, so
+    that weight decay does not change it."""
     model.refiner.value.requires_grad_(learns and not model.has_exits)
     if model.has_exits:
         model.refiner.critic.requires_grad_(learns)
 
 
-# Value before the cost
+# Values
 
 
 def rollout_values(
     model: RecurrentClassifier, context: Tensor, states: list[State], heads: Heads, weights: HeadWeights
 ) -> Float[Tensor, "asked rollouts batch"]:
-    """V(s_1) … V(s_{T+1}) along a roll-out, given all T + 1 states. V(s_{T+1}) takes one cell evaluation more; after
-    the last exit it is 0, since nothing is left to read."""
+    """V(s_1) … V(s_{T+1}) along a roll-out, given all T + 1 states. V(s_{T+1}) takes one more evaluation of the
+    recurrent cell; with exits it is 0, because no stage is left."""
     refiner = model.refiner
     if not model.has_exits:
         last = refiner.heads(refiner.think(context, *states[-1]), weights)
@@ -61,13 +60,13 @@ def replayed_values(
 
 
 def next_value(model: RecurrentClassifier, value: Float[Tensor, "batch"], state: State) -> Float[Tensor, "batch"]:
-    """What the halting rule is asked at inference: the `value` of the step just made or, with exits, already that of
-    the next, which begins in `state`."""
+    """Value for the halting rule at inference: `value`, that of the step just made, or with exits that of the next
+    step, which starts from `state`."""
     return model.refiner.expect(*state) if model.has_exits else value
 
 
 def may_halt(model: RecurrentClassifier, first: bool) -> bool:
-    """Whether the value of this step can stop an example. Without exits V(s_1) is never asked."""
+    """Whether the value of this step can halt an example. Without exits V(s_1) is not used."""
     return model.has_exits or not first
 
 
@@ -75,14 +74,14 @@ def may_halt(model: RecurrentClassifier, first: bool) -> bool:
 
 
 class Gains(NamedTuple):
-    """What the rewards of a roll-out amount to."""
+    """Advantages, returns and value targets of a roll-out."""
 
     advantages: Float[Tensor, "steps *batch"]
     """Â_t."""
     returns: Float[Tensor, "steps *batch"]
     """R̂_t = Â_t + V(s_t)."""
     targets: Float[Tensor, "steps *batch"]
-    """What the value learns: R̂_t, or with exits the gain still to come."""
+    """Targets of the value: R̂_t, or with exits the remaining gain."""
     discount: float
     """Weight of the next step's reward in Â_t."""
 
@@ -95,26 +94,16 @@ def estimate(
     costs: Float[Tensor, "steps"] | None = None,
     price: float = 0.0,
 ) -> Gains:
-    """Generalised advantage estimation. `costs` are those of the steps of a network with exits: the value is then
-    only a baseline of Monte-Carlo returns, because it estimates another quantity (undiscounted, less the price)."""
+    """Generalised advantage estimation. With exits (`costs` of the steps are given) the value estimates another
+    quantity, undiscounted and minus the price, so it is only the baseline of Monte-Carlo returns."""
     if costs is None:
         advantages = mdp.advantages(rewards, values, gamma, gae_lambda)
         returns = advantages + values[:-1]
         return Gains(advantages, returns, returns, gamma * gae_lambda)
     returns = mdp.advantages(rewards, torch.zeros_like(values), gamma, 1.0)
-    return Gains(returns - values[:-1], returns, gain_to_come(rewards, values, costs, price), gamma)
-
-
-def gain_to_come(
-    rewards: Float[Tensor, "steps *batch"],
-    values: Float[Tensor, "steps+1 *batch"],
-    costs: Float[Tensor, "steps"],
-    price: float,
-) -> Float[Tensor, "steps *batch"]:
-    """Rewards still to come, less the price of the compute they take. With a price they count up to the step at which
-    the values would stop."""
-    net = rewards - price * costs.view(-1, *(1,) * (rewards.ndim - 1))
-    return mdp.still_to_gain(net, values, stops=price > 0)
+    net_rewards = rewards - price * costs.view(-1, *(1,) * (rewards.ndim - 1))
+    targets = mdp.remaining_gain(net_rewards, values, stops=price > 0)
+    return Gains(returns - values[:-1], returns, targets, gamma)
 
 
 def step_costs(model: RecurrentClassifier) -> Float[Tensor, "steps"] | None:
@@ -127,7 +116,7 @@ def step_costs(model: RecurrentClassifier) -> Float[Tensor, "steps"] | None:
 
 @runtime_checkable
 class Confident(Protocol):
-    """A one-pass method that can leave by confidence."""
+    """A one-pass method that can halt by confidence."""
 
     @property
     def confidence_threshold(self) -> float | None: ...
@@ -137,27 +126,26 @@ class Confident(Protocol):
 
 @dataclass(frozen=True)
 class AtExits(InSteps["ExitHeads"]):
-    """SL with exits, one after the other; an example that is sure enough enters no further stage."""
+    """Step-by-step inference of SL with exits: an example halts when its confidence reaches the threshold."""
 
     method: Confident
     horizon: int
     temperature: Temperature = 1.0
-    """Applied to the beliefs before their confidence is compared; those that are reported stay as the network made
-    them."""
+    """Applied before the confidence is compared; reported beliefs are not scaled here."""
 
     def gather(self, model: "ExitHeads", context: Float[Tensor, "batch read"]) -> Pool:
-        """There is no thought."""
+        """Pool without thoughts, which SL does not have."""
         return Pool(context, context[:, :0], context.new_full((len(context), model.classes), 1 / model.classes))
 
     def look(
         self, model: "ExitHeads", stage: int, seen: Num[Tensor, "batch ..."]
     ) -> tuple[Tensor, Float[Tensor, "batch read"]]:
-        """The log-belief and, in the last column, 1 − its confidence."""
+        """Output of the stage, and a context of the log-belief with 1 − confidence in the last column."""
         seen, logits = model.look(stage, seen)
         log_belief = self.method.log_beliefs(logits)
         temperature = self.temperature[stage] if isinstance(self.temperature, tuple) else self.temperature
-        in_doubt = doubt((log_belief / temperature).log_softmax(-1))
-        return seen, torch.cat([log_belief, in_doubt.unsqueeze(1)], 1)
+        doubts = doubt((log_belief / temperature).log_softmax(-1))
+        return seen, torch.cat([log_belief, doubts.unsqueeze(1)], 1)
 
     def step(self, model: "ExitHeads", pool: Pool, first: bool) -> Step:
         log_belief, value = pool.context[:, :-1], pool.context[:, -1]
@@ -169,12 +157,12 @@ class AtExits(InSteps["ExitHeads"]):
         return torch.ones_like(step.going) if sure is None else step.value > 1 - sure
 
     def trajectory(self, steps: Steps) -> Trajectory:
-        """By its own rule, because the steps may have been made under another."""
+        """Uses the current threshold; the steps may have been made under another one."""
         return Trajectory(steps.output, first_stop(self.goes_on(steps)))
 
 
 class ExitHeads(Staged):
-    """An answer after every stage, each from its own features alone."""
+    """A linear head after each stage of the encoder."""
 
     def __init__(self, backbone: Backbone, classes: int) -> None:
         super().__init__(backbone, classes)

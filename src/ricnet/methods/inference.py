@@ -103,7 +103,7 @@ class Steps(NamedTuple):
 
 
 def run(walk: Any, steps: int, halt: bool, time_left: TimeLeft | None = None) -> tuple[Any, int]:
-    """Step, halt, shrink: until `steps` are made, all examples have halted (with `halt`), or `time_left` says no.
+    """Make steps until `steps` are made, all examples have halted (with `halt`), or `time_left` returns False.
 
     The first step is always made. Returns the walk at its end, and the number of steps of its trajectory: `steps`
     unless time ran out. `walk` is a `Walk`, or another class with `advance`, `shrink` and `size`.
@@ -190,8 +190,8 @@ class InSteps(ABC, Generic[StagedNetwork]):
         """The next step of every example in a pool, without waiting for the device."""
 
     def goes_on(self, step: Step | Steps) -> Bool[Tensor, "*steps pool"]:
-        """Mask of examples that continue after a step, by this rule, whichever rule the step was made under.
-        `trajectory` must agree: after an example has halted, its results are undefined."""
+        """Mask of examples that continue after a step, by the current rule; the step may have been made under another.
+        `trajectory` must agree with it, because results of an example after its halt are undefined."""
         return step.going
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What all methods but SL share: the recurrent network, its steps with gradient, and a step of inference."""
+"""Base class of all methods with a recurrent network (all but SL): its steps in training and at inference."""
 
 from collections.abc import Callable
 
@@ -30,13 +30,13 @@ class Iterative(InSteps[RecurrentClassifier], Method[RecurrentClassifier]):
 
     def gather(self, model: RecurrentClassifier, context: Float[Tensor, "batch read"]) -> Pool:
         memory = self.memory(torch.zeros_like(context[:, 0]))
-        return Pool(context, *outset(model, context), memory, model.refiner.head_weights())
+        return Pool(context, *initial_state(model, context), memory, model.refiner.head_weights())
 
     def first_value(self, model: RecurrentClassifier, pool: Pool) -> Float[Tensor, "pool"] | None:
         return model.refiner.expect(pool.thought, pool.belief) if model.has_exits and self.halts_by_value else None
 
 
-def outset(
+def initial_state(
     model: RecurrentClassifier, context: Float[Tensor, "*steps batch gates"]
 ) -> tuple[Float[Tensor, "batch size"], Float[Tensor, "batch classes"]]:
     """τ_0 = 0 and the uniform belief a_0."""
@@ -55,10 +55,10 @@ def unroll(
     uniform_mix: float = 0.0,
     expects: bool = False,
 ) -> Heads:
-    """Heads of all steps, with gradient, also through the beliefs fed back. With `expects`, the value is that of a
-    network with exits, computed before each step."""
+    """Heads of all steps; gradients flow through the beliefs that are fed back. With `expects`, for networks with
+    exits, the value is computed before each step."""
     refiner, context = model.refiner, model.context(inputs)
-    thought, belief = outset(model, context)
+    thought, belief = initial_state(model, context)
     heads = []
     for time in range(steps):
         expected = refiner.expect(thought, belief.detach()) if expects else None
@@ -69,7 +69,7 @@ def unroll(
     return Heads(*(torch.stack(part) for part in zip(*heads, strict=True)))
 
 
-def step_towards(model: RecurrentClassifier, pool: Pool, advance: Advance, uniform_mix: float = 0.0) -> Step:
+def step_until_level(model: RecurrentClassifier, pool: Pool, advance: Advance, uniform_mix: float = 0.0) -> Step:
     """One step of `unroll` at inference. An example continues until its progress reaches its level."""
     progress, level = pool.memory
     thought = model.refiner.think(pool.context, pool.thought, pool.belief)

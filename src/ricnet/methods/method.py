@@ -1,7 +1,7 @@
-"""The contract of a method, all that the trainer, the evaluation and the apps know of it.
+"""`Method`, the interface between a method and the trainer, the evaluation and the apps.
 
-A method is a frozen dataclass of its hyper-parameters, so it is at once its own configuration: each field becomes
-a flag of the command line and an entry of config.json. Its functions take the network as an argument.
+A method is a frozen dataclass of its hyper-parameters. Each field is a flag of the CLI and an entry of config.json. Its
+functions take the network as an argument.
 """
 
 from abc import ABC, abstractmethod
@@ -23,30 +23,30 @@ Network = TypeVar("Network", bound=nn.Module)
 TimeLeft = Callable[[], bool]
 """Whether there is time for one more step."""
 Batch = tuple[Tensor, ...]
-"""Inputs and labels, and weights where there are any: what `loss` takes. (Parts of a batch may differ in size.)"""
+"""Arguments of `loss`: inputs, labels, and weights if examples have them. Parts of a batch may differ in size."""
 
 
 @dataclass(frozen=True)
 class Method(ABC, Generic[Network]):
     name: ClassVar[str]
-    """What flags and config.json call it."""
+    """Name in flags and config.json."""
     title: ClassVar[str]
-    """What tables and legends call it; its name unless it says otherwise."""
+    """Name in tables and legends; defaults to `name`."""
     about: ClassVar[str]
-    """One line for lists of methods; its title unless it says otherwise."""
+    """Description for lists of methods, one line; defaults to `title`."""
     colour: ClassVar[str | None]
-    """Its colour in every figure, #rrggbb; None takes one that is left."""
+    """Colour in figures, #rrggbb; None for the next unused one."""
     search_space: ClassVar[tuple[str, ...]] = ()
-    """What `ric sweep` searches besides learning rate and decay, as --space takes it."""
+    """Settings that `ric sweep` searches besides learning rate and weight decay, in the form of --space."""
     paper_epochs: ClassVar[int] = 300
-    """How long the paper trains it."""
+    """Number of epochs in the paper."""
     one_pass: ClassVar[bool] = False
-    """Whether its trajectory has one step, made by the network alone."""
+    """Whether the trajectory has a single step, the output of the network."""
     compiled: ClassVar[tuple[str, ...]] = ()
-    """Its functions that are many small kernels, which training on a GPU compiles into few."""
+    """Names of functions that training on a GPU compiles with torch.compile."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """A method with a name of its own takes no title, description or colour over from the one that it extends."""
+        """A subclass with its own name does not inherit title, description and colour."""
         super().__init_subclass__(**options)
         if "name" in vars(cls):
             cls.title = vars(cls).get("title", cls.name)
@@ -55,31 +55,31 @@ class Method(ABC, Generic[Network]):
 
     @classmethod
     def title_of(cls, settings: Mapping[str, Any]) -> str:
-        """What it is called with these settings (`method` in config.json), where some make another system of it."""
+        """Title for these settings (the `method` entry of config.json), some of which change the title."""
         return cls.title
 
     def without_effect(self, exits: bool) -> dict[str, str]:
-        """Settings that change nothing beside the others, each with the reason. A user who gives one is told so."""
+        """Settings that have no effect given the others, with the reason; users who set one get a note."""
         return {}
 
     @property
     def halts_by_value(self) -> bool:
-        """Whether it stops where a learned value falls below `halt_threshold`."""
+        """Whether it halts when a learned value falls below `halt_threshold`."""
         return False
 
     @property
     def takes_budget(self) -> bool:
-        """Whether, with exits, a threshold can say where it leaves: on its value, or on its confidence."""
+        """Whether, with exits, it halts by a threshold on its value or confidence, which a budget can set."""
         return self.halts_by_value
 
     def stopping_by(self, threshold: float, max_steps: int) -> "Method[Network]":
-        """The same under the rule that was chosen for it: a threshold on what speaks for another step
-        (`Trajectory.continuation`), and the most steps that an answer takes unless told otherwise."""
-        return replace(self, halt_threshold=threshold, horizon=max_steps)  # type: ignore[call-arg]  # by value: has both
+        """A copy that halts when `Trajectory.continuation` falls below the threshold, after `max_steps` steps at the
+        latest."""
+        return replace(self, halt_threshold=threshold, horizon=max_steps)  # type: ignore[call-arg]  # if halts_by_value
 
     @abstractmethod
     def build(self, backbone: Backbone, classes: int) -> Network:
-        """The network, untrained."""
+        """The untrained network."""
 
     @abstractmethod
     def loss(
@@ -90,21 +90,20 @@ class Method(ABC, Generic[Network]):
         labels: Int64[Tensor, "batch"],
         weights: Float[Tensor, "batch"] | None = None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
-        """What to minimise on a minibatch, and what to log of it (means, without gradient).
+        """Loss of a minibatch, and metrics to log (means, without gradient).
 
-        `snapshot` is an earlier copy of `model` where `snapshot_period` asks for one, else `model` itself. `weights`
-        say how much each example counts, 1 on average over all training data; they are given only where examples
-        differ in it.
+        `snapshot` is an earlier copy of `model` if `snapshot_period` is not None, else `model` itself. `weights` of the
+        examples are 1 on average over the training data; None if all are equal.
         """
 
     def losses(
         self, model: Network, snapshot: Network, parts: Sequence[Batch], shard: Shard | None = None
     ) -> Iterator[tuple[Float[Tensor, ""], Metrics]]:
-        """The loss of a minibatch that is learned from in parts, one part after the other.
+        """Loss and metrics of each part of a minibatch, for gradient accumulation.
 
-        A part's gradient may be taken, and its memory freed, before the next is asked for. Weighed by their rows they
-        make up the loss of the whole. To be overridden where a part's loss depends on the other parts, or on the rows
-        of other processes; `shard` gathers those, None where there are none.
+        The caller takes the gradient of a part before it asks for the next. The mean of the losses, weighted by the
+        number of rows, is the loss of the minibatch. Override it if the loss of a part depends on other parts or on
+        rows of other processes, which `shard` gathers; it is None for a single process.
         """
         for part in parts:
             yield self.loss(model, snapshot, *part)
@@ -118,14 +117,13 @@ class Method(ABC, Generic[Network]):
         halt: bool = False,
         time_left: TimeLeft | None = None,
     ) -> Trajectory:
-        """The beliefs of a batch of any size, for at most `max_steps` steps (the method's own horizon if None).
+        """Beliefs of a batch of any size, for at most `max_steps` steps (the method's horizon if None).
 
-        With `halt`, examples that have stopped cost nothing more and keep their last belief; without it every step
-        is computed, as figures over steps need. Where an example halts and what it answers is the same either way.
-        `time_left` is asked before every step, so that it can time them; the first is made whatever it says. Once it
-        says no, the trajectory ends there for all.
+        With `halt`, halted examples are not computed further and keep their last belief; without it all steps are
+        computed for all examples. Halting steps and answers are the same in both cases. `time_left` is called before
+        each step. The first step is always made; once `time_left` returns False, the trajectory ends for all examples.
         """
 
     def snapshot_period(self, updates_per_pass: int) -> int | None:
-        """How many updates a snapshot lasts, given how many make a pass through the data; None for no snapshots."""
+        """Number of updates per snapshot, given the number of updates per pass; None for no snapshots."""
         return None

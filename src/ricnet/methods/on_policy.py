@@ -1,8 +1,7 @@
-"""RIC on-policy: Algorithm 1 with a snapshot after every update, so that the network is its own.
+"""RIC on-policy: Algorithm 1 with a snapshot after every update; the default of `ric train`. Not in the paper.
 
-The ratio ρ is then 1, the surrogate of SPO and PPO has the gradient of Â ρ, and nothing holds the policy back; the
-encoder runs once an update instead of twice. With marginal credit this is what `ric train` takes by default. Ours, not
-the paper's.
+The ratio ρ is always 1, so SPO and PPO both have the plain policy gradient, and the encoder runs once per update
+instead of twice.
 """
 
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from ricnet.core import mdp, objectives
 from ricnet.core.policies import SimplexPolicy
-from ricnet.errors import require
+from ricnet.errors import require, setting
 from ricnet.methods.agent import Estimates, Rollout
 from ricnet.methods.ric import RIC
 
@@ -27,8 +26,8 @@ class OnPolicy(RIC):
     colour: ClassVar[str] = RIC.colour
     search_space: ClassVar[tuple[str, ...]] = ("gae_lambda=0.5..1", "rollouts=2,4,8")
 
-    # Settings of Algorithm 1 that change nothing at ρ = 1 are constants here. Rounding leaves ρ − 1 near 1e-6, which
-    # SPO's quadratic pulls back.
+    # Settings of Algorithm 1 that have no effect at ρ = 1 are constants here. ρ − 1 is not 0 but about 1e-6, by
+    # rounding, so the surrogate stays SPO's.
     least_updates: ClassVar[int] = 1
     updates_per_snapshot: ClassVar[int] = 1  # type: ignore[misc]
     passes_per_snapshot: ClassVar[int] = 1  # type: ignore[misc]
@@ -36,24 +35,26 @@ class OnPolicy(RIC):
     log_ratio_clamp: ClassVar[None] = None  # type: ignore[misc]
 
     objective: Literal["policy-gradient", "expected"] = "policy-gradient"  # type: ignore[assignment]
-    """What is maximised: the policy gradient of the return, or expected, a control without one: E[log a_y] in the
-    sampled states, in closed form."""
+    """What is maximised: the return, by its policy gradient, or expected: E[log a_y] in the sampled states, in closed
+    form, a control without policy gradient."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.objective == "expected":
-            require(self.gamma < 1, "gamma", self.gamma, "below 1 for this objective")
-            require(self.head == "dirichlet", "objective", self.objective, "policy-gradient for this head")
-            require(self.credit == "joint", "credit", self.credit, "joint where no belief is credited")
-            which = f"policy-gradient for {self.name}, which has its own score"
-            require(self.rewards_log_score(), "objective", self.objective, which)
+            expected = setting("objective", "expected")
+            require(self.gamma < 1, "gamma", self.gamma, f"below 1 with {expected}")
+            rule = f"policy-gradient with {setting('head', self.head)}"
+            require(self.head == "dirichlet", "objective", self.objective, rule)
+            require(self.credit == "joint", "credit", self.credit, f"joint with {expected}")
+            rule = f"policy-gradient for {self.name}, which overrides score"
+            require(self.rewards_log_score(), "objective", self.objective, rule)
 
     def surrogate(
         self, ratio: Float[Tensor, "steps rollouts batch"], advantages: Float[Tensor, "steps rollouts batch"]
     ) -> Float[Tensor, "steps rollouts batch"]:
         return objectives.spo(ratio, advantages, OnPolicy.epsilon)
 
-    def weighed(
+    def weighted_surrogate(
         self,
         policy: SimplexPolicy,
         ratio: Float[Tensor, "steps rollouts batch"],
@@ -61,10 +62,10 @@ class OnPolicy(RIC):
         estimates: Estimates,
         labels: Int64[Tensor, "batch"],
     ) -> Float[Tensor, "steps rollouts batch"]:
-        """`expected` has the weights of Eq. 2: what the policy gradient estimates, less the effect of a_t on later
-        states."""
+        """With `expected`, E[log a_{t,y}] with the weights of Eq. 2: the policy gradient without the effect of a_t on
+        later states."""
         if self.objective != "expected":
-            return RIC.weighed(self, policy, ratio, rollout, estimates, labels)
+            return RIC.weighted_surrogate(self, policy, ratio, rollout, estimates, labels)
         weights = self.horizon * mdp.geometric_weights(self.horizon, self.gamma, ratio.device)
         return policy.expected_log_score(labels) * weights.to(ratio.dtype)[:, None, None]
 

@@ -1,6 +1,6 @@
-"""PonderNet (Banino et al. 2021) on RIC's network: a learned distribution over when to stop, held near a geometric one.
+"""PonderNet (Banino et al. 2021) on RIC's network: a learned distribution of the halting step, with a geometric prior.
 
-The value head gives λ_n = σ(·), the probability to stop at step n if not before.
+The value head gives λ_n = σ(·), the probability of halting at step n given no earlier halt.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from ricnet.core.randomness import current
 from ricnet.core.trajectory import Trajectory, first_stop
 from ricnet.errors import require, require_finite
 from ricnet.methods.inference import Pool, Step, Steps
-from ricnet.methods.iterative import Iterative, norms, step_towards, unroll
+from ricnet.methods.iterative import Iterative, norms, step_until_level, unroll
 from ricnet.methods.method import Metrics, accuracy, weighted_mean
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
@@ -29,15 +29,17 @@ class PonderNet(Iterative):
     search_space: ClassVar[tuple[str, ...]] = ("beta=1e-3..0.1:log",)
 
     horizon: int = 20
-    """The most steps it may take, unless --max-steps says otherwise in inference; the last one takes what probability
-    is left. Raise it if many inputs get there; training costs in proportion."""
+    """Largest number of steps; at inference --max-steps overrides it. The last step gets the remaining probability.
+    Raise it if many inputs reach the last step; the cost of training grows in proportion."""
     prior: float = 0.2
-    """λ_p of the geometric prior, the paper's 1 − γ for γ = 0.8: about 1/λ_p steps. Raise it for fewer steps."""
+    """λ_p of the geometric prior, whose mean is about 1/λ_p steps; the default is the paper's 1 − γ for γ = 0.8. Raise
+    it for fewer steps."""
     beta: float = 0.01
-    """β: weight of KL(p ‖ prior). Raise it and all inputs stop as the prior does, lower it and they part."""
+    """β: weight of KL(p ‖ prior). Raise it to keep the halting distribution of all inputs near the prior, lower it to
+    let inputs differ."""
     halting: Literal["median", "sample"] = "median"
-    """Where it answers: at the first step by which it has stopped with probability 0.5, or at a random one (its paper;
-    the same one again only with the same seed)."""
+    """At which step it answers: at the median of the halting distribution, or at a step sampled from it (its paper);
+    samples repeat only with the same seed."""
 
     def __post_init__(self) -> None:
         require_finite(self)
@@ -53,13 +55,13 @@ class PonderNet(Iterative):
         labels: Int64[Tensor, "batch"],
         weights: Float[Tensor, "batch"] | None = None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
-        """Σ_n p_n·CE(y, logits_n) + β·KL(p ‖ p_G), each example's own p with its own cross-entropies."""
+        """Σ_n p_n·CE(y, logits_n) + β·KL(p ‖ p_G) of each example, averaged over the batch."""
         heads = unroll(model, inputs, self.horizon)
         log_p = halting.log_halting(heads.value)
         log_prior = halting.log_geometric(self.horizon, self.prior, inputs.device).to(log_p.dtype)
         kl = weighted_mean(halting.kl(log_p, log_prior), weights)
-        surprise = -mdp.log_scores(heads.logits.log_softmax(-1), labels)
-        loss = weighted_mean((log_p.exp() * surprise).sum(0), weights) + self.beta * kl
+        cross_entropy = -mdp.log_scores(heads.logits.log_softmax(-1), labels)
+        loss = weighted_mean((log_p.exp() * cross_entropy).sum(0), weights) + self.beta * kl
         with torch.no_grad():
             metrics = self._metrics(heads.logits, log_p, labels)
         return loss, metrics | norms(model, heads.logits[-1]) | {"kl": kl.detach()}
@@ -82,19 +84,19 @@ class PonderNet(Iterative):
         return zeros, zeros + self._level(len(zeros), zeros.device)
 
     def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
-        return step_towards(model, pool, _add_stopped)
+        return step_until_level(model, pool, _add_halting_probability)
 
     def trajectory(self, steps: Steps) -> Trajectory:
-        """Each step's own belief. `halt_probability` holds λ_n as the network gives it, also at the last step, which
-        takes the rest whatever its λ."""
+        """Belief of each step. `halt_probability` is λ_n of the network, also at the last step, where halting does not
+        depend on it."""
         halt_step = first_stop(steps.going)
         return Trajectory(steps.output.log_softmax(-1), halt_step, halt_probability=steps.value.sigmoid())
 
     def _level(self, batch: int, device: torch.device) -> float | Float[Tensor, "batch"]:
-        """How probable it must have become to have stopped: a half, or a random share, which draws the step from p."""
+        """Cumulative halting probability at which it halts: 0.5 for the median, uniform for a sample from p."""
         return 0.5 if self.halting == "median" else torch.rand(batch, device=device, generator=current())
 
 
-def _add_stopped(progress: Float[Tensor, "batch"], heads: Heads) -> Float[Tensor, "batch"]:
-    """Σp, that is 1 − Π(1 − λ)."""
+def _add_halting_probability(progress: Float[Tensor, "batch"], heads: Heads) -> Float[Tensor, "batch"]:
+    """Probability of having halted by this step, Σp = 1 − Π(1 − λ)."""
     return progress + (1 - progress) * heads.value.sigmoid()

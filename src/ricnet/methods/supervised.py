@@ -1,5 +1,7 @@
-"""Supervised learning (SL): one pass, cross-entropy, the paper's first baseline; and the peers that a reader asks for
-first, each the same network with another loss. With exits every stage of the encoder has an answer of its own."""
+"""Supervised learning (SL): one pass with cross-entropy, LogitNorm or an evidential loss.
+
+With exits, each stage of the encoder has its own linear head.
+"""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 
 from ricnet.core import losses
 from ricnet.core.trajectory import Temperature, Trajectory
-from ricnet.errors import require, require_finite
+from ricnet.errors import require, require_finite, setting
 from ricnet.methods.exits import AtExits, ExitHeads
 from ricnet.methods.method import Method, Metrics, TimeLeft, accuracy, weighted_mean
 from ricnet.nets.backbone import Backbone
@@ -28,21 +30,21 @@ class Supervised(Method[nn.Module]):
     search_space: ClassVar[tuple[str, ...]] = ("label_smoothing=0,0.05,0.1",)
 
     objective: Literal["cross-entropy", "logitnorm", "evidential"] = "cross-entropy"
-    """Loss: cross-entropy, the same on logits of fixed norm (Wei et al. 2022), or the squared error expected under a
-    Dirichlet (Sensoy et al. 2018)."""
+    """Loss: cross-entropy, logitnorm (cross-entropy of logits of fixed norm, Wei et al. 2022), or evidential (expected
+    squared error under a Dirichlet, Sensoy et al. 2018)."""
     label_smoothing: float = 0.0
-    """Share of the target spread over all classes. Raise it for less sure beliefs."""
+    """Share of the target spread over all classes. Raise it for lower confidence."""
     uniform_mix: float = 0.0
-    """m: the belief is (1 − m)·softmax + m/K, in training too; a cap on confidence and nothing else of RIC's.
-    Raise it for a lower cap; 0.0099 caps as RIC does with 10 classes."""
+    """m: the belief is (1 − m)·softmax + m/K, in training too, which limits confidence. Raise it for a lower limit;
+    0.0099 is the limit of RIC with 10 classes."""
     logitnorm_temperature: float = 0.04
-    """τ of logitnorm, which divides logits by τ‖z‖. Raise it for less sure beliefs."""
+    """τ of logitnorm, which divides logits z by τ‖z‖. Raise it for lower confidence."""
     confidence_threshold: float | None = None
-    """With exits, leave at the first belief at least this sure, at the temperature it is reported with; None goes all
-    the way. Raise it to look longer."""
+    """With exits, halt at the first belief with at least this confidence, after temperature scaling; None computes the
+    whole network. Raise it to exit later."""
     evidence_kl: float = 1.0
-    """Weight of what evidential pays for evidence against the truth. Raise it for less sure beliefs. (Its paper lets
-    the weight grow to 1 over the first ten epochs; here it is constant.)"""
+    """Weight of the KL penalty on evidence for wrong classes in the evidential loss; constant, unlike the ramp over ten
+    epochs of its paper. Raise it for lower confidence."""
 
     def __post_init__(self) -> None:
         require_finite(self)
@@ -55,26 +57,23 @@ class Supervised(Method[nn.Module]):
         require(sure is None or 0 <= sure <= 1, "confidence_threshold", sure, "from 0 to 1, or None")
         require(self.evidence_kl >= 0, "evidence_kl", self.evidence_kl, "0 or more")
         if self.objective == "evidential":
-            require(smoothing == 0, "label_smoothing", smoothing, "0 with an evidential objective")
-            require(
-                mix == 0, "uniform_mix", mix, "0 with an evidential objective, whose beliefs have a cap of their own"
-            )
+            rule = f"0 with {setting('objective', 'evidential')}"
+            require(smoothing == 0, "label_smoothing", smoothing, rule)
+            require(mix == 0, "uniform_mix", mix, rule)
 
     @property
     def takes_budget(self) -> bool:
         return True
 
     def stopping_by(self, threshold: float, max_steps: int) -> "Supervised":
-        """Once less than the threshold is in doubt; none is below 0, and it goes all the way."""
+        """Halt once 1 − confidence falls below the threshold; never with a threshold below 0."""
         sure = 1 - threshold
         return replace(self, confidence_threshold=sure if sure <= 1 else None)
 
     def build(self, backbone: Backbone, classes: int) -> nn.Module:
         if backbone.stages:
-            each = backbone.steps_per_exit
-            require(
-                each == 1, "steps_per_exit", each, f"1 with the method {self.name}, which answers once at each exit"
-            )
+            steps = backbone.steps_per_exit
+            require(steps == 1, "steps_per_exit", steps, f"1 with the method {self.name}")
             return ExitHeads(backbone, classes)
         return nn.Sequential(backbone, nn.Linear(backbone.embedding_size, classes))
 
@@ -86,7 +85,7 @@ class Supervised(Method[nn.Module]):
         labels: Int64[Tensor, "batch"],
         weights: Float[Tensor, "batch"] | None = None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
-        """Of the whole encoder's answer; with exits the mean over those of all of them."""
+        """Loss of the logits; with exits the mean over all exits."""
         answers = model(inputs).unbind() if isinstance(model, ExitHeads) else [model(inputs)]
         loss = torch.stack([weighted_mean(self._terms(logits, labels, weights), weights) for logits in answers]).mean()
         logits, classifier = answers[-1], [*model.modules()][-1]
@@ -101,17 +100,13 @@ class Supervised(Method[nn.Module]):
     ) -> Float[Tensor, "*batch"]:
         if self.objective == "evidential":
             return losses.evidential(losses.evidential_alpha(logits), labels, self.evidence_kl)
-        return self._surprise(logits, labels, "mean" if weights is None else "none")
-
-    def _surprise(
-        self, logits: Float[Tensor, "batch classes"], labels: Int64[Tensor, "batch"], reduction: str
-    ) -> Float[Tensor, "*batch"]:
+        reduction = "mean" if weights is None else "none"
         return F.cross_entropy(
             self.log_beliefs(logits), labels, label_smoothing=self.label_smoothing, reduction=reduction
         )
 
     def log_beliefs(self, logits: Float[Tensor, "batch classes"]) -> Float[Tensor, "batch classes"]:
-        """What it reports; for all but evidential also what the cross-entropy sees."""
+        """Reported beliefs, which the cross-entropy uses too; the evidential loss uses α."""
         if self.objective == "evidential":
             alpha = losses.evidential_alpha(logits)
             return (alpha / alpha.sum(-1, keepdim=True)).log()
@@ -128,7 +123,7 @@ class Supervised(Method[nn.Module]):
         halt: bool = False,
         time_left: TimeLeft | None = None,
     ) -> Trajectory:
-        """One step, which is also the last; with exits one for each."""
+        """A trajectory of one step; with exits one step per exit."""
         if isinstance(model, ExitHeads):
             return self.at_exits(model).refine(model, inputs, max_steps, halt, time_left)
         log_beliefs = self.log_beliefs(encode(model, inputs)).unsqueeze(0)

@@ -1,1 +1,1 @@
-"""A trained model, in memory and on disk: its settings, its run folder, how it is loaded, asked, shared, exported."""
+"""A trained model in memory and on disk: settings, run folder, loading, inference, sharing and export."""

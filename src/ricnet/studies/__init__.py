@@ -1,1 +1,1 @@
-"""Questions put to many runs: comparisons, sweeps, theory experiments, the tables and figures of the paper."""
+"""Studies of many runs: comparisons and sweeps."""
