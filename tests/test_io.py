@@ -48,7 +48,7 @@ def test_what_cannot_be_a_path_is_named(text: Any, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("text", ["https://example.org/my.csv", "s3://bucket/photos", "file:///my.npz"])
 def test_an_address_is_no_file_that_does_not_exist(text: str) -> None:
-    with refusal(text, "address", "download"):
+    with refusal(text, "URL", "download"):
         user_path(text)
 
 
@@ -190,7 +190,7 @@ def test_json_of_any_depth() -> None:
     assert parse_json('{"a": [1]}') == {"a": [1]}
     for text, named in (
         *(("[" * 100_000, "deep"), ('{"a":' * 100_000, "deep"), ("9" * 5000, "digits")),
-        *((text, "no number") for text in ("NaN", "[-Infinity]", '{"a": 1e999}')),
+        *((text, "not a finite number") for text in ("NaN", "[-Infinity]", '{"a": 1e999}')),
     ):
         with refusal(named, kind=ValueError):
             parse_json(text)

@@ -200,7 +200,7 @@ def test_own_rewards_are_sampled_and_not_clipped_whatever_the_data() -> None:
     for refused in ({"reward_floor": 1e-4}, {"objective": "expected"}, {"credit": "marginal"}):
         with pytest.raises(RicnetError, match="quadratic"):
             quadratic(**refused)
-    with pytest.raises(RicnetError, match="own score"):
+    with pytest.raises(RicnetError, match="overrides score"):
         type("Exact", (ClosedForm,), {"score": quadratic.score})()
 
 

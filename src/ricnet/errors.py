@@ -1,8 +1,8 @@
 """`RicnetError` for mistakes of the user, and helpers for its one-sentence messages.
 
 A message names the file, setting or value, and says what to do. The CLI prints it and exits with 2. Any other exception
-is a bug. A setting is a flag in the CLI and a parameter in Python, so messages contain `setting("batch_size", 8)`, which
-is shown as --batch-size 8 or as batch_size=8.
+is a bug. A setting is a flag in the CLI and a parameter in Python: `setting("batch_size", 8)` in a message is shown as
+--batch-size 8 or as batch_size=8.
 """
 
 import difflib

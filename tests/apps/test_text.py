@@ -97,7 +97,7 @@ def test_a_model_answers_texts_in_python_and_comes_back_from_a_folder(run: Path,
     assert model.predict([tmp_path / "a.txt", "awful"]).tolist() == ["good", "bad"]
     with refusal("text 3 of 3 is None"):
         model.predict(["awful", "", None])
-    with pytest.warns(UserWarning, match="is taken for a text"):
+    with pytest.warns(UserWarning, match="is classified as a text"):
         model.predict(str(tmp_path / "a.txt"))
     with refusal("texts", "token ids"):
         model.refine(np.zeros((1, *model.input_shape), np.float32))

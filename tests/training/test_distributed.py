@@ -381,7 +381,7 @@ def test_torchrun_is_stopped_killed_and_resumed_with_nothing_lost(tmp_path: Path
     wait_until(lambda: (torn / "state.pt").stat().st_mtime_ns != written)
     os.kill(int(subprocess.check_output(["pgrep", "-P", str(job.pid)]).split()[-1]), signal.SIGKILL)
     assert job.wait(60) != 0
-    assert "lost the others" in log.read_text()
+    assert "lost its connection" in log.read_text()
 
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     single = [sys.executable, "-m", "ricnet", "train"]

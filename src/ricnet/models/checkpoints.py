@@ -123,7 +123,7 @@ def read_encoder(entry: object, folder: RunFolder, own: nn.Module | None = None)
     try:
         encoder.load_state_dict(weights)
     except RuntimeError as error:
-        raise RicnetError(f"{source} is of another encoder than the one given; give that one.") from error
+        raise RicnetError(f"{source} holds the weights of another encoder; pass the encoder of the run.") from error
     return encoder
 
 

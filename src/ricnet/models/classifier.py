@@ -127,14 +127,14 @@ class Classifier:
         if isinstance(given, list | tuple) and any(isinstance(one, str) for one in given):
             for place, one in enumerate(given, start=1):
                 if not isinstance(one, str | Path):
-                    raise RicnetError(f"text {place} of {len(given)} is {one!r}, which is no text; an empty one is ''.")
+                    raise RicnetError(f"text {place} of {len(given)} is {one!r}, not a str; give '' for an empty text.")
         return as_texts(given)
 
     def _as_inputs(self, given: Any) -> Num[Tensor, "batch ..."]:
         texts = self._texts(given)
         if texts is not None and self.text is not None:
             if any(is_table(text) or text.endswith(".txt") for text in texts):
-                told = f"{texts[0]!r} is taken for a text; for the file of that name: {READ.format(texts[0])}."
+                told = f"{texts[0]!r} is classified as a text; to read the file of that name: {READ.format(texts[0])}."
                 warnings.warn(told, stacklevel=4)
             given = torch.from_numpy(self.text.rows(texts))
         elif is_frame(given):
@@ -189,7 +189,7 @@ class Classifier:
     def within(self, budget: float) -> tuple["Classifier", str | None]:
         """`with_budget` for the CLI and the server; and a note if the budget is not fully used."""
         if not self.budgets:
-            raise RicnetError(f"{setting('budget', budget)} means nothing to this model: {self._no_budgets()}")
+            raise RicnetError(f"{setting('budget', budget)} has no effect on this model: {self._no_budgets()}")
         point = point_within(self.budgets, budget)
         steps = len(getattr(self.model, "costs", ()))
         frugal = replace(self, method=self.method.stopping_by(point.halt_threshold, steps), budget=budget)
@@ -197,15 +197,15 @@ class Classifier:
 
     def _no_budgets(self) -> str:
         if self.config.network.exits == "none":
-            return f"it has no exits to leave by; train one with {setting('exits', 'stage')}."
+            return f"it has no exits; train one with {setting('exits', 'stage')}."
         if not self.config.method.takes_budget:
-            return f"the method {self.config.method.name} has no value to leave by; leave it out."
+            return f"the method {self.config.method.name} has no value to exit by; remove the budget."
         if self.folder is not None and (self.folder / "evaluation.json").is_file():
-            return "it was trained before thresholds for budgets were kept; train it again."
+            return "it was trained with a version that did not store thresholds for budgets; train it again."
         if self.folder is None:
             kept = setting("validation_fraction", 0.1)
-            return f"no rows were kept aside to fit thresholds for budgets on; train it with {kept}, for example."
-        return "its thresholds for budgets are fitted on validation data at the end of training; finish that first."
+            return f"no validation rows were held out to fit thresholds on; train it with {kept}, for example."
+        return "thresholds for budgets are fitted at the end of training; finish its training."
 
     def recorded(self) -> "Classifier":
         """A copy that answers batches faster on a GPU: the first batch of a size is slow, because its steps are

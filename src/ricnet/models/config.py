@@ -1,4 +1,4 @@
-"""All settings of a run, and their JSON form; `config.json` repeats a run exactly."""
+"""`Config`, all settings of a run, and its JSON form in config.json."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -17,72 +17,75 @@ from ricnet.methods.archive import RETIRED_PRESETS, modern_method
 from ricnet.nets.encoders import EncoderOptions
 
 PARTS = ("method", "network", "optimization")
-"""The fields of a configuration that hold settings of their own."""
+"""Fields of `Config` that are dataclasses of settings."""
 DATA_SETTINGS = ("resolution", "val_fraction", "train_fraction", "label_noise", "text", "test", "test_fraction")
-"""Settings that decide what the data is, before anything is learned."""
+"""Settings that determine the three splits."""
 AFTER_TRAINING = ("readout", "feedback", "halt_threshold", "confidence_threshold", "calibration", "halt_rule", "budget")
-"""Settings that change what trained weights answer. A derived run keeps the epoch that was selected without them."""
+"""Settings of inference, which do not change the weights. A derived run keeps the selected epoch of its source."""
 
 
 @dataclass(frozen=True)
 class Optimization:
     epochs: int = 120
-    """Passes through the training data. Raise it as long as validation improves to the end."""
+    """Passes through the training data. Raise it if validation still improves in the last epochs."""
     batch_size: int = 512
-    """Examples an update, of all processes together. Larger batches use a GPU better, smaller ones make more updates an
+    """Examples per update, over all processes. Larger batches use a GPU better, smaller ones make more updates per
     epoch."""
     accumulate: int = 1
-    """Parts of a batch that are learned from one after the other, for one update: the same update with less memory,
-    but for batch norm, which sees only a part. Raise it if a batch does not fit into memory."""
+    """Parts of a batch whose gradients are accumulated for one update. The update is the same and takes less memory,
+    except that batch norm sees one part at a time. Raise it if a batch does not fit into memory."""
     optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
-    """adamw decays weights directly; adam (the paper) through the gradient; sgd has Nesterov-free momentum."""
+    """Optimizer: adamw has decoupled weight decay, adam (the paper) adds it to the gradient, sgd has momentum without
+    Nesterov."""
     lr: float = 1e-3
-    """Learning rate at its highest. Lower it when training diverges."""
+    """Peak learning rate. Lower it if training diverges."""
     encoder_lr: float = 0.1
-    """Learning rate of an encoder that others have trained and that is not frozen, as a share of --lr. Raise it where
-    the data is unlike what it knows, lower it to keep what it knows."""
+    """Learning rate of a pretrained encoder that is not frozen, as a share of --lr. Raise it if the data is unlike that
+    of the pretraining, lower it to keep the pretrained weights."""
     weight_decay: float = 0.05
-    """Pull of the weights towards zero. Raise it against over-fitting."""
+    """Weight decay. Raise it against over-fitting."""
     momentum: float = 0.9
-    """For sgd only. Raise it for smoother updates that turn more slowly."""
+    """Momentum of sgd. Raise it for smoother updates."""
     schedule: Literal["cosine", "constant"] = "cosine"
-    """How the learning rate goes: down to 0 along a cosine, or level (the paper)."""
+    """Schedule of the learning rate: cosine, down to --lr-end, or constant (the paper)."""
     lr_end: float = 0.0
-    """What is left of the learning rate at the end of the cosine, as a share of --lr. Raise it to go on learning to the
-    end, lower it to settle."""
+    """Learning rate at the end of the cosine, as a share of --lr."""
     warmup_epochs: float = 0.0
-    """Epochs over which the learning rate rises from 0, at most half of them all. Raise it if the first epochs
-    diverge."""
+    """Epochs over which the learning rate rises from 0, at most half of all epochs. Raise it if training diverges in
+    the first epochs."""
     average: float = 0.0
-    """Answer with a running average of the weights: the share of it that is kept at each update, such as 0.999; 0 for
-    the weights themselves. Raise it for a longer average."""
+    """Decay of an exponential moving average of the weights, such as 0.999, which the model then uses; 0 for no
+    average. Raise it for a longer average."""
     clip: float | None = 0.5
-    """Largest norm of the gradient; None for no limit. Lower it if single batches throw training off."""
+    """Largest norm of the gradient; None for no limit. Lower it if single batches destabilise training."""
     select: Literal["accuracy", "nll", "calibrated", "last"] = "accuracy"
     """Which epoch is kept, by validation data: accuracy (the highest; ties go to the lower NLL), nll (the lowest),
     calibrated (the latest whose NLL after a cross-fitted temperature is within a standard error of the lowest; with
     weighted rows as nll), or last."""
     patience: int | None = None
-    """Stop after this many epochs without a better one; None for all epochs. Raise it if training ends too soon. With
-    --select last no epoch is better than another, and all are made."""
+    """Stop after this many epochs without a better one; None for no early stopping. Raise it if training ends too soon.
+    No effect with --select last."""
     augment: bool = True
-    """Crop, mirror and recolour training images as the data set allows, and cut out as --cutout says."""
+    """Augment training images: crops, flips and colours as the data set allows, and --cutout."""
     cutout: int = 0
-    """Grey out a square of this many pixels at a random place of each training image. Raise it against over-fitting."""
+    """Side in pixels of a square that is greyed out at a random place of each training image; 0 for none. Raise it
+    against over-fitting."""
     augmented_copies: int = 0
-    """With --freeze: so many varied copies of every training image are learned from beside it, as --augment would vary
-    them; each is encoded and kept once. Raise it against over-fitting."""
+    """With --freeze, the number of augmented copies of each training image that are added to the training data; each is
+    encoded once. Raise it against over-fitting."""
     measure_all: bool = False
-    """After each epoch measure the test data and as many training rows too, for curves; they select nothing."""
+    """After each epoch also evaluate the test data and as many training rows, for curves; they do not select the
+    epoch."""
     measure_every: int = 1
-    """Epochs from one --measure-all to the next; the last epoch is always measured. Raise it in long runs, where
-    measuring takes a good part of the time."""
+    """Epochs between evaluations of --measure-all; the last epoch is always evaluated. Raise it if they take much of
+    the time."""
     precision: Literal["auto", "float32", "bf16"] = "auto"
-    """Arithmetic of the encoder; auto is bf16 on a GPU that has it. The refiner always works in float32."""
+    """Precision of the encoder; auto is bf16 on a GPU that supports it, else float32. The refiner uses float32."""
     cuda_graph: bool = True
-    """On a GPU, record the update once and replay it: the same numbers, several times faster."""
+    """On a GPU, record the update as a CUDA graph and replay it: the same results, several times faster."""
     compile: Literal["auto", "on", "off"] = "auto"
-    """Compile the encoder with torch.compile; auto does where updates are recorded, if that wins the time back."""
+    """Compile the encoder with torch.compile; auto compiles if updates are recorded as a CUDA graph and the run is long
+    enough to make up for the time of compiling."""
 
     def __post_init__(self) -> None:
         require_finite(self)
@@ -105,57 +108,55 @@ class Optimization:
 
     @property
     def extendable(self) -> bool:
-        """Whether more epochs would leave those before as they are. (A longer warm-up is cut to half of the run.)"""
+        """Whether a run with more epochs would begin with the same epochs."""
         return self.schedule == "constant" and 2 * self.warmup_epochs < self.epochs
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """What is chosen about the data and about the end of a run, whatever is trained."""
+    """Settings of the data and of calibration, which all methods share."""
 
     text: str | None = None
-    """Column of a table that holds texts: only their words are then learned from. A folder of .txt files needs no
-    such name."""
+    """Column of a table that holds texts; other columns are then not used. Not needed for a folder of .txt files."""
     resolution: int | None = None
-    """Side in pixels that images are resized to; None for the data set's own. Raise it for detail, lower it for
-    speed."""
+    """Side in pixels that images are resized to; None for the resolution of the data set. Raise it for detail, lower it
+    for speed."""
     val_fraction: float = 0.1
-    """Share of the training data kept aside to choose the best epoch. Raise it for a surer choice, lower it to learn
-    from more."""
+    """Share of the training data held out for validation. Raise it for a more reliable choice of the epoch, lower it
+    for more training rows."""
     test: str | None = None
-    """Table of test rows, with the columns and classes of the data. Nothing is learned from them. None takes the test
-    rows from the data."""
+    """Table of test rows, with the columns and classes of the data; not used in training. None takes test rows from the
+    data."""
     test_fraction: float | None = None
-    """Share of the rows held out for testing if the data has no test part; None for a quarter. With 0 there are no test
-    rows, and nothing measures the model on rows that had no part in training it."""
+    """Share of the rows held out for testing if the data has no test split; None for a quarter. With 0 there is no test
+    split."""
     train_fraction: float = 1.0
-    """Share of the training rows to learn from, drawn by class with a fixed seed: a smaller share is part of every
-    larger one, and validation and test rows stay the same. Lower it to see what fewer rows do."""
+    """Share of the training rows to use, sampled per class with a fixed seed. A smaller share is a subset of a larger
+    one; validation and test rows stay the same. Lower it to study the effect of fewer rows."""
     label_noise: float = 0.0
-    """Share of training and validation labels that are replaced by a wrong one; the test labels stay clean. Raise it to
-    see what wrong labels do."""
+    """Share of training and validation labels that are replaced by a wrong one; test labels stay clean. Raise it to
+    study the effect of wrong labels."""
     class_weight: Literal["balanced"] | None = None
-    """balanced gives all classes the same total weight in training, however rare; None gives all rows the same weight.
-    Balanced beliefs assume equally frequent classes; to choose the epoch they are converted to the class shares of the
+    """balanced gives all classes the same total weight in training; None gives all rows the same weight. Balanced
+    beliefs assume equally frequent classes; to select the epoch they are converted to the class frequencies of the
     training rows."""
     calibration: Literal["auto", "none", "temperature"] = "none"
     """Temperature fitted on validation data after training: none, temperature (one for all beliefs, with exits one per
-    exit; with RIC it does more for --readout mu, which has no floor), or auto: a temperature only if it is shown to
-    help there."""
+    exit), or auto (a temperature only if it is shown to help on validation data). With RIC it has more effect for
+    --readout mu, which has no floor."""
     halt_rule: Literal["auto", "value"] = "value"
-    """When RIC stops: value (once its value falls below --halt-threshold, as in the paper), or auto: the same unless
-    another threshold, one step or all steps are shown to be better on validation data. With exits auto takes the whole
-    network, or the cheapest rule that is shown to lose less than .01 NLL. A --halt-threshold or --compute-price of your
-    own wins over auto."""
+    """Halting rule of RIC: value (halt when the value falls below --halt-threshold, as in the paper), or auto: another
+    threshold, one step or all steps if they are shown to be better on validation data. With exits, auto chooses the
+    whole network, or the cheapest rule that is shown to lose less than 0.01 NLL. If --halt-threshold or --compute-price
+    is set, auto is the same as value."""
     budget: float | None = None
-    """With exits, the mean share of compute that an answer may take, from what the first exit costs to 1, the whole
-    network: the threshold that keeps it on validation data is when it stops. Raise it for better answers; None leaves
-    it to --halt-rule. Any other can be asked of the trained model."""
-
+    """With exits, the largest mean share of compute per answer, from the cost of the first exit to 1, the whole
+    network. The threshold is fitted to it on validation data. Raise it for better answers; None for --halt-rule. The
+    trained model can be used with other budgets."""
     baselines: bool = True
-    """After training, fit simpler models on the same rows and show them beside the result: logistic regression and
-    gradient boosting for tables, logistic regression on tf-idf for texts, nothing for images. Beyond 20 million rows ×
-    columns × classes they are trained on a sample, so that each takes about a minute."""
+    """After training, fit simpler models on the same rows for comparison: logistic regression and gradient boosting for
+    tables, logistic regression on tf-idf for texts, none for images. Above 20 million rows × columns × classes they are
+    fitted on a sample, so that each takes about a minute."""
 
     def __post_init__(self) -> None:
         require(0 < self.val_fraction < 1, "val_fraction", self.val_fraction, "between 0 and 1")
@@ -172,11 +173,11 @@ class Choices:
 @dataclass(frozen=True)
 class Config(Choices):
     data: str = "digits"
-    """What to learn: a name (ric data list), a folder of images, or an .npz file."""
+    """Training data: a name (ric data list), a folder of images, or an .npz file."""
     preset: str = "fast"
-    """Where the settings came from."""
+    """The preset that the settings come from."""
     seed: int = 0
-    """Fixes initial weights, order of the data, augmentation and exploration. Splits do not depend on it."""
+    """Seed of initial weights, order of the data, augmentation and exploration. Splits do not depend on it."""
     method: Method[Any] = field(default_factory=RIC)
     network: EncoderOptions = field(default_factory=EncoderOptions)
     optimization: Optimization = field(default_factory=Optimization)
@@ -192,40 +193,40 @@ class Config(Choices):
             )
         if not self.method.takes_budget:
             raise RicnetError(
-                f"{setting('budget', self.budget)} means nothing to the method {self.method.name}, which has no value "
-                "to leave by; leave it out."
+                f"{setting('budget', self.budget)} has no effect with the method {self.method.name}, which has no "
+                "value to exit by; remove it."
             )
         for name in ("halt_threshold", "confidence_threshold"):
             threshold, default = (getattr(owner, name, None) for owner in (self.method, type(self.method)))
             if threshold != default:
                 raise RicnetError(
-                    f"{setting(name, threshold)} and {setting('budget', self.budget)} are two rules when to "
-                    "stop; leave one out."
+                    f"{setting(name, threshold)} and {setting('budget', self.budget)} are two halting rules; "
+                    "remove one."
                 )
 
     @property
     def fits_temperature(self) -> bool:
-        """Whether validation data is asked for a temperature. Its rows count alike, so that where classes are balanced
-        only one that was asked for is fitted."""
+        """Whether a temperature is fitted on validation data. Validation rows are not weighted, so with balanced
+        classes this is not automatic."""
         return self.calibration == "temperature" or (self.calibration == "auto" and self.class_weight is None)
 
     @property
     def chooses_halt(self) -> bool:
-        """Whether validation data decides when to stop: only for a method that stops by a value, at a threshold that
-        nobody has set, and without a price of compute, which sets it too. Its rows count alike, so that balanced
-        classes are left alone, but for a budget that was asked for."""
+        """Whether the halting threshold is fitted on validation data: for a budget, or by --halt-rule auto if the
+        method halts by a value and the user has set neither a threshold nor a price of compute. Validation rows are not
+        weighted, so with balanced classes this is not automatic."""
         set_by_hand = getattr(self.method, "halt_threshold", None) != 0 or getattr(self.method, "compute_price", 0) > 0
         auto = self.halt_rule == "auto" and self.method.halts_by_value and not set_by_hand and self.class_weight is None
         return auto or self.budget is not None
 
     @property
     def has_budgets(self) -> bool:
-        """Whether thresholds are kept for all budgets."""
+        """Whether thresholds for all budgets are stored."""
         return self.network.exits != "none" and self.method.takes_budget
 
 
 def stripped(config: Config) -> Config:
-    """The configuration as far as the weights depend on it."""
+    """The configuration with the settings of `AFTER_TRAINING` at their defaults."""
     defaults = type(config.method)()
     known = {name: getattr(defaults, name) for name in AFTER_TRAINING if hasattr(defaults, name)}
     return dataclasses.replace(
@@ -234,7 +235,7 @@ def stripped(config: Config) -> Config:
 
 
 def extends(config: Config, began: Config) -> bool:
-    """Whether a configuration is that of a run with more epochs, and nothing else changed."""
+    """Whether `config` is `began` with more epochs and no other change, and the first epochs are the same."""
     settings, before = config.optimization, began.optimization
     if settings.epochs <= before.epochs or not before.extendable:
         return False
@@ -242,12 +243,12 @@ def extends(config: Config, began: Config) -> bool:
 
 
 def to_json(config: Config) -> dict[str, Any]:
-    """The configuration as JSON holds it; the method says its name."""
+    """The configuration as JSON, with the name of the method."""
     return dataclasses.asdict(config) | {"method": {"name": config.method.name, **dataclasses.asdict(config.method)}}
 
 
 def from_json(entry: Any, source: str) -> Config:
-    """The configuration that `to_json` wrote. It comes from a file, so nothing in it is trusted."""
+    """The configuration from the output of `to_json`, which is validated, because files are untrusted."""
     if misfit(entry, {"method": {"name": is_text}}) is not None:
         raise RicnetError(
             f"{source}: this is not a ricnet configuration (it has no method); was it written by ric train?"
@@ -271,13 +272,13 @@ def from_json(entry: Any, source: str) -> Config:
 
 
 def field_types(kind: type) -> dict[str, Any]:
-    """The type of every setting of a dataclass."""
+    """Type of each field of a dataclass."""
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
 def _form(kind: type) -> dict[str, Any]:
-    """What its settings must look like in JSON; those of older versions may be missing."""
+    """Form of the JSON of a dataclass; fields may be missing, as in files of older versions."""
     return {name: Absent(partial(fits, hint=hint)) for name, hint in field_types(kind).items()}
 
 
@@ -290,7 +291,7 @@ def _typed(kind: type, settings: Mapping[str, Any], source: str) -> dict[str, An
 
 
 def given_settings(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as Python code gives them, each of its field's type; a search hands over numpy's numbers."""
+    """Settings from Python code, converted to the types of their fields; numpy scalars are accepted."""
     hints = field_types(kind)
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
     for name, value in plain.items():
@@ -300,25 +301,25 @@ def given_settings(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_typed(value: Any, hint: Any) -> Any:
-    """JSON does not tell 2 from 2.0."""
+    """Convert an int to float if the field is a float; JSON does not distinguish 2 from 2.0."""
     options = (hint, *get_args(hint))
     return float(value) if type(value) is int and float in options and int not in options else value
 
 
 def _shown(value: object) -> str:
-    """Enough of it to be recognised."""
+    """A short form of a value for messages."""
     if isinstance(value, dict | list):
         return f"a {type(value).__name__}"
     return repr(value[:80] if isinstance(value, str) else value) if not _is_vast(value) else "so large a number"
 
 
 def _is_vast(value: object) -> bool:
-    """A whole number of JSON has any number of digits; what it is used for has 64 bits."""
+    """Whether an int does not fit into 64 bits; JSON has no limit."""
     return isinstance(value, int) and abs(value) >= 2**63
 
 
 def fits(value: object, hint: Any) -> bool:
-    """Whether a JSON value is of a field's type; the few types that settings have."""
+    """Whether a JSON value has the type of a field; supports the types that settings have."""
     if get_origin(hint) in (Union, UnionType):
         return any(fits(value, option) for option in get_args(hint))
     if get_origin(hint) is Literal:

@@ -66,7 +66,7 @@ def save_pretrained(model: Classifier, folder: str | Path, name: str | None = No
 
 def push_to_hub(model: Classifier, repo: str, private: bool = False) -> str:
     """Upload in one commit, so that configuration and weights belong together."""
-    hub = require_hub("putting a model on the Hub")
+    hub = require_hub("uploading a model to the Hub")
     with tempfile.TemporaryDirectory() as draft:
         folder = save_pretrained(model, Path(draft) / "model", repo)
         files = [hub.CommitOperationAdd(path.name, path) for path in sorted(folder.iterdir())]
@@ -76,9 +76,11 @@ def push_to_hub(model: Classifier, repo: str, private: bool = False) -> str:
             api.create_commit(repo, files, commit_message=f"{model.method.name}, by ricnet {__version__}")
         except (hub.errors.HTTPError, OSError, ValueError, RuntimeError) as error:
             if getattr(getattr(error, "response", None), "status_code", None) in (401, 403):
-                told = f"the Hub does not let you write to {repo}; give a token that may (hf auth login, or $HF_TOKEN)."
+                told = (
+                    f"you may not write to {repo} on the Hub; set a token with write access (hf auth login, $HF_TOKEN)."
+                )
                 raise RicnetError(told) from error
-            raise RicnetError(f"{repo} could not be put on the Hub ({first_line(error)}).") from error
+            raise RicnetError(f"{repo} could not be uploaded to the Hub ({first_line(error)}); try again.") from error
     return address
 
 

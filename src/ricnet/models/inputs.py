@@ -13,7 +13,7 @@ from ricnet.errors import RicnetError
 
 READ = "model.refine(model.read({!r}))"
 """How files become inputs, for messages."""
-RAW = f"these look like cells of a table, but the model reads them standardised: {READ.format('rows.csv')}."
+RAW = f"the inputs look like raw table cells, but the model reads standardised ones: {READ.format('rows.csv')}."
 NEAR, FAR = 5, 30
 """Standard deviations from the mean: within NEAR lie most cells, beyond FAR almost none."""
 
@@ -74,9 +74,9 @@ def _from_files(input_shape: tuple[int, ...], is_table: bool) -> str:
 
 def _other_shape(inputs: Tensor, input_shape: tuple[int, ...], is_table: bool) -> str:
     if tuple(inputs.shape) == input_shape:
-        return "; one input alone is a batch of one: x[None]"
+        return "; for a single input give a batch of one: x[None]"
     if is_table:
-        return f", for columns become one number or more each: {READ.format('rows.csv')}"
+        return f"; a column becomes one or more numbers, so read the table with {READ.format('rows.csv')}"
     return _from_files(input_shape, is_table)
 
 
@@ -86,5 +86,5 @@ def _require_finite(inputs: Num[Tensor, "batch ..."], is_table: bool) -> None:
     if finite.all():
         return
     row = int(finite.flatten(1).all(1).logical_not().nonzero()[0])
-    gaps = f"; the gaps of a table are filled by {READ.format('rows.csv')}" if is_table else "; fill it or drop the row"
-    raise RicnetError(f"row {row} of the inputs has a number that is missing (NaN), infinite or too large{gaps}.")
+    how = f"{READ.format('rows.csv')} fills gaps of a table" if is_table else "fill it or drop the row"
+    raise RicnetError(f"row {row} of the inputs has a number that is missing (NaN), infinite or too large; {how}.")

@@ -68,23 +68,25 @@ def _read_kind(data: object, path: Path) -> tuple[tuple[int, ...], tuple[str, ..
     shape, names = entry.get("input_shape", ()), entry.get("class_names", ())
     lists = isinstance(shape, list) and len(shape) in (1, 3) and isinstance(names, list) and len(names) >= 2
     if not lists or not all(fits(n, int) and n > 0 for n in shape) or not all(isinstance(name, str) for name in names):
-        raise RicnetError(f"{path} does not say what the data was; restore it or train the model again.")
+        raise RicnetError(f"{path} has no valid input shape and class names; restore it or train again.")
     if math.prod(shape) > LARGEST_INPUT:
-        raise RicnetError(f"{path}: inputs of shape {tuple(shape)} are more than a model can read; restore it.")
+        raise RicnetError(
+            f"{path}: inputs of shape {tuple(shape)} have more than {LARGEST_INPUT:,} numbers; restore it."
+        )
     return tuple(shape), tuple(names)
 
 
 def _check_horizon(config: Config, path: Path) -> Config:
     horizon = getattr(config.method, "horizon", 1)
     if horizon > LONGEST:
-        raise RicnetError(f"{path}: a horizon of {horizon:,} steps would take forever; restore it.")
+        raise RicnetError(f"{path}: a horizon of {horizon:,} steps is above the limit of {LONGEST:,}; restore it.")
     return config
 
 
 def _read_columns(data: dict[str, Any], input_shape: tuple[int, ...], path: Path) -> Columns | None:
     columns = columns_from_json(data["columns"], str(path)) if "columns" in data else None
     if columns is not None and (columns.width,) != input_shape:
-        raise RicnetError(f"{path}: its columns do not fit the model beside it; restore it or train again.")
+        raise RicnetError(f"{path}: its columns do not fit its input shape; restore it or train again.")
     return columns
 
 
@@ -116,9 +118,11 @@ def _read_halt(path: Path, method: Method[Any]) -> Method[Any]:
     entry = read_json(path)
     threshold, most = entry.get("halt_threshold"), entry.get("max_steps")
     if not (isinstance(threshold, int | float) and isinstance(most, int)):
-        raise RicnetError(f"{path} holds no rule when to stop; restore it or train again.")
+        raise RicnetError(f"{path} holds no halting rule; restore it or train again.")
     if not math.isfinite(threshold) or not 1 <= most <= LONGEST:
-        raise RicnetError(f"{path} holds a rule that cannot be ({threshold}, {most}); restore it or train again.")
+        raise RicnetError(
+            f"{path}: the halting rule is invalid (threshold {threshold}, {most} steps); restore it or train again."
+        )
     return method.stopping_by(float(threshold), most)
 
 

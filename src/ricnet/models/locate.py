@@ -33,7 +33,7 @@ def locate(run: str | Path) -> Path:
     if name not in pretrained_names():
         known = ", ".join(PREFIX + each for each in pretrained_names()) or "no pretrained models"
         raise RicnetError(
-            f"{run} does not come with this ricnet, which has {known}; give a folder that ric train wrote."
+            f"{run} is not included in this version of ricnet, which has {known}; give the folder of a run."
         )
     return PRETRAINED / name
 
@@ -58,7 +58,7 @@ def fetch(run: str) -> Path:
     purpose = f"there is no run at {run}; if it is a model on the Hub, looking there"
     folder = download(repo, found["revision"], FETCHED, purpose)
     if not (folder / "config.json").is_file():
-        raise RicnetError(f"{repo} is no model of ricnet's: it has no config.json on the Hub.")
+        raise RicnetError(f"{repo} is not a ricnet model: it has no config.json on the Hub; check the name.")
     return folder
 
 
@@ -73,7 +73,7 @@ def download(repo: str, revision: str | None, patterns: Sequence[str], purpose: 
     except hub.errors.RevisionNotFoundError as error:
         raise RicnetError(f"{repo} has no revision {revision} on the Hub; see its history there.") from error
     except hub.errors.GatedRepoError as error:
-        raise RicnetError(f"{repo} is open only to those its owner lets in; ask for access on its page.") from error
+        raise RicnetError(f"{repo} is a gated repository; request access on its page on the Hub.") from error
     except hub.errors.RepositoryNotFoundError as error:
         raise RicnetError(
             f"there is no folder {repo} here and no model {repo} on the Hub that you may see; check the name, or give "

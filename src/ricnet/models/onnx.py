@@ -75,7 +75,7 @@ def check_exportable(classifier: Classifier, max_steps: int | None, fixed_steps:
         raise RicnetError(f"--fixed-steps {fixed_steps}: the method {method.name} has one step; leave the flag out.")
     if stepping is not None and stepping.draws:
         raise RicnetError(
-            f"this {method.name} model draws at random when it answers, which a file cannot; "
+            f"this {method.name} model samples at inference, which an ONNX file cannot; "
             "export one with --feedback mean (RIC) or --halting median (PonderNet)."
         )
 
@@ -227,7 +227,7 @@ def leaving_step(walk: TracedWalk, time: int) -> Step:
 
     def some(going: Bool[Tensor, "batch"], *state: Tensor) -> tuple[Tensor, ...]:
         rows = going.nonzero().squeeze(1)
-        torch._check(len(rows) > 0)  # torch cannot know it
+        torch._check(len(rows) > 0)  # a hint for torch.export
         made = walk.method.advance(walk.model, pool.with_tensors(state).take(rows), time)
         return tuple(
             part.new_zeros(len(going), *part.shape[1:]).index_copy(0, rows, part)
@@ -362,8 +362,9 @@ class Agreement:
     def check(self) -> None:
         if not self.difference <= TOLERANCE or self.same_steps < SAME_STEPS * self.inputs:
             raise RicnetError(
-                f"the exported network does not agree with PyTorch ({self.same_steps} of {self.inputs} inputs halt "
-                f"where they should, with probabilities {self.difference:.1e} off) and is not written; tell us, please."
+                f"the exported network does not agree with PyTorch ({self.same_steps} of {self.inputs} inputs halt at "
+                f"the same step, their probabilities differ by up to {self.difference:.1e}), so no file is written; "
+                "please report this bug."
             )
 
 

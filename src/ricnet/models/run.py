@@ -121,7 +121,7 @@ def locked(folder: Path, tell: Callable[[str], object]) -> Iterator[None]:
                 f"{folder} cannot be written to ({error.strerror}); make it writable or choose another "
                 f"{setting('out')}."
             ) from error
-        tell(f"{folder} cannot be locked ({error.strerror}); see to it that nothing else trains there.")
+        tell(f"{folder} cannot be locked ({error.strerror}); make sure that no other process trains there.")
     try:
         yield
     finally:
@@ -323,7 +323,7 @@ class RunFolder:
         resumes with its old settings."""
         if self.finished and self.read_state() is None:
             raise RicnetError(
-                f"{self.path} has no {self.state.name} to go on from, which only ric train and ricnet.train keep; "
+                f"{self.path} has no {self.state.name} to continue from, which only ric train and ricnet.train keep; "
                 f"start anew with {setting('overwrite', True)}."
             )
         with writing(self.path):
@@ -379,7 +379,7 @@ class RunFolder:
         state = read_checkpoint(self.previous_state)
         with writing(self.state):
             self.previous_state.replace(self.state)  # the next checkpoint keeps it, not the damaged one
-        tell(f"{self.state} was damaged; the run goes on from the checkpoint before it, a little further back.")
+        tell(f"{self.state} was damaged; the run continues from the previous checkpoint.")
         return state
 
     def drop_states(self, keep_last: bool = False) -> None:
@@ -480,9 +480,6 @@ def describe_hardware(device: torch.device) -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
-
-
-# The end of a run: fit what is fitted on validation data, evaluate on all splits, write what it leaves
 
 
 def halting_entry(rule: Mapping[str, Any], budgets: Sequence[OperatingPoint]) -> dict[str, Any]:

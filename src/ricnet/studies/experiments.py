@@ -1,7 +1,7 @@
-"""What is compared: systems, each a method with some of its settings changed, on benchmarks, at a scale.
+"""Systems (methods with changed settings), benchmarks, and experiments, which combine them with seeds.
 
-Settings that act after training (a readout, a temperature) are kept apart, so that systems which share their weights
-are trained once.
+Settings that act after training (a readout, a temperature) are separate, so that systems with the same weights are
+trained once.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from ricnet.report.runs import RunRecord
 from ricnet.training.recipes import Facts, preset
 
 Changes = tuple[tuple[str, Any], ...]
-"""Settings that differ from the preset's, hashable."""
+"""Settings that differ from the preset, in hashable form."""
 
 
 # Systems: every method, and variants of them (ablations, controls, peers)
@@ -27,14 +27,14 @@ Changes = tuple[tuple[str, Any], ...]
 @dataclass(frozen=True)
 class System:
     method: str | None
-    """None for the default of the preset, as `ric train` without --method takes it."""
+    """Name of the method; None for the default of `ric train`."""
     changes: Mapping[str, Any] = field(default_factory=dict)
     after: Mapping[str, Any] = field(default_factory=dict)
-    """What is done with the trained weights."""
+    """Settings that act after training."""
     preset: str | None = None
-    """Where its settings come from, whatever the preset of the study; None for the study's."""
+    """Preset of this system; None for the preset of the study."""
     capped: bool = False
-    """Mix in as much of the uniform as RIC's Dirichlet mean has; how much that is depends on the data."""
+    """Set `uniform_mix` to the share of the uniform in the mean of RIC's Dirichlet, which depends on the data."""
     about: str = field(default="", compare=False)
 
     def changes_for(self, facts: Facts) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class System:
 
 
 def uniform_share(facts: Facts) -> float:
-    """Kε/(c + Kε), the share of the uniform in the mean of RIC's Dirichlet at its most confident, by `fast`."""
+    """Kε/(c + Kε), the share of the uniform in the mean of RIC's Dirichlet at the largest c of the preset `fast`."""
     ric = preset("fast", None, facts).method
     assert isinstance(ric, RIC)
     floor = facts.classes * ric.alpha_floor
@@ -50,11 +50,10 @@ def uniform_share(facts: Facts) -> float:
 
 
 RAW = {"calibration": "none", "halt_rule": "value"}
-"""What is compared is what was trained, whatever the preset fits on validation data afterwards; a system that fits
-something says so in its name."""
+"""No calibration, whatever the preset; systems with calibration say so in their name."""
 
 VARIANTS: dict[str, System] = {
-    # Algorithms of RIC, and the control that tells what reinforcement adds.
+    # Algorithms of RIC, and the control that shows what reinforcement learning adds.
     "ric": System(None, about="RIC as ric train takes it: on-policy, with --exits in closed form"),
     "ric-snapshots": System("ric", preset="fast", about="RIC by Algorithm 1, with short rounds"),
     "ric-closed-form": System("ric-closed-form", preset="fast", about="RIC with rewards in closed form"),
@@ -87,14 +86,14 @@ VARIANTS: dict[str, System] = {
 
 
 def all_systems() -> dict[str, System]:
-    """Every system by name: each method as it is, registered ones included, then the variants."""
+    """All systems by name: each method, registered ones included, and the variants."""
     methods = {name: System(name, about=method.about) for name, method in METHODS.items()}
     systems = {**methods, **VARIANTS}
     return systems | {name: system for name, system in methods.items() if METHODS[name] not in (RIC, ClosedForm)}
 
 
 def find_system(name: str) -> System:
-    """A name, perhaps followed by settings of its own: `ric`, `ric:gamma=0.9,rollouts=2`."""
+    """The system of a name with optional settings: `ric`, `ric:gamma=0.9,rollouts=2`."""
     base, _, settings = name.partition(":")
     systems = all_systems()
     if base not in systems:
@@ -107,7 +106,7 @@ def find_system(name: str) -> System:
 
 
 def parse_settings(texts: Sequence[str], method: str | None, flag: str) -> dict[str, Any]:
-    """gamma=0.9 as {"gamma": 0.9}, for the settings that a run of this method has."""
+    """Parse gamma=0.9 into {"gamma": 0.9}, for settings of this method."""
     hints, named = settings_of(method), method or OnPolicy.name
     found = {}
     for text in texts:
@@ -116,7 +115,7 @@ def parse_settings(texts: Sequence[str], method: str | None, flag: str) -> dict[
         if key not in hints:
             close = nearest(key, hints)
             meant = f"did you mean {close}?" if close else f"see ric train --method {named} --help-all."
-            raise RicnetError(f"{flag}: {name.strip()!r} is no setting of {named}; {meant}")
+            raise RicnetError(f"{flag}: {name.strip()!r} is not a setting of {named}; {meant}")
         if not value:
             raise RicnetError(f"{flag}: {text!r} needs a value; write {key}=VALUE.")
         read = read_setting(value.strip())
@@ -127,7 +126,7 @@ def parse_settings(texts: Sequence[str], method: str | None, flag: str) -> dict[
 
 
 def settings_of(method: str | None) -> dict[str, Any]:
-    """The type of every setting that a run of this method has; of None any algorithm of RIC may be the method."""
+    """Type of each setting of a run with this method; for None those of all RIC algorithms."""
     kinds = (Config, EncoderOptions, Optimization, *((RIC, OnPolicy) if method is None else (METHODS[method],)))
     hints: dict[str, Any] = {}
     for kind in kinds:
@@ -136,7 +135,7 @@ def settings_of(method: str | None) -> dict[str, Any]:
 
 
 def read_setting(text: str) -> Any:
-    """0.9 is a number, true a truth value, none nothing, and the rest is text."""
+    """Parse a value: 0.9 is a number, true a bool, none is None, anything else a text."""
     try:
         return json.loads(text.lower() if text.lower() in ("true", "false") else text)
     except ValueError:
@@ -149,11 +148,11 @@ def read_setting(text: str) -> Any:
 @dataclass(frozen=True)
 class Benchmark:
     label: str
-    """What a figure calls it."""
+    """Name in figures."""
     data: str
-    """A name, a folder or a file, as `ric train` takes it."""
+    """A name, a folder or a file, as for `ric train`."""
     changes: Changes = ()
-    """What the data asks of the training, for instance label noise or a resolution."""
+    """Settings for this benchmark, for instance label noise or a resolution."""
 
 
 @dataclass(frozen=True)
@@ -161,13 +160,13 @@ class Experiment:
     """All seeds of one system on one data set."""
 
     system: str
-    """A name of `all_systems`, perhaps with settings: ric, supervised-temperature, ric:gamma=0.9."""
+    """A name of `all_systems`, optionally with settings: ric, supervised-temperature, ric:gamma=0.9."""
     benchmark: Benchmark
     seeds: tuple[int, ...]
     changes: Changes = ()
-    """Settings of this experiment alone; they win over the system's and the benchmark's."""
+    """Settings of this experiment; they override those of the system and of the benchmark."""
     preset: str = "fast"
 
 
 Runs = Mapping[Experiment, Sequence[RunRecord]]
-"""The finished runs of each experiment, in the order of its seeds. One whose data is not here has none."""
+"""Finished runs of each experiment, in the order of its seeds; none if its data is missing."""

@@ -1,8 +1,8 @@
-"""From what a study asks for to finished runs: those that exist are taken, the others are made, several at once.
+"""Run the experiments of a study: reuse existing runs, and make the others in parallel.
 
-Runs are found by what was run, a configuration on some data, not by the name of their folder. So studies share their
-runs, the finished are never repeated, and the same command goes on with what was interrupted. Each worker is a process
-with its share of the CPU, which saves and stops when its parent asks it to; a run that fails stops no other.
+Runs are identified by configuration and data, not by the name of their folder. So studies share runs, finished runs are
+not repeated, and an interrupted study continues with the same command. Each worker is a process with its share of the
+CPU cores, which saves its state and stops on SIGTERM; a failed run does not stop the others.
 """
 
 import dataclasses
@@ -49,45 +49,45 @@ SECONDS_OF_SILENCE = 15
 
 @dataclass(frozen=True)
 class Plan:
-    """A run that is wanted."""
+    """A run that an experiment needs."""
 
     config: Config
     name: str
-    """What its folder is called if it has to be made."""
+    """Name of its folder if it is new."""
     data: Mapping[str, Any] = field(hash=False)
-    """Describes the data, as in config.json."""
+    """Description of the data, as in config.json."""
     source: "Plan | None" = None
-    """The training whose weights it takes, if it differs from that only after training."""
+    """The run whose weights it uses, if only settings after training differ."""
     notes: tuple[str, ...] = ()
-    """What the user should know of the data."""
+    """Notes about the data for the user."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run that is to be made."""
+    """A run to make."""
 
     config: Config
     folder: Path
     device: str
     data_dir: Path | None
     source: Path | None = None
-    """The finished run to take the weights from; None to train."""
+    """Finished run whose weights are used; None to train."""
 
 
 @dataclass(frozen=True)
 class Runner:
-    """Where runs are kept and made."""
+    """Finds and makes the runs of experiments in a folder."""
 
     root: Path
     data_dir: Path | None = None
     device: str = "auto"
     jobs: int | None = None
-    """Runs at once; None for one a CPU core, or one on a GPU."""
+    """Number of parallel runs; None for one per CPU core, or one on a GPU."""
 
     def run(
         self, experiments: Sequence[Experiment], console: Console
     ) -> tuple[dict[Experiment, list[RunRecord]], list[str]]:
-        """The runs of all experiments, and a sentence for each data set that is not here and each run that failed."""
+        """The runs of all experiments, and a message for each missing data set and each failed run."""
         plans, problems = self._plan(experiments, console)
         wanted = [plan for group in plans.values() for plan in group]
         folders: dict[Config, RunFolder] = {}
@@ -108,10 +108,10 @@ class Runner:
     def _plan(
         self, experiments: Sequence[Experiment], console: Console
     ) -> tuple[dict[Experiment, list[Plan]], list[str]]:
-        """The plans of each experiment whose data is here.
+        """The plans of each experiment whose data exists.
 
-        Presets depend on the device. If the runs of a data set were begun on another kind of device, the study goes on
-        with their settings, for those it would begin with here are other ones.
+        Presets depend on the device. If runs of a data set were begun on another kind of device, the study continues
+        with their settings.
         """
         plans: dict[Experiment, list[Plan]] = {}
         problems: dict[str, None] = {}
@@ -129,12 +129,12 @@ class Runner:
             plans |= elsewhere if moved else here
             notes = {note: None for group in here.values() for one in group for note in one.notes}
             if moved:
-                notes[f"{data}: runs begun on another kind of device are there; the study keeps their settings."] = None
+                notes[f"{data}: there are runs from another kind of device; the study keeps their settings."] = None
             say((f"note: {note}" for note in notes), console)
         return {experiment: plans[experiment] for experiment in experiments if experiment in plans}, list(problems)
 
     def _find(self, plans: Sequence[Plan], folders: dict[Config, RunFolder]) -> list[Job]:
-        """Adds the folder of each plan to `folders`, one that is there or a new one; returns what is not finished."""
+        """Add the existing or new folder of each plan to `folders`; return jobs for the unfinished ones."""
         index = RunIndex(self.root)
         jobs = []
         for one in plans:
@@ -149,7 +149,7 @@ class Runner:
 
 
 def plan(experiment: Experiment, data_dir: Path | None, device: str = "cuda") -> list[Plan]:
-    """One plan a seed. Raises RicnetError where the data is not here."""
+    """One plan per seed. Raises RicnetError if the data is missing."""
     system, data = find_system(experiment.system), whole_path(experiment.benchmark.data)
     given = {**dict(experiment.benchmark.changes), **system.changes, **system.after, **dict(experiment.changes)}
     given = dict(for_encoder(data, given))
@@ -170,7 +170,7 @@ def plan(experiment: Experiment, data_dir: Path | None, device: str = "cuda") ->
 
 
 def _base(name: str, system: System) -> str:
-    """The system that has the same training and nothing after it, if it has a name."""
+    """Name of the system with the same training and no settings after it; `name` if there is none."""
     alike = (base for base, other in all_systems().items() if other == dataclasses.replace(system, after={}))
     return next(alike, name)
 
@@ -180,7 +180,7 @@ def _slug(text: str) -> str:
 
 
 class RunIndex:
-    """The run folders under one root, found by what was run."""
+    """The run folders in `root`, found by configuration and data."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -189,10 +189,8 @@ class RunIndex:
         self.reserved: set[Path] = set()
 
     def find(self, config: Config, data: Mapping[str, Any], source: RunFolder | None = None) -> RunFolder | None:
-        """A folder where this was run, on this data, finished or not; a finished one if there are several. An encoder
-        that others have trained must have had the weights that its name stands for now.
-
-        With `source`, a run derived from the very weights that are there now.
+        """A run of this configuration on this data, preferably a finished one; None if there is none. A pretrained
+        encoder must have the same weights. With `source`, a run derived from its current weights.
         """
         weights = source.weights_hash() if source is not None and source.model.is_file() else None
         name = config.network.encoder
@@ -201,12 +199,12 @@ class RunIndex:
         return min(same, key=lambda folder: not folder.finished, default=None)
 
     def knows(self, plans: Mapping[Experiment, Sequence[Plan]]) -> bool:
-        """Whether any of these trainings was begun."""
+        """Whether any of these runs was begun."""
         trainings = [one.source or one for group in plans.values() for one in group]
         return any(self.find(one.config, one.data) is not None for one in trainings)
 
     def new(self, name: str) -> RunFolder:
-        """A folder of this name that is not there yet."""
+        """A new folder of this name, with a number appended if it exists."""
         paths = [self.root / (name if number == 1 else f"{name}-{number}") for number in range(1, 10_000)]
         path = next(path for path in paths if not path.exists() and path not in self.reserved)
         self.reserved.add(path)
@@ -214,7 +212,7 @@ class RunIndex:
 
 
 def _identity(folder: Path) -> tuple[Config, Any, Any, bool, str | None] | None:
-    """What was run in a folder; None where it is of another version or damaged: it is left alone."""
+    """Configuration, data and weights of a run; None if it is damaged or of another version."""
     try:
         entry = read_json(folder / "config.json")
         config = from_json(entry.get("config"), str(folder))
@@ -225,7 +223,7 @@ def _identity(folder: Path) -> tuple[Config, Any, Any, bool, str | None] | None:
         return None
 
 
-# Making runs, several at once
+# Making runs
 
 
 @functools.lru_cache(maxsize=4)
@@ -241,8 +239,7 @@ def read_data(
     test_fraction: float | None = None,
     encoder: str = "auto",
 ) -> Dataset:
-    """Many runs in a row use the same data, so the last few sets stay in memory. An `encoder` that others have trained
-    may cut texts in its own way."""
+    """Load a data set; the last four are cached. A pretrained `encoder` may have its own tokenizer."""
     return load_data(
         data,
         data_dir=data_dir,
@@ -268,9 +265,9 @@ def worker_count(asked: int | None, jobs: int, device: torch.device) -> int:
 
 
 def execute(jobs: Sequence[Job], workers: int, console: Console) -> list[str]:
-    """Do all jobs; returns a sentence for each that failed."""
+    """Do all jobs; returns a message for each that failed."""
     if workers > 1:
-        return _side_by_side(jobs, workers, console)
+        return _execute_parallel(jobs, workers, console)
     problems = []
     for number, job in enumerate(jobs, 1):
         try:
@@ -278,12 +275,12 @@ def execute(jobs: Sequence[Job], workers: int, console: Console) -> list[str]:
         except Interrupted:
             raise Interrupted(GO_ON) from None
         problems += [problem] if problem else []
-        _announce(console, f"{number}/{len(jobs)}", job, problem)
+        _print_result(console, f"{number}/{len(jobs)}", job, problem)
     return problems
 
 
 def perform(job: Job, console: Console | None = None) -> str | None:
-    """Do one job; returns what went wrong, in a sentence, if the user can mend it."""
+    """Do one job; returns a message if it failed."""
     folder, device = RunFolder(job.folder), pick_device(job.device)
     try:
         dataset = dataset_of(job.config, job.data_dir)
@@ -295,13 +292,13 @@ def perform(job: Job, console: Console | None = None) -> str | None:
         raise
     except RicnetError as problem:
         return f"{job.folder.name}: {problem}"
-    except (OSError, RuntimeError) as problem:  # a full disk, a GPU without memory: the other runs may do better
+    except (OSError, RuntimeError) as problem:  # full disk or out of memory; other runs may succeed
         return f"{job.folder.name}: {first_line(problem)}"
     return None
 
 
 def derive(source: RunFolder, config: Config, dataset: Dataset, folder: RunFolder, device: torch.device) -> None:
-    """A run of the same weights as a finished one, which answers, halts or is calibrated in another way."""
+    """Make a run with the weights of a finished one and another readout, halting rule or calibration."""
     trained = load(source.path, str(device))
     if stripped(config) != stripped(dataclasses.replace(trained.config, baselines=config.baselines)):
         raise RicnetError(
@@ -320,7 +317,7 @@ def derive(source: RunFolder, config: Config, dataset: Dataset, folder: RunFolde
         finalize(config, trained.model, weighted(config, dataset), folder, course)
 
 
-def _side_by_side(jobs: Sequence[Job], workers: int, console: Console) -> list[str]:
+def _execute_parallel(jobs: Sequence[Job], workers: int, console: Console) -> list[str]:
     context = multiprocessing.get_context("spawn")
     over, threads = context.Event(), max(1, usable_cores() // workers)
     with StopRequest() as stop, ProcessPoolExecutor(workers, context, _start_worker, (threads, over)) as pool:
@@ -329,11 +326,11 @@ def _side_by_side(jobs: Sequence[Job], workers: int, console: Console) -> list[s
             return _collect(pending, console, stop)
         except BrokenProcessPool as error:
             raise RicnetError(
-                "a worker died, perhaps for want of memory; try fewer --jobs. The same command goes on from here."
+                "a worker process died, perhaps out of memory; repeat the command with fewer --jobs to continue."
             ) from error
         finally:
             if pending:
-                over.set()  # jobs that already wait in a worker's queue cannot be cancelled otherwise
+                over.set()  # jobs in the queue of a worker cannot be cancelled otherwise
                 pool.shutdown(wait=False, cancel_futures=True)
                 for child in multiprocessing.active_children():
                     child.terminate()  # SIGTERM, on which training saves its state
@@ -347,19 +344,19 @@ def _collect(pending: dict[Future[str | None], Job], console: Console, stop: Sto
         for future in done:
             job, problem = pending.pop(future), future.result()
             problems += [problem] if problem else []
-            _announce(console, f"{total - len(pending)}/{total}", job, problem)
+            _print_result(console, f"{total - len(pending)}/{total}", job, problem)
             spoken = time.monotonic()
         if time.monotonic() - spoken > SECONDS_OF_SILENCE:
             for job in pending.values():
-                _report_progress(console, job)
+                _print_progress(console, job)
             spoken = time.monotonic()
         if stop.asked:
             raise Interrupted(GO_ON)
     return problems
 
 
-def _report_progress(console: Console, job: Job) -> None:
-    """A sign of life from a run that is still going on."""
+def _print_progress(console: Console, job: Job) -> None:
+    """Print the epoch of a run that is in training."""
     log = RunFolder(job.folder).metrics
     if log.is_file():
         epoch = log.read_bytes().count(b"\n")
@@ -369,7 +366,7 @@ def _report_progress(console: Console, job: Job) -> None:
         )
 
 
-def _announce(console: Console, count: str, job: Job, problem: str | None) -> None:
+def _print_result(console: Console, count: str, job: Job, problem: str | None) -> None:
     text = f"{count}  {job.folder.name}  failed"
     if not problem and RunFolder(job.folder).finished:
         test = read_run(job.folder).test
@@ -378,14 +375,14 @@ def _announce(console: Console, count: str, job: Job, problem: str | None) -> No
     say([f"{time.strftime('%H:%M:%S')}  {text}"], console)
 
 
-_over: Event | None = None
+_no_more_jobs: Event | None = None
 """In a worker: set when no further job may start."""
 
 
 def _start_worker(threads: int, over: Event) -> None:
-    """In a new worker: take a share of the cores, and ignore the terminal's Ctrl-C, which the parent passes on."""
-    global _over
-    _over = over
+    """Initialise a worker process: limit its threads, and ignore Ctrl-C, which the parent passes on as SIGTERM."""
+    global _no_more_jobs
+    _no_more_jobs = over
     torch.set_num_threads(threads)
     if hasattr(os, "setsid"):
         os.setsid()
@@ -394,15 +391,15 @@ def _start_worker(threads: int, over: Event) -> None:
 
 
 def _stop_with_parent(parent: int) -> None:
-    """If the parent was killed, save and stop."""
+    """When the parent process has died, save the state and exit."""
     while os.getppid() == parent:
         time.sleep(2)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(SECONDS_TO_SAVE)
-    os._exit(1)  # it has saved, and would now wait for work for ever
+    os._exit(1)  # else the worker would wait for jobs for ever
 
 
 def _perform_quietly(job: Job) -> str | None:
-    if _over is not None and _over.is_set():
+    if _no_more_jobs is not None and _no_more_jobs.is_set():
         return f"{job.folder.name}: not begun"
     return perform(job, Console(quiet=True))

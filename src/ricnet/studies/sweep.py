@@ -1,7 +1,7 @@
-"""A search for better settings with Optuna, judged on validation data alone.
+"""Hyper-parameter search with Optuna on a validation metric.
 
-The study lives in a storage: a SQLite file, or a server that several machines share. Whoever works on it asks for the
-next trial, trains it in a run folder, reports each epoch, and gives it up where it falls behind the others.
+The study is stored in a SQLite file, or in a database server that several machines share. A worker takes the next
+trial, trains it in a run folder, reports each epoch, and stops it early if it is worse than the median.
 """
 
 import json
@@ -36,13 +36,13 @@ from ricnet.training.trainer import Trainer
 DIRECTIONS: dict[str, Literal["minimize", "maximize"]] = {"nll": "minimize", "ece": "minimize", "accuracy": "maximize"}
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 FAILED = "failed"
-"""Marks a trial that failed by its settings, as against one whose machine died or that was interrupted."""
+"""Attribute of a trial that failed because of its settings, not because of its machine or an interruption."""
 HEARTBEAT_SECONDS = 60
 ATTEMPTS = 4
 
 
 class Failed(Exception):
-    """A trial whose training could not be finished, as by divergence; the study goes on without it."""
+    """A trial failed, for instance by divergence; the study continues."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,12 @@ class Choice:
 
 Space = Mapping[str, Range | Choice]
 EVERY_METHOD = ("lr=1e-4..1e-2:log", "weight_decay=1e-2..1:log")
-"""Logarithmic ranges are centred on the preset's value: here they reach a factor of 10 below and above it."""
+"""Search space of all methods. Logarithmic ranges are centred on the value of the preset, here a factor of 10 below and
+above it."""
 
 
-_OF_THE_RUN = {field.name for field in fields(Config)}
-"""Data, seed and the like: settings that a sweep compares trials under, not over."""
+_NOT_SEARCHED = {field.name for field in fields(Config)}
+"""Settings that all trials share, such as data and seed."""
 
 
 def default_space(base: Config, given: Collection[str] = ()) -> Space:
@@ -112,20 +113,20 @@ def default_space(base: Config, given: Collection[str] = ()) -> Space:
 
 
 def values_of(config: Config) -> dict[str, Any]:
-    """The value of every setting that can be searched."""
+    """Value of each setting that can be searched."""
     return {name: value for part in PARTS for name, value in vars(getattr(config, part)).items()}
 
 
 def parse_space(texts: Sequence[str], method: str) -> dict[str, Range | Choice]:
-    """lr=1e-4..1e-2:log is a range, taken on a logarithmic scale; activation=relu,silu is a choice."""
-    hints = {name: hint for name, hint in settings_of(method).items() if name not in _OF_THE_RUN}
+    """Parse a search space: lr=1e-4..1e-2:log is a range on a logarithmic scale, activation=relu,silu a choice."""
+    hints = {name: hint for name, hint in settings_of(method).items() if name not in _NOT_SEARCHED}
     space: dict[str, Range | Choice] = {}
     for text in texts:
         name, _, values = text.partition("=")
         key = name.strip().replace("-", "_")
         if not values or key not in hints:
             raise RicnetError(
-                f"--space {text}: {name} is no setting of {method}; see ric train --method {method} --help-all."
+                f"--space {text}: {name} is not a setting of {method}; see ric train --method {method} --help-all."
             )
         space[key] = _range(text, values, hints[key]) if ".." in values else _choice(key, values, method)
     if all(isinstance(part, Choice) and len(part.options) == 1 for part in space.values()):
@@ -139,7 +140,7 @@ def _range(text: str, values: str, hint: Any) -> Range:
     kinds = get_args(hint) if get_origin(hint) is not None else (hint,)
     numbers = len(ends) == 2 and all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends)
     if not numbers or not ends[0] < ends[1] or scale not in ("", "log") or not {int, float} & set(kinds):
-        raise RicnetError(f"--space {text} is no range; write low..high, or low..high:log, for a numeric setting.")
+        raise RicnetError(f"--space {text} is not a range; write low..high, or low..high:log, for a numeric setting.")
     if scale == "log" and ends[0] <= 0:
         raise RicnetError(f"--space {text}: a logarithmic range must begin above 0.")
     return Range(float(ends[0]), float(ends[1]), whole=float not in kinds, log=scale == "log")
@@ -154,18 +155,18 @@ def _choice(key: str, values: str, method: str) -> Choice:
 class Sweep:
     dataset: Dataset
     base: Config
-    """What all trials share."""
+    """Configuration that all trials share."""
     space: Space
     metric: Literal["nll", "ece", "accuracy"]
     root: Path
     device: str
 
     def objective(self, trial: optuna.Trial, console: Console) -> float:
-        """The validation metric of the epoch that was selected."""
+        """Validation metric of the selected epoch."""
         settings = {name: part.suggest(trial, name) for name, part in self.space.items()}
         try:
             config = settle_horizon(self.config(settings), self.dataset.input_shape)
-        except RicnetError as problem:  # settings that do not go together
+        except RicnetError as problem:  # incompatible settings
             self._fail(trial, problem)
         index = RunIndex(self.root)
         folder = index.find(config, describe_data(self.dataset)) or index.new(f"trial-{trial.number:04d}")
@@ -173,7 +174,7 @@ class Sweep:
         if not folder.finished:
             self._train(trial, config, folder, console)
         evaluation = read_json(folder.evaluation)
-        raw = evaluation.get("raw", evaluation)  # what was fitted on validation data cannot be judged by it
+        raw = evaluation.get("raw", evaluation)  # before calibration, which is fitted on validation data
         return float(raw["val"][self.metric])
 
     def config(self, settings: Mapping[str, Any]) -> Config:
@@ -214,8 +215,8 @@ class Pruning(Callback):
 
 
 def open_study(name: str, storage: str, metric: str, base: Config, space: Space) -> optuna.Study:
-    """The study of this name, new or continued; refused if it was about something else. The first trial of a new study
-    has the settings of `base` if the space contains them."""
+    """Create or continue the study of this name; raises if it has another metric, configuration or space. The first
+    trial of a new study has the settings of `base` if the space contains them."""
     study = _open(name, storage, metric, base.optimization.epochs)
     subject = json.loads(json.dumps({"metric": metric, "config": to_json(base), "space": repr(space)}))
     for key, value in subject.items():
@@ -232,7 +233,7 @@ def _open(name: str, storage: str, metric: str, epochs: int) -> optuna.Study:
     try:
         return optuna.create_study(
             study_name=name,
-            storage=_keeper(storage),
+            storage=_open_storage(storage),
             direction=DIRECTIONS[metric],
             load_if_exists=True,
             pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=max(1, epochs // 5)),
@@ -243,17 +244,17 @@ def _open(name: str, storage: str, metric: str, epochs: int) -> optuna.Study:
         ) from error
 
 
-def _keeper(storage: str) -> optuna.storages.RDBStorage:
-    """A trial whose machine died, which shows by its missing heartbeat, is given to another."""
+def _open_storage(storage: str) -> optuna.storages.RDBStorage:
+    """Storage of the study. A trial without heartbeat, whose machine died, is repeated by another worker."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # in use since 2021
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # experimental since 2021
         retry = optuna.storages.RetryHeartbeatStaleTrialCallback(max_retry=2)
         for attempt in range(ATTEMPTS):
             try:
                 return optuna.storages.RDBStorage(
                     storage, heartbeat_interval=HEARTBEAT_SECONDS, heartbeat_stale_trial_callback=retry
                 )
-            except DBAPIError:  # two machines that start together make the same tables; the second find succeeds
+            except DBAPIError:  # another machine creates the same tables at the same time
                 if attempt == ATTEMPTS - 1:
                     raise
                 time.sleep(1)
@@ -261,19 +262,19 @@ def _keeper(storage: str) -> optuna.storages.RDBStorage:
 
 
 def search(study: optuna.Study, sweep: Sweep, trials: int, console: Console) -> None:
-    """Work on the study until it has this many trials, those of other workers included."""
+    """Run trials until the study has this many, those of other workers included."""
     while finished(study) < trials:
         study.optimize(lambda trial: sweep.objective(trial, console), n_trials=1, catch=(Failed,))
-        _announce(study, trials, console)
+        _print_trial(study, trials, console)
 
 
 def finished(study: optuna.Study) -> int:
-    """Trials that need not be made again."""
+    """Number of trials that are not repeated: complete, pruned, or failed because of their settings."""
     done = study.get_trials(deepcopy=False, states=FINISHED)
     return sum(trial.state is not TrialState.FAIL or FAILED in trial.user_attrs for trial in done)
 
 
-def _announce(study: optuna.Study, trials: int, console: Console) -> None:
+def _print_trial(study: optuna.Study, trials: int, console: Console) -> None:
     last = study.get_trials(deepcopy=False, states=FINISHED)[-1]
     value = f"{last.value:.4f}" if last.state is TrialState.COMPLETE else last.state.name.lower()
     settings = "  ".join(f"{name} {_short(part)}" for name, part in last.params.items())
