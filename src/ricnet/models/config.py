@@ -49,7 +49,7 @@ class Optimization:
     schedule: Literal["cosine", "constant"] = "cosine"
     """Schedule of the learning rate: cosine, down to --lr-end, or constant (the paper)."""
     lr_end: float = 0.0
-    """Learning rate at the end of the cosine, as a share of --lr."""
+    """Learning rate at the end of the cosine, as a share of --lr. Raise it for larger updates in the last epochs."""
     warmup_epochs: float = 0.0
     """Epochs over which the learning rate rises from 0, at most half of all epochs. Raise it if training diverges in
     the first epochs."""
