@@ -59,6 +59,8 @@ def _prepare(found: dict[str, Array], path: Path, cache: Path, columns: Columns 
     inputs = _read_inputs(found, path)
     [first, *_] = inputs.values()
     gaps = sum(int(rows.isnan().any(1).sum()) for rows in inputs.values() if rows.ndim == 2)
+    if first.ndim == 2 and columns is None and bool(first.isnan().all()):
+        raise RicnetError(f"{path}: every value is missing (nan); give at least one column with numbers.")
     if gaps or reads_arrays(columns, first.shape[1:]):
         notes = (f"{gaps} of {sum(map(len, found.values()))} rows have missing values (NaN).",) * (gaps > 0)
         return _row_numbers(found), Augmentation(), notes, partial(_encode, found, path, columns)
