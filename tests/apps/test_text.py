@@ -122,7 +122,7 @@ def test_the_server_reads_texts(run: Path) -> None:
         assert said(client, rows={"review": "cold"}).json()["predictions"][0]["answer"] == "bad"
         assert said(client, texts=["a"] * 4).status_code == 413
         assert said(client, features=[1, 2]).json()["error"] == (
-            'this model reads texts; send "texts" with a text or several.'
+            'this model reads no features; send {"texts": "…"}, or a list of texts.'
         )
         assert client.get("/v1/model").json()["input"]["kind"] == "text"
         assert "film" in client.get("/v1/examples").json()[0]["text"]
