@@ -111,6 +111,12 @@ def test_a_better_baseline_is_named_with_its_numbers(dataset: Dataset) -> None:
     assert said(LONG, dataset, baselines=within) == []
 
 
+def test_hints_come_before_notes(dataset: Dataset) -> None:
+    """A terminal shows the first lines only."""
+    lines = said(IMPATIENT, dataset, COURSE, baselines={"Logistic regression": entry(0.01, 0.04)})
+    assert [line[:4] for line in lines] == ["hint", "note"]
+
+
 def test_few_images_and_few_texts_are_not_called_rows(dataset: Dataset) -> None:
     few = {"train": GOOD, "val": GOOD | {"n": 14}, "test": GOOD | {"n": 9}}
     images = replace(dataset.train, inputs=torch.zeros(96, 3, 128, 128, dtype=torch.uint8))

@@ -30,10 +30,11 @@ Evaluation = Mapping[str, Any]
 
 
 def advice(evaluation: Evaluation, course: Sequence[float], config: Config, dataset: Dataset) -> list[str]:
-    """Lines for the terminal. `course` is the validation NLL of each epoch."""
+    """Lines for the terminal, hints first: only the first lines may be shown. `course` is the validation NLL of each
+    epoch."""
     notes = [*ended_early(course, config), *filter(None, [evaluation.get("baselines_note")])]
     found = hints(evaluation, course, config, dataset)
-    return [*(f"note: {note}" for note in notes), *(f"hint: {hint}" for hint in found)]
+    return [*(f"hint: {hint}" for hint in found), *(f"note: {note}" for note in notes)]
 
 
 def ended_early(course: Sequence[float], config: Config) -> list[str]:
