@@ -33,6 +33,9 @@ sys.path.append(str(Path(__file__).parents[1] / "scripts"))
 settings.register_profile("ricnet", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("ricnet")
 
+# pytest-xdist sets it in its workers, and output is wrapped at it.
+os.environ.pop("COLUMNS", None)
+
 # Tensors here are tiny: a second thread costs more than it brings, most of all where tests share the machine.
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that they start

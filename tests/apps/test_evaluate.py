@@ -81,7 +81,7 @@ def test_what_cannot_be_measured(
             (table_run, image_folder, ("holds images", ".csv")),
             (table_run, "cifar10", "cifar10 holds images"),
             (digits_run, table_run.parent / "other.csv", ("is a table", "images")),
-            (digits_run, "https://example.org/my.csv", "address"),
+            (digits_run, "https://example.org/my.csv", "URL"),
         ):
             refused(names, "evaluate", run, "--data", data)
 

@@ -245,7 +245,7 @@ def test_flags_of_another_method_and_help(
 ) -> None:
     """What people change is shown, in groups."""
     method = "--methods" if command == "compare" else "--method"
-    way_out = "leave it out." if command == "compare" else "or take --method ric-on-policy."
+    way_out = "leave it out." if command == "compare" else "or use --method ric-on-policy."
     refused(("--rollouts", "ric", way_out), command, method, "supervised", "--rollouts", "2")
     monkeypatch.setenv("COLUMNS", "100")
     page = run_ric(command, "--help").out

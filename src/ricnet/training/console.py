@@ -51,7 +51,9 @@ def say(lines: Iterable[str], console: Console | None = None) -> None:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Lines of at most `width` characters; longer words, such as paths, are kept whole."""
+    """Lines of at most `width` characters; longer words, such as paths, and indented commands are kept whole."""
+    if text.startswith("    "):
+        return [text]
     lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
     return lines or [""]
 
