@@ -88,7 +88,7 @@ def damaged(**changes: object) -> list[dict[str, object]]:
     [
         ("config network width", 1e6, "does not fit"),
         ("config network width", 1e300, "network"),
-        ("config method horizon", 10**9, "forever"),
+        ("config method horizon", 10**9, "above the limit"),
         ("config method horizon", 10**30, "horizon"),
         ("config method name", ["ric"], "method"),
         ("config method gamma", 10**400, "gamma"),
