@@ -20,7 +20,7 @@ demo: $(VENV)/ready
 	@echo
 	$(BIN)/python examples/early_exits.py
 	@echo
-	@echo "Watch it think, step by step: $(BIN)/ric predict pretrained:cifar10 --trace, or in a browser: $(BIN)/ric demo"
+	@echo "See the belief after each step: $(BIN)/ric predict pretrained:cifar10 --trace, or in a browser: $(BIN)/ric demo"
 
 # Side by side: mypy works on one core.
 test: $(VENV)/ready

@@ -77,8 +77,8 @@ def conclusion(scores: Scores) -> list[str]:
     return [
         *sentences,
         f"It is {word} calibrated than SL: ECE {ours['ECE']:.3f} against {theirs['ECE']:.3f}.",
-        f"It names the true class in {ours['truth']:.1%} of the rows, SL in {theirs['truth']:.1%}.",
-        f"It takes {ours['seconds']:.0f} s to learn a table, SL {theirs['seconds']:.0f} s.",
+        f"Accuracy on the true labels: {ours['truth']:.1%}, SL {theirs['truth']:.1%}.",
+        f"Training time per table: {ours['seconds']:.0f} s, SL {theirs['seconds']:.0f} s.",
     ]
 
 
