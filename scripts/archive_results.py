@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ricnet.errors import RicnetError
-from ricnet.evaluation.predictions import read_predictions
+from ricnet.evaluation.evaluate import read_predictions
 from ricnet.io import read_json, write_atomically
 from ricnet.report.figures import thin
 from ricnet.report.files import is_archive

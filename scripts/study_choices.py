@@ -36,7 +36,7 @@ from ricnet.evaluation.choices import (
     choose_temperature,
     is_as_good,
 )
-from ricnet.evaluation.outcome import Outcome, Reading, observe
+from ricnet.evaluation.evaluate import Outcome, Reading, observe
 from ricnet.models.build import settle_horizon
 from ricnet.models.config import to_json
 from ricnet.training.api import isolated_rng

@@ -12,10 +12,8 @@ from torch import Tensor
 
 from ricnet.core.mdp import log_scores
 from ricnet.core.trajectory import Trajectory, halting_step
-from ricnet.evaluation.evaluate import report
+from ricnet.evaluation.evaluate import Outcome, report, save_predictions
 from ricnet.evaluation.examples import KINDS, pick_rows
-from ricnet.evaluation.outcome import Outcome
-from ricnet.evaluation.predictions import save_predictions
 from ricnet.methods.archive import modern_method
 from ricnet.report.runs import RunGroup, RunRecord, group_seeds, read_runs
 

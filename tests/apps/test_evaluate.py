@@ -10,7 +10,7 @@ from PIL import Image
 import ricnet
 from ricnet.data import columns_from_json
 from ricnet.errors import RicnetError
-from ricnet.evaluation.predictions import read_predictions
+from ricnet.evaluation.evaluate import read_predictions
 from ricnet.models.config import Config
 from ricnet.models.run import RunFolder, describe_data, read_config
 

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Split
+from ricnet.evaluation.evaluate import Outcome, Reading
 from ricnet.evaluation.examples import pick_rows, save_examples
-from ricnet.evaluation.outcome import Outcome, Reading
 from ricnet.methods import Supervised
 
 

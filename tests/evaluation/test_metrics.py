@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_score
 
 from ricnet.core.trajectory import Trajectory
-from ricnet.evaluation.evaluate import report
+from ricnet.evaluation.evaluate import Outcome, report
 from ricnet.evaluation.metrics import (
     area_under_risk_coverage,
     bin_index,
@@ -25,7 +25,6 @@ from ricnet.evaluation.metrics import (
     expected_calibration_error,
     risk_at,
 )
-from ricnet.evaluation.outcome import Outcome
 
 Real = np.float32 | np.float64
 

@@ -15,9 +15,7 @@ from matplotlib.transforms import Bbox
 
 from made_runs import CLASSES, STEPS, beliefs
 from ricnet.core.trajectory import Trajectory
-from ricnet.evaluation.evaluate import report
-from ricnet.evaluation.outcome import Outcome
-from ricnet.evaluation.predictions import save_predictions
+from ricnet.evaluation.evaluate import Outcome, report, save_predictions
 from ricnet.report.figures import house_style
 from ricnet.report.runs import RunRecord
 from ricnet.studies.experiments import Experiment, Runs, find_system

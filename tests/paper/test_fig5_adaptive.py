@@ -7,8 +7,7 @@ import torch
 
 from made_runs import rewrite_arrays
 from refusals import refusal
-from ricnet.evaluation.outcome import Outcome
-from ricnet.evaluation.predictions import read_predictions, save_predictions
+from ricnet.evaluation.evaluate import Outcome, read_predictions, save_predictions
 from ricnet_paper import ITEMS
 from ricnet_paper.fig5_adaptive import split_by_difficulty
 from ricnet_paper.scales import Scale

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refusals import refusal
-from ricnet.evaluation.outcome import Outcome
+from ricnet.evaluation.evaluate import Outcome
 from ricnet.report.runs import RunRecord
 from ricnet_paper.halting import (
     COUNT,

@@ -7,7 +7,7 @@ import pytest
 from made_runs import groups_of, rewrite, write_run, write_system
 from recomputed import recompute
 from refusals import refusal
-from ricnet.evaluation.predictions import read_predictions
+from ricnet.evaluation.evaluate import read_predictions
 from ricnet.report.comparison import ACCURACY, ECE, SYSTEM_METRICS, Comparison, Contrast, compare, ranking, summarize
 from ricnet.report.runs import RunGroup
 from ricnet.report.statistics import (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from made_runs import rewrite, rewrite_arrays
-from ricnet.evaluation.predictions import read_predictions
+from ricnet.evaluation.evaluate import read_predictions
 from ricnet.methods import ACT
 from ricnet.report.examples import gallery_html
 from ricnet.report.exits import budget_curves, budgeted_by, exit_means, exits_figure

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ricnet.evaluation.outcome import Outcome
+from ricnet.evaluation.evaluate import Outcome
 from ricnet.report.figures import band
 from ricnet.report.statistics import holm, mean_interval, paired_bootstrap, paired_difference
 

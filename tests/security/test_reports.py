@@ -16,7 +16,7 @@ from rich.console import Console
 from archive_results import archive_text
 from refusals import refusal
 from ricnet.errors import RicnetError
-from ricnet.evaluation.predictions import read_predictions
+from ricnet.evaluation.evaluate import read_predictions
 from ricnet.report.examples import gallery_html
 from ricnet.report.page import page_html
 from ricnet.report.runs import RunRecord, group_seeds, read_run

@@ -13,8 +13,7 @@ from ricnet.data import Dataset
 from ricnet.errors import RicnetError
 from ricnet.evaluation import choices
 from ricnet.evaluation.choices import chosen_words
-from ricnet.evaluation.outcome import Reading
-from ricnet.evaluation.predictions import read_predictions
+from ricnet.evaluation.evaluate import Reading, read_predictions
 from ricnet.methods import RIC
 from ricnet.models.build import build_model
 from ricnet.models.classifier import Classifier

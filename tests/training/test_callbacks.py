@@ -29,7 +29,7 @@ from problems import (
 from refusals import refusal
 from ricnet.data import Dataset
 from ricnet.errors import Interrupted, RicnetError
-from ricnet.evaluation.outcome import observe
+from ricnet.evaluation.evaluate import observe
 from ricnet.methods import METHODS, Supervised
 from ricnet.models.run import RunFolder
 from ricnet.training.api import run, train_in_folder

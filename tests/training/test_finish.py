@@ -20,7 +20,7 @@ from ricnet.apps.server.responses import describe
 from ricnet.data import Dataset
 from ricnet.evaluation import choices
 from ricnet.evaluation.choices import chosen_words
-from ricnet.evaluation.predictions import read_predictions
+from ricnet.evaluation.evaluate import read_predictions
 from ricnet.methods import METHODS
 from ricnet.models.config import stripped
 from ricnet.models.hub import save_pretrained

@@ -14,7 +14,7 @@ from ricnet.core.mdp import log_scores
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import Split
 from ricnet.errors import RicnetError
-from ricnet.evaluation.outcome import AS_TRAINED, Outcome, Reading
+from ricnet.evaluation.evaluate import AS_TRAINED, Outcome, Reading
 from ricnet.io import read_arrays
 from ricnet.methods import Asked
 

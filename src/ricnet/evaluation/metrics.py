@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int64
-from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 BINS = 15
@@ -80,6 +79,8 @@ def area_under_risk_coverage(confidence: Float[Tensor, "n"], correct: Bool[Tenso
 
 def correctness_auroc(confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"]) -> float | None:
     """Probability that a correct answer is more confident than a wrong one; None if all are correct or all wrong."""
+    from sklearn.metrics import roc_auc_score  # takes a second
+
     if correct.all() or not correct.any():
         return None
     return float(roc_auc_score(correct.cpu().numpy(), confidence.cpu().numpy()))

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ricnet.core.randomness import building_with
 from ricnet.errors import RicnetError, setting
-from ricnet.evaluation.operating_points import require_affordable
+from ricnet.evaluation.choices import require_affordable
 from ricnet.io import without_folder
 from ricnet.models.checkpoints import named_encoder
 from ricnet.models.config import Config

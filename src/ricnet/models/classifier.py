@@ -20,8 +20,8 @@ from ricnet.data.inputs import read_inputs
 from ricnet.data.tables import frame_table, is_frame
 from ricnet.data.texts import Text, as_texts
 from ricnet.errors import RicnetError, setting, spelled_in_python, whole_number
-from ricnet.evaluation.operating_points import OperatingPoint, point_within, shortfall
-from ricnet.evaluation.outcome import pool_size
+from ricnet.evaluation.choices import OperatingPoint, point_within, shortfall
+from ricnet.evaluation.evaluate import pool_size
 from ricnet.io import is_table, shown_name
 from ricnet.methods import Asked, Method, in_steps
 from ricnet.models.build import backbone_of, encoder_name

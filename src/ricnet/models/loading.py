@@ -14,7 +14,7 @@ from ricnet.core.randomness import building_with
 from ricnet.core.trajectory import Temperature
 from ricnet.data import Columns, columns_from_json
 from ricnet.errors import RicnetError
-from ricnet.evaluation.operating_points import OperatingPoint
+from ricnet.evaluation.choices import OperatingPoint
 from ricnet.io import is_finite, read_json
 from ricnet.methods import Method
 from ricnet.models.build import autocast_dtype, build_model, encoder_weights, learned

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError, setting
-from ricnet.evaluation.operating_points import OperatingPoint
+from ricnet.evaluation.choices import OperatingPoint
 from ricnet.io import draft_of, fsync_file, is_count, open_no_link, read_json, write_atomically, writing
 from ricnet.models import manifest
 from ricnet.models.config import Config, extends, from_json, to_json

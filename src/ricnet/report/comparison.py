@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from ricnet.errors import RicnetError, listing
-from ricnet.evaluation.outcome import Outcome
+from ricnet.evaluation.evaluate import Outcome
 from ricnet.io import MARK, TABLE, short
 from ricnet.report.runs import Baseline, RunGroup, RunRecord, Task, baselines, by_task, judged_words
 from ricnet.report.statistics import (

@@ -14,8 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ricnet.core.trajectory import halting_step
-from ricnet.evaluation.evaluate import scores_at
-from ricnet.evaluation.predictions import read_predictions
+from ricnet.evaluation.evaluate import read_predictions, scores_at
 from ricnet.io import FIGURE, short
 from ricnet.methods import METHODS
 from ricnet.report.figures import INK, draw_band, looks, percent_ticks, score_grid, styled

@@ -13,9 +13,8 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkabl
 from ricnet.data.columns import Columns, columns_from_json
 from ricnet.errors import RicnetError, listing
 from ricnet.evaluation.collapse import Collapse, collapses, summary
+from ricnet.evaluation.evaluate import Outcome, read_predictions
 from ricnet.evaluation.examples import Examples
-from ricnet.evaluation.outcome import Outcome
-from ricnet.evaluation.predictions import read_predictions
 from ricnet.io import LARGEST_NUMBER, MARK, TABLE, short, shown_name, user_path
 from ricnet.methods.archive import modern_method
 from ricnet.report.files import is_archive, read_archive, read_folder

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from scipy.special import stdtr, stdtrit
 
+from ricnet.evaluation.evaluate import Outcome
 from ricnet.evaluation.metrics import BINS, bin_index
-from ricnet.evaluation.outcome import Outcome
 
 LEVEL = 0.95
 LOWER, UPPER = (1 - LEVEL) / 2, (1 + LEVEL) / 2

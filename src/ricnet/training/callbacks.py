@@ -15,8 +15,7 @@ from ricnet.errors import RicnetError, setting
 from ricnet.evaluation.baselines import base_rate, mean_and_error, selection_nll
 from ricnet.evaluation.choices import FOLDS, calibrated_scores, is_as_good
 from ricnet.evaluation.collapse import CollapseWatch, words
-from ricnet.evaluation.evaluate import summarize
-from ricnet.evaluation.outcome import observe
+from ricnet.evaluation.evaluate import observe, summarize
 from ricnet.io import shown_name
 from ricnet.models.build import learned
 from ricnet.training.console import ProgressBar, say

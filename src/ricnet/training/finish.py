@@ -13,6 +13,7 @@ from ricnet.errors import RicnetError, in_flags
 from ricnet.evaluation.baselines import against_base_rate, as_given, fit_baselines
 from ricnet.evaluation.choices import (
     HaltChoice,
+    OperatingPoint,
     TemperatureFit,
     choose_exit,
     choose_exit_temperatures,
@@ -20,12 +21,10 @@ from ricnet.evaluation.choices import (
     choose_temperature,
     fit_exit_temperatures,
     fit_temperature,
+    operating_points,
 )
-from ricnet.evaluation.evaluate import report
+from ricnet.evaluation.evaluate import AS_TRAINED, Outcome, Reading, observe, observe_each, report, save_predictions
 from ricnet.evaluation.examples import save_examples
-from ricnet.evaluation.operating_points import OperatingPoint, operating_points
-from ricnet.evaluation.outcome import AS_TRAINED, Outcome, Reading, observe, observe_each
-from ricnet.evaluation.predictions import save_predictions
 from ricnet.io import write_atomically
 from ricnet.methods import Asked, in_steps
 from ricnet.models.config import Config

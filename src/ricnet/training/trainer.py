@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from ricnet.core.randomness import drawing_from
 from ricnet.data import Dataset
 from ricnet.distributed import ALONE, Processes
-from ricnet.evaluation.evaluate import summarize
-from ricnet.evaluation.outcome import Outcome, observe
+from ricnet.evaluation.evaluate import Outcome, observe, summarize
 from ricnet.models.config import Config
 from ricnet.models.run import RunFolder
 from ricnet.training.batches import Batches

@@ -22,8 +22,7 @@ from ricnet.data.dataset import altered, divisible
 from ricnet.data.inputs import wanted
 from ricnet.data.registry import DATASETS
 from ricnet.errors import RicnetError, listed, require
-from ricnet.evaluation.evaluate import report
-from ricnet.evaluation.outcome import Reading, observe
+from ricnet.evaluation.evaluate import Reading, observe, report
 from ricnet.io import is_table, split_target, user_path
 from ricnet.models.classifier import Classifier
 from ricnet.models.loading import load

@@ -22,8 +22,7 @@ from ricnet.apps.trace import TIME_UP, trace_lines
 from ricnet.core.trajectory import Trajectory
 from ricnet.data.inputs import read_inputs
 from ricnet.errors import RicnetError, counted, require
-from ricnet.evaluation.outcome import pool_size
-from ricnet.evaluation.predictions import UNSURE, validation_sentence
+from ricnet.evaluation.evaluate import UNSURE, pool_size, validation_sentence
 from ricnet.io import printable
 from ricnet.models.classifier import Classifier
 from ricnet.models.loading import load

@@ -17,8 +17,8 @@ from ricnet.apps.server.requests import Cell, Options
 from ricnet.core.trajectory import Trajectory
 from ricnet.data.columns import Category, Date
 from ricnet.errors import RicnetError
+from ricnet.evaluation.evaluate import UNSURE
 from ricnet.evaluation.examples import KINDS
-from ricnet.evaluation.predictions import UNSURE
 from ricnet.io import read_arrays, read_json
 from ricnet.models.classifier import Classifier
 from ricnet.models.config import to_json
