@@ -21,7 +21,7 @@ from torch.utils.data import Dataset as TorchDataset
 from ricnet.data import Augmentation, Dataset
 from ricnet.methods.ric import RIC
 from ricnet.models.config import Config
-from ricnet.nets.embedding import embedding_size
+from ricnet.nets.backbone import embedding_size
 from ricnet.nets.encoders import build_encoder
 
 

@@ -21,8 +21,7 @@ from ricnet.methods.ric import RIC
 from ricnet.models import recorded
 from ricnet.models.graphs import Part
 from ricnet.models.recorded import LADDER, RecordedPool, RecordedStages, Recordings, rung
-from ricnet.nets.backbone import Backbone
-from ricnet.nets.embedding import GPU_BATCH
+from ricnet.nets.backbone import GPU_BATCH, Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from refusals import refusal
-from ricnet.nets.embedding import embedding_size
+from ricnet.nets.backbone import embedding_size
 from ricnet.nets.encoders import (
     TABLE_ROWS,
     EncoderOptions,
@@ -79,3 +79,20 @@ def test_words_are_the_mean_of_their_rows_and_padding_is_none_of_them() -> None:
     ids = torch.tensor([[7, beyond + 6, 3, 0], [3, 0, 7, 7], [0, 0, 0, 0]], dtype=torch.int32)
     means = [(table[8] + table[7] + table[4]) / 3, (table[4] + 2 * table[8]) / 3, torch.zeros(16)]
     torch.testing.assert_close(encoder(ids), layer(torch.stack(means)))
+
+
+def parameters(name: str, shape: tuple[int, ...] = (3, 32, 32), **options: object) -> int:
+    encoder = build_encoder(EncoderOptions(encoder=name, **options), shape)  # type: ignore[arg-type]
+    return sum(p.numel() for p in encoder.parameters())
+
+
+def test_resnets_have_the_published_number_of_parameters() -> None:
+    """torchvision's resnet18 and resnet34 have 11,689,512 and 21,797,672, of which 513,000 are the last layer."""
+    assert parameters("resnet18", (3, 224, 224)) == 11_689_512 - 513_000
+    assert parameters("resnet34", (3, 224, 224)) == 21_797_672 - 513_000
+
+
+def test_small_images_keep_their_resolution_through_the_stem() -> None:
+    for shape, stem, side in [((3, 32, 32), "auto", 32), ((3, 128, 128), "auto", 32), ((3, 32, 32), "original", 8)]:
+        encoder = build_encoder(EncoderOptions("resnet10", width=0.125, stem=stem), shape)  # type: ignore[arg-type]
+        assert encoder.stem(torch.zeros(1, *shape)).shape[-1] == side

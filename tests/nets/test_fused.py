@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ricnet.nets.encoders import BasicBlock
 from ricnet.nets.fused import can_fuse, fold
-from ricnet.nets.resnet import BasicBlock
 from ricnet.nets.stages import pool_features
 
 

@@ -30,7 +30,7 @@ from ricnet.models.checkpoints import cache_folder
 from ricnet.models.config import Optimization
 from ricnet.nets import backbone, stages
 from ricnet.nets.architecture import Architecture
-from ricnet.nets.embedding import CPU_BATCH
+from ricnet.nets.backbone import CPU_BATCH
 from ricnet.nets.pretrained import TextEncoder
 from ricnet.training.features import TABLE, TABLE_WITHOUT_DIGESTS, Features, behind_encoder, featured
 from ricnet.training.optimization import make_optimizer, set_rate

@@ -21,7 +21,7 @@ SCRIPT = """
 import functools
 from dataclasses import replace
 import torch
-from ricnet.core.randomness import drawing_from
+from ricnet.core.policies import drawing_from
 from ricnet.methods import RIC, ClosedForm, OnPolicy
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier

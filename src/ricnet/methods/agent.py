@@ -13,9 +13,8 @@ import torch
 from jaxtyping import Bool, Float, Int64, Num
 from torch import Tensor
 
-from ricnet.core import mdp, objectives
-from ricnet.core.policies import Dirichlet, LogisticNormal, Readout, SimplexPolicy
-from ricnet.core.randomness import current
+from ricnet.core import mdp
+from ricnet.core.policies import Dirichlet, LogisticNormal, Readout, SimplexPolicy, current
 from ricnet.core.trajectory import Trajectory, not_below, stop_before
 from ricnet.distributed import Shard
 from ricnet.errors import require, require_finite, setting
@@ -282,7 +281,7 @@ class Agent(Iterative):
             "accuracy": accuracy(heads.logits[-1], labels),
             "approx_kl": (ratio - 1 - log_ratio).mean(),
             "ratio_deviation": (ratio - 1).abs().mean(),
-            "explained_variance": objectives.explained_variance(heads.value, estimates.targets),
+            "explained_variance": mdp.explained_variance(heads.value, estimates.targets),
             "mean_c": self.concentration(heads).mean(),
             "entropy": policy.entropy().mean(),
             "variance_penalty": policy.variance_penalty(labels).mean(),

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int64, Num
 from torch import Tensor
 
-from ricnet.core import losses, mdp, objectives
+from ricnet.core import losses, mdp
 from ricnet.core.trajectory import Trajectory, first_stop, not_below, stop_before
 from ricnet.errors import require, require_finite, setting
 from ricnet.methods import exits
@@ -100,9 +100,9 @@ class Anytime(Iterative):
         if learns_value:
             targets = self.targets(scores.detach(), heads.value.detach(), model)
             values = heads.value[: self.horizon]
-            value_loss = weighted_mean(objectives.value_loss(values, targets), weights)
+            value_loss = weighted_mean(mdp.value_loss(values, targets), weights)
             loss = loss + self.value_coef * value_loss
-            explained = objectives.explained_variance(values.detach(), targets)
+            explained = mdp.explained_variance(values.detach(), targets)
             metrics |= {"value_loss": value_loss.detach(), "explained_variance": explained}
         return loss, metrics
 

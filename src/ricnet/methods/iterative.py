@@ -8,8 +8,7 @@ from torch import Tensor
 
 from ricnet.methods.inference import InSteps, Pool, Step
 from ricnet.methods.method import Method, Metrics
-from ricnet.nets.backbone import Backbone
-from ricnet.nets.embedding import encode
+from ricnet.nets.backbone import Backbone, encode
 from ricnet.nets.refiner import Heads, RecurrentClassifier, at_step
 
 

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 from jaxtyping import Float, Int64, Num
 from torch import Tensor, nn
 
-from ricnet.core.objectives import accuracy as accuracy
-from ricnet.core.objectives import weighted_mean as weighted_mean
+from ricnet.core.mdp import accuracy as accuracy
+from ricnet.core.mdp import weighted_mean as weighted_mean
 from ricnet.core.trajectory import Trajectory
 from ricnet.distributed import Shard
 from ricnet.nets.backbone import Backbone

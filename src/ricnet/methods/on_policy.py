@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from ricnet.core import mdp, objectives
+from ricnet.core import mdp
 from ricnet.core.policies import SimplexPolicy
 from ricnet.errors import require, setting
 from ricnet.methods.agent import Estimates, Rollout
@@ -52,7 +52,7 @@ class OnPolicy(RIC):
     def surrogate(
         self, ratio: Float[Tensor, "steps rollouts batch"], advantages: Float[Tensor, "steps rollouts batch"]
     ) -> Float[Tensor, "steps rollouts batch"]:
-        return objectives.spo(ratio, advantages, OnPolicy.epsilon)
+        return mdp.spo(ratio, advantages, OnPolicy.epsilon)
 
     def weighted_surrogate(
         self,

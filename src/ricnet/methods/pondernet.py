@@ -11,7 +11,7 @@ from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
 from ricnet.core import halting, mdp
-from ricnet.core.randomness import current
+from ricnet.core.policies import current
 from ricnet.core.trajectory import Trajectory, first_stop
 from ricnet.errors import require, require_finite
 from ricnet.methods.inference import Pool, Step, Steps

@@ -11,9 +11,8 @@ import torch
 from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
-from ricnet.core import mdp, objectives
-from ricnet.core.policies import Dirichlet, SimplexPolicy
-from ricnet.core.randomness import current
+from ricnet.core import mdp
+from ricnet.core.policies import Dirichlet, SimplexPolicy, current
 from ricnet.distributed import Shard
 from ricnet.errors import require, setting
 from ricnet.methods import exits
@@ -194,7 +193,7 @@ class RIC(Agent):
         log_ratio = self._clamped(policy.log_ratio(rollout.policy, rollout.log_actions))  # log ρ
         surrogate = self.weighted_surrogate(policy, log_ratio.exp(), rollout, estimates, labels)
         policy_loss = -weighted_mean(surrogate, weights)  # −E[L_SPO]
-        value_loss = weighted_mean(objectives.value_loss(heads.value, estimates.targets), weights)  # ‖V − R̂‖²
+        value_loss = weighted_mean(mdp.value_loss(heads.value, estimates.targets), weights)  # ‖V − R̂‖²
         with torch.no_grad():
             metrics = self.metrics(heads, policy, log_ratio, estimates, labels)
         return policy_loss + self.value_coef * value_loss, metrics | {"value_loss": value_loss.detach()}
@@ -222,7 +221,7 @@ class RIC(Agent):
         self, ratio: Float[Tensor, "steps rollouts batch"], advantages: Float[Tensor, "steps rollouts batch"]
     ) -> Float[Tensor, "steps rollouts batch"]:
         """L_SPO = Â ρ − |Â| (ρ − 1)² / 2ε, or PPO's clipped surrogate. Override it for another objective."""
-        surrogate: Tensor = getattr(objectives, self.objective)(ratio, advantages, self.epsilon)
+        surrogate: Tensor = getattr(mdp, self.objective)(ratio, advantages, self.epsilon)
         return surrogate
 
     def step_gain_surrogate(

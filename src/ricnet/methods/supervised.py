@@ -16,8 +16,7 @@ from ricnet.core.trajectory import Temperature, Trajectory
 from ricnet.errors import require, require_finite, setting
 from ricnet.methods.exits import AtExits, ExitHeads
 from ricnet.methods.method import Method, Metrics, TimeLeft, accuracy, weighted_mean
-from ricnet.nets.backbone import Backbone
-from ricnet.nets.embedding import encode
+from ricnet.nets.backbone import Backbone, encode
 
 
 @dataclass(frozen=True)

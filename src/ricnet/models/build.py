@@ -6,14 +6,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from ricnet.core.randomness import building_with
+from ricnet.core.policies import building_with
 from ricnet.errors import RicnetError, setting
 from ricnet.evaluation.choices import require_affordable
 from ricnet.io import without_folder
 from ricnet.models.checkpoints import named_encoder
 from ricnet.models.config import Config
-from ricnet.nets.backbone import Backbone
-from ricnet.nets.embedding import embedding_size
+from ricnet.nets.backbone import Backbone, embedding_size
 from ricnet.nets.encoders import build_encoder, choose_encoder, mlp_size
 from ricnet.nets.stages import divide
 

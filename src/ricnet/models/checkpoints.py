@@ -21,12 +21,10 @@ from ricnet.io import user_path, write_atomically
 from ricnet.models.locate import HUB_ID, download
 from ricnet.models.manifest import file_hash
 from ricnet.models.run import RunFolder
-from ricnet.nets.architecture import architecture_from_json
+from ricnet.nets.architecture import architecture_from_json, limit_for
 from ricnet.nets.encoders import is_pretrained
 from ricnet.nets.hf import require_hf
-from ricnet.nets.memory_limit import limit_for
-from ricnet.nets.pretrained import Pretrained, TextEncoder, build, read_hf, read_timm, rebuild
-from ricnet.nets.timm import timm_source
+from ricnet.nets.pretrained import Pretrained, TextEncoder, build, read_hf, read_timm, rebuild, timm_source
 
 HF_FILES = (
     *("config.json", "preprocessor_config.json", "*.safetensors", "model.safetensors.index.json"),

@@ -29,8 +29,7 @@ from ricnet.models.clock import start_clock
 from ricnet.models.config import Config
 from ricnet.models.inputs import RAW, READ, as_inputs, looks_raw
 from ricnet.models.recorded import Recordings
-from ricnet.nets.backbone import Backbone
-from ricnet.nets.embedding import reads_tokens
+from ricnet.nets.backbone import Backbone, reads_tokens
 from ricnet.nets.stages import Known, divide
 
 

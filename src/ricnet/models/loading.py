@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ricnet.core.randomness import building_with
+from ricnet.core.policies import building_with
 from ricnet.core.trajectory import Temperature
 from ricnet.data import Columns, columns_from_json
 from ricnet.errors import RicnetError
@@ -24,8 +24,8 @@ from ricnet.models.config import Config, fits, from_json
 from ricnet.models.locate import locate
 from ricnet.models.manifest import verify
 from ricnet.models.run import RunFolder, read_config
+from ricnet.nets.architecture import limit_for
 from ricnet.nets.backbone import Backbone
-from ricnet.nets.memory_limit import limit_for
 
 LARGEST_INPUT = 1 << 24
 """Most numbers in one input of a loaded model, as in a colour image of 2,300 × 2,300 pixels."""

@@ -22,7 +22,7 @@ from ricnet.methods.inference import InSteps, Pool, Step, Steps, run, select
 from ricnet.methods.iterative import Iterative
 from ricnet.methods.method import TimeLeft
 from ricnet.models.graphs import Messages, Part, Recorder
-from ricnet.nets.embedding import GPU_BATCH, encode
+from ricnet.nets.backbone import GPU_BATCH, encode
 from ricnet.nets.refiner import RecurrentClassifier
 
 LADDER = (1, 8, 32, 128, 256, 512, 768, 1024, 1280, 1536, 2048, 2560, 3072, 4096, 5120, 6144, 8192, 10240, 12288, 16384)

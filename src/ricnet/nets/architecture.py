@@ -5,11 +5,15 @@ A checkpoint may come from a stranger: its JSON is validated, and its weights ar
 
 import json
 import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from safetensors import safe_open
+from torch.overrides import TorchFunctionMode
 
 from ricnet.errors import RicnetError, first_line
 from ricnet.io import misfit, parse_json, read_text
@@ -88,3 +92,43 @@ def count_weights(file: Path) -> int:
         raise RicnetError(f"{file} does not exist; give the path of a safetensors file.") from error
     except Exception as error:  # its header is untrusted JSON
         raise RicnetError(f"{file} is no safetensors file, or a damaged one ({first_line(error)}).") from error
+
+
+# Limit of the memory of a network that is built from an untrusted file: a few bytes can ask for terabytes
+
+
+SLACK = 1 << 24
+"""Numbers that a network may allocate beside its weights: position tables, masks, activations of one example."""
+_MAKERS = (torch.empty, torch.zeros, torch.ones)
+
+
+class OverLimit(Exception):
+    pass
+
+
+@contextmanager
+def memory_limit(numbers: int) -> Iterator[None]:
+    """Raise `OverLimit` before the tensors made within exceed so many numbers together."""
+    with _Counting(numbers):
+        yield
+
+
+def limit_for(weights: int) -> AbstractContextManager[None]:
+    """The limit for a network with so many weights."""
+    return memory_limit(4 * weights + SLACK)
+
+
+class _Counting(TorchFunctionMode):
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self.left = left
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        if function in _MAKERS:
+            size = args[0] if args and isinstance(args[0], Sequence) else args
+            self.left -= math.prod(size)
+            if self.left < 0:
+                raise OverLimit
+        return function(*args, **(kwargs or {}))

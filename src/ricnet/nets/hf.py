@@ -22,8 +22,15 @@ import torch
 from torch import nn
 
 from ricnet.errors import RicnetError, first_line, listed, require_extra, setting
-from ricnet.nets.architecture import Architecture, are_numbers, count_weights, is_side, read_json
-from ricnet.nets.memory_limit import OverLimit, limit_for
+from ricnet.nets.architecture import (
+    Architecture,
+    OverLimit,
+    are_numbers,
+    count_weights,
+    is_side,
+    limit_for,
+    read_json,
+)
 
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack")
 """Files of weights that are not safetensors."""

@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from ricnet.core.randomness import building_with, drawing_from
+from ricnet.core.policies import building_with, drawing_from
 from ricnet.data import Dataset, columns_from_json, whole_path
 from ricnet.data.dataset import copies_note
 from ricnet.data.texts import Tokenizer
@@ -35,9 +35,9 @@ from ricnet.models.classifier import Classifier
 from ricnet.models.config import Config, from_json
 from ricnet.models.loading import load
 from ricnet.models.run import RunFolder, read_config
+from ricnet.nets.backbone import known
 from ricnet.nets.encoders import is_pretrained
 from ricnet.nets.pretrained import TextEncoder
-from ricnet.nets.stages import known
 from ricnet.training.advice import advice
 from ricnet.training.callbacks import Callback
 from ricnet.training.console import Narrator, announcement, augmentation_note, faster, limited, say

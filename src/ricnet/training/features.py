@@ -25,9 +25,9 @@ from ricnet.data import Augmentation, Dataset, Split, augment
 from ricnet.models.build import backbone_of
 from ricnet.models.checkpoints import cache_folder, describe_encoder
 from ricnet.models.classifier import Classifier, after_encoder
-from ricnet.nets.embedding import CPU_BATCH, GPU_BATCH, as_embedding, in_eval_mode
+from ricnet.nets.backbone import CPU_BATCH, GPU_BATCH, as_embedding
 from ricnet.nets.pretrained import Pretrained, TextEncoder
-from ricnet.nets.stages import Exits, all_features, divide
+from ricnet.nets.stages import Exits, all_features, divide, in_eval_mode
 from ricnet.training.console import say
 
 CHUNK = 8 * CPU_BATCH

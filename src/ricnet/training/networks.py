@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from ricnet.core.randomness import building_with
+from ricnet.core.policies import building_with
 from ricnet.data import Dataset
 from ricnet.distributed import Processes
 from ricnet.errors import RicnetError, setting

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ricnet.core.randomness import building_with
+from ricnet.core.policies import building_with
 from ricnet.data import DATASETS, Dataset, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.dataset import altered
@@ -26,7 +26,7 @@ from ricnet.methods.archive import RETIRED_PRESETS
 from ricnet.models.checkpoints import find_encoder
 from ricnet.models.config import DATA_SETTINGS, PARTS, Config, given_settings
 from ricnet.models.run import RunFolder
-from ricnet.nets.embedding import example_input
+from ricnet.nets.backbone import example_input
 from ricnet.nets.encoders import build_encoder, is_pretrained
 from ricnet.nets.pretrained import ImageEncoder
 from ricnet.training.recipes import Facts, notices, preset

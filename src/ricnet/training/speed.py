@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from ricnet.machine import SHARE, free_bytes
 from ricnet.methods import Method
 from ricnet.models.graphs import WARM_UP, capture
-from ricnet.nets.embedding import in_eval_mode
-from ricnet.nets.resnet import ResNet
+from ricnet.nets.encoders import ResNet
+from ricnet.nets.stages import in_eval_mode
 
 SPECIAL_CASES = 64
 """Variants of one function (shapes, strides, with gradient or without) that torch may compile before it gives up."""
@@ -63,7 +63,7 @@ def compile_encoder(encoder: nn.Module) -> None:
 def compile_method(method: AnyMethod) -> AnyMethod:
     """The same method, for one size of batch, with the functions compiled that it names in `compiled`.
 
-    What is left of a method are library calls and kernels that are fused already (see nets/gru.py).
+    What is left of a method are library calls and kernels that are fused already (see nets/refiner.py).
     """
     kind = type(method)
     if not kind.compiled:

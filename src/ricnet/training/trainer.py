@@ -13,7 +13,7 @@ from jaxtyping import Int64
 from rich.console import Console
 from torch import Tensor, nn
 
-from ricnet.core.randomness import drawing_from
+from ricnet.core.policies import drawing_from
 from ricnet.data import Dataset
 from ricnet.distributed import ALONE, Processes
 from ricnet.evaluation.evaluate import Outcome, observe, summarize
