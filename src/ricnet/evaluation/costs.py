@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ricnet.errors import RicnetError, listed, require, setting
-from ricnet.evaluation.predictions import UNSURE
+from ricnet.evaluation.evaluate import UNSURE
 from ricnet.io import LARGEST_TEXT, decode, opened
 
 ABSTAIN = "abstain"
