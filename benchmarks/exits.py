@@ -32,7 +32,7 @@ from ricnet.core.trajectory import halting_step
 from ricnet.data import Dataset, Split
 from ricnet.data import load as load_data
 from ricnet.models.classifier import Classifier
-from ricnet.models.graphs import Recorder
+from ricnet.models.recorded import Recorder
 from ricnet.training.api import pick_device
 from server import WARM_UP_SECONDS, Load, Request, press, server
 

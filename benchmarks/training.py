@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from common import Row, Scale, make_trainer, parse, peak_gigabytes, publish, random_images, scale_for, take_turns
 from ricnet.data import Dataset
-from ricnet.models.build import build_model
+from ricnet.models.classifier import build_model
 from ricnet.training.trainer import Trainer
 
 SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -90,8 +90,7 @@ def serve() -> set[str]:
 
     from ricnet.apps.server import application, connections
     from ricnet.data import load
-    from ricnet.models.build import build_model
-    from ricnet.models.classifier import Classifier
+    from ricnet.models.classifier import Classifier, build_model
     from ricnet.training.request import configure
 
     dataset = load("digits")

@@ -37,7 +37,7 @@ from ricnet.evaluation.choices import (
     is_as_good,
 )
 from ricnet.evaluation.evaluate import Outcome, Reading, observe
-from ricnet.models.build import settle_horizon
+from ricnet.models.classifier import settle_horizon
 from ricnet.models.config import to_json
 from ricnet.training.api import isolated_rng
 from ricnet.training.callbacks import Callback

@@ -50,8 +50,8 @@ from ricnet.data.texts import MOST_TOKENS, Text, token_ids
 from ricnet.evaluation.choices import fit_temperature
 from ricnet.evaluation.metrics import expected_calibration_error
 from ricnet.io import without_folder
-from ricnet.models.checkpoints import find_encoder, find_tokenizer
 from ricnet.models.classifier import Classifier, after_encoder
+from ricnet.models.locate import find_encoder, find_tokenizer
 from ricnet.training.api import train_in_memory
 from ricnet.training.features import featured
 from ricnet.training.request import configure

@@ -22,8 +22,7 @@ from refusals import refusal
 from ricnet.apps.cli import main
 from ricnet.data.columns import Category, Columns, Number
 from ricnet.errors import RicnetError
-from ricnet.models.build import build_model
-from ricnet.models.classifier import Classifier
+from ricnet.models.classifier import Classifier, build_model
 from ricnet.models.config import Config
 from ricnet.report.runs import read_run
 

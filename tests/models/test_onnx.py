@@ -20,8 +20,7 @@ from ricnet.data.texts import Text, Tokenizer
 from ricnet.methods import ACT, RIC, Anytime, Method, PonderNet, Supervised
 from ricnet.methods.iterative import Iterative
 from ricnet.models import onnx
-from ricnet.models.build import build_model
-from ricnet.models.classifier import Classifier
+from ricnet.models.classifier import Classifier, build_model
 from ricnet.models.config import Config
 from ricnet.models.onnx import (
     Agreement,

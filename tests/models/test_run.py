@@ -3,31 +3,42 @@ import fcntl
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from made_runs import without_manifest
 from problems import CPU, EachEpoch, assert_same_weights, configured
 from refusals import refusal
+from ricnet.apps.cli import main
 from ricnet.data import Dataset
-from ricnet.errors import Interrupted
+from ricnet.errors import Interrupted, RicnetError
 from ricnet.io import Unwritable, draft_of
 from ricnet.models.config import Config
+from ricnet.models.hub import save_pretrained
+from ricnet.models.loading import load
+from ricnet.models.locate import PRETRAINED
 from ricnet.models.run import (
+    LOADED,
     LOCK,
+    MANIFEST,
     SEAL_BYTES,
     Damaged,
     RunFolder,
     SealedFile,
+    _note_unverified,
+    file_hash,
     locked,
     read_checkpoint,
-    refuse_if_locked,
     write_checkpoint,
 )
 from ricnet.training.api import run
@@ -252,11 +263,11 @@ def never(sentence: str) -> None:
 
 def test_a_second_one_is_told_who_holds_it_and_a_later_one_gets_it(tmp_path: Path) -> None:
     with locked(tmp_path, never):
-        for ask in (lambda: locked(tmp_path, never).__enter__(), lambda: refuse_if_locked(tmp_path)):
+        for ask in (lambda: locked(tmp_path, never).__enter__(), lambda: RunFolder(tmp_path).refuse_if_held()):
             with refusal(tmp_path, f"process {os.getpid()} on "):
                 ask()
     assert not list(tmp_path.iterdir())
-    refuse_if_locked(tmp_path)
+    RunFolder(tmp_path).refuse_if_held()
     with locked(tmp_path, never):
         pass
 
@@ -266,7 +277,7 @@ def test_another_process_is_kept_out_until_it_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"held\n"
         with refusal(f"process {process.pid} on"):
-            refuse_if_locked(tmp_path)
+            RunFolder(tmp_path).refuse_if_held()
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert (tmp_path / LOCK).exists()
@@ -288,7 +299,7 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_taken_again(
 
     monkeypatch.setattr(fcntl, "flock", remove_and_lock)
     with locked(tmp_path, never), refusal(tmp_path):
-        refuse_if_locked(tmp_path)
+        RunFolder(tmp_path).refuse_if_held()
     assert len(calls) >= 3
 
 
@@ -408,3 +419,140 @@ def test_a_state_at_the_very_end_is_resumed(dataset: Dataset, config: Config, st
     stopped.write_state(stopped.read_state() | {"update": 9})
     run(config, dataset, stopped, CPU, resume=True)
     assert stopped.finished
+
+
+@pytest.fixture
+def done(finished: Callable[[str], RunFolder], tmp_path: Path) -> RunFolder:
+    return RunFolder(shutil.copytree(finished("ric").path, tmp_path / "run"))
+
+
+def listed(folder: Path) -> dict[str, str]:
+    found: dict[str, str] = json.loads((folder / MANIFEST).read_text())["sha256"]
+    return found
+
+
+def flip(path: Path, bit: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def test_a_finished_run_lists_its_files(done: RunFolder) -> None:
+    names = {path.name for path in done.path.iterdir()} - {MANIFEST}
+    assert listed(done.path) == {name: file_hash(done.path / name) for name in names}
+    assert {*LOADED, "evaluation.json", "predictions.npz"} <= names
+
+
+def test_a_single_flipped_bit_is_refused(done: RunFolder) -> None:
+    load(done.path)
+    for name in (*LOADED, MANIFEST):
+        path = done.path / name
+        whole = path.read_bytes()
+        for bit in np.random.default_rng(0).integers(8 * len(whole), size=20):
+            flip(path, int(bit))
+            with suppress(RicnetError) if name == MANIFEST else refusal(path):
+                load(done.path)
+            path.write_bytes(whole)
+    flip(done.model, 8 * done.model.stat().st_size - 30)  # within a number
+    with refusal(done.model, "SHA-256", "whole copy"):
+        load(done.path)
+
+
+def test_every_command_that_answers_refuses(done: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    flip(done.model, 8 * done.model.stat().st_size - 30)
+    for command in (["predict"], ["evaluate"], ["serve", "--port", "0"], ["export", "--out", "model.onnx"]):
+        with pytest.raises(SystemExit):
+            main([command[0], str(done.path), *command[1:]])
+        assert "model.safetensors was changed or damaged" in " ".join(capsys.readouterr().err.split())
+
+
+def test_files_that_are_missing_or_were_added_are_refused(done: RunFolder) -> None:
+    rule = done.halting.read_bytes()
+    done.halting.unlink()
+    with refusal(done.halting, "missing"):
+        load(done.path)
+    done.halting.write_bytes(rule)
+    entry = listed(done.path)
+    del entry["halting.json"]
+    done.manifest.write_text(json.dumps({"sha256": entry}))
+    with refusal(done.halting, "not listed"):
+        load(done.path)
+    for wrong in ([], {}, {"sha256": 3}, {"sha256": {"config.json": 1}}):
+        done.manifest.write_text(json.dumps(wrong))
+        with refusal(done.manifest):
+            load(done.path)
+
+
+def test_a_change_on_purpose_is_possible_and_an_older_run_is_loaded_with_one_note(
+    done: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = json.loads(done.config.read_text())
+    entry["data"]["class_names"] = ["x", "y", "z"]
+    done.config.write_text(json.dumps(entry))
+    with refusal(done.config, f"delete {MANIFEST}"):
+        load(done.path)
+    without_manifest(done.path)
+    _note_unverified.cache_clear()
+    assert load(done.path).class_names == load(done.path).class_names == ("x", "y", "z")
+    assert capsys.readouterr().err.count("note: ") == 1
+
+
+def test_a_run_in_training_has_none_and_no_note(
+    dataset: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, seen = RunFolder(tmp_path), list[bool]()
+
+    def look(line: dict[str, object]) -> None:
+        seen.append(folder.manifest.exists())
+        if folder.model.exists():
+            load(folder.path)
+
+    run(configured(dataset, "supervised"), dataset, folder, CPU, checkpoint_seconds=0.0, callbacks=[EachEpoch(look)])
+    assert not any(seen)
+    assert "note" not in capsys.readouterr().err
+    assert folder.manifest.is_file()
+    folder.write_model({})  # a run that goes on does so
+    assert not folder.manifest.exists()
+
+
+@pytest.mark.parametrize("fatal", [MANIFEST, "evaluation.json"])
+def test_every_run_that_counts_as_finished_has_one(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fatal: str
+) -> None:
+    """Killed as one of the last files is about to get its name."""
+    folder, replace = RunFolder(tmp_path), os.replace
+
+    def killed(source: Path, target: Path) -> None:
+        if Path(target).name == fatal:
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", killed)
+    config = configured(dataset, "supervised")
+    with pytest.raises(Exception, match="stopped"):
+        run(config, dataset, folder, CPU)
+    monkeypatch.undo()
+    assert not folder.finished
+    run(config, dataset, folder, CPU, resume=True)
+    assert folder.finished
+    load(folder.path)
+
+
+def test_a_shared_model_has_one_too_and_is_not_made_of_damaged_numbers(done: RunFolder, tmp_path: Path) -> None:
+    model = load(done.path)
+    shared = save_pretrained(model, tmp_path / "shared")
+    assert set(listed(shared)) == {*LOADED, "evaluation.json", "metrics.jsonl"}
+    flip(shared / "model.safetensors", 8 * done.model.stat().st_size - 30)
+    with refusal(shared / "model.safetensors"):
+        load(shared)
+    save_pretrained(model, shared)
+    load(shared)
+    flip(done.evaluation, 3000)
+    with refusal(done.evaluation):
+        save_pretrained(model, tmp_path / "again")
+
+
+def test_the_model_that_comes_with_ricnet_is_checked() -> None:
+    for home in PRETRAINED.iterdir():
+        assert listed(home) == {name: file_hash(home / name) for name in listed(home)}
+        assert {"config.json", "model.safetensors", "examples.npz"} <= set(listed(home))

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from refusals import refusal
-from ricnet.models.checkpoints import find_encoder
+from ricnet.models.locate import find_encoder
 from ricnet.nets.architecture import architecture_from_json
 from ricnet.nets.hf import allowed_settings
 from ricnet.nets.pretrained import build, read_hf

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from ricnet.models.build import build_model
+from ricnet.models.classifier import build_model
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.recipes import Facts, preset
 from ricnet_paper import ITEMS

@@ -26,8 +26,7 @@ from PIL import Image
 
 import ricnet
 from ricnet.errors import RicnetError
-from ricnet.models.manifest import LOADED
-from ricnet.models.run import Damaged, RunFolder
+from ricnet.models.run import LOADED, Damaged, RunFolder
 
 from .test_commands import run as ric
 from .test_requests import check, serving

@@ -52,7 +52,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_nothing_is_written_through_a_link(stopped: RunFolder, tmp_path: Path, drafts: bool) -> None:
     outside, curves = tmp_path / "outside", tmp_path / "outside" / "curves"
     curves.mkdir(parents=True)
-    for path in stopped._files():
+    for path in stopped.files:
         linked(draft_of(path) if drafts else path, outside)
     stopped.evaluation.unlink(missing_ok=True)  # or it would count as finished
     linked(stopped.path / LOCK, outside)

@@ -15,7 +15,7 @@ from rich.console import Console
 import ricnet
 from refusals import refusal
 from ricnet.evaluation.evaluate import read_predictions
-from ricnet.models.checkpoints import describe_encoder, find_encoder, weights_of
+from ricnet.models.locate import describe_encoder, find_encoder, weights_of
 from ricnet.models.run import RunFolder
 from ricnet.nets.encoders import EncoderOptions
 from ricnet.studies import runner as running

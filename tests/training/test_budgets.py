@@ -15,8 +15,7 @@ from ricnet.evaluation import choices
 from ricnet.evaluation.choices import chosen_words
 from ricnet.evaluation.evaluate import Reading, read_predictions
 from ricnet.methods import RIC
-from ricnet.models.build import build_model
-from ricnet.models.classifier import Classifier
+from ricnet.models.classifier import Classifier, build_model
 from ricnet.models.config import Config
 from ricnet.models.hub import save_pretrained
 from ricnet.models.loading import load

@@ -24,7 +24,7 @@ from refusals import refusal
 from ricnet.data import Augmentation, Dataset, Split, epoch_order
 from ricnet.distributed import ALONE, Processes, first_on_each_machine, launched, together
 from ricnet.methods import METHODS
-from ricnet.models.build import settle_horizon
+from ricnet.models.classifier import settle_horizon
 from ricnet.models.run import RunFolder
 from ricnet.training.api import pick_device, run
 from ricnet.training.console import Interrupted

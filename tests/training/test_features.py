@@ -26,8 +26,8 @@ from ricnet.apps.estimators import RICClassifier
 from ricnet.data import Dataset, Split
 from ricnet.data.dataset import Augmentation
 from ricnet.errors import RicnetError
-from ricnet.models.checkpoints import cache_folder
 from ricnet.models.config import Optimization
+from ricnet.models.locate import cache_folder
 from ricnet.nets import backbone, stages
 from ricnet.nets.architecture import Architecture
 from ricnet.nets.backbone import CPU_BATCH

@@ -26,7 +26,7 @@ from refusals import refusal
 from ricnet.data import Dataset
 from ricnet.errors import Interrupted
 from ricnet.methods import METHODS, Supervised
-from ricnet.models.build import autocast_dtype
+from ricnet.models.classifier import autocast_dtype
 from ricnet.models.run import RunFolder
 from ricnet.training.api import run
 from ricnet.training.console import StopRequest

@@ -44,10 +44,9 @@ from ricnet.data.tables import frame_table, is_frame
 from ricnet.data.texts import as_texts, fit_text
 from ricnet.errors import in_python, spelled_in_python
 from ricnet.methods import METHODS, RIC, Method
-from ricnet.models.build import autocast_dtype, backbone_of
-from ricnet.models.checkpoints import find_tokenizer
-from ricnet.models.classifier import Classifier, after_encoder
+from ricnet.models.classifier import Classifier, after_encoder, autocast_dtype, backbone_of
 from ricnet.models.config import Config
+from ricnet.models.locate import find_tokenizer
 from ricnet.nets.stages import Exits
 from ricnet.training.api import pick_device, train_in_memory
 from ricnet.training.console import say

@@ -1,11 +1,16 @@
-"""`Classifier`: a trained model and everything needed to use it; `ricnet.load` returns one."""
+"""`Classifier`: a trained model and everything needed to use it; `ricnet.load` returns one.
+
+Also here: the checks of its inputs, the deadline of an answer, and the network of a configuration.
+"""
 
 import copy
 import os
+import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,23 +19,33 @@ import torch
 from jaxtyping import Float64, Num
 from torch import Tensor, nn
 
+from ricnet.core.policies import building_with
 from ricnet.core.trajectory import Temperature, Trajectory
 from ricnet.data import Columns
+from ricnet.data.columns import Number
 from ricnet.data.inputs import read_inputs
 from ricnet.data.tables import frame_table, is_frame
 from ricnet.data.texts import Text, as_texts
 from ricnet.errors import RicnetError, setting, spelled_in_python, whole_number
-from ricnet.evaluation.choices import OperatingPoint, point_within, shortfall
+from ricnet.evaluation.choices import OperatingPoint, point_within, require_affordable, shortfall
 from ricnet.evaluation.evaluate import pool_size
-from ricnet.io import is_table, shown_name
+from ricnet.io import is_table, shown_name, without_folder
 from ricnet.methods import Asked, Method, in_steps
-from ricnet.models.build import backbone_of, encoder_name
-from ricnet.models.clock import start_clock
+from ricnet.methods.method import TimeLeft
 from ricnet.models.config import Config
-from ricnet.models.inputs import RAW, READ, as_inputs, looks_raw
+from ricnet.models.locate import named_encoder
 from ricnet.models.recorded import Recordings
-from ricnet.nets.backbone import Backbone, reads_tokens
+from ricnet.nets.backbone import Backbone, embedding_size, reads_tokens
+from ricnet.nets.encoders import build_encoder, choose_encoder, mlp_size
 from ricnet.nets.stages import Known, divide
+
+READ = "model.refine(model.read({!r}))"
+"""How files become inputs, for messages."""
+RAW = f"the inputs look like raw table cells, but the model reads standardised ones: {READ.format('rows.csv')}."
+NEAR, FAR = 5, 30
+"""Standard deviations from the mean: within NEAR lie most cells, beyond FAR almost none."""
+CONCLUSION = 1e-3
+"""Seconds before a deadline reserved for the work after the last step, or three steps if that is less."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +84,10 @@ class Classifier:
         """
         device = next(self.model.parameters()).device
         max_steps = None if max_steps is None else whole_number(max_steps, "max_steps")
-        _require_positive(max_steps=max_steps, max_ms=max_ms)
+        limits: dict[str, Any] = {"max_steps": max_steps, "max_ms": max_ms}
+        for name, limit in limits.items():
+            if limit is not None and not (isinstance(limit, int | float | np.number) and limit > 0):
+                raise RicnetError(f"{name} is {limit!r}; it must be a number above 0.")
         time_left = None if max_ms is None else start_clock(max_ms, device, getattr(self.model, "costs", ()))
         inputs = self._as_inputs(inputs)
         if self.columns is not None and looks_raw(inputs, self.columns):
@@ -90,7 +108,9 @@ class Classifier:
     def predict_proba(self, x: Any) -> Float64[np.ndarray, "n classes"]:
         """Belief of each input at its halt, in the order of `class_names`. Takes files as `read` does; arrays, texts
         and data frames as `refine` does. For a model of texts a str is a text and a Path is a file."""
-        inputs = self._as_inputs(self.read(x) if _names_files(x) and not self._texts(x) else x)
+        several = x if isinstance(x, list | tuple) and x else [x]
+        names_files = all(isinstance(path, str | os.PathLike) for path in several)
+        inputs = self._as_inputs(self.read(x) if names_files and not self._texts(x) else x)
         if not len(inputs):  # some encoders refuse an empty batch
             return np.zeros((0, len(self.class_names)))
         parts = inputs.split(pool_size(len(self.class_names)))  # beliefs at all steps must fit into memory
@@ -136,8 +156,13 @@ class Classifier:
                 told = f"{texts[0]!r} is classified as a text; to read the file of that name: {READ.format(texts[0])}."
                 warnings.warn(told, stacklevel=4)
             given = torch.from_numpy(self.text.rows(texts))
+        elif is_frame(given) and self.columns is not None:
+            table = frame_table(given)
+            given = self.columns.encode(table)
+            for surprise in self.columns.surprises(table):  # values unseen in training
+                warnings.warn(f"note: {surprise}", stacklevel=4)
         elif is_frame(given):
-            given = self._read_frame(given)
+            given = given.to_numpy()
         inputs = as_inputs(given, self.input_shape, self.columns is not None)
         if self.kind == "tokens":
             self.require_ids(inputs)
@@ -151,20 +176,16 @@ class Classifier:
         if len(inputs) and not 0 <= int(inputs.min()) <= int(inputs.max()) < int(known):
             raise RicnetError(f"a token id is not in 0 … {int(known) - 1}; give the texts themselves.")
 
-    def _read_frame(self, frame: Any) -> Any:
-        """Rows of a data frame as inputs; values unseen in training give a warning, as in `read`."""
-        if self.columns is None:
-            return frame.to_numpy()
-        table = frame_table(frame)
-        inputs = self.columns.encode(table)
-        for surprise in self.columns.surprises(table):
-            warnings.warn(f"note: {surprise}", stacklevel=5)
-        return inputs
-
     def read(self, paths: str | Path | Iterable[str | Path]) -> Num[Tensor, "n ..."]:
         """Inputs for `refine` from what `ric predict` takes: image files, folders of images, patterns, tables, .npz
         files. A named file must be readable; an unreadable one in a folder or pattern is left out with a warning."""
-        found = read_inputs(_as_paths(paths), self.input_shape, self.columns)
+        try:
+            named = [os.fspath(path) for path in ([paths] if isinstance(paths, str | bytes | os.PathLike) else paths)]
+        except TypeError as error:
+            raise RicnetError(f"read takes the paths of files or folders ({error}); arrays go to refine.") from error
+        if any(isinstance(path, bytes) for path in named):
+            raise RicnetError("read takes the paths of files or folders as text, not as bytes; decode them.")
+        found = read_inputs(named, self.input_shape, self.columns)
         if found.problems:
             raise found.problems[0]
         for note in found.notes:
@@ -246,27 +267,151 @@ def after_encoder(classifier: Classifier) -> Classifier:
     return replace(classifier, model=model, input_shape=(len(backbone.mean),))
 
 
-def _names_files(x: Any) -> bool:
-    several = x if isinstance(x, list | tuple) and x else [x]
-    return all(isinstance(path, str | os.PathLike) for path in several)
+# Inputs
 
 
-def _as_paths(given: Any) -> list[str]:
-    one = isinstance(given, str | bytes | os.PathLike)
+def as_inputs(given: Any, input_shape: tuple[int, ...], is_table: bool) -> Num[Tensor, "batch ..."]:
+    """A tensor of inputs, checked; `is_table` says that the model was trained on a table."""
+    hint = f"; for rows of a table: {READ.format('rows.csv')}" if is_table else ""
+    hint = f"; for image files: {READ.format('photo.png')}" if len(input_shape) == 3 else hint
+    if isinstance(given, np.ndarray) and not given.flags.writeable:  # torch warns of read-only arrays
+        given = given.copy()
     try:
-        paths = [os.fspath(path) for path in ([given] if one else given)]
-    except TypeError as error:
-        raise RicnetError(f"read takes the paths of files or folders ({error}); arrays go to refine.") from error
-    if any(isinstance(path, bytes) for path in paths):
-        raise RicnetError("read takes the paths of files or folders as text, not as bytes; decode them.")
-    return paths
+        inputs = torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        kind = type(given).__name__
+        if isinstance(given, list | tuple) and given:
+            kind += f" of {type(given[0]).__name__}"
+        shape = f"(n, {', '.join(map(str, input_shape))})"
+        raise RicnetError(f"the model reads an array of shape {shape}, not something of type {kind}{hint}.") from error
+    if tuple(inputs.shape) == input_shape:
+        hint = "; for a single input give a batch of one: x[None]"
+    elif is_table:
+        hint = f"; a column becomes one or more numbers, so read the table with {READ.format('rows.csv')}"
+    if tuple(inputs.shape[1:]) != input_shape:
+        raise RicnetError(f"the model reads inputs of shape {input_shape}, not {tuple(inputs.shape[1:])}{hint}.")
+    if len(input_shape) == 3 and inputs.dtype != torch.uint8:
+        raise RicnetError(f"the model reads images as uint8 from 0 to 255, not {inputs.dtype}; convert them.")
+    if inputs.dtype.is_complex:
+        raise RicnetError(f"the model reads real numbers, not {inputs.dtype}; convert them.")
+    if inputs.dtype.is_floating_point and not (finite := inputs.float().isfinite()).all():  # as the network computes
+        row = int(finite.flatten(1).all(1).logical_not().nonzero()[0])
+        how = f"{READ.format('rows.csv')} fills gaps of a table" if is_table else "fill it or drop the row"
+        raise RicnetError(f"row {row} of the inputs has a number that is missing (NaN), infinite or too large; {how}.")
+    return inputs
 
 
-def _require_positive(**limits: Any) -> None:
-    for name, limit in limits.items():
-        try:
-            holds = limit is None or limit > 0
-        except TypeError:
-            raise RicnetError(f"{name} is {limit!r}; it must be a number above 0.") from None
-        if not holds:
-            raise RicnetError(f"{name} is {limit}; it must be above 0.")
+def looks_raw(inputs: Num[Tensor, "batch width"], columns: Columns) -> bool:
+    """Whether inputs look like raw cells: some column is beyond FAR in all rows, where standardised cells would be
+    outliers, and all columns are near the mean of their training cells. Only if each column is one number."""
+    cells = inputs.float()
+    if not len(cells) or not (cells.abs() > FAR).all(0).any():
+        return False
+    numbers = [column for column in columns.inputs if isinstance(column, Number)]
+    if len(numbers) < columns.width:
+        return False
+    mean, std = torch.tensor([(column.mean, column.std) for column in numbers], device=cells.device).T
+    return bool(((cells - mean).abs().mean(0) <= NEAR * std).all())
+
+
+# The deadline of an answer
+
+
+def start_clock(milliseconds: float, device: torch.device, costs: Sequence[float]) -> TimeLeft:
+    """Start measuring. The returned function is called before each step, the first included, and says whether there is
+    time for a step as long as the last, and for the work after it. With exits the next step is expected to take longer
+    in proportion to its `costs`. A GPU works asynchronously, so each call waits for the work queued so far."""
+    end = time.perf_counter() + milliseconds / 1000
+    shares = [after - before for before, after in pairwise([0.0, *costs])]
+    asked: list[float] = []
+
+    def time_left() -> bool:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        now, steps = time.perf_counter(), len(asked)
+        step = now - asked[-1] if asked else 0.0
+        asked.append(now)
+        conclusion = min(3 * step, CONCLUSION)
+        if 0 < steps < len(shares):
+            step *= shares[steps] / shares[steps - 1]
+        return now + step + conclusion < end
+
+    return time_left
+
+
+# The network of a configuration
+
+
+def encoder_name(config: Config, input_shape: tuple[int, ...]) -> str:
+    """Name of the encoder for output; `auto` is resolved."""
+    name = config.network.encoder
+    named = "of your own" if name == "custom" else without_folder(choose_encoder(name, input_shape))
+    return f"{named} (frozen)" if config.network.freeze else named
+
+
+def build_model(
+    config: Config, input_shape: tuple[int, ...], classes: int, encoder: nn.Module | None = None
+) -> tuple[nn.Module, Backbone]:
+    """The untrained network of a configuration; a copy of `encoder`, if given, replaces the configured one. A
+    pretrained or frozen encoder is followed by the configured head; with exits the refiner reads its stages."""
+    network, own = config.network, copy.deepcopy(encoder)
+    features = own if network.pretrained else None
+    size = None
+    if features is not None and network.exits != "none":
+        own, size = nn.Identity(), mlp_size(network)
+    elif features is not None:
+        own = build_encoder(network, (embedding_size(features, input_shape),))
+    elif own is None:
+        own = build_encoder(network, input_shape)
+    backbone = Backbone(own, input_shape, network.exits, network.steps_per_exit, features, network.freeze, size)
+    model = config.method.build(backbone, classes)
+    if config.budget is not None:
+        require_affordable(config.budget, model.costs[0])
+    return model, backbone
+
+
+def settle_horizon(config: Config, input_shape: tuple[int, ...], encoder: nn.Module | None = None) -> Config:
+    """With exits, the horizon is the number of stages times the steps at each."""
+    network = config.network
+    if network.exits == "none" or not hasattr(config.method, "horizon"):
+        return config
+    own = named_encoder(network.encoder) if encoder is None else encoder
+    with building_with(torch.Generator()):  # only its exits are counted
+        own = own if own is not None else build_encoder(network, input_shape)
+    steps = len(divide(own, network.exits)) * network.steps_per_exit
+    return replace(config, method=replace(config.method, horizon=steps))  # type: ignore[call-arg]
+
+
+def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
+    if precision == "float32":
+        return None
+    supported = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    if precision == "bf16" and device.type == "cuda" and not supported:
+        raise RicnetError(f"{setting('precision', 'bf16')} is not supported by this GPU; use float32.")
+    return torch.bfloat16 if supported or precision == "bf16" else None
+
+
+def encoder_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Entries of `model.state_dict()` that belong to a frozen encoder."""
+    frozen = backbone_of(model).frozen_encoder
+    if frozen is None:
+        return {}
+    inner = next(name for name, module in model.named_modules() if module is frozen)
+    return {name: tensor for name, tensor in model.state_dict().items() if name.startswith(f"{inner}.")}
+
+
+def own_weights(model: nn.Module) -> dict[str, Tensor]:
+    """All entries except those of a frozen encoder, which has its own file."""
+    frozen = encoder_weights(model)
+    return {name: tensor for name, tensor in model.state_dict().items() if name not in frozen}
+
+
+def backbone_of(model: nn.Module) -> Backbone:
+    return next(module for module in model.modules() if isinstance(module, Backbone))
+
+
+def learned(model: nn.Module) -> list[Tensor]:
+    """Tensors that training changes: parameters and batch-norm averages. Other buffers may hold −∞, as masks do."""
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    averages = [mean for norm in norms for mean in (norm.running_mean, norm.running_var) if mean is not None]
+    return [*model.parameters(), *averages]

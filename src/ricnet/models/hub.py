@@ -15,13 +15,10 @@ from safetensors.torch import load_file
 
 from ricnet.errors import RicnetError, first_line
 from ricnet.io import read_json, without_folder, write_atomically
-from ricnet.models.build import backbone_of, own_weights
-from ricnet.models.checkpoints import describe_encoder, keep_encoder
-from ricnet.models.classifier import Classifier
+from ricnet.models.classifier import Classifier, backbone_of, own_weights
 from ricnet.models.config import Config, from_json, to_json
-from ricnet.models.locate import require_hub
-from ricnet.models.manifest import LOADED, verify
-from ricnet.models.run import RunFolder, halting_entry, read_config
+from ricnet.models.locate import describe_encoder, keep_encoder, require_hub
+from ricnet.models.run import LOADED, RunFolder, halting_entry, read_config
 from ricnet.report.card import DIAGRAM, draw_diagram, model_card
 from ricnet.report.runs import read_run
 from ricnet.version import __version__
@@ -37,8 +34,9 @@ def save_pretrained(model: Classifier, folder: str | Path, name: str | None = No
         target.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RicnetError(f"{folder} cannot be made ({error.strerror}); choose another folder.") from error
-    stored = {} if run is None or not run.config.is_file() else read_config(run.path)
-    rule = _chosen_rule(model, run)
+    stored = read_config(run.path) if run is not None and run.begun else {}
+    chosen = run is not None and model.config.chooses_halt and run.halting.is_file()
+    rule = read_json(run.halting) if run is not None and chosen else {}
     config = _shared_config(model, rule)
     entry = _entry(model, config, stored)
     measured = run if run is not None and _was_measured(model, config, stored, run) else None
@@ -60,7 +58,11 @@ def save_pretrained(model: Classifier, folder: str | Path, name: str | None = No
         for file in (measured.model.name, *MEASURED):
             write_atomically(target.path / file, partial(shutil.copyfile, measured.path / file))
     target.write_manifest()
-    _write_card(entry, target.path, name or target.path.resolve().name, measured is not None)
+    record = None if measured is None else read_run(target.path)
+    card = model_card(entry["config"], entry["data"], name or target.path.resolve().name, record)
+    write_atomically(target.path / "README.md", lambda draft: draft.write_text(card, encoding="utf-8"))
+    if record is not None:
+        draw_diagram(record, target.path)
     return target.path
 
 
@@ -75,12 +77,11 @@ def push_to_hub(model: Classifier, repo: str, private: bool = False) -> str:
             address = str(api.create_repo(repo, private=private, exist_ok=True))
             api.create_commit(repo, files, commit_message=f"{model.method.name}, by ricnet {__version__}")
         except (hub.errors.HTTPError, OSError, ValueError, RuntimeError) as error:
+            told = f"{repo} could not be uploaded to the Hub ({first_line(error)}); try again."
             if getattr(getattr(error, "response", None), "status_code", None) in (401, 403):
-                told = (
-                    f"you may not write to {repo} on the Hub; set a token with write access (hf auth login, $HF_TOKEN)."
-                )
-                raise RicnetError(told) from error
-            raise RicnetError(f"{repo} could not be uploaded to the Hub ({first_line(error)}); try again.") from error
+                how = "set a token with write access (hf auth login, $HF_TOKEN)"
+                told = f"you may not write to {repo} on the Hub; {how}."
+            raise RicnetError(told) from error
     return address
 
 
@@ -94,14 +95,9 @@ def _refuse_if_taken(target: RunFolder, run: RunFolder | None) -> None:
         raise RicnetError(f"{target.path} holds a README.md that is not ours; choose an empty or a new folder.")
 
 
-def _chosen_rule(model: Classifier, run: RunFolder | None) -> dict[str, Any]:
-    """The calibrated halting rule; empty if there is none."""
-    chosen = run is not None and model.config.chooses_halt and run.halting.is_file()
-    return read_json(run.halting) if run is not None and chosen else {}
-
-
 def _shared_config(model: Classifier, rule: dict[str, Any]) -> Config:
-    """The run's configuration if the model still answers as the run did, else with its current method."""
+    """The run's configuration if the model still answers as the run did, else with its current method. `rule` is the
+    calibrated halting rule of the run, if any."""
     config = model.config
     if config.calibration == "none" and model.temperature != 1:
         config = replace(config, calibration="temperature")
@@ -128,7 +124,7 @@ def _was_measured(model: Classifier, config: Config, stored: dict[str, Any], run
     """Whether the results of the run hold for this model: same weights, settings and temperature."""
     if not stored or not all((run.path / file).is_file() for file in (run.model.name, *MEASURED)):
         return False
-    verify(run.path, (*LOADED, *MEASURED))
+    run.verify((*LOADED, *MEASURED))
     temperature = read_json(run.calibration).get("temperature") if run.calibration.is_file() else 1.0
     own_temperature = list(model.temperature) if isinstance(model.temperature, tuple) else model.temperature
     if from_json(stored.get("config"), str(run.config)) != config or temperature != own_temperature:
@@ -137,11 +133,3 @@ def _was_measured(model: Classifier, config: Config, stored: dict[str, Any], run
     return own.keys() == weights.keys() and all(
         torch.equal(tensor.cpu(), weights[name].to(tensor.dtype)) for name, tensor in own.items()
     )
-
-
-def _write_card(entry: dict[str, Any], folder: Path, name: str, measured: bool) -> None:
-    run = read_run(folder) if measured else None
-    card = model_card(entry["config"], entry["data"], name, run)
-    write_atomically(folder / "README.md", lambda draft: draft.write_text(card, encoding="utf-8"))
-    if run is not None:
-        draw_diagram(run, folder)

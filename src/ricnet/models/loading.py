@@ -8,24 +8,22 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import nn
 
 from ricnet.core.policies import building_with
 from ricnet.core.trajectory import Temperature
-from ricnet.data import Columns, columns_from_json
+from ricnet.data import columns_from_json
 from ricnet.errors import RicnetError
 from ricnet.evaluation.choices import OperatingPoint
 from ricnet.io import is_finite, read_json
 from ricnet.methods import Method
-from ricnet.models.build import autocast_dtype, build_model, encoder_weights, learned
-from ricnet.models.checkpoints import build_described, read_encoder
-from ricnet.models.classifier import Classifier
+from ricnet.models.classifier import Classifier, autocast_dtype, build_model, encoder_weights, learned
 from ricnet.models.config import Config, fits, from_json
-from ricnet.models.locate import locate
-from ricnet.models.manifest import verify
+from ricnet.models.locate import locate, read_encoder
 from ricnet.models.run import RunFolder, read_config
-from ricnet.nets.architecture import limit_for
+from ricnet.nets.architecture import architecture_from_json, limit_for
 from ricnet.nets.backbone import Backbone
+from ricnet.nets.pretrained import build
 
 LARGEST_INPUT = 1 << 24
 """Most numbers in one input of a loaded model, as in a colour image of 2,300 × 2,300 pixels."""
@@ -39,27 +37,29 @@ def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None)
     A model that was trained with your own encoder needs that module again. Files that differ from manifest.json are
     refused.
     """
-    folder = locate(run)
-    path, entry = folder / "config.json", read_config(folder)
-    verify(folder)
-    config = _check_horizon(from_json(entry.get("config"), str(path)), path)
+    folder = RunFolder(locate(run))
+    entry, path = read_config(folder.path), folder.config
+    folder.verify()
+    config = from_json(entry.get("config"), str(path))
+    if (horizon := getattr(config.method, "horizon", 1)) > LONGEST:
+        raise RicnetError(f"{path}: a horizon of {horizon:,} steps is above the limit of {LONGEST:,}; restore it.")
     input_shape, class_names = _read_kind(entry.get("data"), path)
-    columns = _read_columns(entry["data"], input_shape, path)
+    columns = columns_from_json(entry["data"]["columns"], str(path)) if "columns" in entry["data"] else None
+    if columns is not None and (columns.width,) != input_shape:
+        raise RicnetError(f"{path}: its columns do not fit its input shape; restore it or train again.")
     if config.network.encoder == "custom" and encoder is None:
-        raise RicnetError(f"{folder} was trained with your own encoder; pass the module: load(run, encoder=...).")
+        raise RicnetError(f"{folder.path} was trained with your own encoder; pass the module: load(run, encoder=...).")
     with building_with(torch.Generator()):  # the initial weights are replaced
         model, backbone = _build_loaded(config, input_shape, len(class_names), encoder, entry.get("encoder"), folder)
     backbone.autocast = autocast_dtype(config.optimization.precision, torch.device(device))
     exits = len(getattr(model, "costs", ()))
-    temperature = _read_temperature(folder / "calibration.json", exits) if config.fits_temperature else 1.0
-    method = _read_halt(folder / "halting.json", config.method) if config.chooses_halt else config.method
-    budgets = _read_budgets(folder / "halting.json") if config.has_budgets else ()
+    temperature = _read_temperature(folder, exits) if config.fits_temperature else 1.0
+    method = _read_halt(folder, config.method) if config.chooses_halt else config.method
+    budgets = _read_budgets(folder.halting) if config.has_budgets else ()
     model = model.to(device).eval()
     if torch.device(device).type == "cuda":
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return Classifier(
-        config, method, model, input_shape, class_names, temperature, folder=folder, columns=columns, budgets=budgets
-    )
+    return Classifier(config, method, model, input_shape, class_names, temperature, None, folder.path, columns, budgets)
 
 
 def _read_kind(data: object, path: Path) -> tuple[tuple[int, ...], tuple[str, ...]]:
@@ -76,23 +76,52 @@ def _read_kind(data: object, path: Path) -> tuple[tuple[int, ...], tuple[str, ..
     return tuple(shape), tuple(names)
 
 
-def _check_horizon(config: Config, path: Path) -> Config:
-    horizon = getattr(config.method, "horizon", 1)
-    if horizon > LONGEST:
-        raise RicnetError(f"{path}: a horizon of {horizon:,} steps is above the limit of {LONGEST:,}; restore it.")
-    return config
+def _build_loaded(
+    config: Config,
+    input_shape: tuple[int, ...],
+    classes: int,
+    encoder: nn.Module | None,
+    described: Any,
+    folder: RunFolder,
+) -> tuple[nn.Module, Backbone]:
+    """The network with the weights of the run. Its memory is limited, because one example passes through it while it
+    is built; an encoder from the caller is not. `described` is the run's entry about a pretrained encoder."""
+    path, again = folder.model, "get a whole copy, or repeat its training"
+    if not path.is_file():
+        raise RicnetError(f"{folder.path} holds no trained model yet ({path.name} is missing); finish its training.")
+    try:
+        weights = load_file(path)
+    except Exception as error:  # the file is untrusted, and the errors are of any type
+        raise RicnetError(f"{path} is damaged ({error}); {again}.") from error
+    numbers = sum(tensor.numel() for tensor in weights.values()) + math.prod(input_shape)
+    try:
+        if config.network.freeze:
+            encoder = read_encoder(described, folder, encoder)
+        elif config.network.pretrained:
+            architecture = described.get("architecture") if isinstance(described, dict) else None
+            with limit_for(numbers):
+                encoder = build(architecture_from_json(architecture, str(folder.config)))
+        with nullcontext() if encoder is not None else limit_for(numbers):
+            model, backbone = build_model(config, input_shape, classes, encoder)
+        model.load_state_dict(weights | encoder_weights(model))
+    except RicnetError:
+        raise
+    except Exception as error:  # any network can fail in any way
+        raise RicnetError(
+            f"{path} does not fit the network in config.json beside it; they are of different runs."
+        ) from error
+    if not all(tensor.isfinite().all() for tensor in learned(model)):
+        raise RicnetError(f"{path} is damaged (it holds numbers that are not finite); {again}.")
+    return model, backbone
 
 
-def _read_columns(data: dict[str, Any], input_shape: tuple[int, ...], path: Path) -> Columns | None:
-    columns = columns_from_json(data["columns"], str(path)) if "columns" in data else None
-    if columns is not None and (columns.width,) != input_shape:
-        raise RicnetError(f"{path}: its columns do not fit its input shape; restore it or train again.")
-    return columns
+# What was fitted on validation data; missing until the end of training.
 
 
-def _read_temperature(path: Path, steps: int) -> Temperature:
+def _read_temperature(folder: RunFolder, steps: int) -> Temperature:
     """One temperature, or with exits one per step."""
-    if _not_fitted_yet(path):
+    path = folder.calibration
+    if not (path.is_file() or folder.finished):
         return 1.0
     found: Any = read_json(path).get("temperature")
     each = found if isinstance(found, list) and len(found) == steps else [found]
@@ -101,19 +130,9 @@ def _read_temperature(path: Path, steps: int) -> Temperature:
     return tuple(map(float, each)) if found is each else float(found)
 
 
-def _read_budgets(path: Path) -> tuple[OperatingPoint, ...]:
-    """Empty if training is not finished, or if beliefs on validation data are NaN."""
-    entries = read_json(path).get("budgets", []) if path.is_file() else []
-    names = {field.name for field in fields(OperatingPoint)}
-    if not isinstance(entries, list) or not all(
-        isinstance(entry, dict) and entry.keys() == names and all(map(is_finite, entry.values())) for entry in entries
-    ):
-        raise RicnetError(f"{path} holds budgets that cannot be read; restore it or train again.")
-    return tuple(OperatingPoint(**entry) for entry in entries)
-
-
-def _read_halt(path: Path, method: Method[Any]) -> Method[Any]:
-    if _not_fitted_yet(path):
+def _read_halt(folder: RunFolder, method: Method[Any]) -> Method[Any]:
+    path = folder.halting
+    if not (path.is_file() or folder.finished):
         return method
     entry = read_json(path)
     threshold, most = entry.get("halt_threshold"), entry.get("max_steps")
@@ -126,51 +145,12 @@ def _read_halt(path: Path, method: Method[Any]) -> Method[Any]:
     return method.stopping_by(float(threshold), most)
 
 
-def _not_fitted_yet(path: Path) -> bool:
-    """Whether the run is in training; it can be loaded, but is not calibrated."""
-    return not path.is_file() and not (path.parent / "evaluation.json").is_file()
-
-
-def _read_weights(path: Path) -> dict[str, Tensor]:
-    if not path.is_file():
-        told = f"{path.parent} holds no trained model yet (model.safetensors is missing); finish its training."
-        raise RicnetError(told)
-    try:
-        weights: dict[str, Tensor] = load_file(path)
-    except Exception as error:  # the file is untrusted, and the errors are of any type
-        raise RicnetError(f"{path} is damaged ({error}); get a whole copy, or repeat its training.") from error
-    return weights
-
-
-def _build_loaded(
-    config: Config,
-    input_shape: tuple[int, ...],
-    classes: int,
-    encoder: nn.Module | None,
-    described: object,
-    folder: Path,
-) -> tuple[nn.Module, Backbone]:
-    """The network with the weights of the run. Its memory is limited, because one example passes through it while it
-    is built; an encoder from the caller is not. `described` is the run's entry about a pretrained encoder."""
-    path = folder / "model.safetensors"
-    weights = _read_weights(path)
-    numbers = sum(tensor.numel() for tensor in weights.values()) + math.prod(input_shape)
-    try:
-        if config.network.freeze:
-            encoder = read_encoder(described, RunFolder(folder), encoder)
-        elif config.network.pretrained:
-            encoder = build_described(described, RunFolder(folder), numbers)
-        with nullcontext() if encoder is not None else limit_for(numbers):
-            model, backbone = build_model(config, input_shape, classes, encoder)
-        model.load_state_dict(weights | encoder_weights(model))
-    except RicnetError:
-        raise
-    except Exception as error:  # any network can fail in any way
-        raise RicnetError(
-            f"{path} does not fit the network in config.json beside it; they are of different runs."
-        ) from error
-    if not all(tensor.isfinite().all() for tensor in learned(model)):
-        raise RicnetError(
-            f"{path} is damaged (it holds numbers that are not finite); get a whole copy, or repeat its training."
-        )
-    return model, backbone
+def _read_budgets(path: Path) -> tuple[OperatingPoint, ...]:
+    """Empty also if beliefs on validation data are NaN."""
+    entries = read_json(path).get("budgets", []) if path.is_file() else []
+    names = {field.name for field in fields(OperatingPoint)}
+    if not isinstance(entries, list) or not all(
+        isinstance(entry, dict) and entry.keys() == names and all(map(is_finite, entry.values())) for entry in entries
+    ):
+        raise RicnetError(f"{path} holds budgets that cannot be read; restore it or train again.")
+    return tuple(OperatingPoint(**entry) for entry in entries)

@@ -27,8 +27,7 @@ from ricnet.errors import RicnetError, first_line, require, require_extra
 from ricnet.io import write_atomically
 from ricnet.methods import Supervised, in_steps
 from ricnet.methods.inference import InSteps, Pool, Step, Steps, run
-from ricnet.models.build import backbone_of
-from ricnet.models.classifier import Classifier
+from ricnet.models.classifier import Classifier, backbone_of
 from ricnet.models.config import AFTER_TRAINING
 from ricnet.version import __version__
 

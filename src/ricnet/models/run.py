@@ -1,4 +1,4 @@
-"""The run folder: its files, how they are written and read, its checkpoint and its lock."""
+"""The run folder: its files, how they are written and read, its manifest, its checkpoint and its lock."""
 
 import errno
 import hashlib
@@ -7,11 +7,13 @@ import json
 import os
 import platform
 import shutil
+import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,8 +25,18 @@ from torch import Tensor
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError, setting
 from ricnet.evaluation.choices import OperatingPoint
-from ricnet.io import draft_of, fsync_file, is_count, open_no_link, read_json, write_atomically, writing
-from ricnet.models import manifest
+from ricnet.io import (
+    draft_of,
+    fsync_file,
+    is_count,
+    is_text,
+    misfit,
+    open_no_link,
+    printable,
+    read_json,
+    write_atomically,
+    writing,
+)
 from ricnet.models.config import Config, extends, from_json, to_json
 from ricnet.version import __version__
 
@@ -32,8 +44,293 @@ fcntl: Any = None
 with suppress(ImportError):  # Windows
     import fcntl
 
+MANIFEST = "manifest.json"
+LOADED = ("config.json", "model.safetensors", "calibration.json", "halting.json")
+"""Files that decide what a model answers; compared with the manifest each time it is loaded."""
 SEAL = "\nsha256 {}\n"
 SEAL_BYTES = len(SEAL.format("0" * 64))
+LOCK = ".lock"
+LOCK_SECONDS = 0.2
+"""Time to wait for a lock whose holder may be about to exit."""
+WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
+"""Errors of file systems without locks."""
+
+
+class RunFolder:
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.model = self.path / "model.safetensors"
+        self.encoder = self.path / "encoder.safetensors"
+        self.state = self.path / "state.pt"
+        self.previous_state = self.path / "state.previous.pt"
+        self.evaluation = self.path / "evaluation.json"
+        self.manifest = self.path / MANIFEST
+        self.diverged = self.path / "diverged.json"
+        self.calibration = self.path / "calibration.json"
+        self.halting = self.path / "halting.json"
+        self.predictions = self.path / "predictions.npz"
+        self.examples = self.path / "examples.npz"
+        self.report = self.path / "report.html"
+
+    @property
+    def files(self) -> list[Path]:
+        """All files that a run may leave."""
+        return [path for path in vars(self).values() if path != self.path]
+
+    @property
+    def curves(self) -> Path:
+        """The folder for TensorBoard."""
+        return self.path / "tensorboard"
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a run to resume."""
+        return self.config.is_file()
+
+    @property
+    def finished(self) -> bool:
+        return self.evaluation.is_file()
+
+    @property
+    def has_diverged(self) -> bool:
+        return self.diverged.is_file() and not self.finished
+
+    # Begin, or resume
+
+    def begin(
+        self,
+        config: Config,
+        dataset: Dataset,
+        device: torch.device,
+        source: "RunFolder | None" = None,
+        encoder: dict[str, Any] | None = None,
+    ) -> None:
+        """Start a new run, in place of any before it; call `refuse_if_taken` first. `source` is the run whose weights a
+        derived run takes; `encoder` describes a pretrained encoder."""
+        entry: dict[str, Any] = {
+            "ricnet": __version__,
+            "config": to_json(config),
+            "data": describe_data(dataset),
+            "hardware": describe_hardware(device),
+        }
+        if encoder is not None:
+            entry["encoder"] = encoder
+        if source is not None:
+            entry |= {"derived_from": source.path.name, "weights": source.weights_hash()}
+        self._make()
+        # config.json stays until it is replaced: a crash in between leaves a run that can be overwritten
+        self._remove(path for path in self.files if path != self.config)
+        self.drop_curves()
+        self.write_json(self.config, entry)
+
+    @contextmanager
+    def held(self, tell: Callable[[str], object] = warnings.warn) -> Iterator[None]:
+        """Lock the folder (see `locked`). If it is new and nothing is written, it is removed."""
+        new = not self.path.exists()
+        self._make()
+        try:
+            with locked(self.path, tell):
+                for path in self.files:  # drafts of a killed process
+                    with suppress(OSError):
+                        draft_of(path).unlink(missing_ok=True)
+                yield
+        finally:
+            if new:
+                with suppress(OSError):
+                    self.path.rmdir()  # fails unless empty
+
+    def refuse_if_held(self) -> None:
+        """Raise as `locked` does, without keeping the lock."""
+        if (self.path / LOCK).exists():
+            with locked(self.path, lambda _: None):
+                pass
+
+    def _make(self) -> None:
+        self._refuse_if_file()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            told = f"{setting('out', self.path)} cannot be made ({error.strerror}); choose another folder."
+            raise RicnetError(told) from error
+
+    def _refuse_if_file(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise RicnetError(f"{setting('out', self.path)} is a file; choose a folder.")
+
+    def refuse_if_taken(self, overwrite: bool) -> None:
+        self._refuse_if_file()
+        temporary = {LOCK, *(draft_of(path).name for path in self.files)}  # a killed run may leave them
+        if not self.path.exists() or temporary.issuperset(path.name for path in self.path.iterdir()):
+            return
+        out, anew, go_on = setting("out"), setting("overwrite", True), setting("resume", True)
+        if not self.begun:
+            told = f"{setting('out', self.path)} holds files that are not a run; choose an empty or a new folder."
+        elif overwrite or (self.has_diverged and not self.model.is_file()):  # in its first epoch: nothing to keep
+            return
+        elif self.has_diverged:
+            told = f"{self.path} holds a run that diverged in epoch {read_json(self.diverged).get('epoch')}; start "
+            told += f"anew with {anew} and a lower {setting('lr')}, or choose another {out}."
+        elif self.finished:
+            told = f"{self.path} holds a finished run; choose another {out}, or replace it with {anew}."
+        else:
+            told = f"{self.path} holds an unfinished run; go on with {go_on}, or start anew with {anew}."
+        raise RicnetError(told)
+
+    def check_resumable(self, config: Config, dataset: Dataset) -> None:
+        """Raise unless data and settings are those the run began with, except for more epochs (`extends`)."""
+        entry, anew = read_config(self.path), setting("overwrite", True)
+        began = from_json(entry.get("config"), str(self.config))
+        longer = extends(config, began)
+        if self.finished and not longer:
+            raise RicnetError(f"{self.path} is finished; nothing is left to resume. Replace it with {anew}.")
+        self.diverged.unlink(missing_ok=True)  # if it diverges again, it is marked again
+        if entry.get("data") != describe_data(dataset):
+            raise RicnetError(f"the data is not what {self.path} began with; start anew with {anew}.")
+        if longer:
+            self._reopen(entry | {"config": to_json(config)})
+        elif began != config:
+            raise RicnetError(f"{self.path} began with other settings; leave them out, or start anew with {anew}.")
+
+    def _reopen(self, entry: dict[str, Any]) -> None:
+        """Make the run unfinished, with these settings. Its results are removed first: after a crash in between it
+        resumes with its old settings."""
+        if self.finished and self.read_state() is None:
+            raise RicnetError(
+                f"{self.path} has no {self.state.name} to continue from, which only ric train and ricnet.train keep; "
+                f"start anew with {setting('overwrite', True)}."
+            )
+        self._remove((self.calibration, self.halting, self.predictions, self.examples, self.report))
+        self.write_json(self.config, entry)
+
+    def _remove(self, paths: Iterable[Path]) -> None:
+        """Remove files of a run, first those that mark it as finished."""
+        with writing(self.path):
+            for path in (self.evaluation, self.manifest, *paths):
+                path.unlink(missing_ok=True)
+
+    # Write
+
+    def write_json(self, path: Path, entry: object) -> None:
+        write_atomically(path, lambda draft: draft.write_bytes(_as_json(entry)))
+
+    def write_model(self, weights: Mapping[str, Tensor]) -> None:
+        self.drop_manifest()
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+        write_atomically(self.model, lambda draft: draft.write_bytes(save(tensors)))
+
+    def weights_hash(self) -> str:
+        return file_hash(self.model)[:16]
+
+    def finish(self, evaluation: dict[str, Any]) -> None:
+        """Write the manifest, then the evaluation, which marks the run as finished."""
+        self.write_manifest({self.evaluation.name: hashlib.sha256(_as_json(evaluation)).hexdigest()})
+        self.write_json(self.evaluation, evaluation)
+
+    def drop_curves(self) -> None:
+        if self.curves.is_symlink():
+            self.curves.unlink()
+        shutil.rmtree(self.curves, ignore_errors=True)
+
+    # The manifest: SHA-256 of each file of a finished run or a shared model. It detects damage and files of different
+    # runs in one folder. It is not a signature: anyone who can write to the folder can write a matching manifest.
+
+    def write_manifest(self, known: Mapping[str, str] | None = None) -> None:
+        """List the files of the run. config.json has the SHA-256 of the encoder, and `ric report` rewrites the report.
+        `known` are hashes of files that will be written afterwards."""
+        unlisted = {self.state, self.previous_state, self.encoder, self.report, self.manifest}
+        hashes = {path.name: file_hash(path) for path in self.files if path not in unlisted and path.is_file()}
+        self.write_json(self.manifest, {"sha256": dict(sorted((hashes | dict(known or {})).items()))})
+
+    def drop_manifest(self) -> None:
+        """Call before rewriting a listed file."""
+        with writing(self.manifest):
+            self.manifest.unlink(missing_ok=True)
+
+    def verify(self, names: Iterable[str] = LOADED) -> None:
+        """Raise if one of these files differs from the manifest. Without a manifest, print a note once."""
+        if not self.manifest.is_file():
+            in_training = (self.metrics.exists() or self.state.exists()) and not self.evaluation.exists()
+            if not in_training:
+                _note_unverified(self.path)
+            return
+        listed = read_json(self.manifest).get("sha256", {})
+        if misfit(listed, dict.fromkeys(LOADED[:2], is_text)) is not None:
+            raise RicnetError(f"{self.manifest} does not list the files of a model; get a whole copy of the run.")
+        for path in map(self.path.joinpath, names):
+            is_listed, exists = path.name in listed, path.is_file()
+            if exists and not is_listed:
+                problem = f"is not listed in {MANIFEST} beside it"
+            elif is_listed and not exists:
+                problem = f"is missing, though {MANIFEST} beside it lists it"
+            elif is_listed and file_hash(path) != listed[path.name]:
+                problem = f"was changed or damaged (its SHA-256 is not the one in {MANIFEST} beside it)"
+            else:
+                continue
+            raise RicnetError(
+                f"{path} {problem}; get a whole copy of the run, or delete {MANIFEST} if you changed the file on "
+                "purpose."
+            )
+
+    # The checkpoint
+
+    def write_state(self, state: dict[str, Any]) -> None:
+        """Write a checkpoint, and keep the previous one in case of damage."""
+        if self.metrics.is_file():
+            with writing(self.metrics):
+                fsync_file(self.metrics)  # a resumed run does not write these lines again
+        write_atomically(self.state, lambda draft: write_checkpoint(state, draft), self.previous_state)
+
+    def read_state(self, tell: Callable[[str], object] = warnings.warn) -> dict[str, Any] | None:
+        """The newest undamaged checkpoint, or None; `tell` gets a warning if it is the previous one."""
+        if not self.state.is_file():  # may have been killed between two renames
+            return read_checkpoint(self.previous_state) if self.previous_state.is_file() else None
+        try:
+            return read_checkpoint(self.state)
+        except Damaged:
+            if not self.previous_state.is_file():
+                raise
+        state = read_checkpoint(self.previous_state)
+        with writing(self.state):
+            self.previous_state.replace(self.state)  # the next checkpoint keeps it, not the damaged one
+        tell(f"{self.state} was damaged; the run continues from the previous checkpoint.")
+        return state
+
+    def drop_states(self, keep_last: bool = False) -> None:
+        """Remove the checkpoints of a finished run; failing to does no harm."""
+        for path in (self.previous_state, *(() if keep_last else (self.state,))):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+    # Metrics, a line per epoch
+
+    def append_metrics(self, line: dict[str, Any]) -> None:
+        with writing(self.metrics), open(self.metrics, "a", encoding="utf-8", opener=open_no_link) as file:
+            file.write(json.dumps(line, allow_nan=False) + "\n")
+
+    def metrics_lines(self) -> Iterator[dict[str, Any]]:
+        """The epochs so far, without damaged lines."""
+        for text in self.metrics.read_bytes().splitlines() if self.metrics.is_file() else ():
+            with suppress(ValueError):
+                if isinstance(line := json.loads(text), dict) and is_count(line.get("epoch")):
+                    yield line
+
+    def validation_nll(self) -> list[float]:
+        """The validation NLL of each epoch."""
+        return [line["val"]["nll"] for line in self.metrics_lines()]
+
+    def keep_metrics_until(self, epoch: int) -> None:
+        """Drop the lines after the checkpoint that a run resumes from; the last may be cut short."""
+        if not self.metrics.is_file():
+            with writing(self.metrics):
+                self.metrics.unlink(missing_ok=True)  # a broken link
+            return
+        lines = self.metrics.read_bytes().splitlines(keepends=True)[:epoch]
+        write_atomically(self.metrics, lambda draft: draft.write_bytes(b"".join(lines)))
+
+
+# Files
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -48,6 +345,16 @@ def read_config(folder: Path) -> dict[str, Any]:
     return read_json(path)
 
 
+def file_hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@lru_cache
+def _note_unverified(folder: Path) -> None:
+    print(printable(f"note: {folder} has no {MANIFEST}, so its files are not checked for damage."), file=sys.stderr)
+
+
 class Damaged(RicnetError):
     """A file differs from what was written."""
 
@@ -56,14 +363,11 @@ class SealedFile:
     """A file that computes a checksum while it is written, so that a large state is in memory only once."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self.file, self.digest = file, hashlib.sha256()
+        self.file, self.digest, self.flush = file, hashlib.sha256(), file.flush
 
     def write(self, data: bytes | memoryview) -> int:
         self.digest.update(data)
         return self.file.write(data)
-
-    def flush(self) -> None:
-        self.file.flush()
 
     def seal(self) -> None:
         self.file.write(SEAL.format(self.digest.hexdigest()).encode())
@@ -97,11 +401,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return state
 
 
-LOCK = ".lock"
-LOCK_SECONDS = 0.2
-"""Time to wait for a lock whose holder may be about to exit."""
-WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
-"""Errors of file systems without locks."""
+# The lock
 
 
 @contextmanager
@@ -112,8 +412,12 @@ def locked(folder: Path, tell: Callable[[str], object]) -> Iterator[None]:
     try:
         release = _acquire(path)
     except Timeout:
+        holder = ""
+        with suppress(OSError):  # on Windows only the holder can read it
+            holder = path.read_text(encoding="utf-8", errors="replace")[:300]
         raise RicnetError(
-            f"{folder} is in use by {_holder(path)}; wait until it ends, or choose another {setting('out')}."
+            f"{folder} is in use by {holder or 'another process'}; wait until it ends, or choose another "
+            f"{setting('out')}."
         ) from None
     except OSError as error:
         if error.errno not in WITHOUT_LOCKS:
@@ -158,8 +462,9 @@ def _lock_file(path: Path) -> int:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_named(descriptor, path):
-                return descriptor
+            with suppress(FileNotFoundError):  # its holder has removed it
+                if os.path.samestat(os.fstat(descriptor), path.lstat()):
+                    return descriptor
         except BlockingIOError:
             if time.monotonic() > end:
                 os.close(descriptor)
@@ -171,278 +476,7 @@ def _lock_file(path: Path) -> int:
         os.close(descriptor)
 
 
-def _is_named(descriptor: int, path: Path) -> bool:
-    """Whether the open file is still the one at `path`."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.lstat())
-    except FileNotFoundError:
-        return False
-
-
-def refuse_if_locked(folder: Path) -> None:
-    """Raise as `locked` does, without keeping the lock."""
-    if (folder / LOCK).exists():
-        with locked(folder, lambda _: None):
-            pass
-
-
-def _holder(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")[:300] or "another process"
-    except OSError:  # on Windows only the holder can read it
-        return "another process"
-
-
-class RunFolder:
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self.config = self.path / "config.json"
-        self.metrics = self.path / "metrics.jsonl"
-        self.model = self.path / "model.safetensors"
-        self.encoder = self.path / "encoder.safetensors"
-        self.state = self.path / "state.pt"
-        self.previous_state = self.path / "state.previous.pt"
-        self.evaluation = self.path / "evaluation.json"
-        self.manifest = self.path / manifest.NAME
-        self.diverged = self.path / "diverged.json"
-        self.calibration = self.path / "calibration.json"
-        self.halting = self.path / "halting.json"
-        self.predictions = self.path / "predictions.npz"
-        self.examples = self.path / "examples.npz"
-        self.report = self.path / "report.html"
-
-    @property
-    def curves(self) -> Path:
-        """The folder for TensorBoard."""
-        return self.path / "tensorboard"
-
-    @property
-    def begun(self) -> bool:
-        """Whether there is a run to resume."""
-        return self.config.is_file()
-
-    @property
-    def finished(self) -> bool:
-        return self.evaluation.is_file()
-
-    @property
-    def has_diverged(self) -> bool:
-        return self.diverged.is_file() and not self.finished
-
-    def weights_hash(self) -> str:
-        return hashlib.sha256(self.model.read_bytes()).hexdigest()[:16]
-
-    def begin(
-        self,
-        config: Config,
-        dataset: Dataset,
-        device: torch.device,
-        source: "RunFolder | None" = None,
-        encoder: dict[str, Any] | None = None,
-    ) -> None:
-        """Start a new run, in place of any before it; call `refuse_if_taken` first. `source` is the run whose weights a
-        derived run takes; `encoder` describes a pretrained encoder."""
-        entry: dict[str, Any] = {
-            "ricnet": __version__,
-            "config": to_json(config),
-            "data": describe_data(dataset),
-            "hardware": describe_hardware(device),
-        }
-        if encoder is not None:
-            entry["encoder"] = encoder
-        if source is not None:
-            entry |= {"derived_from": source.path.name, "weights": source.weights_hash()}
-        self._make()
-        self._clear()
-        self.write_json(self.config, entry)
-
-    @contextmanager
-    def held(self, tell: Callable[[str], object] = warnings.warn) -> Iterator[None]:
-        """Lock the folder (see `locked`). If it is new and nothing is written, it is removed."""
-        new = not self.path.exists()
-        self._make()
-        try:
-            with locked(self.path, tell):
-                self._sweep()
-                yield
-        finally:
-            if new:
-                with suppress(OSError):
-                    self.path.rmdir()  # fails unless empty
-
-    def refuse_if_held(self) -> None:
-        refuse_if_locked(self.path)
-
-    def _make(self) -> None:
-        self._refuse_if_file()
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            told = f"{setting('out', self.path)} cannot be made ({error.strerror}); choose another folder."
-            raise RicnetError(told) from error
-
-    def _refuse_if_file(self) -> None:
-        if self.path.exists() and not self.path.is_dir():
-            raise RicnetError(f"{setting('out', self.path)} is a file; choose a folder.")
-
-    def refuse_if_taken(self, overwrite: bool) -> None:
-        self._refuse_if_file()
-        if not self.path.exists() or not self._names() - self._passing():
-            return
-        out, anew, go_on = setting("out"), setting("overwrite", True), setting("resume", True)
-        if not self.config.is_file():
-            told = f"{setting('out', self.path)} holds files that are not a run; choose an empty or a new folder."
-        elif overwrite or (self.has_diverged and not self.model.is_file()):  # in its first epoch: nothing to keep
-            return
-        elif self.has_diverged:
-            told = f"{self.path} holds a run that diverged in epoch {read_json(self.diverged).get('epoch')}; start "
-            told += f"anew with {anew} and a lower {setting('lr')}, or choose another {out}."
-        elif self.finished:
-            told = f"{self.path} holds a finished run; choose another {out}, or replace it with {anew}."
-        else:
-            told = f"{self.path} holds an unfinished run; go on with {go_on}, or start anew with {anew}."
-        raise RicnetError(told)
-
-    def check_resumable(self, config: Config, dataset: Dataset) -> None:
-        """Raise unless data and settings are those the run began with, except for more epochs (`extends`)."""
-        entry, anew = read_config(self.path), setting("overwrite", True)
-        began = from_json(entry.get("config"), str(self.config))
-        longer = extends(config, began)
-        if not longer:
-            self.refuse_if_finished()
-        self.diverged.unlink(missing_ok=True)  # if it diverges again, it is marked again
-        if entry.get("data") != describe_data(dataset):
-            raise RicnetError(f"the data is not what {self.path} began with; start anew with {anew}.")
-        if longer:
-            self._reopen(entry | {"config": to_json(config)})
-        elif began != config:
-            raise RicnetError(f"{self.path} began with other settings; leave them out, or start anew with {anew}.")
-
-    def _reopen(self, entry: dict[str, Any]) -> None:
-        """Make the run unfinished, with these settings. Its results are removed first: after a crash in between it
-        resumes with its old settings."""
-        if self.finished and self.read_state() is None:
-            raise RicnetError(
-                f"{self.path} has no {self.state.name} to continue from, which only ric train and ricnet.train keep; "
-                f"start anew with {setting('overwrite', True)}."
-            )
-        with writing(self.path):
-            made = (self.calibration, self.halting, self.predictions, self.examples, self.report)
-            for path in (self.evaluation, self.manifest, *made):
-                path.unlink(missing_ok=True)
-        self.write_json(self.config, entry)
-
-    def refuse_if_finished(self) -> None:
-        if self.finished:
-            raise RicnetError(
-                f"{self.path} is finished; nothing is left to resume. Replace it with {setting('overwrite', True)}."
-            )
-
-    def write_json(self, path: Path, entry: object) -> None:
-        write_atomically(path, lambda draft: draft.write_bytes(_as_json(entry)))
-
-    def finish(self, evaluation: dict[str, Any]) -> None:
-        """Write the manifest, then the evaluation, which marks the run as finished."""
-        self.write_manifest({self.evaluation.name: hashlib.sha256(_as_json(evaluation)).hexdigest()})
-        self.write_json(self.evaluation, evaluation)
-
-    def write_manifest(self, known: Mapping[str, str] | None = None) -> None:
-        unlisted = {self.state, self.previous_state, self.encoder, self.report, self.manifest}
-        manifest.write_manifest(self.path, [path.name for path in self._files() if path not in unlisted], known)
-
-    def drop_manifest(self) -> None:
-        """Call before rewriting a listed file."""
-        with writing(self.manifest):
-            self.manifest.unlink(missing_ok=True)
-
-    def write_model(self, weights: Mapping[str, Tensor]) -> None:
-        self.drop_manifest()
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-        write_atomically(self.model, lambda draft: draft.write_bytes(save(tensors)))
-
-    def write_state(self, state: dict[str, Any]) -> None:
-        """Write a checkpoint, and keep the previous one in case of damage."""
-        if self.metrics.is_file():
-            with writing(self.metrics):
-                fsync_file(self.metrics)  # a resumed run does not write these lines again
-        write_atomically(self.state, lambda draft: write_checkpoint(state, draft), self.previous_state)
-
-    def read_state(self, tell: Callable[[str], object] = warnings.warn) -> dict[str, Any] | None:
-        """The newest undamaged checkpoint, or None; `tell` gets a warning if it is the previous one."""
-        if not self.state.is_file():  # may have been killed between two renames
-            return read_checkpoint(self.previous_state) if self.previous_state.is_file() else None
-        try:
-            return read_checkpoint(self.state)
-        except Damaged:
-            if not self.previous_state.is_file():
-                raise
-        state = read_checkpoint(self.previous_state)
-        with writing(self.state):
-            self.previous_state.replace(self.state)  # the next checkpoint keeps it, not the damaged one
-        tell(f"{self.state} was damaged; the run continues from the previous checkpoint.")
-        return state
-
-    def drop_states(self, keep_last: bool = False) -> None:
-        """Remove the checkpoints of a finished run; failing to does no harm."""
-        for path in (self.previous_state, *(() if keep_last else (self.state,))):
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
-
-    def append_metrics(self, line: dict[str, Any]) -> None:
-        with writing(self.metrics), open(self.metrics, "a", encoding="utf-8", opener=open_no_link) as file:
-            file.write(json.dumps(line, allow_nan=False) + "\n")
-
-    def validation_nll(self) -> list[float]:
-        """The validation NLL of each epoch."""
-        return [json.loads(line)["val"]["nll"] for line in self.metrics.read_text(encoding="utf-8").splitlines()]
-
-    def metrics_lines(self) -> Iterator[dict[str, Any]]:
-        """The epochs so far, without damaged lines."""
-        texts = self.metrics.read_bytes().splitlines() if self.metrics.is_file() else []
-        for text in texts:
-            with suppress(ValueError):
-                if isinstance(line := json.loads(text), dict) and is_count(line.get("epoch")):
-                    yield line
-
-    def keep_metrics_until(self, epoch: int) -> None:
-        """Drop the lines after the checkpoint that a run resumes from; the last may be cut short."""
-        if not self.metrics.is_file():
-            with writing(self.metrics):
-                self.metrics.unlink(missing_ok=True)  # a broken link
-            return
-        lines = self.metrics.read_bytes().splitlines(keepends=True)[:epoch]
-        write_atomically(self.metrics, lambda draft: draft.write_bytes(b"".join(lines)))
-
-    def _files(self) -> list[Path]:
-        """All files that a run may leave."""
-        return [path for path in vars(self).values() if path != self.path]
-
-    def _passing(self) -> set[str]:
-        """Names of temporary files, which a killed run may leave."""
-        return {LOCK, *(draft_of(path).name for path in self._files())}
-
-    def _names(self) -> set[str]:
-        return {path.name for path in self.path.iterdir()}
-
-    def _sweep(self) -> None:
-        """Remove drafts of a killed process."""
-        for path in self._files():
-            with suppress(OSError):
-                draft_of(path).unlink(missing_ok=True)
-
-    def _clear(self) -> None:
-        """Remove the files of a run, first those that mark it as finished. config.json stays until it is replaced, so
-        that a crash in between leaves a run that can be overwritten."""
-        with writing(self.path):
-            for path in (self.evaluation, self.manifest, *self._files()):
-                if path != self.config:
-                    path.unlink(missing_ok=True)
-        self.drop_curves()
-
-    def drop_curves(self) -> None:
-        if self.curves.is_symlink():
-            self.curves.unlink()
-        shutil.rmtree(self.curves, ignore_errors=True)
+# Entries of config.json and halting.json
 
 
 def _as_json(entry: object) -> bytes:

@@ -30,10 +30,10 @@ from ricnet.data import load as load_data
 from ricnet.errors import RicnetError, counted, first_line
 from ricnet.io import read_json, write_atomically
 from ricnet.machine import usable_cores
-from ricnet.models.build import backbone_of, settle_horizon
-from ricnet.models.checkpoints import find_tokenizer, keep_encoder, weights_of
+from ricnet.models.classifier import backbone_of, settle_horizon
 from ricnet.models.config import AFTER_TRAINING, DATA_SETTINGS, Config, from_json, stripped
 from ricnet.models.loading import load
+from ricnet.models.locate import find_tokenizer, keep_encoder, weights_of
 from ricnet.models.run import RunFolder, describe_data, read_config
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.studies.experiments import RAW, Experiment, System, all_systems, find_system

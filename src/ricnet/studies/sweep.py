@@ -22,7 +22,7 @@ from ricnet.data import Dataset
 from ricnet.errors import RicnetError, first_line, setting
 from ricnet.io import read_json
 from ricnet.methods import METHODS
-from ricnet.models.build import settle_horizon
+from ricnet.models.classifier import settle_horizon
 from ricnet.models.config import PARTS, Config, to_json
 from ricnet.models.run import RunFolder, describe_data
 from ricnet.studies.experiments import parse_settings, read_setting, settings_of

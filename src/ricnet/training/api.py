@@ -22,8 +22,10 @@ from ricnet.distributed import Processes, first_on_each_machine, launched, own_g
 from ricnet.errors import Interrupted, RicnetError, in_python, setting, spelled_in_python
 from ricnet.evaluation.choices import chosen_words
 from ricnet.io import Unwritable, read_json, whole_name
-from ricnet.models.build import autocast_dtype, build_model, encoder_weights, settle_horizon
-from ricnet.models.checkpoints import (
+from ricnet.models.classifier import Classifier, autocast_dtype, build_model, encoder_weights, settle_horizon
+from ricnet.models.config import Config, from_json
+from ricnet.models.loading import load
+from ricnet.models.locate import (
     describe_encoder,
     find_encoder,
     find_tokenizer,
@@ -31,9 +33,6 @@ from ricnet.models.checkpoints import (
     named_encoder,
     read_encoder,
 )
-from ricnet.models.classifier import Classifier
-from ricnet.models.config import Config, from_json
-from ricnet.models.loading import load
 from ricnet.models.run import RunFolder, read_config
 from ricnet.nets.backbone import known
 from ricnet.nets.encoders import is_pretrained

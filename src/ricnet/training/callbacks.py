@@ -17,7 +17,7 @@ from ricnet.evaluation.choices import FOLDS, calibrated_scores, is_as_good
 from ricnet.evaluation.collapse import CollapseWatch, words
 from ricnet.evaluation.evaluate import observe, summarize
 from ricnet.io import shown_name
-from ricnet.models.build import learned
+from ricnet.models.classifier import learned
 from ricnet.training.console import ProgressBar, say
 
 if TYPE_CHECKING:

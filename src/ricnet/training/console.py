@@ -20,8 +20,7 @@ from ricnet.data.registry import is_resizable
 from ricnet.errors import Interrupted as Interrupted
 from ricnet.errors import counted, in_flags, setting
 from ricnet.io import printable
-from ricnet.models.build import encoder_name
-from ricnet.models.classifier import Classifier
+from ricnet.models.classifier import Classifier, encoder_name
 from ricnet.models.config import Config, to_json
 from ricnet.models.run import RunFolder
 from ricnet.report.names import method_title

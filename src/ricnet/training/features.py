@@ -22,9 +22,8 @@ from rich.progress import Progress
 from torch import Tensor, nn
 
 from ricnet.data import Augmentation, Dataset, Split, augment
-from ricnet.models.build import backbone_of
-from ricnet.models.checkpoints import cache_folder, describe_encoder
-from ricnet.models.classifier import Classifier, after_encoder
+from ricnet.models.classifier import Classifier, after_encoder, backbone_of
+from ricnet.models.locate import cache_folder, describe_encoder
 from ricnet.nets.backbone import CPU_BATCH, GPU_BATCH, as_embedding
 from ricnet.nets.pretrained import Pretrained, TextEncoder
 from ricnet.nets.stages import Exits, all_features, divide, in_eval_mode

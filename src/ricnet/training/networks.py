@@ -7,7 +7,7 @@ from ricnet.core.policies import building_with
 from ricnet.data import Dataset
 from ricnet.distributed import Processes
 from ricnet.errors import RicnetError, setting
-from ricnet.models.build import autocast_dtype, build_model
+from ricnet.models.classifier import autocast_dtype, build_model
 from ricnet.models.config import Config
 from ricnet.nets.encoders import TINY_IMAGE, is_ours, is_registered_outside
 from ricnet.nets.pretrained import Pretrained

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ricnet.models.build import backbone_of
+from ricnet.models.classifier import backbone_of
 from ricnet.training.optimization import reset_optimizer
 from ricnet.training.speed import GraphedStep, compile_encoder, compile_method
 

@@ -23,8 +23,8 @@ from ricnet.io import short_name, split_target, user_path, whole_name, with_targ
 from ricnet.machine import free_bytes
 from ricnet.methods import of_another_method
 from ricnet.methods.archive import RETIRED_PRESETS
-from ricnet.models.checkpoints import find_encoder
 from ricnet.models.config import DATA_SETTINGS, PARTS, Config, given_settings
+from ricnet.models.locate import find_encoder
 from ricnet.models.run import RunFolder
 from ricnet.nets.backbone import example_input
 from ricnet.nets.encoders import build_encoder, is_pretrained

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ricnet.machine import SHARE, free_bytes
 from ricnet.methods import Method
-from ricnet.models.graphs import WARM_UP, capture
+from ricnet.models.recorded import WARM_UP, capture
 from ricnet.nets.encoders import ResNet
 from ricnet.nets.stages import in_eval_mode
 

@@ -22,8 +22,7 @@ from ricnet.core.trajectory import Trajectory
 from ricnet.data import load
 from ricnet.methods import RIC, Anytime, Method, Supervised
 from ricnet.methods.supervised import ExitHeads
-from ricnet.models.build import build_model
-from ricnet.models.classifier import Classifier
+from ricnet.models.classifier import Classifier, build_model
 from ricnet.models.config import Config
 from ricnet.nets.encoders import EncoderOptions
 from ricnet.nets.refiner import RecurrentClassifier

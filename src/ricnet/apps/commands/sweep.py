@@ -15,8 +15,8 @@ from ricnet.data import load as load_data
 from ricnet.data import whole_path
 from ricnet.errors import RicnetError, require, require_extra
 from ricnet.io import short_name
-from ricnet.models.checkpoints import find_tokenizer
 from ricnet.models.config import DATA_SETTINGS
+from ricnet.models.locate import find_tokenizer
 from ricnet.studies.experiments import parse_settings
 from ricnet.training.api import pick_device
 from ricnet.training.console import GO_ON, Interrupted, Narrator, say

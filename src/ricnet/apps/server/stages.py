@@ -15,8 +15,7 @@ from torch import Tensor
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.methods.inference import InSteps, Steps, Walk
-from ricnet.models.classifier import Classifier
-from ricnet.models.inputs import as_inputs
+from ricnet.models.classifier import Classifier, as_inputs
 
 Asker = TypeVar("Asker", bound=Hashable)
 PASSED_OVER = 0.1
