@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ricnet.data.downloads import PublishedFile
+from ricnet.data.registry import PublishedFile
 
 ROWS = 40
 """In each batch of the small CIFAR-10."""

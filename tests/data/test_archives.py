@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from refusals import refusal
-from ricnet.data import downloads
-from ricnet.data.downloads import unpack
+from ricnet.data import registry
+from ricnet.data.registry import unpack
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "", size: int = 0) -> tarfile.TarInfo:
@@ -92,6 +92,6 @@ def test_archives_that_grow_too_large_are_refused(tmp_path: Path, monkeypatch: p
     assert (tmp_path / "set.tgz").stat().st_size < 10_000
     for limit, value, reason in (("LARGEST", 2 << 20, "0.0 GB"), ("MOST_MEMBERS", 1, "1 files")):
         with monkeypatch.context() as patch, refusal("set.tgz", reason):
-            patch.setattr(downloads, limit, value)
+            patch.setattr(registry, limit, value)
             unpack(tmp_path / "set.tgz", "set")
         assert [path.name for path in tmp_path.iterdir()] == ["set.tgz"]

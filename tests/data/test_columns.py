@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from refusals import refusal
-from ricnet.data.cells import Cells, parse_date, parse_number, show_date
 from ricnet.data.columns import Category, Columns, Date, Number, columns_from_json, fit_columns, is_plain
-from ricnet.data.tables import Table, TableError, read_json_lines
+from ricnet.data.tables import Cells, Table, TableError, parse_date, parse_number, read_json_lines, show_date
 
 DAY = float((date(2024, 2, 29) - date(1970, 1, 1)).days)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from refusals import refusal
-from ricnet.data.downloads import fetch
+from ricnet.data.registry import fetch
 
 from .samples import CONTENT, REFUSED, Host, published
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from refusals import refusal
-from ricnet.data.pickles import read_npy_object, read_pickle, read_pt
+from ricnet.data.formats import read_npy_object, read_pickle, read_pt
 
 
 def back(tmp_path: Path, content: bytes) -> Any:

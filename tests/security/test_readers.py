@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from ricnet.data import load, read_image, read_table
-from ricnet.data.downloads import unpack
-from ricnet.data.formats import read_idx, read_svhn
-from ricnet.data.pickles import read_npy_object, read_pickle, read_pt
+from ricnet.data.formats import read_idx, read_npy_object, read_pickle, read_pt, read_svhn
+from ricnet.data.registry import unpack
 from ricnet.errors import RicnetError
 
 from .attack import attack, briefly_and_long, mutated

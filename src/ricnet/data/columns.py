@@ -1,13 +1,13 @@
 """How the columns of a table become numbers. What is learned from the training rows is stored as JSON with the model,
 so that new rows are encoded in the same way.
 
-- A column of numbers is standardised. A missing value is encoded as the mean; if training rows had some, a second
-  number flags them. Dates are numbers, in days.
+- Numbers are standardised, and so are dates, in days. A missing value is encoded as the mean; if training rows had
+  some, a second number flags them.
 - Whole numbers of one length, some with leading zeros (00109), are codes, not numbers.
 - A column of numbers or dates may hold a few other cells (`ODD_SHARE`). They count as missing, and a note names them.
   All rows of the table decide the kind of a column; only training rows decide what is learned from it.
-- The odd cells are stored with the column. In rows to predict they count as missing again, and any other text in a
-  column of numbers is refused. This depends on the cell alone, not on the other rows.
+- These odd cells are stored with the column. In rows to predict they count as missing again, and any other text is
+  refused. This depends on the cell alone, not on the other rows.
 - Any other column is one-hot encoded. A value that few training rows have counts as `other`, and so does a new one; if
   training had no rare values, a new value is encoded as zeros. An empty cell is a value like any other.
 - `ric train` leaves out identifiers (`is_identifier`) and columns with nothing to learn from. Estimators keep all.
@@ -17,7 +17,7 @@ so that new rows are encoded in the same way.
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import compress
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -26,8 +26,7 @@ import torch
 from jaxtyping import Float, Float64, Int64, Num
 from torch import Tensor
 
-from ricnet.data.cells import FORMATS, Cells, Reading, Rows, is_missing, show_date
-from ricnet.data.tables import Table, TableError
+from ricnet.data.tables import FORMATS, Cells, Reading, Rows, Table, TableError, is_missing, show_date
 from ricnet.data.texts import MOST_TOKENS, PROSE_ROWS, Text, Tokenizer, is_prose
 from ricnet.errors import RicnetError, listed, setting
 from ricnet.io import Absent, Maybe, are_texts, is_count, is_finite, is_switch, is_text, misfit
@@ -35,10 +34,8 @@ from ricnet.io import Absent, Maybe, are_texts, is_count, is_finite, is_switch, 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-RARE_ROWS, RARE_SHARE = 3, 0.005
-"""A value in fewer training rows is rare. Standardised, its number would be the larger the rarer it is."""
-MANY_ROWS = 30
-"""Minimum rows to detect an identifier: in fewer, the values of any column may all differ."""
+RARE_ROWS, RARE_SHARE = 3, 0.005  # a value in fewer training rows is rare
+MANY_ROWS = 30  # to detect an identifier: in fewer rows, the values of any column may all differ
 IDENTIFIER_WORDS = frozenset({"id", "ids", "identifier", "uuid", "guid", "key", "index", "idx", "pk"})
 """Last words of the names of identifiers."""
 IDENTIFIER_NAMES = frozenset({"row", "row number", "row num", "row no", "row nr", "rownumber", "rownum", "no", "nr"})
@@ -135,10 +132,6 @@ class Category:
         numbers[np.arange(len(places)), places] = 1
         return numbers[:, : self.width]
 
-    def new_rows(self, cells: Cells) -> Int64[np.ndarray, "m"]:
-        """Rows with values that training had not; none if there is `other`: the names of rare values are not kept."""
-        return np.flatnonzero(self.places(cells) == len(self.values)) if not self.other else np.empty(0, np.int64)
-
 
 @dataclass(frozen=True)
 class Columns:
@@ -212,11 +205,15 @@ class Columns:
         table = self.complete(table)
         notes += [f"{table.name}: {note[0].lower()}{note[1:]}" for note in self.odd_cells(table)]
         for column in self.inputs:
-            if isinstance(column, Category) and len(rows := column.new_rows(table.columns[column.name])):
-                text = next(filter(None, (table.columns[column.name][row] for row in rows.tolist())), None)
-                value = f"a value of {column.name!r} that training had not, such as {text!r}"
-                if text is None:
-                    value = f"an empty {column.name!r}, which no training row had"
+            if not isinstance(column, Category) or column.other:  # the names of rare values are not kept
+                continue
+            cells = table.columns[column.name]
+            rows = np.flatnonzero(column.places(cells) == len(column.values)).tolist()
+            text = next(filter(None, (cells[row] for row in rows)), None)
+            value = f"a value of {column.name!r} that training had not, such as {text!r}"
+            if text is None:
+                value = f"an empty {column.name!r}, which no training row had"
+            if rows:
                 share = f"{len(rows)} of {len(table)} rows"
                 notes.append(f"{table.name}: {share} have {value}; the model treats it as unknown.")
         return tuple(notes)
@@ -280,17 +277,13 @@ def columns_from_json(entry: Any, source: str) -> Columns:
 
 
 def _column_from_json(entry: dict[str, Any]) -> Number | Category | Text:
-    if entry["kind"] == Text.kind:
-        own = entry.get("tokenizer")
-        return Text(entry["name"], entry["tokens"], own and Tokenizer(own["content"], own["pad"], own["most"]))
-    if entry["kind"] == "category":
-        return Category(entry["name"], tuple(entry["values"]), entry["other"])
-    learned, gaps = (entry["name"], float(entry["mean"]), float(entry["std"]), entry["flagged"]), entry.get("gaps", ())
-    return (
-        Number(*learned, gaps=tuple(gaps))
-        if entry["kind"] == "number"
-        else Date(*learned, entry["format"], gaps=tuple(gaps))
-    )
+    kind = next(kind for kind in (Number, Date, Category, Text) if kind.kind == entry["kind"])
+    own = {each.name: entry[each.name] for each in fields(kind) if each.name in entry}
+    own |= {key: tuple(value) for key, value in own.items() if isinstance(value, list)}
+    own |= {key: float(own[key]) for key in ("mean", "std") if key in own}
+    if tokenizer := own.get("tokenizer"):
+        own["tokenizer"] = Tokenizer(*(tokenizer[each.name] for each in fields(Tokenizer)))
+    return kind(**own)
 
 
 # Learning columns from training rows
@@ -304,9 +297,9 @@ class _Found(NamedTuple):
     """None if there is nothing to learn from."""
     constant: Number | Category
     """Encodes all training rows alike; taken for `column` if all columns are kept."""
-    identifier: bool
-    prose: bool
-    mistake: tuple[str, str] | None
+    identifier: bool = False
+    prose: bool = False
+    mistake: str = ""
     """Why the column is read as text though most of its cells are numbers or dates, and what to do."""
 
 
@@ -316,119 +309,145 @@ def fit_columns(
     """Learn the columns from the training rows (None: all rows). Also returns notes for the user. With `keep_all` no
     column is left out: one with nothing to learn from is a constant."""
     rows = np.arange(len(table)) if training is None else np.asarray(training, dtype=np.int64)
-    names = [name for name in table.columns if name != target]
-    found = [_examine(name, table, rows, detect_identifier=not keep_all) for name in names]
+    found = [_examine(name, table, rows, detect_identifier=not keep_all) for name in table.columns if name != target]
     used = [each for each in found if not each.identifier]
-    if all(each.column is None for each in used):
-        raise _nothing_to_learn(table, target, found, keep_all)
     inputs = [each.column or each.constant for each in used if each.column is not None or keep_all]
-    notes = [*_left_out_notes(found, keep_all), *_prose_notes(found, target), *_date_notes(inputs, table)]
-    return Columns(target, tuple(inputs)), (*notes, *_mistake_notes(used, keep_all))
+    notes = _notes(found, target, keep_all)
+    if all(each.column is None for each in used):
+        reason = "each column is the same in all rows, or differs in nearly all as names and identifiers do."
+        raise TableError(
+            " ".join([f"{table.name}: beside {target!r} there is nothing to learn from: {reason}", *notes])
+        )
+    for column in inputs:
+        if isinstance(column, Date) and len(table.columns[column.name].formats) > 1:
+            notes.append(f"{column.name!r} is read as {column.wanted}, month first; write 1999-12-31 if it is not.")
+    return Columns(target, tuple(inputs)), tuple(notes)
 
 
 def _examine(name: str, table: Table, rows: Int64[np.ndarray, "m"], detect_identifier: bool) -> _Found:
     cells = table.columns[name]
     reader = _reader(name, cells)
-    prose = reader is None and is_prose(cells.take(rows[:PROSE_ROWS]))
-    identifier = detect_identifier and _named_identifier(name) and is_identifier(name, cells.take(rows), reader)
+    identifier = detect_identifier and _named_identifier(name) and _all_differ(cells.take(rows), reader)
     if reader is None:
-        mistake = None if identifier else _mistake(cells, table)
+        prose, mistake = is_prose(cells.take(rows[:PROSE_ROWS])), _mistake(cells, table)
         return _Found(name, _fit_category(name, cells, rows), Category(name, (), True), identifier, prose, mistake)
     values = reader.read(cells).values[rows]
     column = None if identifier else _fit_values(reader, values, table.name)
-    return _Found(name, column, _constant_number(reader, values), identifier, prose, None)
+    return _Found(name, column, _constant_number(reader, values), identifier)
 
 
-def _left_out_notes(found: Sequence[_Found], keep_all: bool) -> list[str]:
-    unused = [
-        each.name
-        for each in found
-        if each.column is None and not (each.identifier or each.prose or each.mistake is not None)
-    ]
-    identifiers = [each.name for each in found if each.identifier]
-    notes = []
-    if unused:
-        fate = "carry nothing" if keep_all else "were left out"
-        notes.append(
-            f"Columns that are the same in all rows or hold texts that hardly repeat {fate}: {quoted(unused)}."
-        )
-    if identifiers:
-        notes.append(
-            "Columns that are identifiers by name and value, different in all rows, were left out: "
-            f"{quoted(identifiers)} (rename one that measures something)."
-        )
-    return notes
-
-
-def _prose_notes(found: Sequence[_Found], target: str) -> list[str]:
-    return [f"Column {each.name!r} looks like prose; {_as_text(each.name, target)}." for each in found if each.prose]
-
-
-def _mistake_notes(found: Sequence[_Found], keep_all: bool) -> list[str]:
-    notes, fate = [], "carries nothing" if keep_all else "was left out"
+def _notes(found: Sequence[_Found], target: str, keep_all: bool) -> list[str]:
+    used = [each for each in found if not each.identifier]
+    unused = [each.name for each in used if each.column is None and not (each.prose or each.mistake)]
+    groups = {
+        f"Columns that are the same in all rows or hold texts that hardly repeat "
+        f"{'carry nothing' if keep_all else 'were left out'}": unused,
+        "Columns that are identifiers by name and value, different in all rows, were left out (rename one that "
+        "measures something)": [each.name for each in found if each.identifier],
+        "Columns read as dates, in days": [each.name for each in used if isinstance(each.column, Date)],
+    }
+    notes = [f"{what}: {quoted(names)}." for what, names in groups.items() if names]
     for each in found:
-        if each.mistake is not None:
-            why, remedy = each.mistake
+        if each.prose:  # only the data of an estimator has no column of classes in it
+            how = setting("text", each.name) if target else f"X[{each.name!r}] alone"
             notes.append(
-                f"Column {each.name!r} is read as text, for {why}; {remedy}."
-                if each.column is not None
-                else f"Column {each.name!r} {fate}: {why}, and its texts hardly repeat; {remedy}."
+                f"Column {each.name!r} looks like prose; to learn from its words, and from nothing else, give {how}."
             )
+    fate = "carries nothing" if keep_all else "was left out"
+    for each in used:
+        if each.mistake:
+            how = "is read as text" if each.column else f"{fate}, as its texts hardly repeat"
+            notes.append(f"Column {each.name!r} {how}: {each.mistake}.")
     return notes
-
-
-def _nothing_to_learn(table: Table, target: str, found: Sequence[_Found], keep_all: bool) -> TableError:
-    prose = [each.name for each in found if each.prose]
-    if prose:
-        return TableError(
-            f"{table.name}: beside {target!r} there is only prose, {prose[0]!r}; {_as_text(prose[0], target)}."
-        )
-    reason = "each is the same in all rows, or differs in nearly all as names and identifiers do."
-    mistakes = _mistake_notes([each for each in found if not each.identifier], keep_all)
-    return TableError(
-        " ".join([f"{table.name}: beside {target!r} there is no column to learn from: {reason}", *mistakes])
-    )
 
 
 def _reader(name: str, cells: Cells) -> Number | None:
     """A column of numbers or dates that reads all but a few of these cells; None if they are texts. Only `gaps` is
     learned yet, not the mean and standard deviation."""
+    reader = None
     if cells.numbers.few_odd:
-        return _with_gaps(Number(name, 0.0, 1.0, False), cells) if _padded(cells) is None else None
-    formats = cells.formats
-    return _with_gaps(Date(name, 0.0, 1.0, False, formats[0]), cells) if formats else None
+        reader = Number(name, 0.0, 1.0, False) if _padded(cells) is None else None
+    elif cells.formats:
+        reader = Date(name, 0.0, 1.0, False, cells.formats[0])
+    return reader and replace(reader, gaps=tuple(sorted({cells[row] for row in reader.read(cells).odd.tolist()})))
 
 
-def _with_gaps(reader: Number, cells: Cells) -> Number:
-    return replace(reader, gaps=tuple(sorted({cells[row] for row in reader.read(cells).odd.tolist()})))
-
-
-def _as_text(name: str, target: str) -> str:
-    """How to learn from a column of texts. Only an estimator's data has no column of classes in it."""
-    how = setting("text", name) if target else f"X[{name!r}] alone"
-    return f"to learn from its words, and from nothing else, give {how}"
-
-
-def is_identifier(name: str, cells: Cells, reader: Number | None) -> bool:
-    """Judged by both name and values. The name ends in one of `IDENTIFIER_WORDS` (PassengerId, user_id) or is one of
-    `IDENTIFIER_NAMES`. The values are whole numbers or texts, different in all rows; none is missing."""
-    if not _named_identifier(name) or len(cells) < MANY_ROWS or len(set(cells)) < len(cells):
-        return False
-    if any(map(is_missing, cells)):
-        return False
-    odd = set(range(len(cells)) if reader is None else reader.read(cells).odd.tolist())
-    return all(map(_WHOLE.fullmatch, (cell for row, cell in enumerate(cells) if row not in odd)))
+def _padded(cells: Cells) -> int | None:
+    """First row with a leading zero, if the numbers are different whole numbers of one length, as codes are. A single
+    012 among numbers of several lengths is none."""
+    present = ~np.isnan(cells.numbers.values)
+    values = cells.numbers.values[present]
+    first = cells[int(present.argmax())] if len(values) else ""
+    if len(first) < 2 or not first.isdecimal() or (values % 1).any() or values.min() == values.max():
+        return None
+    padded = cells.numbers.values < 10.0 ** min(len(first) - 1, 300)  # False for NaN
+    if not padded.any() or any(len(cell) != len(first) or not cell.isdecimal() for cell in compress(cells, present)):
+        return None
+    return int(padded.argmax())
 
 
 def _named_identifier(name: str) -> bool:
+    """Whether the name ends in one of `IDENTIFIER_WORDS` (PassengerId, user_id) or is one of `IDENTIFIER_NAMES`."""
     words = [word.lower() for word in _WORDS.findall(name)]
     ends = bool(words) and (words[-1] in IDENTIFIER_WORDS or _THING_ID.fullmatch(words[-1]) is not None)
     return ends or " ".join(words) in IDENTIFIER_NAMES
 
 
+def _all_differ(cells: Cells, reader: Number | None) -> bool:
+    """Whether the values are whole numbers or texts, different in all rows; none is missing."""
+    values = set(cells)
+    if len(cells) < MANY_ROWS or len(values) < len(cells) or any(map(is_missing, values)):
+        return False
+    return reader is None or all(map(_WHOLE.fullmatch, values.difference(reader.gaps)))
+
+
+def _mistake(cells: Cells, table: Table) -> str:
+    """Why a column is read as text though most of its cells are numbers or dates, and what to do."""
+    padded = _padded(cells) if cells.numbers.few_odd else None
+    if padded is not None:
+        return (
+            f"{cells[padded]!r} in {table.unit} {table.lines[padded]} has leading zeros, as codes have; write its "
+            "numbers without them if they measure something"
+        )
+    for noun, odd in (("number", cells.numbers.odd), ("date", cells.no_dates)):
+        if 0 < 2 * len(odd) < len(cells):
+            row = int(odd[0])
+            more = f", nor are {len(odd) - 1} more of its {len(cells)} cells" if len(odd) > 1 else ""
+            return (
+                f"{cells[row]!r} in {table.unit} {table.lines[row]} is no {noun}{more}; correct it, or leave empty "
+                "what is unknown"
+            )
+    return ""
+
+
+def _fit_category(name: str, cells: Cells, rows: Int64[np.ndarray, "m"]) -> Category | None:
+    """None if there is one value only, or texts that hardly repeat, such as names."""
+    codes, texts = cells.values
+    counts = np.bincount(codes[rows], minlength=len(texts))
+    kept = sorted(texts[code] for code in np.flatnonzero(counts >= max(RARE_ROWS, RARE_SHARE * len(rows))))
+    other = len(kept) < int((counts > 0).sum())
+    return Category(name, tuple(kept), other) if kept and len(kept) + other > 1 else None
+
+
+def _fit_values(reader: Number, values: Float64[np.ndarray, "n"], source: str) -> Number | None:
+    """None if all values are equal."""
+    present = values[~np.isnan(values)]
+    flagged = 0 < len(present) < len(values)
+    if not flagged and not (len(present) and (present != present[0]).any()):
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, std = float(present.mean()), float(present.std())
+    if not math.isfinite(std):
+        raise TableError(f"{source}: the numbers of {reader.name!r} are too large for double precision; scale them.")
+    return replace(reader, mean=mean, std=std or 1.0, flagged=flagged)
+
+
 def _constant_number(reader: Number, values: Float64[np.ndarray, "n"]) -> Number:
     present = values[~np.isnan(values)]
     return replace(reader, mean=float(present[0]) if len(present) else 0.0)
+
+
+# Arrays, whose columns are named by their indices
 
 
 def fit_array(array: Num[np.ndarray, "n columns"], name: str) -> Columns:
@@ -452,71 +471,6 @@ def reads_arrays(columns: Columns | None, row_shape: Sequence[int]) -> bool:
     if columns is None or len(row_shape) != 1:
         return False
     return [column.name for column in columns.inputs if type(column) is Number] == list(map(str, range(row_shape[0])))
-
-
-def _fit_values(reader: Number, values: Float64[np.ndarray, "n"], source: str) -> Number | None:
-    """None if all values are equal."""
-    present = values[~np.isnan(values)]
-    flagged = 0 < len(present) < len(values)
-    if not flagged and not (len(present) and (present != present[0]).any()):
-        return None
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean, std = float(present.mean()), float(present.std())
-    if not math.isfinite(std):
-        raise TableError(f"{source}: the numbers of {reader.name!r} are too large for double precision; scale them.")
-    return replace(reader, mean=mean, std=std or 1.0, flagged=flagged)
-
-
-def _fit_category(name: str, cells: Cells, rows: Int64[np.ndarray, "m"]) -> Category | None:
-    """None if there is one value only, or texts that hardly repeat, such as names."""
-    codes, texts = cells.values
-    counts = np.bincount(codes[rows], minlength=len(texts))
-    kept = sorted(texts[code] for code in np.flatnonzero(counts >= max(RARE_ROWS, RARE_SHARE * len(rows))))
-    other = len(kept) < int((counts > 0).sum())
-    return Category(name, tuple(kept), other) if kept and len(kept) + other > 1 else None
-
-
-def _date_notes(inputs: Sequence[Number | Category], table: Table) -> list[str]:
-    dates = [column for column in inputs if isinstance(column, Date)]
-    notes = [f"Columns read as dates, in days: {quoted([column.name for column in dates])}."] if dates else []
-    return notes + [
-        f"{column.name!r} is read as {column.wanted}, month first; write 1999-12-31 if it is not."
-        for column in dates
-        if len(table.columns[column.name].formats) > 1
-    ]
-
-
-def _padded(cells: Cells) -> int | None:
-    """First row with a leading zero, if the numbers are different whole numbers of one length, as codes are. A single
-    012 among numbers of several lengths is none."""
-    present = ~np.isnan(cells.numbers.values)
-    values = cells.numbers.values[present]
-    first = cells[int(present.argmax())] if len(values) else ""
-    if not first.isdecimal() or values.min() >= 10 ** (len(first) - 1) or (values % 1).any():
-        return None
-    different, padded = False, None
-    for row, cell in compress(enumerate(cells), present.tolist()):
-        if len(cell) != len(first) or not cell.isdecimal():
-            return None
-        different |= cell != first
-        if padded is None and cell[0] == "0" and len(cell) > 1:
-            padded = row
-    return padded if different else None
-
-
-def _mistake(cells: Cells, table: Table) -> tuple[str, str] | None:
-    """Why a column is read as text though most of its cells are numbers or dates, and what to do."""
-    padded = _padded(cells) if cells.numbers.few_odd else None
-    if padded is not None:
-        why = f"{cells[padded]!r} in {table.unit} {table.lines[padded]} has leading zeros, as codes have"
-        return why, "write its numbers without them if they measure something"
-    for noun, odd in (("number", cells.numbers.odd), ("date", cells.no_dates)):
-        if 0 < 2 * len(odd) < len(cells):
-            row = int(odd[0])
-            first = f"{cells[row]!r} in {table.unit} {table.lines[row]} is no {noun}"
-            more = f", nor are {len(odd) - 1} more of its {len(cells)} cells" if len(odd) > 1 else ""
-            return first + more, "correct it, or leave empty what is unknown"
-    return None
 
 
 def quoted(names: Iterable[str], most: int = 5) -> str:

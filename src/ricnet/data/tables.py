@@ -1,48 +1,256 @@
-"""Tables as cells of text: delimited text, JSON lines, Parquet and data frames of pandas."""
+"""Tables as cells of text: delimited text, JSON lines, Parquet and data frames of pandas. The cells of a column are
+read as numbers, as dates or as distinct values."""
 
 import csv
 import gzip
 import io
+import math
 import re
 import sys
 import zlib
 from array import array
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from itertools import chain, count, islice, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float64, Int32, Int64
 
-from ricnet.data.cells import BLOCK, Cells, Rows
-from ricnet.errors import RicnetError, counted, require_extra
+from ricnet.errors import RicnetError, counted, first_line, require_extra
 from ricnet.io import TABLES, encoding_of, parse_json, table_suffix
 from ricnet.machine import SHARE, free_bytes
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+MISSING = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?"})
+"""Cells that count as missing, in any case."""
+_NAN = {"".join(letters): "nan" for word in MISSING for letters in product(*({c, c.upper()} for c in word))}
+"""Every spelling of a missing cell, as Python's `float` reads it."""
+ODD_SHARE = 0.05
+"""Maximum share of cells, of those not missing, that may be something else in a column of numbers or dates."""
+FORMATS = {
+    "iso": "1999-12-31 or 1999-12-31T23:59",
+    "%Y/%m/%d": "1999/12/31",
+    "%d.%m.%Y": "31.12.1999",
+    "%m/%d/%Y": "12/31/1999",
+    "%d/%m/%Y": "31/12/1999",
+}
+"""Date formats, with an example of each. If several read a column equally well, the first is taken."""
+BLOCK = 4096  # rows whose cells are joined to one text
+SAMPLE = 100  # rows that decide whether a column is parsed by its distinct values, as texts are, or in blocks
 DELIMITERS = ",;\t|"
-LARGEST = 1 << 32
-"""Maximum bytes of an unpacked table."""
-LETTER, CELL = 1.1, 24
-"""Bytes of memory for each byte of the unpacked file and for each cell, until the table is encoded."""
 SEPARATORS = (*(sign.encode() for sign in DELIMITERS), b"\n")
-CHUNK = 1 << 18
-"""Bytes read at once."""
-FRAME = "the data frame"
-"""Name of a data frame in messages."""
-LONGEST = csv.field_size_limit()
-"""Characters of a line from which on `csv` reads it, which refuses cells of more."""
 SPACES = " \t\r\v\f\x1c\x1d\x1e\x1f"
+LARGEST = 1 << 32  # bytes of an unpacked table
+LETTER, CELL = 1.1, 24  # bytes of memory per byte of the unpacked file and per cell, until the table is encoded
+CHUNK = 1 << 18  # bytes read at once
+LONGEST = csv.field_size_limit()  # characters of a cell that `csv` reads
+FRAME = "the data frame"  # its name in messages
+Rows = Sequence[int] | Int64[np.ndarray, "rows"]
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_DAY = 86_400
+_EARLIEST, _LATEST = (datetime(*day, tzinfo=UTC).timestamp() for day in ((1, 1, 1), (9999, 12, 31)))
 
 
 class TableError(RicnetError, ValueError):
     """A table or data frame that cannot be used; users of scikit-learn expect a ValueError."""
+
+
+# One cell
+
+
+def is_missing(cell: str) -> bool:
+    return cell in _NAN
+
+
+def parse_number(cell: str) -> float | None:
+    """NaN if the cell is missing, None if it is something else."""
+    try:
+        value = float(cell)
+        if math.isfinite(value) and "_" not in cell:  # Python reads 1_000 as a thousand; tables do not mean it
+            return value
+    except ValueError:
+        pass
+    return math.nan if is_missing(cell) else None
+
+
+def parse_date(cell: str, form: str) -> float | None:
+    """Days since 1970, UTC if no time zone is given; None if it is no such date."""
+    if not 8 <= len(cell) <= 40 or not cell[0].isdigit() or cell.isdigit():
+        return None
+    if form != "iso" and cell.count(form[2]) != 2:  # `strptime` takes 20 times as long to say no
+        return None
+    try:
+        found = datetime.fromisoformat(cell) if form == "iso" else datetime.strptime(cell, form)
+    except ValueError:
+        return None
+    aware = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return aware.timestamp() / _DAY
+
+
+def show_date(days: float, form: str) -> str:
+    """The day as a cell, without the time of day; clipped to the years 1 to 9999."""
+    day = datetime.fromtimestamp(min(max(days * _DAY, _EARLIEST), _LATEST), UTC)
+    return day.date().isoformat() if form == "iso" else day.strftime(form)
+
+
+# The cells of a column
+
+
+class Reading(NamedTuple):
+    """A column read as numbers, or as dates in days."""
+
+    values: Float64[np.ndarray, "n"]
+    """NaN if the cell is missing or odd."""
+    odd: Int64[np.ndarray, "odd"]
+    """Rows of the cells that are neither missing nor a number (or date)."""
+
+    @property
+    def few_odd(self) -> bool:
+        present = int(np.count_nonzero(~np.isnan(self.values))) + len(self.odd)
+        return len(self.odd) <= ODD_SHARE * present
+
+
+class Values(NamedTuple):
+    """A column as numbers of its distinct cells."""
+
+    codes: Int32[np.ndarray, "n"]
+    """For each row the place of its cell in `texts`."""
+    texts: list[str]
+    """Distinct cells, in the order of their first rows."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return dict(zip(self.texts, np.bincount(self.codes, minlength=len(self.texts)).tolist(), strict=True))
+
+
+class Cells:
+    """Cells of one column, without the spaces around them. Each block of `BLOCK` rows is one text, which takes a fifth
+    of the memory of a list of strings. What the cells are read as is computed once and kept."""
+
+    def __init__(self, cells: Iterable[str] = ()) -> None:
+        self._blocks: list[str | list[str]] = []
+        self._length = 0
+        self._dates: dict[str, Reading] = {}
+        self._last: tuple[int, list[str]] = (-1, [])
+        rest = iter(cells)
+        while block := list(islice(rest, BLOCK)):
+            self.append(block)
+
+    def append(self, cells: list[str]) -> None:
+        """Add the next block of rows. All blocks but the last have `BLOCK` rows."""
+        joined = "\n".join(cells)
+        one_line_each = joined.count("\n") == len(cells) - 1
+        self._blocks.append(joined if one_line_each else cells)
+        self._length += len(cells)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(map(self._list, self._blocks))
+
+    def __getitem__(self, row: int) -> str:
+        place, within = divmod(row % self._length, BLOCK)
+        if self._last[0] != place:
+            self._last = place, self._list(self._blocks[place])
+        return self._last[1][within]
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Cells | list) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Cells({list(self)!r})"
+
+    def take(self, rows: Rows) -> "Cells":
+        return Cells(self[row] for row in np.asarray(rows, np.int64).tolist())
+
+    @staticmethod
+    def _list(block: str | list[str]) -> list[str]:
+        return block.split("\n") if isinstance(block, str) else block
+
+    @cached_property
+    def numbers(self) -> Reading:
+        first = [parse_number(cell) for cell in islice(self, SAMPLE)]
+        if 2 * first.count(None) > len(first):  # texts, which repeat
+            return self._by_value(parse_number)
+        values, odd = np.empty(self._length), [np.empty(0, np.int64)]
+        for place, block in enumerate(self._blocks):
+            own, rows = _parse_numbers(self._list(block))
+            values[place * BLOCK : place * BLOCK + len(own)] = own
+            odd.append(rows + place * BLOCK)
+        return Reading(values, np.concatenate(odd))
+
+    @cached_property
+    def values(self) -> Values:
+        number: dict[str, int] = defaultdict(count().__next__)
+        codes = np.fromiter(map(number.__getitem__, self), np.int32, self._length)
+        return Values(codes, list(number))
+
+    def dates(self, form: str) -> Reading:
+        """Read as dates of a format in `FORMATS`, in days since 1970."""
+        if form not in self._dates:
+            self._dates[form] = self._by_value(lambda cell: math.nan if is_missing(cell) else parse_date(cell, form))
+        return self._dates[form]
+
+    def _by_value(self, parse: Callable[[str], float | None]) -> Reading:
+        """Each distinct cell parsed once."""
+        codes, texts = self.values
+        found = [parse(cell) for cell in texts]
+        odd = np.array([value is None for value in found], dtype=bool)
+        return Reading(np.array(found, dtype=np.float64)[codes], np.flatnonzero(odd[codes]))  # None becomes NaN
+
+    @cached_property
+    def formats(self) -> list[str]:
+        """Date formats that read the most of the cells, and all but few of them; empty if all cells are missing."""
+        present = {cell: n for cell, n in self.values.counts.items() if not is_missing(cell)}
+        odd, most = dict.fromkeys(FORMATS if present else (), 0), ODD_SHARE * sum(present.values())
+        for cell, n in present.items():
+            for form in odd:
+                odd[form] += n * (parse_date(cell, form) is None)
+            odd = {form: unread for form, unread in odd.items() if unread <= most}
+            if not odd:
+                break
+        return [form for form, unread in odd.items() if unread == min(odd.values())]
+
+    @property
+    def no_dates(self) -> Int64[np.ndarray, "m"]:
+        """Rows of the cells that are neither missing nor a date of any format."""
+        codes, texts = self.values
+        dates = [is_missing(cell) or any(parse_date(cell, form) is not None for form in FORMATS) for cell in texts]
+        return np.flatnonzero(~np.array(dates, dtype=bool)[codes])
+
+
+def _parse_numbers(cells: list[str]) -> tuple[Float64[np.ndarray, "n"], Int64[np.ndarray, "odd"]]:
+    """Numbers, NaN for all else, and the rows that are neither a number nor missing, as `parse_number` says."""
+    values = None
+    if "_" not in "".join(cells):
+        values = _floats(cells)
+        if values is None:
+            values = _floats([_NAN.get(cell, cell) for cell in cells])
+    if values is None:
+        known = {cell: parse_number(cell) for cell in set(cells)}
+        values = np.array([known[cell] for cell in cells], dtype=np.float64)  # None becomes NaN
+    doubtful = np.flatnonzero(~np.isfinite(values)).tolist()
+    odd = np.array([row for row in doubtful if cells[row] not in _NAN], dtype=np.int64)
+    values[odd] = np.nan
+    return values, odd
+
+
+def _floats(cells: list[str]) -> Float64[np.ndarray, "n"] | None:
+    """Python's `float` of each cell, called by numpy; None if one is no number."""
+    try:
+        return np.array(cells, dtype=object).astype(np.float64)
+    except ValueError:
+        return None
 
 
 class Table:
@@ -95,13 +303,14 @@ def read_delimited(lines: io.TextIOBase, name: str, check: Check | None = None) 
     """The first line names the columns; a column without a name, such as the index that pandas writes, is skipped. The
     delimiter is the most frequent one in the first line. If it is a semicolon, decimals may have a comma."""
     reader = _Delimited(lines, name)
-    header = reader.header(check)
+    header = reader.header()
+    if header and check is not None:
+        check(Table(name, {column: [] for column in header if column}, []))
     columns, ends = [Cells() for _ in header], array("q")
     for block, numbers in reader.blocks(len(header)):
         ends.extend(numbers)
         for column, cells in zip(columns, block, strict=True):
-            clean = _stripped(cells)
-            column.append(clean if reader.delimiter != ";" else [_with_decimal_point(cell) for cell in clean])
+            column.append(_cleaned(cells, decimal_comma=reader.delimiter == ";"))
     if not ends:
         raise TableError(f"{name} has no rows; its first line must name the columns, each further one is an example.")
     return Table(name, {column: cells for column, cells in zip(header, columns, strict=True) if column}, ends)
@@ -118,10 +327,9 @@ class _Delimited:
         first = lines.readline()
         self.name, self.delimiter = name, max(DELIMITERS, key=first.count)
         self.lines: Iterator[str] = chain([first], lines)
-        self.line = 0
-        """Number of the last line that was read."""
+        self.line = 0  # number of the last line that was read
 
-    def header(self, check: Check | None) -> list[str]:
+    def header(self) -> list[str]:
         """Names of the columns: the first line that has any; empty if there is none."""
         header = next((cells for row in self._rows() if any(cells := [cell.strip() for cell in row])), [])
         _refuse_twins(header, self.name)
@@ -129,24 +337,15 @@ class _Delimited:
             raise TableError(
                 f"{self.name} begins with numbers, {header[0]} first; its first line must name the columns."
             )
-        if header and check is not None:
-            check(Table(self.name, {column: [] for column in header if column}, []))
         return header
 
     def blocks(self, width: int) -> Iterator[Columnwise]:
         while block := self._plain_block(width):
             yield block
-        rows: list[list[str]] = []
-        ends: list[int] = []
-        for row in self._rows():
-            if self._is_row(row, width):
-                rows.append(row)
-                ends.append(self.line)
-            if len(rows) == BLOCK:
-                yield list(zip(*rows, strict=True)), ends
-                rows, ends = [], []
-        if rows:
-            yield list(zip(*rows, strict=True)), ends
+        rows = ((row, self.line) for row in self._rows() if self._is_row(row, width))
+        while some := list(islice(rows, BLOCK)):
+            cells, ends = zip(*some, strict=True)
+            yield list(zip(*cells, strict=True)), ends
 
     def _plain_block(self, width: int) -> Columnwise | None:
         """The next lines; None at the end, or if one of them is blank, quoted, or has another number of cells."""
@@ -173,8 +372,6 @@ class _Delimited:
     def _is_row(self, row: list[str], width: int) -> bool:
         """Blank lines are skipped, and so is a single empty cell below several names. A row of empty cells counts:
         predictions need one answer for each row."""
-        if len(row) == width > 1:
-            return True
         if not row or (len(row) == 1 and not row[0].strip() and (width > 1 or row != [""])):
             return False
         if len(row) != width:
@@ -183,15 +380,14 @@ class _Delimited:
         return True
 
 
-def _stripped(cells: Sequence[str]) -> list[str]:
+def _cleaned(cells: Sequence[str], decimal_comma: bool) -> list[str]:
     """Cells without the spaces around them. Most columns have no spaces at all, which one search shows."""
     text = "\n".join(cells)
     spaced = not text.isascii() or text.count("\n") >= len(cells) or any(sign in text for sign in SPACES)
-    return list(map(str.strip, cells)) if spaced else list(cells)
-
-
-def _with_decimal_point(cell: str) -> str:
-    return cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell) else cell
+    clean = map(str.strip, cells) if spaced else cells
+    if decimal_comma:
+        return [cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell) else cell for cell in clean]
+    return list(clean)
 
 
 def _refuse_twins(names: Sequence[str], table: str) -> None:
@@ -206,35 +402,27 @@ def _refuse_twins(names: Sequence[str], table: str) -> None:
 def read_json_lines(lines: io.TextIOBase, name: str, check: Check | None = None) -> Table:
     """Columns are all names that occur, in the order in which they first do. A cell that a row lacks is empty."""
     columns, absent, ends = dict[str, Cells](), dict[str, list[Bool[np.ndarray, "rows"]]](), array("q")
-    rows: list[dict[str, str]] = []
-
-    def flush() -> None:
+    numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+    first = next(numbered, None)
+    if first is None:
+        raise TableError(f"{name} has no rows; each line must be a JSON object, one example.")
+    if check is not None:
+        row = _json_row(name, *first)
+        check(Table(name, {key: [cell] for key, cell in row.items() if key}, first[:1], absent={}))
+    numbered = chain([first], numbered)
+    while block := list(islice(numbered, BLOCK)):
+        rows = [_json_row(name, number, line) for number, line in block]
         for key in dict.fromkeys(key for row in rows for key in row if key and key not in columns):
-            columns[key], absent[key] = Cells(), []
-            for _ in range((len(ends) - 1) // BLOCK):  # blocks before the name first occurs
-                columns[key].append([""] * BLOCK)
-                absent[key].append(np.ones(BLOCK, bool))
+            columns[key], absent[key] = Cells([""] * len(ends)), [np.ones(len(ends), bool)]
         for key, cells in columns.items():
             cells.append([row.get(key, "") for row in rows])
             absent[key].append(np.array([key not in row for row in rows]))
-        rows.clear()
-
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            rows.append(_json_row(line, f"{name}, line {number}"))
-            if not ends and check is not None:
-                check(Table(name, {key: [cell] for key, cell in rows[0].items() if key}, [number], absent={}))
-            ends.append(number)
-            if len(rows) == BLOCK:
-                flush()
-    if rows:
-        flush()
-    if not ends:
-        raise TableError(f"{name} has no rows; each line must be a JSON object, one example.")
+        ends.extend(number for number, _ in block)
     return Table(name, columns, ends, absent={key: np.concatenate(lacks) for key, lacks in absent.items()})
 
 
-def _json_row(line: str, place: str) -> dict[str, str]:
+def _json_row(table: str, number: int, line: str) -> dict[str, str]:
+    place = f"{table}, line {number}"
     try:
         entry = parse_json(line)
     except ValueError as error:
@@ -253,6 +441,9 @@ def _json_row(line: str, place: str) -> dict[str, str]:
     return cells
 
 
+# Data frames, Parquet, and the memory that a table may take
+
+
 def is_frame(given: Any) -> "TypeGuard[DataFrame]":
     """Does not import pandas: if it is not imported yet, there is no data frame."""
     pandas = sys.modules.get("pandas")
@@ -265,13 +456,11 @@ def frame_table(frame: "DataFrame", name: str = FRAME) -> Table:
     _refuse_twins(names, name)
     if frame.empty:
         raise TableError(f"{name} has no rows or no columns; each row is an example.")
-    columns = {column: Cells() for column in names if column}
-    for place, column in enumerate(names):
+    columns = {}
+    for column, (_, series) in zip(names, frame.items(), strict=True):
         if column:
-            series = frame.iloc[:, place]
-            cells = ("" if gap else str(value).strip() for value, gap in zip(series, series.isna(), strict=True))
-            while block := list(islice(cells, BLOCK)):
-                columns[column].append(block)
+            gaps = zip(series, series.isna(), strict=True)
+            columns[column] = Cells("" if gap else str(value).strip() for value, gap in gaps)
     return Table(name, columns, range(len(frame)), "row")
 
 
@@ -328,17 +517,9 @@ def read_parquet(path: Path, check: Check | None = None) -> Table:
     except RicnetError:
         raise
     except Exception as error:  # arrow, thrift and the codecs raise various exceptions
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise TableError(f"{path} is no Parquet file that can be read ({reason}); save the table again.") from error
     return frame_table(frame, str(path))
-
-
-READERS: dict[str, Callable[[io.TextIOBase, str, Check | None], Table]] = {
-    ".csv": read_delimited,
-    ".tsv": read_delimited,
-    ".jsonl": read_json_lines,
-}
-"""Readers of text files, by suffix."""
 
 
 def read_table(path: Path, check: Check | None = None) -> Table:
@@ -349,11 +530,11 @@ def read_table(path: Path, check: Check | None = None) -> Table:
     if suffix == ".parquet":
         return read_parquet(path, check)
     packed = suffix.endswith(".gz")
+    read = read_json_lines if suffix.startswith(".jsonl") else read_delimited
     try:
         with gzip.open(path) if packed else path.open("rb") as file:
             content = io.BufferedReader(Metered(file, path), CHUNK)
-            text = io.TextIOWrapper(content, encoding_of(content.peek(2)))
-            return READERS[suffix.removesuffix(".gz")](text, str(path), check)
+            return read(io.TextIOWrapper(content, encoding_of(content.peek(2))), str(path), check)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         kind = "no complete gzip of a text in UTF-8" if packed else "no text in UTF-8"
         raise TableError(f"{path} is {kind} ({error}); save the table as CSV in UTF-8.") from error

@@ -19,8 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Int32
 
-from ricnet.data.cells import Cells
-from ricnet.data.tables import Table
+from ricnet.data.tables import Cells, Table
 from ricnet.errors import RicnetError, require_extra
 from ricnet.io import decode, opened, read_text
 

@@ -77,9 +77,9 @@ def _check(name: str, folder: Path | None) -> None:
     for file in check.files:
         print(f"{file.name}: {file.checksum} ({file.path})")
     print(f"input shape: {check.input_shape}")
-    for part, summary in check.splits.items():
-        counts = summary.class_counts.values()
-        print(f"{part}: {summary.rows:,} rows, {min(counts):,} to {max(counts):,} a class ({len(counts)} classes)")
+    for part, by_class in check.class_counts.items():
+        counts = by_class.values()
+        print(f"{part}: {sum(counts):,} rows, {min(counts):,} to {max(counts):,} a class ({len(counts)} classes)")
     for note in check.notes:
         print(f"note: {note}")
     if any(file.checksum == "differs" for file in check.files):
