@@ -409,8 +409,8 @@ def read_json_lines(lines: io.TextIOBase, name: str, check: Check | None = None)
     if check is not None:
         row = _json_row(name, *first)
         check(Table(name, {key: [cell] for key, cell in row.items() if key}, first[:1], absent={}))
-    numbered = chain([first], numbered)
-    while block := list(islice(numbered, BLOCK)):
+    every = chain([first], numbered)
+    while block := list(islice(every, BLOCK)):
         rows = [_json_row(name, number, line) for number, line in block]
         for key in dict.fromkeys(key for row in rows for key in row if key and key not in columns):
             columns[key], absent[key] = Cells([""] * len(ends)), [np.ones(len(ends), bool)]
