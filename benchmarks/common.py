@@ -21,7 +21,7 @@ from rich.table import Table
 from ricnet.data import Augmentation, Dataset, Split
 from ricnet.models.run import RunFolder, describe_hardware
 from ricnet.training.api import pick_device
-from ricnet.training.request import configure
+from ricnet.training.recipes import configure
 from ricnet.training.trainer import Trainer
 
 ROWS = 6_144

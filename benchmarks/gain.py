@@ -13,7 +13,7 @@ import torch
 
 from common import Row, Scale, make_trainer, parse, publish, random_images, scale_for, take_turns
 from plain import PlainTraining
-from ricnet.training.request import configure
+from ricnet.training.recipes import configure
 
 SETTINGS: dict[str, Any] = {
     "horizon": 20,

@@ -25,7 +25,7 @@ if sys.argv[1] == "settled":
     import ricnet
 import torch
 from ricnet.data import load
-from ricnet.training.request import configure
+from ricnet.training.recipes import configure
 from ricnet.training.trainer import Trainer
 data = load("digits")
 trainer = Trainer(configure(data, None, "fast"), data, None, torch.device("cpu"))

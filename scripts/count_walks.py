@@ -70,7 +70,7 @@ def update() -> set[str]:
     import torch
 
     from ricnet.data import load
-    from ricnet.training.request import configure
+    from ricnet.training.recipes import configure
     from ricnet.training.trainer import Trainer
 
     dataset = load("digits")
@@ -91,7 +91,7 @@ def serve() -> set[str]:
     from ricnet.apps.server import application, connections
     from ricnet.data import load
     from ricnet.models.classifier import Classifier, build_model
-    from ricnet.training.request import configure
+    from ricnet.training.recipes import configure
 
     dataset = load("digits")
     config = configure(dataset, None, "fast")

@@ -39,10 +39,9 @@ from ricnet.evaluation.choices import (
 from ricnet.evaluation.evaluate import Outcome, Reading, observe
 from ricnet.models.classifier import settle_horizon
 from ricnet.models.config import to_json
-from ricnet.training.api import isolated_rng
 from ricnet.training.callbacks import Callback
-from ricnet.training.request import configure
-from ricnet.training.trainer import Trainer
+from ricnet.training.recipes import configure
+from ricnet.training.trainer import Trainer, isolated_rng
 
 SMALL = 1500
 """Test examples below which all steps are kept instead of the weights."""

@@ -54,7 +54,7 @@ from ricnet.models.classifier import Classifier, after_encoder
 from ricnet.models.locate import find_encoder, find_tokenizer
 from ricnet.training.api import train_in_memory
 from ricnet.training.features import featured
-from ricnet.training.request import configure
+from ricnet.training.recipes import configure
 from study_exits import compare_rules
 
 ROOT = Path(__file__).parents[1]

@@ -37,7 +37,7 @@ from ricnet.report.names import system_name
 from ricnet.studies.experiments import RAW, find_system
 from ricnet.training.api import train_in_memory
 from ricnet.training.finish import fit
-from ricnet.training.request import configure, facts
+from ricnet.training.recipes import Facts, configure
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE, FIGURE = (ROOT / name for name in ("results/label_noise.json", "docs/when.md", "docs/images/when.png"))
@@ -96,7 +96,7 @@ def measure(rows: int, noise: float, seed: int, known: dict[str, dict[str, float
             found[name] = scored(model.predict_proba(x_test), y_test, time.process_time() - start)
     dataset = as_dataset(x_rest, y_rest, x_test, y_test, seed)
     for system in map(find_system, SYSTEMS):
-        changes = system.changes_for(facts(dataset, CPU))
+        changes = system.changes_for(Facts.of(dataset, CPU, {}))
         config = configure(dataset, system.method, system.preset or "fast", CPU, seed=seed, **RAW, **changes)
         if system_name(to_json(config)) not in found:
             found |= trained(dataset, config)

@@ -15,7 +15,7 @@ from ricnet.models.config import Config
 from ricnet.models.run import RunFolder
 from ricnet.training.api import run
 from ricnet.training.callbacks import Callback
-from ricnet.training.request import configure
+from ricnet.training.recipes import configure
 from ricnet.training.trainer import Trainer
 
 CPU = torch.device("cpu")

@@ -12,7 +12,7 @@ from ricnet.apps.estimator_inputs import (
     pixel_scale,
     usual_fraction,
 )
-from ricnet.training.recipes import TABLE_ROWS
+from ricnet.training.recipes import LARGE_TABLE
 
 
 @pytest.mark.parametrize(
@@ -124,10 +124,10 @@ def test_one_class_is_not_enough_nor_two_of_which_one_has_no_weight() -> None:
         (50, True, False, 0.15),
         (50, False, False, 0.0),
         (50, False, True, 0.15),
-        (TABLE_ROWS - 1, True, False, 0.15),
-        (TABLE_ROWS, True, False, 0.15),
-        (4 * TABLE_ROWS, True, False, 0.0375),
-        (TABLE_ROWS, True, True, 0.15),
+        (LARGE_TABLE - 1, True, False, 0.15),
+        (LARGE_TABLE, True, False, 0.15),
+        (4 * LARGE_TABLE, True, False, 0.0375),
+        (LARGE_TABLE, True, True, 0.15),
     ],
 )
 def test_rows_are_kept_aside_where_something_is_chosen_by_them(

@@ -18,7 +18,7 @@ import ricnet
 from ricnet.models.run import LOCK, RunFolder
 from ricnet.report.page import page_html
 from ricnet.report.runs import group_seeds, read_run
-from ricnet.training import api
+from ricnet.training import api, trainer
 
 from .conftest import TINY, Refused, RunRic
 
@@ -48,7 +48,7 @@ def interrupt(*_: object, **__: object) -> Any:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.parametrize("place", ["request.load_data", "api.Trainer._built_in"])
+@pytest.mark.parametrize("place", ["api.load_data", "api.Trainer._built_in"])
 def test_ctrl_c_before_there_is_a_run_leaves_no_folder(
     place: str, tmp_path: Path, run_ric: RunRic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,7 +78,7 @@ def test_the_same_command_goes_on_until_it_is_done(
     for target, name, stand_in, words in (
         (api.Trainer, "run", interrupt, "what was saved before is whole"),
         (api.Trainer, "_learn", interrupted, "stopped after 1 of "),
-        (api, "restore_own", interrupt, "stopped"),
+        (trainer, "_named", interrupt, "stopped"),
     ):
         with monkeypatch.context() as patched:
             patched.setattr(target, name, stand_in)
@@ -134,7 +134,7 @@ def test_a_run_can_be_resumed_from_another_folder_and_with_a_trailing_slash(
 def test_batches_are_made_to_fit_into_memory_unless_asked_for(
     tmp_path: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch, run_ric: RunRic
 ) -> None:
-    monkeypatch.setattr("ricnet.training.request.free_bytes", lambda _: 1)
+    monkeypatch.setattr("ricnet.training.speed.free_bytes", lambda _: 1)
     short = ["--method", "supervised", "--epochs", "1", "--device", "cpu", "--out", tmp_path, "--overwrite"]
     for flags, size, noted in (([], 13, True), (["--batch-size", "20"], 20, False)):  # 27 rows, halved once
         said = run_ric("train", image_folder, *short, *flags)
@@ -245,17 +245,16 @@ def test_a_run_prints_at_most_25_lines_of_80_columns(
 def test_a_run_parses_once_and_chooses_its_recipe_once(
     exits: bool, tmp_path: Path, run_ric: RunRic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The encoder is built twice: once to measure the batches that fit into memory, before the settings are final, and
-    once with the weights of the run; with exits once more, to count them."""
+    """The encoder is built once: to measure the batches that fit into memory, to count exits, and to be trained."""
     calls: Counter[str] = Counter()
-    for place in ("apps.commands.settings.parse", "apps.commands.train.look_for", "training.request.preset"):
+    for place in ("apps.commands.settings.parse", "apps.commands.train.look_for", "training.recipes.preset"):
         count_calls(f"ricnet.{place}", calls, monkeypatch)
-    for module in ("models.build", "training.request"):
+    for module in ("models.build", "training.trainer"):
         count_calls(f"ricnet.{module}.build_encoder", calls, monkeypatch)
     monkeypatch.setattr("ricnet.apps.commands.settings.preset", lambda *_: pytest.fail("only help needs it"))
     data = make_data(EXITS if exits else PHOTOS, tmp_path / "data")
     assert run_ric("train", *data, "--device", "cpu", "--out", tmp_path / "run").code == 0
-    assert calls == {"parse": 1, "look_for": 1, "preset": 1, "build_encoder": 2 + exits}
+    assert calls == {"parse": 1, "look_for": 1, "preset": 1, "build_encoder": 1}
 
 
 def count_calls(place: str, calls: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from ricnet.methods import RIC
 from ricnet.methods.agent import Rollout
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
-from ricnet.training.request import configure
+from ricnet.training.recipes import configure
 
 CLASSES, BATCH, SIZE = 4, 6, 8
 MEASURED = configure(random_images(side=8), "ric", "fast", **gain.SETTINGS).method

@@ -19,8 +19,8 @@ from ricnet.models.locate import describe_encoder, find_encoder, weights_of
 from ricnet.models.run import RunFolder
 from ricnet.nets.encoders import EncoderOptions
 from ricnet.studies import runner as running
-from ricnet.studies.experiments import Benchmark
-from ricnet.studies.runner import Experiment, RunIndex, Runner, dataset_of, plan, read_data
+from ricnet.studies.experiments import Benchmark, Experiment
+from ricnet.studies.runner import RunIndex, Runner, dataset_of, plan, read_data
 
 CPU, QUIET = torch.device("cpu"), Console(quiet=True)
 

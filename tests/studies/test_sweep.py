@@ -24,8 +24,7 @@ from ricnet.studies.sweep import (
 )
 from ricnet.training.callbacks import Callback
 from ricnet.training.console import Interrupted
-from ricnet.training.recipes import TYPICAL, Facts, preset
-from ricnet.training.request import configure
+from ricnet.training.recipes import TYPICAL, Facts, configure, preset
 
 QUIET = Console(quiet=True)
 

@@ -22,7 +22,7 @@ from problems import CPU, epochs, weights
 from ricnet.data import Augmentation, Dataset, Split
 from ricnet.models.run import RunFolder, SealedFile
 from ricnet.training.api import run
-from ricnet.training.request import configure
+from ricnet.training.recipes import configure
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "ric": {"updates_per_snapshot": 4},

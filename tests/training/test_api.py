@@ -17,9 +17,11 @@ from ricnet.io import read_json
 from ricnet.models.config import Config
 from ricnet.models.loading import load
 from ricnet.models.run import RunFolder, read_config
-from ricnet.training import api, request
-from ricnet.training.api import isolated_rng, run, train_in_memory
-from ricnet.training.request import GPU, configure, default_folder, fit_batch
+from ricnet.training import api, speed
+from ricnet.training.api import run, train_in_memory
+from ricnet.training.recipes import GPU, configure
+from ricnet.training.speed import fit_batch
+from ricnet.training.trainer import isolated_rng
 
 SHORT: dict[str, Any] = {"method": "supervised", "epochs": 2, "width": 0.1, "device": "cpu"}
 
@@ -54,7 +56,7 @@ def test_a_batch_that_nobody_asked_for_is_made_to_fit_and_kept_on_resuming(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(request, "free_bytes", lambda _device: 2**14)
+        patch.setattr(speed, "free_bytes", lambda _device: 2**14)
         fitted = ricnet.train(dataset, out=tmp_path / "a", **SHORT).config
         asked = ricnet.train(dataset, out=tmp_path / "b", batch_size=96, **SHORT).config
     assert fitted.optimization.batch_size < configure(dataset, "supervised", "fast").optimization.batch_size
@@ -67,11 +69,11 @@ def test_a_batch_that_nobody_asked_for_is_made_to_fit_and_kept_on_resuming(
 def test_what_did_not_fit_is_noted_also_for_an_encoder_of_ones_own(
     dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(request, "free_bytes", lambda _device: 2**20)
-    config, notes = configure(dataset, "ric", "fast", encoder="custom"), list[str]()
-    assert fit_batch(config, dataset, CPU, notes, nn.Linear(4, 8)) == config
-    assert notes == []
-    smaller = fit_batch(config, dataset, CPU, notes, nn.Linear(4, 10_000)).optimization.batch_size
+    monkeypatch.setattr(speed, "free_bytes", lambda _device: 2**20)
+    config = configure(dataset, "ric", "fast", encoder="custom")
+    assert fit_batch(config, nn.Linear(4, 8), dataset.input_shape, CPU) == (config, [])
+    fitted, notes = fit_batch(config, nn.Linear(4, 10_000), dataset.input_shape, CPU)
+    smaller = fitted.optimization.batch_size
     assert smaller < config.optimization.batch_size
     assert f"{smaller} instead of {config.optimization.batch_size}" in notes[0]
 
@@ -150,7 +152,7 @@ def test_folders_are_called_after_data_target_method_and_seed() -> None:
     names = {"digits": "digits", "/data/photos.v2": "photos.v2", "/data/a.npz": "a", "/data/my.csv#label": "my-label"}
     names["/data/my.csv#Is it raining / snowing?"] = "my-Is-it-raining-snowing"
     for data, name in names.items():
-        assert default_folder(data, "ric", 3) == Path("runs") / f"{name}-ric-seed3"
+        assert api.Request(data, {"seed": 3}).folder.path == Path("runs") / f"{name}-ric-seed3"
 
 
 def test_numbers_of_numpy_are_numbers(dataset: Dataset) -> None:

@@ -24,7 +24,7 @@ from ricnet.report.runs import read_run
 from ricnet.report.tables import runs_grid
 from ricnet.studies.runner import derive
 from ricnet.training.api import run, train_in_memory
-from ricnet.training.request import configure
+from ricnet.training.recipes import configure
 
 CPU = torch.device("cpu")
 

@@ -2,8 +2,8 @@
 
 import dataclasses
 import io
+from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +17,7 @@ from rich.console import Console
 import ricnet
 from problems import (
     CPU,
+    EachEpoch,
     assert_same_weights,
     configured,
     read,
@@ -32,7 +33,7 @@ from ricnet.errors import Interrupted, RicnetError
 from ricnet.evaluation.evaluate import observe
 from ricnet.methods import METHODS, Supervised
 from ricnet.models.run import RunFolder
-from ricnet.training.api import run, train_in_folder
+from ricnet.training.api import Request, run, train, train_in_folder
 from ricnet.training.callbacks import (
     FALLEN_EPOCHS,
     Averaging,
@@ -43,9 +44,9 @@ from ricnet.training.callbacks import (
     Measuring,
     Patience,
     Selection,
+    require_tracker,
+    scalars,
 )
-from ricnet.training.request import Request
-from ricnet.training.state import restore
 from ricnet.training.trainer import Trainer
 
 Finished = Callable[[str], RunFolder]
@@ -201,9 +202,8 @@ def test_an_error_while_a_callback_takes_its_state_back_surfaces_as_it_is(
 
 @pytest.mark.parametrize(("given", "named"), [(Count, "the class Count"), (print, "builtin_function")])
 def test_what_is_no_callback_is_refused(given: Any, named: str) -> None:
-    plain: dict[str, Any] = {"overwrite": False, "resume": False, "track": "none", "out": None, "data_dir": None}
     with refusal("callbacks", named, "ricnet.Callback"):
-        train_in_folder(Request("nowhere", {}), device="cpu", **plain, callbacks=[Count(), given])
+        train_in_folder(Request("nowhere", {}, device="cpu", callbacks=[Count(), given]))
 
 
 # Averaging
@@ -518,7 +518,7 @@ def test_resuming_reads_past_damaged_lines(dataset: Dataset, tmp_path: Path, sto
     folder = RunFolder(tmp_path)
     assert [line["epoch"] for line in folder.metrics_lines()] == [2]
     training, collapse = Trainer(configured(dataset, "supervised"), dataset, folder, CPU), Collapse()
-    restore(training, folder.read_state(print))
+    training.load_state_dict(folder.read_state(print))
     collapse.on_train_begin(training)
     assert collapse.watch.best == 0
     (tmp_path / "metrics.jsonl").unlink()
@@ -568,9 +568,11 @@ def test_the_epoch_is_chosen_by_weighted_rows(dataset: Dataset, tmp_path: Path) 
         beliefs = learner.model.eval()(data.val.inputs).softmax(-1).double().numpy()
     learner.model.train()
     learner.update = learner.updates_per_epoch
-    with ExitStack() as ends:
-        learner._begin(ends)
-        learner._finish_epoch()
+    for callback in learner.callbacks:
+        callback.on_train_begin(learner)
+    learner._finish_epoch()
+    for callback in learner.callbacks:
+        callback.on_train_end(learner)
     shares = np.arange(1, 31) / 465
     right = beliefs.argmax(1) == data.val.labels.numpy()
     accuracy, nll = shares @ right, -(shares @ np.log(beliefs[range(30), data.val.labels]))
@@ -589,3 +591,42 @@ def test_with_balanced_classes_the_epoch_is_chosen_by_all_rows(dataset: Dataset)
     assert nll == pytest.approx(-float(shifted[range(len(labels)), labels].mean()), abs=1e-6)
     recalls = [(outcome.log_beliefs[labels == k].argmax(1) == k).double().mean() for k in range(3)]
     assert accuracy == pytest.approx(float(sum(recalls)) / 3)
+
+
+def points(folder: RunFolder) -> list[tuple[str, int, float]]:
+    """As TensorBoard itself reads them."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = EventAccumulator(str(folder.curves)).Reload()
+    return [(tag, point.step, point.value) for tag in found.Tags()["scalars"] for point in found.Scalars(tag)]
+
+
+def test_every_epoch_is_a_point_once_even_if_the_run_was_stopped(dataset: Dataset, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    line = {"epoch": 3, "lr": 0.1, "val": {"accuracy": 0.5, "aurc": None}, "note": "text"}
+    assert list(scalars(line)) == [("lr", 0.1), ("val/accuracy", 0.5)]
+    config, folder = configured(dataset, "supervised"), RunFolder(tmp_path / "run")
+
+    def kill(line: dict[str, Any]) -> None:
+        if line["epoch"] == 2:
+            raise ZeroDivisionError  # after the first curves were written, before a checkpoint was
+
+    with pytest.raises(ZeroDivisionError):
+        run(config, dataset, folder, CPU, track="tensorboard", callbacks=[EachEpoch(kill)], checkpoint_seconds=1e9)
+    run(config, dataset, folder, CPU, track="tensorboard", resume=True)
+    lines = read_lines(folder.path)
+    assert [line["epoch"] for line in lines] == [1, 2, 3]
+    expected = {(name, line["epoch"]): value for line in lines for name, value in scalars(line)}
+    found = points(folder)
+    assert Counter((name, step) for name, step, _ in found) == Counter(expected.keys())
+    assert {(name, step): value for name, step, value in found} == pytest.approx(expected, rel=1e-6)
+    run(config, dataset, folder, CPU, overwrite=True)
+    assert not folder.curves.exists()
+
+
+def test_a_missing_extra_is_named_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ricnet.errors.find_spec", lambda name: None)
+    with refusal("track", "tensorboard", "ricnet[track]"):
+        require_tracker("tensorboard")
+    with refusal("track", "tensorboard"):
+        train(tmp_path / "nowhere", out=tmp_path / "run", track="tensorboard")

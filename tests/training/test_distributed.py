@@ -28,8 +28,7 @@ from ricnet.models.classifier import settle_horizon
 from ricnet.models.run import RunFolder
 from ricnet.training.api import pick_device, run
 from ricnet.training.console import Interrupted
-from ricnet.training.request import configure
-from ricnet.training.state import state_of
+from ricnet.training.recipes import configure
 from ricnet.training.trainer import Trainer
 
 GPU = torch.device("cuda")
@@ -85,7 +84,7 @@ def after_updates(system: str, processes: Processes, device: torch.device = CPU,
             rows.append(trainer._next_rows())
             trainer._step()
     average = {f"weights of {name}": tensor for name, tensor in trainer.average.state_dict().items()}
-    return {"rng": state_of(trainer)["rng"], "rows": rows, **trainer.sums, **average}
+    return {"rng": trainer.state_dict()["rng"], "rows": rows, **trainer.sums, **average}
 
 
 def run_anew(folder: Path, resume: bool = False) -> dict[str, Any]:

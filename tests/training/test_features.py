@@ -34,7 +34,7 @@ from ricnet.nets.backbone import CPU_BATCH
 from ricnet.nets.pretrained import TextEncoder
 from ricnet.training.features import TABLE, TABLE_WITHOUT_DIGESTS, Features, behind_encoder, featured
 from ricnet.training.optimization import make_optimizer, set_rate
-from ricnet.training.request import configure, for_encoder
+from ricnet.training.recipes import configure, for_encoder
 
 CPU = torch.device("cpu")
 

@@ -15,8 +15,7 @@ from ricnet.methods import METHODS
 from ricnet.models.run import RunFolder
 from ricnet.training.api import run
 from ricnet.training.optimization import tensor_cores
-from ricnet.training.request import configure
-from ricnet.training.state import restore
+from ricnet.training.recipes import configure
 from ricnet.training.trainer import Trainer
 
 pytestmark = [
@@ -98,7 +97,7 @@ def test_resuming_a_recorded_run_goes_on_from_its_state(digits: Dataset, tmp_pat
     saved = folder.read_state()
     trainer._step()
     other = Trainer(config, digits, folder, GPU)
-    restore(other, saved)  # random numbers too, which both trainers draw from the device's one generator
+    other.load_state_dict(saved)  # random numbers too, which both trainers draw from the device's one generator
     other._step()
     for name, tensor in trainer.model.state_dict().items():
         torch.testing.assert_close(other.model.state_dict()[name], tensor, rtol=1e-4, atol=1e-5)

@@ -16,7 +16,7 @@ from ricnet.methods import METHODS
 from ricnet.models.run import RunFolder
 from ricnet.training.api import run
 from ricnet.training.callbacks import has_fallen
-from ricnet.training.request import configure
+from ricnet.training.recipes import configure
 from ricnet.training.trainer import Trainer
 
 EVERY_METHOD = pytest.mark.parametrize("method", sorted(METHODS))

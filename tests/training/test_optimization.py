@@ -1,21 +1,31 @@
 """Gradients of a minibatch in parts (over processes: test_distributed.py), optimizers and learning rates."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from problems import CPU
+from problems import CPU, assert_same_weights, trained, trainer
 from refusals import refusal
 from ricnet.data import Dataset
 from ricnet.distributed import Processes, Shard
 from ricnet.methods import METHODS
 from ricnet.models.config import Optimization
-from ricnet.training.optimization import make_optimizer, rate_factor, refuse_thin_parts, restore_optimizer, set_rate
-from ricnet.training.request import configure
+from ricnet.models.run import RunFolder
+from ricnet.training.optimization import (
+    compiles,
+    make_optimizer,
+    rate_factor,
+    refuse_thin_parts,
+    restore_optimizer,
+    set_rate,
+)
+from ricnet.training.recipes import configure
 from ricnet.training.trainer import Trainer
 
 SYSTEMS: dict[str, dict[str, Any]] = {
@@ -123,3 +133,31 @@ def test_a_state_saved_on_a_gpu_is_restored_with_the_settings_of_a_cpu() -> None
     other.step()
     assert not any(group["capturable"] or group["fused"] for group in other.param_groups)
     assert {group["lr"] for group in other.param_groups} == {Optimization().lr}
+
+
+Finished = Callable[[str], RunFolder]
+
+
+def test_only_what_is_recorded_and_long_is_compiled_unasked(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = trainer(dataset, "ric")
+    for worth, recorded, expected in ((9, True, True), (9, False, False), (10, True, False)):
+        monkeypatch.setattr("ricnet.training.optimization.WORTH_COMPILING", worth)
+        assert compiles(learner, recorded) == expected
+
+
+def test_compiled_training_is_the_same_and_leaves_evaluation_alone(
+    dataset: Dataset, finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a stand-in for torch.compile, which takes too long here; what it makes of the network is a GPU's matter."""
+    calls = list[int]()
+
+    def compile_(plain: Any, dynamic: bool) -> Any:
+        assert not dynamic
+        return lambda *inputs, **options: (calls.append(1), plain(*inputs, **options))[1]
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    trained(dataset, tmp_path / "off", epochs=1, compile="off")
+    assert not calls
+    trained(dataset, tmp_path / "on", "ric-on-policy", compile="on")
+    assert_same_weights(tmp_path / "on", finished("ric-on-policy").path)
+    assert len(calls) == 9 * (1 + 3 + 2)  # encoder, steps, advantages and loss of each update; no evaluation

@@ -24,7 +24,7 @@ from ricnet.models.classifier import Classifier
 from ricnet.models.run import RunFolder
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.api import run
-from ricnet.training.request import configure
+from ricnet.training.recipes import configure
 from ricnet.training.trainer import Trainer
 
 METHODS: dict[str, dict[str, Any]] = {

@@ -1,5 +1,6 @@
 import dataclasses
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import ricnet
 from problems import (
@@ -27,10 +29,11 @@ from ricnet.data import Dataset
 from ricnet.errors import Interrupted
 from ricnet.methods import METHODS, Supervised
 from ricnet.models.classifier import autocast_dtype
-from ricnet.models.run import RunFolder
+from ricnet.models.config import from_json
+from ricnet.models.run import RunFolder, read_config
 from ricnet.training.api import run
 from ricnet.training.console import StopRequest
-from ricnet.training.state import restore, state_of
+from ricnet.training.trainer import impossible
 
 EVERY_METHOD = pytest.mark.parametrize("method", sorted(METHODS))
 Finished = Callable[[str], RunFolder]
@@ -243,9 +246,9 @@ def test_after_recording_at_the_first_update_a_resumed_run_sees_its_own_epoch(da
     learner, other = trainer(dataset), trainer(dataset)
     for _ in range(4):
         learner._step()
-    state, expected = state_of(learner), learner._next_rows()
+    state, expected = learner.state_dict(), learner._next_rows()
     other._next_rows()
-    restore(other, state)
+    other.load_state_dict(state)
     assert torch.equal(other._next_rows(), expected)
 
 
@@ -269,3 +272,49 @@ def test_who_counts_for_nothing_is_not_learned(dataset: Dataset, method: str, tm
     trained(dataclasses.replace(dataset, train=train), tmp_path, method, epochs=8, lr=0.05, select="last")
     path = ricnet.load(tmp_path).refine(dataset.test.inputs)
     assert (path.final.argmax(-1) == 2).float().mean() < 0.1
+
+
+OLD = Path(__file__).parent / "interrupted"
+
+
+def test_a_run_that_an_older_version_left_in_an_epoch_goes_on_as_it_would_have(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    """Stopped after 7 of 15 updates, with averaged weights and patience; expected.safetensors is the unbroken run."""
+    folder = RunFolder(tmp_path / "run")
+    shutil.copytree(OLD, folder.path)
+    config = from_json(read_config(folder.path)["config"], "config.json")
+    run(config, dataset, folder, CPU, resume=True)
+    made, expected = weights(folder.path), load_file(OLD / "expected.safetensors")
+    assert made.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(made[name], tensor)
+
+
+def test_the_state_has_the_entries_that_older_versions_wrote(dataset: Dataset) -> None:
+    saved = RunFolder(OLD).read_state()
+    learner = trainer(dataset, average=0.9)
+    learner._step()
+    assert learner.state_dict().keys() == saved.keys()
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"update": 16}, "update 16 of 15"),
+        ({"update": -1}, "update -1"),
+        ({"update": 7.0}, "update 7.0"),
+        ({"collapsed": -1}, "counts"),
+        ({"best": {}}, "no best epoch"),
+        ({"best": {"epoch": 3, "best_epoch": 2}}, "best epoch 3 after 2"),
+        ({"best": {"epoch": 2, "best_epoch": 0}}, "best epoch 0"),
+        ({"best": {"epoch": 2, "best_epoch": 2, "weights": {}}}, "another network"),
+        ({}, None),
+    ],
+)
+def test_a_state_that_the_run_cannot_have_reached_is_told(
+    dataset: Dataset, change: dict[str, Any], named: str | None
+) -> None:
+    learner = trainer(dataset, average=0.9, epochs=5)
+    why = impossible(learner, RunFolder(OLD).read_state() | change)
+    assert why is None if named is None else named in str(why)

@@ -14,7 +14,7 @@ from ricnet.data import Dataset, Split
 from ricnet.data.dataset import small_crops, split_off
 from ricnet.data.images import as_bytes
 from ricnet.errors import RicnetError, listed
-from ricnet.training.recipes import HELD_OUT, ROWS_TO_JUDGE, TABLE_ROWS
+from ricnet.training.recipes import HELD_OUT, LARGE_TABLE, ROWS_TO_JUDGE
 
 MOST_CHANNELS = 4
 SHOWN = 1_000
@@ -100,11 +100,11 @@ def usual_fraction(
     labels: Int64[np.ndarray, "n"], weights: Float64[np.ndarray, "n"] | None, is_table: bool, has_exits: bool
 ) -> float:
     """The default share of validation rows. Tables need them against over-fitting, exits to fit thresholds. With fewer
-    than `ROWS_TO_JUDGE` rows, all are for training. Above `TABLE_ROWS` rows their number no longer grows."""
+    than `ROWS_TO_JUDGE` rows, all are for training. Above `LARGE_TABLE` rows their number no longer grows."""
     counts = np.bincount(labels if weights is None else labels[weights > 0])
     if not (has_exits or is_table) or counts.sum() < ROWS_TO_JUDGE or counts[counts > 0].min() < 2:
         return 0.0
-    return HELD_OUT if has_exits else HELD_OUT * min(1.0, TABLE_ROWS / int(counts.sum()))
+    return HELD_OUT if has_exits else HELD_OUT * min(1.0, LARGE_TABLE / int(counts.sum()))
 
 
 def as_dataset(

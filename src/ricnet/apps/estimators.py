@@ -51,8 +51,7 @@ from ricnet.nets.stages import Exits
 from ricnet.training.api import pick_device, train_in_memory
 from ricnet.training.console import say
 from ricnet.training.features import Features
-from ricnet.training.recipes import Preset, notices, unwatched_table
-from ricnet.training.request import configure
+from ricnet.training.recipes import Preset, configure, notices, unwatched_table
 
 RUN_SETTINGS = (
     *("epochs", "batch_size", "lr", "weight_decay", "freeze", "width", "patience"),

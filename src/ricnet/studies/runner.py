@@ -41,7 +41,7 @@ from ricnet.training.api import pick_device, run
 from ricnet.training.console import GO_ON, Interrupted, StopRequest, say
 from ricnet.training.features import behind_encoder
 from ricnet.training.finish import finalize, weighted
-from ricnet.training.request import configure, facts, for_encoder
+from ricnet.training.recipes import Facts, configure, for_encoder
 
 SECONDS_TO_SAVE = 20
 SECONDS_OF_SILENCE = 15
@@ -155,7 +155,7 @@ def plan(experiment: Experiment, data_dir: Path | None, device: str = "cuda") ->
     given = dict(for_encoder(data, given))
     how = (given.get(name, getattr(Config, name)) for name in DATA_SETTINGS)
     dataset = read_data(data, data_dir, *how, given.get("encoder", "auto"))
-    settings = {**RAW, **system.changes_for(facts(dataset, torch.device(device), given)), **given}
+    settings = {**RAW, **system.changes_for(Facts.of(dataset, torch.device(device), given)), **given}
     described, names = describe_data(dataset), (experiment.system, _base(experiment.system, system))
     plans = []
     for seed in experiment.seeds:

@@ -1,11 +1,12 @@
-"""Train a classifier: `ricnet.train` and `ric train` call `train_in_folder`, which reads data, chooses settings, trains
-and finishes. `run` trains a configuration in a folder, new or resumed; `train_in_memory` without a folder.
+"""Train a classifier: `ricnet.train` and `ric train` make a request, which `train_in_folder` turns into a finished run:
+read the data, choose the settings, build, train and finish. `run` trains a configuration in a folder, new or resumed;
+`train_in_memory` trains without a folder.
 """
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,20 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from ricnet.core.policies import building_with, drawing_from
-from ricnet.data import Dataset, columns_from_json, whole_path
-from ricnet.data.dataset import copies_note
+from ricnet.data import DATASETS, Dataset, columns_from_json, whole_path
+from ricnet.data import load as load_data
+from ricnet.data.dataset import altered, copies_note
+from ricnet.data.labels import labelled_frame
+from ricnet.data.registry import check_test, read_test
+from ricnet.data.tables import frame_table, is_frame
 from ricnet.data.texts import Tokenizer
 from ricnet.distributed import Processes, first_on_each_machine, launched, own_gpu, together
 from ricnet.errors import Interrupted, RicnetError, in_python, setting, spelled_in_python
 from ricnet.evaluation.choices import chosen_words
-from ricnet.io import Unwritable, read_json, whole_name
+from ricnet.io import Unwritable, read_json, short_name, split_target, user_path, whole_name, with_target
+from ricnet.methods.archive import RETIRED_PRESETS
 from ricnet.models.classifier import Classifier, autocast_dtype, build_model, encoder_weights, settle_horizon
-from ricnet.models.config import Config, from_json
+from ricnet.models.config import DATA_SETTINGS, Config, from_json, given_settings
 from ricnet.models.loading import load
 from ricnet.models.locate import (
     describe_encoder,
@@ -37,19 +43,159 @@ from ricnet.models.run import RunFolder, read_config
 from ricnet.nets.backbone import known
 from ricnet.nets.encoders import is_pretrained
 from ricnet.nets.pretrained import TextEncoder
-from ricnet.training.advice import advice
-from ricnet.training.callbacks import Callback
-from ricnet.training.console import Narrator, announcement, augmentation_note, faster, limited, say
+from ricnet.training.callbacks import Callback, Track, Tracking, check_callbacks, require_tracker
+from ricnet.training.console import Narrator, advice, announcement, augmentation_note, faster, limited, say
 from ricnet.training.features import featured
 from ricnet.training.finish import fit
-from ricnet.training.networks import draws_globally, refuse_other_kind
-from ricnet.training.request import Request, default_folder, for_encoder
-from ricnet.training.state import impossible, restore, restore_own
-from ricnet.training.tracking import Track, Tracking, require_tracker
-from ricnet.training.trainer import Trainer
+from ricnet.training.recipes import all_settings, changed, configure, for_encoder, notices, unknown_setting
+from ricnet.training.speed import fit_batch
+from ricnet.training.trainer import Built, Trainer, build_first, isolated_rng, refuse_other_kind
 
 MAX_NOTES, MAX_HINTS = 3, 4
 """Lines of notes and of hints that `ric train` prints; the page of the run has all of them."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asks for. Settings that are None come from `start`, or from a preset."""
+
+    data: Any
+    """A name, a path, a data frame or a Dataset."""
+    changes: Mapping[str, Any]
+    """Settings of any part of a configuration."""
+    target: str | None = None
+    method: str | None = None
+    preset: str | None = None
+    start: Config | None = None
+    """Settings of another run."""
+    test: Any = None
+    """A data frame of test rows; a file of them is one of the `changes`."""
+    module: nn.Module | None = None
+    """The user's encoder."""
+    out: str | Path | None = None
+    device: str = "auto"
+    overwrite: bool = False
+    resume: bool = False
+    track: Track = "none"
+    data_dir: str | Path | None = None
+    callbacks: Sequence[Any] = ()
+    checkpoint_seconds: float = 60.0
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """Options of `run`."""
+        return {name: getattr(self, name) for name in ("overwrite", "track", "checkpoint_seconds", "callbacks")}
+
+    @property
+    def what(self) -> Any:
+        """The data: given, of `start`, or digits."""
+        return self.data if self.data is not None else self.start.data if self.start is not None else "digits"
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the data is a name or a path."""
+        return isinstance(self.what, str | Path) or not (isinstance(self.what, Dataset) or is_frame(self.what))
+
+    @property
+    def folder(self) -> RunFolder:
+        """`out`, by default runs/DATA-METHOD-seedN."""
+        if self.out is not None:
+            return RunFolder(self.out)
+        if self.is_named:
+            data = with_target(str(self.what), self.target)
+            data = data if self.data is None else whole_path(data)
+        else:
+            data = self.what.name if isinstance(self.what, Dataset) else self._frame({}, None).name
+        method, seed = ("ric", 0) if self.start is None else (self.start.method.name, self.start.seed)
+        method, seed = self.method or method, self.changes.get("seed", seed)
+        return RunFolder(Path("runs") / f"{short_name(data)}-{method}-seed{seed}")
+
+    @property
+    def encoder(self) -> str:
+        return str(self.changes.get("encoder", self.start.network.encoder if self.start is not None else "auto"))
+
+    def resumed(self, stored: Config, folder: RunFolder) -> "Request":
+        """The request with the settings of a run that is resumed; given settings must equal them, except for more
+        epochs."""
+        began = all_settings(stored) | {"method": stored.method.name}
+        given = dict(self.changes, method=self.method, preset=self.preset)
+        if self.preset in RETIRED_PRESETS:
+            given |= {"method": RETIRED_PRESETS[self.preset], "preset": "fast"}
+        for name in given:
+            if name not in began:
+                raise RicnetError(unknown_setting(name, stored))
+        names = [setting(name) for name, value in given.items() if value is not None and value != began[name]]
+        if isinstance(self.data, str | Path) and whole_path(with_target(str(self.data), self.target)) != stored.data:
+            names.insert(0, "the data")
+        longer = _extended(stored, given["epochs"], folder) if names == [setting("epochs")] else stored
+        if names and longer == stored:
+            change, them = ("changes", "it") if len(names) == 1 else ("change", "them")
+            raise RicnetError(
+                f"{setting('resume', True)} goes on with the settings the run began with, but {' and '.join(names)} "
+                f"{change} them; leave {them} out."
+            )
+        path = split_target(stored.data)[0]
+        if self.data is None and path not in DATASETS and not user_path(path).exists():
+            raise RicnetError(
+                f"{path}, the data that {folder.path} began with, is not there any more; put it back to go on."
+            )
+        return replace(self, start=longer)
+
+    def dataset(self, tokenizer: Tokenizer | None) -> Dataset:
+        began = {} if self.start is None else {name: getattr(self.start, name) for name in DATA_SETTINGS}
+        settings = began | given_settings(Config, {k: self.changes[k] for k in DATA_SETTINGS if k in self.changes})
+        if self.test is not None and not is_frame(self.test):
+            raise RicnetError(
+                f"{setting('test')} is a {type(self.test).__name__}; give a table's path or a data frame."
+            )
+        if self.is_named and self.test is not None:
+            raise RicnetError(f"{setting('test')} is a data frame, but the data is not; give the path of a table.")
+        if self.is_named:
+            return load_data(self.what, target=self.target, data_dir=self.data_dir, tokenizer=tokenizer, **settings)
+        dataset = self._own(self.what, settings) if isinstance(self.what, Dataset) else self._frame(settings, tokenizer)
+        return altered(dataset, settings.get("train_fraction", 1.0), settings.get("label_noise", 0.0))
+
+    def _frame(self, settings: Mapping[str, Any], tokenizer: Tokenizer | None) -> Dataset:
+        path, fraction = settings.get("test"), settings.get("test_fraction")
+        check_test(path if self.test is None else self.test, fraction)
+        test = None if path is None else read_test(path)
+        if self.test is not None:
+            test = frame_table(self.test, "the test data frame")
+        val_fraction, text = settings.get("val_fraction", 0.1), settings.get("text")
+        return labelled_frame(self.what, self.target, val_fraction, text, tokenizer, test, fraction)
+
+    def _own(self, dataset: Dataset, settings: Mapping[str, Any]) -> Dataset:
+        given = {name: settings.get(name) for name in ("text", "test", "test_fraction")}
+        for name, value in ({"target": self.target} | given | {"test": given["test"] or self.test}).items():
+            if value is not None:
+                named = setting(name) if value is self.test else setting(name, value)
+                raise RicnetError(f"{named} is for tables, not for the Dataset {dataset.name}; leave it out.")
+        if not (len(dataset.train) and len(dataset.val)):
+            lacking = "validation" if len(dataset.train) else "training"
+            raise RicnetError(f"{dataset.name} has no {lacking} rows; give it training and validation rows.")
+        return dataset
+
+    def config(self, dataset: Dataset, device: torch.device) -> Config:
+        """Settings of a new run: those of another run or of a preset, with the changes."""
+        if self.start is not None:
+            config = changed(replace(self.start, data=dataset.name), self.changes)
+        else:
+            config = configure(dataset, self.method, self.preset or "fast", device, **self.changes)
+        return replace(config, data=whole_path(with_target(str(self.what), self.target))) if self.is_named else config
+
+
+def _extended(stored: Config, epochs: object, folder: RunFolder) -> Config:
+    """The settings of a run with more epochs, if they are more."""
+    settings = stored.optimization
+    if not isinstance(epochs, int) or epochs <= settings.epochs:
+        return stored
+    if not settings.extendable:
+        cause = setting("schedule", "cosine") if settings.schedule == "cosine" else setting("warmup_epochs")
+        raise RicnetError(
+            f"{folder.path} cannot go on to {setting('epochs', epochs)}: with its {cause} the learning rate of every "
+            f"epoch depends on their number ({settings.epochs}); start anew with {setting('overwrite', True)}."
+        )
+    return replace(stored, optimization=replace(settings, epochs=epochs))
 
 
 def train(
@@ -71,113 +217,106 @@ def train(
 ) -> Classifier:
     """Train a classifier and return it; `changes` are any settings of `ric train --help-all`, such as epochs=30.
 
-    `data` is what the command line takes (a name or a path, by default digits), a data frame, or a Dataset of your own;
-    `target` the column of a table that holds the classes; `test` a table or data frame of test rows, by default taken
-    from the data; `preset` is fast by default, and `method` then ric-on-policy, with exits ric-closed-form, with the
-    preset paper ric (Algorithm 1); `encoder` a name or any module from a batch of inputs to a batch of vectors (without
-    dropout: the snapshot and the network must see the same). The run is written to `out`, by default
-    runs/DATA-METHOD-seedN. With `resume` an interrupted run continues with its own settings, or a new one starts if
-    there is none; with more `epochs` and a constant schedule a finished run is extended. `track="tensorboard"` writes
-    curves; `callbacks` are called during training (see `ricnet.Callback`). Random numbers depend on `seed` alone;
-    torch's random state is not changed.
+    `data` is a name or a path as for `ric train` (default digits), a data frame, or a Dataset; `target` the column of a
+    table that holds the classes; `test` a table or data frame of test rows, by default taken from the data. `preset` is
+    fast by default, and `method` then ric-on-policy, with exits ric-closed-form, with the preset paper ric. `encoder`
+    is a name or any module from a batch of inputs to a batch of vectors (without dropout: the snapshot and the network
+    must see the same). The run is written to `out`, by default runs/DATA-METHOD-seedN. With `resume` an interrupted run
+    continues with its own settings, or a new one starts; with more `epochs` and a constant schedule a finished run is
+    extended. `track="tensorboard"` writes curves; `callbacks` are called during training (see `ricnet.Callback`).
+    Random numbers depend on `seed` alone; torch's random state is not changed.
     """
     module = encoder if isinstance(encoder, nn.Module) else None
     if encoder is not None:
         changes["encoder"] = "custom" if module is not None else encoder
     if isinstance(test, str | Path):
         changes["test"], test = whole_path(str(test)), None
+    how: dict[str, Any] = {"out": out, "device": device, "overwrite": overwrite, "resume": resume, "track": track}
+    request = Request(data, changes, target, method, preset, None, test, module, **how)
     with spelled_in_python():
-        folder = train_in_folder(
-            Request(data, changes, target, method, preset, test=test),
-            out=out,
-            encoder=module,
-            device=device,
-            overwrite=overwrite,
-            resume=resume,
-            track=track,
-            data_dir=data_dir,
-            callbacks=callbacks,
-        )
+        folder = train_in_folder(replace(request, data_dir=data_dir, callbacks=callbacks))
         return load(folder.path, str(pick_device(device)), module)
 
 
 def train_in_folder(
-    request: Request,
-    *,
-    out: str | Path | None,
-    encoder: nn.Module | None = None,
-    device: str,
-    overwrite: bool,
-    resume: bool,
-    track: Track,
-    checkpoint_seconds: float = 60.0,
-    data_dir: str | Path | None,
-    callbacks: Sequence[Any] = (),
-    spell: Callable[[str], str] = in_python,
-    present: Callable[[RunFolder], None] | None = None,
+    request: Request, spell: Callable[[str], str] = in_python, present: Callable[[RunFolder], None] | None = None
 ) -> RunFolder:
     """Train from a request to a finished run. Settings that the request leaves open come from the run that is resumed,
     or from the recipe for this data and device. `spell` writes settings for Python or the command line; `present`
     prints the result."""
-    place = pick_device(device)
-    require_tracker(track)
-    _check_callbacks(callbacks)
-    with together(place) as processes:
-        console = Narrator(stderr=True, quiet=not processes.first)
-        folder = RunFolder(out or default_folder(*request.names))
-        request, began = _request_for(folder, request, resume, processes)
+    device = pick_device(request.device)
+    require_tracker(request.track)
+    check_callbacks(request.callbacks)
+    with together(device) as processes:
+        console, folder = Narrator(stderr=True, quiet=not processes.first), request.folder
+        request, began = _with_settings(request, folder, processes)
         if began and request.start == began and processes.broadcast(lambda: folder.finished):
             say([spell(_nothing_left(folder))], console)
             return folder
-
-        with first_on_each_machine(processes):
-            encoder, tokenizer = _reader(request.encoder, encoder, folder if began else None)
-            dataset = request.dataset(data_dir, tokenizer)
-        if processes.first:
-            dataset = replace(dataset, notes=(*dataset.notes, *copies_note(dataset)))
-
-        config, notes = _choose(request, dataset, place, encoder, processes, resumed=began is not None)
+        encoder, dataset = _read(request, folder if began else None, processes)
+        config, built, notes = _choose(request, dataset, device, encoder, processes, began is not None)
         if processes.first and not began:
-            folder.refuse_if_taken(overwrite)  # after all other checks
-        if resume and not began:
-            notes.insert(0, f"{folder.path} holds no run yet; this one starts anew.")
-        _announce(config, dataset, notes, processes.count, place, console, spell, folder if present else None)
-
-        hint = None if began else faster(config, dataset, place)
-        run(
-            config,
-            dataset,
-            folder,
-            place,
-            overwrite=overwrite,
-            resume=began is not None,
-            encoder=encoder,
-            track=track,
-            checkpoint_seconds=checkpoint_seconds,
-            console=console,
-            callbacks=callbacks,
-            hint=hint and spell(hint),
-            keep_state=True,
-        )
+            folder.refuse_if_taken(request.overwrite)  # after all other checks
+        lines = [spell(f"note: {note}") for note in (*notes, *dataset.notes)]
+        lines = lines if present is None else limited(lines, MAX_NOTES, folder.report.name)
+        say([*lines, spell(announcement(config, dataset, device, processes.count))], console)
+        hint = None if began else faster(config, dataset, device)
+        how = request.how | {"console": console, "hint": hint and spell(hint), "keep_state": True, "built": built}
+        run(config, dataset, folder, device, resume=began is not None, encoder=encoder, **how)
         if processes.first:
             _conclude(folder, config, dataset, spell, present)
         processes.any(False)  # wait until the first has written everything
     return folder
 
 
-def _request_for(
-    folder: RunFolder, request: Request, resume: bool, processes: Processes
-) -> tuple[Request, Config | None]:
+def _with_settings(request: Request, folder: RunFolder, processes: Processes) -> tuple[Request, Config | None]:
     """The request with the settings of a resumed run, and those settings; or with those of its encoder, and None."""
+    request = replace(request, out=folder.path)
     if isinstance(named := request.changes.get("encoder"), str):
         request = replace(request, changes={**request.changes, "encoder": whole_name(named)})
     if processes.first:
         folder.refuse_if_held()
-    began = processes.broadcast(partial(_stored, folder)) if resume else None
+
+    def stored() -> Config | None:
+        return from_json(read_config(folder.path).get("config"), str(folder.config)) if folder.begun else None
+
+    began = processes.broadcast(stored) if request.resume else None
     if began is not None:
         return request.resumed(began, folder), began
     with first_on_each_machine(processes):
         return replace(request, changes=for_encoder(request.what, request.changes)), None
+
+
+def _nothing_left(folder: RunFolder) -> str:
+    anew = f"start anew with {setting('overwrite', True)}, or in another {setting('out')}"
+    more = f"go on with more {setting('epochs')}, or " if folder.state.is_file() else ""
+    return f"{folder.path} is finished: nothing is left to resume; {more}{anew}."
+
+
+def _read(request: Request, resumed: RunFolder | None, processes: Processes) -> tuple[nn.Module | None, Dataset]:
+    """The given or pretrained encoder, if any, and the data, read with its tokenizer. A resumed run has its own."""
+    encoder, tokenizer, name = request.module, None, request.encoder
+    with first_on_each_machine(processes):
+        if encoder is None and is_pretrained(name):
+            encoder = find_encoder(name) if resumed is None else _stored_encoder(resumed)
+        if isinstance(encoder, TextEncoder):
+            tokenizer = find_tokenizer(name) if resumed is None else _stored_tokenizer(resumed)
+        dataset = request.dataset(tokenizer)
+    if processes.first:
+        dataset = replace(dataset, notes=(*dataset.notes, *copies_note(dataset)))
+    return encoder, dataset
+
+
+def _stored_encoder(folder: RunFolder) -> nn.Module:
+    """The pretrained encoder that a run began with."""
+    return read_encoder(read_config(folder.path).get("encoder"), folder)
+
+
+def _stored_tokenizer(folder: RunFolder) -> Tokenizer | None:
+    described = read_config(folder.path).get("data")
+    entry = described.get("columns") if isinstance(described, dict) else None
+    text = None if entry is None else columns_from_json(entry, str(folder.config)).text
+    return None if text is None else text.tokenizer
 
 
 def _choose(
@@ -187,64 +326,22 @@ def _choose(
     encoder: nn.Module | None,
     processes: Processes,
     resumed: bool,
-) -> tuple[Config, list[str]]:
-    """The settings of the run, and notes about them."""
-    notes: list[str] = []
+) -> tuple[Config, Built | None, list[str]]:
+    """The settings of the run, its encoder if it is built for them, and notes. The batch size of a preset is lowered to
+    fit into memory."""
     if resumed and request.start is not None:
-        return request.start, notes
-    config = processes.broadcast(lambda: request.config(dataset, device, notes, encoder, processes.count))
-    return config, [*notes, *augmentation_note(config, dataset)]
-
-
-def _announce(
-    config: Config,
-    dataset: Dataset,
-    notes: Sequence[str],
-    processes: int,
-    device: torch.device,
-    console: Console,
-    spell: Callable[[str], str],
-    reported: RunFolder | None,
-) -> None:
-    """Print notes on settings and data, then what is trained. The page of a run has all notes on the data."""
-    lines = [spell(f"note: {note}") for note in (*notes, *dataset.notes)]
-    if reported is not None:
-        lines = limited(lines, MAX_NOTES, f"{reported.report.name}")
-    say([*lines, spell(announcement(config, dataset, device, processes))], console)
-
-
-def _stored(folder: RunFolder) -> Config | None:
-    """The settings of the run in a folder, or None."""
-    return from_json(read_config(folder.path).get("config"), str(folder.config)) if folder.begun else None
-
-
-def _nothing_left(folder: RunFolder) -> str:
-    anew = f"start anew with {setting('overwrite', True)}, or in another {setting('out')}"
-    more = f"go on with more {setting('epochs')}, or " if folder.state.is_file() else ""
-    return f"{folder.path} is finished: nothing is left to resume; {more}{anew}."
-
-
-def _reader(name: str, own: nn.Module | None, resumed: RunFolder | None) -> tuple[nn.Module | None, Tokenizer | None]:
-    """The pretrained or given encoder, if any, and its tokenizer; a resumed run has its own."""
-    encoder = own
-    if own is None and is_pretrained(name):
-        encoder = find_encoder(name) if resumed is None else _began_with(resumed)
-    if not isinstance(encoder, TextEncoder):
-        return encoder, None
-    return encoder, find_tokenizer(name) if resumed is None else _kept_tokenizer(resumed)
-
-
-def _began_with(folder: RunFolder) -> nn.Module:
-    """The pretrained encoder that a run began with."""
-    return read_encoder(read_config(folder.path).get("encoder"), folder)
-
-
-def _kept_tokenizer(folder: RunFolder) -> Tokenizer | None:
-    """The tokenizer of a run."""
-    described = read_config(folder.path).get("data")
-    entry = described.get("columns") if isinstance(described, dict) else None
-    text = None if entry is None else columns_from_json(entry, str(folder.config)).text
-    return None if text is None else text.tokenizer
+        return request.start, None, []
+    config = processes.broadcast(lambda: request.config(dataset, device))
+    notes = [] if request.start is not None else notices(request.method, request.preset or "fast")
+    built = build_first(config, dataset.input_shape, device) if encoder is None else None
+    network = encoder if built is None else built.encoder
+    if request.start is None and "batch_size" not in request.changes and network is not None:
+        fitting = partial(fit_batch, config, network, dataset.input_shape, device, processes.count)
+        config, smaller = processes.broadcast(fitting)
+        notes += smaller
+    if request.resume:
+        notes.insert(0, f"{request.out} holds no run yet; this one starts anew.")
+    return config, built, [*notes, *augmentation_note(config, dataset)]
 
 
 def _conclude(
@@ -254,6 +351,7 @@ def _conclude(
     spell: Callable[[str], str],
     present: Callable[[RunFolder], None] | None,
 ) -> None:
+    """Print results and advice."""
     try:
         evaluation = read_json(folder.evaluation)
         found = [spell(line) for line in advice(evaluation, folder.validation_nll(), config, dataset)]
@@ -281,71 +379,69 @@ def run(
     callbacks: Sequence[Callback] = (),
     hint: str | None = None,
     keep_state: bool = False,
+    built: Built | None = None,
 ) -> dict[str, Any]:
     """Train a configuration in a folder, new or resumed; return the evaluation. The caller's random state is kept.
-
-    `hint` is printed if training takes long. With `keep_state` the last checkpoint is kept if the run can be extended.
-    """
-    tell = partial(_tell, console or Narrator(stderr=True))
-    pretrained = config.network.pretrained
-    if pretrained and encoder is None:
-        encoder = _began_with(folder) if resume else find_encoder(config.network.encoder)
-    config = settle_horizon(config, dataset.input_shape, encoder)
-    with (
-        isolated_rng(config, device, encoder),
-        together(device) as processes,
-        folder.held(tell) if processes.first else nullcontext(),
-    ):
-        first = processes.first
-        if first and resume:
-            folder.check_resumable(config, dataset)
-        elif first:
-            folder.refuse_if_taken(overwrite)
-        mine = folder if first else None
+    `hint` is printed if training takes long; `keep_state` keeps the last checkpoint if the run can be extended."""
+    console = console or Narrator(stderr=True)
+    tell = partial(_tell, console)
+    if encoder is None and config.network.pretrained:
+        encoder = _stored_encoder(folder) if resume else find_encoder(config.network.encoder)
+    built = built if encoder is not None or built is not None else build_first(config, dataset.input_shape, device)
+    config = settle_horizon(config, dataset.input_shape, built.encoder if built else encoder)
+    with isolated_rng(config, device, encoder), together(device) as processes, _held(folder, tell, processes):
+        mine = folder if processes.first else None
+        if mine is not None and resume:
+            mine.check_resumable(config, dataset)
+        elif mine is not None:
+            mine.refuse_if_taken(overwrite)
         with first_on_each_machine(processes):
-            data = _as_features(config, dataset, encoder, device, console)
-        own = _for_head(config, encoder, dataset)
-        followers = [*([Tracking(folder)] if first and track == "tensorboard" else []), *callbacks]
-        trainer = Trainer(config, data, mine, device, own, checkpoint_seconds, console, processes, hint, followers)
-        if first and not resume:
-            # after the network is built: an impossible configuration leaves no folder
-            described = describe_encoder(encoder) if pretrained and encoder is not None else None
-            folder.begin(config, dataset, device, encoder=described)
-            if pretrained and encoder is not None:
-                keep_encoder(encoder, folder)
+            data, head = _behind_frozen(config, dataset, encoder, device, console)
+        own = [*([Tracking(mine)] if mine is not None and track == "tensorboard" else []), *callbacks]
+        trainer = Trainer(config, data, mine, device, head, checkpoint_seconds, console, processes, hint, own, built)
+        trainer.keeps_state = keep_state and config.optimization.extendable
+        if mine is not None and not resume:  # the network is built: an impossible configuration leaves no folder
+            _begin(mine, config, dataset, device, encoder)
         with _saved_so_far(folder):
-            trainer.keeps_state = keep_state and config.optimization.extendable
             if resume:
-                _restore(trainer, folder, processes, tell)
+                trainer.resume(folder, tell)
             evaluation = trainer.run()
-        if first and not (config.network.freeze or trainer.keeps_state):  # only resuming needs it
-            folder.encoder.unlink(missing_ok=True)
+        if mine is not None and not (config.network.freeze or trainer.keeps_state):  # only resuming needs it
+            mine.encoder.unlink(missing_ok=True)
         return evaluation
-
-
-def _as_features(
-    config: Config, dataset: Dataset, encoder: nn.Module | None, device: torch.device, console: Console | None
-) -> Dataset:
-    """The dataset, encoded if the encoder is frozen."""
-    if not config.network.freeze or encoder is None:
-        return dataset
-    refuse_other_kind(encoder, dataset, config)
-    settings = config.optimization
-    varied = replace(dataset.augmentation, cutout=settings.cutout)
-    copies = settings.augmented_copies if settings.augment and dataset.is_image else 0
-    return featured(dataset, encoder, device, copies, varied, console, config.network.exits)
-
-
-def _for_head(config: Config, encoder: nn.Module | None, dataset: Dataset) -> nn.Module | None:
-    """Encoder of the network that is trained; for a frozen one None, or with exits the shapes of its stages."""
-    if not config.network.freeze or encoder is None:
-        return encoder
-    exits = config.network.exits
-    return None if exits == "none" else known(encoder, dataset.input_shape, exits)
 
 
 def _tell(console: Console, sentence: str) -> None:
     say([f"note: {sentence}"], console)
+
+
+def _held(folder: RunFolder, tell: Callable[[str], None], processes: Processes) -> AbstractContextManager[None]:
+    return folder.held(tell) if processes.first else nullcontext()
+
+
+def _begin(
+    folder: RunFolder, config: Config, dataset: Dataset, device: torch.device, encoder: nn.Module | None
+) -> None:
+    """Write the configuration, and the weights of a pretrained encoder."""
+    pretrained = encoder if config.network.pretrained else None
+    folder.begin(config, dataset, device, encoder=None if pretrained is None else describe_encoder(pretrained))
+    if pretrained is not None:
+        keep_encoder(pretrained, folder)
+
+
+def _behind_frozen(
+    config: Config, dataset: Dataset, encoder: nn.Module | None, device: torch.device, console: Console | None
+) -> tuple[Dataset, nn.Module | None]:
+    """Data and encoder of the network that is trained. With a frozen encoder these are its features, and no encoder or
+    with exits the shapes of its stages."""
+    if not config.network.freeze or encoder is None:
+        return dataset, encoder
+    refuse_other_kind(encoder, dataset, config)
+    settings, exits = config.optimization, config.network.exits
+    varied = replace(dataset.augmentation, cutout=settings.cutout)
+    copies = settings.augmented_copies if settings.augment and dataset.is_image else 0
+    features = featured(dataset, encoder, device, copies, varied, console, exits)
+    return features, None if exits == "none" else known(encoder, dataset.input_shape, exits)
 
 
 @contextmanager
@@ -364,33 +460,6 @@ def _saved_so_far(folder: RunFolder) -> Iterator[None]:
         ) from problem
 
 
-def _restore(trainer: Trainer, folder: RunFolder, processes: Processes, tell: Callable[[str], None]) -> None:
-    state = processes.broadcast(partial(folder.read_state, tell))
-    if state is None:
-        if processes.first:
-            tell(f"{folder.path} was stopped before its first checkpoint, so that it starts from the beginning.")
-            folder.keep_metrics_until(0)
-        return
-    try:
-        if (wrong := impossible(trainer, state)) is not None:
-            anew = setting("overwrite", True)
-            raise RicnetError(f"{folder.state} does not belong to this run ({wrong}); start anew with {anew}.")
-        restore(trainer, state)
-    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise RicnetError(
-            f"{folder.state} is of another network or another version of ricnet; "
-            f"resume with what the run began with, or start anew with {setting('overwrite', True)}."
-        ) from error
-    restore_own(trainer, state)
-
-
-def _check_callbacks(callbacks: Sequence[Any]) -> None:
-    for callback in callbacks:
-        if not isinstance(callback, Callback):
-            kind = f"the class {callback.__name__}" if isinstance(callback, type) else f"a {type(callback).__name__}"
-            raise RicnetError(f"{setting('callbacks')} holds {kind}; give instances of subclasses of ricnet.Callback.")
-
-
 def train_in_memory(
     config: Config,
     dataset: Dataset,
@@ -402,15 +471,15 @@ def train_in_memory(
     """Train without folder, checkpoint or evaluation; return the classifier and its number of epochs. The caller's
     random state is kept."""
     encoder = named_encoder(config.network.encoder) if encoder is None else encoder
+    built = None if encoder is not None else build_first(config, dataset.input_shape, device)
+    config = settle_horizon(config, dataset.input_shape, built.encoder if built else encoder)
     with isolated_rng(config, device, encoder):
-        config = settle_horizon(config, dataset.input_shape, encoder)
-        data = _as_features(config, dataset, encoder, device, console)
-        own = _for_head(config, encoder, dataset)
-        trainer = Trainer(config, data, None, device, own, console=console)
+        data, head = _behind_frozen(config, dataset, encoder, device, console)
+        trainer = Trainer(config, data, None, device, head, console=console, built=built)
         trainer.train()
         with building_with(trainer.generator):
             # a new network: compiled code cannot be copied or pickled
-            model = _trained(config, data, own, trainer.best["weights"], device)
+            model = _trained(config, data, head, trainer.best["weights"], device)
         with drawing_from(trainer.generator):
             fitted = fit(config, model, data.val)
         if config.network.freeze:
@@ -420,7 +489,7 @@ def train_in_memory(
     method = config.method.stopping_by(rule.halt_threshold, rule.max_steps) if rule else config.method
     shape, names = dataset.input_shape, dataset.class_names
     classifier = Classifier(config, method, model, shape, names, fitted.reading.temperature, budgets=fitted.budgets)
-    return classifier, trainer.update // trainer.updates_per_epoch
+    return classifier, trainer.epoch
 
 
 def _trained(
@@ -432,33 +501,11 @@ def _trained(
     return model.to(device).eval()
 
 
-@contextmanager
-def isolated_rng(config: Config, device: torch.device, encoder: nn.Module | None) -> Iterator[None]:
-    """Restore the caller's random state, current device and choice of kernels; turn out-of-memory into a RicnetError.
-
-    A run with its own generator does not touch torch's. One that draws globally seeds the global generator while it
-    runs; other threads that draw from it at the same time change the run's numbers, and the run theirs."""
-    on_gpu = device.type == "cuda"
-    shared = draws_globally(config, encoder, device)
-    forked = torch.random.fork_rng([device] if on_gpu else []) if shared else nullcontext()
-    with forked, torch.cuda.device(device if on_gpu else -1):
-        before = torch.backends.cudnn.benchmark
-        try:
-            yield
-        except torch.OutOfMemoryError:
-            raise RicnetError(
-                f"{device} has too little memory for batches of {config.optimization.batch_size}; "
-                f"lower {setting('batch_size')}, {setting('resolution')} or {setting('width')}."
-            ) from None
-        finally:
-            torch.backends.cudnn.benchmark = before
-
-
 def pick_device(name: str) -> torch.device:
-    if name == "auto":
-        return own_gpu() if torch.cuda.is_available() else torch.device("cpu")
-    if name == "cuda" and torch.cuda.is_available():
+    if torch.cuda.is_available() and name in ("auto", "cuda"):
         return own_gpu()
+    if name == "auto":
+        return torch.device("cpu")
     asked = setting("device", name)
     try:
         device = torch.device(name)

@@ -1,23 +1,25 @@
-"""What happens around the updates of a run: averaging, selection, patience, divergence, collapses, measuring and
-progress. Each is a callback of the trainer, as a user's own are."""
+"""Callbacks of the trainer: averaging, selection, patience, divergence, collapses, measuring, progress and TensorBoard.
+A user's callbacks are called in the same way."""
 
 import copy
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from ricnet.data import Split
-from ricnet.errors import RicnetError, setting
+from ricnet.errors import RicnetError, require_extra, setting
 from ricnet.evaluation.baselines import base_rate, mean_and_error, selection_nll
 from ricnet.evaluation.choices import FOLDS, calibrated_scores, is_as_good
 from ricnet.evaluation.collapse import CollapseWatch, words
 from ricnet.evaluation.evaluate import observe, summarize
 from ricnet.io import shown_name
 from ricnet.models.classifier import learned
+from ricnet.models.run import RunFolder
 from ricnet.training.console import ProgressBar, say
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ STANDARD_ERRORS = 4
 Line = dict[str, Any]
 """The metrics of an epoch, as in metrics.jsonl."""
 State = dict[str, Any]
+Track = Literal["none", "tensorboard"]
 
 
 class Callback:
@@ -58,6 +61,13 @@ class Callback:
 
     def load_state_dict(self, state: State) -> None:
         """Take back what `state_dict` returned."""
+
+
+def check_callbacks(callbacks: Sequence[Any]) -> None:
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            kind = f"the class {callback.__name__}" if isinstance(callback, type) else f"a {type(callback).__name__}"
+            raise RicnetError(f"{setting('callbacks')} holds {kind}; give instances of subclasses of ricnet.Callback.")
 
 
 class Averaging(Callback):
@@ -291,3 +301,41 @@ class Log(Callback):
     def on_epoch_end(self, trainer: "Trainer", line: Line) -> None:
         if trainer.folder is not None:
             trainer.folder.append_metrics(line)
+
+
+def require_tracker(track: Track) -> None:
+    if track == "tensorboard":
+        require_extra(setting("track", "tensorboard"), "track", "tensorboard")
+
+
+class Tracking(Callback):
+    """Writes the metrics of each epoch as curves. A resumed run writes the epochs so far again, in place of its old
+    curves, so that each point is there once."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+
+    def on_train_begin(self, trainer: "Trainer") -> None:
+        from torch.utils.tensorboard import SummaryWriter  # takes seconds
+
+        self.folder.drop_curves()
+        self.writer = SummaryWriter(str(self.folder.curves))
+        for line in self.folder.metrics_lines():
+            self.on_epoch_end(trainer, line)
+
+    def on_epoch_end(self, trainer: "Trainer", line: Line) -> None:
+        for name, value in scalars(line):
+            self.writer.add_scalar(name, value, line["epoch"])
+        self.writer.flush()
+
+    def on_train_end(self, trainer: "Trainer") -> None:
+        self.writer.close()
+
+
+def scalars(line: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    """The numbers of a line under names such as val/accuracy."""
+    for name, value in line.items():
+        if isinstance(value, dict):
+            yield from ((f"{name}/{part}", number) for part, number in scalars(value))
+        elif isinstance(value, int | float) and name != "epoch":
+            yield name, value

@@ -29,7 +29,7 @@ from ricnet.io import write_atomically
 from ricnet.methods import Asked, in_steps
 from ricnet.models.config import Config
 from ricnet.models.run import RunFolder, halting_entry
-from ricnet.training.advice import ended_early, hints
+from ricnet.training.console import ended_early, hints
 
 
 @dataclass(frozen=True)
@@ -201,8 +201,3 @@ def _leave(
         folder.write_json(folder.halting, halting_entry(rule, fitted.budgets))
     if fitted.calibration is not None:
         folder.write_json(folder.calibration, {"method": "temperature", "split": "val", **asdict(fitted.calibration)})
-
-
-# Models by name: `pretrained:NAME`, which come with ricnet, and `user/name` or `user/name@revision`, on the Hub. Both
-# stand wherever a run folder does. (Sharing a model is `hub`.) Of the Hub only files of known names are fetched:
-# JSON, and weights as safetensors. Reading them executes nothing.

@@ -1,10 +1,11 @@
 """One update of the weights: the gradient of a minibatch, in parts and over several processes, the optimizer and its
-learning rate."""
+learning rate; compiled, and on a GPU recorded as a CUDA graph, with the same results."""
 
 import math
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
@@ -15,8 +16,14 @@ from ricnet.distributed import Shard
 from ricnet.errors import RicnetError, setting
 from ricnet.methods import Method
 from ricnet.methods.method import Batch, Metrics
+from ricnet.models.classifier import backbone_of
 from ricnet.models.config import Optimization
 from ricnet.nets.backbone import Backbone
+from ricnet.training.recipes import WORTH_COMPILING
+from ricnet.training.speed import GraphedStep, compile_encoder, compile_method
+
+if TYPE_CHECKING:
+    from ricnet.training.trainer import Trainer
 
 Loss = tuple[Float[Tensor, ""], Metrics]
 
@@ -185,3 +192,47 @@ def reset_optimizer(optimizer: torch.optim.Optimizer) -> None:
     for entries in optimizer.state.values():
         for tensor in entries.values():
             tensor.zero_()
+
+
+# Compiled and recorded
+
+
+def records(trainer: "Trainer") -> bool:
+    return trainer.device.type == "cuda" and trainer.settings.cuda_graph and trainer.processes.count == 1
+
+
+def compiles(trainer: "Trainer", recorded: bool) -> bool:
+    """By default only a recorded update is compiled: otherwise the host checks the guards of every block at each
+    update, which takes longer than the compiled code saves (docs/performance.md)."""
+    if trainer.settings.compile != "auto":
+        return trainer.settings.compile == "on"
+    return recorded and trainer.total_updates >= WORTH_COMPILING
+
+
+def compile_update(trainer: "Trainer") -> None:
+    """Compile the method and the encoders, if the settings ask for it or it is worth the time."""
+    if not compiles(trainer, records(trainer)):
+        return
+    trainer.method = compile_method(trainer.method) if trainer.processes.count == 1 else trainer.method
+    for network in {trainer.model, trainer.snapshot}:
+        compile_encoder(backbone_of(network).encoder)
+
+
+def record_update(trainer: "Trainer") -> Callable[[Tensor], None]:
+    """The update as a CUDA graph, or as it is. Recording takes a few updates, which are undone, in place."""
+    if not records(trainer):
+        return trainer._learn
+    weights = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+    rng, cuda_rng = torch.get_rng_state(), torch.cuda.get_rng_state(trainer.device)
+    try:
+        step: Callable[[Tensor], None] = GraphedStep(trainer._learn, trainer._next_rows())
+    except RuntimeError as error:
+        warnings.warn(f"this update cannot be recorded as a CUDA graph ({error}); training is slower.", stacklevel=2)
+        step = trainer._learn
+    trainer.model.load_state_dict(weights)
+    trainer.averaging.restart()
+    reset_optimizer(trainer.optimizer)
+    trainer._clear_sums()
+    torch.set_rng_state(rng)
+    torch.cuda.set_rng_state(cuda_rng, trainer.device)
+    return step

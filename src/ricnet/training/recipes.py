@@ -1,63 +1,87 @@
-"""All defaults, given the method, what there is to learn, and the device.
+"""All default settings, and the configuration of a run: a preset for method, data and device, with the user's changes.
 
 `paper` has the paper's settings, which are the defaults of the methods' fields, and common practice where the paper is
-silent. `fast` is ours: METHOD_SETTINGS for the method, `_network` and `_optimization` for all that methods share. The
-first row of a table that holds is taken. What a user gives wins over all of them; where one setting of a row depends
-on another that a user gives (the range of c on the credit), the row follows the user's.
+silent. `fast` is ours: METHOD_SETTINGS for the method, `_network` and `_optimization` for what methods share. The first
+row of a table that holds is taken. Settings of the user replace it; if another setting of the row depends on one of
+them (the range of c on the credit), the row follows the user's.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ricnet.errors import RicnetError, setting, what_else
-from ricnet.methods import METHODS, RIC, Anytime, ClosedForm, Method, OnPolicy
+import torch
+
+from ricnet.data import Dataset
+from ricnet.data.registry import is_resizable
+from ricnet.errors import RicnetError, nearest, setting, what_else
+from ricnet.io import whole_name
+from ricnet.methods import METHODS, RIC, Anytime, ClosedForm, Method, OnPolicy, of_another_method
 from ricnet.methods.archive import RETIRED_PRESETS
-from ricnet.models.config import Config, Optimization
+from ricnet.models.config import PARTS, Config, Optimization, given_settings
+from ricnet.models.locate import find_encoder
 from ricnet.nets.encoders import TINY_IMAGE, EncoderOptions, is_pretrained
+from ricnet.nets.pretrained import ImageEncoder
 
 Preset = Literal["fast", "paper", "on-policy", "snapshots", "closed-form"]
-"""The last three are methods now and go away with the next version."""
+"""The last three are methods now and are removed in the next version."""
+GPU = torch.device("cuda")
+"""Default device of presets."""
+
 FEW_ROWS = 5_000
-"""Training rows below which networks are smaller and runs are longer in epochs."""
+"""Training rows below which networks are smaller and runs have more epochs."""
 VERY_FEW_ROWS = 1_000
+"""Training rows below which the batch size is chosen so that few rows are left over."""
+LARGE_TABLE = 50_000
+"""Rows of a table from which batches grow and epochs become fewer; rows of features then have another recipe."""
+MOST_VISITS, MOST_UPDATES, LEAST_EPOCHS = 4_000_000, 8_000, 5
+"""Of a large table: rows seen over all epochs (more only with LEAST_EPOCHS), and updates."""
+MOST_JOINT, MOST_JOINT_OF_A_TABLE = 20, 5
+"""Most classes for joint credit with few rows, and with a table, which gets fewer updates."""
 ROWS_TO_JUDGE = 50
 """Minimum held-out rows to judge a run by, and rows from which an estimator holds some out: with fewer, one row is more
 than two points of accuracy."""
 HELD_OUT = 0.15
-"""Share of validation rows of an estimator by default."""
-TABLE_ROWS = 50_000
-"""From so many rows of a table on, batches grow and epochs become fewer; rows of features have another recipe."""
-MOST_VISITS, MOST_UPDATES = 4_000_000, 8_000
-"""Rows that a large table is learned from, over all epochs unless that would be fewer than `LEAST_EPOCHS`; and
-updates."""
-LEAST_EPOCHS = 5
-MOST_JOINT = 20
-"""Most classes that few rows are judged by whole beliefs with (docs/archive/experiments.md)."""
-MOST_JOINT_OF_A_TABLE = 5
-"""The same of a table, which is learned from in fewer updates."""
+"""Default share of validation rows of an estimator."""
+WORTH_COMPILING = 5_000
+"""Updates from which compiling the encoder saves more time than it takes."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a preset needs to know of the training data."""
+    """What a preset depends on: data, device and some settings of the user."""
 
     rows: int
     classes: int
     side: int
     """Of an image, in pixels; 0 for tables and texts."""
     device: str = "cuda"
-    """cpu or cuda. On a CPU `fast` takes networks and epochs for images that it can train in minutes."""
+    """cpu or cuda. On a CPU `fast` takes networks and epochs for images that train in minutes."""
     encoder: str | None = None
-    """That the user names, if any: width and stem of another one do not suit it."""
+    """Encoder named by the user; the preset's width and stem do not suit another one."""
     text: bool = False
     freeze: bool | None = None
-    """What the user says; None leaves it to the preset."""
+    """Setting of the user; None leaves it to the preset."""
     copies: int = 0
-    """Of each image that are learned from beside it."""
+    """Augmented copies of each training image."""
     exits: bool = False
-    """Whether the encoder can be left early."""
+
+    @classmethod
+    def of(cls, dataset: Dataset, device: torch.device, given: Mapping[str, Any]) -> "Facts":
+        return cls(
+            rows=len(dataset.train),
+            classes=len(dataset.class_names),
+            side=max(dataset.input_shape[1:]) if dataset.is_image else 0,
+            device=device.type,
+            encoder=given.get("encoder"),
+            text=dataset.is_text,
+            freeze=given.get("freeze"),
+            copies=given.get("augmented_copies", 0),
+            exits=given.get("exits", "none") != "none",
+        )
 
     @property
     def pretrained(self) -> bool:
@@ -65,7 +89,7 @@ class Facts:
 
     @property
     def frozen(self) -> bool:
-        """Few rows teach an encoder that knows much little, and a CPU takes hours for it."""
+        """By default a pretrained encoder is frozen if rows are few, and on a CPU, which would take hours."""
         return self.freeze if self.freeze is not None else self.pretrained and (self.few or self.device == "cpu")
 
     @property
@@ -82,59 +106,91 @@ class Facts:
 
     @property
     def is_table(self) -> bool:
-        """Or texts; also few rows of features."""
-        return not self.side and (self.text or not self.frozen or self.rows < TABLE_ROWS)
+        """A table, texts, or few rows of features."""
+        return not self.side and (self.text or not self.frozen or self.rows < LARGE_TABLE)
 
 
 TYPICAL = Facts(rows=50_000, classes=10, side=32)
 """For help texts, before any data has been read."""
 
 
-# RIC's settings in `fast`
+# A configuration
 
 
-def narrow(classes: int) -> dict[str, float]:
-    """Range of the Dirichlet for samples that are judged as a whole: it explores, and begins at the uniform. It grows
-    with the classes, so that its mean can come as near to certainty for many as for ten."""
-    return {"c_max": float(max(10, classes)), "alpha_floor": 0.1 / classes, "head_gain": 0.01}
+def configure(
+    dataset: Dataset, method: str | None, preset_name: str, device: torch.device = GPU, /, **changes: Any
+) -> Config:
+    """A preset for this data and device, with these settings changed. Method None is the preset's default."""
+    if dataset.is_text and changes.get("encoder") == "auto":
+        changes["encoder"] = "words"
+    config = preset(preset_name, method, Facts.of(dataset, device, changes), changes)
+    return changed(replace(config, data=dataset.name), changes)
 
 
-def wide(classes: int) -> dict[str, float]:
-    """The same where little noise is left, with marginal credit and in closed form: closer to what it means."""
-    return {"c_max": float(10 * max(10, classes)), "alpha_floor": 0.1, "head_gain": 1.0}
+def changed(config: Config, changes: Mapping[str, Any]) -> Config:
+    """The configuration with settings of any of its parts changed; checks that they exist and have an effect."""
+    left = dict(changes)
+    parts: dict[str, Any] = {}
+    for name in PARTS:
+        part = getattr(config, name)
+        own = {f.name: left.pop(f.name) for f in dataclasses.fields(part) if f.name in left}
+        parts[name] = replace(part, **given_settings(type(part), own))
+    method, exits = parts["method"], parts["network"].exits != "none"
+    if "horizon" in changes and exits:
+        raise RicnetError(f"with {setting('exits')} there is a step for every exit; leave {setting('horizon')} out.")
+    if (price := getattr(method, "compute_price", 0.0)) > 0 and not exits:
+        priced = setting("compute_price", price)
+        raise RicnetError(f"{priced} needs exits; add {setting('exits', 'stage')} or leave it out.")
+    unknown = set(left) - {f.name for f in dataclasses.fields(Config)} | set(left) & {"data", *PARTS}
+    if unknown:
+        raise RicnetError(unknown_setting(min(unknown), config))
+    for name, reason in method.without_effect(exits=exits).items():
+        if name in changes:
+            raise RicnetError(f"{setting(name, changes[name])} has no effect here: {reason}; leave it out.")
+    return replace(config, **parts, **given_settings(Config, left))
 
 
-FEW = {"rollouts": 2, "gae_lambda": 0.95, "credit": "joint", "reward_floor": 1e-4, "label_baseline": True}
-MANY = {"rollouts": 4, "gae_lambda": 0.0, "credit": "marginal", "label_baseline": True}
-SHORT_ROUNDS = {"updates_per_snapshot": 2, "epsilon": 0.5}
-"""Where the paper has 400 long ones."""
+def all_settings(config: Config) -> dict[str, Any]:
+    """The settings of a configuration and of its parts, by name."""
+    parts = (config, *(getattr(config, name) for name in PARTS))
+    return {field.name: getattr(part, field.name) for part in parts for field in dataclasses.fields(part)}
 
-Row = tuple[type[Method[Any]], str, Callable[[Facts], bool], dict[str, Any], Callable[[int], dict[str, float]] | None]
-METHOD_SETTINGS: tuple[Row, ...] = (
-    # method, data, whether it is that, settings, range of c.  Why: docs/archive/experiments.md, on exits docs/exits.md.
-    (ClosedForm, "any", lambda f: True, {"rollouts": 2, "label_baseline": True}, wide),
-    (
-        OnPolicy,
-        "few features, many classes",
-        lambda f: f.frozen and f.few and f.many_classes,
-        MANY | {"rollouts": 8},
-        wide,
-    ),
-    (OnPolicy, "few features", lambda f: f.frozen and f.few, FEW | {"rollouts": 8, "gae_lambda": 0.0}, wide),
-    (OnPolicy, "many classes", lambda f: f.many_classes, MANY, wide),
-    (OnPolicy, "few rows, exits", lambda f: f.few and f.exits, FEW, narrow),
-    (OnPolicy, "few photographs", lambda f: f.few_photographs, MANY, wide),
-    (OnPolicy, "table, > 5 classes", lambda f: f.is_table and f.classes > MOST_JOINT_OF_A_TABLE, MANY, wide),
-    (OnPolicy, "few rows", lambda f: f.few, FEW, narrow),
-    (OnPolicy, "many rows", lambda f: True, MANY, wide),
-    (RIC, "many classes", lambda f: f.many_classes, MANY | SHORT_ROUNDS, wide),
-    (RIC, "few rows", lambda f: f.few, FEW | SHORT_ROUNDS, narrow),
-    (RIC, "many rows", lambda f: True, MANY | SHORT_ROUNDS | {"credit": "joint"}, narrow),
-    (Anytime, "exits", lambda f: f.exits, {"step_weight": "uniform", "value_coef": 0.5}, None),
-    (Method, "any", lambda f: True, {}, None),
-)
-EACH_EXIT = {"gamma": 0.01, "rollouts": 16}
-"""Sampled rewards of a score of your own, with exits: each exit for itself."""
+
+def unknown_setting(name: str, config: Config) -> str:
+    method = config.method.name
+    if (elsewhere := of_another_method(name, method)) is not None:
+        return f"{setting(name)} {elsewhere}"
+    meant = nearest(name, list(all_settings(config)))
+    advice = f"did you mean {meant}?" if meant else f"see ric train --method {method} --help-all."
+    return f"{name}: no such setting for the method {method}; {advice}"
+
+
+def for_encoder(data: Any, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The changes with the settings of a pretrained encoder: its absolute path, and unless given the resolution that it
+    reads, for images that are resized anyway."""
+    name = changes.get("encoder")
+    if not isinstance(name, str) or not is_pretrained(name):
+        return changes
+    changes = {**changes, "encoder": whole_name(name)}
+    if changes.get("resolution") is not None or not (isinstance(data, str | Path) and is_resizable(data)):
+        return changes
+    encoder = find_encoder(changes["encoder"])
+    return {**changes, "resolution": max(encoder.architecture.size) if isinstance(encoder, ImageEncoder) else None}
+
+
+# Presets
+
+
+def preset(name: str, method: str | None, facts: Facts, given: Mapping[str, Any] | None = None) -> Config:
+    """The settings of a preset. None takes its default method; other settings may depend on those `given`."""
+    method = choose_method(name, method, facts.exits)
+    if facts.rows < 2:
+        raise RicnetError(f"there is {facts.rows} training row to learn from; training needs at least 2.")
+    if facts.frozen:  # it learns from rows of features
+        facts = replace(facts, side=0, rows=facts.rows * (1 + facts.copies), freeze=True)
+    if name == "paper":
+        return _paper(method, facts, given or {})
+    return _fast(method, facts, given or {}, any_data=name in RETIRED_PRESETS)
 
 
 def choose_method(preset_name: str, method: str | None, exits: bool) -> str:
@@ -157,27 +213,26 @@ def choose_method(preset_name: str, method: str | None, exits: bool) -> str:
     return method
 
 
-def preset(name: str, method: str | None, facts: Facts, given: Mapping[str, Any] | None = None) -> Config:
-    """The settings of a preset. None takes its default method; `given` are settings of the user that others follow."""
-    method = choose_method(name, method, facts.exits)
-    if name == "paper":
-        return _paper(method, facts, given or {})
-    return _fast(method, facts, given or {}, any_data=name in RETIRED_PRESETS)
-
-
-def _learned_from(facts: Facts) -> Facts:
-    """Rows of features, where the encoder is frozen."""
-    if facts.rows < 2:
-        raise RicnetError(f"there is {facts.rows} training row to learn from; training needs at least 2.")
-    if not facts.frozen:
-        return facts
-    return replace(facts, side=0, rows=facts.rows * (1 + facts.copies), freeze=True)
+def notices(method: str | None, preset_name: str) -> list[str]:
+    """Notes about deprecated names, and about methods that are not the default."""
+    if preset_name in RETIRED_PRESETS:
+        new = setting("method", RETIRED_PRESETS[preset_name])
+        return [
+            f"{setting('preset', preset_name)} is deprecated and goes away with the next version; use {new}, whose "
+            "settings also follow the kind of data."
+        ]
+    if method == RIC.name and preset_name != "paper":
+        default = setting("method", OnPolicy.name)
+        return [
+            f"{setting('method', RIC.name)} is Algorithm 1 of the paper (snapshots, SPO); the default is {default}."
+        ]
+    return []
 
 
 def _paper(method: str, facts: Facts, given: Mapping[str, Any]) -> Config:
     """Of what the paper swept: Adam, batch 256, ReLU. Its weight decay is read as decoupled: coupled to the gradient,
     RIC stalls at 57 % on CIFAR-10 (docs/archive/experiments.md)."""
-    facts, kind = _learned_from(facts), METHODS[method]
+    kind = METHODS[method]
     settings = wide(facts.classes) if given.get("credit") == "marginal" else {}
     return Config(
         preset="paper",
@@ -196,13 +251,13 @@ def _paper(method: str, facts: Facts, given: Mapping[str, Any]) -> Config:
 
 
 def _fast(method: str, facts: Facts, given: Mapping[str, Any], any_data: bool = False) -> Config:
-    facts, kind = _learned_from(facts), METHODS[method]
+    kind = METHODS[method]
     settings, optimization = _method_settings(kind, facts, given, any_data), _optimization(facts)
     if facts.is_table and hasattr(kind, "horizon"):
         settings["horizon"] = 5
     if facts.exits:  # few validation rows tell accuracies apart badly, and each exit has one of its own
         optimization = replace(optimization, select="calibrated")
-    if issubclass(kind, RIC) and not issubclass(kind, OnPolicy):  # a ratio far from 1 makes a gradient like its square
+    if issubclass(kind, RIC) and not issubclass(kind, OnPolicy):  # far from 1, the gradient is like the ratio's square
         optimization = replace(optimization, clip=0.5)
     return Config(
         preset="fast",
@@ -214,10 +269,57 @@ def _fast(method: str, facts: Facts, given: Mapping[str, Any], any_data: bool = 
     )
 
 
+# Settings of methods in `fast`
+
+
+def narrow(classes: int) -> dict[str, float]:
+    """Range of the Dirichlet for joint credit: it explores, and begins at the uniform. It grows with the classes, so
+    that its mean can come as near to certainty for many as for ten."""
+    return {"c_max": float(max(10, classes)), "alpha_floor": 0.1 / classes, "head_gain": 0.01}
+
+
+def wide(classes: int) -> dict[str, float]:
+    """Range for marginal credit and the closed form, which have less noise: samples are closer to the mean."""
+    return {"c_max": float(10 * max(10, classes)), "alpha_floor": 0.1, "head_gain": 1.0}
+
+
+FEW = {"rollouts": 2, "gae_lambda": 0.95, "credit": "joint", "reward_floor": 1e-4, "label_baseline": True}
+MANY = {"rollouts": 4, "gae_lambda": 0.0, "credit": "marginal", "label_baseline": True}
+SHORT_ROUNDS = {"updates_per_snapshot": 2, "epsilon": 0.5}
+"""The paper has 400 long rounds."""
+
+Row = tuple[type[Method[Any]], str, Callable[[Facts], bool], dict[str, Any], Callable[[int], dict[str, float]] | None]
+METHOD_SETTINGS: tuple[Row, ...] = (
+    # method, data, condition, settings, range of c.  Why: docs/archive/experiments.md, on exits docs/exits.md.
+    (ClosedForm, "any", lambda f: True, {"rollouts": 2, "label_baseline": True}, wide),
+    (
+        OnPolicy,
+        "few features, many classes",
+        lambda f: f.frozen and f.few and f.many_classes,
+        MANY | {"rollouts": 8},
+        wide,
+    ),
+    (OnPolicy, "few features", lambda f: f.frozen and f.few, FEW | {"rollouts": 8, "gae_lambda": 0.0}, wide),
+    (OnPolicy, "many classes", lambda f: f.many_classes, MANY, wide),
+    (OnPolicy, "few rows, exits", lambda f: f.few and f.exits, FEW, narrow),
+    (OnPolicy, "few photographs", lambda f: f.few_photographs, MANY, wide),
+    (OnPolicy, "table, > 5 classes", lambda f: f.is_table and f.classes > MOST_JOINT_OF_A_TABLE, MANY, wide),
+    (OnPolicy, "few rows", lambda f: f.few, FEW, narrow),
+    (OnPolicy, "many rows", lambda f: True, MANY, wide),
+    (RIC, "many classes", lambda f: f.many_classes, MANY | SHORT_ROUNDS, wide),
+    (RIC, "few rows", lambda f: f.few, FEW | SHORT_ROUNDS, narrow),
+    (RIC, "many rows", lambda f: True, MANY | SHORT_ROUNDS | {"credit": "joint"}, narrow),
+    (Anytime, "exits", lambda f: f.exits, {"step_weight": "uniform", "value_coef": 0.5}, None),
+    (Method, "any", lambda f: True, {}, None),
+)
+EACH_EXIT = {"gamma": 0.01, "rollouts": 16}
+"""For sampled rewards of a user's score with exits: each exit is judged for itself."""
+
+
 def _method_settings(
     kind: type[Method[Any]], facts: Facts, given: Mapping[str, Any], any_data: bool = False
 ) -> dict[str, Any]:
-    """The first row that holds. With `any_data` rows and classes alone decide, as the retired presets had it."""
+    """The first row that holds. With `any_data` rows and classes alone decide, as in the retired presets."""
     known = replace(facts, side=0, text=False, freeze=False, exits=True) if any_data else facts
     _, _, _, settings, spread = next(row for row in METHOD_SETTINGS if issubclass(kind, row[0]) and row[2](known))
     if spread is None:
@@ -237,8 +339,8 @@ def _method_settings(
 
 
 def following(credit: str, given: Mapping[str, Any], classes: int) -> dict[str, Any]:
-    """What changes beside settings that a user gives, where `credit` would have been chosen: another credit has
-    another range of c, and some policies and objectives know no marginal credit."""
+    """Settings that follow those given by the user, if the preset has chosen `credit`: another credit has another range
+    of c, and some policies and objectives have no marginal credit."""
     if given.get("objective") == "expected":
         return {"credit": "joint"}
     wanted = given.get("credit", "joint" if given.get("head") == "logistic-normal" else credit)
@@ -247,35 +349,19 @@ def following(credit: str, given: Mapping[str, Any], classes: int) -> dict[str, 
     return {"credit": wanted} | (narrow(classes) if wanted == "joint" else {"reward_floor": None, **wide(classes)})
 
 
-def notices(method: str | None, preset_name: str) -> list[str]:
-    """What a user should know about the names given."""
-    if preset_name in RETIRED_PRESETS:
-        new = setting("method", RETIRED_PRESETS[preset_name])
-        return [
-            f"{setting('preset', preset_name)} is deprecated and goes away with the next version; use {new}, whose "
-            "settings also follow the kind of data."
-        ]
-    if method == RIC.name and preset_name != "paper":
-        default = setting("method", OnPolicy.name)
-        return [
-            f"{setting('method', RIC.name)} is Algorithm 1 of the paper (snapshots, SPO); the default is {default}."
-        ]
-    return []
-
-
-# What all methods share in `fast`
+# Settings that all methods share in `fast`
 
 
 def _network(facts: Facts) -> EncoderOptions:
-    """For few images a small one, on a CPU one that soon halves its images: time is better spent on updates. One that
-    the user names instead comes at its own width. After one that others have trained comes what a table gets."""
-    narrow = 0.5 if facts.few else 1.0
+    """For few images a small network, on a CPU one that soon halves its images: time is better spent on updates. An
+    encoder that the user names has its own width; a pretrained one is followed by the MLP of a table."""
+    share = 0.5 if facts.few else 1.0
     if facts.pretrained or facts.frozen:
-        return EncoderOptions(facts.encoder or "custom", narrow, freeze=facts.frozen)
+        return EncoderOptions(facts.encoder or "custom", share, freeze=facts.frozen)
     if facts.text:
         return EncoderOptions("words")
     if facts.is_table:
-        return EncoderOptions(width=narrow)
+        return EncoderOptions(width=share)
     if facts.side <= TINY_IMAGE:
         return EncoderOptions()
     chosen = EncoderOptions("resnet10", width=0.5) if facts.few else EncoderOptions()
@@ -289,7 +375,7 @@ def _network(facts: Facts) -> EncoderOptions:
 def _optimization(facts: Facts) -> Optimization:
     if facts.is_table:
         return _table(facts)
-    if facts.side > TINY_IMAGE and facts.few:
+    if facts.few_photographs:
         return _few_images(facts)
     if facts.side > TINY_IMAGE and facts.device == "cpu":
         return _many_images_on_a_cpu(facts)
@@ -297,8 +383,8 @@ def _optimization(facts: Facts) -> Optimization:
 
 
 def _few_images(facts: Facts) -> Optimization:
-    """Averaged weights, found on photographs; the epoch by NLL after a temperature: few validation images tell
-    accuracies apart badly (docs/questions/choices.md)."""
+    """Chosen on photographs. The epoch is selected by NLL after a temperature: few validation images tell accuracies
+    apart badly (docs/questions/choices.md)."""
     batch_size = even_batch(facts.rows, 32)
     epochs = min(100, max(30, math.ceil(800 / (facts.rows // batch_size))))
     return Optimization(
@@ -307,8 +393,8 @@ def _few_images(facts: Facts) -> Optimization:
 
 
 def _many_images_on_a_cpu(facts: Facts) -> Optimization:
-    """Small batches, for updates are what a few epochs lack. Twenty epochs of 9,000 small images are minutes; below
-    eight too little is learned."""
+    """Small batches, because few epochs make few updates. Twenty epochs of 9,000 small images take minutes; fewer than
+    eight epochs learn too little."""
     epochs = min(80, max(8, round(180_000 / facts.rows)))
     return Optimization(
         epochs=epochs,
@@ -323,7 +409,7 @@ def _many_images_on_a_cpu(facts: Facts) -> Optimization:
 
 
 def _few_rows(facts: Facts) -> Optimization:
-    """At least 500 updates, however few the rows."""
+    """At least 500 updates."""
     batch_size = even_batch(facts.rows, 128) if facts.rows < VERY_FEW_ROWS else 128
     epochs = max(60, math.ceil(500 / (facts.rows // batch_size)))
     return Optimization(epochs=epochs, batch_size=batch_size, lr=3e-3, clip=0.5, select="calibrated")
@@ -344,21 +430,20 @@ def _many_rows(facts: Facts) -> Optimization:
         warmup_epochs=2.0,
         clip=None,
         cutout=facts.side // 4 if facts.side > TINY_IMAGE else 0,
-        average=min(0.999, 1 - 10 / updates),  # over a tenth of the run where that is less than a thousand updates
+        average=min(0.999, 1 - 10 / updates),  # over a tenth of the run, if that is less than 1,000 updates
         select="calibrated",
     )
 
 
 def _table(facts: Facts) -> Optimization:
-    """The one recipe for tables, whatever the door and the method; its steps are few, and so are its updates: from
-    `TABLE_ROWS` rows on no more than `MOST_UPDATES`, by larger batches, and fewer than 20 epochs, so that time grows
-    with the rows up to 200,000 of them, then hardly up to 800,000, and from there with the rows again. The epoch is the
-    one with the lowest validation NLL, for what such a network over-fits is first of all its confidence. The average of
-    the weights stands in for the end of the schedule, which a run that stops early never sees. Chosen on eight tables
-    (docs/estimators.md); from 5,000 rows on, with a wider network and less decay, on three others
-    (docs/archive/experiments.md). Few rows of a frozen encoder's features have a lower rate: they are closer to the
-    answer than columns are, and at that of tables the best epoch was the second or third."""
-    small, large = facts.few, facts.rows >= TABLE_ROWS and not facts.text
+    """Tables, texts and few features. From LARGE_TABLE rows on, at most MOST_UPDATES updates, by larger batches, and
+    fewer than 20 epochs: time grows with the rows up to 200,000, hardly up to 800,000, and from there with the rows.
+
+    Such a network over-fits first in its confidence, so the epoch is selected by NLL. The average of the weights
+    replaces the end of the schedule, which a run that stops early does not reach. Chosen on eight tables
+    (docs/estimators.md), large tables on three others (docs/archive/experiments.md). Few features have a lower rate: at
+    that of tables the best epoch was the second or third."""
+    small, large = facts.few, facts.rows >= LARGE_TABLE and not facts.text
     batch_size = min(64 if small else 128, facts.rows)
     updates = facts.rows // batch_size
     epochs = min(100, max(20, math.ceil((1_000 if small else 2_600) / updates)))
@@ -377,13 +462,14 @@ def _table(facts: Facts) -> Optimization:
 
 
 def even_batch(rows: int, most: int) -> int:
-    """A batch of more than half of `most`, and no more than that, with the fewest rows left over in an epoch: a whole
-    number of batches is made in each, and the rows that fill none would not be seen."""
+    """The batch size from above most/2 to `most` that leaves the fewest rows over in an epoch; rows that do not fill a
+    batch are not used."""
     sizes = range(most // 2 + 1, most + 1)
     return max(sizes, key=lambda size: (rows // size * size, size)) if rows > most else rows
 
 
 def unwatched_table(rows: int) -> dict[str, Any]:
-    """What changes in it where no rows are kept aside to stop by: it ends before most small tables are over-fitted."""
+    """Changes to the recipe of a table without validation rows to stop by: it ends before most small tables are
+    over-fitted."""
     updates = rows // min(64, rows)
-    return {"epochs": max(20, math.ceil(100 / updates))} if rows < TABLE_ROWS else {}
+    return {"epochs": max(20, math.ceil(100 / updates))} if rows < LARGE_TABLE else {}

@@ -1,8 +1,9 @@
 """Faster training with the same results: recorded updates (CUDA graphs), compiled functions, prefetched inputs."""
 
+import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 import torch
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 
 from ricnet.machine import SHARE, free_bytes
 from ricnet.methods import Method
+from ricnet.models.config import Config
 from ricnet.models.recorded import WARM_UP, capture
+from ricnet.nets.backbone import example_input
 from ricnet.nets.encoders import ResNet
 from ricnet.nets.stages import in_eval_mode
 
@@ -87,6 +90,22 @@ def _compiled(plain: Callable[..., Any]) -> Callable[..., Any]:
             return compiled(*inputs, **options)
 
     return run
+
+
+def fit_batch(
+    config: Config, encoder: nn.Module, input_shape: tuple[int, ...], device: torch.device, processes: int = 1
+) -> tuple[Config, list[str]]:
+    """The configuration with a batch size that fits into memory, and a note if it is smaller."""
+    if config.network.freeze:  # rows of features are small
+        return config, []
+    wanted, free = config.optimization.batch_size, free_bytes(device)
+    pieces = processes * config.optimization.accumulate
+    example = example_input(encoder, input_shape)
+    fitting = min(wanted, pieces * fitting_batch(encoder, example, math.ceil(wanted / pieces), free))
+    if fitting == wanted:
+        return config, []
+    note = f"Batches of {fitting} instead of {wanted}, to fit into {free / 1e9:.1f} GB of free memory."
+    return replace(config, optimization=replace(config.optimization, batch_size=fitting)), [note]
 
 
 def fitting_batch(encoder: nn.Module, example: Num[Tensor, "1 ..."], batch_size: int, free: int) -> int:

@@ -20,7 +20,7 @@ from ricnet.models.locate import find_tokenizer
 from ricnet.studies.experiments import parse_settings
 from ricnet.training.api import pick_device
 from ricnet.training.console import GO_ON, Interrupted, Narrator, say
-from ricnet.training.request import configure, for_encoder
+from ricnet.training.recipes import configure, for_encoder
 
 if TYPE_CHECKING:
     import optuna

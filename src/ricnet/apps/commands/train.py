@@ -15,10 +15,9 @@ from ricnet.models.run import RunFolder
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
 from ricnet.report.tables import run_table
-from ricnet.training.api import train_in_folder
+from ricnet.training.api import Request, train_in_folder
+from ricnet.training.callbacks import Track
 from ricnet.training.console import Narrator, say
-from ricnet.training.request import Request
-from ricnet.training.tracking import Track
 
 
 @dataclass(frozen=True)
@@ -51,19 +50,22 @@ def main(arguments: Sequence[str]) -> None:
         raise RicnetError("--config brings its own method and preset; leave out --method and --preset.")
     shown = start or unread(arguments, chosen, chosen.method)
     options: Train[Any] = read_method(Train, arguments, "train", shown, data=NOT_TYPED)
-    data = None if options.data == NOT_TYPED else options.data
-    train_in_folder(
-        Request(data, typed(arguments, options), options.target, chosen.method, chosen.preset, start),
+    request = Request(
+        None if options.data == NOT_TYPED else options.data,
+        typed(arguments, options),
+        options.target,
+        chosen.method,
+        chosen.preset,
+        start,
         out=options.out,
         device=options.device,
         overwrite=options.overwrite,
         resume=options.resume,
         track=options.track,
-        checkpoint_seconds=options.checkpoint_seconds,
         data_dir=options.data_dir,
-        spell=in_flags,
-        present=_present,
+        checkpoint_seconds=options.checkpoint_seconds,
     )
+    train_in_folder(request, in_flags, _present)
 
 
 def _settings_of(run: str) -> Config:
