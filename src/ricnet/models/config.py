@@ -3,15 +3,13 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial, reduce
-from operator import getitem
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from ricnet.errors import RicnetError, require, require_finite, setting, wanted
-from ricnet.io import Absent, is_text, misfit
+from ricnet.io import is_text, misfit
 from ricnet.methods import METHODS, RIC, Method
 from ricnet.methods.archive import RETIRED_PRESETS, modern_method
 from ricnet.nets.encoders import EncoderOptions
@@ -89,21 +87,16 @@ class Optimization:
 
     def __post_init__(self) -> None:
         require_finite(self)
-        require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
-        require(self.batch_size >= 2, "batch_size", self.batch_size, "at least 2")
-        require(self.accumulate >= 1, "accumulate", self.accumulate, "at least 1")
-        require(self.lr > 0, "lr", self.lr, "above 0")
-        require(self.encoder_lr > 0, "encoder_lr", self.encoder_lr, "above 0")
-        require(self.augmented_copies >= 0, "augmented_copies", self.augmented_copies, "0 or more")
-        require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to below 1")
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
-        require(self.warmup_epochs >= 0, "warmup_epochs", self.warmup_epochs, "0 or more")
+        for name, least in {"epochs": 1, "batch_size": 2, "accumulate": 1, "measure_every": 1}.items():
+            require(getattr(self, name) >= least, name, getattr(self, name), f"at least {least}")
+        for name in ("lr", "encoder_lr"):
+            require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
+        for name in ("weight_decay", "warmup_epochs", "cutout", "augmented_copies"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+        for name in ("momentum", "average"):
+            require(0 <= getattr(self, name) < 1, name, getattr(self, name), "from 0 to below 1")
         require(0 <= self.lr_end <= 1, "lr_end", self.lr_end, "from 0 to 1")
-        require(0 <= self.average < 1, "average", self.average, "from 0 to below 1")
-        require(self.measure_every >= 1, "measure_every", self.measure_every, "at least 1")
-        patient = self.patience
-        require(patient is None or patient >= 1, "patience", patient, "at least 1, or None")
-        require(self.cutout >= 0, "cutout", self.cutout, "0 or more")
+        require(self.patience is None or self.patience >= 1, "patience", self.patience, "at least 1, or None")
         require(self.clip is None or self.clip > 0, "clip", self.clip, "above 0, or None")
 
     @property
@@ -253,40 +246,32 @@ def from_json(entry: Any, source: str) -> Config:
         raise RicnetError(
             f"{source}: this is not a ricnet configuration (it has no method); was it written by ric train?"
         )
-    entry = entry | {"method": modern_method(entry["method"])}
-    if entry.get("preset") in RETIRED_PRESETS:
-        entry["preset"] = "fast"
-    name = entry["method"]["name"]
+    method = modern_method(entry["method"])
+    name = method.pop("name")
     if name not in METHODS:
         raise RicnetError(
             f"{source}: the method {name[:80]!r} is unknown; this ricnet has: {', '.join(sorted(METHODS))}."
         )
-    kinds = {"method": METHODS[name], "network": EncoderOptions, "optimization": Optimization}
-    if (
-        place := misfit(entry, _form(Config) | {part: Absent(_form(kind)) for part, kind in kinds.items()})
-    ) is not None:
-        raise RicnetError(f"{source}: {place} cannot be {_shown(reduce(getitem, place.split('.'), entry))}.")
-    own = {part: {key: value for key, value in entry.get(part, {}).items() if key != "name"} for part in kinds}
-    parts = {part: kind(**_typed(kind, own[part], source)) for part, kind in kinds.items()}
-    return Config(**_typed(Config, {k: v for k, v in entry.items() if k not in kinds}, source), **parts)
+    entry = entry | {"method": method}
+    if entry.get("preset") in RETIRED_PRESETS:
+        entry["preset"] = "fast"
+    parts: dict[str, Any] = {}
+    for part, kind in {"method": METHODS[name], "network": EncoderOptions, "optimization": Optimization}.items():
+        settings = entry.pop(part, {})
+        if not isinstance(settings, dict):
+            raise RicnetError(f"{source}: {part} cannot be {_shown(settings)}.")
+        parts[part] = kind(**_typed(kind, settings, source, f"{part}."))
+    return Config(**_typed(Config, entry, source), **parts)
 
 
-def field_types(kind: type) -> dict[str, Any]:
-    """Type of each field of a dataclass."""
-    hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
-
-
-def _form(kind: type) -> dict[str, Any]:
-    """Form of the JSON of a dataclass; fields may be missing, as in files of older versions."""
-    return {name: Absent(partial(fits, hint=hint)) for name, hint in field_types(kind).items()}
-
-
-def _typed(kind: type, settings: Mapping[str, Any], source: str) -> dict[str, Any]:
+def _typed(kind: type, settings: Mapping[str, Any], source: str, part: str = "") -> dict[str, Any]:
+    """Settings from a file; some may be missing, as in files of older versions."""
     hints = field_types(kind)
-    for name in settings:
+    for name, value in settings.items():
         if name not in hints:
             raise RicnetError(f"{source}: the setting {_shown(name)} is unknown to this version of ricnet.")
+        if not fits(value, hints[name]):
+            raise RicnetError(f"{source}: {part}{name} cannot be {_shown(value)}.")
     return {name: as_typed(value, hints[name]) for name, value in settings.items()}
 
 
@@ -300,22 +285,10 @@ def given_settings(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: as_typed(value, hints[name]) for name, value in plain.items()}
 
 
-def as_typed(value: Any, hint: Any) -> Any:
-    """Convert an int to float if the field is a float; JSON does not distinguish 2 from 2.0."""
-    options = (hint, *get_args(hint))
-    return float(value) if type(value) is int and float in options and int not in options else value
-
-
-def _shown(value: object) -> str:
-    """A short form of a value for messages."""
-    if isinstance(value, dict | list):
-        return f"a {type(value).__name__}"
-    return repr(value[:80] if isinstance(value, str) else value) if not _is_vast(value) else "so large a number"
-
-
-def _is_vast(value: object) -> bool:
-    """Whether an int does not fit into 64 bits; JSON has no limit."""
-    return isinstance(value, int) and abs(value) >= 2**63
+def field_types(kind: type) -> dict[str, Any]:
+    """Type of each field of a dataclass."""
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
 def fits(value: object, hint: Any) -> bool:
@@ -324,8 +297,25 @@ def fits(value: object, hint: Any) -> bool:
         return any(fits(value, option) for option in get_args(hint))
     if get_origin(hint) is Literal:
         return value in get_args(hint)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and not _is_vast(value)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool) and not _is_vast(value)
+    if hint in (int, float):
+        number = isinstance(value, int | hint) and not isinstance(value, bool)
+        return number and not _is_vast(value)
     return isinstance(value, hint) if hint in (str, bool, NoneType) else False
+
+
+def as_typed(value: Any, hint: Any) -> Any:
+    """Convert an int to float if the field is a float; JSON does not distinguish 2 from 2.0."""
+    options = (hint, *get_args(hint))
+    return float(value) if type(value) is int and float in options and int not in options else value
+
+
+def _is_vast(value: object) -> bool:
+    """Whether an int does not fit into 64 bits; JSON has no limit."""
+    return isinstance(value, int) and abs(value) >= 2**63
+
+
+def _shown(value: object) -> str:
+    """A short form of a value for messages."""
+    if isinstance(value, dict | list):
+        return f"a {type(value).__name__}"
+    return repr(value[:80] if isinstance(value, str) else value) if not _is_vast(value) else "so large a number"

@@ -6,12 +6,11 @@ whose tensors keep their shapes: halted examples stay in the batch and keep thei
 `If`, which skips a stage that no example needs and computes it only for the examples that continue.
 """
 
-import contextlib
 import copy
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,6 +33,7 @@ from ricnet.version import __version__
 if TYPE_CHECKING:
     from torch.onnx import ONNXProgram
 
+Answer = tuple[Float[Tensor, "batch classes"], Int64[Tensor, "batch"]]
 RANDOM_INPUTS = 16
 """Number of inputs to compare if the run has no examples."""
 TOLERANCE = 1e-4
@@ -52,31 +52,15 @@ def export_onnx(
     `beliefs` (steps, batch, classes), `steps`, where each example would halt, and for RIC `values` (steps, batch).
     """
     require_extra("ric export", "onnx", "onnx", "onnxscript", "onnxruntime")
-    check_exportable(classifier, max_steps, fixed_steps)
     classifier = float32_on_cpu(classifier)
     network, outputs = network_to_trace(classifier, max_steps, fixed_steps)
     program = translate(network, torch.zeros(2, *classifier.input_shape, dtype=classifier.input_dtype), outputs)
-    label(program, metadata(classifier, getattr(network, "steps", 1)))
+    label(program, metadata(classifier, network.steps))
     file: bytes = program.model_proto.SerializeToString()
     agreement = compare(file, classifier, inputs_to_compare(classifier))
     agreement.check()
     write_atomically(Path(out), lambda draft: draft.write_bytes(file))
     return agreement
-
-
-def check_exportable(classifier: Classifier, max_steps: int | None, fixed_steps: int | None) -> None:
-    method, stepping = classifier.method, in_steps(classifier.asked, classifier.model)
-    require(max_steps is None or max_steps >= 1, "max_steps", max_steps, "at least 1")
-    require(fixed_steps is None or fixed_steps >= 1, "fixed_steps", fixed_steps, "at least 1")
-    if max_steps is not None and fixed_steps is not None:
-        raise RicnetError("--max-steps and --fixed-steps exclude each other; leave one of them out.")
-    if fixed_steps is not None and stepping is None and isinstance(method, Supervised):
-        raise RicnetError(f"--fixed-steps {fixed_steps}: the method {method.name} has one step; leave the flag out.")
-    if stepping is not None and stepping.draws:
-        raise RicnetError(
-            f"this {method.name} model samples at inference, which an ONNX file cannot; "
-            "export one with --feedback mean (RIC) or --halting median (PonderNet)."
-        )
 
 
 def float32_on_cpu(classifier: Classifier) -> Classifier:
@@ -115,14 +99,29 @@ def metadata(classifier: Classifier, steps: int) -> dict[str, str]:
 
 def network_to_trace(
     classifier: Classifier, max_steps: int | None, fixed_steps: int | None
-) -> tuple[nn.Module, tuple[str, ...]]:
+) -> tuple["Traced", tuple[str, ...]]:
     """The network, and the names of its outputs."""
+    require(max_steps is None or max_steps >= 1, "max_steps", max_steps, "at least 1")
+    require(fixed_steps is None or fixed_steps >= 1, "fixed_steps", fixed_steps, "at least 1")
+    if max_steps is not None and fixed_steps is not None:
+        raise RicnetError("--max-steps and --fixed-steps exclude each other; leave one of them out.")
     method, model, temperature = classifier.method, classifier.model, classifier.temperature
     stepping = in_steps(classifier.asked, model)
-    if stepping is None and isinstance(method, Supervised):
-        return OnePass(method, model, 1, temperature), ("probabilities", "steps")
     if stepping is None:
-        raise RicnetError(f"the method {method.name} cannot be exported: it answers neither in one pass nor in steps.")
+        if not isinstance(method, Supervised):
+            raise RicnetError(
+                f"the method {method.name} cannot be exported: it answers neither in one pass nor in steps."
+            )
+        if fixed_steps is not None:
+            raise RicnetError(
+                f"--fixed-steps {fixed_steps}: the method {method.name} has one step; leave the flag out."
+            )
+        return OnePass(method, model, 1, temperature), ("probabilities", "steps")
+    if stepping.draws:
+        raise RicnetError(
+            f"this {method.name} model samples at inference, which an ONNX file cannot; "
+            "export one with --feedback mean (RIC) or --halting median (PonderNet)."
+        )
     steps, costs = fixed_steps or max_steps or stepping.horizon, getattr(model, "costs", ())
     steps = min(steps, len(costs)) if costs else steps
     if fixed_steps is not None:
@@ -138,6 +137,9 @@ class Traced(nn.Module):
     def __init__(self, method: Any, model: Any, steps: int, temperature: Temperature) -> None:
         super().__init__()
         self.method, self.model, self.steps, self.temperature = method, model, steps, temperature
+        looks = model.backbone.walk_once() if getattr(model, "costs", ()) else []
+        self.shapes = [tuple(seen.shape[1:]) for seen, _ in looks]
+        """Shape of one example after each stage, if the network has exits."""
 
     def start(self, inputs: Num[Tensor, "batch ..."]) -> Pool:
         """As `InSteps.start`, but encoded in one batch."""
@@ -145,17 +147,25 @@ class Traced(nn.Module):
             return self.method.start(self.model, inputs)  # type: ignore[no-any-return]
         return self.method.gather(self.model, self.model.context(inputs))  # type: ignore[no-any-return]
 
-    def answer(self, path: Trajectory) -> tuple[Float[Tensor, "batch classes"], Int64[Tensor, "batch"]]:
+    def walk(self, inputs: Num[Tensor, "batch ..."], shapes: Sequence[tuple[int, ...]] = ()) -> Trajectory:
+        """All steps, unrolled."""
+        start = self.start(inputs)
+        walk: TracedWalk
+        walk, _ = run(TracedWalk(self.method, self.model, start, shapes), self.steps, halt=False)
+        return walk.path(start)
+
+    def tempered(self, path: Trajectory) -> Trajectory:
+        return path if self.temperature == 1 else path.tempered(self.temperature)
+
+    def answer(self, path: Trajectory) -> Answer:
         """Probabilities at the halt, and the number of steps."""
-        return tempered(path, self.temperature).final.exp(), path.halt_step
+        return self.tempered(path).final.exp(), path.halt_step
 
 
 class OnePass(Traced):
     """Probabilities, and one step for each example."""
 
-    def forward(
-        self, inputs: Num[Tensor, "batch ..."]
-    ) -> tuple[Float[Tensor, "batch classes"], Int64[Tensor, "batch"]]:
+    def forward(self, inputs: Num[Tensor, "batch ..."]) -> Answer:
         log_beliefs = self.method.log_beliefs(self.model(inputs)).unsqueeze(0)
         return self.answer(Trajectory(log_beliefs, torch.ones_like(log_beliefs[0, :, 0], dtype=torch.int64)))
 
@@ -163,9 +173,7 @@ class OnePass(Traced):
 class Halting(Traced):
     """Probabilities at each example's halt, and its number of steps. `torch.while_loop` stands for `inference.run`."""
 
-    def forward(
-        self, inputs: Num[Tensor, "batch ..."]
-    ) -> tuple[Float[Tensor, "batch classes"], Int64[Tensor, "batch"]]:
+    def forward(self, inputs: Num[Tensor, "batch ..."]) -> Answer:
         pool = self.start(inputs)
         first = self.method.step(self.model, pool, first=True)
         time = torch.zeros((), dtype=torch.int64, device=inputs.device)
@@ -205,7 +213,7 @@ class TracedWalk(NamedTuple):
     model: Any
     pool: Pool
     shapes: Sequence[tuple[int, ...]] = ()
-    """Shape of one example after each stage, where examples leave at exits."""
+    """As `Traced.shapes`, if examples leave at exits."""
     steps: tuple[Step, ...] = ()
 
     def advance(self, time: int) -> "TracedWalk":
@@ -251,9 +259,7 @@ class Unrolled(Traced):
     """
 
     def forward(self, inputs: Num[Tensor, "batch ..."]) -> tuple[Tensor, ...]:
-        start = self.start(inputs)
-        walk, _ = run(TracedWalk(self.method, self.model, start), self.steps, halt=False)
-        path = tempered(walk.path(start), self.temperature)
+        path = self.tempered(self.walk(inputs))
         beliefs = path.log_beliefs.exp()
         return (beliefs, path.halt_step) if path.values is None else (beliefs, path.halt_step, path.values)
 
@@ -261,22 +267,10 @@ class Unrolled(Traced):
 class Leaving(Traced):
     """With exits: probabilities at each example's halt, its number of steps, and its share of compute."""
 
-    def __init__(self, method: InSteps[Any], model: Any, steps: int, temperature: Temperature) -> None:
-        super().__init__(method, model, steps, temperature)
-        self.shapes = [tuple(seen.shape[1:]) for seen, _ in model.backbone.walk_once()]
-
-    def forward(
-        self, inputs: Num[Tensor, "batch ..."]
-    ) -> tuple[Float[Tensor, "batch classes"], Int64[Tensor, "batch"], Float[Tensor, "batch"]]:
-        start = self.start(inputs)
-        walk, _ = run(TracedWalk(self.method, self.model, start, self.shapes), self.steps, halt=False)
-        path = walk.path(start)
+    def forward(self, inputs: Num[Tensor, "batch ..."]) -> tuple[Tensor, ...]:
+        path = self.walk(inputs, self.shapes)
         assert path.cost is not None
         return *self.answer(path), path.cost
-
-
-def tempered(path: Trajectory, temperature: Temperature) -> Trajectory:
-    return path if temperature == 1 else path.tempered(temperature)
 
 
 def trigamma(order: int, x: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
@@ -293,9 +287,11 @@ def trigamma(order: int, x: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
 # From PyTorch to a file.
 
 
-def translate(network: nn.Module, example: Num[Tensor, "2 ..."], outputs: tuple[str, ...]) -> "ONNXProgram":
+def translate(network: Traced, example: Num[Tensor, "2 ..."], outputs: tuple[str, ...]) -> "ONNXProgram":
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # of torch.onnx, onnx_ir (empty axes) and onnxscript (constants)
     try:
-        with quiet(), torch.no_grad():
+        with warnings.catch_warnings(action="ignore"), torch.no_grad():
             program = torch.export.export(
                 network, (example,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), strict=True
             )
@@ -314,24 +310,10 @@ def translate(network: nn.Module, example: Num[Tensor, "2 ..."], outputs: tuple[
             f"the network cannot be exported to ONNX ({first_line(error)}); an encoder of your own must be one that "
             "torch.export can trace for any batch size."
         ) from error
+    finally:
+        logging.disable(disabled)
     assert made is not None
     return made
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Without warnings of torch (deprecated calls, torchvision), onnx_ir (empty axes) and onnxscript (constants)."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnx_ir", "onnxscript")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 def label(program: "ONNXProgram", properties: dict[str, str]) -> None:
