@@ -1,8 +1,11 @@
 """Routes as clients use them: predictions, deadlines, files that are refused."""
 
 import base64
+import html
 import io
 import json
+import re
+import shlex
 import time
 import zipfile
 import zlib
@@ -16,6 +19,7 @@ import pytest
 import torch
 
 from ricnet.apps.cli import main
+from ricnet.apps.server.application import docs_html
 from ricnet.models.classifier import Classifier
 
 from .asking import beliefs, open_request, png, png_that_claims, post, refused
@@ -200,3 +204,47 @@ def test_requests_that_arrive_together_are_counted(numbers_client: httpx.Client)
     after = numbers_client.get("/healthz").json()
     assert (after["requests"] - before["requests"], after["inputs"] - before["inputs"]) == (1, 5)
     assert after["model_seconds"] > before["model_seconds"]
+
+
+def test_openapi_tells_what_there_is(client: httpx.Client) -> None:
+    spec = client.get("/openapi.json").json()
+    assert set(spec["paths"]) == {"/v1/predict", "/v1/model", "/v1/examples", "/healthz"}
+    route = spec["paths"]["/v1/predict"]["post"]
+    assert set(route["requestBody"]["content"]) == {"multipart/form-data", "application/json"}
+    assert {"200", "413", "415", "422", "429"} <= set(route["responses"])
+    for body in route["requestBody"]["content"].values():  # unknown fields are refused
+        assert body["schema"]["additionalProperties"] is False
+    assert len(spec["components"]["schemas"]["Health"]["required"]) == 5
+
+
+def test_the_api_has_a_page_that_needs_nothing_from_elsewhere(table_client: httpx.Client) -> None:
+    spec, page = table_client.get("/openapi.json").json(), table_client.get("/docs").text
+    assert set(re.findall(r'(?:href|src)="([^"]+)"', page)) == {
+        *("/", "/openapi.json", "/page/icon.svg", "/page/house.css", "/page/docs.css"),
+    }
+    assert "<script" not in page
+    for link in ("/page/icon.svg", "/page/house.css", "/page/docs.css"):
+        assert table_client.get(link).status_code == 200
+    words = html.unescape(page)
+    for path in spec["paths"]:
+        assert path in words
+    for name, schema in spec["components"]["schemas"].items():
+        assert f"<code>{name}</code>" in words
+        assert all(field["description"] in words for field in schema["properties"].values())
+    [example] = re.findall(r"curl --json '(.+)' http://", words)
+    assert (
+        table_client.post("/v1/predict", content=example, headers={"content-type": "application/json"}).status_code
+        == 200
+    )
+
+
+def test_the_page_of_the_api_quotes_everything_for_html_and_for_a_shell() -> None:
+    spec = {"paths": {}, "components": {"schemas": {"<b>": {}}}}
+    body = {"rows": [{"</pre><script>'": 0}]}
+    page = docs_html(spec, body, "http://x><script>;rm/")
+    assert "<script" not in page
+    assert "<b>" not in page
+    [command] = re.findall("<pre>(.+)</pre>", page)
+    curl, flag, sent, address = shlex.split(html.unescape(command))
+    assert (curl, flag, address) == ("curl", "--json", "http://x><script>;rm/v1/predict")
+    assert json.loads(sent)["rows"] == body["rows"]

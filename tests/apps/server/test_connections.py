@@ -1,8 +1,8 @@
-"""Clients that connect and say nothing, say it slowly, or do not listen: others are answered all the same."""
+"""Silent and slow clients, limits on bodies and on requests in progress, headers, ids and the log."""
 
 import asyncio
-import errno
 import json
+import logging
 import os
 import re
 import resource
@@ -21,8 +21,12 @@ import httpx
 import pytest
 
 from refusals import refusal
-from ricnet.apps.server import connections
+from ricnet.apps.server import application, connections
 from ricnet.apps.server.connections import address_of, listen
+from ricnet.models.classifier import Classifier
+
+from .asking import open_request, refused
+from .conftest import serving
 
 HALF_A_HEAD = b"GET / HTTP/1.1\r\nhost: localhost\r\n"
 HALF_A_BODY = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 50\r\ncontent-type: application/json\r\n\r\n{"
@@ -195,20 +199,6 @@ def test_connections_stay_below_the_limit_on_files(monkeypatch: pytest.MonkeyPat
     assert most(10) == 4
 
 
-def test_failures_to_accept_are_one_line_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
-    complaints, loop = connections._Complaints(), asyncio.new_event_loop()
-    try:
-        for _ in range(1000):
-            complaints(loop, {"message": "socket.accept()", "exception": OSError(errno.EMFILE, "too many open files")})
-        assert [record.getMessage() for record in caplog.records if record.name == "ricnet.server"] == [
-            "a connection could not be accepted (too many open files); raise the limit on open files."
-        ]
-        complaints(loop, {"message": "something else", "exception": ValueError("told")})
-        assert "told" in caplog.text
-    finally:
-        loop.close()
-
-
 @contextmanager
 def limited(most_files: int, log: Path, *arguments: object) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """A process that may have so many files open, and where it listens."""
@@ -281,3 +271,83 @@ def test_addresses_are_such_as_a_browser_takes() -> None:
 def test_a_host_that_is_none_is_one_sentence(host: str) -> None:
     with refusal("--host"):
         listen(host, 0)
+
+
+# The guard around every request
+
+
+def test_bodies_that_are_too_large(client: httpx.Client) -> None:
+    megabyte = bytes(1_000_000)
+
+    def pieces() -> Iterator[bytes]:
+        yield b'--x\r\ncontent-disposition: form-data; name="images"; filename="a.png"\r\n\r\n'
+        for _ in range(20):
+            yield megabyte
+
+    form = {"content-type": "multipart/form-data; boundary=x"}
+    assert "1 MB" in refused(client.post("/v1/predict", content=megabyte * 100, headers=form), 413)
+    assert "1 MB" in refused(client.post("/v1/predict", content=pieces(), headers=form), 413)
+    as_json = {"content-type": "application/json"}
+    assert "1 MB" in refused(client.post("/v1/predict", content=pieces(), headers=as_json), 413)
+
+
+def test_who_is_not_served_elsewhere(client: httpx.Client) -> None:
+    """No other site may read answers, or show the page in a frame of its own."""
+    response = client.get("/", headers={"origin": "https://elsewhere.example"})
+    assert not [name for name in response.headers if name.startswith("access-control")]
+    assert "frame-ancestors 'none'" in response.headers["content-security-policy"]
+    assert response.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_full_house_and_a_stalled_guest(features: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "BODY_SECONDS", 0.8)
+    with serving(features, max_waiting=1) as client, open_request(client, 50) as stalled:
+        response = client.post("/v1/predict", json={"features": [1, 2, 3, 4]})
+        assert "try again" in refused(response, 429)
+        assert response.headers["retry-after"] == "1"
+        assert client.get("/healthz").status_code == 200
+        assert b"408" in stalled.recv(4096)
+        assert client.post("/v1/predict", json={"features": [1, 2, 3, 4]}).status_code == 200
+
+
+def test_who_is_refused_takes_up_no_place(features: Classifier) -> None:
+    """Their bodies are still awaited, for seconds, when others come."""
+
+    def status() -> int:
+        return client.post("/v1/predict", json={"features": [1, 2, 3, 4]}).status_code
+
+    with serving(features, max_waiting=1, max_body_mb=0.001) as client, open_request(client, 2000, b"{"):
+        assert status() == 200
+        open_request(client, 50, b"{").close()  # who hangs up is forgotten
+        assert 200 in (status() for _ in range(200))
+        with open_request(client, 50, b"{") as guest, open_request(client, 50, b"{"):
+            assert status() == 429
+            guest.close()
+            assert 200 in (status() for _ in range(200))
+
+
+def test_our_own_failures_go_to_the_log(
+    features: Classifier, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr(application, "answers", fail)
+    with caplog.at_level(logging.INFO, "ricnet.server"), serving(features) as client:
+        response = client.post("/v1/predict", json={"features": [1, 2, 3, 4]})
+    sentence = refused(response, 500)
+    assert "secret" not in response.text
+    assert response.headers["x-request-id"] in sentence
+    assert "ZeroDivisionError: secret" in caplog.text
+    assert f"{response.headers['x-request-id']} POST /v1/predict 500" in caplog.text
+
+
+def test_the_log_is_one_line_a_request(client: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "ricnet.server"):
+        response = client.get("/v1%0a%0dmodel\u00e9")
+        client.get("/healthz")
+    lines = [
+        record.getMessage() for record in caplog.records if response.headers["x-request-id"] in record.getMessage()
+    ]
+    assert len(lines) == 1
+    assert "GET /v1%0a%0dmodel%C3%A9 404" in lines[0]

@@ -1,24 +1,39 @@
-"""Bodies of requests: their fields, their inputs, and what is refused."""
+"""Bodies of requests: their fields, their inputs, what is refused, and images that are small files and large work."""
 
+import asyncio
 import base64
+import io
 import json
+import threading
+import time
 import tracemalloc
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import inf, nan
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from starlette.requests import ClientDisconnect
 
+from ricnet.apps.server import requests
 from ricnet.apps.server.limits import Limits, Refusal
-from ricnet.apps.server.requests import Ask, Options, parse, read_json
+from ricnet.apps.server.requests import Ask, Asked, Decoders, File, Options, parse, read_json
 from ricnet.data.columns import Category, Columns, Number
+from ricnet.data.images import decode_image
 from ricnet.data.tables import Table
 from ricnet.models.classifier import Classifier
 
 from .asking import beliefs, png, post, refused
+from .conftest import serving
+from .test_connections import limited
+
+SHAPE = (1, 8, 8)
 
 
 @pytest.mark.parametrize(
@@ -73,14 +88,14 @@ def test_a_hundred_thousand_mistakes_take_no_more_memory_than_one(body: bytes) -
 def test_a_bare_row_is_answered_with_the_form_to_send(
     client: httpx.Client, numbers_client: httpx.Client, table_client: httpx.Client
 ) -> None:
-    rows = '{"rows": {"weight": …, "colour": …}}'
+    rows = '{"rows": [{"weight": 0, "colour": "blue"}]}'
     for asked, body, form in (
-        (numbers_client, [1, 2, 3, 4], '{"features": [0, 0, 0, 0]} with 4 numbers'),
-        (numbers_client, [[1, 2, 3, 4]], '{"features": [0, 0, 0, 0]} with 4 numbers'),
-        (numbers_client, {"a": 1}, '{"features": [0, 0, 0, 0]} with 4 numbers'),
+        (numbers_client, [1, 2, 3, 4], '{"features": [[0, 0, 0, 0]]}'),
+        (numbers_client, [[1, 2, 3, 4]], '{"features": [[0, 0, 0, 0]]}'),
+        (numbers_client, {"a": 1}, '{"features": [[0, 0, 0, 0]]}'),
         (table_client, {"weight": 140, "colour": "red"}, rows),
         (table_client, [{"weight": 140, "colour": "red"}], rows),
-        (client, "AAAA", '{"images": "…"}'),
+        (client, "AAAA", '{"images": ["…"]} with files in base64'),
     ):
         sentence = refused(asked.post("/v1/predict", json=body), 422)
         assert f"send {form}" in sentence
@@ -108,7 +123,7 @@ def test_features_in_json(numbers_client: httpx.Client, features: Classifier) ->
         assert [answer["input"] for answer in said] == ["features[0]", "features[1]"][: len(expected)]
     image, named = png(np.zeros((8, 8), np.uint8)), {"rows": {"a": 1}}
     for response in (post(numbers_client, image), numbers_client.post("/v1/predict", json=named)):
-        assert 'send {"features": [0, 0, 0, 0]} with 4 numbers' in refused(response, 422)
+        assert 'send {"features": [[0, 0, 0, 0]]}' in refused(response, 422)
 
 
 def test_rows_of_a_table_by_the_names_of_its_columns(table_client: httpx.Client, table: Classifier) -> None:
@@ -171,10 +186,11 @@ def test_true_and_false_are_what_training_wrote_for_them(table: Classifier, no: 
 def test_a_table_is_asked_by_the_names_of_its_columns_alone(table_client: httpx.Client, table: Classifier) -> None:
     """Of bare numbers, 140 for a weight would be taken as 140 deviations from the mean."""
     csv = {"images": ("fruit.csv", b"weight,colour\n140,red\n", "text/csv")}
-    assert 'send {"rows": {"weight": …, "colour": …}}' in refused(table_client.post("/v1/predict", files=csv), 422)
+    form = 'send {"rows": [{"weight": 0, "colour": "blue"}]}'
+    assert form in refused(table_client.post("/v1/predict", files=csv), 422)
     for features in ([140.0] * table.input_shape[0], [[140.0] * table.input_shape[0]], [140, 1], []):
         sentence = refused(table_client.post("/v1/predict", json={"features": features}), 422)
-        assert 'send {"rows": {"weight": …, "colour": …}}' in sentence
+        assert form in sentence
     assert "no row" in refused(table_client.post("/v1/predict", json={"rows": []}), 422)
 
 
@@ -209,3 +225,136 @@ def test_numbers_that_are_none(numbers_client: httpx.Client, body: str) -> None:
     response = numbers_client.post("/v1/predict", content=body.encode(), headers=headers)
     refused(response, 413 if body.endswith("0.0]]}") else 422)
     assert numbers_client.get("/healthz").json()["status"] == "ok"
+
+
+# Images
+
+
+def image(width: int, height: int, form: str = "png", mode: str = "L", **more: Any) -> bytes:
+    with io.BytesIO() as file:
+        Image.new(mode, (width, height)).save(file, form, **more)
+        return file.getvalue()
+
+
+def decode(*contents: bytes, limits: Limits | None = None, shape: tuple[int, ...] = SHAPE) -> Asked:
+    async def gone() -> bool:
+        return False
+
+    decoders = Decoders(shape, (limits or Limits()).of_input(shape))
+    files = [File(f"{i}.png", content) for i, content in enumerate(contents)]
+    try:
+        return asyncio.run(decoders.decode(files, gone))
+    finally:
+        decoders.close()
+
+
+def test_large_images_are_refused_by_their_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "decode_image", None)
+    bomb = image(7000, 7000)
+    assert len(bomb) < 190_000
+    for content in (bomb, image(3001, 3000), image(7000, 7000, "jpeg"), image(5300, 5300, "jpeg", progressive=True)):
+        with pytest.raises(Refusal, match=r"0.png is too large: .* at most 9 megapixels; make it smaller") as found:
+            decode(content)
+        assert found.value.status == 413
+    with pytest.raises(Refusal, match="too large"):
+        decode(bomb, limits=Limits(max_megapixels=48.0))
+    with pytest.raises(Refusal, match=r"4.png and the images before it .* 36 megapixels together"):
+        decode(*[image(3000, 3000)] * 5)
+
+
+def test_photographs_of_a_telephone_are_taken() -> None:
+    photo = image(5712, 4284, "jpeg", "RGB")
+    found = decode(photo, image(3000, 3000)).inputs
+    assert torch.equal(found[0], decode_image(io.BytesIO(photo), "photo", SHAPE))
+    assert found.shape == (2, 1, 8, 8)
+
+
+def many_scans(scans: int) -> bytes:
+    """A progressive JPEG whose last scan is there many times: 4,000 of them are 121 kB, and take ten seconds."""
+    whole = image(2900, 2900, "jpeg", progressive=True)
+    last = whole.rindex(b"\xff\xda")
+    return whole[:-2] + whole[last:-2] * scans + whole[-2:]
+
+
+def test_a_jpeg_of_many_scans_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "DECODE_SECONDS", 0.3)
+    content = many_scans(4000)
+    began = time.perf_counter()
+    with pytest.raises(Refusal, match=r"0.png takes longer than 0.3 seconds to decode") as found:
+        decode(content)
+    assert found.value.status == 413
+    assert time.perf_counter() - began < 3
+
+
+def test_what_is_being_decoded_ends_with_the_server() -> None:
+    decoders = Decoders(SHAPE, Limits())
+    decoders.close()
+    with pytest.raises(Refusal):
+        decoders._decode(File("a.png", image(8, 8)))
+
+
+def test_nobody_decodes_for_clients_who_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def gone() -> bool:
+        return True
+
+    monkeypatch.setattr(requests, "decode_image", None)
+    with pytest.raises(ClientDisconnect):
+        asyncio.run(Decoders(SHAPE, Limits()).decode([File("a.png", image(8, 8))], gone))
+
+
+def test_small_images_do_not_wait_for_large_ones(digits: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, entered = threading.Event(), threading.Event()
+
+    def held(file: Any, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        if name == "large.png":
+            entered.set()
+            assert gate.wait(20)
+        return decode_image(file, name, shape)
+
+    monkeypatch.setattr(requests, "decode_image", held)
+    with serving(digits) as client, ThreadPoolExecutor(8) as clients:
+        try:
+            large = image(1100, 1100)
+            waiting = [clients.submit(ask(client, large, "large.png")) for _ in range(8)]
+            assert entered.wait(10)
+            assert ask(client, image(8, 8), "small.png")() == 200
+            assert client.get("/healthz").status_code == 200
+            assert not any(one.done() for one in waiting)
+        finally:
+            gate.set()
+        assert [one.result() for one in waiting] == [200] * 8
+
+
+def ask(client: httpx.Client, content: bytes, name: str) -> Callable[[], int]:
+    return lambda: client.post("/v1/predict", files={"images": (name, content)}).status_code
+
+
+def memory(process: int, what: str) -> float:
+    """In megabytes."""
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith(what):
+            return int(line.split()[1]) / 1000
+    raise AssertionError(what)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="counts memory as Linux shows it")
+def test_memory_for_large_images_is_bounded_and_returned(digits_run: Path, tmp_path: Path) -> None:
+    largest, small = image(3000, 3000, mode="RGBA"), image(8, 8)
+    arguments = ("serve", digits_run, "--port", "0", "--device", "cpu")
+    with (
+        limited(512, tmp_path / "log", *arguments) as (process, address),
+        httpx.Client(base_url=address, timeout=60, trust_env=False) as client,
+        ThreadPoolExecutor(8) as clients,
+    ):
+        ask(client, small, "small.png")()
+        before = memory(process.pid, "VmRSS")
+        waiting = [clients.submit(ask(client, largest, "large.png")) for _ in range(4)]
+        slowest = 0.0
+        while not all(one.done() for one in waiting):
+            began = time.perf_counter()
+            assert ask(client, small, "small.png")() == 200
+            slowest = max(slowest, time.perf_counter() - began)
+        assert [one.result() for one in waiting] == [200] * 4
+        assert slowest < 2
+        assert memory(process.pid, "VmHWM") < before + 350
+        assert memory(process.pid, "VmRSS") < before + 100

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from ricnet.apps.cli import parse
-from ricnet.apps.server.limits import Limits
+from ricnet.apps.server.limits import Hosts, Limits, allowed_hosts
 from ricnet.errors import require_extra
 
 if TYPE_CHECKING:
     import socket
 
-    from ricnet.apps.server.hosts import Hosts
     from ricnet.models.classifier import Classifier
 
 NEEDED = ("serve", "fastapi", "python_multipart", "uvicorn")
@@ -51,7 +50,6 @@ def main(arguments: Sequence[str]) -> None:
     require_extra("ric serve", *NEEDED)
     from ricnet.apps.commands.evaluate import within_budget
     from ricnet.apps.server.connections import listen
-    from ricnet.apps.server.hosts import allowed_hosts
     from ricnet.models.loading import load
     from ricnet.training.api import pick_device
     from ricnet.training.console import say, unfinished
@@ -71,7 +69,7 @@ def serve(
     listening: "socket.socket",
     open_browser: bool,
     limits: Limits | None = None,
-    hosts: "Hosts | None" = None,
+    hosts: Hosts | None = None,
 ) -> None:
     from ricnet.apps.server import application, connections
     from ricnet.models.locate import PREFIX

@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+import json
 import logging
+import shlex
 import socket
 import sys
 import threading
-import time
 import webbrowser
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from importlib import resources
@@ -19,28 +20,35 @@ import torch
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
+from jinja2 import Environment, FileSystemLoader
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
+from ricnet.apps.answers import answers
 from ricnet.apps.server import responses
 from ricnet.apps.server.batching import Batcher, Question
-from ricnet.apps.server.connections import address_of, most_connections, server
-from ricnet.apps.server.decoding import Decoders
-from ricnet.apps.server.docs import docs_html
-from ricnet.apps.server.guard import Guard, problem
-from ricnet.apps.server.hosts import Hosts
-from ricnet.apps.server.limits import Limits, Refusal
-from ricnet.apps.server.requests import Ask, Asked, File, Options, Upload, check_inputs, parse, read_json
+from ricnet.apps.server.connections import Guard, address_of, most_connections, server
+from ricnet.apps.server.limits import Hosts, Limits, Refusal
+from ricnet.apps.server.requests import (
+    Ask,
+    Asked,
+    Decoders,
+    File,
+    Options,
+    Upload,
+    check_inputs,
+    example,
+    parse,
+    read_json,
+)
 from ricnet.errors import RicnetError, in_python
 from ricnet.io import short
 from ricnet.models.classifier import Classifier
 from ricnet.version import __version__
 
 PAGE = Path(__file__).parent / "page"
-MAX_FIELDS = 8
-"""Maximum fields of a form beside its files; Options has six."""
-GRACE_SECONDS = 30
-"""Time at shutdown to answer the requests that have arrived."""
+MAX_FIELDS = 8  # of a form, beside its files; Options has six
+GRACE_SECONDS = 30  # at shutdown, to answer the requests that have arrived
 BODY = {
     "multipart/form-data": {"schema": Upload.model_json_schema()},
     "application/json": {"schema": Ask.model_json_schema()},
@@ -83,9 +91,8 @@ def build(classifier: Classifier, name: str, limits: Limits | None = None, hosts
     app.add_middleware(Guard, limits=limits, hosts=hosts or Hosts())
     app.add_exception_handler(HTTPException, _explain)
     _add_predict(app, classifier, batcher, decoders, limits)
-    model = responses.describe(classifier, name, limits)
-    _add_facts(app, classifier, batcher, model)
-    _add_pages(app, model)
+    _add_facts(app, classifier, batcher, responses.describe(classifier, name, limits))
+    _add_pages(app, example(classifier))
     return app
 
 
@@ -103,24 +110,19 @@ def _add_predict(app: FastAPI, classifier: Classifier, batcher: Batcher, decoder
     async def predict(request: Request) -> Response:
         """Classify images, rows or texts; each is refined until the model expects no further gain."""
         read, options = await _read(request)
-        frugal, notes = _within_budget(classifier, options, most_steps)  # refuses before anything is decoded
+        own, notes = _within_budget(classifier, options, most_steps)  # refuses before anything is decoded
         asked = read if isinstance(read, Asked) else await decoders.decode(read, request.is_disconnected)
         deadline = None if options.max_ms is None else request.state.arrived + options.max_ms / 1000
         # max_steps equal to the horizon changes nothing; without it, more requests can be batched.
-        own_horizon = horizon if frugal is None else responses.horizon(frugal)
-        max_steps = None if options.max_steps == own_horizon else options.max_steps
-        question = Question(asked.inputs, max_steps, options.trace, deadline, frugal)
-        path = await asyncio.wrap_future(batcher.ask(question))
+        max_steps = None if options.max_steps == (responses.horizon(own) if own else horizon) else options.max_steps
+        path = await asyncio.wrap_future(batcher.ask(Question(asked.inputs, max_steps, options.trace, deadline, own)))
 
         def respond() -> Response:
-            said = responses.answers(path, asked.names, classifier.class_names, options)
+            chosen = (options.top, options.abstain_below, options.trace)
+            said = answers(path, asked.names, classifier.class_names, *chosen)
             return JSONResponse({"predictions": said, "notes": [*asked.notes, *notes]})
 
-        if options.trace:  # may be large; in a thread it does not delay others
-            return await asyncio.to_thread(respond)
-        response = respond()
-        batcher.delivered(time.perf_counter() - question.answered)
-        return response
+        return await asyncio.to_thread(respond) if options.trace else respond()  # a trace may be large
 
     async def _read(request: Request) -> tuple[Asked | list[File], Options]:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -185,7 +187,7 @@ def _add_facts(app: FastAPI, classifier: Classifier, batcher: Batcher, model: di
         return JSONResponse({"status": status, **asdict(batcher.tally)}, 200 if batcher.alive else 503)
 
 
-def _add_pages(app: FastAPI, model: dict[str, Any]) -> None:
+def _add_pages(app: FastAPI, body: Mapping[str, Any]) -> None:
     fresh = {"cache-control": "no-cache"}
     style = str(resources.files("ricnet.report") / "page.css")
 
@@ -199,17 +201,28 @@ def _add_pages(app: FastAPI, model: dict[str, Any]) -> None:
 
     @app.get("/docs", include_in_schema=False)
     async def docs(request: Request) -> Response:
-        return HTMLResponse(docs_html(app.openapi(), model, str(request.base_url).rstrip("/")), headers=fresh)
+        return HTMLResponse(docs_html(app.openapi(), body, str(request.base_url)), headers=fresh)
 
     app.mount("/page", StaticFiles(directory=PAGE))
+
+
+def docs_html(spec: Mapping[str, Any], body: Mapping[str, Any], origin: str) -> str:
+    """The page /docs: a command that sends `body` to the server at `origin`, then routes and types of openapi.json.
+    FastAPI's own page loads scripts from other sites; this one has none."""
+    if "images" in body:
+        sends = "-F images=@cat.jpg -F images=@dog.jpg -F trace=true"
+    else:
+        sends = f"--json {shlex.quote(json.dumps({**body, 'max_steps': 5}, ensure_ascii=False))}"
+    command = f"curl {sends} {shlex.quote(origin.rstrip('/') + '/v1/predict')}"
+    templates = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
+    return templates.get_template("docs.html").render(spec=spec, command=command).lstrip()
 
 
 async def _explain(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = request.url.path[:100]
     words = {404: f"there is nothing at {path}", 405: f"{path} does not accept {request.method}"}.get(error.status_code)
-    body = problem(f"{words}; see /docs." if words else str(error.detail), request.state.request_id)
-    return Response(body, error.status_code, error.headers, media_type="application/json")
+    raise Refusal(error.status_code, f"{words}; see /docs." if words else error.detail, error.headers)
 
 
 def run(app: FastAPI, listening: socket.socket, open_browser: bool = False) -> None:

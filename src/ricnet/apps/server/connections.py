@@ -1,26 +1,39 @@
-"""The listening socket, and limits on connections: their number, and the time a client may stay silent.
+"""The listening socket, limits on connections, and the middleware around every request.
 
 uvicorn has no timeout for incomplete headers and no limit on idle connections, and at shutdown it waits for stalled
 clients. Each connection takes a file descriptor; when none are left, nobody can connect.
 """
 
 import asyncio
-import errno
+import contextlib
 import logging
 import socket
 import time
+import uuid
+from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import uvicorn
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ricnet.apps.server.limits import Hosts, Limits, Refusal
 from ricnet.errors import RicnetError, require
+from ricnet.io import short
 
 log = logging.getLogger("ricnet.server")
 
 HEADER_SECONDS = 10.0
 """Time from the connection, or from the last answer, to the end of the next request's headers."""
+BODY_SECONDS = 60.0
+"""Time for a body to arrive, so that stalled clients do not block others."""
+LINGER_SECONDS = 3.0
+"""Time to read and discard the rest of a refused body: a client that is still sending when the connection closes never
+reads the response."""
 KEEP_ALIVE_SECONDS = 5
 """Time from an answer to the first byte of the next request."""
 STALLED_SECONDS = 3.0
@@ -32,9 +45,15 @@ RESERVED = 64
 """File descriptors kept free of connections: for those accepted but not yet counted, and for files."""
 BACKLOG = 512
 """Connections that the kernel holds until they are accepted."""
-COMPLAINT_SECONDS = 10.0
-"""Minimum time between two log lines about connections that could not be accepted."""
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+SAFETY = [
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+]
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -154,25 +173,9 @@ class Server(uvicorn.Server):
     """Accepts few connections at once, so that those beyond the limit are closed before the next are accepted."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().set_exception_handler(_Complaints())
         await super().startup(sockets)
         for listening in sockets or ():
             listening.listen(BACKLOG)  # asyncio uses one number for this and for ACCEPTED_AT_ONCE
-
-
-class _Complaints:
-    """Logs one line per COMPLAINT_SECONDS where asyncio logs a traceback for every connection it cannot accept."""
-
-    def __init__(self) -> None:
-        self._last = -COMPLAINT_SECONDS
-
-    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        if not (isinstance(error, OSError) and error.errno in EXHAUSTED):
-            loop.default_exception_handler(context)
-        elif time.monotonic() >= self._last + COMPLAINT_SECONDS:
-            self._last = time.monotonic()
-            log.error("a connection could not be accepted (%s); raise the limit on open files.", error.strerror)
 
 
 def server(app: Any, grace_seconds: int, most: int | None = None) -> Server:
@@ -191,3 +194,120 @@ def server(app: Any, grace_seconds: int, most: int | None = None) -> Server:
         timeout_graceful_shutdown=grace_seconds,
     )
     return Server(config)
+
+
+class Guard:
+    """Middleware around every request: its id, its log line, its limits, and one sentence if it fails.
+
+    Plain ASGI, because the limits apply while the body arrives. Unexpected errors go to the log under the id that the
+    client receives; no client sees a traceback.
+    """
+
+    def __init__(self, app: ASGIApp, limits: Limits, hosts: Hosts) -> None:
+        self.app, self.limits, self.hosts = app, limits, hosts
+        self.in_progress = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        exchange = Exchange(scope, receive, send, self.limits.max_body_mb)
+        try:
+            refusal = await self._answer(exchange)
+            if refusal is not None:
+                await exchange.refuse(refusal)
+        finally:
+            exchange.write_line()
+
+    async def _answer(self, exchange: "Exchange") -> Refusal | None:
+        """A refused request no longer counts as in progress: the rest of its body may take long to arrive."""
+        host, most = exchange.headers.get("host"), self.limits.max_waiting
+        if not self.hosts.allows(host):
+            name = f"this server does not answer for the host {short(host or '', 60)!r}"
+            return Refusal(421, f"{name}; use its address, or start it with --allow-host and this name.")
+        counts = exchange.scope["method"] == "POST"
+        if counts and self.in_progress >= most:
+            return Refusal(429, f"{most} requests are in progress; try again in a moment.", {"retry-after": "1"})
+        self.in_progress += counts
+        try:
+            exchange.check_headers()
+            await self.app(exchange.scope, exchange.receive, exchange.send)
+        except Refusal as refusal:
+            return refusal
+        except RicnetError as problem:
+            return Refusal(422, str(problem))
+        except ClientDisconnect:
+            exchange.status = 499  # as nginx logs it; nobody reads the response
+        except Exception:
+            log.exception("%s failed", exchange.id)
+            return Refusal(500, f"the server failed; its log has the error under {exchange.id}.")
+        finally:
+            self.in_progress -= counts
+        return None
+
+
+class Exchange:
+    """One request and its response."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, max_mb: float) -> None:
+        self.id = uuid.uuid4().hex[:12]
+        self.scope, self._receive, self._send, self._max_mb = scope, receive, send, max_mb
+        self.headers = Headers(scope=scope)
+        self._began = time.perf_counter()
+        self._received = 0
+        self._arrived = "content-length" not in self.headers and "transfer-encoding" not in self.headers
+        self.status = 0
+        scope.setdefault("state", {}).update(arrived=self._began)
+
+    def check_headers(self) -> None:
+        self._refuse_above(int(self.headers.get("content-length", 0)))
+        if self.headers.get("content-encoding", "identity").lower() != "identity":
+            raise Refusal(415, "the body is compressed; send it uncompressed.")
+
+    def _refuse_above(self, size: int) -> None:
+        if size > 1e6 * self._max_mb:
+            raise Refusal(413, f"the request is larger than {self._max_mb:g} MB; send less at once.")
+
+    async def receive(self) -> Message:
+        if self._arrived:  # what remains is the end of the connection
+            return await self._receive()
+        try:
+            left = BODY_SECONDS - (time.perf_counter() - self._began)
+            message = await asyncio.wait_for(self._receive(), max(left, 0.01))
+        except TimeoutError:
+            raise Refusal(408, f"the request did not arrive within {BODY_SECONDS:g} seconds.") from None
+        self._note(message)
+        self._refuse_above(self._received)
+        return message
+
+    def _note(self, message: Message) -> None:
+        self._received += len(message.get("body", b""))
+        self._arrived = message["type"] != "http.request" or not message.get("more_body", False)
+        self.scope["state"]["arrived"] = time.perf_counter()
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message.get("headers", []), *SAFETY, (b"x-request-id", self.id.encode())]
+        await self._send(message)
+
+    async def refuse(self, refusal: Refusal) -> None:
+        if self.status:  # a response has begun
+            return
+        if refusal.status != 408:
+            await self._drain()
+        body = {"error": str(refusal), "request_id": self.id}
+        await JSONResponse(body, refusal.status, refusal.headers)(self.scope, self._receive, self.send)
+
+    async def _drain(self) -> None:
+        if "expect" in self.headers and not self._received:  # the client waits for permission and will not send
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS):
+                while not self._arrived:
+                    self._note(await self._receive())
+
+    def write_line(self) -> None:
+        path = self.scope.get("raw_path", b"").decode("ascii", "replace")[:200]  # as sent: no line breaks
+        milliseconds = 1000 * (time.perf_counter() - self._began)
+        log.info("%s %s %s %d %.1f ms", self.id, self.scope["method"], path, self.status, milliseconds)

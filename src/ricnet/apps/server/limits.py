@@ -1,13 +1,26 @@
-"""Limits on the requests to a server, and the exception that refuses one."""
+"""Limits on the requests to a server and on the hosts it answers for, and the exception that refuses a request."""
 
+import ipaddress
+import re
+import socket
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from ricnet.errors import require, require_finite
+from ricnet.errors import RicnetError, require, require_finite, setting
 
 PIXELS_PER_INPUT, LEAST_PIXELS, MOST_PIXELS = 256, 9_000_000, 16_000_000
 """Default limit on the pixels of an image: a multiple of those that the model reads, and bounds on it."""
-IMAGES_TOGETHER = 4
-"""Limit on the pixels of all images in a request, in images of the maximum size."""
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+HEADER = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[^\s:/\[\]@]+))(?::\d{0,5})?", re.ASCII)
+NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*", re.ASCII)
+
+
+class Refusal(Exception):
+    """A request that is refused: a status for programs, a sentence for people."""
+
+    def __init__(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(sentence)
+        self.status, self.headers = status, headers
 
 
 @dataclass(frozen=True)
@@ -26,11 +39,11 @@ class Limits:
 
     def __post_init__(self) -> None:
         require_finite(self)
-        require(self.max_body_mb > 0, "max_body_mb", self.max_body_mb, "above 0")
-        most = self.max_megapixels
-        require(most is None or most > 0, "max_megapixels", most, "above 0")
-        require(self.max_batch >= 1, "max_batch", self.max_batch, "at least 1")
-        require(self.max_waiting >= 1, "max_waiting", self.max_waiting, "at least 1")
+        for name in ("max_body_mb", "max_megapixels"):
+            value = getattr(self, name)
+            require(value is None or value > 0, name, value, "above 0")
+        for name in ("max_batch", "max_waiting"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
 
     def of_input(self, shape: tuple[int, ...]) -> "Limits":
         """The limits with `max_megapixels` set for a model of this input shape, unless the user has set it."""
@@ -40,18 +53,50 @@ class Limits:
         return replace(self, max_megapixels=pixels / 1e6)
 
     @property
-    def body_bytes(self) -> int:
-        return round(self.max_body_mb * 1e6)
-
-    @property
     def pixels(self) -> int:
         """Maximum pixels of an image."""
         return LEAST_PIXELS if self.max_megapixels is None else round(self.max_megapixels * 1e6)
 
 
-class Refusal(Exception):
-    """A request that is refused: a status for programs, a sentence for people."""
+@dataclass(frozen=True)
+class Hosts:
+    """Host names the server answers for. A web site can make its own name resolve to this machine (DNS rebinding) and
+    read answers; its requests carry that name in the Host header and are refused. IP addresses cannot be rebound."""
 
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
+    names: frozenset[str] = LOOPBACK
+    any_address: bool = False
+    """Whether any IP address is allowed: a machine does not know all addresses it is reached by."""
+
+    def allows(self, header: str | None) -> bool:
+        """Whether a Host header is allowed. Only HTTP 1.0 clients send none, and browsers always send one."""
+        if header is None:
+            return True
+        found = HEADER.fullmatch(header.strip().lower())
+        if found is None:
+            return False
+        name = found["v6"] or found["name"].removesuffix(".")
+        return name in self.names or (self.any_address and _is_address(name))
+
+
+def allowed_hosts(listening: socket.socket, host: str = "", others: Iterable[str] = ()) -> Hosts:
+    """Loopback names, `host` as the user gave it, the address of the socket, and `others`. If the socket listens on all
+    addresses, also any IP address and this machine's own name."""
+    address = str(listening.getsockname()[0])
+    names = {*LOOPBACK, address, host.lower()} - {""}
+    for name in others:
+        lower = name.lower().removesuffix(".").removeprefix("[").removesuffix("]")
+        if not (NAME.fullmatch(lower) or _is_address(lower)):
+            raise RicnetError(f"{setting('allow_host', name)} is not a host name; give it without http:// and port.")
+        names.add(lower)
+    if not ipaddress.ip_address(address).is_unspecified:
+        return Hosts(frozenset(names))
+    own = socket.gethostname().lower()
+    return Hosts(frozenset({*names, own, f"{own.partition('.')[0]}.local"}), any_address=True)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,23 +1,19 @@
 """Responses as JSON: pydantic models describe them in /docs and /openapi.json, functions make them."""
 
 import io
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Num
 from PIL import Image
 from pydantic import BaseModel, Field, ValidationError
 
-from ricnet.apps.server.limits import Limits, Refusal
-from ricnet.apps.server.requests import Cell, Options
-from ricnet.core.trajectory import Trajectory
+from ricnet.apps.server.limits import Limits
+from ricnet.apps.server.requests import Cell, field_read
 from ricnet.data.columns import Category, Date
 from ricnet.errors import RicnetError
-from ricnet.evaluation.evaluate import UNSURE
 from ricnet.evaluation.examples import KINDS
 from ricnet.io import read_arrays, read_json
 from ricnet.models.classifier import Classifier
@@ -45,6 +41,7 @@ class Answer(BaseModel):
     steps: int = Field(description="Steps until the halt.")
     cost: float | None = Field(None, description="With exits: share of compute that was used.")
     top: list[Ranked] = Field(description="The most probable classes, as many as requested.")
+    costs: list[float] | None = Field(None, description="With trace and exits: share of compute after every step.")
     beliefs: list[list[float]] | None = Field(None, description="With trace: probabilities after every step, by class.")
     values: list[float] | None = Field(
         None,
@@ -64,31 +61,6 @@ class Answers(BaseModel):
 class Problem(BaseModel):
     error: str = Field(description="One sentence.")
     request_id: str = Field(description="Id of the request in the server's log.")
-
-
-def answers(
-    path: Trajectory, names: Sequence[str], class_names: Sequence[str], options: Options
-) -> list[dict[str, Any]]:
-    if not torch.isfinite(path.final).all():
-        raise Refusal(422, "the model has no answer to numbers this far from those it was trained on.")
-    best = path.final.exp().topk(min(options.top, len(class_names)))
-    found = zip(names, best.values.tolist(), best.indices.tolist(), path.halt_step.tolist(), strict=True)
-    costs = None if path.cost is None else path.cost.tolist()
-    entries: list[dict[str, Any]] = []
-    for row, (name, probabilities, classes, steps) in enumerate(found):
-        top = [{"class": class_names[k], "probability": p} for p, k in zip(probabilities, classes, strict=True)]
-        unsure = options.abstain_below is not None and probabilities[0] < options.abstain_below
-        answer = UNSURE if unsure else class_names[classes[0]]
-        entry = {"input": name, "answer": answer, "confidence": probabilities[0], "steps": steps, "top": top}
-        entry |= {} if costs is None else {"cost": costs[row]}
-        entries.append(entry | (_trace(path, row) if options.trace else {}))
-    return entries
-
-
-def _trace(path: Trajectory, row: int) -> dict[str, Any]:
-    optional = {"values": path.values, "halt_probability": path.halt_probability}
-    traced = {name: None if steps is None else steps[:, row].tolist() for name, steps in optional.items()}
-    return {"beliefs": path.log_beliefs[:, row].exp().tolist(), **traced}
 
 
 # The model.
@@ -179,19 +151,18 @@ def most_steps(classifier: Classifier) -> int:
 
 
 def _inputs(classifier: Classifier) -> dict[str, Any]:
-    columns, shape = classifier.columns, list(classifier.input_shape)
-    if columns is None or classifier.text is not None:
-        kind = "text" if columns is not None else "image" if len(shape) == 3 else "features"
-        return {"kind": kind, "shape": shape, "columns": None}
-    described = [
-        {
-            "name": column.name,
-            "values": list(column.values) if isinstance(column, Category) else None,
-            "date": column.show(column.mean) if isinstance(column, Date) else None,
-        }
-        for column in columns.inputs
-    ]
-    return {"kind": "table", "shape": shape, "columns": described}
+    kind = {"images": "image", "texts": "text", "features": "features", "rows": "table"}[field_read(classifier)]
+    columns = None
+    if classifier.columns is not None and kind == "table":
+        columns = [
+            {
+                "name": column.name,
+                "values": list(column.values) if isinstance(column, Category) else None,
+                "date": column.show(column.mean) if isinstance(column, Date) else None,
+            }
+            for column in classifier.columns.inputs
+        ]
+    return {"kind": kind, "shape": list(classifier.input_shape), "columns": columns}
 
 
 def _measured(folder: Path | None) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Requests for names that are not this machine's: a page of another site may have sent them."""
+"""Limits of a server, and the host names it answers for: a page of another site may ask for others."""
 
 import socket
 
@@ -7,7 +7,15 @@ import pytest
 
 from refusals import refusal
 from ricnet.apps.server.connections import listen
-from ricnet.apps.server.hosts import LOOPBACK, Hosts, allowed_hosts
+from ricnet.apps.server.limits import LOOPBACK, Hosts, Limits, allowed_hosts
+
+
+def test_the_limit_on_pixels_follows_from_the_model() -> None:
+    def most(side: int) -> float | None:
+        return Limits().of_input((3, side, side)).max_megapixels
+
+    assert [most(side) for side in (8, 32, 187, 224, 512)] == [9, 9, 9, pytest.approx(12.845, abs=1e-3), 16]
+    assert Limits(max_megapixels=50.0).of_input((3, 32, 32)).pixels == 50_000_000
 
 
 @pytest.mark.parametrize("path", ["/", "/docs", "/v1/examples", "/v1/model", "/healthz", "/page/page.js"])
