@@ -14,7 +14,7 @@ from ricnet.core.mdp import log_scores
 from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.evaluation.evaluate import Outcome, report, save_predictions
 from ricnet.evaluation.examples import KINDS, pick_rows
-from ricnet.methods.archive import modern_method
+from ricnet.methods import modern_method
 from ricnet.report.runs import RunGroup, RunRecord, group_seeds, read_runs
 
 CLASSES, STEPS, N, EPOCHS, BEST = 10, 20, 300, 40, 31

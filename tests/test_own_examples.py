@@ -21,7 +21,7 @@ from ricnet.data import load
 from ricnet.data.registry import DATASETS
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS, RIC, ClosedForm, register_method
-from ricnet.methods.agent import Rollout
+from ricnet.methods.ric import Rollout
 from ricnet.nets import encoders
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads

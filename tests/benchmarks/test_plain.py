@@ -14,7 +14,7 @@ from common import random_images
 from ricnet.core import mdp
 from ricnet.data import Augmentation
 from ricnet.methods import RIC
-from ricnet.methods.agent import Rollout
+from ricnet.methods.ric import Rollout
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet.training.recipes import configure

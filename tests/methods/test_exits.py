@@ -10,10 +10,8 @@ from torch import nn
 from refusals import refusal
 from ricnet.core import mdp
 from ricnet.methods import METHODS, RIC, Anytime, ClosedForm, OnPolicy, Supervised
-from ricnet.methods import exits as course
-from ricnet.methods.agent import Estimates
-from ricnet.methods.inference import Steps
-from ricnet.methods.iterative import initial_state, unroll
+from ricnet.methods.inference import Steps, unroll
+from ricnet.methods.ric import Estimates
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.encoders import EncoderOptions, build_encoder
 from ricnet.nets.refiner import at_step
@@ -76,7 +74,7 @@ def test_step_t_reads_stage_of_its_exit():
 def test_inference_reads_the_same_stages_as_training_with_two_steps_an_exit():
     method = RIC(horizon=6)
     model = network(method, steps_per_exit=2)
-    context, (thought, belief) = model.context(INPUTS), initial_state(model, INPUTS)
+    context, (thought, belief) = model.context(INPUTS), model.initial_state(INPUTS)
     path = method.refine(model, INPUTS)
     assert path.steps == 6
     for t in range(6):
@@ -214,17 +212,17 @@ def test_the_value_of_anytime_learns_what_going_on_brings_less_its_price(price):
 def test_gains_by_hand():
     """Two steps with γ = 0.5: without exits GAE with λ = 0.5, with them returns in which the value is no bootstrap."""
     rewards, values, costs = torch.tensor([1.0, 2.0]), torch.tensor([0.5, -1.0, 4.0]), torch.tensor([0.3, 0.7])
-    plain = course.estimate(rewards, values, 0.5, 0.5)
+    plain = mdp.estimate(rewards, values, 0.5, 0.5)
     deltas = [1.0 - 0.5 - 0.5, 2.0 + 2.0 + 1.0]
     assert plain.advantages.tolist() == pytest.approx([deltas[0] + 0.25 * deltas[1], deltas[1]])
     assert plain.returns.tolist() == plain.targets.tolist() == pytest.approx([1.25 + 0.5, 5.0 - 1.0])
     assert plain.discount == 0.25
-    staged = course.estimate(rewards, values, 0.5, 0.5, costs)
+    staged = mdp.estimate(rewards, values, 0.5, 0.5, costs)
     assert staged.returns.tolist() == pytest.approx([2.0, 2.0])
     assert staged.advantages.tolist() == pytest.approx([1.5, 3.0])
     assert staged.targets.tolist() == pytest.approx([3.0, 2.0])
     assert staged.discount == 0.5
-    priced = course.estimate(rewards, values, 0.5, 0.5, costs, price=1.0)
+    priced = mdp.estimate(rewards, values, 0.5, 0.5, costs, price=1.0)
     assert priced.returns.tolist() == pytest.approx([2.0, 2.0])
     assert priced.targets.tolist() == pytest.approx([0.7, 1.3])  # V(s_2) < 0: it would stop after the first step
 
@@ -233,11 +231,10 @@ def test_gains_by_hand():
 def test_only_the_part_that_estimates_the_value_is_trained(learns):
     with_exits, whole = network(RIC(horizon=3)), RIC(horizon=3).build(Backbone(nn.Linear(5, 4), (5,)), CLASSES)
     for model in (with_exits, whole):
-        course.train_value(model, learns)
+        model.train_value(learns)
     critic = {p.requires_grad for p in with_exits.refiner.critic.parameters()}
     assert (critic, with_exits.refiner.value.weight.requires_grad) == ({learns}, False)
     assert whole.refiner.value.weight.requires_grad is learns
-    assert course.step_costs(whole) is None
 
 
 def test_replay_asks_the_value_of_the_state_before_each_step():

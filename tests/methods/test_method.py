@@ -23,8 +23,8 @@ from ricnet.methods import (
     Supervised,
     register_method,
 )
-from ricnet.methods.agent import Rollout
 from ricnet.methods.method import weighted_mean
+from ricnet.methods.ric import Rollout
 from ricnet.models.config import from_json, to_json
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads

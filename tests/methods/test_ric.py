@@ -15,8 +15,8 @@ from ricnet.core import mdp
 from ricnet.core.policies import LogisticNormal
 from ricnet.errors import RicnetError
 from ricnet.methods import RIC, ClosedForm, OnPolicy
-from ricnet.methods.agent import Estimates
 from ricnet.methods.inference import Steps
+from ricnet.methods.ric import Estimates
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
@@ -172,7 +172,7 @@ def test_accuracy_and_return_are_those_of_the_last_step() -> None:
     logits = torch.tensor([[9.0, 0, 0, 0], [0, 9.0, 0, 0]]).expand(1, 1, 2, 4).transpose(0, 2)
     heads = Heads(logits, torch.zeros(2, 1, 1), torch.tensor([[[1.0]], [[2.0]]]))
     scores = torch.tensor([[[0.0]], [[-math.log(2)]]])
-    estimates = Estimates(scores, scores, scores, torch.tensor([[[1.0]], [[4.0]]]), torch.ones(2, 1, 1))
+    estimates = Estimates(scores, scores, torch.tensor([[[1.0]], [[4.0]]]))
     metrics = SMALL.metrics(heads, SMALL.policy(heads), torch.zeros(2, 1, 1), estimates, torch.tensor([0]))
     assert metrics["accuracy"].item() == 0
     assert metrics["return"].item() == pytest.approx(0.5)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributions import Beta, Dirichlet
 
 from ricnet.methods import RIC, ClosedForm
-from ricnet.methods.agent import Rollout
+from ricnet.methods.ric import Rollout
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
 

@@ -18,7 +18,7 @@ from refusals import refusal
 from ricnet.data.columns import Category, Columns, Number, columns_from_json
 from ricnet.data.texts import Text, Tokenizer
 from ricnet.methods import ACT, RIC, Anytime, Method, PonderNet, Supervised
-from ricnet.methods.iterative import Iterative
+from ricnet.methods.inference import Iterative
 from ricnet.models import onnx
 from ricnet.models.classifier import Classifier, build_model
 from ricnet.models.config import Config

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory, first_stop
 from ricnet.methods import METHODS, Method, inference
-from ricnet.methods.inference import Pool, Step, Steps, Walk, run, select
-from ricnet.methods.iterative import Iterative, step_until_level
+from ricnet.methods.inference import Iterative, Pool, Step, Steps, Walk, run, select, step_until_level
 from ricnet.methods.ric import RIC
 from ricnet.models import recorded
 from ricnet.models.recorded import LADDER, Messages, Part, RecordedPool, RecordedStages, Recorder, Recordings, rung

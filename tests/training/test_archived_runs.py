@@ -15,8 +15,7 @@ import torch
 import ricnet
 from refusals import refusal
 from ricnet.io import read_json
-from ricnet.methods import METHODS
-from ricnet.methods.archive import modern_method
+from ricnet.methods import METHODS, modern_method
 from ricnet.models.config import from_json, to_json
 from ricnet.report.names import method_title
 

@@ -19,7 +19,7 @@ import ricnet
 from problems import CPU, assert_same_weights
 from refusals import refusal
 from ricnet.data import Dataset
-from ricnet.methods.iterative import Iterative
+from ricnet.methods.inference import Iterative
 from ricnet.models.classifier import Classifier
 from ricnet.models.run import RunFolder
 from ricnet.nets.refiner import RecurrentClassifier

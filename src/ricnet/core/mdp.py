@@ -4,6 +4,7 @@ The first axis of every tensor is the step, so `rewards[0]` is the paper's r_1; 
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int64
@@ -82,6 +83,39 @@ def remaining_gain(
     for t in reversed(range(len(rewards))):
         following = gains[t] = rewards[t] + (following * (values[t + 1] > 0) if stops else following)
     return gains
+
+
+class Gains(NamedTuple):
+    """Advantages, returns and value targets of a roll-out."""
+
+    advantages: Float[Tensor, "steps *batch"]
+    """Â_t."""
+    returns: Float[Tensor, "steps *batch"]
+    """R̂_t = Â_t + V(s_t)."""
+    targets: Float[Tensor, "steps *batch"]
+    """Targets of the value: R̂_t, or with exits the remaining gain."""
+    discount: float
+    """Weight of the next step's reward in Â_t."""
+
+
+def estimate(
+    rewards: Float[Tensor, "steps *batch"],
+    values: Float[Tensor, "steps+1 *batch"],
+    gamma: float,
+    gae_lambda: float,
+    costs: Float[Tensor, "steps"] | None = None,
+    price: float = 0.0,
+) -> Gains:
+    """Generalised advantage estimation. With exits (`costs` of the steps are given) the value estimates another
+    quantity, undiscounted and minus the price, so it is only the baseline of Monte-Carlo returns."""
+    if costs is None:
+        estimates = advantages(rewards, values, gamma, gae_lambda)
+        returns = estimates + values[:-1]
+        return Gains(estimates, returns, returns, gamma * gae_lambda)
+    returns = advantages(rewards, torch.zeros_like(values), gamma, 1.0)
+    net_rewards = rewards - price * costs.view(-1, *(1,) * (rewards.ndim - 1))
+    targets = remaining_gain(net_rewards, values, stops=price > 0)
+    return Gains(returns - values[:-1], returns, targets, gamma)
 
 
 def leave_one_out(outcomes: Float[Tensor, "steps rollouts batch"]) -> Float[Tensor, "steps rollouts batch"]:

@@ -1,4 +1,7 @@
-"""The methods, one file each; `METHODS` maps names to them. To add one from outside the package:
+"""The methods, one file each; `METHODS` maps names to them. `modern_method` reads settings of older versions.
+
+To add a method from outside the package:
+
 
 @register_method
 @dataclass(frozen=True)
@@ -7,6 +10,7 @@ class Mine(Supervised):
     ...
 """
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -17,14 +21,12 @@ from ricnet.errors import setting
 from ricnet.methods.act import ACT
 from ricnet.methods.anytime import Anytime
 from ricnet.methods.closed_form import ClosedForm
-from ricnet.methods.exits import AtExits, ExitHeads
-from ricnet.methods.inference import InSteps
-from ricnet.methods.iterative import Iterative
+from ricnet.methods.inference import InSteps, Iterative
 from ricnet.methods.method import Method
 from ricnet.methods.on_policy import OnPolicy
 from ricnet.methods.pondernet import PonderNet
 from ricnet.methods.ric import RIC
-from ricnet.methods.supervised import Supervised
+from ricnet.methods.supervised import AtExits, ExitHeads, Supervised
 from ricnet.nets.refiner import RecurrentClassifier
 
 METHODS: dict[str, type[Method[Any]]] = {
@@ -65,9 +67,34 @@ def in_steps(method: Asked, model: nn.Module, temperature: Temperature = 1.0) ->
     return method if isinstance(method, Iterative) and isinstance(model, RecurrentClassifier) else None
 
 
+# Until version 0.1 the method `ric` covered three algorithms, which `updates_per_snapshot` and `exact_gain` selected.
+
+RETIRED_PRESETS = {"on-policy": OnPolicy.name, "closed-form": ClosedForm.name, "snapshots": RIC.name}
+"""Former presets that are methods now."""
+
+
+def modern_method(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The `method` entry of a config.json in its current form, without settings that had no effect; not validated."""
+    if entry.get("name") != RIC.name:
+        return dict(entry)
+    kind: type[RIC] = RIC
+    if entry.get("exact_gain") is True:
+        kind = ClosedForm
+    elif entry.get("updates_per_snapshot") == 1 or entry.get("objective") == "expected":
+        kind = OnPolicy
+    unused = {"exact_gain", *(field.name for field in fields(RIC))} - {field.name for field in fields(kind)}
+    modern = {name: value for name, value in entry.items() if name not in unused} | {"name": kind.name}
+    if kind is not RIC and modern.get("objective") != "expected":
+        modern.pop("objective", None)
+    if modern.get("rollouts") == 1 and "label_baseline" in modern:  # had no effect with one roll-out
+        modern["label_baseline"] = False
+    return modern
+
+
 __all__ = [
     "ACT",
     "METHODS",
+    "RETIRED_PRESETS",
     "RIC",
     "Anytime",
     "Asked",
@@ -77,6 +104,7 @@ __all__ = [
     "PonderNet",
     "Supervised",
     "in_steps",
+    "modern_method",
     "of_another_method",
     "register_method",
 ]

@@ -9,15 +9,14 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int64, Num
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from ricnet.core import halting
 from ricnet.core.trajectory import Trajectory, first_stop
 from ricnet.errors import require, require_finite
-from ricnet.methods.inference import Pool, Step, Steps
-from ricnet.methods.iterative import Iterative, norms, step_until_level, unroll
-from ricnet.methods.method import Metrics, accuracy, weighted_mean
+from ricnet.methods.inference import Iterative, Pool, Step, Steps, norms, step_until_level, unroll
+from ricnet.methods.method import Inputs, Labels, Loss, Weights, accuracy, weighted_mean
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
@@ -53,13 +52,8 @@ class ACT(Iterative):
         return model
 
     def loss(
-        self,
-        model: RecurrentClassifier,
-        snapshot: RecurrentClassifier,
-        inputs: Num[Tensor, "batch ..."],
-        labels: Int64[Tensor, "batch"],
-        weights: Float[Tensor, "batch"] | None = None,
-    ) -> tuple[Float[Tensor, ""], Metrics]:
+        self, model: RecurrentClassifier, snapshot: nn.Module, inputs: Inputs, labels: Labels, weights: Weights = None
+    ) -> Loss:
         """Cross-entropy of the averaged logits + τ·(N + R)."""
         heads = unroll(model, inputs, self.horizon)
         ponder = halting.act(heads.value.sigmoid(), self.epsilon)

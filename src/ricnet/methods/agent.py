@@ -1,63 +1,23 @@
-"""`Agent`, the base class of the three RIC algorithms: the policy over beliefs, gradient accumulation, and inference.
+"""`Agent`, the actor-critic of the three RIC algorithms: its network, its policy over beliefs, and inference.
 
 `ric` is Algorithm 1 of the paper; `on_policy` and `closed_form` are variants that are not in the paper.
 """
 
-import math
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool, Float, Int64, Num
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from ricnet.core import mdp
 from ricnet.core.policies import Dirichlet, LogisticNormal, Readout, SimplexPolicy, current
 from ricnet.core.trajectory import Trajectory, not_below, stop_before
 from ricnet.distributed import Shard
 from ricnet.errors import require, require_finite, setting
-from ricnet.methods import exits
-from ricnet.methods.inference import Pool, Step, Steps
-from ricnet.methods.iterative import Iterative
-from ricnet.methods.method import Batch, Metrics, accuracy
+from ricnet.methods.inference import Iterative, Pool, Step, Steps
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
-
-
-class Rollout(NamedTuple):
-    """Roll-outs of the snapshot on a minibatch."""
-
-    log_actions: Float[Tensor, "steps rollouts batch classes"]
-    policy: SimplexPolicy
-    values: Float[Tensor, "steps+1 rollouts batch"]
-    """V(s_1) … V(s_{T+1})."""
-    costs: Float[Tensor, "steps"] | None = None
-    """With exits, the share of the network's compute of each step."""
-
-    def take(self, rows: slice) -> "Rollout":
-        return Rollout(self.log_actions[:, :, rows], self.policy.take(rows), self.values[:, :, rows], self.costs)
-
-
-class Estimates(NamedTuple):
-    """Advantages and value targets of a roll-out."""
-
-    log_scores: Float[Tensor, "steps rollouts batch"]
-    """log a_{t,y} of the sampled beliefs."""
-    advantages: Float[Tensor, "steps rollouts batch"]
-    """Â_t."""
-    own_advantages: Float[Tensor, "steps rollouts batch"]
-    """`reward_coefficient` · (log a_{t,y} − E[log a_{t,y}]), which `advantages` leave out with marginal credit and in
-    closed form; 0 with joint credit."""
-    targets: Float[Tensor, "steps rollouts batch"]
-    """R̂_t, the target of the value."""
-    reward_coefficient: Float[Tensor, "steps 1 1"]
-    """Weight of log a_{t,y} in the return of step t."""
-
-    def take(self, rows: slice) -> "Estimates":
-        log_scores, advantages, own_advantages, targets = (tensor[:, :, rows] for tensor in self[:4])
-        return Estimates(log_scores, advantages, own_advantages, targets, self.reward_coefficient)
 
 
 @dataclass(frozen=True)
@@ -114,21 +74,17 @@ class Agent(Iterative):
         require(self.compute_price >= 0, "compute_price", self.compute_price, "0 or more")
         floor = self.reward_floor
         require(floor is None or 0 < floor < 1, "reward_floor", floor, "between 0 and 1, or None")
-        if not self.rewards_log_score():
-            require(floor is None, "reward_floor", floor, f"None for {self.name}, which overrides score")
-            require(self.credit == "joint", "credit", self.credit, f"joint for {self.name}, which overrides score")
-        if self.credit == "marginal":
-            require(self.head == "dirichlet", "credit", self.credit, f"joint with {setting('head', self.head)}")
         if self.head == "logistic-normal":
-            rule = f"mean or mu with {setting('head', self.head)}"
-            require(self.readout != "implied", "readout", self.readout, rule)
+            beside = f"with {setting('head', self.head)}"
+            require(self.credit != "marginal", "credit", self.credit, f"joint {beside}")
+            require(self.readout != "implied", "readout", self.readout, f"mean or mu {beside}")
 
     # Network and policy
 
     def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
         size, spread = backbone.embedding_size, self.spread_outputs(classes)
         model = RecurrentClassifier(backbone, size, classes, self.head_gain, spread)
-        exits.train_value(model, True)
+        model.train_value(True)
         return model
 
     def spread_outputs(self, classes: int) -> int:
@@ -160,145 +116,6 @@ class Agent(Iterative):
         whole = heads._replace(logits=logits, concentration=concentration)
         return self.policy(whole).sample(generator)[:, shard.own]
 
-    # A minibatch
-
-    def score(
-        self, log_beliefs: Float[Tensor, "*steps batch classes"], labels: Int64[Tensor, "batch"]
-    ) -> Float[Tensor, "*steps batch"]:
-        """log a_y; the reward of a step is its increase (Eq. 1). Override it for another reward."""
-        return mdp.log_scores(log_beliefs, labels)
-
-    @classmethod
-    def rewards_log_score(cls) -> bool:
-        """Whether `score` is the log-score, which closed forms, marginal credit and the reward floor require."""
-        return cls.score is Agent.score
-
-    def floored(self, scores: Float[Tensor, "steps rollouts batch"]) -> Float[Tensor, "steps rollouts batch"]:
-        return scores if self.reward_floor is None else scores.clamp(min=math.log(self.reward_floor))
-
-    @abstractmethod
-    def loss(
-        self,
-        model: RecurrentClassifier,
-        snapshot: RecurrentClassifier,
-        inputs: Num[Tensor, "batch ..."],
-        labels: Int64[Tensor, "batch"],
-        weights: Float[Tensor, "batch"] | None = None,
-        *,
-        shard: Shard | None = None,
-    ) -> tuple[Float[Tensor, ""], Metrics]: ...
-
-    @abstractmethod
-    def roll_out(
-        self, model: RecurrentClassifier, context: Float[Tensor, "*steps batch gates"], shard: Shard | None = None
-    ) -> Rollout: ...
-
-    @abstractmethod
-    def estimate_advantages(
-        self,
-        rollout: Rollout,
-        labels: Int64[Tensor, "batch"],
-        weights: Float[Tensor, "batch"] | None = None,
-        *,
-        shard: Shard | None = None,
-    ) -> Estimates: ...
-
-    @abstractmethod
-    def actor_critic_loss(
-        self,
-        heads: Heads,
-        rollout: Rollout,
-        estimates: Estimates,
-        labels: Int64[Tensor, "batch"],
-        weights: Float[Tensor, "batch"] | None = None,
-    ) -> tuple[Float[Tensor, ""], Metrics]: ...
-
-    def losses(
-        self,
-        model: RecurrentClassifier,
-        snapshot: RecurrentClassifier,
-        parts: Sequence[Batch],
-        shard: Shard | None = None,
-    ) -> Iterator[tuple[Float[Tensor, ""], Metrics]]:
-        """`loss` of each part. The whole minibatch is rolled out without gradient first, so that samples and advantages
-        are the same as without parts. If the network is its own snapshot, this takes a second pass of the encoder."""
-        if len(parts) == 1:
-            yield self.loss(model, snapshot, *parts[0], shard=shard)
-            return
-        _, *targets = map(torch.cat, zip(*parts, strict=True))  # labels, and weights if given
-        with torch.no_grad():
-            rollout = self.roll_out(snapshot, torch.cat([snapshot.context(part[0]) for part in parts], -2), shard)
-            estimates = self.estimate_advantages(rollout, *targets, shard=shard)
-        start = 0
-        for inputs, *targets in parts:
-            rows = slice(start, start := start + len(inputs))
-            heads = self.replay(model, model.context(inputs), rollout.log_actions[:, :, rows])
-            loss, metrics = self.actor_critic_loss(heads, rollout.take(rows), estimates.take(rows), *targets)
-            yield loss, metrics | {"classifier_norm": model.refiner.policy.weight.detach().norm()}
-
-    def replay(
-        self,
-        model: RecurrentClassifier,
-        context: Float[Tensor, "*steps batch gates"],
-        log_actions: Float[Tensor, "steps rollouts batch classes"],
-    ) -> Heads:
-        """Heads of the current network along the actions of a roll-out, all steps at once."""
-        prior = torch.full_like(log_actions[:1], -math.log(model.classes))
-        beliefs = torch.cat([prior, log_actions[:-1]]).exp()
-        thoughts = model.refiner.replay(context, beliefs)
-        heads = model.refiner.heads(thoughts)
-        return heads._replace(value=exits.replayed_values(model, heads, thoughts, beliefs))
-
-    def standardized(
-        self, estimates: Estimates, weights: Float[Tensor, "batch"] | None, shard: Shard | None
-    ) -> Estimates:
-        """Advantages with mean 0 and standard deviation 1 over the minibatch of all processes; an example of weight 2
-        counts twice. The standard deviation is that of `advantages` + `own_advantages`, as with joint credit."""
-        advantages, sampled = estimates.advantages, estimates.advantages + estimates.own_advantages
-        if shard is not None:
-            advantages, sampled = shard.all_gather(advantages, -1), shard.all_gather(sampled, -1)
-            weights = None if weights is None else shard.all_gather(weights, -1)
-        mean, std = mdp.mean(advantages, weights), mdp.std(sampled, weights)
-        return Estimates(  # torch.compile of PyTorch 2.11 miscompiles _replace
-            estimates.log_scores,
-            (estimates.advantages - mean) / std,
-            estimates.own_advantages / std,
-            estimates.targets,
-            estimates.reward_coefficient / std,
-        )
-
-    def metrics(
-        self,
-        heads: Heads,
-        policy: SimplexPolicy,
-        log_ratio: Float[Tensor, "steps rollouts batch"],
-        estimates: Estimates,
-        labels: Int64[Tensor, "batch"],
-    ) -> Metrics:
-        """Diagnostics of the policy gradient and of the policy."""
-        ratio = log_ratio.exp()
-        return {
-            "accuracy": accuracy(heads.logits[-1], labels),
-            "approx_kl": (ratio - 1 - log_ratio).mean(),
-            "ratio_deviation": (ratio - 1).abs().mean(),
-            "explained_variance": mdp.explained_variance(heads.value, estimates.targets),
-            "mean_c": self.concentration(heads).mean(),
-            "entropy": policy.entropy().mean(),
-            "variance_penalty": policy.variance_penalty(labels).mean(),
-            "logit_norm": heads.logits.norm(dim=-1).mean(),
-            "return": mdp.normalized_return(estimates.log_scores[-1], heads.logits.shape[-1]).mean(),
-        }
-
-    # Title, and settings without effect
-
-    @classmethod
-    def title_of(cls, settings: Mapping[str, Any]) -> str:
-        return f"{cls.title}, marginal credit" if settings.get("credit") == "marginal" else cls.title
-
-    def without_effect(self, exits: bool) -> dict[str, str]:
-        idle = {"gae_lambda": "with exits the advantages are Monte-Carlo returns"} if exits else {}
-        return idle | ({"alpha_floor": "the logistic-normal policy has no α"} if self.head == "logistic-normal" else {})
-
     # Inference
 
     @property
@@ -319,13 +136,23 @@ class Agent(Iterative):
         mean = policy.log_mean()
         belief = (mean if self.feedback == "mean" else policy.sample(current())).exp()
         output = mean if self.readout == "mean" else policy.read(self.readout)
-        value = exits.next_value(model, heads.value, (thought, belief))
+        value = model.halting_value(heads.value, thought, belief)
         everyone = torch.ones_like(value, dtype=torch.bool)
         step = Step(pool._replace(thought=thought, belief=belief), output, value, everyone)
-        return step._replace(going=self.goes_on(step)) if exits.may_halt(model, first) else step
+        return step if first and not model.has_exits else step._replace(going=self.goes_on(step))
 
     def goes_on(self, step: Step | Steps) -> Bool[Tensor, "*steps pool"]:
         return not_below(step.value, self.halt_threshold)
 
     def trajectory(self, steps: Steps) -> Trajectory:
         return Trajectory(steps.output, stop_before(self.goes_on(steps)), steps.value)
+
+    # Title, and settings without effect
+
+    @classmethod
+    def title_of(cls, settings: Mapping[str, Any]) -> str:
+        return f"{cls.title}, marginal credit" if settings.get("credit") == "marginal" else cls.title
+
+    def without_effect(self, exits: bool) -> dict[str, str]:
+        idle = {"gae_lambda": "with exits the advantages are Monte-Carlo returns"} if exits else {}
+        return idle | ({"alpha_floor": "the logistic-normal policy has no α"} if self.head == "logistic-normal" else {})

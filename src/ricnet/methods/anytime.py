@@ -10,16 +10,14 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Bool, Float, Int64, Num
-from torch import Tensor
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
 
 from ricnet.core import losses, mdp
 from ricnet.core.trajectory import Trajectory, first_stop, not_below, stop_before
 from ricnet.errors import require, require_finite, setting
-from ricnet.methods import exits
-from ricnet.methods.inference import Pool, Step, Steps
-from ricnet.methods.iterative import Iterative, norms, step_until_level, unroll
-from ricnet.methods.method import Metrics, accuracy, weighted_mean
+from ricnet.methods.inference import Iterative, Pool, Step, Steps, norms, step_until_level, unroll
+from ricnet.methods.method import Inputs, Labels, Loss, Weights, accuracy, weighted_mean
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
@@ -77,17 +75,12 @@ class Anytime(Iterative):
 
     def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
         model = super().build(backbone, classes)
-        exits.train_value(model, self.value_coef > 0)
+        model.train_value(self.value_coef > 0)
         return model
 
     def loss(
-        self,
-        model: RecurrentClassifier,
-        snapshot: RecurrentClassifier,
-        inputs: Num[Tensor, "batch ..."],
-        labels: Int64[Tensor, "batch"],
-        weights: Float[Tensor, "batch"] | None = None,
-    ) -> tuple[Float[Tensor, ""], Metrics]:
+        self, model: RecurrentClassifier, snapshot: nn.Module, inputs: Inputs, labels: Labels, weights: Weights = None
+    ) -> Loss:
         """−Σ_t w_t log a_{t,y}. Geometric weights (Eq. 2 cut off at T) sum to 1 − γ^T and are not normalised. Learning
         a value takes one more step, for V(s_{T+1}); with exits that is 0."""
         learns_value = self.value_coef > 0
@@ -118,8 +111,8 @@ class Anytime(Iterative):
         rewards = mdp.rewards(scores, -math.log(model.classes))
         if model.has_exits:
             values = torch.cat([values, torch.zeros_like(values[:1])])
-        costs = exits.step_costs(model)
-        return exits.estimate(rewards, values, self.gamma, self.gae_lambda, costs, self.compute_price).targets
+        costs = model.step_costs if model.has_exits else None
+        return mdp.estimate(rewards, values, self.gamma, self.gae_lambda, costs, self.compute_price).targets
 
     def _step_weights(self, scores: Float[Tensor, "steps batch"]) -> Float[Tensor, "steps"]:
         if self.step_weight == "uniform":
@@ -133,9 +126,9 @@ class Anytime(Iterative):
         step = step_until_level(model, pool, self._highest_confidence, self.uniform_mix)
         if not self.halts_by_value:
             return step
-        value = exits.next_value(model, step.value, (step.pool.thought, step.pool.belief))
+        value = model.halting_value(step.value, step.pool.thought, step.pool.belief)
         step = step._replace(value=value, going=torch.ones_like(step.going))
-        return step._replace(going=self.goes_on(step)) if exits.may_halt(model, first) else step
+        return step if first and not model.has_exits else step._replace(going=self.goes_on(step))
 
     def goes_on(self, step: Step | Steps) -> Bool[Tensor, "*steps pool"]:
         return not_below(step.value, self.halt_threshold) if self.halts_by_value else step.going

@@ -8,14 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from jaxtyping import Float, Int64
-from torch import Tensor
-
 from ricnet.core.policies import SimplexPolicy
 from ricnet.errors import require
-from ricnet.methods.agent import Estimates, Rollout
+from ricnet.methods.method import Labels
 from ricnet.methods.on_policy import OnPolicy
-from ricnet.methods.ric import RIC
+from ricnet.methods.ric import RIC, Estimates, PerStep, Rollout
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,8 @@ class ClosedForm(OnPolicy):
         return cls.title
 
     def step_gain_surrogate(
-        self, policy: SimplexPolicy, rollout: Rollout, estimates: Estimates, labels: Int64[Tensor, "batch"]
-    ) -> Float[Tensor, "steps rollouts batch"]:
+        self, policy: SimplexPolicy, rollout: Rollout, estimates: Estimates, labels: Labels
+    ) -> PerStep:
         """E[log a_{t,y}] with gradient, times its weight in the return of step t."""
+        assert estimates.reward_coefficient is not None
         return estimates.reward_coefficient * policy.expected_log_score(labels)

@@ -7,7 +7,7 @@ steps. With exits, a step first sends its pool through the next stage of the enc
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -16,9 +16,9 @@ from jaxtyping import Bool, Float, Int64, Num
 from torch import Tensor
 
 from ricnet.core.trajectory import Trajectory
-from ricnet.methods.method import TimeLeft
-from ricnet.nets.backbone import Staged
-from ricnet.nets.refiner import HeadWeights
+from ricnet.methods.method import Inputs, Method, Metrics, TimeLeft
+from ricnet.nets.backbone import Backbone, Staged, encode
+from ricnet.nets.refiner import Heads, HeadWeights, RecurrentClassifier, at_step
 
 CPU_POOL, GPU_POOL = 128, 2048
 """Largest pool of a network with exits, whose stage outputs are kept until the next stage."""
@@ -210,7 +210,7 @@ class InSteps(ABC, Generic[StagedNetwork]):
         """Value before the first step, if the value of a step belongs to the next one; else None."""
         return None
 
-    def start(self, model: StagedNetwork, inputs: Num[Tensor, "batch ..."]) -> Pool:
+    def start(self, model: StagedNetwork, inputs: Inputs) -> Pool:
         """Pool of examples before the first stage."""
         seen = model.backbone.normalized(inputs)
         if seen.ndim == 4 and seen.is_cuda:  # the layout of convolutions on tensor cores
@@ -227,7 +227,7 @@ class InSteps(ABC, Generic[StagedNetwork]):
     def refine(
         self,
         model: StagedNetwork,
-        inputs: Num[Tensor, "batch ..."],
+        inputs: Inputs,
         max_steps: int | None = None,
         halt: bool = False,
         time_left: TimeLeft | None = None,
@@ -261,7 +261,7 @@ class InSteps(ABC, Generic[StagedNetwork]):
         return path.frozen() if halt else path
 
 
-def _pool_rows(inputs: Num[Tensor, "batch ..."]) -> int:
+def _pool_rows(inputs: Inputs) -> int:
     most = CPU_POOL if inputs.device.type == "cpu" else GPU_POOL
     return min(most, max(CPU_LOOK, most * POOLED_SIZE // inputs[:1].numel())) if len(inputs) else most
 
@@ -276,3 +276,71 @@ def _look_parts(seen: Num[Tensor, "pool ..."]) -> Sequence[Num[Tensor, "part ...
 
 def _join(parts: Sequence[Steps]) -> Steps:
     return Steps(*(torch.cat(tensors, 1) for tensors in zip(*parts, strict=True))) if len(parts) > 1 else parts[0]
+
+
+# Methods with a recurrent network
+
+
+class Iterative(InSteps[RecurrentClassifier], Method[RecurrentClassifier]):
+    """A method that passes thought and belief from step to step."""
+
+    def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
+        """Network with logits and one halting unit. Unused heads are frozen, so that weight decay leaves them alone."""
+        model = RecurrentClassifier(backbone, backbone.embedding_size, classes)
+        model.refiner.concentration.requires_grad_(False)
+        if model.has_exits:
+            model.refiner.critic.requires_grad_(False)
+        return model
+
+    def start(self, model: RecurrentClassifier, inputs: Inputs) -> Pool:
+        """Pool before the first step; with exits before the first stage."""
+        return super().start(model, inputs) if model.has_exits else self.gather(model, encode(model.context, inputs))
+
+    def gather(self, model: RecurrentClassifier, context: Float[Tensor, "batch read"]) -> Pool:
+        memory = self.memory(torch.zeros_like(context[:, 0]))
+        return Pool(context, *model.initial_state(context), memory, model.refiner.head_weights())
+
+    def first_value(self, model: RecurrentClassifier, pool: Pool) -> Float[Tensor, "pool"] | None:
+        return model.refiner.expect(pool.thought, pool.belief) if model.has_exits and self.halts_by_value else None
+
+
+Advance = Callable[[Float[Tensor, "batch"], Heads], Float[Tensor, "batch"]]
+"""Progress towards halting after a step, given the progress before it and the heads of the step; never decreases."""
+
+
+def unroll(
+    model: RecurrentClassifier,
+    inputs: Inputs,
+    steps: int,
+    uniform_mix: float = 0.0,
+    expects: bool = False,
+) -> Heads:
+    """Heads of all steps; gradients flow through the beliefs that are fed back. With `expects`, for networks with
+    exits, the value is computed before each step."""
+    refiner, context = model.refiner, model.context(inputs)
+    thought, belief = model.initial_state(context)
+    heads = []
+    for time in range(steps):
+        expected = refiner.expect(thought, belief.detach()) if expects else None
+        thought = refiner.think(at_step(context, time), thought, belief)
+        made = refiner.heads(thought)
+        heads.append(made if expected is None else made._replace(value=expected))
+        belief = (1 - uniform_mix) * made.logits.softmax(-1) + uniform_mix / model.classes
+    return Heads(*(torch.stack(part) for part in zip(*heads, strict=True)))
+
+
+def step_until_level(model: RecurrentClassifier, pool: Pool, advance: Advance, uniform_mix: float = 0.0) -> Step:
+    """One step of `unroll` at inference. An example continues until its progress reaches its level."""
+    progress, level = pool.memory
+    thought = model.refiner.think(pool.context, pool.thought, pool.belief)
+    heads = model.refiner.heads(thought, pool.heads)
+    progress = advance(progress, heads)
+    belief = (1 - uniform_mix) * heads.logits.softmax(-1) + uniform_mix / model.classes
+    pool = pool._replace(thought=thought, belief=belief, memory=(progress, level))
+    return Step(pool, heads.logits, heads.value, progress < level)
+
+
+@torch.no_grad()
+def norms(model: RecurrentClassifier, logits: Float[Tensor, "batch classes"]) -> Metrics:
+    """Norms of the logits and of the weights that make them (Proposition 2)."""
+    return {"logit_norm": logits.norm(dim=-1).mean(), "classifier_norm": model.refiner.policy.weight.norm()}

@@ -18,7 +18,13 @@ from ricnet.core.trajectory import Trajectory
 from ricnet.distributed import Shard
 from ricnet.nets.backbone import Backbone
 
+Inputs = Num[Tensor, "batch ..."]
+Labels = Int64[Tensor, "batch"]
+Weights = Float[Tensor, "batch"] | None
+"""Weights of the examples, 1 on average over the training data; None if all are equal."""
 Metrics = dict[str, Float[Tensor, ""]]
+Loss = tuple[Float[Tensor, ""], Metrics]
+"""Loss of a minibatch, and metrics to log (means, without gradient)."""
 Network = TypeVar("Network", bound=nn.Module)
 TimeLeft = Callable[[], bool]
 """Whether there is time for one more step."""
@@ -82,23 +88,13 @@ class Method(ABC, Generic[Network]):
         """The untrained network."""
 
     @abstractmethod
-    def loss(
-        self,
-        model: Network,
-        snapshot: Network,
-        inputs: Num[Tensor, "batch ..."],
-        labels: Int64[Tensor, "batch"],
-        weights: Float[Tensor, "batch"] | None = None,
-    ) -> tuple[Float[Tensor, ""], Metrics]:
-        """Loss of a minibatch, and metrics to log (means, without gradient).
-
-        `snapshot` is an earlier copy of `model` if `snapshot_period` is not None, else `model` itself. `weights` of the
-        examples are 1 on average over the training data; None if all are equal.
-        """
+    def loss(self, model: Network, snapshot: Network, inputs: Inputs, labels: Labels, weights: Weights = None) -> Loss:
+        """Loss of a minibatch. `snapshot` is an earlier copy of `model` if `snapshot_period` is not None, else `model`
+        itself."""
 
     def losses(
         self, model: Network, snapshot: Network, parts: Sequence[Batch], shard: Shard | None = None
-    ) -> Iterator[tuple[Float[Tensor, ""], Metrics]]:
+    ) -> Iterator[Loss]:
         """Loss and metrics of each part of a minibatch, for gradient accumulation.
 
         The caller takes the gradient of a part before it asks for the next. The mean of the losses, weighted by the
@@ -112,7 +108,7 @@ class Method(ABC, Generic[Network]):
     def refine(
         self,
         model: Network,
-        inputs: Num[Tensor, "batch ..."],
+        inputs: Inputs,
         max_steps: int | None = None,
         halt: bool = False,
         time_left: TimeLeft | None = None,

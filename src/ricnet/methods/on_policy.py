@@ -8,14 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from jaxtyping import Float, Int64
-from torch import Tensor
-
 from ricnet.core import mdp
 from ricnet.core.policies import SimplexPolicy
 from ricnet.errors import require, setting
-from ricnet.methods.agent import Estimates, Rollout
-from ricnet.methods.ric import RIC
+from ricnet.methods.method import Labels
+from ricnet.methods.ric import RIC, Estimates, PerStep, Rollout
 
 
 @dataclass(frozen=True)
@@ -49,19 +46,12 @@ class OnPolicy(RIC):
             rule = f"policy-gradient for {self.name}, which overrides score"
             require(self.rewards_log_score(), "objective", self.objective, rule)
 
-    def surrogate(
-        self, ratio: Float[Tensor, "steps rollouts batch"], advantages: Float[Tensor, "steps rollouts batch"]
-    ) -> Float[Tensor, "steps rollouts batch"]:
+    def surrogate(self, ratio: PerStep, advantages: PerStep) -> PerStep:
         return mdp.spo(ratio, advantages, OnPolicy.epsilon)
 
     def weighted_surrogate(
-        self,
-        policy: SimplexPolicy,
-        ratio: Float[Tensor, "steps rollouts batch"],
-        rollout: Rollout,
-        estimates: Estimates,
-        labels: Int64[Tensor, "batch"],
-    ) -> Float[Tensor, "steps rollouts batch"]:
+        self, policy: SimplexPolicy, ratio: PerStep, rollout: Rollout, estimates: Estimates, labels: Labels
+    ) -> PerStep:
         """With `expected`, E[log a_{t,y}] with the weights of Eq. 2: the policy gradient without the effect of a_t on
         later states."""
         if self.objective != "expected":

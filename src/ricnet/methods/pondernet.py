@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float, Int64, Num
-from torch import Tensor
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from ricnet.core import halting, mdp
 from ricnet.core.policies import current
 from ricnet.core.trajectory import Trajectory, first_stop
 from ricnet.errors import require, require_finite
-from ricnet.methods.inference import Pool, Step, Steps
-from ricnet.methods.iterative import Iterative, norms, step_until_level, unroll
-from ricnet.methods.method import Metrics, accuracy, weighted_mean
+from ricnet.methods.inference import Iterative, Pool, Step, Steps, norms, step_until_level, unroll
+from ricnet.methods.method import Inputs, Labels, Loss, Metrics, Weights, accuracy, weighted_mean
 from ricnet.nets.refiner import Heads, RecurrentClassifier
 
 
@@ -48,13 +47,8 @@ class PonderNet(Iterative):
         require(self.beta >= 0, "beta", self.beta, "0 or more")
 
     def loss(
-        self,
-        model: RecurrentClassifier,
-        snapshot: RecurrentClassifier,
-        inputs: Num[Tensor, "batch ..."],
-        labels: Int64[Tensor, "batch"],
-        weights: Float[Tensor, "batch"] | None = None,
-    ) -> tuple[Float[Tensor, ""], Metrics]:
+        self, model: RecurrentClassifier, snapshot: nn.Module, inputs: Inputs, labels: Labels, weights: Weights = None
+    ) -> Loss:
         """Σ_n p_n·CE(y, logits_n) + β·KL(p ‖ p_G) of each example, averaged over the batch."""
         heads = unroll(model, inputs, self.horizon)
         log_p = halting.log_halting(heads.value)
@@ -70,7 +64,7 @@ class PonderNet(Iterative):
         self,
         logits: Float[Tensor, "steps batch classes"],
         log_p: Float[Tensor, "steps batch"],
-        labels: Int64[Tensor, "batch"],
+        labels: Labels,
     ) -> Metrics:
         halt_step = halting.quantile_step(log_p, self._level(len(labels), log_p.device))
         answer = logits[halt_step - 1, torch.arange(len(labels), device=labels.device)]

@@ -1,29 +1,67 @@
 """Reinforced Iterative Classification: Algorithm 1 of the paper.
 
 `RIC.loss` is one update (lines 6 to 8); the trainer runs the loops over rounds, passes and minibatches (lines 2 to 5).
+The policy, the value and inference are in `agent`.
 """
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
-from jaxtyping import Float, Int64, Num
+from jaxtyping import Float
 from torch import Tensor
 
 from ricnet.core import mdp
 from ricnet.core.policies import Dirichlet, SimplexPolicy, current
 from ricnet.distributed import Shard
 from ricnet.errors import require, setting
-from ricnet.methods import exits
-from ricnet.methods.agent import Agent, Estimates, Rollout
-from ricnet.methods.iterative import initial_state
-from ricnet.methods.method import Metrics, weighted_mean
+from ricnet.methods.agent import Agent
+from ricnet.methods.method import Batch, Inputs, Labels, Loss, Metrics, Weights, accuracy, weighted_mean
 from ricnet.nets.refiner import Heads, HeadWeights, RecurrentClassifier, Refiner, at_step
 
-# Rules for error messages: "… is out of range: it must be {rule}."
-UPDATES_RULE = f"at least 2, or None; to take a snapshot after every update, use {setting('method', 'ric-on-policy')}"
-ROLLOUTS_RULE = f"at least 1, or at least 2 with {setting('label_baseline', True)}"
+PerStep = Float[Tensor, "steps rollouts batch"]
+Context = Float[Tensor, "*steps batch gates"]
+Beliefs = Float[Tensor, "*steps batch classes"]
+
+
+class Rollout(NamedTuple):
+    """Roll-outs of the snapshot on a minibatch."""
+
+    log_actions: Float[Tensor, "steps rollouts batch classes"]
+    policy: SimplexPolicy
+    """π_old(· | s_1) … π_old(· | s_T)."""
+    values: Float[Tensor, "steps+1 rollouts batch"]
+    """V_old(s_1) … V_old(s_{T+1})."""
+    costs: Float[Tensor, "steps"] | None = None
+    """With exits, the share of the network's compute of each step."""
+    shard: Shard | None = None
+    """With several processes, the rows of this one."""
+
+    def take(self, rows: slice) -> "Rollout":
+        return Rollout(self.log_actions[:, :, rows], self.policy.take(rows), self.values[:, :, rows], self.costs)
+
+
+class Estimates(NamedTuple):
+    """Advantages and value targets of a roll-out."""
+
+    log_scores: PerStep
+    """log a_{t,y} of the sampled beliefs."""
+    advantages: PerStep
+    """Â_t."""
+    targets: PerStep
+    """R̂_t, the target of the value."""
+    own_advantages: PerStep | None = None
+    """`reward_coefficient` · (log a_{t,y} − E[log a_{t,y}]), which `advantages` leave out with marginal credit and in
+    closed form; None with joint credit, the paper's."""
+    reward_coefficient: Float[Tensor, "steps 1 1"] | None = None
+    """Weight of log a_{t,y} in the return of step t."""
+
+    def take(self, rows: slice) -> "Estimates":
+        log_scores, advantages, targets = (part[:, :, rows] for part in self[:3])
+        own = None if self.own_advantages is None else self.own_advantages[:, :, rows]
+        return Estimates(log_scores, advantages, targets, own, self.reward_coefficient)
 
 
 @dataclass(frozen=True)
@@ -69,19 +107,6 @@ class RIC(Agent):
     step_weight: Literal["uniform", "discounted"] = "uniform"
     """Weight of step t in the surrogate: uniform (common practice) or discounted, γ^{t−1} (the exact gradient of J)."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.horizon >= 1, "horizon", self.horizon, "at least 1")
-        require(0 < self.gamma <= 1, "gamma", self.gamma, "above 0 and at most 1")
-        require(0 <= self.gae_lambda <= 1, "gae_lambda", self.gae_lambda, "from 0 to 1")
-        require(self.passes_per_snapshot >= 1, "passes_per_snapshot", self.passes_per_snapshot, "at least 1")
-        updates, clamp = self.updates_per_snapshot, self.log_ratio_clamp
-        require(updates is None or updates >= self.least_updates, "updates_per_snapshot", updates, UPDATES_RULE)
-        require(self.rollouts >= 1 + self.label_baseline, "rollouts", self.rollouts, ROLLOUTS_RULE)
-        require(self.epsilon > 0, "epsilon", self.epsilon, "above 0")
-        require(clamp is None or clamp > 0, "log_ratio_clamp", clamp, "above 0, or None")
-        require(self.value_coef >= 0, "value_coef", self.value_coef, "0 or more")
-
     # Algorithm 1, line 3: θ_old ← θ, φ_old ← φ
 
     def snapshot_period(self, updates_per_pass: int) -> int:
@@ -93,17 +118,17 @@ class RIC(Agent):
         self,
         model: RecurrentClassifier,
         snapshot: RecurrentClassifier,
-        inputs: Num[Tensor, "batch ..."],
-        labels: Int64[Tensor, "batch"],
-        weights: Float[Tensor, "batch"] | None = None,
+        inputs: Inputs,
+        labels: Labels,
+        weights: Weights = None,
         *,
         shard: Shard | None = None,
-    ) -> tuple[Float[Tensor, ""], Metrics]:
+    ) -> Loss:
         context = model.context(inputs)  # encoded x
         with torch.no_grad():
             old_context = context if snapshot is model else snapshot.context(inputs)
             rollout = self.roll_out(snapshot, old_context, shard)  # line 6
-            estimates = self.estimate_advantages(rollout, labels, weights, shard=shard)  # line 7
+            estimates = self.estimate_advantages(rollout, labels, weights)  # line 7
         heads = self.replay(model, context, rollout.log_actions)
         loss, metrics = self.actor_critic_loss(heads, rollout, estimates, labels, weights)  # line 8
         return loss, metrics | {"classifier_norm": model.refiner.policy.weight.detach().norm()}
@@ -111,23 +136,20 @@ class RIC(Agent):
     # Line 6: roll out π_old for T steps
 
     @torch.no_grad()
-    def roll_out(
-        self, model: RecurrentClassifier, context: Float[Tensor, "*steps batch gates"], shard: Shard | None = None
-    ) -> Rollout:
+    def roll_out(self, model: RecurrentClassifier, context: Context, shard: Shard | None = None) -> Rollout:
         refiner, weights, generator = model.refiner, model.refiner.head_weights(), current()
-        thought, belief = (
-            start.repeat(self.rollouts, 1, 1) for start in initial_state(model, context)
-        )  # τ_0 = 0, a_0 = 1/K
-        states, log_actions, heads = [(thought, belief)], [], []
+        thought, belief = (start.repeat(self.rollouts, 1, 1) for start in model.initial_state(context))  # τ_0, a_0
+        states, log_actions, outputs = [(thought, belief)], [], []
         for time in range(self.horizon):
             x = at_step(context, time)
-            thought, belief, log_action, *outputs = self.explore(refiner, weights, x, thought, belief, shard, generator)
+            thought, belief, log_action, *heads = self.explore(refiner, weights, x, thought, belief, shard, generator)
             states.append((thought, belief))
             log_actions.append(log_action)
-            heads.append(outputs)
-        all_heads = Heads(*(torch.stack(head) for head in zip(*heads, strict=True)))
-        values = exits.rollout_values(model, context, states, all_heads, weights)  # V_old(s_1) … V_old(s_{T+1})
-        return Rollout(torch.stack(log_actions), self.policy(all_heads), values, exits.step_costs(model))
+            outputs.append(heads)
+        all_heads = Heads(*(torch.stack(head) for head in zip(*outputs, strict=True)))
+        values = model.rollout_values(context, states, all_heads, weights)  # V_old(s_1) … V_old(s_{T+1})
+        costs = model.step_costs if model.has_exits else None
+        return Rollout(torch.stack(log_actions), self.policy(all_heads), values, costs, shard)
 
     def explore(
         self,
@@ -147,48 +169,26 @@ class RIC(Agent):
 
     # Line 7: rewards, Â and R̂
 
-    def estimate_advantages(
-        self,
-        rollout: Rollout,
-        labels: Int64[Tensor, "batch"],
-        weights: Float[Tensor, "batch"] | None = None,
-        *,
-        shard: Shard | None = None,
-    ) -> Estimates:
-        """Advantages Â_t and value targets R̂_t. The paper is joint credit, where `scores` and `sampled` are the same;
-        otherwise E[log a_{t,y}] replaces log a_{t,y}, and `step_gain_surrogate` adds the gain of step t itself."""
-        uniform = torch.full_like(rollout.log_actions[0, 0], -math.log(rollout.log_actions.shape[-1]))  # log a_0
-        initial = self.score(uniform, labels)
-        sampled = scores = self.floored(self.score(rollout.log_actions, labels))  # log a_{t,y}
-        if self.credit != "joint":
-            scores = self.floored(rollout.policy.expected_log_score(labels))  # E[log a_{t,y}]
-        rewards, previous = mdp.rewards(scores, initial), mdp.previous_scores(scores, initial)  # r_t, log a_{t−1,y}
-        price = self.compute_price  # used only with exits
-        gains = exits.estimate(rewards, rollout.values, self.gamma, self.gae_lambda, rollout.costs, price)  # GAE
-        advantages = gains.advantages
-        outcomes = gains.returns + previous  # R̂_t without the term −log a_{t−1,y}, which a_t cannot change
-        # V(s_t) is computed from the sampled a_{t−1}, so r_t in its target starts from log a_{t−1,y} of the sample.
-        targets = gains.targets + previous - mdp.previous_scores(sampled, initial)
-        # log a_{t,y} enters R̂_t through r_t with weight 1 and, except at the last step, through r_{t+1} with −γλ.
-        last = torch.arange(len(scores), device=scores.device) == len(scores) - 1
-        coefficient = (1 - gains.discount * (~last).to(scores.dtype))[:, None, None]
-        if self.credit == "marginal":
-            outcomes = outcomes - coefficient * scores  # E[log a_{t,y}] depends only on s_t
+    def estimate_advantages(self, rollout: Rollout, labels: Labels, weights: Weights = None) -> Estimates:
+        if self.credit != "joint" or rollout.costs is not None:
+            return self._standardized(self._estimate_variant(rollout, labels), weights, rollout.shard)
+        scores, initial = self._log_scores(rollout, labels)  # log a_{t,y} and log a_{0,y}
+        rewards, previous = mdp.rewards(scores, initial), mdp.previous_scores(scores, initial)  # r_t and log a_{t−1,y}
+        advantages = mdp.advantages(rewards, rollout.values, self.gamma, self.gae_lambda)  # Â_t
+        outcomes = advantages + rollout.values[:-1] + previous  # R̂_t without its term −log a_{t−1,y}
         if self.label_baseline:
             advantages = mdp.leave_one_out(outcomes)
-        estimates = Estimates(sampled, advantages, coefficient * (sampled - scores), targets, coefficient)
-        return self.standardized(estimates, weights, shard) if self.normalize_advantages else estimates
+        return self._standardized(Estimates(scores, advantages, outcomes - previous), weights, rollout.shard)
+
+    def score(self, log_beliefs: Beliefs, labels: Labels) -> Float[Tensor, "*steps batch"]:
+        """log a_y; the reward of a step is its increase (Eq. 1). Override it for another reward."""
+        return mdp.log_scores(log_beliefs, labels)
 
     # Line 8: E[L_SPO(θ, θ_old, Â) − c_v ‖V − R̂‖²]
 
     def actor_critic_loss(
-        self,
-        heads: Heads,
-        rollout: Rollout,
-        estimates: Estimates,
-        labels: Int64[Tensor, "batch"],
-        weights: Float[Tensor, "batch"] | None = None,
-    ) -> tuple[Float[Tensor, ""], Metrics]:
+        self, heads: Heads, rollout: Rollout, estimates: Estimates, labels: Labels, weights: Weights = None
+    ) -> Loss:
         policy = self.policy(heads)
         log_ratio = self._clamped(policy.log_ratio(rollout.policy, rollout.log_actions))  # log ρ
         surrogate = self.weighted_surrogate(policy, log_ratio.exp(), rollout, estimates, labels)
@@ -198,14 +198,14 @@ class RIC(Agent):
             metrics = self.metrics(heads, policy, log_ratio, estimates, labels)
         return policy_loss + self.value_coef * value_loss, metrics | {"value_loss": value_loss.detach()}
 
+    def surrogate(self, ratio: PerStep, advantages: PerStep) -> PerStep:
+        """L_SPO = Â ρ − |Â| (ρ − 1)² / 2ε, or PPO's clipped surrogate. Override it for another objective."""
+        surrogate: Tensor = getattr(mdp, self.objective)(ratio, advantages, self.epsilon)
+        return surrogate
+
     def weighted_surrogate(
-        self,
-        policy: SimplexPolicy,
-        ratio: Float[Tensor, "steps rollouts batch"],
-        rollout: Rollout,
-        estimates: Estimates,
-        labels: Int64[Tensor, "batch"],
-    ) -> Float[Tensor, "steps rollouts batch"]:
+        self, policy: SimplexPolicy, ratio: PerStep, rollout: Rollout, estimates: Estimates, labels: Labels
+    ) -> PerStep:
         """Surrogate of each step plus entropy bonus, times the weight of the step."""
         surrogate = self.surrogate(ratio, estimates.advantages)
         if self.credit != "joint":
@@ -217,26 +217,147 @@ class RIC(Agent):
             surrogate = surrogate * weights.to(surrogate.dtype)[:, None, None]
         return surrogate
 
-    def surrogate(
-        self, ratio: Float[Tensor, "steps rollouts batch"], advantages: Float[Tensor, "steps rollouts batch"]
-    ) -> Float[Tensor, "steps rollouts batch"]:
-        """L_SPO = Â ρ − |Â| (ρ − 1)² / 2ε, or PPO's clipped surrogate. Override it for another objective."""
-        surrogate: Tensor = getattr(mdp, self.objective)(ratio, advantages, self.epsilon)
-        return surrogate
+    # The parts of lines 6 to 8
+
+    def replay(
+        self,
+        model: RecurrentClassifier,
+        context: Context,
+        log_actions: Float[Tensor, "steps rollouts batch classes"],
+    ) -> Heads:
+        """π_θ and V_φ along the actions of a roll-out, all steps at once."""
+        prior = torch.full_like(log_actions[:1], -math.log(model.classes))
+        beliefs = torch.cat([prior, log_actions[:-1]]).exp()
+        thoughts = model.refiner.replay(context, beliefs)
+        heads = model.refiner.heads(thoughts)
+        return heads._replace(value=model.replayed_values(heads, thoughts, beliefs))
+
+    def _log_scores(self, rollout: Rollout, labels: Labels) -> tuple[PerStep, Float[Tensor, "batch"]]:
+        uniform = torch.full_like(rollout.log_actions[0, 0], -math.log(rollout.log_actions.shape[-1]))
+        return self._floored(self.score(rollout.log_actions, labels)), self.score(uniform, labels)
+
+    def _floored(self, scores: PerStep) -> PerStep:
+        return scores if self.reward_floor is None else scores.clamp(min=math.log(self.reward_floor))
+
+    def _clamped(self, log_ratio: PerStep) -> PerStep:
+        clamp = self.log_ratio_clamp
+        return log_ratio if clamp is None else log_ratio.clamp(-clamp, clamp)
+
+    def _standardized(self, estimates: Estimates, weights: Weights, shard: Shard | None) -> Estimates:
+        """Advantages with mean 0 and standard deviation 1 over the minibatch of all processes; an example of weight 2
+        counts twice. The standard deviation is that of `advantages` + `own_advantages`, as with joint credit."""
+        if not self.normalize_advantages:
+            return estimates
+        log_scores, advantages, targets, own, coefficient = estimates
+        every, sampled = advantages, advantages if own is None else advantages + own
+        if shard is not None:
+            every, sampled = shard.all_gather(every, -1), shard.all_gather(sampled, -1)
+            weights = None if weights is None else shard.all_gather(weights, -1)
+        mean, std = mdp.mean(every, weights), mdp.std(sampled, weights)
+        if own is None or coefficient is None:  # torch.compile of PyTorch 2.11 miscompiles _replace
+            return Estimates(log_scores, (advantages - mean) / std, targets)
+        return Estimates(log_scores, (advantages - mean) / std, targets, own / std, coefficient / std)
+
+    def metrics(
+        self, heads: Heads, policy: SimplexPolicy, log_ratio: PerStep, estimates: Estimates, labels: Labels
+    ) -> Metrics:
+        """Diagnostics of the policy gradient and of the policy."""
+        ratio = log_ratio.exp()
+        return {
+            "accuracy": accuracy(heads.logits[-1], labels),
+            "approx_kl": (ratio - 1 - log_ratio).mean(),
+            "ratio_deviation": (ratio - 1).abs().mean(),
+            "explained_variance": mdp.explained_variance(heads.value, estimates.targets),
+            "mean_c": self.concentration(heads).mean(),
+            "entropy": policy.entropy().mean(),
+            "variance_penalty": policy.variance_penalty(labels).mean(),
+            "logit_norm": heads.logits.norm(dim=-1).mean(),
+            "return": mdp.normalized_return(estimates.log_scores[-1], heads.logits.shape[-1]).mean(),
+        }
+
+    # Variants that are not in the paper: exits, marginal credit, and the closed form (`closed_form`)
+
+    def _estimate_variant(self, rollout: Rollout, labels: Labels) -> Estimates:
+        """Line 7 with exits, or with E[log a_{t,y}] instead of log a_{t,y}, where `step_gain_surrogate` adds the gain
+        of step t itself."""
+        sampled, initial = self._log_scores(rollout, labels)
+        scores = sampled
+        if self.credit != "joint":
+            scores = self._floored(rollout.policy.expected_log_score(labels))
+        rewards, previous = mdp.rewards(scores, initial), mdp.previous_scores(scores, initial)
+        gains = mdp.estimate(rewards, rollout.values, self.gamma, self.gae_lambda, rollout.costs, self.compute_price)
+        # V(s_t) is computed from the sampled a_{t−1}, so r_t in its target starts from log a_{t−1,y} of the sample.
+        targets = gains.targets + previous - mdp.previous_scores(sampled, initial)
+        # log a_{t,y} enters R̂_t through r_t with weight 1 and, except at the last step, through r_{t+1} with −γλ.
+        last = torch.arange(len(scores), device=scores.device) == len(scores) - 1
+        coefficient = (1 - gains.discount * (~last).to(scores.dtype))[:, None, None]
+        outcomes = gains.returns + previous
+        if self.credit == "marginal":
+            outcomes = outcomes - coefficient * scores  # E[log a_{t,y}] depends only on s_t
+        advantages = mdp.leave_one_out(outcomes) if self.label_baseline else gains.advantages
+        return Estimates(sampled, advantages, targets, coefficient * (sampled - scores), coefficient)
 
     def step_gain_surrogate(
-        self, policy: SimplexPolicy, rollout: Rollout, estimates: Estimates, labels: Int64[Tensor, "batch"]
-    ) -> Float[Tensor, "steps rollouts batch"]:
+        self, policy: SimplexPolicy, rollout: Rollout, estimates: Estimates, labels: Labels
+    ) -> PerStep:
         """Marginal credit: the surrogate of log a_{t,y} with the ratio of the marginal density of a_{t,y}, a Beta.
         Given a_{t,y}, the score function of the other classes has mean 0, so leaving it out only removes noise."""
         assert isinstance(policy, Dirichlet)
         assert isinstance(rollout.policy, Dirichlet)
+        assert estimates.own_advantages is not None
         ratio = self._clamped(policy.marginal_log_ratio(rollout.policy, rollout.log_actions, labels)).exp()
         return self.surrogate(ratio, estimates.own_advantages)
 
-    def _clamped(self, log_ratio: Float[Tensor, "steps rollouts batch"]) -> Float[Tensor, "steps rollouts batch"]:
-        clamp = self.log_ratio_clamp
-        return log_ratio if clamp is None else log_ratio.clamp(-clamp, clamp)
+    # Gradient accumulation
+
+    def losses(
+        self,
+        model: RecurrentClassifier,
+        snapshot: RecurrentClassifier,
+        parts: Sequence[Batch],
+        shard: Shard | None = None,
+    ) -> Iterator[Loss]:
+        """`loss` of each part. The whole minibatch is rolled out without gradient first, so that samples and advantages
+        are the same as without parts. If the network is its own snapshot, this takes a second pass of the encoder."""
+        if len(parts) == 1:
+            yield self.loss(model, snapshot, *parts[0], shard=shard)
+            return
+        _, *targets = map(torch.cat, zip(*parts, strict=True))  # labels, and weights if given
+        with torch.no_grad():
+            rollout = self.roll_out(snapshot, torch.cat([snapshot.context(part[0]) for part in parts], -2), shard)
+            estimates = self.estimate_advantages(rollout, *targets)
+        start = 0
+        for inputs, *targets in parts:
+            rows = slice(start, start := start + len(inputs))
+            heads = self.replay(model, model.context(inputs), rollout.log_actions[:, :, rows])
+            loss, metrics = self.actor_critic_loss(heads, rollout.take(rows), estimates.take(rows), *targets)
+            yield loss, metrics | {"classifier_norm": model.refiner.policy.weight.detach().norm()}
+
+    # Settings
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.horizon >= 1, "horizon", self.horizon, "at least 1")
+        require(0 < self.gamma <= 1, "gamma", self.gamma, "above 0 and at most 1")
+        require(0 <= self.gae_lambda <= 1, "gae_lambda", self.gae_lambda, "from 0 to 1")
+        require(self.passes_per_snapshot >= 1, "passes_per_snapshot", self.passes_per_snapshot, "at least 1")
+        updates, clamp, floor = self.updates_per_snapshot, self.log_ratio_clamp, self.reward_floor
+        each = setting("method", "ric-on-policy")
+        rule = f"at least 2, or None; to take a snapshot after every update, use {each}"
+        require(updates is None or updates >= self.least_updates, "updates_per_snapshot", updates, rule)
+        rule = f"at least 1, or at least 2 with {setting('label_baseline', True)}"
+        require(self.rollouts >= 1 + self.label_baseline, "rollouts", self.rollouts, rule)
+        require(self.epsilon > 0, "epsilon", self.epsilon, "above 0")
+        require(clamp is None or clamp > 0, "log_ratio_clamp", clamp, "above 0, or None")
+        require(self.value_coef >= 0, "value_coef", self.value_coef, "0 or more")
+        if not self.rewards_log_score():
+            require(floor is None, "reward_floor", floor, f"None for {self.name}, which overrides score")
+            require(self.credit == "joint", "credit", self.credit, f"joint for {self.name}, which overrides score")
+
+    @classmethod
+    def rewards_log_score(cls) -> bool:
+        """Whether `score` is the log-score, which closed forms, marginal credit and the reward floor require."""
+        return cls.score is RIC.score
 
     def without_effect(self, exits: bool) -> dict[str, str]:
         replaced = {"passes_per_snapshot": f"{setting('updates_per_snapshot')} replaces it"}

@@ -8,15 +8,15 @@ from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int64, Num
+from jaxtyping import Bool, Float, Num
 from torch import Tensor, nn
 
 from ricnet.core import losses
-from ricnet.core.trajectory import Temperature, Trajectory
+from ricnet.core.trajectory import Temperature, Trajectory, doubt, first_stop
 from ricnet.errors import require, require_finite, setting
-from ricnet.methods.exits import AtExits, ExitHeads
-from ricnet.methods.method import Method, Metrics, TimeLeft, accuracy, weighted_mean
-from ricnet.nets.backbone import Backbone, encode
+from ricnet.methods.inference import InSteps, Pool, Step, Steps
+from ricnet.methods.method import Inputs, Labels, Loss, Method, TimeLeft, Weights, accuracy, weighted_mean
+from ricnet.nets.backbone import Backbone, Staged, encode
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,8 @@ class Supervised(Method[nn.Module]):
         return nn.Sequential(backbone, nn.Linear(backbone.embedding_size, classes))
 
     def loss(
-        self,
-        model: nn.Module,
-        snapshot: nn.Module,
-        inputs: Num[Tensor, "batch ..."],
-        labels: Int64[Tensor, "batch"],
-        weights: Float[Tensor, "batch"] | None = None,
-    ) -> tuple[Float[Tensor, ""], Metrics]:
+        self, model: nn.Module, snapshot: nn.Module, inputs: Inputs, labels: Labels, weights: Weights = None
+    ) -> Loss:
         """Loss of the logits; with exits the mean over all exits."""
         answers = model(inputs).unbind() if isinstance(model, ExitHeads) else [model(inputs)]
         loss = torch.stack([weighted_mean(self._terms(logits, labels, weights), weights) for logits in answers]).mean()
@@ -95,7 +90,7 @@ class Supervised(Method[nn.Module]):
         }
 
     def _terms(
-        self, logits: Float[Tensor, "batch classes"], labels: Int64[Tensor, "batch"], weights: Tensor | None
+        self, logits: Float[Tensor, "batch classes"], labels: Labels, weights: Tensor | None
     ) -> Float[Tensor, "*batch"]:
         if self.objective == "evidential":
             return losses.evidential(losses.evidential_alpha(logits), labels, self.evidence_kl)
@@ -117,7 +112,7 @@ class Supervised(Method[nn.Module]):
     def refine(
         self,
         model: nn.Module,
-        inputs: Num[Tensor, "batch ..."],
+        inputs: Inputs,
         max_steps: int | None = None,
         halt: bool = False,
         time_left: TimeLeft | None = None,
@@ -128,5 +123,61 @@ class Supervised(Method[nn.Module]):
         log_beliefs = self.log_beliefs(encode(model, inputs)).unsqueeze(0)
         return Trajectory(log_beliefs, torch.ones_like(log_beliefs[0, :, 0], dtype=torch.int64))
 
-    def at_exits(self, model: ExitHeads, temperature: Temperature = 1.0) -> AtExits:
+    def at_exits(self, model: "ExitHeads", temperature: Temperature = 1.0) -> "AtExits":
         return AtExits(self, len(model.costs), temperature)
+
+
+# Exits
+
+
+@dataclass(frozen=True)
+class AtExits(InSteps["ExitHeads"]):
+    """Step-by-step inference of SL with exits: an example halts when its confidence reaches the threshold."""
+
+    method: Supervised
+    horizon: int
+    temperature: Temperature = 1.0
+    """Applied before the confidence is compared; reported beliefs are not scaled here."""
+
+    def gather(self, model: "ExitHeads", context: Float[Tensor, "batch read"]) -> Pool:
+        """Pool without thoughts, which SL does not have."""
+        return Pool(context, context[:, :0], context.new_full((len(context), model.classes), 1 / model.classes))
+
+    def look(
+        self, model: "ExitHeads", stage: int, seen: Num[Tensor, "batch ..."]
+    ) -> tuple[Tensor, Float[Tensor, "batch read"]]:
+        """Output of the stage, and a context of the log-belief with 1 − confidence in the last column."""
+        seen, logits = model.look(stage, seen)
+        log_belief = self.method.log_beliefs(logits)
+        temperature = self.temperature[stage] if isinstance(self.temperature, tuple) else self.temperature
+        doubts = doubt((log_belief / temperature).log_softmax(-1))
+        return seen, torch.cat([log_belief, doubts.unsqueeze(1)], 1)
+
+    def step(self, model: "ExitHeads", pool: Pool, first: bool) -> Step:
+        log_belief, value = pool.context[:, :-1], pool.context[:, -1]
+        step = Step(pool._replace(belief=log_belief.exp()), log_belief, value, torch.ones_like(value, dtype=torch.bool))
+        return step._replace(going=self.goes_on(step))
+
+    def goes_on(self, step: Step | Steps) -> Bool[Tensor, "*steps pool"]:
+        sure = self.method.confidence_threshold
+        return torch.ones_like(step.going) if sure is None else step.value > 1 - sure
+
+    def trajectory(self, steps: Steps) -> Trajectory:
+        """Uses the current threshold; the steps may have been made under another one."""
+        return Trajectory(steps.output, first_stop(self.goes_on(steps)))
+
+
+class ExitHeads(Staged):
+    """A linear head after each stage of the encoder."""
+
+    def __init__(self, backbone: Backbone, classes: int) -> None:
+        super().__init__(backbone, classes)
+        self.heads = nn.ModuleList(nn.Linear(features, classes) for features in backbone.feature_sizes)
+        self.costs = backbone.count_costs(self.read, lambda answer: None)
+
+    def forward(self, inputs: Inputs) -> Float[Tensor, "exits batch classes"]:
+        answers = [self.read(stage, features) for stage, (_, features) in enumerate(self.backbone.walk(inputs))]
+        return torch.stack(answers)
+
+    def read(self, stage: int, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch classes"]:
+        return self.heads[stage](features)  # type: ignore[no-any-return]

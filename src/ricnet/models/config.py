@@ -10,8 +10,7 @@ import numpy as np
 
 from ricnet.errors import RicnetError, require, require_finite, setting, wanted
 from ricnet.io import is_text, misfit
-from ricnet.methods import METHODS, RIC, Method
-from ricnet.methods.archive import RETIRED_PRESETS, modern_method
+from ricnet.methods import METHODS, RETIRED_PRESETS, RIC, Method, modern_method
 from ricnet.nets.encoders import EncoderOptions
 
 PARTS = ("method", "network", "optimization")

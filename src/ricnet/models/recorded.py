@@ -20,8 +20,7 @@ from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.methods import Asked, in_steps
-from ricnet.methods.inference import InSteps, Pool, Step, Steps, run, select
-from ricnet.methods.iterative import Iterative
+from ricnet.methods.inference import InSteps, Iterative, Pool, Step, Steps, run, select
 from ricnet.methods.method import TimeLeft
 from ricnet.nets.backbone import GPU_BATCH, encode
 from ricnet.nets.refiner import RecurrentClassifier

@@ -26,6 +26,8 @@ class Heads(NamedTuple):
 
 
 HeadWeights = tuple[Float[Tensor, "heads size"], Float[Tensor, "heads"]]
+State = tuple[Float[Tensor, "*rollouts batch size"], Float[Tensor, "*rollouts batch classes"]]
+"""τ_{t−1} and a_{t−1}; with the input they are s_t."""
 
 
 class Refiner(nn.Module):
@@ -141,6 +143,50 @@ class RecurrentClassifier(Staged):
 
     def read(self, stage: int, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch gates"]:
         return self.refiner.from_features[stage](features)  # type: ignore[no-any-return]
+
+    def initial_state(self, context: Float[Tensor, "*steps batch gates"]) -> State:
+        """τ_0 = 0 and the uniform belief a_0."""
+        batch, classes = context.shape[-2], self.classes
+        return context.new_zeros(batch, self.refiner.size), context.new_full((batch, classes), 1 / classes)
+
+    # The value: without exits, as in the paper, a head of τ_t. With exits it reads τ_{t−1} and a_{t−1} before the
+    # stage of step t is computed, so that halting saves its cost.
+
+    def train_value(self, learns: bool) -> None:
+        """Make the module trainable that estimates the value, if the method `learns` one, and freeze the unused one, so
+        that weight decay does not change it."""
+        self.refiner.value.requires_grad_(learns and not self.has_exits)
+        if self.has_exits:
+            self.refiner.critic.requires_grad_(learns)
+
+    def rollout_values(
+        self, context: Float[Tensor, "*steps batch gates"], states: Sequence[State], heads: Heads, weights: HeadWeights
+    ) -> Float[Tensor, "states rollouts batch"]:
+        """V(s_1) … V(s_{T+1}) of a roll-out, from the heads of all steps and its T + 1 states. V(s_{T+1}) takes one
+        more evaluation of the recurrent cell; with exits it is 0, because no stage is left."""
+        if not self.has_exits:
+            last = self.refiner.heads(self.refiner.think(context, *states[-1]), weights)
+            return torch.cat([heads.value, last.value[None]])
+        values = self.refiner.expect(*(torch.stack(part) for part in zip(*states[:-1], strict=True)))
+        return F.pad(values, (0, 0, 0, 0, 0, 1))
+
+    def replayed_values(
+        self,
+        heads: Heads,
+        thoughts: Float[Tensor, "steps rollouts batch size"],
+        beliefs: Float[Tensor, "steps rollouts batch classes"],
+    ) -> Float[Tensor, "steps rollouts batch"]:
+        """V(s_1) … V(s_T) of a replay, given τ_1 … τ_T and a_0 … a_{T−1}."""
+        if not self.has_exits:
+            return heads.value
+        return self.refiner.expect(F.pad(thoughts[:-1], (0, 0, 0, 0, 0, 0, 1, 0)), beliefs)
+
+    def halting_value(
+        self, value: Float[Tensor, "pool"], thought: Float[Tensor, "pool size"], belief: Float[Tensor, "pool classes"]
+    ) -> Float[Tensor, "pool"]:
+        """Value for the halting rule at inference: `value`, that of the step just made, or with exits that of the next
+        step, which starts from `thought` and `belief`."""
+        return self.refiner.expect(thought, belief) if self.has_exits else value
 
 
 # The gated recurrent unit, with gates in the order reset, update, new, as in torch.nn.GRUCell

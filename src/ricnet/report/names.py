@@ -7,8 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from ricnet.io import FIGURE, shown_name, without_folder
-from ricnet.methods import METHODS
-from ricnet.methods.archive import modern_method
+from ricnet.methods import METHODS, modern_method
 
 RIC, ON_POLICY, CLOSED_FORM, MARGINAL = "RIC", "RIC, on-policy", "RIC, closed form", ", marginal credit"
 """Titles of methods ric, ric-on-policy and ric-closed-form; the first two may have marginal credit."""

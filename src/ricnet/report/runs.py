@@ -16,7 +16,7 @@ from ricnet.evaluation.collapse import Collapse, collapses, summary
 from ricnet.evaluation.evaluate import Outcome, read_predictions
 from ricnet.evaluation.examples import Examples
 from ricnet.io import LARGEST_NUMBER, MARK, TABLE, short, shown_name, user_path
-from ricnet.methods.archive import modern_method
+from ricnet.methods import modern_method
 from ricnet.report.files import is_archive, read_archive, read_folder
 from ricnet.report.names import CHOSEN, DATA_TITLES, differences, system_name, without_seed
 

@@ -27,7 +27,7 @@ from ricnet.distributed import Processes, first_on_each_machine, launched, own_g
 from ricnet.errors import Interrupted, RicnetError, in_python, setting, spelled_in_python
 from ricnet.evaluation.choices import chosen_words
 from ricnet.io import Unwritable, read_json, short_name, split_target, user_path, whole_name, with_target
-from ricnet.methods.archive import RETIRED_PRESETS
+from ricnet.methods import RETIRED_PRESETS
 from ricnet.models.classifier import Classifier, autocast_dtype, build_model, encoder_weights, settle_horizon
 from ricnet.models.config import DATA_SETTINGS, Config, from_json, given_settings
 from ricnet.models.loading import load

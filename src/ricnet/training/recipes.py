@@ -19,8 +19,7 @@ from ricnet.data import Dataset
 from ricnet.data.registry import is_resizable
 from ricnet.errors import RicnetError, nearest, setting, what_else
 from ricnet.io import whole_name
-from ricnet.methods import METHODS, RIC, Anytime, ClosedForm, Method, OnPolicy, of_another_method
-from ricnet.methods.archive import RETIRED_PRESETS
+from ricnet.methods import METHODS, RETIRED_PRESETS, RIC, Anytime, ClosedForm, Method, OnPolicy, of_another_method
 from ricnet.models.config import PARTS, Config, Optimization, given_settings
 from ricnet.models.locate import find_encoder
 from ricnet.nets.encoders import TINY_IMAGE, EncoderOptions, is_pretrained

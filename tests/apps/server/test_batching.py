@@ -24,7 +24,7 @@ from ricnet.apps.server.limits import Refusal
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import load
 from ricnet.methods import RIC, Anytime, Method, Supervised
-from ricnet.methods.exits import ExitHeads
+from ricnet.methods.supervised import ExitHeads
 from ricnet.models.classifier import Classifier, build_model
 from ricnet.models.config import Config
 from ricnet.nets.encoders import EncoderOptions
