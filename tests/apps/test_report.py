@@ -22,7 +22,7 @@ def test_seeds_are_summed_up_and_single_runs_printed_as_they_are(
     figures = tmp_path / "figures"
     again = run_ric("report", sl.first.path, "--out", out.parent, "--markdown", "--figures", figures)
     assert f"{out} (in place of" in again.err
-    assert f"| SL | digits | {100 * sl.first.test['accuracy']:.2f} % |" in again.out
+    assert f"| SL | digits | {100 * sl.first.test['accuracy']:.2f} |" in again.out
     assert {path.suffix for path in figures.iterdir()} == {".png", ".pdf"}
 
 
@@ -31,6 +31,6 @@ def test_the_page_is_there_before_the_table_is_shown_to_someone_who_may_leave(
 ) -> None:
     written = Mock()
     monkeypatch.setattr("ricnet.apps.commands.report.write_page", written)
-    monkeypatch.setattr("ricnet.apps.commands.report.runs_table", Mock(side_effect=SystemExit(1)))  # as rich does
+    monkeypatch.setattr("ricnet.apps.commands.report.terminal_table", Mock(side_effect=SystemExit(1)))  # as rich does
     assert run_ric("report", systems[1].first.path, "--out", tmp_path / "report.html").code == 1
     written.assert_called_once()

@@ -23,7 +23,6 @@ from ricnet.report.figures import (
     legend_below,
     look_of,
     looks,
-    overlay_grid,
     panel_grid,
     styled,
     task_title,
@@ -121,13 +120,6 @@ def test_panels_stand_at_most_four_abreast(count: int, columns: int) -> None:
     assert (len(panels), len(figure.axes)) == (count, 2 * count)
     named = [above.get_ylabel() == "above" for above, _ in panels]
     assert named == [place % columns == 0 for place in range(count)]
-
-
-@pytest.mark.parametrize(("count", "rows"), [(1, 1), (3, 1), (4, 2), (5, 2)])
-def test_overlays_stand_at_most_three_abreast(count: int, rows: int) -> None:
-    figure, panels = overlay_grid(count)
-    assert len(panels) == len(figure.axes) == count
-    assert panels[0].get_gridspec().nrows == rows
 
 
 def test_drawings_stand_in_the_page() -> None:

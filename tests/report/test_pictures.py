@@ -1,5 +1,6 @@
 import io
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,19 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
+from made_runs import STEPS, add_costs, rewrite, rewrite_arrays
+from ricnet.evaluation.evaluate import read_predictions
+from ricnet.methods import ACT
 from ricnet.report.examples import BARS
-from ricnet.report.figures import BLUE, house_style
+from ricnet.report.figures import BLUE, house_style, looks
 from ricnet.report.pictures import (
     COVERAGE,
     Picture,
-    compute_figure,
+    budget_curves,
+    budgeted_by,
     epoch_curves,
+    exit_means,
+    exits_figure,
     halting_figure,
     over_seeds,
     pictures,
@@ -29,7 +36,9 @@ from ricnet.report.pictures import (
     training_figure,
     with_predictions,
 )
-from ricnet.report.runs import RunGroup, RunRecord
+from ricnet.report.runs import RunGroup, RunRecord, group_seeds, read_run, read_runs
+
+MakeRun = Callable[..., Path]
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +69,12 @@ def legend(figure: Figure) -> list[str]:
 
 def test_a_comparison_has_one_figure_of_each_kind(drawn: list[Picture]) -> None:
     found = {picture.name: picture for picture in drawn}
-    expected = ["refinement-ric", "reliability", "risk", "compute", "steps", "halting", "training"]
+    expected = ["refinement-ric", "reliability", "risk", "steps", "halting", "training"]
     assert list(found) == expected
     assert len(found["reliability"].figure.axes) == 2 * 3
-    assert all("95 % Student-t" in found[name].caption for name in ("risk", "compute", "steps", "training"))
+    assert all("95 % Student-t" in found[name].caption for name in ("risk", "steps", "training"))
     assert all(picture.alt for picture in drawn)
-    assert "For RIC this includes the step whose value stops it" in found["compute"].caption
-    assert "it stops once V is less than zero" in drawn[0].caption
+    assert "it stops once V is less than 0." in drawn[0].caption
     assert BARS not in drawn[0].caption
     assert not any(clipped(picture.figure) for picture in drawn)
 
@@ -78,7 +86,7 @@ def test_a_single_run_of_rows_with_a_threshold_of_its_own(ric: RunRecord) -> Non
     drawn = pictures([RunGroup("RIC", (replace(ric, config={**ric.config, "method": method}, examples=flat),))])
     assert BARS in drawn[0].caption
     assert "it stops once V is less than 0.1" in drawn[0].caption
-    assert not any("seed" in picture.caption for picture in drawn)
+    assert not any("bands" in picture.caption for picture in drawn)
     assert not any(clipped(picture.figure) for picture in drawn)
 
 
@@ -97,28 +105,28 @@ def clipped(figure: Figure) -> list[str]:
     ]
 
 
-def test_runs_without_predictions_are_left_out_and_named(systems: list[RunGroup], tmp_path: Path) -> None:
+def test_runs_without_predictions_are_left_out(systems: list[RunGroup], tmp_path: Path) -> None:
     ric, sl, _ = systems
     gone = RunGroup("SL", (replace(sl.first, path=tmp_path, label="SL, seed 0"),))
-    assert "SL, seed 0;" in drawn_of(*alone(sl), gone)["risk"].caption
     assert "risk" not in drawn_of(gone)
     old = replace(ric.runs[1], path=tmp_path)
-    kept, missing = with_predictions([RunGroup("RIC", (ric.runs[0], old)), gone])
+    kept = with_predictions([RunGroup("RIC", (ric.runs[0], old)), gone])
     assert [group.runs for group in kept] == [(ric.runs[0],)]
-    assert missing == [old, gone.first]
 
 
-def test_derived_systems_are_named_but_have_no_curves_and_change_no_colour(systems: list[RunGroup]) -> None:
+def test_derived_systems_have_no_curves_and_change_no_colour(systems: list[RunGroup]) -> None:
     ric, sl, act = systems
     borrowed = replace(sl, label="SL + temperature", runs=tuple(replace(run, derived_from="x") for run in sl.runs))
     training = drawn_of(*alone(sl, borrowed))["training"]
     assert training.alt.endswith("by epoch: SL.")
-    assert "SL + temperature" in training.caption
     assert "training" not in drawn_of(borrowed)
     assert trained([ric, borrowed, act]) == [ric, act]
-    figure = training_figure([ric, borrowed, act])
+    figure = training_figure([ric, act], looks([ric, borrowed, act]))
     assert legend(figure) == ["RIC", "ACT"]
     assert len(figure.axes[0].collections) == 2
+    assert {line.get_color() for line in figure.axes[0].lines} == {
+        look.colour for label, look in looks(systems).items() if label != "SL"
+    }
 
 
 def test_captions_tell_of_bands_that_are_cut(drawn: list[Picture], systems: list[RunGroup]) -> None:
@@ -141,27 +149,21 @@ def test_files_are_written_and_nothing_leaks(systems: list[RunGroup], tmp_path: 
 
 
 def test_curves_are_forced_answers_and_markers_are_halts(systems: list[RunGroup]) -> None:
-    (ax,) = compute_figure(systems).axes
-    curve, halt, level, one_pass, *_ = ax.lines
     ric, sl, _ = systems
-    assert list(curve.get_xdata()) == list(range(1, 21))
-    forced = np.mean([[entry["accuracy"] for entry in run.test["per_step"]] for run in ric.runs], axis=0)
-    np.testing.assert_allclose(curve.get_ydata(), forced)
-    place = (halt.get_xdata()[0], halt.get_ydata()[0])
-    assert place == pytest.approx((mean(ric, "mean_cell_evaluations"), mean(ric, "accuracy")))
-    assert place[0] > mean(ric, "mean_steps")
-    assert level.get_ydata()[0] == one_pass.get_ydata()[0] == pytest.approx(mean(sl, "accuracy"))
-    assert one_pass.get_xdata()[0] == 1
-    assert halt.get_marker() != one_pass.get_marker()
-    assert (ax.get_xscale(), ax.get_xlabel()) == ("log", "steps computed")
+    for ax, key in zip(steps_figure(systems, looks(systems)).axes, ("accuracy", "nll", "ece"), strict=True):
+        curve, halt, level, one_pass, *_ = ax.lines
+        assert list(curve.get_xdata()) == list(range(1, 21))
+        forced = np.mean([[entry[key] for entry in run.test["per_step"]] for run in ric.runs], axis=0)
+        np.testing.assert_allclose(curve.get_ydata(), forced)
+        place = (halt.get_xdata()[0], halt.get_ydata()[0])
+        assert place == pytest.approx((mean(ric, "mean_steps"), mean(ric, key)))
+        assert level.get_ydata()[0] == one_pass.get_ydata()[0] == pytest.approx(mean(sl, key))
+        assert one_pass.get_xdata()[0] == 1
+        assert halt.get_marker() != one_pass.get_marker()
+        assert (ax.get_title(), ax.get_xlabel()) == (f"test {key if key == 'accuracy' else key.upper()}", "step")
 
 
-def test_a_run_that_has_not_counted_its_steps_is_shown_without(ric: RunRecord) -> None:
-    """An older one shows the steps it took, one without these a dash."""
-    lacking = {key: value for key, value in ric.test.items() if key != "mean_cell_evaluations"}
-    for uncounted in (replace(ric, evaluation={"test": lacking}), with_test(ric, mean_cell_evaluations=None).first):
-        halt = compute_figure([RunGroup("RIC", (uncounted,))]).axes[0].lines[1]
-        assert halt.get_xdata()[0] == pytest.approx(ric.test["mean_steps"])
+def test_a_run_that_has_not_counted_its_steps_is_shown_with_a_dash(ric: RunRecord) -> None:
     words = [picture.alt for picture in pictures([with_test(ric, mean_cell_evaluations=None, mean_steps=None)])]
     assert any("RIC –" in alt for alt in words)
     assert not any("nan" in alt for alt in words)
@@ -169,8 +171,8 @@ def test_a_run_that_has_not_counted_its_steps_is_shown_without(ric: RunRecord) -
 
 def test_an_axis_of_near_accuracies_has_no_digits_to_fill_up(ric: RunRecord) -> None:
     per_step = [{**entry, "accuracy": 0.991 + 0.00004 * entry["step"]} for entry in ric.test["per_step"]]
-    (ax,) = compute_figure([with_test(ric, accuracy=0.9912, per_step=per_step)]).axes
-    labels = [label.get_text() for label in ax.get_yticklabels()]
+    groups = [with_test(ric, accuracy=0.9912, per_step=per_step)]
+    labels = [label.get_text() for label in steps_figure(groups, looks(groups)).axes[0].get_yticklabels()]
     assert "99.1 %" in labels
     assert not [label for label in labels if "." in label and label.endswith("0 %")]
 
@@ -180,9 +182,9 @@ def with_metrics(group: RunGroup, *metrics: list[dict[str, Any]]) -> RunGroup:
 
 
 def test_one_line_a_system_and_a_dot_a_seed(systems: list[RunGroup]) -> None:
-    figure = training_figure(systems)
+    figure = training_figure(systems, looks(systems))
     assert legend(figure) == ["RIC", "SL", "ACT"]
-    for ax, key in zip(figure.axes, ("accuracy", "ece", "nll"), strict=True):
+    for ax, key in zip(figure.axes, ("accuracy", "nll", "ece"), strict=True):
         line, *dots = ax.lines[:4]
         curves = [[entry["val"][key] for entry in run.metrics] for run in systems[0].runs]
         np.testing.assert_allclose(line.get_ydata(), np.mean(curves, axis=0))
@@ -197,17 +199,19 @@ def test_a_mean_is_over_the_same_seeds_at_every_epoch_and_of_what_can_be_drawn(s
     epochs, curves = epoch_curves(with_metrics(systems[0], stopped, whole, []), "accuracy")
     assert (epochs.tolist(), curves.tolist()) == ([1, 2], [[0.5, 0.7], [0.5, 0.7]])
     missing = [{"epoch": 1, "val": {"accuracy": 0.5, "ece": math.nan, "nll": None}}, {"epoch": 2}]
-    accuracy, ece, nll = training_figure([with_metrics(systems[0], missing)]).axes
+    groups = [with_metrics(systems[0], missing)]
+    accuracy, nll, ece = training_figure(groups, looks(groups)).axes
     assert list(accuracy.lines[0].get_xdata()) == [1]
     assert (len(ece.lines), len(nll.lines)) == (0, 0)
     seeds = [[{"epoch": e, "val": {"nll": most if e == 2 else e}} for e in (1, 2, 3)] for most in (1e308, 1.7e308)]
     huge = with_metrics(systems[0], *seeds)
     assert epoch_curves(huge, "nll")[1].tolist() == 2 * [[1, 1e15, 3]]
-    training_figure([huge]).savefig(io.BytesIO())
+    training_figure([huge], looks([huge])).savefig(io.BytesIO())
 
 
 def test_every_task_has_its_row(systems: list[RunGroup], ric: RunRecord) -> None:
-    figure = training_figure([systems[0], RunGroup("x", (replace(ric, config={**ric.config, "data": "svhn"}),))])
+    groups = [systems[0], RunGroup("x", (replace(ric, config={**ric.config, "data": "svhn"}),))]
+    figure = training_figure(groups, looks(groups))
     assert [ax.get_title() for ax in figure.axes[::3]] == ["validation accuracy, digits", "validation accuracy, svhn"]
     assert len(legend(figure)) == 1
 
@@ -253,39 +257,12 @@ def test_bins_are_averaged_over_the_seeds_that_fill_them(ric: RunRecord) -> None
 
 
 def test_lines_are_means_over_seeds_and_end_at_the_error(systems: list[RunGroup]) -> None:
-    (ax,) = risk_figure(systems).axes
+    (ax,) = risk_figure(systems, looks(systems)).axes
     assert len(ax.lines) == len(ax.collections) == 3
     for group, line in zip(systems, ax.lines, strict=True):
         np.testing.assert_allclose(line.get_ydata(), np.mean([risk_of(run) for run in group.runs], axis=0))
         assert line.get_ydata()[-1] == pytest.approx(1 - mean(group, "accuracy"))
     assert len(COVERAGE) == len(ax.lines[0].get_xdata())
-
-
-def test_curves_are_means_over_seeds_with_the_mean_halt(systems: list[RunGroup]) -> None:
-    ric, sl, _ = systems
-    figure = steps_figure([ric, sl])
-    scores, errors = figure.axes
-    lines = {line.get_label(): line for line in (*scores.lines, *errors.lines)}
-    for key in ("accuracy", "mean_confidence", "ece"):
-        curves = [[entry[key] for entry in run.test["per_step"]] for run in ric.runs]
-        np.testing.assert_allclose(lines[key].get_ydata(), np.mean(curves, axis=0))
-    for ax, key in ((scores, "accuracy"), (errors, "ece")):
-        halts = [line.get_xdata()[0] for line in ax.lines if line.get_linestyle() == ":"]
-        assert halts == [pytest.approx(mean(ric, "mean_steps"))]
-        assert any(line.get_ydata()[0] == pytest.approx(mean(sl, key)) for line in ax.lines)
-    assert (len(scores.collections), len(errors.collections)) == (2, 1)
-    assert legend(figure) == ["accuracy, ECE", "confidence", "mean halt", "SL (one step)"]
-    for change in ({"data": "svhn"}, {"label_noise": 0.4}):  # a reference of another task is none
-        other = RunGroup("SL", (replace(sl.first, config={**sl.first.config, **change}),))
-        assert len(steps_figure([ric, other]).axes[0].lines) == 3
-
-
-def test_panels_of_a_row_make_room_for_each_other(systems: list[RunGroup], ric: RunRecord) -> None:
-    """The second system errs more than the first, whose scale it shares."""
-    worse = with_test(ric, per_step=[{**entry, "ece": 0.8} for entry in ric.test["per_step"]])
-    errors = steps_figure([systems[2], worse]).axes[2:]
-    assert [ax.get_ylim()[0] for ax in errors] == [0, 0]
-    assert all(ax.get_ylim()[1] > 0.8 for ax in errors)
 
 
 def test_halts_are_pooled_over_seeds(systems: list[RunGroup], ric: RunRecord) -> None:
@@ -297,3 +274,99 @@ def test_halts_are_pooled_over_seeds(systems: list[RunGroup], ric: RunRecord) ->
     assert ax.get_legend().get_texts()[0].get_text() == f"right (n = {counts.sum():,})"
     perfect = with_test(ric, halting=[{**entry, "wrong": 0} for entry in ric.test["halting"]])
     assert all(bar.get_height() == 0 for bar in halting_figure([perfect]).axes[0].containers[1])
+
+
+# Early exits
+
+
+@pytest.fixture
+def leaver(make_run: MakeRun) -> RunGroup:
+    return group_seeds([read_run(add_costs(make_run("leaver")))])[0]
+
+
+def test_all_at_the_same_exit_are_the_numbers_of_each_step(leaver: RunGroup) -> None:
+    costs, accuracy = exit_means(leaver, "accuracy")
+    assert costs.tolist() == pytest.approx([step / STEPS for step in range(1, STEPS + 1)])
+    assert accuracy.tolist() == [entry["accuracy"] for entry in leaver.first.test["per_step"]]
+
+
+@pytest.mark.parametrize("key", ["accuracy", "nll", "ece"])
+def test_the_curve_by_value_goes_from_the_first_exit_to_the_last(leaver: RunGroup, key: str) -> None:
+    shares, curves = budget_curves(leaver, key)
+    ends = [leaver.first.test["per_step"][place][key] for place in (0, -1)]
+    assert shares[[0, -1]].tolist() == pytest.approx([1 / STEPS, 1])
+    assert curves[0, [0, -1]].tolist() == pytest.approx(ends, abs=1e-6)
+
+
+def test_the_curve_passes_where_the_run_stops_by_itself(leaver: RunGroup) -> None:
+    """Its rule is a threshold too, V < 0, which lies between two of the curve's."""
+    shares, curves = budget_curves(leaver, "nll")
+    found = np.interp(leaver.first.test["mean_cost"], shares, curves[0])
+    assert found == pytest.approx(leaver.first.test["nll"], abs=0.02)
+
+
+def test_thresholds_come_from_validation_data(leaver: RunGroup) -> None:
+    """Values that are higher by 50 there make each of its thresholds one by which no test example goes on."""
+    values = read_predictions(leaver.first.path, "val").values
+    assert values is not None
+    rewrite_arrays(leaver.first.path / "predictions.npz", val_values=(values + 50).numpy())
+    shares, curves = budget_curves(leaver, "accuracy")
+    first, last = (leaver.first.test["per_step"][place]["accuracy"] for place in (0, -1))
+    line = first + (last - first) * (shares - shares[0]) / (shares[-1] - shares[0])
+    assert curves[0].tolist() == pytest.approx(line.tolist(), abs=1e-6)
+
+
+def test_values_that_rise_again_leave_no_gap_in_the_curve(leaver: RunGroup) -> None:
+    """Whoever does not leave at the first exit goes all the way; where a quarter does, it is those who gain most."""
+    scores = read_predictions(leaver.first.path).step_scores.numpy()
+    gain = scores[-1] - scores[0]
+    values = np.full(scores.shape, 100.0, dtype=np.float32)
+    values[1] = gain
+    rewrite_arrays(leaver.first.path / "predictions.npz", val_values=values, test_values=values)
+    shares, curves = budget_curves(leaver, "nll")
+    goes = gain >= np.quantile(gain, 0.75)
+    share = np.where(goes, 1, 1 / STEPS).mean()
+    assert np.interp(share, shares, curves[0]) == pytest.approx(-np.where(goes, scores[-1], scores[0]).mean(), abs=0.01)
+
+
+def test_seeds_meet_at_the_same_shares(make_run: MakeRun) -> None:
+    [group] = group_seeds(read_runs([add_costs(make_run(f"seed{seed}", seed=seed)) for seed in range(2)]))
+    shares, curves = budget_curves(group, "nll")
+    assert curves.shape == (2, len(shares))
+
+
+def test_the_curve_of_supervised_learning_goes_by_its_confidence(leaver: RunGroup) -> None:
+    """The same beliefs without their values."""
+    rewrite(leaver.first.path / "config.json", lambda entry: entry["config"].update(method={"name": "supervised"}))
+    with np.load(leaver.first.path / "predictions.npz") as stored:
+        kept = {name: array for name, array in stored.items() if not name.endswith("_values")}
+    np.savez(leaver.first.path / "predictions.npz", **kept)
+    [group] = group_seeds([read_run(leaver.first.path)])
+    assert budgeted_by(group.first) == "confidence"
+    shares, curves = budget_curves(group, "accuracy")
+    ends = [group.first.test["per_step"][place]["accuracy"] for place in (0, -1)]
+    assert shares[[0, -1]].tolist() == pytest.approx([1 / STEPS, 1])
+    assert curves[0, [0, -1]].tolist() == pytest.approx(ends, abs=1e-6)
+    test = read_predictions(leaver.first.path)
+    doubt, scores, confidence = 1 - test.step_confidence[0].numpy(), test.step_scores.numpy(), test.step_confidence
+    confidence[1:] = 0  # whoever does not leave at the first exit goes all the way
+    same = {f"{split}_step_confidence": confidence.numpy() for split in ("val", "test")}
+    rewrite_arrays(leaver.first.path / "predictions.npz", **same)
+    goes = doubt >= np.quantile(doubt, 0.75)
+    share, nll = np.where(goes, 1, 1 / STEPS).mean(), -np.where(goes, scores[-1], scores[0]).mean()
+    assert np.interp(share, *(part.flatten() for part in budget_curves(group, "nll"))) == pytest.approx(nll, abs=0.01)
+    labels = [text.get_text() for text in exits_figure([group], looks([group])).legends[0].get_texts()]
+    assert "each by its confidence" in labels
+
+
+def test_a_method_of_ones_own_that_takes_a_budget_has_a_curve_too(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ACT, "takes_budget", True)
+    assert budgeted_by(read_run(add_costs(make_run("act", "act")))) == "confidence"
+
+
+def test_a_system_without_a_value_has_its_exits_alone(make_run: MakeRun) -> None:
+    group = group_seeds([read_run(add_costs(make_run("act", "act")))])[0]
+    assert len(budget_curves(group, "nll")[1]) == 0
+    assert len(exits_figure([group], looks([group])).axes[0].lines) == 2

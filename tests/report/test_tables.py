@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from made_runs import collapse, groups_of, write_system
-from ricnet.report.comparison import Comparison, compare
-from ricnet.report.runs import RunRecord, read_runs
-from ricnet.report.statistics import Difference, Interval, Percentiles
+from ricnet.report.comparison import ECE, Comparison, compare, interval_of
+from ricnet.report.runs import RunGroup, RunRecord, read_runs
+from ricnet.report.statistics import Difference, Percentiles
 from ricnet.report.tables import (
     Cell,
     Grid,
     contrasts_caption,
     contrasts_grid,
-    csv_rows,
     csv_text,
     details,
     escape_latex,
@@ -28,14 +27,10 @@ from ricnet.report.tables import (
     latex,
     markdown,
     paragraph,
+    results_caption,
+    results_grid,
     run_table,
-    runs_caption,
-    runs_grid,
-    runs_markdown,
-    runs_table,
     scrolling,
-    systems_caption,
-    systems_grid,
     terminal_table,
     terms,
 )
@@ -61,36 +56,54 @@ def printed(table: object, width: int) -> str:
     return captured.get()
 
 
+def single(runs: list[RunRecord]) -> Comparison:
+    """One system per run, nothing tested."""
+    return Comparison(tuple(RunGroup(run.label, (run,)) for run in runs))
+
+
 def test_numbers_of_runs_and_the_best_in_bold(pair: list[RunRecord]) -> None:
-    ric, sl = (rows := runs_grid(pair).rows)
-    assert {"ECE", "Run seconds"} <= set(runs_grid(pair).titles)
-    assert [cell.text for cell in ric][:7] == ["RIC", "digits", "98.44 %", "0.018", "0.061", "0.031", "8.9"]
+    grid = results_grid(single(pair))
+    ric, sl = grid.rows
+    assert list(grid.titles[:4]) == ["System", "Data", "Test accuracy (%)", "ECE"]
+    assert [cell.text for cell in ric][:7] == ["RIC", "digits", "98.44", "0.018", "0.061", "0.031", "8.9"]
     assert [cell.best for cell in ric][2:] == [False, True, True, False, False, False, False]
     assert [cell.best for cell in sl][2:] == [True, False, True, True, False, False, False]  # 0.061 ties
-    assert [row[-1].text for row in rows] == ["61", "61"]
-    assert runs_grid([replace(pair[1], derived_from="base")]).rows[0][-1].text == "–"  # took no seconds
+    assert [row[-1].text for row in grid.rows] == ["61", "61"]
+    derived = results_grid(single([replace(pair[1], derived_from="base")]))
+    assert derived.rows[0][-1].text == "–"  # took no seconds
     nothing = [measured(run, nll=float("nan")) for run in pair]
-    rows = runs_grid([nothing[0], pair[1]]).rows
+    rows = results_grid(single([nothing[0], pair[1]])).rows
     assert (rows[0][4].text, rows[0][4].best, rows[1][4].best) == ("–", False, True)
-    assert not any(row[4].best for row in runs_grid(nothing).rows)
+    assert not any(row[4].best for row in results_grid(single(nothing)).rows)
+
+
+def test_a_calibrated_system_has_a_row_as_trained(pair: list[RunRecord]) -> None:
+    raw = {split: {**pair[0].test, "ece": 0.25} for split in ("train", "test")}
+    calibrated = replace(pair[0], evaluation={**pair[0].evaluation, "raw": raw})
+    for runs in ((calibrated,), (calibrated, replace(calibrated, config={**calibrated.config, "seed": 1}))):
+        found = Comparison((RunGroup("RIC", runs),))
+        texts = [[cell.text for cell in row] for row in results_grid(found).rows]
+        assert [row[0] for row in texts] == ["RIC", "RIC, raw"]
+        assert "0.250" in texts[1][3] + texts[1][4]
+        assert "Raw: as trained" in results_caption(found)
 
 
 def test_nothing_is_best_alone_or_on_other_data(pair: list[RunRecord]) -> None:
     elsewhere = replace(pair[1], config={**pair[1].config, "data": "svhn"})
     for runs in (pair[:1], [pair[0], elsewhere]):
-        assert not any(cell.best for cells in runs_grid(runs).rows for cell in cells)
-        assert "Bold" not in runs_caption(runs)
-    assert "Bold" in runs_caption(pair)
+        assert not any(cell.best for cells in results_grid(single(runs)).rows for cell in cells)
+        assert "Bold" not in results_caption(single(runs))
+    assert "Bold: the best on the same data." in results_caption(single(pair))
 
 
 def test_runs_in_markdown_and_in_the_terminal(pair: list[RunRecord]) -> None:
-    lines = runs_markdown(pair).splitlines()
-    assert lines[2].startswith("| RIC | digits | 98.44 % | **0.018** | **0.061** |")
+    lines = markdown(single(pair)).splitlines()
+    assert lines[2].startswith("| RIC | digits | 98.44 | **0.018** | **0.061** |")
     assert len({line.count("|") for line in lines[:4]}) == 1
-    assert lines[-1] == runs_caption(pair)
-    assert r"a\|b &lt;i>" in runs_markdown([replace(pair[0], label="a|b <i>")])
-    assert "[red]x" in printed(runs_table([replace(pair[0], label="[red]x"), pair[1]]), 120)
-    narrow = printed(runs_table([pair[0], replace(pair[1], label="PonderNet")]), 80)
+    assert lines[-1] == results_caption(single(pair))
+    assert r"a\|b &lt;i>" in markdown(single([replace(pair[0], label="a|b <i>")]))
+    assert "[red]x" in printed(single([replace(pair[0], label="[red]x"), pair[1]]), 120)
+    narrow = printed(single([pair[0], replace(pair[1], label="PonderNet")]), 80)
     assert sum("98." in line and line.rstrip().endswith("61") for line in narrow.splitlines()) == 2
 
 
@@ -98,13 +111,13 @@ def test_rows_are_named_in_full_on_a_narrow_screen(pair: list[RunRecord]) -> Non
     """With the widest table there is: exits, and two data sets. Columns are left out instead."""
     ric = replace(measured(pair[0], mean_cost=0.5), label="RIC, closed form, logistic-normal + temperature")
     folder = replace(pair[1], config={**pair[1].config, "data": "a-long-name-of-a-folder"})
-    narrow = printed(runs_table([ric, folder]), 80)
+    narrow = printed(single([ric, folder]), 80)
     assert "…" not in narrow
-    lines = [line[:48].rstrip() for line in narrow.split("Test set")[0].splitlines()]
+    lines = [line[:48].rstrip() for line in narrow.split("Test set")[0].splitlines() if line.strip()]
     assert lines[-4:] == [ric.label, " on digits", "SL", " on a-long-name-of-a-folder"]
-    assert all(whole in narrow for whole in ("98.44 %", "0.018", "0.061"))
+    assert all(whole in narrow for whole in ("98.44", "0.018", "0.061"))
     assert "compute" not in narrow
-    wide = printed(runs_table([ric, folder]), 130)
+    wide = printed(single([ric, folder]), 130)
     assert all(title in wide for title in ("compute", "Brier", "seconds"))
 
 
@@ -115,14 +128,11 @@ def test_a_run_names_its_balanced_accuracy_where_it_differs(pair: list[RunRecord
         assert "Seed 0." in shown
 
 
-def test_captions_tell_size_error_and_seeds(pair: list[RunRecord]) -> None:
+def test_captions_tell_size_and_error(pair: list[RunRecord]) -> None:
     """√(0.98444 · 0.01556 / 450) = 0.58 points, of SL 0.54; about 0.56."""
-    assert all(
-        said in runs_caption(pair) for said in ("digits, n = 450", "about 0.56 points", "One seed each (0)", "15 bins")
-    )
-    other = replace(pair[0], config={**pair[0].config, "seed": 7})
-    assert "RIC on digits: 0, 7; SL on digits: 0." in runs_caption([*pair, other])
-    assert "Seeds 0 and 7 each." in runs_caption([pair[0], other])
+    caption = results_caption(single(pair))
+    assert "Test set: digits, n = 450 (standard error of an accuracy: 0.56 points). ECE with 15 bins." in caption
+    assert "seed" not in caption
 
 
 @pytest.fixture(scope="module")
@@ -136,12 +146,11 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
 def spelled(found: Comparison) -> Comparison:
     """The same with numbers that can be read off the page."""
     sl, ric = found.systems
-    intervals = {
-        **{"train_accuracy": Interval(0.99, 0.001, 5), "accuracy": Interval(0.98444, 0.0031, 5)},
-        **{"ece": Interval(0.0181, 0.0024, 5), "nll": Interval(0.0611, None, 1)},
-        **{"brier": Interval(float("nan"), float("nan"), 5), "mean_steps": Interval(8.94, 1.25, 5)},
-    }
-    better = replace(ric, intervals=intervals)
+    accuracies = (0.98, 0.98222, 0.98444, 0.98666, 0.98888)
+    test = {"ece": 0.0181, "nll": 0.0611, "brier": float("nan"), "mean_steps": 8.94}
+    better = replace(
+        ric, runs=tuple(measured(r, accuracy=a, **test) for r, a in zip(ric.runs, accuracies, strict=True))
+    )
     numbers = [
         (Difference(0.0052, 0.0031, 0.001, 5), Percentiles(-0.001, 0.012), 0.0421),
         (Difference(-0.02, 0.004, 1e-5, 5), Percentiles(-0.03, -0.0001), 2e-5),
@@ -155,16 +164,17 @@ def spelled(found: Comparison) -> Comparison:
 
 def renamed(comparison: Comparison, label: str) -> Comparison:
     sl, ric = comparison.systems
-    stranger = replace(ric, group=replace(ric.group, label=label))
+    stranger = replace(ric, label=label)
     contrasts = tuple(replace(contrast, system=stranger) for contrast in comparison.contrasts)
     return replace(comparison, systems=(sl, stranger), contrasts=contrasts)
 
 
 def test_means_and_differences(spelled: Comparison) -> None:
-    row = systems_grid(spelled).rows[1]
-    numbers = ["99.00 ± 0.10", "98.44 ± 0.31", "0.018 ± 0.002", "0.061", "–", "8.9 ± 1.2"]
-    assert [cell.text for cell in row] == ["RIC", "digits", "5", *numbers]
-    assert [cell.best for cell in row] == [False] * 5 + [True] + [False] * 3
+    """s of the accuracies is 0.351 points; 2.776 · 0.351 / √5 = 0.44."""
+    row = results_grid(spelled).rows[1]
+    numbers = ["98.44 ± 0.44", "0.018 ± 0.000", "0.061 ± 0.000", "–", "8.9 ± 0.0"]
+    assert [cell.text for cell in row][:8] == ["RIC", "digits", "5", *numbers]
+    assert [cell.best for cell in row] == [False] * 4 + [True] + [False] * 5
     accuracy, ece = ([cell.text for cell in row] for row in contrasts_grid(spelled).rows)
     numbers = ["+0.52 ± 0.31", "0.042", "−0.10 to +1.20", "no difference shown"]
     assert accuracy == ["RIC − SL", "digits", "Test accuracy (points)", *numbers]
@@ -174,36 +184,34 @@ def test_means_and_differences(spelled: Comparison) -> None:
 def test_captions_say_what_the_numbers_are(found: Comparison, tmp_path: Path) -> None:
     """And claim no interval and no bold where there is none."""
     for said in ("95 % Student-t interval over seeds", "digits, n = 300", "15 bins", "Bold: better than SL"):
-        assert said in systems_caption(found)
+        assert said in results_caption(found)
     for said in (
         "95 % Student-t",
         "95 % percentile interval",
         "2,000 resamples",
-        "Holm correction for the 4 ",
+        "Holm correction",
         "at least 5 seeds",
     ):
         assert said in contrasts_caption(found)
-    single = compare(groups_of(*(write_system(tmp_path, method, seeds=1)[0] for method in ("ric", "act"))))
-    assert systems_caption(single) == "One seed each. Test examples: digits, n = 300. ECE with 15 bins of equal width."
-    assert "Student" not in contrasts_caption(single)
-    assert contrasts_grid(single).rows[0][4].text == "–"
+    alone = compare(groups_of(*(write_system(tmp_path, method, seeds=1)[0] for method in ("ric", "act"))))
+    assert "Student" not in results_caption(alone) + contrasts_caption(alone)
+    assert contrasts_grid(alone).rows[0][4].text == "–"
 
 
 def test_terminal_on_wide_and_narrow_screens(spelled: Comparison) -> None:
     wide = printed(spelled, 140)
-    assert re.search(r"98\.44 .*\n.*±0\.31", wide)
-    assert "1 RIC; 2 SL" in wide
+    assert re.search(r"98\.44 .*\n.*±0\.44", wide)
     narrow = printed(renamed(spelled, "PonderNet"), 80)
     assert max(map(len, narrow.splitlines())) <= 80
     assert "…" not in narrow
-    for whole in ("98.44", "±0.31", "0.018", "±0.002", "PonderNet", "accuracy", "better"):
+    for whole in ("98.44", "±0.44", "0.018", "±0.000", "PonderNet", "accuracy", "better"):
         assert re.search(rf"(?<!\S){re.escape(whole)}(?!\S)", narrow), whole
 
 
 def test_the_terminal_names_the_data_only_where_it_differs(spelled: Comparison) -> None:
     sl, ric = spelled.systems
-    run = replace(ric.group.first, config={**ric.group.first.config, "data": "svhn"})
-    two = Comparison((sl, replace(ric, group=replace(ric.group, runs=(run,)))))
+    run = replace(ric.first, config={**ric.first.config, "data": "svhn"})
+    two = Comparison((sl, replace(ric, runs=(run,))))
     assert "on digits" not in printed(spelled, 140).split("Mean ±")[0]
     assert all(name in printed(two, 140).split("Mean ±")[0] for name in (" on digits", " on svhn"))
     assert "Data" in markdown(spelled)
@@ -217,8 +225,8 @@ HOSTILE = "50 % of_a\\b & {c} #1 $x$ ~^ <i> |pipe| *star* [red]"
 def test_strangers_names_do_no_harm(spelled: Comparison) -> None:
     for comparison in (spelled, renamed(spelled, HOSTILE)):
         rows = [line for line in markdown(comparison).splitlines() if line.startswith("|")]
-        assert [len(re.findall(r"(?<!\\)\|", row)) for row in rows] == [10] * 4 + [8] * 4
-    assert "| **0.018 ± 0.002** |" in markdown(spelled)
+        assert [len(re.findall(r"(?<!\\)\|", row)) for row in rows] == [11] * 4 + [8] * 4
+    assert "| **0.018 ± 0.000** |" in markdown(spelled)
     hostile = renamed(spelled, HOSTILE[:38])
     assert r"50 % of\_a\\b & {c} #1 $x$ ~^ &lt;i> \|pip" in markdown(hostile)
     assert r"50 \% of\_a\textbackslash{}b \& \{c\} \#1 \$x\$" in latex(hostile)
@@ -227,9 +235,9 @@ def test_strangers_names_do_no_harm(spelled: Comparison) -> None:
 
 def test_csv_holds_everything_unrounded(found: Comparison, spelled: Comparison) -> None:
     rows = list(csv.DictReader(io.StringIO(csv_text(found))))
-    assert len(rows) == 12
+    assert len(rows) == 14
     by_key = {(row["system"], row["metric"]): row for row in rows}
-    ric, interval = by_key["RIC", "ece"], found.systems[1].intervals["ece"]
+    ric, interval = by_key["RIC", "ece"], interval_of(found.systems[1], ECE)
     one = next(c for c in found.contrasts if c.metric.name == "ece")
     expected = {
         **{"mean": interval.mean, "half_width": interval.half_width, "difference": one.seeds.mean},
@@ -240,8 +248,10 @@ def test_csv_holds_everything_unrounded(found: Comparison, spelled: Comparison) 
     assert (ric["seeds"], ric["n_test"], ric["reference"]) == ("0 1 2 3 4", "300", "SL")
     assert ric["verdict"] == one.verdict
     assert by_key["SL", "ece"]["difference"] == by_key["RIC", "mean_steps"]["verdict"] == ""
-    brier = next(row for row in csv_rows(spelled) if (row["system"], row["metric"]) == ("RIC", "brier"))
-    assert (brier["mean"], brier["half_width"]) == (None, None)
+    brier = next(
+        r for r in csv.DictReader(io.StringIO(csv_text(spelled))) if (r["system"], r["metric"]) == ("RIC", "brier")
+    )
+    assert (brier["mean"], brier["half_width"]) == ("", "")
 
 
 def unescaped(sign: str, text: str) -> int:
@@ -263,7 +273,7 @@ def test_latex_is_well_formed(spelled: Comparison, label: str) -> None:
 
 def test_latex_numbers(spelled: Comparison) -> None:
     text = latex(spelled)
-    assert r"98.44 $\pm$ 0.31 & \textbf{0.018 $\pm$ 0.002} & 0.061 & -- & 8.9 $\pm$ 1.2 \\" in text
+    assert r"98.44 $\pm$ 0.44 & \textbf{0.018 $\pm$ 0.000} & 0.061 $\pm$ 0.000 & -- & 8.9 $\pm$ 0.0 &" in text
     assert r"RIC $-$ SL & digits & ECE & $-$0.020 $\pm$ 0.004" in text
     assert r"\usepackage{booktabs}" in text
 
@@ -302,14 +312,14 @@ def test_html_of_rows_and_of_nothing() -> None:
 
 def test_a_mark_is_explained_below_every_table(make_run: Callable[..., Path]) -> None:
     runs = read_runs([make_run("sl", "supervised"), collapse(make_run("ric"))])
-    assert "| RIC † | digits |" in runs_markdown(runs)
-    assert "† Training collapsed: ric (epoch 30: training accuracy 65.0 %" in runs_caption(runs)
+    assert "| RIC † | digits |" in markdown(single(runs))
+    assert "† Training collapsed: ric (epoch 30: training accuracy 65.0 %" in results_caption(single(runs))
     groups = groups_of(*(run.path for run in runs))
     found = compare(groups, "RIC")  # also by the name without the mark
-    assert [row[0].text for row in systems_grid(found).rows] == ["SL", "RIC †"]
-    assert "† Training collapsed: ric (epoch 30" in systems_caption(found)
+    assert [row[0].text for row in results_grid(found).rows] == ["SL", "RIC †"]
+    assert "† Training collapsed: ric (epoch 30" in results_caption(found)
     assert r"RIC $\dagger$" in latex(found)
-    assert {row["system"] for row in csv_rows(found)} == {"SL", "RIC †"}
+    assert {row["system"] for row in csv.DictReader(io.StringIO(csv_text(found)))} == {"SL", "RIC †"}
     shown = Console(file=io.StringIO(), width=80)
-    shown.print(runs_table(runs))
+    shown.print(terminal_table(single(runs)))
     assert "RIC †" in shown.file.getvalue()  # type: ignore[attr-defined]

@@ -17,18 +17,19 @@ from archive_results import archive_text
 from refusals import refusal
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import read_predictions
-from ricnet.report.examples import gallery_html
-from ricnet.report.page import page_html
+from ricnet.report.comparison import results
+from ricnet.report.page import gallery_html, page_html
 from ricnet.report.runs import RunRecord, group_seeds, read_run
-from ricnet.report.tables import runs_markdown, runs_table
+from ricnet.report.tables import markdown, terminal_table
 
 from .attack import altered, attack, briefly_and_long, mutated
 
 
 def shown(run: RunRecord) -> str:
+    found = results(group_seeds([run]))
     with io.StringIO() as file:
-        Console(file=file, width=200).print(runs_table([run]))
-        return file.getvalue() + runs_markdown([run]) + archive_text(run)
+        Console(file=file, width=200).print(terminal_table(found))
+        return file.getvalue() + markdown(found) + archive_text(run)
 
 
 def drawn(run: RunRecord) -> str:

@@ -20,8 +20,9 @@ from ricnet.models.config import Config
 from ricnet.models.hub import save_pretrained
 from ricnet.models.loading import load
 from ricnet.models.run import RunFolder
-from ricnet.report.runs import read_run
-from ricnet.report.tables import runs_grid
+from ricnet.report.comparison import results
+from ricnet.report.runs import group_seeds, read_run
+from ricnet.report.tables import results_grid
 from ricnet.studies.runner import derive
 from ricnet.training.api import run, train_in_memory
 from ricnet.training.recipes import configure
@@ -97,7 +98,7 @@ def test_what_is_written_is_what_is_loaded_and_measured(folder: RunFolder, model
     assert kept.cost is not None
     assert float(kept.cost.mean()) == pytest.approx(evaluation["test"]["mean_cost"])
     assert chosen_words(evaluation)[1].startswith("halting: ")
-    assert "Share of compute" in runs_grid([read_run(folder.path)]).titles
+    assert "Share of compute" in results_grid(results(group_seeds([read_run(folder.path)]))).titles
 
 
 def test_a_run_may_be_derived_or_trained_for_a_budget(dataset: Dataset, folder: RunFolder, tmp_path: Path) -> None:

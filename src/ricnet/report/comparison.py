@@ -8,18 +8,10 @@ import torch
 
 from ricnet.errors import RicnetError, listing
 from ricnet.evaluation.evaluate import Outcome
-from ricnet.io import MARK, TABLE, short
-from ricnet.report.runs import Baseline, RunGroup, RunRecord, Task, baselines, by_task, judged_words
-from ricnet.report.statistics import (
-    Difference,
-    Interval,
-    Percentiles,
-    holm,
-    mean_interval,
-    paired_bootstrap,
-    paired_difference,
-    scores,
-)
+from ricnet.io import MARK
+from ricnet.report import statistics
+from ricnet.report.runs import Baseline, RunGroup, RunRecord, baselines, by_task
+from ricnet.report.statistics import Difference, Interval, Percentiles
 
 
 @dataclass(frozen=True)
@@ -50,9 +42,10 @@ class Metric:
         value = getattr(run, self.name) if split == "run" else run.evaluation.get(split, {}).get(self.name)
         return None if value is None else float(value)
 
-    def of_baseline(self, baseline: Baseline) -> float | None:
+    def of_baseline(self, baseline: Baseline) -> float:
+        """NaN if not measured."""
         value = baseline.scores.get(self.name) if self.split in ("test", "run") else None
-        return None if value is None else float(value)
+        return math.nan if value is None else float(value)
 
     def write(
         self, mean: float | int | None, half_width: float | None = None, *, signed: bool = False, unit: bool = False
@@ -104,16 +97,8 @@ TRAINING_SECONDS = Metric("training_seconds", "Training seconds", 0, split="run"
 """Updates only."""
 RATE = Metric("images_per_second", "Images/s", 0, split="run")
 
-SYSTEM_METRICS = (TRAIN_ACCURACY, ACCURACY, ECE, NLL, BRIER, STEPS, COST)
-"""Shown for systems; differences are tested for those with a merit."""
-RUN_METRICS = (ACCURACY, ECE, NLL, BRIER, STEPS, COST, TRAIN_ACCURACY, SECONDS)
-
-
-def shown(metrics: Sequence[Metric], runs: Sequence[RunRecord]) -> list[Metric]:
-    """Metrics of a table of these runs: share of compute only if a run has exits."""
-    return [metric for metric in metrics if metric is not COST or any(COST.of(run) is not None for run in runs)]
-
-
+RESULTS = (ACCURACY, ECE, NLL, BRIER, STEPS, COST, TRAIN_ACCURACY, SECONDS)
+"""Columns of a table of results; differences are tested for those with a merit."""
 ENOUGH_SEEDS = 5
 ALPHA = 0.05
 TOLERANCE = 1e-3
@@ -121,30 +106,11 @@ TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
-class Summary:
-    group: RunGroup
-    intervals: dict[str, Interval]
-    """By metric key."""
-
-    @property
-    def label(self) -> str:
-        return short(self.group.label, TABLE)
-
-    @property
-    def task(self) -> Task:
-        return self.group.task
-
-    @property
-    def data(self) -> str:
-        return short(self.group.first.data_label, TABLE)
-
-
-@dataclass(frozen=True)
 class Contrast:
     """Difference of a system from the reference in one metric."""
 
-    system: Summary
-    reference: Summary
+    system: RunGroup
+    reference: RunGroup
     metric: Metric
     seeds: Difference
     examples: Percentiles
@@ -162,120 +128,74 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Comparison:
-    systems: tuple[Summary, ...]
+    systems: tuple[RunGroup, ...]
     """In the order given."""
     contrasts: tuple[Contrast, ...] = ()
+    note: str = ""
+    """Why differences are not tested, if they are not."""
+
+    @property
+    def runs(self) -> list[RunRecord]:
+        return [run for system in self.systems for run in system.runs]
+
+    @property
+    def has_seeds(self) -> bool:
+        """Whether a system has several seeds."""
+        return len(self.runs) > len(self.systems)
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """Columns of the table: share of compute only if a run has exits."""
+        return [
+            metric for metric in RESULTS if metric is not COST or any(COST.of(run) is not None for run in self.runs)
+        ]
 
     @property
     def baselines(self) -> list[Baseline]:
-        return baselines(run for system in self.systems for run in system.group.runs)
+        return baselines(self.runs)
 
-    @property
-    def tests(self) -> int:
-        return sum(contrast.p_corrected is not None for contrast in self.contrasts)
-
-    def is_better(self, system: Summary, metric: Metric) -> bool:
+    def is_better(self, system: RunGroup | Baseline, metric: Metric) -> bool:
         """Whether the verdict is better than the reference."""
         return any(c.system is system and c.metric is metric and c.verdict == "better" for c in self.contrasts)
 
 
-def summarize(groups: Sequence[RunGroup]) -> Comparison:
-    """Means and intervals, without differences."""
-    return Comparison(
-        tuple(Summary(group, {metric.key: interval_of(group, metric) for metric in SYSTEM_METRICS}) for group in groups)
-    )
+def results(groups: Sequence[RunGroup]) -> Comparison:
+    """Compare systems of several seeds; of single runs nothing is tested."""
+    single = Comparison(tuple(groups))
+    return compare(groups) if single.has_seeds else single
 
 
 def compare(groups: Sequence[RunGroup], reference: str | None = None) -> Comparison:
-    """Means and, on each data set, differences from the reference: the system of that name, else the first."""
-    summary = summarize(groups)
-    contrasts = [contrast for rivals in by_task(summary.systems) for contrast in _contrasts(rivals, reference)]
-    return replace(summary, contrasts=_correct(contrasts))
-
-
-def compare_as_far_as_possible(groups: Sequence[RunGroup], reference: str | None = None) -> tuple[Comparison, str]:
-    """Compare; if runs cannot be paired, return the means alone and the reason."""
+    """Compare systems on each data set with the reference: the system of that name, else the first."""
     try:
-        return compare(groups, reference), ""
-    except RicnetError as error:
-        return summarize(groups), f"Differences are not tested. {error}"
-
-
-def has_seeds(groups: Sequence[RunGroup]) -> bool:
-    """Whether a system has several seeds."""
-    return any(len(group.runs) > 1 for group in groups)
-
-
-def ranking(comparison: Comparison) -> list[str]:
-    """One line per data set. Means that round to the same number share a rank."""
-    return [
-        f"Ranks on {rivals[0].data} by mean {judged_words('test accuracy', rivals[0].group.runs)}: "
-        f"{_order(rivals, ACCURACY)}. "
-        f"By mean ECE: {_order(rivals, ECE)}."
-        for rivals in by_task(comparison.systems)
-        if len(rivals) > 1
-    ]
+        contrasts = [contrast for rivals in by_task(groups) for contrast in _contrasts(rivals, reference)]
+    except RicnetError as error:  # runs that cannot be paired
+        return Comparison(tuple(groups), note=f"Differences are not tested. {error}")
+    p_values = iter(statistics.holm([c.seeds.p_value for c in contrasts if c.seeds.p_value is not None]))
+    corrected = (c if c.seeds.p_value is None else replace(c, p_corrected=next(p_values)) for c in contrasts)
+    return Comparison(tuple(groups), tuple(corrected))
 
 
 def interval_of(group: RunGroup, metric: Metric) -> Interval:
-    return mean_interval(_samples(group, metric))
+    return statistics.mean_interval(_samples(group, metric))
 
 
 def _samples(group: RunGroup, metric: Metric) -> list[float]:
-    measured = [metric.of(run) for run in group.runs]
-    return [math.nan if value is None else float(value) for value in measured]
+    return [math.nan if (value := metric.of(run)) is None else value for run in group.runs]
 
 
-def _contrasts(rivals: Sequence[Summary], name: str | None) -> list[Contrast]:
-    reference = _find_reference(rivals, name)
+def _contrasts(rivals: Sequence[RunGroup], name: str | None) -> list[Contrast]:
+    named = (g for g in rivals if name in (g.label, g.label.removesuffix(MARK), g.first.method))
+    reference = next(named, rivals[0])
     others = [system for system in rivals if system is not reference]
     for system in others:
-        _check_seeds(system.group, reference.group)
-    if not others:
-        return []
-    base = _read_all(reference.group)
+        if system.seeds != reference.seeds:
+            raise RicnetError(
+                f"{_with_seeds(system)} and {_with_seeds(reference)} cannot be paired: train the missing seeds or "
+                "leave the others out."
+            )
+    base = _predictions(reference, reference) if others else []
     return [contrast for system in others for contrast in _contrast(system, reference, base)]
-
-
-def _contrast(system: Summary, reference: Summary, base: Sequence[Outcome]) -> list[Contrast]:
-    own = _read_all(system.group)
-    _check_labels(system.group, own, reference.group, base)
-    examples = paired_bootstrap(own, base)
-    return [
-        Contrast(
-            system,
-            reference,
-            metric,
-            paired_difference(_samples(system.group, metric), _samples(reference.group, metric)),
-            examples[metric.name],
-        )
-        for metric in SYSTEM_METRICS
-        if metric.merit
-    ]
-
-
-def _correct(contrasts: Sequence[Contrast]) -> tuple[Contrast, ...]:
-    """Holm's correction over all tests of the comparison."""
-    corrected = iter(holm([c.seeds.p_value for c in contrasts if c.seeds.p_value is not None]))
-    return tuple(c if c.seeds.p_value is None else replace(c, p_corrected=next(corrected)) for c in contrasts)
-
-
-def _find_reference(rivals: Sequence[Summary], name: str | None) -> Summary:
-    if name is None:
-        return rivals[0]
-    for system in rivals:
-        if name in (system.group.label, system.group.label.removesuffix(MARK), system.group.first.method):
-            return system
-    labels = listing([system.group.label for system in rivals])
-    raise RicnetError(f"No system on {rivals[0].data} is called {name}: choose {labels} as reference.")
-
-
-def _check_seeds(group: RunGroup, reference: RunGroup) -> None:
-    if group.seeds != reference.seeds:
-        raise RicnetError(
-            f"{_with_seeds(group)} and {_with_seeds(reference)} cannot be paired: train the missing seeds or leave "
-            "the others out."
-        )
 
 
 def _with_seeds(group: RunGroup) -> str:
@@ -283,34 +203,37 @@ def _with_seeds(group: RunGroup) -> str:
     return f"{group.label} ({seeds} {listing([str(seed) for seed in group.seeds])}, {group.first.path} …)"
 
 
-def _check_labels(group: RunGroup, own: Sequence[Outcome], reference: RunGroup, base: Sequence[Outcome]) -> None:
-    for run, predictions in zip((*reference.runs, *group.runs), (*base, *own), strict=True):
-        if not torch.equal(predictions.labels, base[0].labels):
+def _contrast(system: RunGroup, reference: RunGroup, base: Sequence[Outcome]) -> list[Contrast]:
+    examples = statistics.paired_bootstrap(_predictions(system, reference), base)
+    return [
+        Contrast(
+            system,
+            reference,
+            metric,
+            statistics.paired_difference(_samples(system, metric), _samples(reference, metric)),
+            examples[metric.name],
+        )
+        for metric in RESULTS
+        if metric.merit
+    ]
+
+
+def _predictions(group: RunGroup, reference: RunGroup) -> list[Outcome]:
+    """Test predictions of each seed, checked against evaluation.json and the examples of the reference."""
+    labels = reference.first.predictions().labels
+    found = []
+    for run in group.runs:
+        predictions = run.predictions()
+        nll = float(statistics.scores(predictions)[:, 1].mean())
+        if abs(nll - run.test["nll"]) > TOLERANCE:
+            raise RicnetError(
+                f"{run.path / 'predictions.npz'} has NLL {nll:.4f} where evaluation.json says {run.test['nll']:.4f}: "
+                "the files belong to different runs; train this one again."
+            )
+        if not torch.equal(predictions.labels, labels):
             raise RicnetError(
                 f"{run.path} and {reference.first.path} were tested on different examples and cannot be paired: "
                 "train both on the same data."
             )
-
-
-def _read_all(group: RunGroup) -> list[Outcome]:
-    return [_read(run) for run in group.runs]
-
-
-def _read(run: RunRecord) -> Outcome:
-    """Test predictions, checked against evaluation.json."""
-    predictions = run.predictions()
-    nll = float(scores(predictions)[:, 1].mean())
-    if abs(nll - run.test["nll"]) > TOLERANCE:
-        raise RicnetError(
-            f"{run.path / 'predictions.npz'} has NLL {nll:.4f} where evaluation.json says {run.test['nll']:.4f}: "
-            "the files belong to different runs; train this one again."
-        )
-    return predictions
-
-
-def _order(rivals: Sequence[Summary], metric: Metric) -> str:
-    """For example: 1 RIC; 2 SL; 2 ACT; 4 PonderNet."""
-    merits = [metric.merit * round(metric.scale * s.intervals[metric.key].mean, metric.digits) for s in rivals]
-    ranks = [1 + sum(other > merit for other in merits) for merit in merits]
-    ordered = sorted(zip(ranks, rivals, strict=True), key=lambda ranked: ranked[0])
-    return "; ".join(f"{rank} {system.label}" for rank, system in ordered)
+        found.append(predictions)
+    return found

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from html import escape
+from itertools import cycle
 from typing import Any, Literal, ParamSpec
 
 import matplotlib
@@ -27,7 +28,7 @@ from scipy.special import stdtrit
 from ricnet.io import FIGURE, MARK, short
 from ricnet.methods import METHODS
 from ricnet.report.names import without_algorithm
-from ricnet.report.runs import RunGroup, RunRecord
+from ricnet.report.runs import RunGroup
 from ricnet.report.statistics import UPPER
 
 P = ParamSpec("P")
@@ -129,39 +130,21 @@ def looks(groups: Sequence[RunGroup]) -> dict[str, Look]:
         group.first.method if places.count(place) == 1 else group.label.removesuffix(MARK)
         for group, place in zip(groups, places, strict=True)
     ]
-    wanted = {name: _method_colour(group.first) for name, group in zip(names, groups, strict=True)}
-    colours, order = _assign_colours(wanted), list(wanted)
-    return {
-        group.label: Look(
-            name + MARK * group.collapsed,
-            colours[name],
-            _nth(DASHES, order.index(name)),
-            _nth(MARKERS, order.index(name)),
-        )
-        for group, name in zip(groups, names, strict=True)
-    }
-
-
-def _method_colour(run: RunRecord) -> str | None:
-    """Colour of the method; None for a variant."""
-    settings = run.config["method"]
-    method = METHODS.get(settings["name"])
-    return method.colour if method and run.method == method.title_of(settings) else None
-
-
-def _assign_colours(wanted: Mapping[str, str | None]) -> dict[str, str]:
-    """First come, first served; the others get the remaining colours in turn."""
-    given: dict[str, str] = {}
-    for name, shade in wanted.items():
-        if shade is not None and shade not in given.values():
-            given[name] = shade
-    free = [shade for shade in PALETTE if shade not in given.values()] or list(PALETTE)
-    others = [name for name in wanted if name not in given]
-    return given | {name: _nth(free, place) for place, name in enumerate(others)}
-
-
-def _nth(choices: Sequence[str], place: int) -> str:
-    return choices[place % len(choices)]
+    order, colours = list(dict.fromkeys(names)), dict[str, str]()
+    for name, group in zip(names, groups, strict=True):  # first come, first served
+        settings = group.first.config["method"]
+        method = METHODS.get(settings["name"])
+        own = method.colour if method and group.first.method == method.title_of(settings) else None  # None: a variant
+        if own is not None and own not in colours.values():
+            colours.setdefault(name, own)
+    free = cycle([shade for shade in PALETTE if shade not in colours.values()] or PALETTE)
+    colours |= {name: next(free) for name in order if name not in colours}
+    found = {}
+    for group, name in zip(groups, names, strict=True):
+        i = order.index(name)
+        dash, marker = DASHES[i % len(DASHES)], MARKERS[i % len(MARKERS)]
+        found[group.label] = Look(name + MARK * group.collapsed, colours[name], dash, marker)
+    return found
 
 
 # Panels and legends
@@ -187,17 +170,6 @@ def panel_grid(count: int, heights: tuple[float, ...], *, same_scale: bool = Tru
     for panel in panels[:count]:
         panel[-1].tick_params(labelbottom=True)
     return figure, panels[:count]
-
-
-def overlay_grid(count: int) -> tuple[Figure, list[Axes]]:
-    """Panels with all systems of a data set, at most three per row."""
-    rows = math.ceil(count / 3)
-    columns = math.ceil(count / rows)
-    figure = Figure(figsize=(3.9 if count == 1 else 3.1 * columns, 2.5 * rows + 0.3), layout="constrained")
-    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for spare in axes[count:]:
-        spare.remove()
-    return figure, axes[:count]
 
 
 def score_grid(
@@ -229,10 +201,10 @@ def letter(ax: Axes, index: int, title: str, **settings: Any) -> None:
     ax.set_title(f"({'abcdefghi'[index]}) {title}", loc="left", **settings)
 
 
-def legend_below(figure: Figure, shown: Iterable[Look], *, markers: bool = False) -> None:
-    """One legend for all panels, with as many columns as fit."""
-    lines = {
-        look.name: Line2D(
+def legend_below(figure: Figure, shown: Iterable[Look], *, markers: bool = False, more: Sequence[Line2D] = ()) -> None:
+    """One legend for all panels, with as many columns as fit; `more` are further entries."""
+    lines = [
+        Line2D(
             *([], []),
             color=look.colour,
             linestyle=look.dash,
@@ -240,12 +212,13 @@ def legend_below(figure: Figure, shown: Iterable[Look], *, markers: bool = False
             markersize=5,
             label=short(look.name, FIGURE),
         )
-        for look in shown
-    }
-    entry = 0.5 + 0.065 * max(len(short(name, FIGURE)) for name in lines)  # inches
+        for look in {look.name: look for look in shown}.values()
+    ]
+    handles = [*lines, *more]
+    entry = 0.5 + 0.065 * max(len(str(handle.get_label())) for handle in handles)  # inches
     columns = max(1, int(figure.get_figwidth() / entry))
-    figure.set_figheight(figure.get_figheight() + 0.16 * ((len(lines) - 1) // columns))
-    figure.legend(handles=list(lines.values()), loc="outside lower center", ncols=columns)
+    figure.set_figheight(figure.get_figheight() + 0.16 * ((len(handles) - 1) // columns))
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 
 def integer_ticks(ax: Axes, most: int = 6) -> None:

@@ -3,7 +3,6 @@
 The page is self-contained, without scripts. Names and settings may come from strangers: every string is escaped.
 """
 
-import math
 import re
 import shlex
 from collections.abc import Sequence
@@ -13,47 +12,39 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+import numpy as np
+
 from ricnet.errors import counted, listing
-from ricnet.evaluation.choices import chosen_words, rule_words
+from ricnet.evaluation.choices import chosen_words
 from ricnet.io import MARK, TABLE, short, write_atomically, writing
-from ricnet.report.comparison import (
-    ACCURACY,
-    AVERAGE_PRECISION,
-    BALANCED_ACCURACY,
-    BASE_RATE,
-    ECE,
-    NLL,
-    ROC_AUC,
-    SECONDS,
-    STEPS,
-    Comparison,
-    Metric,
-    compare_as_far_as_possible,
-    has_seeds,
-    ranking,
-)
-from ricnet.report.examples import gallery_html, input_words, mistakes_html
+from ricnet.report import comparison as scores
+from ricnet.report.comparison import ACCURACY, ECE, NLL, SECONDS, STEPS, Comparison, interval_of, results
+from ricnet.report.examples import cards_html, gallery, input_words
 from ricnet.report.figures import inline_svg
 from ricnet.report.files import is_archive
 from ricnet.report.names import flatten
-from ricnet.report.pictures import Picture, looks_ahead, mean_of, pictures, step_curves, with_examples
-from ricnet.report.runs import RunGroup, RunRecord, group_seeds, judged_words, repeats_note
+from ricnet.report.pictures import Picture, mean_of, pictures, step_curves, with_examples
+from ricnet.report.runs import RunGroup, RunRecord, group_seeds, judged_words
 from ricnet.report.tables import (
+    MOST_CLASSES,
     Cell,
+    Confusion,
     Grid,
+    class_grid,
+    confusion,
     contrasts_caption,
     contrasts_grid,
     details,
     html_table,
+    matrix_grid,
     number,
+    pair_words,
     paragraph,
     percent,
     references,
-    runs_caption,
-    runs_grid,
+    results_caption,
+    results_grid,
     scrolling,
-    systems_caption,
-    systems_grid,
     terms,
 )
 
@@ -78,13 +69,17 @@ HALTING = {
     "mean_steps_correct": "when right",
     "mean_steps_wrong": "when wrong",
     "mean_cell_evaluations": "Steps computed",
-}
-COMPUTE = {
     "mean_cost": "Share of compute",
     "mean_cost_correct": "of it when right",
     "mean_cost_wrong": "of it when wrong",
 }
-"""Further columns for runs with exits."""
+"""Columns of the table of halting; the last three only for runs with exits."""
+FACTS = (
+    *(ACCURACY, scores.BASE_RATE, scores.BALANCED_ACCURACY, scores.ROC_AUC, scores.AVERAGE_PRECISION),
+    *(ECE, scores.CONFIDENCE, STEPS, scores.COST, SECONDS),
+)
+PAIR_EXAMPLES = 3
+"""Maximum examples of a confused pair."""
 
 
 def write_page(runs: Sequence[RunRecord], path: Path) -> Path:
@@ -131,14 +126,16 @@ def page_title(groups: Sequence[RunGroup]) -> str:
 
 def _section(key: str, parts: Sequence[str], groups: Sequence[RunGroup]) -> str:
     title, intro = SECTIONS[key]
-    shown = dict.fromkeys(input_words(group.first) for group in groups) if key == "gallery" else {}
-    words = paragraph(" ".join(filter(None, [intro, *shown])))
+    words = paragraph(intro)
     if key == "refinement":
         words = paragraph(refinement_words(with_examples(groups)[0]))
+    elif key == "gallery":
+        words = paragraph(" ".join(filter(None, [intro, *dict.fromkeys(input_words(g.first) for g in groups)])))
+    elif key == "calibration" and len(groups) == len(groups[0].runs) == 1:
+        chosen = chosen_words(groups[0].first.evaluation)
+        words += "".join(paragraph(f"{text[0].upper()}{text[1:]}.", "note") for text in chosen)
     elif key == "steps":
-        words = _halting_words(groups)
-    elif key == "calibration":
-        words += "".join(paragraph(sentence, "note") for sentence in _fitted(groups))
+        words = _halting_table([group for group in groups if group.first.iterative])
     return "\n".join(
         [f'<section id="{key}">', f"<h2>{escape(title)}</h2>", *filter(None, [words]), *parts, "</section>"]
     )
@@ -149,87 +146,113 @@ def _figure(picture: Picture) -> str:
     return f"<figure>{scrolling(picture.alt, drawing)}\n<figcaption>{escape(picture.caption)}</figcaption></figure>"
 
 
-def _fitted(groups: Sequence[RunGroup]) -> list[str]:
-    """Sentences about calibration on validation data, for a page about one run."""
-    alone = len(groups) == 1 and len(groups[0].runs) == 1
-    return [f"{words[0].upper()}{words[1:]}." for words in chosen_words(groups[0].first.evaluation)] if alone else []
-
-
-def _halting_words(groups: Sequence[RunGroup]) -> str:
-    """A sentence for one system, a table for several."""
-    steppers = [group for group in groups if group.first.iterative]
-    if len(steppers) == 1:
-        return paragraph(_halting_sentence(steppers[0]))
-    costs = COMPUTE if any(group.first.has_exits for group in steppers) else {}
-    rows = [[Cell(group.label), *(Cell(_mean(group, key)) for key in (*HALTING, *costs))] for group in steppers]
-    return html_table("Steps taken", Grid(["System", *HALTING.values(), *costs.values()], rows))
-
-
-def _halting_sentence(group: RunGroup) -> str:
-    mean, right, wrong, cost = (_mean(group, key) for key in HALTING)
-    ahead = f" It computes {cost} steps, including the one whose value stops it." if looks_ahead(group) else ""
-    taken = f"{group.label} stops after {mean} steps on average ({right} when right, {wrong} when wrong)."
-    if group.first.has_exits:
-        mean, right, wrong = (_mean(group, key) for key in COMPUTE)
-        ahead = f" Its mean share of compute is {mean} ({right} when right, {wrong} when wrong)."
-    return f"{taken}{ahead} {halting_rule(group)}".strip()
+def _halting_table(groups: Sequence[RunGroup]) -> str:
+    exits = any(group.first.has_exits for group in groups)
+    columns = {key: title for key, title in HALTING.items() if exits or "cost" not in key}
+    rows = [[Cell(group.label), *(Cell(_mean(group, key)) for key in columns)] for group in groups]
+    return html_table("Steps taken", Grid(["System", *columns.values()], rows))
 
 
 def _mean(group: RunGroup, key: str) -> str:
     """Mean over the seeds that have this number."""
     found = [run.test[key] for run in group.runs if run.test.get(key) is not None]
     mean = sum(found) / len(found) if found else None
-    return percent(mean, 0) if key in COMPUTE else number(mean, 1)
-
-
-# Sentences about steps
+    return percent(mean, 0) if "cost" in key else number(mean, 1)
 
 
 def refinement_words(group: RunGroup) -> str:
-    """Steps taken, and the gain over the first step."""
-    return f"{_course(group)} {_gain(group)}"
-
-
-def halting_rule(group: RunGroup) -> str:
-    """The halting rule, if it was chosen on validation data."""
-    rule = group.first.rule
-    return f"It stops {rule_words(rule)}; validation data chose this rule." if rule else ""
-
-
-def _course(group: RunGroup) -> str:
+    """Steps taken, and NLL on the test set at the halt against the first step, compared as written."""
     most, mean = max(run.max_steps for run in group.runs), mean_of(group, "mean_steps")
-    start = f"{group.label} starts from the uniform belief and changes it in up to {counted(most, 'step')}"
-    if mean == most:
-        return f"{start}; it always takes all of them."
-    return f"{start}; it stops after {number(mean, 1)} on average."
-
-
-def _gain(group: RunGroup) -> str:
-    """NLL on the test set at the halt against the first step, compared as written."""
+    stops = "always takes all of them" if mean == most else f"stops after {number(mean, 1)} on average"
     every = step_curves(group, "nll")[1].mean(axis=0)
-    first, halt, best = float(every[0]), mean_of(group, "nll"), int(every.argmin())
-    lowest = f"lowest after {counted(best + 1, 'step')}, {number(float(every[best]), 3)}"
-    shown = f"NLL {number(first, 3)} after the first, {number(halt, 3)} where it stops, {lowest}"
-    if number(first, 3) == number(halt, 3):
-        return f"On the test set the steps after the first change little: {shown}."
-    better = "better than its first step" if halt < first else "worse than its first step"
-    return f"On the test set it ends {better}: {shown}."
+    best = int(every.argmin())
+    first, halt, lowest = (number(float(nll), 3) for nll in (every[0], mean_of(group, "nll"), every[best]))
+    better = "better" if mean_of(group, "nll") < every[0] else "worse"
+    ends = "the steps after the first change little" if first == halt else f"it ends {better} than its first step"
+    return (
+        f"{group.label} starts from the uniform belief and changes it in up to {counted(most, 'step')}; it {stops}. "
+        f"On the test set {ends}: NLL {first} after the first, {halt} where it stops, lowest after "
+        f"{counted(best + 1, 'step')}, {lowest}."
+    )
+
+
+# Examples and mistakes
+
+
+def gallery_html(groups: Sequence[RunGroup]) -> str:
+    """One gallery per system; empty without examples."""
+    parts = []
+    for group in groups:
+        run, examples = group.first, group.first.examples
+        if examples is not None and len(examples.labels):
+            aside = f"seed {run.seed}" if len(group.runs) > 1 else run.data_label
+            parts.append((group.label, aside, gallery(run, examples)))
+    return _folded(parts)
+
+
+def _folded(parts: Sequence[tuple[str, str, str]]) -> str:
+    """Label, aside and HTML of each system; of several the first is unfolded."""
+    if len(parts) == 1:
+        return parts[0][2]
+    return "\n".join(details(*part, is_open=part is parts[0]) for part in parts)
+
+
+def mistakes_html(groups: Sequence[RunGroup]) -> str:
+    """Confused classes of each system; empty without predictions."""
+    found = [(group.label, group.first, run_confusion(group.first)) for group in groups]
+    return _folded([(label, "", _mistakes(run, own)) for label, run, own in found if own is not None])
+
+
+def run_confusion(run: RunRecord) -> Confusion | None:
+    """Confusion matrix of the test set; None without valid predictions."""
+    if not run.has_predictions:
+        return None
+    kept, classes = run.predictions(), len(run.class_names)
+    fits = kept.log_beliefs.shape[1] == classes and len(kept.labels) and kept.labels.min() >= 0
+    if not fits or kept.labels.max() >= classes:
+        return None
+    return confusion(kept.labels.numpy(), kept.log_beliefs.argmax(1).numpy(), run.class_names)
+
+
+def _mistakes(run: RunRecord, found: Confusion) -> str:
+    items = []
+    for true, answer, count in found.pairs():
+        items.append(f"<li>{escape(pair_words(found, true, answer, count))}")
+        if run.examples is not None:
+            rows = np.flatnonzero((run.examples.labels == true) & (run.examples.answers == answer))[:PAIR_EXAMPLES]
+            items.append(cards_html(run, rows) if len(rows) else "")
+        items.append("</li>")
+    parts = [
+        f"<h4>Confused most</h4>\n<ol>{''.join(items)}</ol>" if items else paragraph("No mistakes on the test set.")
+    ]
+    if len(found.names) <= MOST_CLASSES:
+        parts.append(html_table("Confusion matrix", matrix_grid(found)))
+    classes = class_grid(found)
+    left = len(found.names) - len(classes.rows)
+    parts.append(html_table("Precision and recall by class", classes))
+    parts.append(paragraph(f"{left:,} classes with a higher recall are left out." * bool(left), "note"))
+    return "\n".join(filter(None, parts))
 
 
 # Results
 
 
 def results_html(groups: Sequence[RunGroup]) -> str:
-    runs = [run for group in groups for run in group.runs]
-    lead = _lead_alone(runs[0]) if len(runs) == 1 else _lead(groups)
-    facts = _facts(runs[0]) if len(runs) == 1 else ""
-    said = _said(runs[0]) if len(runs) == 1 else ""
-    if has_seeds(groups):
-        numbers = _comparison(groups)
-    else:
-        notes = [runs_caption(runs), repeats_note(groups)]
-        numbers = html_table("The runs", runs_grid(runs)) + "".join(paragraph(note, "note") for note in notes)
-    return "\n".join(filter(None, [paragraph(lead, "lead"), facts, numbers, said]))
+    found = results(groups)
+    parts = [html_table("The results", results_grid(found)), paragraph(results_caption(found), "note")]
+    if found.contrasts:  # folded, since it is long
+        content = html_table("The differences", contrasts_grid(found)) + paragraph(contrasts_caption(found), "note")
+        summary = f"Differences from {references(found)}"
+        parts.append(details(summary, "with intervals and verdicts", content, is_open=False))
+    if len(found.runs) > 1:
+        return "\n".join([paragraph(_lead(found), "lead"), *parts])
+    (run,) = found.runs
+    facts = {
+        metric.title: metric.write(metric.of(run), unit=True)
+        for metric in FACTS
+        if metric.of(run) is not None and (run.iterative or metric is not STEPS)
+    }
+    return "\n".join([f'<dl class="facts">{terms(facts.items())}</dl>', *parts, _said(run)])
 
 
 def _said(run: RunRecord) -> str:
@@ -238,53 +261,12 @@ def _said(run: RunRecord) -> str:
     return "".join(paragraph(line, "note") for line in lines)
 
 
-def _lead(groups: Sequence[RunGroup]) -> str:
-    counts = {len(group.runs) for group in groups}
-    total = sum(len(group.runs) for group in groups)
+def _lead(found: Comparison) -> str:
+    counts, total = {len(group.runs) for group in found.systems}, len(found.runs)
     each = f"{min(counts)}" if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
-    seeds = f", {each} seeds each" if max(counts) > 1 else ""
-    what = f"{len(groups)} systems{seeds}" if len(groups) > 1 else f"One system, {total} seeds"
+    seeds = f", {each} seeds each" if found.has_seeds else ""
+    what = f"{len(found.systems)} systems{seeds}" if len(found.systems) > 1 else f"One system, {total} seeds"
     return f"{what}: {total} runs measured on test examples that none of them was trained on."
-
-
-def _lead_alone(run: RunRecord) -> str:
-    test = run.test
-    seen = "unseen test examples" if run.judged_on == "test" else "validation examples"
-    right = f"Accuracy {percent(test['accuracy'])} on {test['n']:,} {seen}"
-    return f"{right}, with a mean confidence of {percent(test['mean_confidence'])}."
-
-
-def _facts(run: RunRecord) -> str:
-    def score(metric: Metric) -> str | None:
-        return None if metric.of(run) is None else metric.write(metric.of(run), unit=True)
-
-    facts = {
-        "test accuracy": score(ACCURACY),
-        "base rate (commonest class)": score(BASE_RATE),
-        "balanced accuracy": score(BALANCED_ACCURACY),
-        "ROC AUC": score(ROC_AUC),
-        "average precision": score(AVERAGE_PRECISION),
-        "calibration error (ECE)": score(ECE),
-        "steps on average": number(run.test["mean_steps"], 1) if run.iterative else None,
-        "share of compute": percent(run.test["mean_cost"]) if run.test.get("mean_cost") is not None else None,
-        "trained in": f"{number(run.seconds, 0)} s" if run.seconds is not None else None,
-    }
-    return f'<dl class="facts">{terms((name, fact) for name, fact in facts.items() if fact)}</dl>'
-
-
-def _comparison(groups: Sequence[RunGroup]) -> str:
-    found, excuse = compare_as_far_as_possible(groups)
-    parts = [html_table("The systems", systems_grid(found))]
-    parts += [paragraph(line, "note") for line in (systems_caption(found), *ranking(found), excuse)]
-    return "\n".join([*parts, _differences(found)])
-
-
-def _differences(found: Comparison) -> str:
-    """Table of differences, folded, since it is long."""
-    if not found.contrasts:
-        return ""
-    content = html_table("The differences", contrasts_grid(found)) + paragraph(contrasts_caption(found), "note")
-    return details(f"Differences from {references(found)}", "with intervals and verdicts", content, is_open=False)
 
 
 # Settings and commands
@@ -307,28 +289,20 @@ def _system(group: RunGroup, *, is_open: bool) -> str:
 def _settings(group: RunGroup) -> dict[str, Any]:
     run = group.first
     alone = len(group.runs) == 1
-    course = {
-        "selected epoch": run.evaluation.get("selected_epoch"),
-        "run seconds": number(run.seconds, 0),
-    }
     return {
         **{key: value for key, value in flatten(run.config).items() if alone or key != "seed"},
         **{f"{split} examples": f"{count:,}" for split, count in run.data.get("rows", {}).items()},
         **{"hardware" if key == "name" else key: value for key, value in run.hardware.items()},
         "ricnet": run.version,
-        **(course if alone else {}),
+        **({"selected epoch": run.evaluation.get("selected_epoch")} if alone else {}),
     }
 
 
 def _aside(group: RunGroup) -> str:
-    run = group.first
-    if run.derived_from:
-        seeds = f"{len(group.runs)} seeds, " if len(group.runs) > 1 else ""
-        return f"{run.data_label}, {seeds}not trained"
-    seconds = [math.nan if each.seconds is None else each.seconds for each in group.runs]
-    time = f"{number(sum(seconds) / len(seconds), 0)} s"
-    seeds = f"{len(group.runs)} seeds of about {time}" if len(group.runs) > 1 else time
-    return f"{run.data_label}, {seeds} on {run.hardware.get('name', 'unknown')}"
+    run, seconds = group.first, SECONDS.write(interval_of(group, SECONDS).mean)
+    time = "not trained" if run.derived_from else f"{seconds} s on {run.hardware.get('name', 'unknown')}"
+    seeds = f"{len(group.runs)} seeds, " if len(group.runs) > 1 else ""
+    return f"{run.data_label}, {seeds}{time}"
 
 
 def _seeds_table(group: RunGroup) -> str:
@@ -336,7 +310,7 @@ def _seeds_table(group: RunGroup) -> str:
     titles = ["Seed", *(metric.title for metric in metrics), "Selected epoch", SECONDS.title, "Folder"]
     rows = [
         [
-            str(run.config.get("seed")) + MARK * bool(run.collapses),
+            str(run.seed) + MARK * bool(run.collapses),
             *(metric.write(metric.of(run), unit=True) for metric in metrics),
             str(run.evaluation.get("selected_epoch", "–")),
             SECONDS.write(run.seconds),

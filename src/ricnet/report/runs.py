@@ -248,8 +248,13 @@ class Baseline(NamedTuple):
     """A simpler model on the same test rows."""
 
     label: str
-    run: RunRecord
+    first: RunRecord
+    """The run that has it."""
     scores: Mapping[str, Any]
+
+    @property
+    def task(self) -> Task:
+        return self.first.task
 
 
 def baselines(runs: Iterable[RunRecord]) -> list[Baseline]:
@@ -377,6 +382,12 @@ class RunGroup:
     @property
     def collapsed(self) -> bool:
         return any(run.collapses for run in self.runs)
+
+    @property
+    def raw(self) -> "RunGroup | None":
+        """The system without calibration; None if it was not calibrated."""
+        runs = [run.raw for run in self.runs]
+        return RunGroup(f"{self.label}, raw", tuple(filter(None, runs))) if all(runs) else None
 
 
 def group_seeds(runs: Sequence[RunRecord]) -> list[RunGroup]:

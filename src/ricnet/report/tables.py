@@ -20,7 +20,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ricnet.errors import listing
-from ricnet.evaluation.metrics import BINS
 from ricnet.io import TABLE, short
 from ricnet.report.comparison import (
     ALPHA,
@@ -28,27 +27,24 @@ from ricnet.report.comparison import (
     BRIER,
     COST,
     ENOUGH_SEEDS,
-    RUN_METRICS,
     SECONDS,
     STEPS,
-    SYSTEM_METRICS,
     TRAIN_ACCURACY,
     Comparison,
-    Contrast,
     Metric,
-    ranking,
-    shown,
+    interval_of,
 )
 from ricnet.report.runs import (
+    Baseline,
+    RunGroup,
     RunRecord,
-    baselines,
     by_task,
     collapse_note,
     judged_words,
     repeats_note,
     untested_note,
 )
-from ricnet.report.statistics import RESAMPLES
+from ricnet.report.statistics import RESAMPLES, Interval
 
 BALANCE_MATTERS = 0.01
 """Difference of balanced accuracy and accuracy above which a run's table names both."""
@@ -185,189 +181,133 @@ def markdown_safe(text: str) -> str:
     return text.replace("<", "&lt;")
 
 
-# Runs: one row per run
+# Results: one row per system
 
 
-def runs_grid(runs: Sequence[RunRecord]) -> Grid:
-    """One row per run, a second one without calibration if it was calibrated, then the baselines."""
-    rows = [each for run in runs for each in (run, run.raw) if each is not None]
-    metrics, simpler = shown(RUN_METRICS, rows), baselines(runs)
-    entries = [(run.label, run, [metric.of(run) for metric in metrics]) for run in rows]
-    entries += [(each.label, each.run, [metric.of_baseline(each) for metric in metrics]) for each in simpler]
+def results_grid(comparison: Comparison) -> Grid:
+    """One row per system, a second one without calibration if it was calibrated, then the baselines.
+
+    Bold is, with several seeds, what is shown to be better than the reference, else the best on the same data.
+    """
+    metrics, seeds = comparison.metrics, comparison.has_seeds
+    groups = [each for group in comparison.systems for each in (group, group.raw) if each is not None]
+    rows: list[tuple[RunGroup | Baseline, list[Interval]]]
+    rows = [(group, [interval_of(group, metric) for metric in metrics]) for group in groups]
+    rows += [
+        (each, [Interval(metric.of_baseline(each), None, 1) for metric in metrics]) for each in comparison.baselines
+    ]
     cells = []
-    for label, run, values in entries:
-        rivals = zip(*(scores for _, rival, scores in entries if rival.task == run.task), strict=True)
-        scored = [
-            Cell(metric.write(value, unit=True), _is_best(metric, value, others))
-            for metric, value, others in zip(metrics, values, rivals, strict=True)
-        ]
-        cells.append([Cell(short(label, TABLE)), Cell(short(run.data_label, TABLE)), *scored])
-    titles = [judged_words(metric.title, runs) for metric in metrics]
-    return Grid(["Method", "Data", *titles], cells, frozenset({0, 1}))
+    for system, intervals in rows:
+        rivals = [others for other, others in rows if other.task == system.task]
+        scores = []
+        for metric, found, column in zip(metrics, intervals, zip(*rivals, strict=True), strict=True):
+            bold = comparison.is_better(system, metric) if seeds else _is_best(metric, found, column)
+            scores.append(Cell(metric.write(found.mean, found.half_width), bold))
+        count = [Cell(str(len(system.runs)) if isinstance(system, RunGroup) else "–")] * seeds
+        cells.append([Cell(short(system.label, TABLE)), Cell(short(system.first.data_label, TABLE)), *count, *scores])
+    titles = [judged_words(metric.heading, comparison.runs) for metric in metrics]
+    return Grid(["System", "Data", *["Seeds"] * seeds, *titles], cells, frozenset({0, 1}))
 
 
-def runs_caption(runs: Sequence[RunRecord]) -> str:
-    """Caption: test sets, seeds, ECE bins, meaning of bold and of row names."""
-    alike = by_task(runs)
-    tests = "; ".join(f"{own[0].test_label}, n = {own[0].task.n:,}{_error(own)}" for own in alike)
-    raw, rivals, simpler = any(run.raw for run in runs), any(len(own) > 1 for own in alike), baselines(runs)
+def _is_best(metric: Metric, found: Interval, rivals: Sequence[Interval]) -> bool:
+    """Whether the mean, as written, equals the best one; hidden digits do not count."""
+    known = [each.mean for each in rivals if math.isfinite(each.mean)]
+    if not metric.merit or len(rivals) < 2 or not known:
+        return False
+    return metric.write(found.mean) == metric.write(max(known, key=lambda mean: metric.merit * mean))
+
+
+def results_caption(comparison: Comparison) -> str:
+    """Test sets, intervals, ECE bins, meaning of bold and of row names."""
+    runs, seeds = comparison.runs, comparison.has_seeds
     bins = listing([str(count) for count in dict.fromkeys(run.test["ece_bins"] for run in runs)])
+    bold = any(cell.best for row in results_grid(comparison).rows for cell in row)
+    meaning = f"better than {references(comparison)}, by the verdict below" if seeds else "the best on the same data"
     words = [
         untested_note(runs),
-        f"{judged_words('Test set', runs)}: {tests}. {_seeds(runs)} ECE with {bins} bins.",
-        "Bold: the best of the column on the same data." * (rivals or raw or bool(simpler)),
-        "Raw: as trained, with nothing chosen on validation data." * raw,
-        "Base rate: the commonest training class." * bool(simpler),
-        "Run seconds include measuring each epoch." * any(run.seconds is not None for run in runs),
+        "Mean ± half-width of the 95 % Student-t interval over seeds." * seeds,
+        f"{_test_sets(runs)} ECE with {bins} bins.",
+        f"Bold: {meaning}." * bold,
+        "Raw: as trained, with nothing chosen on validation data." * any(run.raw for run in runs),
+        "Base rate: the commonest training class." * bool(comparison.baselines),
         collapse_note(runs),
+        repeats_note(comparison.systems),
+        comparison.note,
     ]
     return " ".join(filter(None, words))
 
 
-OPTIONAL = tuple(metric.title for metric in (SECONDS, BRIER, TRAIN_ACCURACY, STEPS, COST))
-"""Columns of runs and systems that a narrow terminal leaves out, the first one first."""
+def _test_sets(runs: Sequence[RunRecord]) -> str:
+    """Name and size of each test set, with the standard error of a mean accuracy on it."""
+    parts = []
+    for alike in by_task(runs):
+        mean = sum(run.test["accuracy"] for run in alike) / len(alike)
+        points = 100 * math.sqrt(mean * (1 - mean) / alike[0].task.n)
+        parts.append(
+            f"{alike[0].test_label}, n = {alike[0].task.n:,} (standard error of an accuracy: {points:.2f} points)"
+        )
+    return f"{judged_words('Test set', runs)}: {'; '.join(parts)}."
 
 
-def runs_table(runs: Sequence[RunRecord]) -> Group:
-    return Group(Fitted(_without_data(runs_grid(runs)), OPTIONAL), Text(runs_caption(runs)))
+OPTIONAL = tuple(metric.heading for metric in (SECONDS, TRAIN_ACCURACY, BRIER, STEPS, COST))
+"""Columns that a narrow terminal leaves out, the first one first."""
 
 
 def run_table(run: RunRecord) -> Group:
     """A single run with a short caption; the page explains the rest."""
-    tests, balanced = f"{run.test_label}, n = {run.task.n:,}{_error([run])}", BALANCED_ACCURACY.of(run)
+    balanced = BALANCED_ACCURACY.of(run)
     differs = balanced is not None and abs(balanced - run.test["accuracy"]) > BALANCE_MATTERS
     words = [
         untested_note([run]),
-        f"{judged_words('Test set', [run])}: {tests}. Seed {run.config.get('seed')}.",
+        f"{_test_sets([run])} Seed {run.config.get('seed')}.",
         f"Balanced accuracy: {BALANCED_ACCURACY.write(balanced, unit=True)}." * differs,
         collapse_note([run]),
     ]
-    return Group(Fitted(_without_data(runs_grid([run])), OPTIONAL), Text(" ".join(filter(None, words))))
+    grid = results_grid(Comparison((RunGroup(run.label, (run,)),)))
+    return Group(Fitted(_without_data(grid), OPTIONAL), Text(" ".join(filter(None, words))))
 
 
-def runs_markdown(runs: Sequence[RunRecord]) -> str:
-    return f"{markdown_table(runs_grid(runs))}\n\n{markdown_safe(runs_caption(runs))}\n"
-
-
-def _is_best(metric: Metric, value: float | None, rivals: Sequence[float | None]) -> bool:
-    """Whether the value, as written, equals the best one; hidden digits do not count."""
-    known = [each for each in rivals if each is not None and math.isfinite(each)]
-    if not metric.merit or len(rivals) < 2 or not known:
-        return False
-    return metric.write(value) == metric.write(max(known, key=lambda each: metric.merit * each))
-
-
-def _error(runs: Sequence[RunRecord]) -> str:
-    """Standard error of an accuracy on this test set."""
-    mean = sum(run.test["accuracy"] for run in runs) / len(runs)
-    points = 100 * math.sqrt(mean * (1 - mean) / runs[0].test["n"])
-    return f" (standard error of an accuracy: about {points:.2f} points)" if points > 0 else ""
-
-
-def _seeds(runs: Sequence[RunRecord]) -> str:
-    seeds: dict[tuple[str, str], dict[str, None]] = {}
-    for run in runs:
-        seeds.setdefault((run.method, run.data_label), {})[str(run.config.get("seed"))] = None
-    if len({tuple(found) for found in seeds.values()}) > 1:
-        parts = [f"{method} on {data}: {', '.join(found)}" for (method, data), found in seeds.items()]
-        return f"Seeds: {'; '.join(parts)}."
-    same = list(next(iter(seeds.values())))
-    return f"One seed{' each' * (len(runs) > 1)} ({same[0]})." if len(same) == 1 else f"Seeds {listing(same)} each."
-
-
-# Systems, averaged over seeds, and their differences from a reference
-
-
-def systems_grid(comparison: Comparison) -> Grid:
-    """One row per system, in the order given, then the baselines."""
-    metrics = shown(SYSTEM_METRICS, _all_runs(comparison))
-    rows = [
-        [Cell(system.label), Cell(system.data), Cell(str(len(system.group.runs)))]
-        + [
-            Cell(metric.write(found.mean, found.half_width), comparison.is_better(system, metric))
-            for metric in metrics
-            for found in [system.intervals[metric.key]]
-        ]
-        for system in comparison.systems
-    ]
-    rows += [
-        [Cell(each.label), Cell(short(each.run.data_label, TABLE)), Cell("–")]
-        + [Cell(metric.write(metric.of_baseline(each))) for metric in metrics]
-        for each in comparison.baselines
-    ]
-    titles = [judged_words(metric.heading, _all_runs(comparison)) for metric in metrics]
-    return Grid(["System", "Data", "Seeds", *titles], rows, frozenset({0, 1}))
-
-
-def _all_runs(comparison: Comparison) -> list[RunRecord]:
-    return [run for system in comparison.systems for run in system.group.runs]
-
-
-def systems_caption(comparison: Comparison) -> str:
-    """Caption: intervals, test sets, ECE bins, meaning of bold."""
-    sizes = listing([f"{rivals[0].data}, n = {rivals[0].task.n:,}" for rivals in by_task(comparison.systems)])
-    several = any(len(system.group.runs) > 1 for system in comparison.systems)
-    interval = "Mean ± half-width of the 95 % Student-t interval over seeds." if several else "One seed each."
-    bold = any(cell.best for row in systems_grid(comparison).rows for cell in row)
-    words = [
-        untested_note(_all_runs(comparison)),
-        f"{interval} {judged_words('Test examples', _all_runs(comparison))}: {sizes}.",
-        f"ECE with {BINS} bins of equal width.",
-        f"Bold: better than {references(comparison)}, by the verdict below." * bold,
-        collapse_note(_all_runs(comparison)),
-        repeats_note([system.group for system in comparison.systems]),
-    ]
-    return " ".join(filter(None, words))
+# Differences from a reference
 
 
 def references(comparison: Comparison) -> str:
     """Names of the references, one per data set."""
-    return listing(list(dict.fromkeys(contrast.reference.label for contrast in comparison.contrasts)) or [""])
+    names = dict.fromkeys(short(contrast.reference.label, TABLE) for contrast in comparison.contrasts)
+    return listing(list(names) or [""])
 
 
 def contrasts_grid(comparison: Comparison) -> Grid:
     """One row per difference: mean, interval and test over seeds, bootstrap over examples, verdict."""
+    rows = []
+    for each in comparison.contrasts:
+        metric, p, runs = each.metric, each.p_corrected, each.system.runs
+        low, high = (metric.write(end, signed=True) for end in (each.examples.low, each.examples.high))
+        texts = [
+            f"{short(each.system.label, TABLE)} − {short(each.reference.label, TABLE)}",
+            short(runs[0].data_label, TABLE),
+            judged_words(metric.title, runs) + " (points)" * (metric.scale == 100),
+            metric.write(each.seeds.mean, each.seeds.half_width, signed=True),
+            "< 0.001" if p is not None and p < 0.001 else number(p, 3),
+            f"{low} to {high}",
+            each.verdict,
+        ]
+        rows.append([Cell(text) for text in texts])
     titles = ["Difference", "Data", "Metric", "Mean ± t", "p (Holm)", "Bootstrap", "Verdict"]
-    rows = [[Cell(text) for text in _contrast_texts(contrast)] for contrast in comparison.contrasts]
     return Grid(titles, rows, frozenset({0, 1, 2, 6}))
 
 
-def _contrast_texts(contrast: Contrast) -> list[str]:
-    metric, p = contrast.metric, contrast.p_corrected
-    low, high = (metric.write(end, signed=True) for end in (contrast.examples.low, contrast.examples.high))
-    return [
-        f"{contrast.system.label} − {contrast.reference.label}",
-        contrast.system.data,
-        judged_words(metric.title, contrast.system.group.runs) + " (points)" * (metric.scale == 100),
-        metric.write(contrast.seeds.mean, contrast.seeds.half_width, signed=True),
-        "< 0.001" if p is not None and p < 0.001 else number(p, 3),
-        f"{low} to {high}",
-        contrast.verdict,
-    ]
-
-
 def contrasts_caption(comparison: Comparison) -> str:
-    """Caption: meaning of interval, p value, bootstrap and verdict."""
-    return judged_words(
-        f"Differences are paired. {_seeds_words(comparison)} Bootstrap: 95 % percentile interval over test examples "
-        f"for these trained networks ({RESAMPLES:,} resamples, the same for both systems and all seeds). A verdict is "
-        f"better or worse only with at least {ENOUGH_SEEDS} seeds, p below {ALPHA} and a bootstrap interval on the "
-        "same side of 0. ECE is biased upwards, most where it is small, so that differences of ECE are understated.",
-        _all_runs(comparison),
+    """Meaning of interval, p value, bootstrap and verdict."""
+    over_seeds = (
+        "±: 95 % Student-t interval of the paired differences over seeds. p: two-sided t test with Holm correction for "
+        "all tests of this table; there is none if all seeds differ by the same amount. "
     )
-
-
-def _seeds_words(comparison: Comparison) -> str:
-    if all(contrast.seeds.n == 1 for contrast in comparison.contrasts):
-        return "One seed does not show how seeds vary."
-    count = "the one test" if comparison.tests == 1 else f"the {comparison.tests} tests"
-    tested = f" p: two-sided t test with Holm correction for {count} of this table; intervals are not "
-    untested = any(contrast.seeds.n > 1 and contrast.seeds.p_value is None for contrast in comparison.contrasts)
-    no_spread = " If all seeds differ by the same amount, there is no p."
-    return (
-        "±: 95 % Student-t interval of the differences over seeds, for these test "
-        f"examples.{tested + 'corrected.' if comparison.tests else ''}{no_spread if untested else ''}"
+    text = (
+        f"Bootstrap: 95 % percentile interval over test examples for these trained networks ({RESAMPLES:,} resamples). "
+        f"A verdict is better or worse only with at least {ENOUGH_SEEDS} seeds, p below {ALPHA} and a bootstrap "
+        "interval on the same side of 0. ECE is biased upwards, most where it is small: differences are understated."
     )
+    return judged_words(over_seeds * comparison.has_seeds + text, comparison.runs)
 
 
 def _without_data(grid: Grid) -> Grid:
@@ -378,56 +318,50 @@ def _without_data(grid: Grid) -> Grid:
 
 
 def terminal_table(comparison: Comparison) -> Group:
-    below = "\n".join([systems_caption(comparison), *ranking(comparison)])
-    optional = [metric.heading for metric in (TRAIN_ACCURACY, BRIER, STEPS, COST)]
-    parts: list[RenderableType] = [
-        Fitted(_without_data(systems_grid(comparison)), optional),
-        Padding(Text(below), (1, 0, 1, 0)),
-    ]
+    parts: list[RenderableType] = [Fitted(_without_data(results_grid(comparison)), OPTIONAL)]
+    parts.append(Padding(Text(results_caption(comparison)), (1, 0, 1, 0)))
     if comparison.contrasts:
-        words = Padding(Text(contrasts_caption(comparison)), (1, 0, 1, 0))
         grid = contrasts_grid(comparison)
         rows = [[Cell(re.sub(r" (?=− |\()", "\n", cell.text)) for cell in row] for row in grid.rows]
-        parts += [Fitted(_without_data(replace(grid, rows=rows)), ("p (Holm)", "Bootstrap")), words]
+        parts.append(Fitted(_without_data(replace(grid, rows=rows)), ("p (Holm)", "Bootstrap")))
+        parts.append(Padding(Text(contrasts_caption(comparison)), (1, 0, 1, 0)))
     return Group(*parts)
 
 
+def _captioned(comparison: Comparison) -> list[tuple[Grid, str]]:
+    """The table of results, and that of differences if there are any, each with its caption."""
+    found = [(results_grid(comparison), results_caption(comparison))]
+    return found + [(contrasts_grid(comparison), contrasts_caption(comparison))] * bool(comparison.contrasts)
+
+
 def markdown(comparison: Comparison) -> str:
-    words = [markdown_safe(line) for line in (systems_caption(comparison), *ranking(comparison))]
-    parts = [markdown_table(systems_grid(comparison)), *words]
-    if comparison.contrasts:
-        parts += [markdown_table(contrasts_grid(comparison)), markdown_safe(contrasts_caption(comparison))]
-    return "\n\n".join(parts) + "\n"
+    parts = [f"{markdown_table(grid)}\n\n{markdown_safe(words)}\n" for grid, words in _captioned(comparison)]
+    return "\n".join(parts)
 
 
 def latex(comparison: Comparison) -> str:
     """Table environments; need booktabs and a T1 font encoding."""
-    words = " ".join([systems_caption(comparison), *ranking(comparison)])
-    parts = [r"% needs \usepackage{booktabs} and \usepackage[T1]{fontenc}"]
-    parts.append(latex_table(systems_grid(comparison), escape_latex(words)))
-    if comparison.contrasts:
-        parts.append(latex_table(contrasts_grid(comparison), escape_latex(contrasts_caption(comparison))))
-    return "\n\n".join(parts) + "\n"
+    tables = [f"{latex_table(grid, escape_latex(words))}\n" for grid, words in _captioned(comparison)]
+    return "\n".join([r"% needs \usepackage{booktabs} and \usepackage[T1]{fontenc}" + "\n", *tables])
 
 
-def csv_rows(comparison: Comparison) -> list[dict[str, Any]]:
+def csv_text(comparison: Comparison) -> str:
     """One row per system and metric, unrounded; without a difference its columns are empty."""
     contrasts = {(id(c.system), c.metric): c for c in comparison.contrasts}
-    rows = []
-    metrics = shown(SYSTEM_METRICS, _all_runs(comparison))
+    rows: list[dict[str, Any]] = []
     for system in comparison.systems:
-        for metric in metrics:
-            interval, contrast = system.intervals[metric.key], contrasts.get((id(system), metric))
+        for metric in comparison.metrics:
+            interval, contrast = interval_of(system, metric), contrasts.get((id(system), metric))
             row = {
-                "system": system.label,
-                "data": system.data,
+                "system": short(system.label, TABLE),
+                "data": short(system.first.data_label, TABLE),
                 "metric": metric.key,
-                "seeds": " ".join(str(seed) for seed in system.group.seeds),
-                "split": system.group.first.judged_on,
+                "seeds": " ".join(str(seed) for seed in system.seeds),
+                "split": system.first.judged_on,
                 "n_test": system.task.n,
                 "mean": interval.mean,
                 "half_width": interval.half_width,
-                "reference": contrast and contrast.reference.label,
+                "reference": contrast and short(contrast.reference.label, TABLE),
                 "difference": contrast and contrast.seeds.mean,
                 "difference_half_width": contrast and contrast.seeds.half_width,
                 "p_value": contrast and contrast.seeds.p_value,
@@ -436,19 +370,16 @@ def csv_rows(comparison: Comparison) -> list[dict[str, Any]]:
                 "bootstrap_high": contrast and contrast.examples.high,
                 "verdict": contrast and contrast.verdict,
             }
-            rows.append({k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()})
+            rows.append(row)
     for each in comparison.baselines:
-        about = dict.fromkeys(rows[0]) | {"system": each.label, "data": short(each.run.data_label, TABLE)}
-        scores = {metric.key: metric.of_baseline(each) for metric in metrics}
-        known = {key: score for key, score in scores.items() if score is not None}
-        rows += [{**about, "metric": key, "n_test": each.run.task.n, "mean": score} for key, score in known.items()]
-    return rows
-
-
-def csv_text(comparison: Comparison) -> str:
-    text: str = pd.DataFrame(csv_rows(comparison)).to_csv(index=False, lineterminator="\n")
+        about = {"system": each.label, "data": short(each.first.data_label, TABLE), "n_test": each.task.n}
+        scores = {metric.key: metric.of_baseline(each) for metric in comparison.metrics}
+        rows += [{**about, "metric": key, "mean": score} for key, score in scores.items() if not math.isnan(score)]
+    text: str = pd.DataFrame(rows).to_csv(index=False, lineterminator="\n")
     return text
 
+
+# Confused classes
 
 MOST_CLASSES = 20
 """Maximum classes of a confusion matrix."""

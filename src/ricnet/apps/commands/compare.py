@@ -13,7 +13,7 @@ from ricnet.apps.commands.settings import Hyper, Settings, fitting, look_for, me
 from ricnet.data import whole_path
 from ricnet.errors import RicnetError, listing, require
 from ricnet.io import read_json, short_name
-from ricnet.report.comparison import Comparison, compare_as_far_as_possible
+from ricnet.report.comparison import Comparison, compare
 from ricnet.report.page import write_page
 from ricnet.report.runs import RunRecord, group_seeds
 from ricnet.report.tables import csv_text, latex, markdown, terminal_table
@@ -147,7 +147,7 @@ def _notes(experiments: Sequence[Experiment], runs: Runs) -> list[str]:
 def _present(runs: Sequence[RunRecord], reference: Sequence[RunRecord], out: Path, budget: float | None) -> None:
     groups = group_seeds(runs)
     against = next((group.label for group in groups if set(_paths(group.runs)) & set(_paths(reference))), None)
-    comparison, excuse = compare_as_far_as_possible(groups, against)
+    comparison = compare(groups, against)
     replaced = replacing(out / "comparison.csv")
     try:  # before anything is printed: whoever reads may stop, as with `| head`
         _write(comparison, runs, out)
@@ -158,8 +158,6 @@ def _present(runs: Sequence[RunRecord], reference: Sequence[RunRecord], out: Pat
     print(
         f"Compared as trained: {halt}, no temperature unless the name says so (ric train fits both on validation data)."
     )
-    if excuse:
-        print(excuse)
     print(f"written  {out}: comparison.csv, comparison.md, comparison.tex, report.html{replaced}")
 
 

@@ -11,11 +11,11 @@ from rich.console import Console
 from ricnet.apps.cli import parse, replacing
 from ricnet.errors import RicnetError
 from ricnet.models.locate import locate
-from ricnet.report.comparison import compare_as_far_as_possible, has_seeds
+from ricnet.report.comparison import results
 from ricnet.report.page import write_page
 from ricnet.report.pictures import save_figures
-from ricnet.report.runs import RunRecord, group_seeds, read_runs
-from ricnet.report.tables import markdown, runs_markdown, runs_table, terminal_table
+from ricnet.report.runs import group_seeds, read_runs
+from ricnet.report.tables import markdown, terminal_table
 from ricnet.training.console import say
 
 
@@ -50,20 +50,9 @@ def main(arguments: Sequence[str]) -> None:
         write_page(runs, page)
     except OSError as error:
         raise RicnetError(f"the report cannot be written ({error}); choose another --out or --figures.") from error
-    _print_table(runs, as_markdown=options.markdown)
-    say(written)
-
-
-def _print_table(runs: Sequence[RunRecord], *, as_markdown: bool) -> None:
-    """Runs as they are, or systems with intervals where some differ in nothing but the seed."""
-    groups = group_seeds(runs)
-    text, table, excuse = runs_markdown(runs), runs_table(runs), ""
-    if has_seeds(groups):
-        found, excuse = compare_as_far_as_possible(groups)
-        text, table = markdown(found), terminal_table(found)
-    if as_markdown:
-        print(text)
+    found = results(group_seeds(runs))
+    if options.markdown:
+        print(markdown(found))
     else:
-        Console().print(table)
-    if excuse:
-        print(excuse)
+        Console().print(terminal_table(found))
+    say(written)
