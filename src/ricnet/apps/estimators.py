@@ -1,48 +1,38 @@
-"""Every method as a scikit-learn classifier: fit, predict, predict_proba, score, and `refine` for the beliefs on the
-way.
+"""Every method as a scikit-learn classifier: fit, predict, predict_proba, score, and `refine` for the beliefs after
+each step.
 
-`RICClassifier`, `SupervisedClassifier` and so on are made from `METHODS`, one for each method: its parameters are those
-of `Estimator` and the method's own hyper-parameters. A method `Mine` of your own has its `MineClassifier` as soon as it
-is registered.
-
-Constructors only store what they are given, as scikit-learn asks; `fit` checks it. That is why types are not checked
-here, neither by the constructor nor in the tests.
+`RICClassifier`, `SupervisedClassifier` and so on are made from `METHODS`; a method `Mine` of your own has its
+`MineClassifier` as soon as it is registered. Constructors only store their arguments, as scikit-learn asks, and `fit`
+checks them. That is why the constructors' types are not checked in the tests either.
 """
 
 import copy
 import warnings
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import cache
 from typing import Any, ClassVar, Literal, Self, no_type_check
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Num
+from jaxtyping import Float64, Int64, Num
 from rich.console import Console
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils import assert_all_finite, check_array, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from ricnet.apps.estimator_inputs import (
-    InputError,
-    as_dataset,
-    as_inputs,
-    column_means,
-    example_weights,
-    pixel_scale,
-    usual_fraction,
-)
 from ricnet.core.trajectory import Trajectory
-from ricnet.data import Columns, Dataset, Table
+from ricnet.data import Columns, Dataset, Split, Table
 from ricnet.data.columns import encode_array, fit_array, fit_columns, is_plain
+from ricnet.data.dataset import small_crops, split_off
+from ricnet.data.images import as_bytes
 from ricnet.data.labels import TEXT
 from ricnet.data.tables import frame_table, is_frame
 from ricnet.data.texts import as_texts, fit_text
-from ricnet.errors import in_python, spelled_in_python
+from ricnet.errors import RicnetError, in_python, listed, spelled_in_python
 from ricnet.methods import METHODS, RIC, Method
 from ricnet.models.classifier import Classifier, after_encoder, autocast_dtype, backbone_of
 from ricnet.models.config import Config
@@ -51,16 +41,30 @@ from ricnet.nets.stages import Exits
 from ricnet.training.api import pick_device, train_in_memory
 from ricnet.training.console import say
 from ricnet.training.features import Features
-from ricnet.training.recipes import Preset, configure, notices, unwatched_table
+from ricnet.training.recipes import (
+    HELD_OUT,
+    LARGE_TABLE,
+    ROWS_TO_JUDGE,
+    Preset,
+    configure,
+    notices,
+    unwatched_table,
+)
 
 RUN_SETTINGS = (
     *("epochs", "batch_size", "lr", "weight_decay", "freeze", "width", "patience"),
     *("exits", "steps_per_exit", "budget"),
 )
 """Settings of a run that have the same name here. None leaves them to the preset, as it does a method's own."""
-
 OWN_NAMES = {"seed": "random_state", "val_fraction": "validation_fraction"}
 """Settings of a run that have another name here."""
+MOST_CHANNELS = 4
+SHOWN = 1_000
+"""Training rows that stand in for validation data where none is kept aside; they choose nothing."""
+
+
+class InputError(RicnetError, ValueError):
+    """scikit-learn's contract asks for a ValueError."""
 
 
 @no_type_check
@@ -71,47 +75,44 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     method: ClassVar[type[Method[Any]]]
 
     preset: Preset = "fast"
-    """Where settings come from that are None: ours, which look at what there is to learn, or the paper's."""
+    """Source of settings that are None: `fast` has defaults for the kind and size of the data, `paper` the paper's."""
     epochs: int | None = None
-    """Passes through the training data. Raise it if the training accuracy is too low; the time grows with it."""
+    """Passes over the training data. Raise it if the training accuracy is too low; the time grows with it."""
     batch_size: int | None = None
-    """Examples an update. Lower it for more updates an epoch, raise it for quicker epochs on a GPU."""
+    """Examples per update. Lower it for more updates per epoch, raise it for faster epochs on a GPU."""
     lr: float | None = None
-    """Learning rate at its highest. Raise it to learn in fewer epochs, lower it when training diverges."""
+    """Highest learning rate. Raise it to learn in fewer epochs, lower it if training diverges."""
     weight_decay: float | None = None
     """Pull of the weights towards zero. Raise it against over-fitting; too much and nothing is learned."""
     encoder: str | nn.Module = "auto"
-    """What reads the input: mlp, conv, resnet10, resnet18, resnet34, words, or any module from inputs to vectors; auto
-    takes words for texts, mlp for tables, conv for images of up to 16 pixels a side and a ResNet above. hf:FOLDER,
-    hf:USER/NAME or timm:NAME is one that others have trained."""
+    """Network that reads the input: mlp, conv, resnet10, resnet18, resnet34, words, or any module from inputs to
+    vectors; auto takes words for texts, mlp for tables, conv for images of up to 16 pixels a side and a ResNet above.
+    hf:FOLDER, hf:USER/NAME and timm:NAME are pretrained encoders."""
     freeze: bool | None = None
-    """Leave an encoder that has learned already as it is: each row is encoded once, for all folds and searches. None
-    does with few rows or on a CPU, if others have trained it."""
+    """Do not train the encoder: each row is encoded once, for all folds and searches. None freezes a pretrained encoder
+    if there are few rows, or on a CPU."""
     width: float | None = None
     """Multiplies every layer's width. Raise it for accuracy on much data, lower it for speed."""
     exits: Exits | None = None
-    """Where an answer may leave the encoder early: after each stage or block of it; None or none reads it whole."""
+    """Early exits after each stage or block of the encoder; None or none always computes the whole encoder."""
     steps_per_exit: int | None = None
-    """Steps at each exit. Raise it to think longer about what was seen before looking at more."""
+    """Steps at each exit. Raise it for more steps before the next stage is computed."""
     class_weight: Literal["balanced"] | dict[Any, float] | None = None
-    """How much the rows of each class count. "balanced" makes all classes count the same; raise one class's weight and
-    it is answered more often."""
+    """Weight of the rows of each class; "balanced" gives all classes the same. A class of higher weight is answered
+    more often."""
     validation_fraction: float | None = None
-    """Share of the rows kept aside to choose the best epoch, and in `fast` also when to stop and a temperature if one
+    """Share of validation rows, which choose the epoch, and in `fast` also the halting rule and a temperature if one
     helps. From 50 rows on, None means 0.15 for tables (at most 7,500 rows) and 0.15 for anything with exits; otherwise
-    it means 0. At 0 all rows are for training, the last epoch is kept and nothing is fitted after it. Raise it for a
-    more reliable choice."""
+    it means 0. At 0 all rows are for training, the last epoch is kept and nothing is fitted after it."""
     patience: int | None = None
-    """Stop after this many epochs that were no better on the rows kept aside; None leaves it to the preset. Lower it to
-    stop sooner, raise it if it stops too soon. Needs rows kept aside."""
+    """Stop after this many epochs without improvement on validation rows; None leaves it to the preset."""
     budget: float | None = None
-    """With exits, the mean share of compute that an answer may take. Raise it for better answers, lower it for quicker
-    ones; None takes as little as is no worse than the best single exit on the rows kept aside, which a
-    budget needs."""
+    """With exits, the mean share of compute of an answer. Raise it for better answers, lower it for faster ones; None
+    takes as little as is no worse than the best single exit on validation rows. A budget needs validation rows."""
     random_state: int | np.random.RandomState | None = None
-    """Fixes initial weights, order of the rows, exploration and which rows are kept aside; None differs each time."""
+    """Fixes initial weights, order of the rows, exploration and the validation rows; None differs each time."""
     device: str = "auto"
-    """Where to train and answer: cpu, cuda, cuda:1; auto takes a GPU if there is one. A pickled estimator comes back on
+    """Where to train and answer: cpu, cuda, cuda:1; auto takes a GPU if there is one. A pickled estimator is loaded on
     the CPU."""
     verbose: int = 0
     """1 shows a progress bar."""
@@ -119,29 +120,23 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
         """Learn from a table (n, columns), from images (n, height, width[, channels]) or from a list of n texts.
 
-        A data frame may have columns of texts and dates, and gaps; they are read as `ric train` reads those of a file,
-        but no column is left out. NaN in an array of numbers is a gap too and treated in the same way. Images are whole
-        numbers or real ones from 0 to 255; real ones that never exceed 1 are fractions of full brightness, and so are
-        those to predict then. `sample_weight` says how much each row counts; rows of weight 0 are left out.
+        A data frame may have texts, dates and missing values, which are read as `ric train` reads those of a file, but
+        no column is left out. NaN in an array counts as missing too. Images have numbers from 0 to 255; real numbers
+        that never exceed 1 are fractions of full brightness, also when predicting. Rows of weight 0 are left out.
         """
         inputs, labels, columns, notes = self._learn_to_read(X, y)
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         weights = example_weights(sample_weight, self.class_weight, labels)
-        fraction = self.validation_fraction
+        fraction, state = self.validation_fraction, self.random_state
         if fraction is None:
             fraction = usual_fraction(numbers, weights, self.pixel_scale_ is None, self._has_exits)
-        dataset = as_dataset(
-            inputs,
-            torch.tensor(numbers, dtype=torch.int64),
-            weights,
-            tuple(str(name) for name in self.classes_),
-            fraction,
-            seed := _seed(self.random_state),
-        )
+        seed = int(state if isinstance(state, int | np.integer) else check_random_state(state).randint(2**31 - 1))
+        names = tuple(str(name) for name in self.classes_)
+        dataset = as_dataset(inputs, torch.tensor(numbers, dtype=torch.int64), weights, names, fraction, seed)
         console = Console(stderr=True) if self.verbose else Console(quiet=True, force_terminal=False)
         say([f"note: {note}" for note in notes], console)
-        with _own_words():
+        with spelled_in_python(OWN_NAMES, InputError):
             classifier, self.n_iter_ = train_in_memory(
                 self._config(dataset, fraction, seed),
                 dataset,
@@ -149,19 +144,17 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 encoder=self.encoder if isinstance(self.encoder, nn.Module) else None,
                 console=console,
             )
-        budgets = classifier.budgets if fraction > 0 else ()  # rows that were learned say nothing of others
+        budgets = classifier.budgets if fraction > 0 else ()  # training rows say nothing about others
         self.classifier_ = replace(classifier, columns=columns, budgets=budgets)
         if self.pixel_scale_ is None:
-            # Tables are answered in float64, as others of scikit-learn do: what a row gets shall not depend, not even
-            # in its seventh digit, on the rows beside it.
+            # Tables are answered in float64, as others of scikit-learn do: the answer to a row must not depend, not
+            # even in its seventh digit, on the rows beside it.
             self.classifier_.model.double()
         return self
 
     def refine(self, X: Any, max_steps: int | None = None, halt: bool = True) -> Trajectory:  # noqa: N803
-        """The belief after each step, for at most so many steps; with `halt`, each row's from its halt on stays.
-
-        The order of the classes is that of `classes_`.
-        """
+        """Beliefs after each of at most `max_steps` steps, by class in the order of `classes_`. With `halt`, the belief
+        of a row stays the same from its halt on."""
         classifier, inputs = self._asked(X)
         return classifier.refine(inputs, max_steps, halt)
 
@@ -182,7 +175,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """Weights travel as those of a CPU, which every machine has."""
+        """Weights are pickled on the CPU, which every machine has."""
         state: dict[str, Any] = super().__getstate__()
         return state | {"classifier_": _on_cpu(state["classifier_"])} if "classifier_" in state else state
 
@@ -195,7 +188,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return after_encoder(self.classifier_), Features(frozen, device, Console(quiet=True), exits)(inputs)
 
     def _learn_to_read(self, X: Any, y: Any) -> tuple[Num[Tensor, "n ..."], np.ndarray, Columns | None, Sequence[str]]:  # noqa: N803
-        """Inputs and labels, how cells or words became numbers, and what is to be said of it."""
+        """Inputs, labels, how cells or words are encoded, and notes about it."""
         texts, self.pixel_scale_, self.column_means_ = as_texts(X), None, None
         if texts is not None:
             labels = column_or_1d(y, warn=True)
@@ -224,7 +217,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if columns is not None and columns.text is not None:
             texts = as_texts(X)
             if texts is None:
-                raise InputError("X is no list of texts, but fit saw one; give texts.")
+                raise InputError("X is not a list of texts, but fit saw one; give texts.")
             return torch.from_numpy(columns.text.rows(texts))
         means = self.column_means_
         if columns is not None and means is None:
@@ -240,17 +233,16 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return inputs
 
     def _table(self, X: Any, reset: bool) -> Table:  # noqa: N803
-        """The names of the columns are remembered, or held against those that fit saw."""
+        """Store the names of the columns, or compare them with those that fit saw."""
         validate_data(self, X, reset=reset, skip_check_array=True)
         return frame_table(X, "X")
 
     def _encode(self, columns: Columns, X: Any) -> Num[Tensor, "n width"]:  # noqa: N803
         if not is_frame(X):
-            raise InputError(
-                "X is no data frame, but fit saw one with texts, dates or gaps; give one with the same columns."
-            )
+            words = "X is not a data frame, but fit saw one with texts, dates or missing values"
+            raise InputError(f"{words}; give one with the same columns.")
         table = self._table(X, reset=False)
-        with _own_words():
+        with spelled_in_python(OWN_NAMES, InputError):
             inputs = columns.encode(table)
         for surprise in columns.surprises(table):
             warnings.warn(surprise, stacklevel=4)
@@ -260,30 +252,25 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _has_exits(self) -> bool:
         return self.exits not in (None, "none")
 
-    @property
-    def _algorithm(self) -> str | None:
-        """The method to train. `RICClassifier` takes the default one of `ric train` unless it is told."""
-        return self.algorithm if self.method is RIC else self.method.name
-
     def _config(self, dataset: Dataset, fraction: float, seed: int) -> Config:
-        """The preset for this data, with what the user set."""
+        """The preset for this data, with the user's settings."""
         names = (*RUN_SETTINGS, *(setting.name for setting in fields(self.method)))
         settings = {name: value for name in names if (value := getattr(self, name)) is not None}
         if self.encoder != "auto":
             settings["encoder"] = "custom" if isinstance(self.encoder, nn.Module) else self.encoder
         for notice in notices(None, self.preset):
             warnings.warn(in_python(notice), FutureWarning, stacklevel=4)
-        device = pick_device(self.device)
-        if fraction > 0:
-            return configure(dataset, self._algorithm, self.preset, device, seed=seed, **settings)
-        if self.patience is not None:
-            raise InputError("patience needs rows kept aside to judge by; set validation_fraction, to 0.1 for example.")
-        if self.budget is not None and self._has_exits:
-            raise InputError("budget needs rows kept aside to fit it on; set validation_fraction, to 0.1 for example.")
-        unwatched: dict[str, Any] = {"select": "last", "patience": None, "calibration": "none", "halt_rule": "value"}
-        if self.preset != "paper" and not dataset.is_image:
-            unwatched |= unwatched_table(len(dataset.train))
-        return configure(dataset, self._algorithm, self.preset, device, seed=seed, **unwatched | settings)
+        if fraction == 0:
+            for name in ("patience", *(["budget"] if self._has_exits else [])):
+                if name in settings:
+                    raise InputError(f"{name} needs validation rows; set validation_fraction, to 0.1 for example.")
+            unwatched = {"select": "last", "patience": None, "calibration": "none", "halt_rule": "value"}
+            if self.preset != "paper" and not dataset.is_image:
+                unwatched |= unwatched_table(len(dataset.train))
+            settings = unwatched | settings
+        # RICClassifier takes the default algorithm of `ric train` unless it is told.
+        algorithm = self.algorithm if self.method is RIC else self.method.name
+        return configure(dataset, algorithm, self.preset, pick_device(self.device), seed=seed, **settings)
 
 
 ABOUT_RIC = """Reinforced Iterative Classification.
@@ -303,14 +290,12 @@ def estimator_of(method: type[Method[Any]]) -> type[Any]:
     Its parameters are those of `Estimator` and the hyper-parameters of the method, which `ric train --method
     {method.name} --help-all` explains. None leaves one to the preset.
     """
-    if method is RIC:
-        about = ABOUT_RIC
-    algorithm = ["algorithm"] if method is RIC else []
+    names = [*(["algorithm"] if method is RIC else []), *(setting.name for setting in fields(method))]
     return make_dataclass(
         f"{method.__name__}Classifier",
-        [(name, Any, field(default=None)) for name in (*algorithm, *(setting.name for setting in fields(method)))],
+        [(name, Any, field(default=None)) for name in names],
         bases=(Estimator,),
-        namespace={"__doc__": about, "__module__": __name__, "method": method},
+        namespace={"__doc__": ABOUT_RIC if method is RIC else about, "__module__": __name__, "method": method},
         eq=False,
         repr=False,
         kw_only=True,
@@ -328,18 +313,107 @@ def __dir__() -> list[str]:
     return [*globals(), *(f"{method.__name__}Classifier" for method in METHODS.values())]
 
 
-def _own_words() -> AbstractContextManager[None]:
-    """Settings are parameters here, some by other names, and scikit-learn expects a ValueError."""
-    return spelled_in_python(OWN_NAMES, InputError)
-
-
-def _seed(random_state: int | np.random.RandomState | None) -> int:
-    if isinstance(random_state, int | np.integer):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
-
-
 def _on_cpu(classifier: Classifier) -> Classifier:
     model, cpu = copy.deepcopy(classifier.model).cpu(), torch.device("cpu")
     backbone_of(model).autocast = autocast_dtype(classifier.config.optimization.precision, cpu)
     return replace(classifier, model=model)
+
+
+# Arrays of scikit-learn's users as tensors
+
+
+def pixel_scale(array: np.ndarray) -> float | None:
+    """Factor that takes pixels to 0..255; None for a table. Real numbers that never exceed 1 are fractions of full
+    brightness. It is decided when fitting, because a dark image alone would look like fractions."""
+    if array.ndim == 2:
+        return None
+    if array.size == 0:
+        raise InputError(f"X of shape {array.shape} holds no pixels; give at least one image.")
+    return 255.0 if array.dtype.kind in "fb" and array.max() <= 1 else 1.0
+
+
+def column_means(array: np.ndarray) -> Float64[np.ndarray, "columns"] | None:
+    """Mean of each column without its missing values (NaN), 0 if all are missing; None for images, in which NaN is
+    refused."""
+    if array.ndim != 2:
+        assert_all_finite(array, input_name="X")
+        return None
+    known = ~np.isnan(array)
+    sums = np.where(known, array, 0).sum(axis=0, dtype=np.float64)
+    return np.asarray(sums / known.sum(axis=0).clip(min=1))
+
+
+def as_inputs(array: np.ndarray, scale: float | None) -> Num[Tensor, "n ..."]:
+    """A float32 table, or uint8 images with channels first. The network standardises them."""
+    own = pixel_scale(array)
+    if own is None:
+        with np.errstate(over="ignore"):  # check_array refuses numbers that are too large for float32
+            return torch.tensor(check_array(array, dtype=np.float32))
+    if scale == 1 and own == 255 and array.max() > 0:
+        raise InputError(
+            "X holds fractions of full brightness, none above 1, but fit saw pixels from 0 to 255; multiply X by 255, "
+            "or round it to whole numbers (uint8) if all of these images are almost black."
+        )
+    if array.ndim > 4 or (array.ndim == 4 and array.shape[3] > MOST_CHANNELS):
+        raise InputError(
+            f"X is of shape {array.shape}; give a table (n, columns) or images (n, height, width) or "
+            f"(n, height, width, channels), with at most {MOST_CHANNELS} channels, which come last."
+        )
+    scale = 1.0 if scale is None else scale
+    try:
+        pixels = array if array.dtype == np.uint8 else as_bytes(array, scale)
+    except ValueError as error:
+        raise InputError(
+            f"X of shape {array.shape} is read as images, but its values are not in 0..{255 / scale:.0f} as when "
+            "fitting; scale them, or flatten each image into a row of features."
+        ) from error
+    last = pixels[..., None] if pixels.ndim == 3 else pixels
+    return torch.tensor(np.ascontiguousarray(last.transpose(0, 3, 1, 2)))
+
+
+def example_weights(sample_weight: Any, class_weight: Any, labels: np.ndarray) -> Float64[np.ndarray, "n"] | None:
+    """The product of both; None where neither is given."""
+    if sample_weight is None and class_weight is None:
+        return None
+    by_row = _check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True)
+    weights: np.ndarray = by_row * compute_sample_weight(class_weight, labels)
+    return weights
+
+
+def usual_fraction(
+    labels: Int64[np.ndarray, "n"], weights: Float64[np.ndarray, "n"] | None, is_table: bool, has_exits: bool
+) -> float:
+    """The default share of validation rows. Tables need them against over-fitting, exits to fit thresholds. With fewer
+    than `ROWS_TO_JUDGE` rows, all are for training. Above `LARGE_TABLE` rows their number no longer grows."""
+    counts = np.bincount(labels if weights is None else labels[weights > 0])
+    if not (has_exits or is_table) or counts.sum() < ROWS_TO_JUDGE or counts[counts > 0].min() < 2:
+        return 0.0
+    return HELD_OUT if has_exits else HELD_OUT * min(1.0, LARGE_TABLE / int(counts.sum()))
+
+
+def as_dataset(
+    inputs: Num[Tensor, "n ..."],
+    labels: Int64[Tensor, "n"],
+    weights: Float64[np.ndarray, "n"] | None,
+    class_names: tuple[str, ...],
+    fraction: float,
+    seed: int,
+) -> Dataset:
+    """A dataset with this fraction of validation rows, without the rows of weight 0. It has no test split; the
+    validation split stands in for it."""
+    rows = Split(inputs, labels, None if weights is None else torch.tensor(weights, dtype=torch.float32))
+    if rows.weights is not None:
+        rows = rows.take(rows.weights.nonzero().flatten())
+    counts = torch.bincount(rows.labels, minlength=len(class_names)).tolist()
+    if sum(count > 0 for count in counts) < 2:
+        raise InputError("y has only one class (counting rows of a weight above 0); give at least two classes.")
+    lonely = [name for name, count in zip(class_names, counts, strict=True) if count == 1]
+    if lonely and fraction != 0:
+        raise InputError(f"y has only one row of {listed(lonely)}; a validation_fraction needs two of every class.")
+    if not 0 <= fraction < 1:
+        raise InputError(f"validation_fraction is {fraction}; it must be 0 or lie between 0 and 1.")
+    if fraction == 0:
+        train, val = rows, rows.take(torch.arange(0, len(rows), -(-len(rows) // SHOWN)))
+    else:  # numpy's seeds have 32 bits; a wrong seed is refused later
+        train, val = map(rows.take, split_off(rows.labels, fraction, seed % 2**32))
+    return Dataset("the given rows", train, val, val, class_names, small_crops(inputs.shape))
