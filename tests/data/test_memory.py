@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from refusals import refusal
-from ricnet.data import Dataset, load, memory
-from ricnet.data.memory import map_array
+from ricnet.data import Dataset, batches, load
+from ricnet.data.arrays import map_array
 from ricnet.machine import SHARE, fits_memory, free_bytes
 from ricnet.training.speed import KEPT, activation_bytes, fitting_batch
 
@@ -49,7 +49,7 @@ def test_free_memory_is_known_or_guessed_and_shared_by_the_processes_of_a_machin
 @pytest.fixture
 def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ricnet.machine.free_bytes", lambda _: 100)
-    monkeypatch.setattr(memory, "CHUNK", 7)
+    monkeypatch.setattr(batches, "CHUNK", 7)
 
 
 def assert_same(made: Dataset, expected: Dataset) -> None:
@@ -185,7 +185,7 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, no_memory: None, monkeypatc
 def test_files_are_mapped_not_read(tmp_path: Path) -> None:
     rows = torch.arange(24, dtype=torch.float32).view(4, 3, 2)
     (tmp_path / "some.rows").write_bytes(rows.numpy().tobytes())
-    mapped = memory.map_rows(tmp_path / "some.rows", (3, 2), torch.float32)
+    mapped = batches.map_rows(tmp_path / "some.rows", (3, 2), torch.float32)
     assert torch.equal(mapped, rows)
     assert str(tmp_path / "some.rows") in Path("/proc/self/maps").read_text() or not Path("/proc").exists()
     arrays = {

@@ -1,31 +1,32 @@
 """Arrays in an .npz file as data: tables of numbers, in which NaN is a missing value, or images."""
 
+import struct
 import sys
+import zipfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Int32, Int64, Num
 from torch import Tensor
 
+from ricnet.data.batches import pack_rows
 from ricnet.data.columns import Columns, encode_array, fit_array, reads_arrays
 from ricnet.data.dataset import Augmentation, Dataset, Parts, Split, small_crops
 from ricnet.data.images import as_bytes
-from ricnet.data.memory import map_array, pack_rows
 from ricnet.errors import RicnetError, listed
-from ricnet.io import open_zip, printable, read_arrays
+from ricnet.io import Array, open_zip, printable, read_array_header, read_arrays
 from ricnet.machine import SHARE, fits_memory, free_bytes
 
-Array = np.ndarray[Any, np.dtype[Any]]
 _NUMBERS = "biuf"
-_BLOCK = 4096
-"""Rows that are checked at once."""
+_BLOCK = 4096  # rows that are checked at once
+LOCAL_HEADER = 30
+"""Bytes of the header before a member of a zip file, without its name and extra field, whose lengths come last."""
 
 
 def read_npz(path: Path, cache: Path, columns: Columns | None = None) -> Parts:
@@ -51,26 +52,22 @@ Prepared = tuple[dict[str, Num[Tensor, "n ..."]], Augmentation, tuple[str, ...],
 
 
 def _prepare(found: dict[str, Array], path: Path, cache: Path, columns: Columns | None) -> Prepared:
+    counts = list(map(len, found.values()))
+    numbers = dict(zip(found, torch.arange(sum(counts)).split(counts), strict=True))  # counted through all arrays
     if any(isinstance(array, np.memmap) for array in found.values()):
         _check_large(found, path)
         [first, *_] = _read_inputs({name: array[:1] for name, array in found.items()}, path).values()
         note = f"The inputs are read from {cache}: they do not fit into memory."
-        return _row_numbers(found), small_crops(first.shape), (note,), partial(_fill, found, path, cache)
+        return numbers, small_crops(first.shape), (note,), partial(_fill, found, path, cache)
     inputs = _read_inputs(found, path)
     [first, *_] = inputs.values()
     gaps = sum(int(rows.isnan().any(1).sum()) for rows in inputs.values() if rows.ndim == 2)
     if first.ndim == 2 and columns is None and bool(first.isnan().all()):
         raise RicnetError(f"{path}: every value is missing (nan); give at least one column with numbers.")
     if gaps or reads_arrays(columns, first.shape[1:]):
-        notes = (f"{gaps} of {sum(map(len, found.values()))} rows have missing values (NaN).",) * (gaps > 0)
-        return _row_numbers(found), Augmentation(), notes, partial(_encode, found, path, columns)
+        notes = (f"{gaps} of {sum(counts)} rows have missing values (NaN).",) * (gaps > 0)
+        return numbers, Augmentation(), notes, partial(_encode, found, path, columns)
     return inputs, small_crops(first.shape), (), None
-
-
-def _row_numbers(arrays: dict[str, Array]) -> dict[str, Int64[Tensor, "n"]]:
-    """Numbers of the rows, counted through all arrays."""
-    numbers = torch.arange(sum(map(len, arrays.values()))).split([len(array) for array in arrays.values()])
-    return dict(zip(arrays, numbers, strict=True))
 
 
 def _encode(arrays: dict[str, Array], path: Path, columns: Columns | None, numbered: Dataset) -> Dataset:
@@ -100,13 +97,14 @@ def _check_large(arrays: dict[str, Array], path: Path) -> None:
 
 
 def _fill(arrays: dict[str, Array], path: Path, cache: Path, numbered: Dataset) -> Dataset:
-    homes = [(name, row) for name, array in arrays.items() for row in range(len(array))]
-    scale = _pixel_scale(arrays)
+    scale, ends = _pixel_scale(arrays), np.cumsum(list(map(len, arrays.values())))
 
     def read(rows: list[int]) -> tuple[Num[Tensor, "n ..."], dict[int, str]]:
-        pieces = []
-        for name, group in groupby((homes[row] for row in rows), key=lambda home: home[0]):
-            some = np.asarray(arrays[name][[row for _, row in group]])
+        pieces, numbers = [], np.array(rows)
+        homes = np.searchsorted(ends, numbers, side="right")  # the array of each row; its rows follow each other
+        for home in dict.fromkeys(homes.tolist()):
+            name, array = list(arrays.items())[home]
+            some = np.asarray(array[numbers[homes == home] - (ends[home] - len(array))])
             what = f"{path}: {name}"
             pieces.append(_features(some, what) if some.ndim == 2 else _pixels(some, scale, what))
         return torch.cat(pieces), {}
@@ -170,6 +168,25 @@ def _read_arrays(path: Path, names: Collection[str], map_large: bool = False) ->
         large = map_large and not fits_memory(sum(sizes[name] for name in names))
         mapped = {name: map_array(path, name) for name in names if large and name.startswith("x")}
         return mapped | read_arrays(path, limit, set(names) - mapped.keys())
+
+
+def map_array(path: Path, name: str) -> Array:
+    """Memory-map an array of numbers as `numpy.savez` writes it; a compressed array cannot be mapped."""
+    with open_zip(path) as archive:
+        member = archive.getinfo(f"{name}.npy")
+        if member.compress_type != zipfile.ZIP_STORED:
+            raise RicnetError(
+                f"{path}: {name} does not fit into memory, and compressed it cannot be read in parts; write it with "
+                "numpy.savez instead of numpy.savez_compressed."
+            )
+        with archive.open(member) as file:
+            shape, fortran, dtype = read_array_header(file, member.file_size)
+            header = file.tell()
+    with path.open("rb") as file:
+        file.seek(member.header_offset)
+        name_bytes, extra = struct.unpack("<HH", file.read(LOCAL_HEADER)[-4:])
+    start = member.header_offset + LOCAL_HEADER + name_bytes + extra + header
+    return np.memmap(path, dtype, "c", start, shape, "F" if fortran else "C")
 
 
 @contextmanager

@@ -1,19 +1,33 @@
-"""Order of an epoch, and augmentation of batches on the training device."""
+"""Order of an epoch, augmentation of batches on the training device, and rows that do not fit into memory: they are
+written once to a file, split by split, and memory-mapped, so that processes share the pages they read."""
 
 import hashlib
+import json
 import math
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int64, UInt8
+from jaxtyping import Bool, Float, Int64, Num, UInt8
+from rich.console import Console
+from rich.progress import track
 from torch import Tensor
 
-from ricnet.data.dataset import Augmentation
+from ricnet.data.dataset import Augmentation, Dataset, Split
 from ricnet.distributed import Shard
+from ricnet.errors import RicnetError, setting
+from ricnet.io import replace_file
 
 GREY = 128
-CROP_RATIO = 4 / 3
-"""Maximum ratio of the sides of a resized crop."""
+CROP_RATIO = 4 / 3  # maximum ratio of the sides of a resized crop
+CHUNK = 1024  # rows that are read and written at once
+Chunk = Callable[[list[int]], tuple[Num[Tensor, "n ..."], dict[int, str]]]
+"""Reads rows by their numbers: returns the readable ones in order, and for each other row what is wrong with it."""
 
 
 def epoch_order(rows: int, seed: int, epoch: int) -> Int64[Tensor, "rows"]:
@@ -136,3 +150,79 @@ def _hidden(
     start = torch.randint(length, (shard.rows, 1), device=device, generator=generator)[shard.own] - side // 2
     place = torch.arange(length, device=device)
     return (place >= start) & (place < start + side)
+
+
+# Rows that do not fit into memory
+
+
+class Damaged(RicnetError):
+    """Some rows cannot be read."""
+
+    def __init__(self, rows: dict[int, str]) -> None:
+        super().__init__(f"{len(rows)} rows cannot be read: {next(iter(rows.values()))}")
+        self.rows = rows
+        """What is wrong with each, by row number."""
+
+
+def pack_rows(
+    numbered: Dataset, read: Chunk, row_shape: tuple[int, ...], dtype: torch.dtype, what: object, folder: Path
+) -> Dataset:
+    """Replace row numbers, the inputs of a data set, by rows that are mapped from a file in `folder`.
+
+    `what` identifies the rows; the file is written once for each. Unreadable rows are stored too and raise `Damaged`:
+    the caller leaves them out and splits again.
+    """
+    splits = (numbered.train, numbered.val, numbered.test)
+    order = torch.cat([split.inputs for split in splits])
+    key = hashlib.sha256(json.dumps([what, row_shape, str(dtype)]).encode() + order.numpy().tobytes()).hexdigest()[:24]
+    path, damaged = folder / f"{key}.rows", folder / f"{key}.damaged"
+    row_bytes = math.prod(row_shape) * dtype.itemsize
+    if not damaged.is_file() and not (path.is_file() and path.stat().st_size == len(order) * row_bytes):
+        _write(path, damaged, order, read, row_bytes)
+    if damaged.is_file():
+        raise Damaged({int(row): text for row, text in json.loads(damaged.read_text("utf-8")).items()})
+    rows = map_rows(path, row_shape, dtype).split([len(split) for split in splits])
+    train, val, test = (Split(own, split.labels) for own, split in zip(rows, splits, strict=True))
+    return replace(numbered, train=train, val=val, test=test)
+
+
+def map_rows(path: Path, row_shape: tuple[int, ...], dtype: torch.dtype) -> Num[Tensor, "n ..."]:
+    size = path.stat().st_size // dtype.itemsize
+    return torch.from_file(str(path), shared=False, size=size, dtype=dtype).view(-1, *row_shape)
+
+
+def _write(path: Path, damaged: Path, order: Int64[Tensor, "n"], read: Chunk, row_bytes: int) -> None:
+    """Write the rows, or the list of damaged ones, to a draft that is renamed, so that a file is always complete."""
+    draft = path.with_name(f".{path.stem}.{os.getpid()}.draft")
+    broken: dict[int, str] = {}
+    console = Console(stderr=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _require_space(path.parent, len(order) * row_bytes)
+        with draft.open("wb") as file:
+            chunks = list(order.split(CHUNK))
+            for some in track(chunks, "writing data to the disk", console=console, disable=not console.is_terminal):
+                rows, unread = read(some.tolist())
+                file.write(rows.numpy().tobytes())
+                broken |= unread
+        if broken:
+            draft.write_text(json.dumps(broken), "utf-8")
+        replace_file(draft, damaged if broken else path)
+    except OSError as error:
+        raise RicnetError(
+            f"{path.parent} cannot be written ({error.strerror or error}), and the data does not fit into memory; "
+            f"name another folder with {setting('data_dir')}."
+        ) from error
+    finally:
+        with suppress(OSError):
+            draft.unlink()
+
+
+def _require_space(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise RicnetError(
+            f"the data does not fit into memory and needs {needed / 1e9:.1f} GB on the disk, but {folder} has "
+            f"{free / 1e9:.1f} GB left; name another folder with {setting('data_dir')}, or lower "
+            f"{setting('resolution')}."
+        )

@@ -14,15 +14,11 @@ from torch import Tensor
 from ricnet.data.columns import Columns
 from ricnet.errors import RicnetError, listed, listing, require, setting
 
-SEED = 0
-"""Seed of every split, so that all runs on a data set have the same test and validation rows."""
+SEED = 0  # of every split, so that all runs on a data set have the same test and validation rows
 TEST_FRACTION = 0.25
-MOST_HASHED, HASHED_ROWS = 1 << 32, 4096
-"""Maximum bytes of data that are searched for copies (this takes seconds), and rows hashed at once."""
-UNEVEN = 3
-"""Max/min class ratio before a note."""
-PHOTOGRAPH_SIDE = 48
-"""Colour images with more pixels a side count as photographs."""
+MOST_HASHED, HASHED_ROWS = 1 << 32, 4096  # bytes of data that are searched for copies, and rows hashed at once
+UNEVEN = 3  # max/min class ratio before a note
+PHOTOGRAPH_SIDE = 48  # colour images with more pixels a side count as photographs
 
 
 @dataclass(frozen=True)
@@ -104,14 +100,11 @@ class Dataset:
             except UnicodeEncodeError:  # a folder's name may be any bytes, but a run stores it as text
                 raise RicnetError(f"{self.name}: the class {name!r} is no text in UTF-8; rename it.") from None
         for part, split in (("train", self.train), ("val", self.val), ("test", self.test)):
-            if len(split) != len(split.inputs):
-                raise RicnetError(
-                    f"{self.name}: its {part} split has {len(split.inputs)} inputs and {len(split)} labels."
-                )
-            if len(split) and (split.labels.min() < 0 or split.labels.max() >= len(self.class_names)):
-                raise RicnetError(
-                    f"{self.name}: a label of its {part} split is not in 0 … {len(self.class_names) - 1}."
-                )
+            inputs, labels, classes = split.inputs, split.labels, len(self.class_names)
+            if len(inputs) != len(labels):
+                raise RicnetError(f"{self.name}: its {part} split has {len(inputs)} inputs and {len(labels)} labels.")
+            if len(labels) and (labels.min() < 0 or labels.max() >= classes):
+                raise RicnetError(f"{self.name}: a label of its {part} split is not in 0 … {classes - 1}.")
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -159,10 +152,6 @@ def split_off(
 def cut(rows: Split, fraction: float) -> tuple[Split, Split]:
     rest, taken = split_off(rows.labels, fraction, SEED)
     return rows.take(rest), rows.take(taken)
-
-
-def _no_rows(rows: Split) -> Split:
-    return rows.take(torch.empty(0, dtype=torch.int64))
 
 
 def class_counts(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> dict[str, int]:
@@ -231,7 +220,13 @@ class Parts:
     ) -> Dataset:
         """If `undivided`, parts stay as they are, and data without a test part is test data as a whole. Otherwise
         `test_fraction` of data without a test part is for testing (None: TEST_FRACTION, 0: none)."""
-        train, val, test = self._undivided() if undivided else self._divided(name, val_fraction, test_fraction)
+        none = self.train.take(torch.empty(0, dtype=torch.int64))
+        if not undivided:
+            train, val, test = self._divided(name, val_fraction, test_fraction, none)
+        elif self.test is None:
+            train, val, test = none, none, self.train
+        else:
+            train, val, test = self.train, none if self.val is None else self.val, self.test
         notes = (*self.notes, *uneven_note(self.train.labels, self.class_names))
         if not len(test):
             notes = (f"Nothing is held out for testing ({setting('test_fraction', 0)}).", *notes)
@@ -239,13 +234,9 @@ class Parts:
         filled = dataset if self.fill is None else self.fill(dataset)
         return filled.dataset(name, val_fraction, undivided, test_fraction) if isinstance(filled, Parts) else filled
 
-    def _undivided(self) -> tuple[Split, Split, Split]:
-        none = _no_rows(self.train)
-        if self.test is None:
-            return none, none, self.train
-        return self.train, none if self.val is None else self.val, self.test
-
-    def _divided(self, name: str, val_fraction: float, test_fraction: float | None) -> tuple[Split, Split, Split]:
+    def _divided(
+        self, name: str, val_fraction: float, test_fraction: float | None, none: Split
+    ) -> tuple[Split, Split, Split]:
         if len(self.class_names) < 2:
             raise RicnetError(f"{name} has one class only, {self.class_names[0]!r}; a classifier needs at least two.")
         if self.test is not None and test_fraction is not None:
@@ -262,9 +253,9 @@ class Parts:
                 "examples of them, leave them out, or give them one name, such as 'other'."
             )
             raise RicnetError(" ".join([refusal, *self.notes]))
-        train, test = self.train, _no_rows(self.train) if self.test is None else self.test
+        train, test = self.train, none if self.test is None else self.test
         if cuts_test:
-            train, test = cut(self.train, TEST_FRACTION if test_fraction is None else test_fraction)
+            train, test = cut(train, TEST_FRACTION if test_fraction is None else test_fraction)
         train, val = (train, self.val) if self.val is not None else cut(train, val_fraction)
         return train, val, test
 

@@ -10,8 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -23,29 +22,17 @@ from jaxtyping import UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from ricnet.data.batches import Damaged, pack_rows
 from ricnet.data.dataset import PHOTOGRAPH_SIDE, PHOTOGRAPHS, Augmentation, Dataset, Parts, Split
-from ricnet.data.memory import Damaged, pack_rows
 from ricnet.errors import RicnetError, counted, listed
 from ricnet.io import opened
 from ricnet.machine import fits_memory
 
-EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """Formats that Pillow may read, whatever a file is called; some of its other formats start programs."""
 UNREAD = frozenset({".heic", ".heif", ".avif", ".jp2", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw"})
-
-
-class Kind(NamedTuple):
-    """Files that a folder is searched for."""
-
-    noun: str
-    suffixes: frozenset[str]
-
-    def matches(self, path: Path) -> bool:
-        return path.suffix.lower() in self.suffixes and not path.name.startswith(".") and path.is_file()
-
-
-IMAGES, TEXTS = Kind("image", EXTENSIONS), Kind("text", frozenset({".txt"}))
+VAL_NAMES = ("val", "valid", "validation")
+LARGEST, SMALLEST = 128, 8  # bounds of the resolution chosen from the data
 TOO_LARGE = "is too large"
 MOST_PIXELS = 178_000_000
 """Maximum pixels of an image: a file of a few kilobytes can claim any number. Pillow's own limit is a little higher."""
@@ -59,53 +46,31 @@ of a JPEG may hold hundreds of scans of the whole image."""
 MOST_OTHERS, OTHERS_PER_IMAGE = 100_000, 100
 """A search gives up after this many other files and folders, or this many for each image: searching a home folder by
 mistake would take minutes."""
-_TAGS = re.compile(r"PIL\.TiffImagePlugin")
-"""The module of Pillow that reads camera tags of all formats."""
+_TAGS = re.compile(r"PIL\.TiffImagePlugin")  # the module of Pillow that reads camera tags of all formats
 _ONE_AT_A_TIME = threading.Lock()
 _WIDE = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 _GREY = ("1", "L", "LA", "La", "F", *_WIDE)
+Classes = dict[str, list[Path]]
+"""Files of each class, by its name."""
 S = TypeVar("S")
 T = TypeVar("T")
 
 
-def find_files(folder: Path, kind: Kind, seen: Counter[str] | None = None) -> list[Path]:
-    """All files of this kind below a folder, sorted by path, without hidden files and folders; links to folders are not
-    followed. `seen` counts all files, by suffix."""
-    found: list[Path] = []
-    own: Counter[str] = Counter()
-    for place, folders, files in os.walk(folder, onerror=_raise_unless_closed):
-        folders[:] = sorted(_shown(folders))  # so that giving up does not depend on the disk's order
-        paths = [Path(place, name) for name in _shown(files)]
-        found += [path for path in paths if kind.matches(path)]
-        own.update([path.suffix.lower() for path in paths] + [""] * len(folders))
-        refuse_haystack(own, folder, kind)
-    if seen is not None:
-        seen.update(own)
-    return sorted(found)
+class Kind(NamedTuple):
+    """Files that a folder is searched for."""
+
+    noun: str
+    suffixes: frozenset[str]
+
+    def matches(self, path: Path) -> bool:
+        return path.suffix.lower() in self.suffixes and not path.name.startswith(".") and path.is_file()
 
 
-def find_images(folder: Path) -> list[Path]:
-    return find_files(folder, IMAGES)
+IMAGES = Kind("image", frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}))
+TEXTS = Kind("text", frozenset({".txt"}))
 
 
-def _shown(names: Iterable[str]) -> list[str]:
-    return [name for name in names if not name.startswith(".")]
-
-
-def _raise_unless_closed(error: OSError) -> None:
-    """Skip folders that may not be read or no longer exist."""
-    if not isinstance(error, PermissionError | FileNotFoundError | ProcessLookupError):
-        raise error
-
-
-def refuse_haystack(seen: Counter[str], folder: Path, kind: Kind) -> None:
-    """End a search that has found far more other files than images."""
-    noun, count = kind.noun, sum(seen[suffix] for suffix in kind.suffixes)
-    if seen.total() - count > max(MOST_OTHERS, OTHERS_PER_IMAGE * count):
-        found = f"no {noun}" if not count else f"1 {noun}" if count == 1 else f"only {count:,} {noun}s"
-        raise RicnetError(
-            f"{folder} has {found} among the first {seen.total():,} files and folders in it; give a folder of {noun}s."
-        )
+# Image files
 
 
 def read_image(path: Path, input_shape: tuple[int, ...]) -> UInt8[Tensor, "c h w"]:
@@ -155,48 +120,11 @@ def _pixels(image: Image.Image, channels: int, height: int, width: int) -> UInt8
     # JPEGs decode faster at a fraction of their size; twice the target keeps the quality of resizing.
     image.draft(image.mode, (2 * width, 2 * height))
     image.decodermaxblock = BLOCK  # type: ignore[attr-defined]  # of ImageFile, which all that are opened are
-    with _turn(max(image.width * image.height, stored // 2)):
+    with _ONE_AT_A_TIME if max(image.width * image.height, stored // 2) > LARGE else nullcontext():
         is_int32 = image.mode == "I" and image.format == "TIFF"  # other formats have 16-bit grey in that mode
         upright = ImageOps.exif_transpose(image)
         fitted = ImageOps.fit(_flatten(upright, channels, is_int32), (width, height), Image.Resampling.BICUBIC)
         return np.array(fitted).reshape(height, width, channels)
-
-
-def _turn(pixels: int) -> AbstractContextManager[object]:
-    return _ONE_AT_A_TIME if pixels > LARGE else nullcontext()
-
-
-def read_images(
-    paths: Sequence[Path], input_shape: tuple[int, ...]
-) -> tuple[UInt8[Tensor, "n c h w"], dict[Path, str]]:
-    """The readable images in order, and for each other file what is wrong with it."""
-    images: UInt8[Tensor, "n c h w"] = torch.empty((len(paths), *input_shape), dtype=torch.uint8)
-    broken: dict[Path, str] = {}
-
-    def read(row: int) -> None:
-        try:
-            images[row] = read_image(paths[row], input_shape)
-        except RicnetError as error:
-            broken[paths[row]] = str(error)
-
-    in_threads(read, range(len(paths)))
-    whole = [row for row, path in enumerate(paths) if path not in broken]
-    return (images if not broken else images[whole]), broken
-
-
-def in_threads(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
-    # Pillow decodes and resizes without the interpreter lock.
-    with ThreadPoolExecutor(min(32, (os.cpu_count() or 1) + 4)) as pool:
-        return list(pool.map(function, items))
-
-
-def image_form(path: Path) -> tuple[int, int, bool]:
-    """Width, height and whether it is grey, from the header."""
-    try:
-        with _open(path) as image:
-            return image.width, image.height, image.mode in _GREY
-    except Exception as error:  # decoders fail in many ways
-        raise _refusal(path, error) from error
 
 
 def _flatten(image: Image.Image, channels: int, is_int32: bool) -> Image.Image:
@@ -225,74 +153,100 @@ def as_bytes(values: np.ndarray, scale: float | None = None) -> np.ndarray:
     return scaled.astype(np.uint8)
 
 
-LARGEST, SMALLEST = 128, 8
-"""Bounds of the resolution chosen from the data."""
-VAL_NAMES = ("val", "valid", "validation")
+def image_form(path: Path) -> tuple[int, int, bool]:
+    """Width, height and whether it is grey, from the header."""
+    try:
+        with _open(path) as image:
+            return image.width, image.height, image.mode in _GREY
+    except Exception as error:  # decoders fail in many ways
+        raise _refusal(path, error) from error
 
-Classes = dict[str, list[Path]]
-"""Files of each class, by its name."""
+
+def in_threads(read: Callable[[S], T], items: Iterable[S]) -> tuple[list[T], dict[S, str]]:
+    """What is read of each item, in order, and what is wrong with items that cannot be read. Pillow decodes and resizes
+    without the interpreter lock."""
+    broken: dict[S, str] = {}
+
+    def attempt(item: S) -> list[T]:
+        try:
+            return [read(item)]
+        except RicnetError as error:
+            broken[item] = str(error)
+            return []
+
+    with ThreadPoolExecutor(min(32, (os.cpu_count() or 1) + 4)) as pool:
+        return [found for each in pool.map(attempt, items) for found in each], broken
 
 
-@dataclass(frozen=True)
-class Tree:
-    """Files of a folder by split and class."""
+def read_images(
+    paths: Sequence[Path], input_shape: tuple[int, ...]
+) -> tuple[UInt8[Tensor, "n c h w"], dict[Path, str]]:
+    """The readable images in order, and for each other file what is wrong with it."""
+    images: UInt8[Tensor, "n c h w"] = torch.empty((len(paths), *input_shape), dtype=torch.uint8)
 
-    folder: Path
-    parts: dict[str, Classes]
-    notes: tuple[str, ...]
+    def read(row: int) -> int:
+        images[row] = read_image(paths[row], input_shape)
+        return row
 
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        return tuple(sorted(self.parts["train"]))
+    whole, broken = in_threads(read, range(len(paths)))
+    return (images[whole] if broken else images), {paths[row]: why for row, why in broken.items()}
 
-    @property
-    def files(self) -> list[Path]:
-        return [path for classes in self.parts.values() for paths in classes.values() for path in paths]
+
+# Folders of images as data
 
 
 def read_folder(folder: Path, resolution: int | None, cache: Path) -> Parts:
-    """All images in memory, or in a file in `cache` if they do not fit."""
+    """All images in memory, or in a file in `cache` if they do not fit. Their shape is chosen from all headers."""
     try:
         tree = survey(folder)
     except OSError as error:
         raise RicnetError(f"{folder} cannot be searched ({error}); make it readable.") from error
-    shape, broken = _choose_shape(tree, resolution)
-    return _read_tree(tree, shape, broken, cache)
+    forms, broken = in_threads(image_form, tree.files)
+    if not forms:
+        raise RicnetError(f"{folder} holds no image that can be read; {damage(broken, folder)}.")
+    side = resolution or choose_side([(width, height) for width, height, _ in forms])
+    return _read_tree(tree, (1 if all(grey for _, _, grey in forms) else 3, side, side), broken, cache)
 
 
-def _read_tree(tree: Tree, shape: tuple[int, int, int], broken: dict[Path, str], cache: Path) -> Parts:
+def choose_side(sizes: list[tuple[int, int]]) -> int:
+    """The median shorter side within bounds; squares of one size keep it, so that no pixel is resampled."""
+    width, height = sizes[0]
+    if width == height <= LARGEST and len(set(sizes)) == 1:
+        return width
+    return min(max(round(median(min(size) for size in sizes)), SMALLEST), LARGEST)
+
+
+def _read_tree(tree: "Tree", shape: tuple[int, int, int], broken: dict[Path, str], cache: Path) -> Parts:
     """If images do not fit into memory, inputs are places in a list of files, which are read after the split."""
-    on_disk = not fits_memory(len(tree.files) * math.prod(shape))
-    splits, files = {}, list[Path]()
-    for part, classes in tree.parts.items():
-        readable = {name: [path for path in paths if path not in broken] for name, paths in classes.items()}
-        if on_disk:
-            labels = label_files(readable, tree.class_names)
-            places = torch.arange(len(files), len(files) + len(labels))
-            splits[part] = Split(places, torch.tensor(list(labels.values()), dtype=torch.int64))
-            files += labels
-        else:
-            splits[part], damaged = read_labelled(readable, tree.class_names, shape)
-            broken = broken | damaged
-        if not len(splits[part]):
-            raise RicnetError(f"{tree.folder / part} holds no image that can be read; {damage(broken, tree.folder)}.")
-    notes = list(tree.notes)
+    files, notes = [path for path in tree.files if path not in broken], list(tree.notes)
+    size = len(files) * math.prod(shape)
+    on_disk = not fits_memory(size)
     if on_disk:
-        size = len(files) * math.prod(shape) / 1e9
-        notes.append(f"{len(files):,} images, {size:.1f} GB, are read from {cache}: they do not fit into memory.")
+        inputs = torch.arange(len(files))
+        notes.append(f"{len(files):,} images, {size / 1e9:.1f} GB, are read from {cache}: they do not fit into memory.")
+    else:
+        inputs, damaged = read_images(files, shape)
+        broken = broken | damaged
+    splits, start = {}, 0
+    for part, classes in tree.parts.items():
+        labels = [label for path, label in label_files(classes, tree.class_names).items() if path not in broken]
+        if not labels:
+            raise RicnetError(f"{tree.folder / part} holds no image that can be read; {damage(broken, tree.folder)}.")
+        splits[part] = Split(inputs[start : start + len(labels)], torch.tensor(labels, dtype=torch.int64))
+        start += len(labels)
     if broken:
         notes.append(damage(broken, tree.folder))
     channels, side, _ = shape
     # Small or grey images may be letters or drawings, which must not be mirrored.
     photographs = channels == 3 and side > PHOTOGRAPH_SIDE
     augmentation = PHOTOGRAPHS if photographs else Augmentation(crop_padding=side // 8)
-    fill = partial(_fill, tree, shape, broken, cache, files) if on_disk else None
+    fill = partial(_pack, tree, shape, broken, cache, files) if on_disk else None
     given = splits["train"], tree.class_names, splits.get("test"), splits.get("val")
     return Parts(*given, augmentation, tuple(notes), fill)
 
 
-def _fill(
-    tree: Tree,
+def _pack(
+    tree: "Tree",
     shape: tuple[int, int, int],
     broken: dict[Path, str],
     cache: Path,
@@ -311,22 +265,62 @@ def _fill(
         return _read_tree(tree, shape, broken | unread, cache)
 
 
-def read_labelled(
-    classes: Classes, class_names: Sequence[str], shape: tuple[int, int, int]
-) -> tuple[Split, dict[Path, str]]:
-    """Images with labels, and for each unreadable file what is wrong with it."""
-    labels = label_files(classes, class_names)
-    images, damaged = read_images(list(labels), shape)
-    kept = [label for path, label in labels.items() if path not in damaged]
-    return Split(images, torch.tensor(kept, dtype=torch.int64)), damaged
-
-
 def label_files(classes: Classes, class_names: Sequence[str]) -> dict[Path, int]:
     number = {name: i for i, name in enumerate(class_names)}
     return {path: number[name] for name, paths in classes.items() for path in paths}
 
 
 # Finding files
+
+
+class Tree(NamedTuple):
+    """Files of a folder by split and class."""
+
+    folder: Path
+    parts: dict[str, Classes]
+    notes: tuple[str, ...]
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(sorted(self.parts["train"]))
+
+    @property
+    def files(self) -> list[Path]:
+        return [path for classes in self.parts.values() for paths in classes.values() for path in paths]
+
+
+def find_files(folder: Path, kind: Kind, seen: Counter[str] | None = None, top: Path | None = None) -> list[Path]:
+    """All files of this kind below a folder, sorted by path, without hidden files and folders; links to folders are not
+    followed. `seen` counts all files below `top`, by suffix; if far more are others, the search ends."""
+    seen = Counter() if seen is None else seen
+    found: list[Path] = []
+    for place, folders, files in os.walk(folder, onerror=_raise_unless_closed):
+        folders[:] = sorted(_shown(folders))  # so that giving up does not depend on the disk's order
+        paths = [Path(place, name) for name in _shown(files)]
+        found += [path for path in paths if kind.matches(path)]
+        seen.update([path.suffix.lower() for path in paths] + [""] * len(folders))
+        count = sum(seen[suffix] for suffix in kind.suffixes)
+        if seen.total() - count > max(MOST_OTHERS, OTHERS_PER_IMAGE * count):
+            few = f"only {counted(count, kind.noun)}" if count else f"no {kind.noun}"
+            raise RicnetError(
+                f"{top or folder} has {few} among the first {seen.total():,} files and folders in it; give a folder "
+                f"of {kind.noun}s."
+            )
+    return sorted(found)
+
+
+def find_images(folder: Path) -> list[Path]:
+    return find_files(folder, IMAGES)
+
+
+def _shown(names: Iterable[str]) -> list[str]:
+    return [name for name in names if not name.startswith(".")]
+
+
+def _raise_unless_closed(error: OSError) -> None:
+    """Skip folders that may not be read or no longer exist."""
+    if not isinstance(error, PermissionError | FileNotFoundError | ProcessLookupError):
+        raise error
 
 
 def holds_texts(folder: Path) -> bool:
@@ -344,8 +338,6 @@ def holds_texts(folder: Path) -> bool:
 
 
 def survey(folder: Path, kind: Kind = IMAGES) -> Tree:
-    if not folder.is_dir():
-        raise RicnetError(f"{folder} is no folder; give the path of a folder of {kind.noun}s.")
     children = [child.name for child in _subfolders(folder)]
     _refuse_loose(folder, "one subfolder for each class", kind)
     seen: Counter[str] = Counter()
@@ -365,7 +357,17 @@ def survey(folder: Path, kind: Kind = IMAGES) -> Tree:
     tree = Tree(folder, full, tuple(notes))
     if not tree.files:
         raise RicnetError(f"{folder} holds no {kind.noun}s{unread}; put them into one subfolder for each class.")
-    _check_classes(tree, kind)
+    for part, classes in tree.parts.items():
+        unknown = sorted(set(classes) - set(tree.class_names))
+        if unknown:
+            raise RicnetError(
+                f"{folder}: {listed(unknown)} occurs in the {part} part but not in train/; "
+                f"add training {kind.noun}s of it or remove it."
+            )
+        if not classes:
+            raise RicnetError(
+                f"{folder}: the {part} part holds no {kind.noun}s; put them into one subfolder for each class."
+            )
     return tree
 
 
@@ -389,11 +391,7 @@ def class_folders(folder: Path, seen: Counter[str] | None = None, kind: Kind = I
     """Files of each subfolder, by its name; `seen` counts all files, by suffix."""
     seen = Counter() if seen is None else seen
     seen.update(path.suffix.lower() for path in folder.iterdir())
-    classes = {}
-    for child in _subfolders(folder):
-        classes[child.name] = find_files(child, kind, seen)
-        refuse_haystack(seen, folder, kind)
-    return classes
+    return {child.name: find_files(child, kind, seen, folder) for child in _subfolders(folder)}
 
 
 def _subfolders(folder: Path) -> list[Path]:
@@ -411,50 +409,6 @@ def _refuse_loose(folder: Path, wanted: str, kind: Kind) -> None:
             f"{folder} has {len(loose)} images outside of class folders, such as {loose[0].name}; "
             f"the class of an image is the name of its folder, so arrange them as {wanted}."
         )
-
-
-def _check_classes(tree: Tree, kind: Kind) -> None:
-    for part, classes in tree.parts.items():
-        if not classes:
-            raise RicnetError(
-                f"{tree.folder}: the {part} part holds no {kind.noun}s; put them into one subfolder for each class."
-            )
-        unknown = sorted(set(classes) - set(tree.class_names))
-        if unknown:
-            raise RicnetError(
-                f"{tree.folder}: {listed(unknown)} occurs in the {part} part but not in train/; "
-                f"add training {kind.noun}s of it or remove it."
-            )
-
-
-# Choosing the shape
-
-
-def _choose_shape(tree: Tree, resolution: int | None) -> tuple[tuple[int, int, int], dict[Path, str]]:
-    """Shape for the readable files, and the files whose header cannot be read."""
-    broken: dict[Path, str] = {}
-
-    def form(path: Path) -> tuple[int, int, bool] | None:
-        try:
-            return image_form(path)
-        except RicnetError as error:
-            broken[path] = str(error)
-            return None
-
-    forms = [form for form in in_threads(form, tree.files) if form]
-    if not forms:
-        raise RicnetError(f"{tree.folder} holds no image that can be read; {damage(broken, tree.folder)}.")
-    channels = 1 if all(grey for _, _, grey in forms) else 3
-    side = resolution or choose_side([(width, height) for width, height, _ in forms])
-    return (channels, side, side), broken
-
-
-def choose_side(sizes: list[tuple[int, int]]) -> int:
-    """The median shorter side within bounds; squares of one size keep it, so that no pixel is resampled."""
-    width, height = sizes[0]
-    if width == height <= LARGEST and len(set(sizes)) == 1:
-        return width
-    return min(max(round(median(min(size) for size in sizes)), SMALLEST), LARGEST)
 
 
 def damage(broken: dict[Path, str], folder: Path) -> str:

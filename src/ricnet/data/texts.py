@@ -9,7 +9,7 @@ Without one, ids are CRC-32 sums of words and word pairs, so that there is no vo
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice, pairwise
@@ -23,27 +23,18 @@ from ricnet.data.tables import Cells, Table
 from ricnet.errors import RicnetError, require_extra
 from ricnet.io import decode, opened, read_text
 
-MOST_TOKENS = 1_024
-"""Maximum ids of a text, half of them words; more cost time and rarely change an answer."""
-MOST_PIECES = 256
-"""Maximum ids by the tokenizer of a checkpoint, whose time grows with their square."""
-LETTERS = 64
-"""Characters of a text that are read for each of its ids."""
-LARGEST = 1 << 24
-"""Maximum bytes of a text file; a long novel has a tenth."""
-PROSE_WORDS, PROSE_ROWS = 6, 1_000
-"""Minimum mean number of words in a column of prose, and rows in which they are counted."""
+MOST_TOKENS = 1_024  # ids of a text, half of them words; more cost time and rarely change an answer
+MOST_PIECES = 256  # ids by the tokenizer of a checkpoint, whose time grows with their square
+LETTERS = 64  # characters of a text that are read for each of its ids
+LARGEST = 1 << 24  # bytes of a text file; a long novel has a tenth
+PROSE_WORDS, PROSE_ROWS = 6, 1_000  # minimum mean number of words in a column of prose, and rows where they are counted
 _LETTERS = re.compile(r"[^\W\d_]+")
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
-def words(text: str) -> Iterator[str]:
-    return (match[0].lower() for match in _WORD.finditer(text))
-
-
 def token_ids(text: str, most: int) -> list[int]:
     """Ids of each word and of its pair with the next word."""
-    found = list(islice(words(text), most // 2 + 1))
+    found = [match[0].lower() for match in islice(_WORD.finditer(text), most // 2 + 1)]
     tokens = [token for word, after in pairwise([*found, ""]) for token in (word, f"{word} {after}")]
     return [
         zlib.crc32(token.encode(errors="replace")) & 0x7FFFFFFF or 1
@@ -137,9 +128,8 @@ class Text:
 
 def fit_text(texts: Iterable[str], name: str, tokenizer: Tokenizer | None) -> Text:
     """A column as long as the longest of the training texts."""
-    if tokenizer is not None:
-        return Text(name, max(len(tokenizer.ids(text, tokenizer.most)) for text in texts), tokenizer)
-    return Text(name, max(len(token_ids(text, MOST_TOKENS)) for text in texts))
+    split, most = (tokenizer.ids, tokenizer.most) if tokenizer else (token_ids, MOST_TOKENS)
+    return Text(name, max(len(split(text, most)) for text in texts), tokenizer)
 
 
 def is_prose(cells: Iterable[str]) -> bool:
