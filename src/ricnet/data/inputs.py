@@ -6,7 +6,6 @@ import io
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,10 +22,10 @@ from ricnet.errors import RicnetError
 from ricnet.io import decode, is_table, read_arrays, user_path
 
 STANDARD_INPUT = "-"
-SHOWN = 200
-"""Characters of a text that are shown as its name."""
+SHOWN = 200  # characters of a text that are its name
 Part = tuple[list[str], Num[Tensor, "n ..."]]
 """Name of each input, and the inputs."""
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -45,8 +44,8 @@ def read_inputs(specs: Sequence[str], input_shape: tuple[int, ...], columns: Col
     if not specs:
         raise RicnetError("there is nothing to read; give the paths of files or folders.")
     reading = _Reading(input_shape, columns)
-    read, problems = _attempt(partial(reading.read, spec) for spec in specs)
-    parts = [part for own in read for part in own]
+    read, problems = _attempt(reading.read, specs)
+    parts = [part for _, own in read for part in own]
     if not parts:
         reasons = [note.removeprefix("skipped: ") for note in reading.notes[:1]]
         raise RicnetError(" ".join([str(problems[0]), *reasons]))
@@ -54,13 +53,13 @@ def read_inputs(specs: Sequence[str], input_shape: tuple[int, ...], columns: Col
     return Found(names, inputs, reading.notes, problems)
 
 
-def _attempt(readers: Iterable[Callable[[], T]]) -> tuple[list[T], list[RicnetError]]:
-    """Results of the readers that succeed, and errors of the others."""
-    read: list[T] = []
+def _attempt(read_one: Callable[[S], T], items: Iterable[S]) -> tuple[list[tuple[S, T]], list[RicnetError]]:
+    """The items that can be read, with what is read, and the errors of the others."""
+    read: list[tuple[S, T]] = []
     problems: list[RicnetError] = []
-    for reader in readers:
+    for item in items:
         try:
-            read.append(reader())
+            read.append((item, read_one(item)))
         except RicnetError as problem:
             problems.append(problem)
     return read, problems
@@ -97,39 +96,33 @@ class _Reading:
             return self._read_npz(path)
         if is_table(path):
             return self._encode(read_table(path, self._known(path).complete), str(path))
-        if self.of_images and TEXTS.matches(path):
-            raise RicnetError(f"{path} is a text, but this model reads {wanted(self.input_shape, self.columns)}.")
-        if self.text is not None and IMAGES.matches(path):
-            raise RicnetError(f"{path} is an image, but this model reads {wanted(self.input_shape, self.columns)}.")
+        other = TEXTS if self.of_images else IMAGES
+        if other.matches(path) or (not self.of_images and self.text is None and path.exists()):
+            what = ("is a text" if self.of_images else "is an image") if other.matches(path) else "cannot be read"
+            raise RicnetError(f"{path} {what}; this model reads {wanted(self.input_shape, self.columns)}.")
         if self.text is not None:
             return self._read_texts(self.text, path)
-        if not self.of_images and path.exists():
-            raise RicnetError(f"{path}: this model reads {wanted(self.input_shape, self.columns)}.")
-        if path.is_dir():
-            return self._read_folder(path)
-        return [str(path)], read_image(path, self.input_shape)[None]
+        if not path.is_dir():
+            return [str(path)], read_image(path, self.input_shape)[None]
+        names, images = self._read_images(find_images(path))
+        if not names:
+            raise RicnetError(f"{path} holds no images that can be read; give a folder of images.")
+        return names, images
 
     def _read_texts(self, column: Text, path: Path) -> Part:
         """A file is one text; a folder has one in each .txt file below it."""
         if not path.is_dir():
             return self._encode_texts(column, [str(path)], [read_text_file(path)])
-        files = find_files(path, TEXTS)
-        texts, problems = _attempt(partial(_named_text, file) for file in files)
+        texts, problems = _attempt(read_text_file, find_files(path, TEXTS))
         if not texts:
             raise problems[0] if problems else RicnetError(f"{path} holds no .txt files.")
         self.notes += [f"skipped: {problem}" for problem in problems]
-        return self._encode_texts(column, *map(list, zip(*texts, strict=True)))
+        return self._encode_texts(column, [str(file) for file, _ in texts], [text for _, text in texts])
 
     def _encode_texts(self, column: Text, names: list[str], texts: list[str]) -> Part:
         empty = sum(not text.strip() for text in texts)
         self.notes += [f"note: {empty} of {len(texts)} texts are empty; nothing is known of them."] * (empty > 0)
         return names, torch.from_numpy(column.rows(texts))
-
-    def _read_folder(self, folder: Path) -> Part:
-        names, images = self._read_images(find_images(folder))
-        if not names:
-            raise RicnetError(f"{folder} holds no images that can be read; give a folder of images.")
-        return names, images
 
     def _read_pattern(self, pattern: str) -> list[Part]:
         """Files that match, and those in folders that match. An unreadable one is only noted, unless none can be
@@ -140,8 +133,8 @@ class _Reading:
             raise RicnetError(f"{pattern} matches no file; check it.")
         together = [path for path in found if self._is_one_image(path)]
         images = [self._read_images(together)] if together else []
-        apart, problems = _attempt(partial(self._read_path, path) for path in found if not self._is_one_image(path))
-        parts = [(names, inputs) for names, inputs in [*images, *apart] if names]
+        apart, problems = _attempt(self._read_path, [path for path in found if not self._is_one_image(path)])
+        parts = [part for part in [*images, *(own for _, own in apart)] if part[0]]
         if not parts:
             raise problems[0] if problems else RicnetError(f"{pattern} matches no image that can be classified.")
         self.notes += [f"skipped: {problem}" for problem in problems]
@@ -189,10 +182,6 @@ class _Reading:
         inputs = columns.encode(table)
         self.notes += [f"note: {surprise}" for surprise in columns.surprises(table)]
         return [f"{label}:{line}" for line in table.lines], inputs
-
-
-def _named_text(path: Path) -> tuple[str, str]:
-    return str(path), read_text_file(path)
 
 
 def is_sentence(spec: str) -> bool:
