@@ -34,7 +34,7 @@ def written(write: Callable[[io.BytesIO], object]) -> bytes:
 
 
 def packed(content: bytes) -> bytes:
-    """As a tar archive that is not compressed: gzip would hide the changes behind its checksum."""
+    """As a tar archive, compressed only after the changes: gzip would hide them behind its checksum."""
 
     def write(file: io.BytesIO) -> None:
         with tarfile.open(fileobj=file, mode="w") as files:
@@ -43,6 +43,12 @@ def packed(content: bytes) -> bytes:
             files.addfile(member, io.BytesIO(content))
 
     return written(write)
+
+
+def unpack_compressed(path: Path) -> object:
+    archive = path.with_suffix(".tgz")
+    archive.write_bytes(gzip.compress(path.read_bytes()))
+    return unpack(archive, "set")
 
 
 def image(kind: str) -> bytes:
@@ -72,7 +78,7 @@ FILES: dict[str, tuple[bytes, Read]] = {
     "c.pickle": (pickle.dumps(BATCH, 0), read_pickle),
     "a.npy": (written(lambda file: np.save(file, np.array(LABELS, dtype=object), allow_pickle=True)), read_npy_object),
     "a.pt": (written(lambda file: torch.save(LABELS, file)), read_pt),
-    "a.tar": (packed(b"content"), lambda path: unpack(path, "set")),
+    "a.tar": (packed(b"content"), unpack_compressed),
     **{f"a.{kind}": (image(kind), lambda path: read_image(path, (3, 8, 8))) for kind in ("png", "gif", "bmp", "ppm")},
     **{f"a.{kind}": (image(kind), lambda path: read_image(path, (1, 8, 8))) for kind in ("jpeg", "webp", "tiff")},
 }

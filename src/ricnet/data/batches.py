@@ -198,7 +198,13 @@ def _write(path: Path, damaged: Path, order: Int64[Tensor, "n"], read: Chunk, ro
     console = Console(stderr=True)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _require_space(path.parent, len(order) * row_bytes)
+        needed, free = len(order) * row_bytes, shutil.disk_usage(path.parent).free
+        if needed > free:
+            raise RicnetError(
+                f"the data does not fit into memory and needs {needed / 1e9:.1f} GB on the disk, but {path.parent} has "
+                f"{free / 1e9:.1f} GB left; name another folder with {setting('data_dir')}, or lower "
+                f"{setting('resolution')}."
+            )
         with draft.open("wb") as file:
             chunks = list(order.split(CHUNK))
             for some in track(chunks, "writing data to the disk", console=console, disable=not console.is_terminal):
@@ -216,13 +222,3 @@ def _write(path: Path, damaged: Path, order: Int64[Tensor, "n"], read: Chunk, ro
     finally:
         with suppress(OSError):
             draft.unlink()
-
-
-def _require_space(folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise RicnetError(
-            f"the data does not fit into memory and needs {needed / 1e9:.1f} GB on the disk, but {folder} has "
-            f"{free / 1e9:.1f} GB left; name another folder with {setting('data_dir')}, or lower "
-            f"{setting('resolution')}."
-        )

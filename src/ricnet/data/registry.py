@@ -2,7 +2,6 @@
 registered data sets are listed, downloaded from mirrors, checked and unpacked."""
 
 import gzip
-import io
 import os
 import shutil
 import tarfile
@@ -408,20 +407,17 @@ def unpack(archive: Path, folder: str) -> Path:
 def _extract(archive: Path, into: Path) -> None:
     """Only gzip is unpacked: other compressions may take any amount of memory. Only files and folders are extracted:
     links escape the filters of several Python versions."""
+    size = 0
     try:
-        with archive.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-        with (
-            gzip.open(archive) if packed else archive.open("rb") as stream,
-            tarfile.open(fileobj=_Bounded(stream), mode="r:") as files,
-        ):
-            for count, member in enumerate(files):
+        with _Bounded(archive) as stream, tarfile.open(fileobj=stream, mode="r:") as files:
+            for count, member in enumerate(files, start=1):
                 if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE) or member.issparse():
                     raise _Refused(f"{member.name!r}, neither a file nor a folder")
                 if member.size < 0:  # some versions of tarfile loop forever
                     raise _Refused(f"{member.name!r}, of {member.size} bytes")
-                if count >= MOST_MEMBERS:
-                    raise _Refused(f"more than {MOST_MEMBERS:,} files")
+                size += member.size
+                if size > LARGEST or count > MOST_MEMBERS:
+                    raise _Refused(f"more than {LARGEST / 1e9:.1f} GB or {MOST_MEMBERS:,} files")
                 files.extract(member, into, filter="data")
     except (tarfile.FilterError, _Refused) as error:
         raise RicnetError(
@@ -433,31 +429,10 @@ def _extract(archive: Path, into: Path) -> None:
         ) from error
 
 
-class _Bounded(io.RawIOBase):
-    """A stream that refuses reads beyond `LARGEST` bytes, or of more than `LARGEST_READ` at once."""
+class _Bounded(gzip.GzipFile):
+    """Refuses reads of more than `LARGEST_READ` bytes at once."""
 
-    def __init__(self, stream: io.BufferedIOBase) -> None:
-        self._stream = stream
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= LARGEST_READ:
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or not 0 <= size <= LARGEST_READ:
             raise _Refused(f"a header of {size:,} bytes")
-        self._refuse_beyond(self.tell() + size)
-        return self._stream.read(size)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._refuse_beyond(offset)
-        return self._stream.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._stream.tell()
-
-    def _refuse_beyond(self, place: int) -> None:
-        if place > LARGEST:
-            raise _Refused(f"more than {LARGEST / 1e9:.1f} GB")
+        return super().read(size)
