@@ -13,8 +13,7 @@ from ricnet import RicnetError
 from ricnet.report.figures import house_style
 from ricnet.report.runs import RunRecord
 from ricnet.studies.experiments import Experiment, Runs
-from ricnet.studies.given import take_given
-from ricnet.studies.runner import Runner
+from ricnet.studies.runner import Runner, take_given
 from ricnet_paper import ITEMS, Item
 from ricnet_paper.kit import distinct, read_csv, write_csv
 from ricnet_paper.scales import SCALES as SCALES

@@ -12,7 +12,7 @@ from typing import Any
 
 from ricnet.report.runs import RunRecord
 from ricnet.studies.experiments import Benchmark, Changes, Experiment
-from ricnet.studies.given import ran_on
+from ricnet.studies.runner import ran_on
 
 GIVEN = "given runs"
 """Name of a scale whose runs were given by the user, with their own settings."""

@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from ricnet.studies.experiments import Benchmark
-from ricnet.studies.given import read_given
-from ricnet.studies.runner import Runner
+from ricnet.studies.runner import Runner, read_given
 from ricnet_paper import ITEMS
 from ricnet_paper import reproduce as reproducing
 from ricnet_paper.reproduce import CATALOGUE, FAIL, reproduce

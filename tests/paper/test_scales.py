@@ -6,7 +6,7 @@ from rich.console import Console
 from made_runs import bare_run as run
 from ricnet.report.runs import RunRecord
 from ricnet.studies.experiments import Benchmark
-from ricnet.studies.given import take_given
+from ricnet.studies.runner import take_given
 from ricnet_paper import ITEMS
 from ricnet_paper.kit import tabulate
 from ricnet_paper.scales import GIVEN, SCALES, as_given

@@ -14,8 +14,6 @@ from ricnet.io import Absent, Maybe, is_count, is_number, is_text, misfit, print
 
 Files = tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any], Examples | None]
 """Contents of config.json, metrics.jsonl, evaluation.json and examples.npz."""
-SETTING_DEPTH = 2
-"""Nesting of settings: the configuration and its method."""
 
 
 # Checks of single values
@@ -38,8 +36,8 @@ def are_temperatures(value: object) -> bool:
     return is_number(value) or (isinstance(value, list) and all(map(is_number, value)))
 
 
-def is_setting(value: object, depth: int = SETTING_DEPTH) -> bool:
-    """A value in the configuration that a table can show."""
+def is_setting(value: object, depth: int = 2) -> bool:
+    """A value in the configuration that a table can show; only the configuration and its parts are nested."""
     if isinstance(value, Mapping):
         return depth > 0 and all(is_setting(each, depth - 1) for each in value.values())
     return value is None or isinstance(value, str | bool) or is_number(value)
@@ -145,11 +143,6 @@ HEADER = {
     "derived_from": Maybe(is_text),
     "collapses": Absent([is_collapse]),
 }
-NEEDED = (
-    *("accuracy", "ece", "ece_bins", "nll", "brier", "mean_confidence", "mean_steps", "n"),
-    *("per_step", "reliability", "halting"),
-)
-"""Entries of a split without which there is no report."""
 
 
 # Reading
@@ -182,10 +175,6 @@ def read_archive(path: Path) -> Files:
 
 def _checked_header(header: dict[str, Any], path: Path) -> dict[str, Any]:
     misplaced = misfit(header, HEADER) or ("" if is_setting(header["config"]) else "config")
-    if misplaced.startswith("config"):
-        raise RicnetError(f"{path} does not name data and method ({misplaced}): restore it or train again.")
-    if misplaced.startswith("data.class_names") or misplaced == "data":
-        raise RicnetError(f"{path} does not name the classes: restore it or train again.")
     if misplaced:
         raise RicnetError(f"{path}: {misplaced} is missing or invalid; restore it or train again.")
     return {name: _printable(header[name]) for name in ("ricnet", *HEADER) if name in header}
@@ -223,15 +212,11 @@ def _checked_metrics(entry: Any) -> dict[str, Any]:
 def _checked_evaluation(evaluation: Any, path: Path) -> dict[str, Any]:
     splits = evaluation if isinstance(evaluation, dict) else {}
     nothing_held_out = "test" in splits and splits["test"] is None
-    for split in ("train", "val" if nothing_held_out else "test"):
-        found = splits.get(split)
-        missing = [key for key in NEEDED if not isinstance(found, dict) or key not in found]
-        if missing:
-            raise RicnetError(
-                f"{path} has no {split}.{missing[0]}: another version of ricnet wrote it; train the run again."
-            )
-    if misplaced := misfit(splits, EVALUATION):
-        raise RicnetError(f"{path}: {misplaced} is missing or invalid; restore it or train the run again.")
+    form = EVALUATION | {"val" if nothing_held_out else "test": SPLIT}
+    if misplaced := misfit(splits, form):
+        raise RicnetError(
+            f"{path}: {misplaced} is missing or invalid; restore it, or train again if another version wrote it."
+        )
     texts = [name for name in ("baselines", "baselines_note", "notes", "hints") if name in splits]
     raw = {"raw": _renamed(splits["raw"])} if splits.get("raw") else {}
     return _renamed(splits) | raw | {name: _printable(splits[name]) for name in texts}

@@ -91,7 +91,7 @@ def trained(groups: Sequence[RunGroup]) -> list[RunGroup]:
 
 def mean_of(group: RunGroup, key: str) -> float:
     """Mean over seeds of a number of the test set; NaN if missing."""
-    return float(np.mean(np.array([run.test[key] for run in group.runs], dtype=np.float64)))
+    return float(np.mean(np.array([run.test.get(key) for run in group.runs], dtype=np.float64)))
 
 
 def _band_words(groups: Sequence[RunGroup], figure: Figure) -> str:

@@ -27,21 +27,23 @@ from rich.console import Console
 
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
-from ricnet.errors import RicnetError, counted, first_line
+from ricnet.errors import RicnetError, counted, first_line, listing
 from ricnet.io import read_json, write_atomically
 from ricnet.machine import usable_cores
+from ricnet.methods import RIC
 from ricnet.models.classifier import backbone_of, settle_horizon
 from ricnet.models.config import AFTER_TRAINING, DATA_SETTINGS, Config, from_json, stripped
 from ricnet.models.loading import load
 from ricnet.models.locate import find_tokenizer, keep_encoder, weights_of
 from ricnet.models.run import RunFolder, describe_data, read_config
-from ricnet.report.runs import RunRecord, read_run
-from ricnet.studies.experiments import RAW, Experiment, System, all_systems, find_system
+from ricnet.report.names import system_name, without_algorithm
+from ricnet.report.runs import RunRecord, group_seeds, read_run, read_runs
+from ricnet.studies.experiments import RAW, Benchmark, Experiment, System, all_systems, find_system
 from ricnet.training.api import pick_device, run
 from ricnet.training.console import GO_ON, Interrupted, StopRequest, say
 from ricnet.training.features import behind_encoder
 from ricnet.training.finish import finalize, weighted
-from ricnet.training.recipes import Facts, configure, for_encoder
+from ricnet.training.recipes import TYPICAL, Facts, configure, for_encoder, preset
 
 SECONDS_TO_SAVE = 20
 SECONDS_OF_SILENCE = 15
@@ -94,9 +96,9 @@ class Runner:
         for stage in ([plan.source or plan for plan in wanted], [plan for plan in wanted if plan.source]):
             jobs = self._find(stage, folders)
             if jobs:
-                workers = worker_count(self.jobs, len(jobs), pick_device(self.device))
-                count = f"{counted(len(jobs), 'run')} to make, {workers} at once, in {self.root}"
-                say([count], console)
+                automatic = 1 if pick_device(self.device).type == "cuda" else min(usable_cores(), 8)
+                workers = max(1, min(self.jobs or automatic, len(jobs)))
+                say([f"{counted(len(jobs), 'run')} to make, {workers} at once, in {self.root}"], console)
                 problems += execute(jobs, workers, console)
         made = {config: folder.path for config, folder in folders.items() if folder.finished}
         runs = {
@@ -153,14 +155,14 @@ def plan(experiment: Experiment, data_dir: Path | None, device: str = "cuda") ->
     system, data = find_system(experiment.system), whole_path(experiment.benchmark.data)
     given = {**dict(experiment.benchmark.changes), **system.changes, **system.after, **dict(experiment.changes)}
     given = dict(for_encoder(data, given))
-    how = (given.get(name, getattr(Config, name)) for name in DATA_SETTINGS)
-    dataset = read_data(data, data_dir, *how, given.get("encoder", "auto"))
+    how = {name: given.get(name, getattr(Config, name)) for name in DATA_SETTINGS}
+    dataset = read_data(data, data_dir, given.get("encoder", "auto"), **how)
     settings = {**RAW, **system.changes_for(Facts.of(dataset, torch.device(device), given)), **given}
     described, names = describe_data(dataset), (experiment.system, _base(experiment.system, system))
     plans = []
     for seed in experiment.seeds:
-        preset = system.preset or experiment.preset
-        config = configure(dataset, system.method, preset, torch.device(device), **{**settings, "seed": seed})
+        recipe = system.preset or experiment.preset
+        config = configure(dataset, system.method, recipe, torch.device(device), **{**settings, "seed": seed})
         config = settle_horizon(dataclasses.replace(config, data=data), dataset.input_shape)
         trained = stripped(config)
         name, base = (_slug(f"{experiment.benchmark.label} {system_name} seed{seed}") for system_name in names)
@@ -227,41 +229,14 @@ def _identity(folder: Path) -> tuple[Config, Any, Any, bool, str | None] | None:
 
 
 @functools.lru_cache(maxsize=4)
-def read_data(
-    data: str,
-    data_dir: Path | None,
-    resolution: int | None,
-    val_fraction: float,
-    train_fraction: float,
-    label_noise: float,
-    text: str | None = None,
-    test: str | None = None,
-    test_fraction: float | None = None,
-    encoder: str = "auto",
-) -> Dataset:
-    """Load a data set; the last four are cached. A pretrained `encoder` may have its own tokenizer."""
-    return load_data(
-        data,
-        data_dir=data_dir,
-        resolution=resolution,
-        val_fraction=val_fraction,
-        train_fraction=train_fraction,
-        label_noise=label_noise,
-        text=text,
-        test=test,
-        test_fraction=test_fraction,
-        tokenizer=find_tokenizer(encoder),
-    )
+def read_data(data: str, data_dir: Path | None, encoder: str = "auto", **settings: Any) -> Dataset:
+    """Load a data set by DATA_SETTINGS; the last four are cached. A pretrained `encoder` may have its own tokenizer."""
+    return load_data(data, data_dir=data_dir, tokenizer=find_tokenizer(encoder), **settings)
 
 
 def dataset_of(config: Config, data_dir: Path | None) -> Dataset:
-    settings = (getattr(config, name) for name in DATA_SETTINGS)
-    return read_data(config.data, data_dir, *settings, config.network.encoder)
-
-
-def worker_count(asked: int | None, jobs: int, device: torch.device) -> int:
-    automatic = 1 if device.type == "cuda" else min(usable_cores(), 8)
-    return max(1, min(asked or automatic, jobs))
+    settings = {name: getattr(config, name) for name in DATA_SETTINGS}
+    return read_data(config.data, data_dir, config.network.encoder, **settings)
 
 
 def execute(jobs: Sequence[Job], workers: int, console: Console) -> list[str]:
@@ -360,19 +335,19 @@ def _print_progress(console: Console, job: Job) -> None:
     log = RunFolder(job.folder).metrics
     if log.is_file():
         epoch = log.read_bytes().count(b"\n")
-        say(
-            [f"{time.strftime('%H:%M:%S')}  …  {job.folder.name}  epoch {epoch}/{job.config.optimization.epochs}"],
-            console,
-        )
+        _print_job(console, "…", job, f"epoch {epoch}/{job.config.optimization.epochs}")
 
 
 def _print_result(console: Console, count: str, job: Job, problem: str | None) -> None:
-    text = f"{count}  {job.folder.name}  failed"
+    text = "failed"
     if not problem and RunFolder(job.folder).finished:
         test = read_run(job.folder).test
-        scores = f"test {test['accuracy']:.2%}  ECE {test['ece']:.3f}  {test['mean_steps']:.1f} steps"
-        text = f"{count}  {job.folder.name}  {scores}"
-    say([f"{time.strftime('%H:%M:%S')}  {text}"], console)
+        text = f"test {test['accuracy']:.2%}  ECE {test['ece']:.3f}  {test['mean_steps']:.1f} steps"
+    _print_job(console, count, job, text)
+
+
+def _print_job(console: Console, count: str, job: Job, text: str) -> None:
+    say([f"{time.strftime('%H:%M:%S')}  {count}  {job.folder.name}  {text}"], console)
 
 
 _no_more_jobs: Event | None = None
@@ -403,3 +378,80 @@ def _perform_quietly(job: Job) -> str | None:
     if _no_more_jobs is not None and _no_more_jobs.is_set():
         return f"{job.folder.name}: not begun"
     return perform(job, Console(quiet=True))
+
+
+# Finished runs instead of new ones (`--from-runs`). A run belongs to an experiment if system, data set and seed agree;
+# its other settings may differ, and figures name them. A setting that distinguishes systems (`ric:gamma=0.9`, the grid
+# of Table 2) must agree too.
+
+
+def read_given(places: Sequence[Path]) -> list[RunRecord]:
+    """Read finished and archived runs in these folders; a place may also be a run itself."""
+    if missing := [str(place) for place in places if not place.exists()]:
+        raise RicnetError(f"--from-runs: {listing(missing)} does not exist.")
+    found = [path for place in places for path in _runs_at(place)]
+    if not found:
+        raise RicnetError(f"--from-runs: {listing([str(place) for place in places])} contains no finished runs.")
+    return read_runs(found)
+
+
+def _runs_at(place: Path) -> list[Path]:
+    if place.suffix == ".json" and place.is_file():
+        return [place]
+    folders = [place, *sorted(path.parent for path in place.glob("*/config.json"))]
+    finished = [folder for folder in folders if RunFolder(folder).begun and RunFolder(folder).finished]
+    return finished if place in finished else finished + sorted(place.glob("*.json"))
+
+
+def take_given(
+    experiments: Sequence[Experiment], runs: Sequence[RunRecord], console: Console
+) -> tuple[dict[Experiment, list[RunRecord]], list[str]]:
+    """Select the runs of each experiment and print which have none. Returns runs and problems."""
+    found: dict[Experiment, list[RunRecord]] = {}
+    problems: list[str] = []
+    for experiment in dict.fromkeys(experiments):
+        name = f"{experiment.system} on {experiment.benchmark.label}"
+        groups = group_seeds([run for run in runs if _belongs(run, experiment)])
+        found[experiment] = list(groups[0].runs) if len(groups) == 1 else []
+        if len(groups) > 1:
+            paths = listing([str(group.first.path) for group in groups])
+            problems.append(f"{name} was run with different settings ({paths}): give only one of them.")
+    missing = [f"{e.system} on {e.benchmark.label}" for e, own in found.items() if not own]
+    if missing:
+        say([f"missing: {'; '.join(dict.fromkeys(missing))}"], console)
+    return found, problems
+
+
+def _belongs(run: RunRecord, experiment: Experiment) -> bool:
+    system = find_system(experiment.system)
+    parts = [run.config, *(run.config.get(part, {}) for part in ("network", "optimization", "method"))]
+    settings = {name: value for part in parts for name, value in part.items()}
+    return (
+        _is_made_by(run, system)
+        and without_algorithm(run.method) == _title(system)
+        and ran_on(run, experiment.benchmark)
+        and run.seed in experiment.seeds
+        and all(settings.get(name) == value for name, value in (*system.changes.items(), *experiment.changes))
+        and all(settings.get(name, RAW[name]) == system.after.get(name, RAW[name]) for name in RAW)
+    )
+
+
+def ran_on(run: RunRecord, benchmark: Benchmark) -> bool:
+    """Whether data and label noise of the run are those of the benchmark."""
+    noise = dict(benchmark.changes).get("label_noise", 0.0)
+    return Path(run.data_name).name == Path(benchmark.data).name and run.label_noise == noise
+
+
+def _is_made_by(run: RunRecord, system: System) -> bool:
+    """Whether the run used the algorithm of RIC that the system names, if any."""
+    if system.preset is None or system.method is None:
+        return True
+    wanted, used = preset(system.preset, system.method, TYPICAL).method, run.config["method"]
+    return used["name"] == wanted.name and wanted.title_of(used) == wanted.title_of(dataclasses.asdict(wanted))
+
+
+def _title(system: System) -> str:
+    """Title of the system in reports, without the algorithm of RIC."""
+    named = {"name": system.method or RIC.name, "uniform_mix": float(system.capped)}
+    settings = {**system.changes, **system.after, **named}
+    return without_algorithm(system_name({"method": settings, "calibration": system.after.get("calibration")}))

@@ -11,8 +11,7 @@ import tyro
 
 from ricnet.apps.cli import make_folder, parse
 from ricnet.errors import RicnetError, require, what_else
-from ricnet.studies.given import read_given
-from ricnet.studies.runner import Runner
+from ricnet.studies.runner import Runner, read_given
 from ricnet.training.console import Narrator, say
 
 
