@@ -1,14 +1,16 @@
-"""What the benchmarks share: a fair way to take times, data of any size, and one form for results.
+"""Shared by the benchmarks: timing, random data, trained models, and one format of results.
 
-Ratios come from one run in which the candidates take turns, so that a noisy machine disturbs them alike; a time is the
+Candidates that are compared take turns in one run, so that noise of the machine affects all of them. A time is the
 median over the turns.
 """
 
 import argparse
 import json
 import statistics
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,6 +20,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+import ricnet
 from ricnet.data import Augmentation, Dataset, Split
 from ricnet.models.run import RunFolder, describe_hardware
 from ricnet.training.api import pick_device
@@ -25,14 +28,14 @@ from ricnet.training.recipes import configure
 from ricnet.training.trainer import Trainer
 
 ROWS = 6_144
-"""Enough for the settings that `fast` has for large data sets."""
+"""So many that the preset `fast` has its settings for large data sets."""
 
 Row = Mapping[str, str | int | float | None]
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What is measured: the paper's network on a GPU, something that ends within seconds on a CPU."""
+    """What is measured: the paper's network on a GPU, a small one that takes seconds on a CPU."""
 
     encoder: str
     width: float
@@ -40,7 +43,7 @@ class Scale:
     batch: int
     turns: int
     calls: int
-    """Updates a turn. Between two turns the device is waited for, which a training run does not do."""
+    """Updates per turn. The device is synchronised after each turn, which training does not do."""
 
     @property
     def network(self) -> dict[str, Any]:
@@ -61,7 +64,7 @@ def scale_for(device: torch.device) -> Scale:
 def take_turns(
     candidates: Mapping[str, Callable[[], object]], device: torch.device, turns: int, calls: int = 1
 ) -> dict[str, float]:
-    """Median seconds that one call of each candidate takes; a first turn of all is not counted."""
+    """Median seconds of one call of each candidate; the first turn is not counted."""
     times: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(1 + turns):
         for name, candidate in candidates.items():
@@ -85,7 +88,6 @@ def synchronize(device: torch.device) -> None:
 
 @cache
 def random_images(side: int, classes: int = 10) -> Dataset:
-    """Time does not depend on what the images show."""
     images = torch.randint(256, (ROWS, 3, side, side), dtype=torch.uint8)
     train = Split(images, torch.randint(classes, (ROWS,)))
     few = train.take(torch.arange(8))
@@ -94,15 +96,13 @@ def random_images(side: int, classes: int = 10) -> Dataset:
 
 
 def make_trainer(method: str, dataset: Dataset, device: torch.device, **settings: Any) -> Trainer:
-    """For its updates alone: no epoch is ended, so nothing is ever written."""
+    """A trainer to time updates with; no epoch ends, so nothing is written."""
     return Trainer(configure(dataset, method, "fast", **settings), dataset, RunFolder("unused"), device)
 
 
 def peak_gigabytes(trainer: Trainer) -> float | None:
-    """The most that one update of this trainer holds, all it keeps between updates included; None on a CPU.
-
-    Asked of the eager update. A graph keeps the same in a pool of its own, where torch does not count it.
-    """
+    """Peak memory of an eager update, with all that the trainer keeps between updates; None on a CPU. A graph uses the
+    same amount, in a pool that torch does not count."""
     device = trainer.device
     if device.type != "cuda":
         return None
@@ -122,17 +122,27 @@ def _kept(trainer: Trainer) -> list[torch.Tensor]:
     return [trainer.batches.feed.inputs, trainer.batches.labels, *weights, *gradients, *state]
 
 
-def parse(description: str | None) -> tuple[torch.device, Path | None]:
-    """Every benchmark has the same command line."""
+def argument_parser(description: str | None) -> argparse.ArgumentParser:
+    """The flags of all benchmarks."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:0")
-    parser.add_argument("--json", type=Path, help="write the numbers to this file, too")
-    options = parser.parse_args()
-    return pick_device(options.device), options.json
+    parser.add_argument("--device", type=pick_device, default="auto", help="auto, cpu, cuda or cuda:0")
+    parser.add_argument("--json", type=Path, help="also write the numbers to this file")
+    return parser
+
+
+@contextmanager
+def run_or_digits(run: str | None, device: torch.device, **settings: Any) -> Iterator[str]:
+    """The run that the user named, else one that is trained on digits for the time of the benchmark."""
+    if run is not None:
+        yield run
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        ricnet.train(**{"data": "digits", **settings}, out=Path(folder) / "digits", device=str(device))
+        yield str(Path(folder) / "digits")
 
 
 def publish(title: str, rows: Sequence[Row], notes: Sequence[str], device: torch.device, path: Path | None) -> None:
-    """Print a table with the hardware under it, and write the same to a file if one is named."""
+    """Print a table, notes and the hardware; also write them to `path`."""
     console = Console()
     console.print(title, style="bold", highlight=False, soft_wrap=True)
     console.print(tabulate(rows))
@@ -146,7 +156,7 @@ def publish(title: str, rows: Sequence[Row], notes: Sequence[str], device: torch
 
 
 def tabulate(rows: Sequence[Row]) -> Table:
-    """A column that is empty throughout is left out."""
+    """Columns without values are left out."""
     columns = [name for name in rows[0] if any(row[name] is not None for row in rows)]
     table = Table()
     for name in columns:

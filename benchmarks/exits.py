@@ -1,22 +1,21 @@
-"""How much of the work that leaving early saves is saved in time.
+"""How much of the compute that early exits save is saved in time.
 
     python benchmarks/exits.py [RUN] [--data-dir DIR] [--share 0.5] [--images 256] [--skip pytorch,onnx,server]
 
-RUN is a run with exits that stops by its value, measured on the test images it names. Without one, a narrow ResNet-18
-with an exit after every block first learns digits of 32 × 32 pixels. The threshold is set so that the mean share of
-compute is near --share. Each way to answer meets the same network twice, once leaving early and once going all
-the way; both take turns. `saved` is how many times as many images are answered in a second, `efficiency` is that times
-the share: 1 would be no overhead, and at least 0.85 is wanted on a CPU, 0.7 on a GPU.
+RUN is a run with exits that halts by its value; it is measured on its test images. Without one, a narrow ResNet-18 with
+an exit after each block is trained on digits of 32 × 32 pixels. The threshold is set so that the mean share of compute
+is close to --share. PyTorch, ONNX and the server answer with early exits and with the whole network, in turns. `saved`
+is the ratio of images per second; `efficiency` is that times the share: 1 is no overhead. The aim is 0.85 on a CPU and
+0.7 on a GPU.
 
-A stage's share of the multiply-adds is not its share of the time. `stages alone` is the efficiency there would be if
-each stage took time in proportion to the images that enter it, and all else took none.
+A stage's share of the multiply-adds is not its share of the time. `stages alone` is the efficiency if each stage took
+time in proportion to the images that enter it, and everything else none.
 """
 
-import argparse
 import io
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,13 +26,12 @@ from PIL import Image
 from torch import Tensor
 
 import ricnet
-from common import Row, publish, take_turns
+from common import Row, argument_parser, publish, run_or_digits, take_turns
 from ricnet.core.trajectory import halting_step
 from ricnet.data import Dataset, Split
 from ricnet.data import load as load_data
 from ricnet.models.classifier import Classifier
 from ricnet.models.recorded import Recorder
-from ricnet.training.api import pick_device
 from server import WARM_UP_SECONDS, Load, Request, press, server
 
 ONE_BY_ONE = 64
@@ -43,25 +41,13 @@ LEARNED = {"encoder": "resnet18", "width": 0.5, "exits": "block", "method": "any
 
 
 def large_digits() -> Dataset:
-    """Each pixel four times as high and wide: images on which a ResNet has something to do."""
+    """Digits enlarged four times, to a size that suits a ResNet."""
     digits = load_data("digits")
     splits = [
         Split(split.inputs.repeat_interleave(4, 2).repeat_interleave(4, 3), split.labels)
         for split in (digits.train, digits.val, digits.test)
     ]
     return Dataset("digits of 32 pixels", *splits, digits.class_names)
-
-
-@contextmanager
-def run_or_digits(run: Path | None, data_dir: Path | None, device: str) -> Iterator[tuple[Classifier, Tensor]]:
-    if run is not None:
-        classifier = ricnet.load(run, device)
-        config = classifier.config
-        yield classifier, load_data(config.data, data_dir=data_dir, resolution=config.resolution).test.inputs
-        return
-    with tempfile.TemporaryDirectory() as scratch:
-        data = large_digits()
-        yield ricnet.train(data, out=Path(scratch) / "run", device=device, **LEARNED), data.test.inputs
 
 
 def leaving_at(classifier: Classifier, threshold: float) -> Classifier:
@@ -76,10 +62,12 @@ def share_of(classifier: Classifier, inputs: Tensor) -> float:
 
 
 def spending(classifier: Classifier, inputs: Tensor, share: float) -> Classifier:
-    """Leaving where the mean share comes nearest."""
+    """With the threshold whose mean share of compute is closest to `share`."""
     path = classifier.refine(inputs, halt=False)
     if path.values is None or not path.costs:
-        raise SystemExit("this run does not leave by a value; give one of ric, or of anytime with a value, with exits.")
+        raise SystemExit(
+            "this run does not halt by a value; give a run of ric, or of anytime with --value-coef, with exits."
+        )
     values, costs = path.values.cpu(), torch.tensor(path.costs)
     thresholds = values[1:].flatten().quantile(torch.linspace(0, 1, 65)).tolist()
     shares = [costs[halting_step(values, threshold) - 1].mean().item() for threshold in thresholds]
@@ -99,7 +87,7 @@ def stages_alone(early: Classifier, inputs: Tensor, device: torch.device) -> flo
     seen = [method.start(model, inputs).seen]
     for stage in range(len(model.backbone.stages)):
         looks[f"{stage}"] = record(partial(model.look, stage, seen[stage]))
-        seen.append(model.look(stage, seen[stage])[0])  # all are kept: a recording reads where they are
+        seen.append(model.look(stage, seen[stage])[0])  # kept: a recording reads them
     times = torch.tensor([*take_turns(looks, device, TURNS).values()])
     leave = early.refine(inputs).halt_step
     enter = torch.tensor(
@@ -122,7 +110,7 @@ def in_pytorch(early: Classifier, whole: Classifier, inputs: Tensor, device: tor
 
 
 def in_onnx(early: Classifier, whole: Classifier, inputs: Tensor, scratch: Path) -> Iterator[Row]:
-    import onnxruntime  # not wherever PyTorch is timed
+    import onnxruntime  # may be missing where only PyTorch is timed
 
     from ricnet.models.onnx import export_onnx
 
@@ -187,21 +175,20 @@ def measured(what: str, share: float, early: float, whole: float, images: int) -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", nargs="?", type=Path, metavar="RUN", help="folder of a run with exits")
-    parser.add_argument("--data-dir", type=Path, help="where named data sets lie")
-    parser.add_argument("--share", type=float, nargs="+", default=[0.5], help="of compute")
-    parser.add_argument("--images", type=int, default=256, help="how many are asked about at once")
-    parser.add_argument("--clients", type=int, default=16, help="how many ask the server at a time")
-    parser.add_argument("--skip", default="", help="any of pytorch, onnx and server, with commas between")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:0")
-    parser.add_argument("--json", type=Path, help="write the numbers to this file, too")
+    parser = argument_parser(__doc__)
+    parser.add_argument("run", nargs="?", metavar="RUN", help="folder of a run with exits")
+    parser.add_argument("--data-dir", type=Path, help="folder of named data sets")
+    parser.add_argument("--share", type=float, nargs="+", default=[0.5], help="mean share of compute")
+    parser.add_argument("--images", type=int, default=256, help="images per batch")
+    parser.add_argument("--clients", type=int, default=16, help="concurrent clients of the server")
+    parser.add_argument("--skip", default="", help="any of pytorch, onnx and server, separated by commas")
     options = parser.parse_args()
-    device = pick_device(options.device)
-    with (
-        run_or_digits(options.run, options.data_dir, str(device)) as (classifier, images),
-        tempfile.TemporaryDirectory() as scratch,
-    ):
+    device, digits = options.device, large_digits()
+    with run_or_digits(options.run, device, data=digits, **LEARNED) as run, tempfile.TemporaryDirectory() as scratch:
+        classifier = ricnet.load(run, str(device))
+        config, images = classifier.config, digits.test.inputs
+        if options.run is not None:
+            images = load_data(config.data, data_dir=options.data_dir, resolution=config.resolution).test.inputs
         some = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[: options.images]
         inputs, whole, rows, notes = images[some].to(device), leaving_at(classifier, -1e9), [], []
         for share in options.share:
@@ -214,10 +201,10 @@ def main() -> None:
                 rows += in_a_server(early, whole, inputs, device, options.clients, Path(scratch))
             leave = early.refine(inputs).halt_step
             exits = ", ".join(f"{int((leave == step + 1).sum())}" for step in range(int(leave.max())))
-            notes.append(f"At a share of {share:g} images leave at each exit: {exits}.")
-        network = classifier.config.network
+            notes.append(f"Images that leave at each exit, for a share of {share:g}: {exits}.")
+        network = config.network
         notes.insert(0, f"{network.encoder} of width {network.width:g}, exits: {network.exits}.")
-        publish("Leaving early against going all the way", rows, notes, device, options.json)
+        publish("Early exits against the whole network", rows, notes, device, options.json)
 
 
 if __name__ == "__main__":

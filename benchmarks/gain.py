@@ -1,17 +1,17 @@
-"""What a user gains: RIC's update in ricnet, against the same update written in the plain way of `plain.py`.
+"""How much faster an update of RIC is in ricnet than in the plain implementation of `plain.py`.
 
     python benchmarks/gain.py [--json FILE]
 
-The same network, batch, steps, roll-outs, snapshots and optimizer. How fast a loader feeds the plain update depends on
-its workers, so two rows stand for all of them: one that makes its batches in turn with the updates, and one whose
-batches are on the device before the clock starts, which no loader can beat.
+Network, batch, steps, roll-outs, snapshots and optimizer are the same. The speed of a data loader depends on its
+workers, so the plain update is timed twice: with a loader without workers, and with a batch that is already on the
+device, which is faster than any loader.
 """
 
 from typing import Any
 
 import torch
 
-from common import Row, Scale, make_trainer, parse, publish, random_images, scale_for, take_turns
+from common import Row, Scale, argument_parser, make_trainer, publish, random_images, scale_for, take_turns
 from plain import PlainTraining
 from ricnet.training.recipes import configure
 
@@ -21,14 +21,14 @@ SETTINGS: dict[str, Any] = {
     "updates_per_snapshot": 10,
     "optimizer": "adam",
     "weight_decay": 0.0,
-    # What the plain update has not, since it is ours and not the paper's.
+    # ours, not in the paper: switched off
     "label_baseline": False,
     "credit": "joint",
     "reward_floor": 1e-4,
     "average": 0.0,
 }
 TURNS = {"cuda": 3, "cpu": 25}
-"""On a GPU the plain update is slow and the ratio large; on a CPU the ratio is near 1, and asks for more turns."""
+"""On a CPU the ratio is near 1 and needs more turns."""
 
 
 def measure(device: torch.device, scale: Scale) -> list[Row]:
@@ -39,7 +39,7 @@ def measure(device: torch.device, scale: Scale) -> list[Row]:
     batch = plain.next_batch()
     candidates = {
         "plain": plain.step,
-        "plain, its batches for free": lambda: plain.learn(*batch),
+        "plain, batch on the device": lambda: plain.learn(*batch),
         "ricnet": ours._step,
     }
     seconds = take_turns(candidates, device, TURNS[device.type], scale.calls)
@@ -55,11 +55,11 @@ def measure(device: torch.device, scale: Scale) -> list[Row]:
 
 
 def main() -> None:
-    device, path = parse(__doc__)
-    scale = scale_for(device)
-    rows = measure(device, scale)
-    notes = ["T = 20, 2 roll-outs, a snapshot every 10 updates, Adam. Plain: float32, eager; a loader without workers."]
-    publish(f"RIC's update: {scale}", rows, notes, device, path)
+    options = argument_parser(__doc__).parse_args()
+    scale = scale_for(options.device)
+    rows = measure(options.device, scale)
+    notes = ["T = 20, 2 roll-outs, a snapshot every 10 updates, Adam. Plain: float32, eager, a loader without workers."]
+    publish(f"RIC's update: {scale}", rows, notes, options.device, options.json)
 
 
 if __name__ == "__main__":

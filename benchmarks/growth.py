@@ -1,9 +1,9 @@
-"""How the cost of an update grows: with the batch, the steps, the roll-outs, the classes and the size of an image.
+"""How the cost of an update grows with batch size, steps, roll-outs, classes and image size.
 
     python benchmarks/growth.py [--json FILE]
 
-One thing is varied at a time, and all its values take turns. Updates are recorded as a graph where there is a GPU, and
-nothing is compiled.
+One quantity is varied at a time, and its values take turns. On a GPU updates are recorded as a CUDA graph; nothing is
+compiled.
 """
 
 import gc
@@ -13,7 +13,17 @@ from typing import Any
 
 import torch
 
-from common import Row, Scale, make_trainer, parse, peak_gigabytes, publish, random_images, scale_for, take_turns
+from common import (
+    Row,
+    Scale,
+    argument_parser,
+    make_trainer,
+    peak_gigabytes,
+    publish,
+    random_images,
+    scale_for,
+    take_turns,
+)
 from ricnet.training.trainer import Trainer
 
 
@@ -44,15 +54,18 @@ def measure(device: torch.device, scale: Scale) -> list[Row]:
     rows: list[Row] = []
     for axis, values in axes(scale).items():
         rows += along(axis, values, device, scale)
-        gc.collect()  # a recorded update and its trainer hold each other, and the memory of the graph
+        gc.collect()  # a reference cycle of trainer and recording holds the memory of the graph
         torch.cuda.empty_cache()
     return rows
 
 
 def along(axis: str, values: Sequence[int], device: torch.device, scale: Scale) -> list[Row]:
     points = [replace(usual(scale), **{axis: value}) for value in values]
-    ric = {point: build_ric(point, device, scale) for point in points}
-    supervised = {seen: build_supervised(seen, device, scale) for seen in map(as_supervised, points)}
+    ric = {
+        point: build("ric", point, device, scale, horizon=point.steps, rollouts=point.rollouts, updates_per_snapshot=10)
+        for point in points
+    }
+    supervised = {point: build("supervised", point, device, scale) for point in map(as_supervised, points)}
     turns = {str(point): trainer._step for point, trainer in (ric | supervised).items()}
     seconds = take_turns(turns, device, scale.turns, scale.calls)
     return [
@@ -71,17 +84,8 @@ def along(axis: str, values: Sequence[int], device: torch.device, scale: Scale) 
 
 
 def as_supervised(point: Point) -> Point:
-    """What is left of a point for a method that takes one step."""
+    """The point of supervised learning, which has one step."""
     return replace(point, steps=1, rollouts=1)
-
-
-def build_ric(point: Point, device: torch.device, scale: Scale) -> Trainer:
-    settings = {"horizon": point.steps, "rollouts": point.rollouts, "updates_per_snapshot": 10}
-    return build("ric", point, device, scale, **settings)
-
-
-def build_supervised(point: Point, device: torch.device, scale: Scale) -> Trainer:
-    return build("supervised", point, device, scale)
 
 
 def build(method: str, point: Point, device: torch.device, scale: Scale, **settings: Any) -> Trainer:
@@ -90,11 +94,11 @@ def build(method: str, point: Point, device: torch.device, scale: Scale, **setti
 
 
 def main() -> None:
-    device, path = parse(__doc__)
-    scale = scale_for(device)
-    rows = measure(device, scale)
+    options = argument_parser(__doc__).parse_args()
+    scale = scale_for(options.device)
+    rows = measure(options.device, scale)
     notes = [f"The usual: {scale}, 10 classes, T = 20, 2 roll-outs, a snapshot every 10 updates. SL: supervised."]
-    publish("RIC's update", rows, notes, device, path)
+    publish("RIC's update", rows, notes, options.device, options.json)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""What an update costs at the size of ImageNet-1k: 1000 classes, photographs, a ResNet-34 with its original stem.
+"""The cost of an update at the size of ImageNet-1k: 1,000 classes, photographs, a ResNet-34 with its original stem.
 
     python benchmarks/imagenet.py [--json FILE]
 
-Images are random. `1.28M images` is how long an epoch of that many would take at this rate, without reading them.
-`special functions` is what drawing the beliefs (Gamma and exponential variables) and the Dirichlet's lgamma and digamma
-take of an eager update, by torch.profiler; memory is an eager one's, too. On a CPU a small network stands in, with as
-many classes.
+Images are random. `1.28M images` is the time of an epoch of that many images at this rate, without reading them.
+`special functions` is the share of an eager update, by torch.profiler, that samples beliefs (Gamma and exponential
+variables) and computes lgamma and digamma of the Dirichlet; memory is that of an eager update. On a CPU the network is
+small and the number of classes the same.
 """
 
 import gc
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from common import Row, make_trainer, parse, peak_gigabytes, publish, random_images, synchronize, take_turns
+from common import Row, argument_parser, make_trainer, peak_gigabytes, publish, random_images, synchronize, take_turns
 
 CLASSES = 1000
 IMAGES = 1_281_167
@@ -51,7 +51,7 @@ def measure(device: torch.device, side: int, network: dict[str, Any], turns: int
 
 
 def special_share(method: str, device: torch.device, side: int, network: dict[str, Any]) -> float:
-    """Of an update that runs operation by operation, since inside compiled code operations have no names."""
+    """Measured on an eager update, because operations in compiled code have no names."""
     plain = network | {"compile": "off", "cuda_graph": False}
     trainer = make_trainer(method, random_images(side, CLASSES), device, **SYSTEMS[method], **plain)
     for _ in range(2):
@@ -68,23 +68,26 @@ def activities(device: torch.device) -> list[ProfilerActivity]:
 
 
 def own_time(event: Any, device: torch.device) -> float:
-    """An operation's own time where the work is done; a GPU's kernels are listed beside their operations as well."""
+    """Time of an operation on the device; kernels of a GPU are listed separately and not counted twice."""
     if device.type == "cpu":
         return float(event.self_cpu_time_total)
     return float(event.self_device_time_total) if event.key.startswith("aten::") else 0.0
 
 
 def main() -> None:
-    device, path = parse(__doc__)
+    options = argument_parser(__doc__).parse_args()
+    device: torch.device = options.device
     on_gpu = device.type == "cuda"
     network = NETWORKS[device.type]
     rows: list[Row] = []
     for side in SIDES[device.type]:
         rows += measure(device, side, network, turns=5, calls=5 if on_gpu else 1)
-        gc.collect()  # a recorded update and its trainer hold each other
+        gc.collect()  # a reference cycle of trainer and recording holds the memory of the graph
         torch.cuda.empty_cache()
     shown = ", ".join(f"{name} {value}" for name, value in network.items())
-    publish(f"An update with {CLASSES} classes, T = 20, 2 roll-outs, on-policy: {shown}", rows, [], device, path)
+    publish(
+        f"An update with {CLASSES} classes, T = 20, 2 roll-outs, on-policy: {shown}", rows, [], device, options.json
+    )
 
 
 if __name__ == "__main__":

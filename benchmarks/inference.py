@@ -1,18 +1,15 @@
-"""What an answer costs: RIC that halts, RIC that always takes all its steps, and one pass of supervised learning.
+"""The time of an answer: RIC with halting, RIC with all steps, and one pass of supervised learning.
 
     python benchmarks/inference.py [RUN] [--data-dir DIR] [--json FILE]
 
-RUN is a folder of `ric train --method ric`, measured on the test images it names; without one, RIC first learns digits,
-for halting needs a model with something to say. Supervised learning has the same encoder; its time does not depend on
-its weights. `refining` is the same without the encoder, from contexts that were made before the clock started. There
-`× faster`, full / halted, shall be at least `wanted`: 0.6 × the steps of a full run / `cells`, the mean number of cell
-evaluations of an example. On a GPU everything is measured both eagerly and recorded as CUDA graphs.
+RUN is a run of `ric train --method ric`, measured on its test images; without one, RIC is first trained on digits,
+because halting needs a trained model. Supervised learning has the same encoder; its time does not depend on its
+weights. `refining` is the time without the encoder. There `× faster`, full / halted, should be at least `wanted`:
+0.6 × the steps of a full run / `cells`, the mean number of cell evaluations of an example. On a GPU everything is
+measured eagerly and recorded as CUDA graphs.
 """
 
-import argparse
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 import ricnet
-from common import Row, publish, take_turns
+from common import Row, argument_parser, publish, run_or_digits, take_turns
 from ricnet import Classifier
 from ricnet.core.trajectory import Trajectory
 from ricnet.data import load as load_data
@@ -31,14 +28,13 @@ from ricnet.methods.ric import RIC
 from ricnet.models.recorded import Recordings
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import RecurrentClassifier
-from ricnet.training.api import pick_device
 from ricnet.training.optimization import tensor_cores
 
 BATCHES = (1, 32, 1024)
 GPU_BATCH = 65_536
-"""Large enough that a step's time should depend on its rows, and not on the launching of its kernels."""
+"""So large that the time of a step depends on its rows and not on launching kernels."""
 SINGLES = 32
-"""How many inputs a turn answers one after the other at batch 1: their steps differ, and so do their times."""
+"""Inputs per turn at batch 1, because inputs differ in their steps."""
 TURNS, TURNS_OF_LARGE = 9, 3
 EPOCHS = 30
 
@@ -46,7 +42,7 @@ Refine = Callable[..., object]
 
 
 class WithoutEncoder(RecurrentClassifier):
-    """Takes contexts, which an encoder has made, for inputs."""
+    """Its inputs are contexts, outputs of the encoder."""
 
     def __init__(self, model: RecurrentClassifier) -> None:
         size = model.refiner.size
@@ -58,7 +54,7 @@ class WithoutEncoder(RecurrentClassifier):
 
 
 def measure(classifier: Classifier, inputs: Tensor, device: torch.device) -> list[Row]:
-    """Batches are taken from the inputs in their order, from the first again where there are too few."""
+    """Batches are taken from the inputs in order, cyclically."""
     rows: list[Row] = []
     for batch in (*BATCHES, *([len(inputs), GPU_BATCH] if device.type == "cuda" else [])):
         some = inputs[torch.arange(max(SINGLES, batch), device=inputs.device) % len(inputs)]
@@ -72,7 +68,7 @@ def measure(classifier: Classifier, inputs: Tensor, device: torch.device) -> lis
 def compare(
     classifier: Classifier, inputs: Tensor, batch: int, device: torch.device, recordings: Recordings | None = None
 ) -> list[Row]:
-    """All inputs, a batch at a time; times are those of one batch."""
+    """Answer all inputs in batches; times are per batch."""
     method, model = cast(RIC, classifier.method), cast(RecurrentClassifier, classifier.model)
     refiner, contexts = WithoutEncoder(model), method.start(model, inputs).context
     supervised = Supervised()
@@ -114,7 +110,7 @@ def times(seconds: dict[str, float], prefix: str, batch: int) -> dict[str, float
 
 @torch.no_grad()
 def agreement(classifier: Classifier, inputs: Tensor, labels: Tensor) -> str:
-    """That halting saves time and changes no answer."""
+    """Whether halting changes answers."""
     halted, full = classifier.refine(inputs), classifier.refine(inputs, halt=False)
     same = halted.final.argmax(-1) == full.final.argmax(-1)
     right = [(path.final.argmax(-1) == labels).double().mean().item() for path in (halted, full)]
@@ -127,7 +123,7 @@ def agreement(classifier: Classifier, inputs: Tensor, labels: Tensor) -> str:
 
 @torch.no_grad()
 def precision(classifier: Classifier, inputs: Tensor) -> list[str]:
-    """What recording changes, and what it would change to round the refiner's products to TF32, too."""
+    """Differences due to recording, and to recording with TF32 products in the refiner."""
     method, model = cast(RIC, classifier.method), cast(RecurrentClassifier, classifier.model)
     refiner, contexts = WithoutEncoder(model), method.start(model, inputs).context
     eager = method.refine(refiner, contexts, halt=True)
@@ -143,26 +139,16 @@ def nearness(ours: Trajectory, theirs: Trajectory) -> str:
     return f"{same.double().mean().item():.2%} at the same step, their beliefs at most {apart:.1g} apart"
 
 
-@contextmanager
-def run_or_digits(run: Path | None, device: torch.device) -> Iterator[Classifier]:
-    if run is not None:
-        yield ricnet.load(run, str(device))
-        return
-    with tempfile.TemporaryDirectory() as scratch:
-        yield ricnet.train("digits", out=Path(scratch) / "run", epochs=EPOCHS, device=str(device))
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", nargs="?", type=Path, metavar="RUN", help="folder of a RIC run")
-    parser.add_argument("--data-dir", type=Path, help="where named data sets lie")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:0")
-    parser.add_argument("--json", type=Path, help="write the numbers to this file, too")
+    parser = argument_parser(__doc__)
+    parser.add_argument("run", nargs="?", metavar="RUN", help="folder of a run of RIC")
+    parser.add_argument("--data-dir", type=Path, help="folder of named data sets")
     options = parser.parse_args()
-    device = pick_device(options.device)
-    with run_or_digits(options.run, device) as classifier:
+    device = options.device
+    with run_or_digits(options.run, device, epochs=EPOCHS) as run:
+        classifier = ricnet.load(run, str(device))
         if not isinstance(classifier.method, RIC):
-            parser.error(f"{options.run} is a run of {classifier.method.name}; give one of ric.")
+            parser.error(f"{options.run} is a run of {classifier.method.name}; give a run of ric.")
         classifier = replace(classifier, method=replace(classifier.method, feedback="mean"))
         config = classifier.config
         test = load_data(config.data, data_dir=options.data_dir, resolution=config.resolution).test

@@ -1,10 +1,10 @@
-"""RIC with 10, 100 and 1000 classes where the truth is known: what its policy can say at best, and what it learns.
+"""RIC with 10, 100 and 1,000 classes where the true distribution is known: the best its policy can express, and what it
+learns.
 
     python benchmarks/label_spaces.py [--json FILE]
 
-Inputs are normal, labels follow q(y | x) = softmax(W x) with a W drawn once for each number of classes, and every
-update sees new ones: nothing can be over-fitted, and no loss can be below the entropy of q. Answers are compared with q
-itself.
+Inputs are normal and labels follow q(y | x) = softmax(W x), with one random W per number of classes. Each update sees
+new rows, so nothing can be over-fitted and no loss is below the entropy of q. Answers are compared with q.
 """
 
 import math
@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from common import Row, parse, publish
+from common import Row, argument_parser, publish
 from ricnet.core.policies import Dirichlet
 from ricnet.evaluation.metrics import BINS, bin_index
 from ricnet.methods import RIC, Anytime, Method, Supervised
@@ -46,7 +46,7 @@ def draw_inputs(count: int, teacher: Float[Tensor, "classes features"]) -> tuple
 
 
 def ranges(classes: int) -> dict[str, RIC]:
-    """Where α = μ·c + ε may lie: in the paper, with joint credit, and with marginal credit or in closed form."""
+    """Ranges of α = μ·c + ε: of the paper, of joint credit, and of marginal credit and the closed form."""
     return {"paper": RIC(), "c up to K": joint(classes), "c up to 10 K": closed_form(classes)}
 
 
@@ -67,7 +67,7 @@ def cap(method: RIC, classes: int) -> float:
 
 
 def optimum(log_truth: Truth, method: RIC, updates: int = 300) -> Dirichlet:
-    """The policy with the highest E_q[log a_y]. More concentration is always better, so that c is at its largest."""
+    """The policy with the highest E_q[log a_y]. It has the largest c, because more concentration is always better."""
     log_truth = log_truth.double()
     logits = log_truth.clone().requires_grad_()
     concentration = log_truth.new_full(log_truth.shape[:-1], method.c_max)
@@ -88,7 +88,7 @@ def decay(progress: float) -> float:
 
 @torch.no_grad()
 def judge(log_beliefs: Truth, log_truth: Truth) -> dict[str, float]:
-    """Against q: what is lost in nats, how often the answer is right, and what its confidence is worth."""
+    """Loss against q in nats, accuracy and calibration under q."""
     truth, beliefs = log_truth.double().exp(), log_beliefs.double()
     confidence, answer = beliefs.max(-1)
     right = truth.gather(-1, answer.unsqueeze(-1)).squeeze(-1)
@@ -148,7 +148,7 @@ def learn(method: Method[Any], teacher: Float[Tensor, "classes features"], seed:
 
 def as_learned(classes: int, seeds: int = SEEDS, updates: int = UPDATES) -> list[Row]:
     teacher = draw_teacher(classes)
-    torch.manual_seed(seeds)  # that nothing was trained with
+    torch.manual_seed(seeds)  # no model is trained with this seed
     inputs, log_truth = draw_inputs(TESTED, teacher)
     rows: list[Row] = []
     for name, method in systems(classes).items():
@@ -165,8 +165,8 @@ def as_learned(classes: int, seeds: int = SEEDS, updates: int = UPDATES) -> list
 
 
 def noise(classes: int, updates: int = 100, draws: int = 30) -> list[Row]:
-    """How far the policy's gradient is from its mean over draws of beliefs, as a share of that mean: always the same
-    network, which has begun to learn, and the same inputs."""
+    """Mean distance of the policy's gradient from its mean over samples of beliefs, relative to the norm of the mean,
+    for one network early in training and the same inputs."""
     teacher = draw_teacher(classes)
     model = learn(systems(classes)["RIC, closed form"], teacher, 0, updates)
     inputs, log_truth = draw_inputs(BATCH, teacher)
@@ -190,15 +190,16 @@ def every(measure: Callable[[int], list[Row]]) -> list[Row]:
 
 
 def main() -> None:
-    device, path = parse(__doc__)
-    legend = "KL(q ‖ answer) in nats; accuracy is how probable the answer is under q; ECE in 15 bins, against q."
+    options = argument_parser(__doc__).parse_args()
+    device, path = options.device, options.json
+    legend = "KL(q ‖ answer) in nats; accuracy: probability of the answer under q; ECE in 15 bins, against q."
     publish("The best mean belief of a Dirichlet", every(at_best), [legend], device, path)
     course = (
-        f"{UPDATES} updates of {BATCH}, T = {STEPS}, {SEEDS} seeds, ± their range; q: the best accuracy there can be."
+        f"{UPDATES} updates of {BATCH}, T = {STEPS}, {SEEDS} seeds, ± their range; q: the highest possible accuracy."
     )
     learned = path and path.with_stem(f"{path.stem}-learned")
     publish("What was learned", every(as_learned), [legend, course], device, learned)
-    drawn = f"Of the policy head's weights, with {BATCH} inputs and T = {STEPS}; 1 is as long as the mean gradient."
+    drawn = f"Weights of the policy head, {BATCH} inputs, T = {STEPS}; 1 is the norm of the mean gradient."
     publish("Noise of the gradient", every(noise), [drawn], device, path and path.with_stem(f"{path.stem}-noise"))
 
 

@@ -1,8 +1,8 @@
-"""RIC's update as one would first write it, and as public agents and PonderNets are written: clear, eager, float32.
+"""Algorithm 1 as one would first write it: eager, float32, with torch's own modules. `gain.py` compares its speed.
 
-Algorithm 1 with torch's own parts; of ricnet it takes the encoder and the settings. The GRU reads [e; a] anew at every
-step, roll-out and replay are loops over the steps, actions are probabilities, and images are cropped and flipped one by
-one on the host. `gain.py` takes its time; a test shows that it computes the package's loss.
+The encoder and the settings are ricnet's. The GRU reads [e; a] at every step, roll-out and replay are loops over steps,
+actions are probabilities, and images are cropped and flipped one by one on the host. A test checks that it computes the
+loss of the package.
 """
 
 import copy
@@ -35,7 +35,7 @@ class Agent(nn.Module):
         self.value = nn.Linear(size, 1)
 
     def begin(self, images: Float[Tensor, "batch ..."]) -> tuple[Tensor, Tensor, Tensor]:
-        """Embedding, thought and belief before the first step, a row for each roll-out of each image."""
+        """Embedding, thought and belief before the first step, one row per roll-out of an image."""
         embedding = self.encoder(images).repeat(self.settings.rollouts, 1)
         thought = torch.zeros_like(embedding)
         belief = embedding.new_full((len(embedding), self.classes), 1 / self.classes)
@@ -47,7 +47,7 @@ class Agent(nn.Module):
         thought: Float[Tensor, "rows size"],
         belief: Float[Tensor, "rows classes"],
     ) -> tuple[Float[Tensor, "rows size"], Dirichlet, Float[Tensor, "rows"]]:
-        """One step: the next thought, the policy it has, the value it expects."""
+        """One step: next thought, policy and value."""
         low, high, floor = self.settings.c_min, self.settings.c_max, self.settings.alpha_floor
         thought = self.gru(torch.cat([embedding, belief], -1), thought)
         concentration = low + (high - low) * self.concentration(thought).sigmoid()
@@ -95,7 +95,7 @@ def estimate_advantages(experience: Experience, settings: RIC) -> list[Float[Ten
 
 
 def loss_of(agent: Agent, images: Float[Tensor, "batch ..."], experience: Experience) -> Float[Tensor, ""]:
-    """The same actions again, by the network that learns: SPO and the value's squared error."""
+    """Replay the actions with the current network: SPO and squared error of the value."""
     settings = agent.settings
     advantages = torch.stack(estimate_advantages(experience, settings))
     targets = advantages + torch.stack(experience.values[:-1])
@@ -114,7 +114,7 @@ def loss_of(agent: Agent, images: Float[Tensor, "batch ..."], experience: Experi
 
 
 class HostImages(TorchDataset[tuple[Tensor, int]]):
-    """Images one by one: padded, cropped, flipped and normalised on the host."""
+    """Images that are cropped, flipped and normalised one by one on the host."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.images, self.labels, self.augmentation = dataset.train.inputs, dataset.train.labels, dataset.augmentation
@@ -137,7 +137,7 @@ def crop_and_flip(image: Tensor, augmentation: Augmentation) -> Tensor:
 
 
 class PlainTraining:
-    """`step` makes one update from the next batch of the loader, `learn` one from a batch at hand."""
+    """`step` makes an update with the next batch of the loader, `learn` with a given batch."""
 
     def __init__(self, config: Config, dataset: Dataset, device: torch.device) -> None:
         encoder = build_encoder(config.network, dataset.input_shape)

@@ -1,15 +1,14 @@
-"""How a served model bears load, and what batching brings.
+"""Throughput and latency of a served model, with and without batching.
 
     python benchmarks/server.py [RUN] [--clients 16] [--seconds 60]
 
-RUN is a run folder or pretrained:cifar10; without one, a small model of the digits is trained first. Two servers are
-started as `ric serve` starts them, one as it is and one with --max-batch 1, which answers every request by itself. Each
-of the clients sends one input after the other over a connection of its own, for the given time to each server, in turns
-of a few seconds. Times are what a client waits. `inputs/model s` is how many inputs the model answered in a second of
-running, which leaves out HTTP, decoding and waiting; that ratio should be at least 2, and no request may fail.
+RUN is a run folder or pretrained:cifar10; without one, a small model is trained on digits. Two servers are started by
+`ric serve`, one as usual and one with --max-batch 1. Each client sends one input after the other over its own
+connection; the servers take turns of a few seconds. Times are those that a client waits. `inputs/model s` is the number
+of inputs per second in which the model runs, without HTTP, decoding and waiting. Batching should at least double it,
+and no request may fail.
 """
 
-import argparse
 import http.client
 import itertools
 import json
@@ -28,9 +27,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-import ricnet
-from common import Row, publish
-from ricnet.training.api import pick_device
+from common import Row, argument_parser, publish, run_or_digits
 
 TURN_SECONDS = 5.0
 WARM_UP_SECONDS = 1.0
@@ -41,11 +38,11 @@ Request = tuple[bytes, dict[str, str]]
 
 @dataclass
 class Load:
-    """What one server has been through."""
+    """Requests to one server and their times."""
 
     address: str
     waits: list[float] = field(default_factory=list)
-    """Seconds, of the requests that were answered."""
+    """Seconds of each request that was answered."""
     failed: int = 0
     seconds: float = 0.0
     inputs: int = 0
@@ -71,7 +68,7 @@ class Load:
 
     @property
     def rate(self) -> float:
-        """Inputs in a second of the model's."""
+        """Inputs per second in which the model runs."""
         return self.inputs / self.model_seconds if self.inputs else 0.0
 
 
@@ -84,7 +81,7 @@ def get(address: str, path: str) -> bytes:
 
 
 def requests_of(address: str) -> list[Request]:
-    """One for each example that came with the model, the way clients send them."""
+    """A request for each example of the model."""
     return [_request(address, example) for example in json.loads(get(address, "/v1/examples"))]
 
 
@@ -98,7 +95,7 @@ def _request(address: str, example: dict[str, Any]) -> Request:
 
 
 def press(load: Load, requests: Sequence[Request], clients: int, seconds: float) -> None:
-    """All clients at once, until the time is up; the server counts what the model did."""
+    """Send requests from all clients for some time; the server counts inputs, batches and seconds of the model."""
     before = json.loads(get(load.address, "/healthz"))
     started = time.perf_counter()
     found: list[list[float | None]] = [[] for _ in range(clients)]
@@ -143,7 +140,7 @@ class Served(NamedTuple):
 
 @contextmanager
 def server(run: str, device: str, *flags: str) -> Iterator[Served]:
-    """A process of its own."""
+    """A server in its own process."""
     command = [sys.executable, "-m", "ricnet", "serve", run, "--port", "0", "--device", device, *flags]
     with tempfile.TemporaryFile("w+") as log, subprocess.Popen(command, stderr=log) as process:
         try:
@@ -162,27 +159,15 @@ def _address(process: subprocess.Popen[bytes], log: IO[str]) -> str:
     raise SystemExit(f"the server did not start: {log.read()}")
 
 
-@contextmanager
-def run_or_digits(run: str | None, device: str) -> Iterator[str]:
-    if run is not None:
-        yield run
-        return
-    with tempfile.TemporaryDirectory() as scratch:
-        ricnet.train("digits", out=Path(scratch) / "digits", epochs=EPOCHS, device=device)
-        yield str(Path(scratch) / "digits")
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("run", nargs="?", metavar="RUN", help="run folder, Hub id or pretrained:NAME")
-    parser.add_argument("--clients", type=int, default=16, help="how many ask at a time")
-    parser.add_argument("--seconds", type=float, default=60, help="how long each server is asked")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:0")
-    parser.add_argument("--json", type=Path, help="write the numbers to this file, too")
+    parser.add_argument("--clients", type=int, default=16, help="concurrent clients")
+    parser.add_argument("--seconds", type=float, default=60, help="seconds of requests to each server")
     options = parser.parse_args()
-    device = pick_device(options.device)
+    device = options.device
     with (
-        run_or_digits(options.run, str(device)) as run,
+        run_or_digits(options.run, device, epochs=EPOCHS) as run,
         server(run, str(device)) as batching,
         server(run, str(device), "--max-batch", "1") as single,
     ):
@@ -196,8 +181,8 @@ def main() -> None:
         rows = [load.row(name) for name, load in loads.items()]
         together, alone = loads.values()
         notes = [
-            f"Batching answers {together.rate / alone.rate:.2f} × as many inputs a model-second, "
-            f"and {together.throughput / alone.throughput:.2f} × as many a second end to end.",
+            f"With batching {together.rate / alone.rate:.2f} × as many inputs per second of the model, "
+            f"{together.throughput / alone.throughput:.2f} × as many per second end to end.",
             f"{options.clients} clients, {options.seconds:g} s for each server.",
         ]
         publish(f"Serving {Path(run).name}", rows, notes, device, options.json)

@@ -1,12 +1,11 @@
-"""Whether memory stays where it is: train, evaluate, predict and serve, again and again.
+"""Whether memory stays constant over many rounds of training, evaluation, prediction and serving.
 
     python benchmarks/soak.py [--minutes 20] [--device auto]
 
-A round trains a small model of the digits in this process, evaluates it and asks it about its examples, each as the
-command does, and sends requests to a server that runs all the time, good ones and some that it has to refuse. Then the
-memory that both processes hold (resident set, in MB) is printed. In the first third of the rounds caches fill. Memory
-is flat if the median of the last third lies no more than 2 % above that of the second. Exit code 1: it is not, or a
-request failed.
+A round trains, evaluates and predicts with a small model of the digits in this process, through the commands, and sends
+valid and invalid requests to a server that keeps running. Then the resident memory of both processes is printed.
+Caches fill in the first third of the rounds. Memory is flat if the median of the last third is at most 2 % above that
+of the second. The exit code is 1 if it is not, or if a request failed.
 """
 
 import argparse
@@ -45,7 +44,7 @@ def resident_megabytes(process: int) -> float:
 
 
 def growth(sizes: Sequence[float]) -> float | None:
-    """By which share the last third lies above the second; None where there are too few to say."""
+    """Relative growth from the second third to the last; None with too few rounds."""
     third = len(sizes) // 3
     if third < 2:
         return None
@@ -56,14 +55,14 @@ def growth(sizes: Sequence[float]) -> float | None:
 def verdict(name: str, sizes: Sequence[float]) -> tuple[bool, str]:
     share = growth(sizes)
     if share is None:
-        return False, f"{name}: {len(sizes)} rounds are too few to say; give more --minutes."
+        return False, f"{name}: {len(sizes)} rounds are too few; give more --minutes."
     word = "flat" if share <= TOLERANCE else "NOT flat"
     span = f"{min(sizes):.0f} to {max(sizes):.0f} MB in {len(sizes)} rounds, {sizes[-1]:.0f} MB in the last"
     return share <= TOLERANCE, f"{name}: {word} ({span}; {share:+.1%} from the second third to the last)."
 
 
 def work(run: Path, device: str, seed: int) -> None:
-    """What the commands print is not wanted here."""
+    """Train, evaluate and predict, without output."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         where = ["--device", device]
         ric(["train", "digits", "--out", str(run), "--overwrite", "--seed", str(seed), *SMALL, *where])
@@ -72,7 +71,7 @@ def work(run: Path, device: str, seed: int) -> None:
 
 
 def refusals(address: str) -> int:
-    """How many of those that have to be refused were not."""
+    """Number of invalid requests that were not refused."""
     line = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)
     wrong = 0
     for body, headers in REFUSED:
@@ -106,7 +105,7 @@ def soak(folder: Path, minutes: float, device: str) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=20, help="how long to go on")
+    parser.add_argument("--minutes", type=float, default=20, help="duration")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:0")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

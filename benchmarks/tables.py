@@ -1,10 +1,10 @@
-"""How long does reading a CSV table take, and how much memory, beside `pandas.read_csv`?
+"""Time and memory of reading a CSV table, compared with `pandas.read_csv`. Linux only: peak memory is read from /proc.
 
-A table of 12 columns (4 of real numbers, 2 of them with gaps, 4 of whole numbers, 3 of categories, and the class) is
-written to a temporary folder. Each reader then runs in a process of its own: `pandas.read_csv` parses the file;
-`read_table` keeps its cells; `load` also decides what each column is, learns it and makes the three splits.
+    python benchmarks/tables.py [--rows 2000000] [--json FILE]
 
-python benchmarks/tables.py [--rows 2000000] [--json FILE]
+The table has 12 columns: 4 of real numbers, 2 of them with gaps, 4 of integers, 3 of categories, and the class. Each
+reader runs in its own process: `pandas.read_csv` parses the file, `read_table` stores its cells, and `load` also
+decides the kind of each column, encodes it and makes the three splits.
 """
 
 import argparse
@@ -37,7 +37,6 @@ read = {call}
 seconds, cpu = time.perf_counter() - start, time.process_time() - used
 print(json.dumps(dict(seconds=seconds, cpu=cpu, peak_mb=peak() - before)))
 """
-"""Linux only: the peak comes from /proc."""
 
 
 def main() -> None:
@@ -70,7 +69,7 @@ def made_up(rows: int) -> pd.DataFrame:
 
 
 def read(path: Path, imports: str, call: str) -> dict[str, float]:
-    """Seconds and peak memory of one reader, beyond what its imports take."""
+    """Seconds and peak memory of one reader, without its imports."""
     code = READ.format(imports=imports, call=call)
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
     found: dict[str, float] = json.loads(done.stdout)

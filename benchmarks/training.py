@@ -1,10 +1,10 @@
-"""What an update costs: every method, by every way of running it.
+"""The cost of an update: each method, eager, compiled and as a CUDA graph.
 
     python benchmarks/training.py [--json FILE]
 
-`× SL` is the time of an epoch in epochs of supervised learning that runs the same way. `of peak` is what an update's
-products and convolutions, forward and backward, reach of the FLOP/s of a large matrix product on this device in the
-same run (bf16 on a GPU, float32 on a CPU).
+`× SL` is the time relative to supervised learning that runs the same way. `of peak` is the FLOP/s of an update (matrix
+products and convolutions, forward and backward) relative to those of a large matrix product on this device in the same
+run (bf16 on a GPU, float32 on a CPU).
 """
 
 import copy
@@ -14,7 +14,17 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from common import Row, Scale, make_trainer, parse, peak_gigabytes, publish, random_images, scale_for, take_turns
+from common import (
+    Row,
+    Scale,
+    argument_parser,
+    make_trainer,
+    peak_gigabytes,
+    publish,
+    random_images,
+    scale_for,
+    take_turns,
+)
 from ricnet.data import Dataset
 from ricnet.models.classifier import build_model
 from ricnet.training.trainer import Trainer
@@ -34,7 +44,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "graph, compiled": {"cuda_graph": True, "compile": "on"},
 }
 IN_EVERY_WAY = ("supervised", "ric")
-"""The others run in the fastest way only."""
+"""Systems that run in all ways; the others only in the fastest."""
 PRODUCT = "a large product"
 
 
@@ -44,7 +54,7 @@ class Candidate(NamedTuple):
 
 
 def candidates(device: torch.device) -> list[Candidate]:
-    """On a CPU there is no graph, and compiling takes longer than all else here."""
+    """On a CPU there are no graphs, and compiling would take longer than everything else."""
     ways = list(WAYS) if device.type == "cuda" else ["eager"]
     return [Candidate(s, w) for s in SYSTEMS for w in ways if s in IN_EVERY_WAY or w == ways[-1]]
 
@@ -78,7 +88,7 @@ def build(candidate: Candidate, dataset: Dataset, device: torch.device, scale: S
 
 
 def flops_per_image(trainer: Trainer, dataset: Dataset) -> float:
-    """Counted on two images, with a fresh network: inside compiled code nothing can be counted."""
+    """Counted on two images with a new network, because FLOPs of compiled code cannot be counted."""
     config = trainer.config
     model, _ = build_model(config, dataset.input_shape, len(dataset.class_names))
     snapshot = model if trainer.snapshot is trainer.model else copy.deepcopy(model).requires_grad_(False)
@@ -89,20 +99,20 @@ def flops_per_image(trainer: Trainer, dataset: Dataset) -> float:
 
 
 def large_product(device: torch.device) -> tuple[Callable[[], object], int]:
-    """A product that keeps the device as busy as it can be, and its FLOPs."""
+    """A matrix product that uses the device fully, and its FLOPs."""
     size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (1024, torch.float32)
     matrix = torch.randn(size, size, device=device, dtype=dtype)
     return lambda: matrix @ matrix, 2 * size**3
 
 
 def main() -> None:
-    device, path = parse(__doc__)
-    scale = scale_for(device)
+    options = argument_parser(__doc__).parse_args()
+    device, scale = options.device, scale_for(options.device)
     rows = measure(device, scale)
-    notes = ["ric: T = 20, 2 roll-outs, a snapshot every 10 updates; on-policy: one every update, the network itself."]
+    notes = ["ric: T = 20, 2 roll-outs, a snapshot every 10 updates; on-policy: the network itself."]
     if device.type != "cuda":
         notes.append("On a CPU: no graph, nothing compiled, memory not measured.")
-    publish(f"An update: {scale}", rows, notes, device, path)
+    publish(f"An update: {scale}", rows, notes, device, options.json)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What an update costs in two versions of the code.
+"""The cost of an update in two versions of the code.
 
     python benchmarks/versions.py OTHER [--device DEVICE] [--json FILE]
 
-OTHER is a checkout of another commit (`git worktree add ../before COMMIT`). Each version runs in a process of its own
-and builds its trainers by its own `benchmarks/training.py`. The two take turns, so that noise meets them alike; `ratio`
-is the median over the turns of this version's time divided by the other's.
+OTHER is a checkout of another commit (`git worktree add ../before COMMIT`). Each version runs in its own process and
+builds its trainers by its own `benchmarks/training.py`. The two take turns, so that noise affects both; `ratio` is the
+median over the turns of this version's time divided by the other's.
 """
 
 import argparse
@@ -18,8 +18,7 @@ from typing import TypeAlias
 
 import torch
 
-from common import Row, publish, random_images, scale_for, synchronize
-from ricnet.training.api import pick_device
+from common import Row, argument_parser, publish, random_images, scale_for, synchronize
 
 HERE = Path(__file__).resolve().parents[1]
 TURNS = 15
@@ -28,20 +27,18 @@ Worker: TypeAlias = "subprocess.Popen[str]"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("other", type=Path, help="checkout of the version to compare with")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:0")
-    parser.add_argument("--json", type=Path, help="write the numbers to this file, too")
     parser.add_argument("--work", metavar="SYSTEM", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    device = pick_device(options.device)
+    device = options.device
     if options.work:
         work(options.work, device)
         return
     from training import SYSTEMS
 
     rows = measure(list(SYSTEMS), options.other.resolve(), device)
-    notes = [f"Medians over {TURNS} turns; a ratio above 1 means that this version is slower."]
+    notes = [f"Medians over {TURNS} turns; with a ratio above 1 this version is slower."]
     publish(f"An update in two versions: {scale_for(device)}", rows, notes, device, options.json)
 
 
@@ -77,7 +74,7 @@ def start(tree: Path, system: str, device: torch.device) -> Worker:
 
 
 def turn(process: Worker) -> float:
-    """Seconds of an update, measured by the process itself."""
+    """Seconds of an update, measured by the process."""
     ask(process)
     return answer(process)
 

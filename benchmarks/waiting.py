@@ -1,9 +1,9 @@
-"""How fast is training on cores that other work uses too, by how torch's threads wait?
+"""Speed of training on busy cores, by how the threads of torch wait.
 
-Updates of RIC on digits, as `ric train` makes them, on the first two cores, each of which a program that never rests
-uses as well. The ways take turns, each in a process of its own, for OpenMP reads its variables only once.
+    python benchmarks/waiting.py [--json FILE]
 
-python benchmarks/waiting.py --json FILE
+Updates of RIC on digits, as `ric train` makes them, on the first two cores, each of which also runs a busy loop. The
+ways to wait take turns, each in its own process, because OpenMP reads its variables once.
 """
 
 import os
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import torch
 
-from common import Row, parse, publish
+from common import Row, argument_parser, publish
 from ricnet.machine import COUNTS, WAITS
 
 CORES, TURNS = 2, 3
@@ -43,7 +43,7 @@ WAYS: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def main() -> None:
-    _, path = parse(__doc__)
+    path = argument_parser(__doc__).parse_args().json
     rates: dict[str, list[float]] = {way: [] for way in WAYS}
     with spinning(CORES):
         for _ in range(TURNS):
@@ -55,14 +55,14 @@ def main() -> None:
 
 
 def table(rates: Mapping[str, Sequence[float]]) -> list[Row]:
-    """Each way beside the first."""
+    """Each way compared with the first."""
     medians = {way: statistics.median(found) for way, found in rates.items()}
     first = next(iter(medians.values()))
     return [{"way": way, "images/s": round(rate), "ratio": round(rate / first, 2)} for way, rate in medians.items()]
 
 
 def rate(way: str, variables: Mapping[str, str]) -> float:
-    """Images a second."""
+    """Images per second."""
     environment = {name: value for name, value in os.environ.items() if name not in COUNTS | WAITS} | dict(variables)
     command = [sys.executable, "-c", UPDATES, way]
     made = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, preexec_fn=pin)

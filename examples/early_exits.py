@@ -1,10 +1,10 @@
-"""A classifier that looks, thinks and stops by itself: easy digits take less of the network. `make demo` runs this.
+"""Train a network with early exits on digits: easy digits leave after the first layers. `make demo` runs this.
 
     python examples/early_exits.py
 
-The network can be left after each of its three layers. Validation digits choose the threshold on the value V, the gain
-expected of looking further, so that on average half of the network is computed. All that is printed is measured on
-test digits, whatever it says. See docs/exits.md.
+There is an exit after each of the three layers. V, the value, is the gain that the network expects from the next layer.
+The threshold on V is fitted on validation digits, so that on average half of the network is computed. All printed
+numbers are measured on test digits. See docs/exits.md.
 """
 
 import argparse
@@ -21,7 +21,7 @@ SHADES = " .:-=+*#%@"
 
 
 def print_exits(path: ricnet.Trajectory, labels: torch.Tensor) -> None:
-    """Who leaves where, and what would be right if all left there."""
+    """Share of digits that leave at each exit, their accuracy, and the accuracy of all digits there."""
     print(f"\n{'exit':>4} {'compute':>8} {'leave here':>11} {'of them right':>14} {'right if all left here':>23}")
     right = path.log_beliefs.argmax(-1) == labels
     for exit, cost in enumerate(path.costs):
@@ -31,7 +31,7 @@ def print_exits(path: ricnet.Trajectory, labels: torch.Tensor) -> None:
 
 
 def print_digit(path: ricnet.Trajectory, image: torch.Tensor, row: int, label: int) -> None:
-    """The image in letters, and beside it the belief in two classes and V, the gain expected of looking further."""
+    """The image as characters, and beside it the belief in two classes and V after each exit."""
     beliefs, halt = path.log_beliefs[:, row].exp(), int(path.halt_step[row])
     best = beliefs[halt - 1].topk(2).indices.tolist()
     lines = [f"exit  compute {best[0]:>6} {best[1]:>6} {'V':>8}"]
@@ -39,7 +39,7 @@ def print_digit(path: ricnet.Trajectory, image: torch.Tensor, row: int, label: i
         value = f"{path.values[exit, row]:+.3f}" if path.values is not None and exit < path.steps else ""
         shown = " ".join(f"{beliefs[exit - 1, k]:>6.3f}" for k in best)
         lines.append(f"{exit:>4} {path.costs[exit - 1]:>8.0%} {shown} {value:>8}")
-    lines[-1] += f"   answers {best[0]}, {'right' if best[0] == label else f'but it is a {label}'}"
+    lines[-1] += f"   answer {best[0]}, {'correct' if best[0] == label else f'the label is {label}'}"
     drawn = ["".join(2 * SHADES[int(pixel) * len(SHADES) // 256] for pixel in line) for line in image.tolist()]
     print()
     for number in range(max(len(drawn), len(lines))):
@@ -47,16 +47,14 @@ def print_digit(path: ricnet.Trajectory, image: torch.Tensor, row: int, label: i
 
 
 def conclusion(path: ricnet.Trajectory, labels: torch.Tensor) -> list[str]:
-    """What the numbers say, whatever they are."""
     right = path.log_beliefs.argmax(-1) == labels
     stopped = right[path.halt_step - 1, torch.arange(len(labels))].float().mean()
     cost = torch.tensor(path.costs)[path.halt_step - 1]
     by_digit = sorted((float(cost[labels == digit].mean()), digit) for digit in labels.unique().tolist())
     order = ", ".join(f"{digit} {share:.0%}" for share, digit in by_digit)
     return [
-        f"It stops by itself: {stopped:.1%} right for {cost.mean():.0%} of compute; the whole network, always, "
-        f"{right[-1].float().mean():.1%}.",
-        f"The easy digits first, in mean share of compute: {order}.",
+        f"Accuracy {stopped:.1%} with {cost.mean():.0%} of compute, {right[-1].float().mean():.1%} with all of it.",
+        f"Mean share of compute by digit: {order}.",
     ]
 
 
@@ -67,21 +65,23 @@ def main() -> None:
     args = parser.parse_args()
     data, start = load_data("digits"), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        # The last epoch: on 135 validation digits, of which none is wrong, the best one is a matter of chance.
+        # select="last": all 135 validation digits are right, so that they cannot select an epoch
         model = ricnet.train(
             data, exits="block", epochs=args.epochs, select="last", budget=args.budget, out=Path(folder) / "run"
         )
-    print(f"Learned {len(data.train):,} digits in {time.perf_counter() - start:.0f} s. Those that it has never seen,")
-    print(f"each leaving once V < {model.method.halt_threshold:g}, the threshold for a budget of {args.budget:.0%}:")
+    print(
+        f"Trained on {len(data.train):,} digits in {time.perf_counter() - start:.0f} s. Test digits leave once V <",
+        end=" ",
+    )
+    print(f"{model.method.halt_threshold:g}, the threshold for a budget of {args.budget:.0%}:")
     test = data.test
-    path = model.refine(test.inputs, halt=False)  # all exits, to say what each would answer
+    path = model.refine(test.inputs, halt=False)  # the answers of all exits
     print_exits(path, test.labels)
     first_belief = path.log_beliefs[0].amax(-1).exp()
     easiest, hardest = first_belief - path.halt_step, path.halt_step - first_belief
     for row in dict.fromkeys((int(easiest.argmax()), int(hardest.argmax()))):
         print_digit(path, test.inputs[row, 0], row, int(test.labels[row]))
-    print("\nWhat the digits show:")
-    print("\n".join(f"- {sentence}" for sentence in conclusion(path, test.labels)))
+    print("\n" + "\n".join(conclusion(path, test.labels)))
 
 
 if __name__ == "__main__":

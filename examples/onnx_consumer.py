@@ -1,9 +1,10 @@
-"""Classify images or texts with an exported model. Needs numpy and onnxruntime, for images pillow, for texts of a
-pretrained encoder tokenizers; neither torch nor ricnet.
+"""Classify images or texts with an exported model, without torch and ricnet.
 
-ric export runs/photos-ric-seed0 --out model.onnx
-python examples/onnx_consumer.py model.onnx cat.jpg dog.jpg
-python examples/onnx_consumer.py reviews.onnx "a lovely film" "rather dull"
+    ric export runs/photos-ric-seed0 --out model.onnx
+    python examples/onnx_consumer.py model.onnx cat.jpg dog.jpg
+    python examples/onnx_consumer.py reviews.onnx "a lovely film" "rather dull"
+
+Needs numpy and onnxruntime, for images also pillow, for texts of a pretrained encoder also tokenizers.
 """
 
 import argparse
@@ -28,7 +29,7 @@ columns = json.loads(about["columns"])["inputs"] if "columns" in about else []
 
 
 def read_image(path: str) -> np.ndarray:
-    """Upright, scaled and cropped as in training (lay transparent images on white first); the model does the rest."""
+    """Upright, scaled and cropped as in training; the model normalises. Put transparent images on white first."""
     from PIL import Image, ImageOps
 
     channels, height, width = shape
@@ -38,7 +39,7 @@ def read_image(path: str) -> np.ndarray:
 
 
 def read_text(text: str) -> list[int]:
-    """Token ids, by the rule that the metadata has under token_ids."""
+    """Token ids, by the rule in the metadata under token_ids."""
     (length,), own = shape, columns[0]["tokenizer"]
     if own is None:
         words = [word.lower() for word in re.findall(r"\w+|[^\w\s]", text)]
@@ -58,14 +59,14 @@ if len(shape) == 3:
 elif columns and columns[0]["kind"] == "text":
     read, kind = read_text, np.int32
 else:
-    how = "; how columns become these is in its metadata, under columns" if columns else ""
+    how = "; its metadata says under columns how they are encoded" if columns else ""
     sys.exit(f"{asked.model} reads rows of {shape[0]} numbers, neither images nor texts{how}.")
 
 found = []
 for given in asked.inputs:
     try:
         found.append((given, read(given)))
-    except Exception as error:  # pillow fails in many ways, at images that are too large among them
+    except Exception as error:  # pillow raises many types, also for images that are too large
         print(f"skipped: {given} cannot be read ({error})", file=sys.stderr)
 if found:
     probabilities, steps, *_ = session.run(None, {"input": np.array([row for _, row in found], dtype=kind)})

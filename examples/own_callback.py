@@ -1,7 +1,8 @@
-"""Your own callback: training ends once validation accuracy reaches a target, and the best epochs are listed. Both
-survive an interruption: run the script again with --resume.
+"""Your own callbacks: stop training at a target accuracy, and list the epochs that improved on all before them.
 
     python examples/own_callback.py --target 0.9 --out runs/enough
+
+After an interruption run it again with --resume: the state of a callback is stored in the checkpoint.
 """
 
 import argparse
@@ -13,7 +14,7 @@ from ricnet.training.trainer import Trainer
 
 
 class Enough(ricnet.Callback):
-    """Stops training at a validation accuracy."""
+    """Stop training at a validation accuracy."""
 
     def __init__(self, target: float) -> None:
         self.target = target
@@ -24,7 +25,7 @@ class Enough(ricnet.Callback):
 
 
 class Records(ricnet.Callback):
-    """Lists the epochs that were better than all before them."""
+    """List the epochs that were better than all before them."""
 
     def __init__(self) -> None:
         self.found: list[tuple[int, float]] = []

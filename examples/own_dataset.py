@@ -1,12 +1,12 @@
-"""Your own data set under a name: here points on three spirals. The function returns training and test rows; validation
-rows are cut from the former. This script is the command line that knows it:
+"""Your own data set under a name: points on three spirals. This script is the command line that knows it:
 
     python examples/own_dataset.py train spirals --epochs 40 --out runs/spirals
     python examples/own_dataset.py compare spirals --methods supervised ric
     python examples/own_dataset.py data
 
-Data that is fetched names its `files` (see `register_dataset`), for `ric data get`. Images are uint8 tensors
-(n, channels, height, width), rows of numbers float32 (n, columns).
+The function returns training and test rows; validation rows are taken from the training rows. Images are uint8 tensors
+(n, channels, height, width), rows of numbers float32 (n, columns). For data to download, `register_dataset` takes
+`files`, which `ric data get` fetches.
 """
 
 import torch

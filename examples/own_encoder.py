@@ -1,11 +1,13 @@
-"""Your own network as the encoder: any module from a batch of inputs to a batch of vectors, given as it is, or under a
-name that the command line knows too, for this script is then the command line:
+"""Your own network as the encoder: a module that maps a batch of inputs to a batch of vectors.
 
     python examples/own_encoder.py --epochs 30
+
+Registered under a name, it can be used from the command line, which is then this script:
+
     python examples/own_encoder.py train digits --encoder patches --out runs/patches
     python examples/own_encoder.py predict runs/patches
 
-It says where it can be left, so that easy inputs need not go all the way (--exits stage).
+`stages` defines the early exits, for --exits stage.
 """
 
 import argparse
@@ -20,7 +22,7 @@ from ricnet.nets.encoders import EncoderOptions
 
 
 class Patches(nn.Module):
-    """Patches of 2 × 2 pixels, seen one by one and then together."""
+    """A convolution on patches of 2 × 2 pixels, then a layer that reads all of them."""
 
     def __init__(self, channels: int, height: int, width: int, size: int) -> None:
         super().__init__()
@@ -33,7 +35,7 @@ class Patches(nn.Module):
         return vectors
 
     def stages(self, exits: str) -> list[nn.Module]:
-        """One after the other they do all its work."""
+        """Modules that, applied in sequence, compute `forward`; there is an exit after each."""
         return [self.each, self.together]
 
 
@@ -54,6 +56,6 @@ if __name__ == "__main__":
 
     mine = patches(EncoderOptions(), (1, 8, 8))
     model = ricnet.train("digits", encoder=mine, epochs=args.epochs, out=args.out, overwrite=True)
-    again = ricnet.load(args.out, encoder=mine)  # a module has no name, so that it must be given again
+    again = ricnet.load(args.out, encoder=mine)  # a module without a name has to be passed again
     print(f"{sum(p.numel() for p in again.model.parameters()):,} weights, of which the encoder has", end=" ")
     print(f"{sum(p.numel() for p in mine.parameters()):,}")

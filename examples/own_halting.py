@@ -1,11 +1,11 @@
-"""Your own halting rule: RIC stops once its value is negative; here at the first belief that is sure enough.
-`goes_on` is a mask of the examples that continue after a step, `trajectory` says from all steps where each example
-stops, and both must agree. This script is the command line that knows it:
+"""Your own halting rule: stop at the first belief above a confidence. RIC stops once its value is negative.
 
     python examples/own_halting.py train digits --method sure --sure 0.9 --out runs/sure
     python examples/own_halting.py compare digits --methods sure ric
 
-Training is that of RIC on-policy. `ric predict`, `ric serve` and the rest stop by the rule, too.
+`goes_on` is the mask of examples that continue after a step. `trajectory` gets all steps and returns where each example
+stops; both must agree. Training is that of RIC on-policy. This script is the command line that knows the method; its
+`predict`, `serve` and other commands stop by the rule.
 """
 
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ from ricnet.methods import OnPolicy, register_method
 class Sure(OnPolicy):
     name: ClassVar[str] = "sure"
     title: ClassVar[str] = "RIC that stops when sure"
-    halts_by_value: ClassVar[bool] = False  # so that no threshold on the value is chosen
+    halts_by_value: ClassVar[bool] = False  # no threshold on the value is fitted
 
     sure: float = 0.95
-    """Stop at the first belief at least this sure. Raise it to think longer."""
+    """Stop at the first belief with this confidence. Raise it for more steps."""
 
     def goes_on(self, step):
         return step.output.exp().amax(-1) < self.sure

@@ -1,9 +1,9 @@
-"""Your own photographs: a folder with one subfolder a class, of any size and mode. The same from the shell:
+"""Your own images: a folder with one subfolder per class, of any size and mode. The same from the shell:
 
     ric train photos/ --out runs/photos
     ric predict runs/photos new.jpg
 
-Without a folder of yours, this writes some of scikit-learn's digits as image files and takes those.
+Without --folder, it writes some of scikit-learn's digits as image files and uses those.
 """
 
 import argparse
@@ -25,7 +25,7 @@ def write_digits(folder: Path) -> Path:
 
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--folder", type=Path, help="your photographs")
+parser.add_argument("--folder", type=Path, help="your images")
 parser.add_argument("--epochs", type=int, default=60)
 parser.add_argument("--out", type=Path, default=Path("runs/own-images"))
 args = parser.parse_args()
@@ -34,7 +34,7 @@ folder = args.folder or write_digits(args.out.parent / "images")
 model = ricnet.train(folder, epochs=args.epochs, out=args.out, overwrite=True)
 
 files = find_images(folder)[::50]
-images, broken = read_images(files, model.input_shape)  # resized and turned as those it was trained on
+images, broken = read_images(files, model.input_shape)  # resized and rotated as in training
 path = model.refine(images)
 for file, belief, steps in zip([f for f in files if f not in broken], path.final.exp(), path.halt_step, strict=True):
     print(f"{file.relative_to(folder)}: {model.class_names[belief.argmax()]} ({belief.max():.0%}) after {steps} steps")

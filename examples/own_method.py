@@ -1,10 +1,11 @@
-"""Your own method: here supervised learning with the focal loss (Lin et al. 2017), which cares less about examples that
-are already right. Its fields are flags and entries of config.json, its title is in every table and figure, and it has
-an estimator, ricnet.FocalClassifier. This script is the command line that knows it:
+"""Your own method: supervised learning with the focal loss (Lin et al. 2017), which gives correct examples less weight.
 
     python examples/own_method.py train digits --method focal --focus 3 --out runs/focal
     python examples/own_method.py compare digits --methods focal supervised ric
     python examples/own_method.py report runs/focal
+
+This script is the command line that knows the method. Its fields are flags and entries of config.json, its title is in
+tables and figures, and its estimator is ricnet.FocalClassifier.
 """
 
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ class Focal(Supervised):
     title: ClassVar[str] = "Focal loss"
 
     focus: float = 2.0
-    """γ of (1 − p)^γ · −log p. Raise it to care less about what is right already; 0 is cross-entropy."""
+    """γ of (1 − p)^γ · −log p. Raise it to give correct examples less weight; 0 is cross-entropy."""
 
     def loss(self, model, snapshot, inputs, labels, weights=None):
         log_beliefs = self.log_beliefs(model(inputs))

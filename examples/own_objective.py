@@ -1,11 +1,10 @@
-"""Your own objective: Algorithm 1 moves the policy by SPO; here by truncated importance weights, Â·min(ρ, 1 + ε), as in
-V-trace. `surrogate` gets the ratio ρ and the advantage of every step, both (steps, roll-outs, batch), and returns what
-to maximise. This script is the command line that knows it:
+"""Your own objective: truncated importance weights, Â·min(ρ, 1 + ε), as in V-trace, in place of SPO.
 
     python examples/own_objective.py train digits --method truncated --epsilon 0.3 --out runs/truncated
     python examples/own_objective.py compare digits --methods truncated ric-snapshots ric-ppo
 
-Roll-outs, rewards, value and halting are RIC's.
+`surrogate` gets the ratio ρ and the advantage of each step, both (steps, roll-outs, batch), and returns what to
+maximise. Roll-outs, rewards, value and halting are those of RIC. This script is the command line that knows the method.
 """
 
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from ricnet.methods import RIC, register_method
 class Truncated(RIC):
     name: ClassVar[str] = "truncated"
     title: ClassVar[str] = "RIC with truncated weights"
-    objective: ClassVar[str] = "truncated"  # no setting any more: there is only this one
+    objective: ClassVar[str] = "truncated"  # no longer a setting
 
     def surrogate(self, ratio, advantages):
         return advantages * ratio.clamp(max=1 + self.epsilon)

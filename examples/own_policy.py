@@ -1,12 +1,11 @@
-"""Your own policy over beliefs: RIC's Dirichlet has one concentration c for all classes; here every class has its own,
-α_k = μ_k·c_k + ε, so that the network has as many outputs for the spread as there are classes. `policy` makes a policy
-of the network's outputs; it may return any class with the functions of `ricnet.core.policies.SimplexPolicy`. This
-script is the command line that knows it:
+"""Your own policy over beliefs: a Dirichlet with a concentration per class, α_k = μ_k·c_k + ε. That of RIC has one c.
 
     python examples/own_policy.py train digits --method per-class --out runs/per-class
     python examples/own_policy.py compare digits --methods per-class ric
 
-Roll-outs, rewards, objective and value are those of RIC on-policy.
+`spread_outputs` is the number of outputs of the network for the concentration. `policy` makes a policy of its outputs;
+it may return any class with the functions of `ricnet.core.policies.SimplexPolicy`. Roll-outs, rewards, objective and
+value are those of RIC on-policy. This script is the command line that knows the method.
 """
 
 from dataclasses import dataclass

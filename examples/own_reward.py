@@ -1,10 +1,11 @@
-"""Your own reward: RIC rewards a step with its gain in log a_y (Eq. 1); here a step is rewarded with its gain in the
-quadratic score 2·a_y − Σ_k a_k², which is proper, too, but bounded. This script is the command line that knows it:
+"""Your own reward: the gain in the quadratic score 2·a_y − Σ_k a_k², which is proper and bounded.
 
     python examples/own_reward.py train digits --method quadratic --out runs/quadratic
     python examples/own_reward.py compare digits --methods quadratic ric supervised
 
-Roll-outs, advantages, value and halting are those of RIC on-policy; the value is now the quadratic score to be gained.
+RIC rewards a step with its gain in log a_y (Eq. 1). Roll-outs, advantages, value and halting are those of RIC
+on-policy; the value now estimates the quadratic score to be gained. This script is the command line that knows the
+method.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
-"""Your own table: numbers and texts, with gaps, and a column that says the class. The same from the shell:
+"""Your own table: columns of numbers and texts, with gaps, and a column with the classes. The same from the shell:
 
     ric train wines.csv --target grower --out runs/wines
     ric predict runs/wines new.csv --abstain-below 0.9
 
-The encoding of the columns is kept in the run's config.json, so that new rows are read as the training rows were.
+The encoding of the columns is stored in the run's config.json, so that new rows are encoded as the training rows were.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from ricnet.data import read_table
 
 
 def write_wines(path: Path) -> Path:
-    """scikit-learn's wines, the hue as a text and each tenth alcohol missing, as in tables of the world."""
+    """scikit-learn's wines, with the hue as a text and a tenth of the alcohol missing."""
     wine = load_wine()
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:

@@ -2,10 +2,10 @@
 
     python examples/wrong_labels.py
 
-Three made-up tables of three classes. All systems learn from the same rows and are judged on 10,000 new ones whose
-labels are wrong as often, as they would be in practice; only the column `truth` looks at the labels before they were
-spoiled. The networks are as they come: small, and with a temperature where rows kept aside ask for one. The whole
-study, with other sizes and shares of wrong labels, is docs/when.md.
+Three made-up tables of three classes. All systems are trained on the same rows and tested on 10,000 new rows with as
+many wrong labels, as in practice; the column `truth` is the accuracy by the correct labels. The networks have their
+default settings: they are small and calibrated on validation rows. docs/when.md has the whole study, with other sizes
+and shares of wrong labels.
 """
 
 import argparse
@@ -26,11 +26,11 @@ from ricnet import RICClassifier, SupervisedClassifier
 CLASSES, TEST_ROWS, BINS = 3, 10_000, 15
 RIC, SL = "RIC, on-policy", "SL"
 Scores = dict[str, list[dict[str, float]]]
-"""By system, a table after the other."""
+"""For each system a list of scores, one entry per table."""
 
 
 def make_table(rows: int, wrong: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Columns, labels as found, true labels."""
+    """Columns, labels of which some are wrong, correct labels."""
     x, truth = make_classification(
         rows + TEST_ROWS, n_features=20, n_informative=10, n_redundant=4, n_classes=CLASSES, random_state=seed
     )
@@ -61,7 +61,6 @@ def judge(beliefs: np.ndarray, labels: np.ndarray, truth: np.ndarray) -> dict[st
 
 
 def conclusion(scores: Scores) -> list[str]:
-    """What the numbers say, whatever they are."""
     means = {system: {key: mean(e[key] for e in entries) for key in entries[0]} for system, entries in scores.items()}
     ours, theirs = means[RIC], means[SL]
     sentences = []
@@ -83,8 +82,8 @@ def conclusion(scores: Scores) -> list[str]:
 
 
 def print_thoughts(model: Any, inputs: Any, names: Sequence[str]) -> None:
-    """Of two inputs, the one that took the fewest steps and the one that took the most: the belief after each step in
-    the classes it believed most, and V, the gain that it expects of going on."""
+    """Beliefs in the three most likely classes step by step, and V, the gain expected from the next step, for the input
+    with the fewest steps and the one with the most."""
     path = model.refine(inputs, halt=False)
     steps = path.halt_step.tolist()
     for row in dict.fromkeys((steps.index(min(steps)), steps.index(max(steps)))):
@@ -102,9 +101,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=4_500)
     parser.add_argument("--wrong", type=float, default=0.2, help="share of labels that are wrong")
     parser.add_argument("--tables", type=int, default=3)
-    parser.add_argument("--epochs", type=int, help="of the networks; by default what suits the rows")
+    parser.add_argument("--epochs", type=int, help="of the networks; by default chosen by the number of rows")
     args = parser.parse_args()
-    print(f"{args.tables} tables of {args.rows:,} rows to learn from; {args.wrong:.0%} of the labels are wrong.\n")
+    print(f"{args.tables} tables of {args.rows:,} training rows; {args.wrong:.0%} of the labels are wrong.\n")
     print(f"{'table':<6} {'system':<20} {'log-loss':>8} {'ECE':>6} {'truth':>6} {'seconds':>8}")
     scores: Scores = {}
     for table in range(args.tables):
@@ -118,13 +117,12 @@ def main() -> None:
             scores.setdefault(name, []).append(score | {"seconds": seconds})
             cells = f"{score['log-loss']:>8.3f} {score['ECE']:>6.3f} {score['truth']:>6.1%} {seconds:>8.1f}"
             print(f"{table + 1:<6} {name:<20} {cells}", flush=True)
-    print("\nHow it answers: a belief a step, until it expects too little of going on. New rows of the last table:")
+    print("\nThe steps of two answers, for test rows of the last table. RIC stops once V is below its threshold:")
     print_thoughts(fitted[RIC], x[args.rows : args.rows + 1_000], [f"class {k}" for k in range(CLASSES)])
-    print("\nImages, by the model that comes with ricnet (pretrained:cifar10):")
+    print("\nThe same for images, by the model that comes with ricnet (pretrained:cifar10):")
     images = ricnet.load("pretrained:cifar10")
     print_thoughts(images, images.read(images.folder / "examples.npz"), images.class_names)
-    print("\nWhat the tables show:")
-    print("\n".join(f"- {sentence}" for sentence in conclusion(scores)))
+    print("\n" + "\n".join(conclusion(scores)))
 
 
 if __name__ == "__main__":

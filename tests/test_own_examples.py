@@ -85,13 +85,13 @@ def test_calibration_error_of_the_example_by_hand() -> None:
 def test_early_exits_are_counted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     run(monkeypatch, "early_exits.py", "--epochs", 1, "--budget", 0.6)
     said, told = capsys.readouterr()
-    (threshold,) = re.findall(r"leaving once V < (\S+), ", said)
+    (threshold,) = re.findall(r"leave once V < (\S+), ", said)
     assert f"halting: at V < {threshold}, at most 3 steps; " in told
     rows = [line.split() for line in said.splitlines() if re.match(r" +\d +\d+% ", line) and line.endswith("%")]
     assert [row[0] for row in rows] == ["1", "2", "3"]
     assert sum(float(row[2].rstrip("%")) for row in rows) == pytest.approx(100, abs=0.2)
     right = sum(float(row[2].rstrip("%")) * float(row[3].rstrip("%").replace("–", "0")) for row in rows) / 100
-    stopped, cost = re.search(r"stops by itself: ([\d.]+)% right for (\d+)% of compute", said).groups()
+    stopped, cost = re.search(r"Accuracy ([\d.]+)% with (\d+)% of compute", said).groups()
     assert float(stopped) == pytest.approx(right, abs=0.3)
     assert float(cost) <= 70  # kept on validation digits, about so on others
 
