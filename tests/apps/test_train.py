@@ -249,7 +249,7 @@ def test_a_run_parses_once_and_chooses_its_recipe_once(
     calls: Counter[str] = Counter()
     for place in ("apps.commands.settings.parse", "apps.commands.train.look_for", "training.recipes.preset"):
         count_calls(f"ricnet.{place}", calls, monkeypatch)
-    for module in ("models.build", "training.trainer"):
+    for module in ("models.classifier", "training.trainer"):
         count_calls(f"ricnet.{module}.build_encoder", calls, monkeypatch)
     monkeypatch.setattr("ricnet.apps.commands.settings.preset", lambda *_: pytest.fail("only help needs it"))
     data = make_data(EXITS if exits else PHOTOS, tmp_path / "data")

@@ -28,17 +28,15 @@ boosting takes about a minute on one core, logistic regression less."""
 FEWEST = 1_000
 """Minimum rows of such a sample; with fewer, no baseline is fitted."""
 LETTERS_PER_WORD = 6
-"""Including the space after a word; estimates how many columns of tf-idf a text fills."""
+"""With the space after a word; estimates how many columns of tf-idf a text fills."""
 PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)
-"""Inverse strengths C, from strong to weak."""
+"""Inverse strengths C."""
 TREES, MORE_TREES = 200, 20
-"""Maximum trees per class, and how many are added between two measurements on the validation rows."""
+"""Maximum trees per class, and trees added between two measurements on the validation rows."""
 SEED = 0
 SMALLEST = float(np.finfo(np.float64).eps)
-"""Probabilities are clipped to at least this, as in scikit-learn's log-loss."""
+"""Least probability, as in scikit-learn's log-loss."""
 
-Inputs = Any
-"""A matrix of numbers, dense or sparse."""
 Answer = tuple[Float[Tensor, "n classes"], dict[str, float | int]]
 """Log-probabilities of the test rows, and the settings chosen on the validation rows."""
 
@@ -114,7 +112,8 @@ def selection_nll(
 class Rows:
     """A split as scikit-learn takes it."""
 
-    inputs: Inputs
+    inputs: Any
+    """A matrix of numbers, dense or sparse, or texts."""
     labels: Int64[np.ndarray, "n"]
     weights: Float[np.ndarray, "n"] | None
 
@@ -122,10 +121,6 @@ class Rows:
     def of(cls, split: Split) -> "Rows":
         inputs = split.inputs.numpy() if split.texts is None else list(split.texts)
         return cls(inputs, split.labels.numpy(), None if split.weights is None else split.weights.numpy())
-
-    def take(self, rows: Int64[np.ndarray, "m"]) -> "Rows":
-        inputs = [self.inputs[row] for row in rows] if isinstance(self.inputs, list) else self.inputs[rows]
-        return Rows(inputs, self.labels[rows], None if self.weights is None else self.weights[rows])
 
 
 @dataclass(frozen=True)
@@ -138,9 +133,9 @@ class Problem:
     balanced: bool
     """Whether weights balance the classes."""
 
-    def mapped(self, transform: Callable[[Inputs], Inputs]) -> "Problem":
-        parts = {name: getattr(self, name) for name in ("train", "val", "test")}
-        return replace(self, **{name: replace(part, inputs=transform(part.inputs)) for name, part in parts.items()})
+    def mapped(self, transform: Callable[[Any], Any]) -> "Problem":
+        parts = (replace(part, inputs=transform(part.inputs)) for part in (self.train, self.val, self.test))
+        return Problem(*parts, self.log_shares, self.balanced)
 
     def log_beliefs(self, model: Any, found: Float[np.ndarray, "n known"]) -> Float[Tensor, "n classes"]:
         """Log-probabilities of all classes, including those without training rows."""
@@ -172,7 +167,11 @@ def fit_baselines(
     if rows < min(len(dataset.train), FEWEST):
         size = f"{len(dataset.train):,} {dataset.unit} of {columns:,} columns and {len(dataset.class_names)} classes"
         return {}, f"No baselines were fitted: {size} would take longer than a minute."
-    problem = _problem(dataset, rows, balanced)
+    shares = base_rate(replace(dataset.train, weights=None), len(dataset.class_names))
+    train = dataset.train
+    if rows < len(train):
+        train = train.take(torch.from_numpy(np.random.RandomState(SEED).permutation(len(train))[:rows]))
+    problem = Problem(*(Rows.of(split) for split in (train, dataset.val, dataset.test)), shares, balanced)
     entries = {name: _entry(fit, problem, log_beliefs) for name, fit in models.items()}
     if rows == len(dataset.train):
         return entries, None
@@ -182,19 +181,9 @@ def fit_baselines(
 
 def as_given(dataset: Dataset) -> Dataset:
     """The dataset with the original inputs, if a frozen encoder has replaced them by features."""
-
-    def given(split: Split) -> Split:
-        return split if split.shown is None else replace(split, inputs=split.shown, shown=None)
-
-    return replace(dataset, train=given(dataset.train), val=given(dataset.val), test=given(dataset.test))
-
-
-def _problem(dataset: Dataset, rows: int, balanced: bool) -> Problem:
-    train, val, test = (Rows.of(split) for split in (dataset.train, dataset.val, dataset.test))
-    if rows < len(dataset.train):
-        train = train.take(np.random.RandomState(SEED).permutation(len(dataset.train))[:rows])
-    shares = base_rate(replace(dataset.train, weights=None), len(dataset.class_names))
-    return Problem(train, val, test, shares, balanced)
+    splits = {"train": dataset.train, "val": dataset.val, "test": dataset.test}
+    given = {name: replace(s, inputs=s.shown, shown=None) for name, s in splits.items() if s.shown is not None}
+    return replace(dataset, **given)
 
 
 def _models(dataset: Dataset) -> tuple[Mapping[str, Fit], int]:
@@ -237,13 +226,14 @@ def _fit_linear(problem: Problem) -> Answer:
     from sklearn.linear_model import LogisticRegression
 
     model, train = LogisticRegression(max_iter=300, warm_start=True), problem.train
-    found: list[tuple[float, float, Float[Tensor, "n classes"]]] = []
+    found = {}
     for strength in PENALTIES:
         model.set_params(C=strength).fit(train.inputs, train.labels, sample_weight=train.weights)
-        val, test = (model.predict_proba(part.inputs) for part in (problem.val, problem.test))
-        found.append((problem.judge(problem.log_beliefs(model, val)), strength, problem.log_beliefs(model, test)))
-    _, strength, answers = min(found, key=lambda each: each[0])
-    return answers, {"C": strength}
+        found[strength] = [
+            problem.log_beliefs(model, model.predict_proba(part.inputs)) for part in (problem.val, problem.test)
+        ]
+    best = min(found, key=lambda strength: problem.judge(found[strength][0]))
+    return found[best][1], {"C": best}
 
 
 def _fit_standardised(problem: Problem) -> Answer:

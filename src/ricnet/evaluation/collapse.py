@@ -39,8 +39,8 @@ class CollapseWatch:
         """The collapse in this epoch; empty if there is none."""
         accuracy, value_loss = (_number(line.get("train"), name) for name in ("accuracy", "value_loss"))
         update = _number(line, "update")
-        begun = update is None or update > FIRST_UPDATES
-        found = self._fallen(accuracy if begun else None) | self._jumped(line["epoch"], value_loss)
+        found = {} if update is not None and update <= FIRST_UPDATES else self._fallen(accuracy)
+        found |= self._jumped(line["epoch"], value_loss)
         self.begins, self.collapsed = bool(found) and not self.collapsed, bool(found)
         return found
 
@@ -49,13 +49,10 @@ class CollapseWatch:
             return {}
         self.best = max(self.best, accuracy)
         points = round(100 * (self.best - accuracy), 6)  # 0.4 - 0.3 > 0.1 in floats
-        fallen = points > DROP and points > 100 * STANDARD_ERRORS * self._standard_error(accuracy)
-        return {"accuracy": accuracy, "best_accuracy": self.best} if fallen else {}
-
-    def _standard_error(self, accuracy: float) -> float:
-        """Standard error of the difference between this accuracy and the best, as of independent rows."""
         variance = sum(max(0.0, share * (1 - share)) for share in (accuracy, self.best))
-        return math.sqrt(variance / self.rows) if self.rows else 0.0
+        error = math.sqrt(variance / self.rows) if self.rows else 0.0  # of a difference between independent rows
+        fallen = points > DROP and points > 100 * STANDARD_ERRORS * error
+        return {"accuracy": accuracy, "best_accuracy": self.best} if fallen else {}
 
     def _jumped(self, epoch: int, loss: float | None) -> Collapse:
         if loss is None:
@@ -95,13 +92,9 @@ def summary(found: Sequence[Collapse]) -> str:
     """The epochs of all collapses of a run, and the worst of each kind."""
     epochs = [int(each["epoch"]) for each in found]
     when = f"epoch {epochs[0]}" if len(epochs) == 1 else f"{len(epochs)} epochs from {epochs[0]} to {epochs[-1]}"
-    drops = [each for each in found if "accuracy" in each]
-    jumps = [each for each in found if "value_loss" in each]
     worst: Collapse = {}
-    if drops:
-        fields = max(drops, key=lambda each: each["best_accuracy"] - each["accuracy"])
-        worst |= {name: fields[name] for name in ("accuracy", "best_accuracy")}
-    if jumps:
-        fields = max(jumps, key=lambda each: each["value_loss"] - JUMP * each["median_value_loss"])
-        worst |= {name: fields[name] for name in ("value_loss", "median_value_loss")}
+    for low, high, share in (("accuracy", "best_accuracy", 1), ("median_value_loss", "value_loss", JUMP)):
+        if of_kind := [each for each in found if low in each]:
+            most = max(of_kind, key=lambda each: each[high] - share * each[low])
+            worst |= {low: most[low], high: most[high]}
     return f"{when}: {'worst ' * (len(epochs) > 1)}{words(worst)}"
