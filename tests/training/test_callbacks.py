@@ -33,6 +33,7 @@ from ricnet.errors import Interrupted, RicnetError
 from ricnet.evaluation.evaluate import observe
 from ricnet.methods import METHODS, Supervised
 from ricnet.models.run import RunFolder
+from ricnet.training import callbacks
 from ricnet.training.api import Request, run, train, train_in_folder
 from ricnet.training.callbacks import (
     FALLEN_EPOCHS,
@@ -44,7 +45,7 @@ from ricnet.training.callbacks import (
     Measuring,
     Patience,
     Selection,
-    require_tracker,
+    Tracking,
     scalars,
 )
 from ricnet.training.trainer import Trainer
@@ -307,7 +308,8 @@ def test_the_epoch_that_uses_up_patience_is_measured(dataset: Dataset, monkeypat
     selection = Selection()
     selection.best = {"best_epoch": 2}
     made, shown = trainer(dataset, measure_all=True, measure_every=100), list[Any]()
-    monkeypatch.setattr(Measuring, "_measure", lambda self, trainer, split: shown.append(split.inputs) or {})
+    monkeypatch.setattr(callbacks, "observe", lambda method, model, split, processes: shown.append(split.inputs))
+    monkeypatch.setattr(callbacks, "summarize", lambda outcome: {})
     measuring, lines = Measuring(Patience(3, selection)), [{"epoch": epoch} for epoch in (4, 5)]
     for line in lines:
         measuring.on_epoch_end(made, line)
@@ -627,6 +629,6 @@ def test_every_epoch_is_a_point_once_even_if_the_run_was_stopped(dataset: Datase
 def test_a_missing_extra_is_named_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ricnet.errors.find_spec", lambda name: None)
     with refusal("track", "tensorboard", "ricnet[track]"):
-        require_tracker("tensorboard")
+        Tracking.require()
     with refusal("track", "tensorboard"):
         train(tmp_path / "nowhere", out=tmp_path / "run", track="tensorboard")

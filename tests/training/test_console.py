@@ -151,21 +151,21 @@ def test_who_would_wait_long_is_told_once_what_is_faster(
 ) -> None:
     """The first updates of a hundred, each of which takes so many seconds."""
     shown = Console(file=io.StringIO(), width=80)
-    with ProgressBar("ric on photos", 1000, 0, shown, faster=faster) as bar:
-        for update in range(1, updates + 1):
-            clock.now += seconds
-            bar.advance(10 * update)
+    bar = ProgressBar("ric on photos", 1000, 0, shown, faster=faster)
+    for update in range(1, updates + 1):
+        clock.now += seconds
+        bar.advance(10 * update)
     said = shown.file.getvalue()
     assert (said.count("12 minutes"), said.count("less is faster")) == (told, told)
 
 
 def test_lines_say_how_long_it_will_take(clock: Clock) -> None:
     shown = Console(file=io.StringIO(), width=80)
-    with ProgressBar("ric on photos", 1000, 200, shown) as bar:
-        for epoch in (3, 10):
-            clock.now += 20
-            bar.advance(100 * epoch)
-            bar.epoch({"epoch": epoch, "val": VAL, "images_per_second": 5.0}, 10)
+    bar = ProgressBar("ric on photos", 1000, 200, shown)
+    for epoch in (3, 10):
+        clock.now += 20
+        bar.advance(100 * epoch)
+        bar.epoch({"epoch": epoch, "val": VAL, "images_per_second": 5.0}, 10)
     first, last = shown.file.getvalue().split("\n")[:2]
     assert (first.endswith("2 minutes left"), "left" in last) == (True, False)
 

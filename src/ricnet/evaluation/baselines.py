@@ -134,8 +134,9 @@ class Problem:
     """Whether weights balance the classes."""
 
     def mapped(self, transform: Callable[[Any], Any]) -> "Problem":
-        parts = (replace(part, inputs=transform(part.inputs)) for part in (self.train, self.val, self.test))
-        return Problem(*parts, self.log_shares, self.balanced)
+        splits = (self.train, self.val, self.test)
+        train, val, test = (replace(split, inputs=transform(split.inputs)) for split in splits)
+        return replace(self, train=train, val=val, test=test)
 
     def log_beliefs(self, model: Any, found: Float[np.ndarray, "n known"]) -> Float[Tensor, "n classes"]:
         """Log-probabilities of all classes, including those without training rows."""
@@ -171,7 +172,7 @@ def fit_baselines(
     train = dataset.train
     if rows < len(train):
         train = train.take(torch.from_numpy(np.random.RandomState(SEED).permutation(len(train))[:rows]))
-    problem = Problem(*(Rows.of(split) for split in (train, dataset.val, dataset.test)), shares, balanced)
+    problem = Problem(Rows.of(train), Rows.of(dataset.val), Rows.of(dataset.test), shares, balanced)
     entries = {name: _entry(fit, problem, log_beliefs) for name, fit in models.items()}
     if rows == len(dataset.train):
         return entries, None
@@ -182,7 +183,11 @@ def fit_baselines(
 def as_given(dataset: Dataset) -> Dataset:
     """The dataset with the original inputs, if a frozen encoder has replaced them by features."""
     splits = {"train": dataset.train, "val": dataset.val, "test": dataset.test}
-    given = {name: replace(s, inputs=s.shown, shown=None) for name, s in splits.items() if s.shown is not None}
+    given: dict[str, Any] = {
+        name: replace(split, inputs=split.shown, shown=None)
+        for name, split in splits.items()
+        if split.shown is not None
+    }
     return replace(dataset, **given)
 
 

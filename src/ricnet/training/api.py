@@ -5,7 +5,7 @@ read the data, choose the settings, build, train and finish. `run` trains a conf
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -36,14 +36,13 @@ from ricnet.models.locate import (
     find_encoder,
     find_tokenizer,
     keep_encoder,
-    named_encoder,
     read_encoder,
 )
 from ricnet.models.run import RunFolder, read_config
 from ricnet.nets.backbone import known
 from ricnet.nets.encoders import is_pretrained
 from ricnet.nets.pretrained import TextEncoder
-from ricnet.training.callbacks import Callback, Track, Tracking, check_callbacks, require_tracker
+from ricnet.training.callbacks import Callback, Track, Tracking, check_callbacks
 from ricnet.training.console import Narrator, advice, announcement, augmentation_note, faster, limited, say
 from ricnet.training.features import featured
 from ricnet.training.finish import fit
@@ -245,7 +244,8 @@ def train_in_folder(
     or from the recipe for this data and device. `spell` writes settings for Python or the command line; `present`
     prints the result."""
     device = pick_device(request.device)
-    require_tracker(request.track)
+    if request.track == "tensorboard":
+        Tracking.require()
     check_callbacks(request.callbacks)
     with together(device) as processes:
         console, folder = Narrator(stderr=True, quiet=not processes.first), request.folder
@@ -383,18 +383,13 @@ def run(
 ) -> dict[str, Any]:
     """Train a configuration in a folder, new or resumed; return the evaluation. The caller's random state is kept.
     `hint` is printed if training takes long; `keep_state` keeps the last checkpoint if the run can be extended."""
-    console = console or Narrator(stderr=True)
     tell = partial(_tell, console)
-    if encoder is None and config.network.pretrained:
-        encoder = _stored_encoder(folder) if resume else find_encoder(config.network.encoder)
-    built = built if encoder is not None or built is not None else build_first(config, dataset.input_shape, device)
-    config = settle_horizon(config, dataset.input_shape, built.encoder if built else encoder)
-    with isolated_rng(config, device, encoder), together(device) as processes, _held(folder, tell, processes):
-        mine = folder if processes.first else None
-        if mine is not None and resume:
-            mine.check_resumable(config, dataset)
-        elif mine is not None:
-            mine.refuse_if_taken(overwrite)
+    config, encoder, built = _resolved(config, dataset, device, encoder, built, folder if resume else None)
+    with (
+        isolated_rng(config, device, encoder),
+        together(device) as processes,
+        _held(folder, config, dataset, resume, overwrite, tell, processes) as mine,
+    ):
         with first_on_each_machine(processes):
             data, head = _behind_frozen(config, dataset, encoder, device, console)
         own = [*([Tracking(mine)] if mine is not None and track == "tensorboard" else []), *callbacks]
@@ -411,12 +406,46 @@ def run(
         return evaluation
 
 
-def _tell(console: Console, sentence: str) -> None:
+def _resolved(
+    config: Config,
+    dataset: Dataset,
+    device: torch.device,
+    encoder: nn.Module | None,
+    built: Built | None = None,
+    resumed: RunFolder | None = None,
+) -> tuple[Config, nn.Module | None, Built | None]:
+    """The encoder, read or built unless given, and the configuration with the horizon of its exits."""
+    if encoder is None and config.network.pretrained:
+        encoder = find_encoder(config.network.encoder) if resumed is None else _stored_encoder(resumed)
+    if encoder is None and built is None:
+        built = build_first(config, dataset.input_shape, device)
+    return settle_horizon(config, dataset.input_shape, built.encoder if built else encoder), encoder, built
+
+
+def _tell(console: Console | None, sentence: str) -> None:
     say([f"note: {sentence}"], console)
 
 
-def _held(folder: RunFolder, tell: Callable[[str], None], processes: Processes) -> AbstractContextManager[None]:
-    return folder.held(tell) if processes.first else nullcontext()
+@contextmanager
+def _held(
+    folder: RunFolder,
+    config: Config,
+    dataset: Dataset,
+    resume: bool,
+    overwrite: bool,
+    tell: Callable[[str], None],
+    processes: Processes,
+) -> Iterator[RunFolder | None]:
+    """The folder, locked and checked, in the first process; None in the others."""
+    if not processes.first:
+        yield None
+        return
+    with folder.held(tell):
+        if resume:
+            folder.check_resumable(config, dataset)
+        else:
+            folder.refuse_if_taken(overwrite)
+        yield folder
 
 
 def _begin(
@@ -470,9 +499,7 @@ def train_in_memory(
 ) -> tuple[Classifier, int]:
     """Train without folder, checkpoint or evaluation; return the classifier and its number of epochs. The caller's
     random state is kept."""
-    encoder = named_encoder(config.network.encoder) if encoder is None else encoder
-    built = None if encoder is not None else build_first(config, dataset.input_shape, device)
-    config = settle_horizon(config, dataset.input_shape, built.encoder if built else encoder)
+    config, encoder, built = _resolved(config, dataset, device, encoder)
     with isolated_rng(config, device, encoder):
         data, head = _behind_frozen(config, dataset, encoder, device, console)
         trainer = Trainer(config, data, None, device, head, console=console, built=built)

@@ -5,13 +5,13 @@ import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ricnet.data import Split
 from ricnet.errors import RicnetError, require_extra, setting
 from ricnet.evaluation.baselines import base_rate, mean_and_error, selection_nll
 from ricnet.evaluation.choices import FOLDS, calibrated_scores, is_as_good
@@ -25,10 +25,9 @@ from ricnet.training.console import ProgressBar, say
 if TYPE_CHECKING:
     from ricnet.training.trainer import Trainer
 
-FALLEN_EPOCHS = 5
-"""Epochs in a row below half the best validation accuracy after which a run counts as diverged."""
-STANDARD_ERRORS = 4
-"""By how many standard errors accuracy must also have fallen: at chance level the best epoch is best by accident."""
+FALLEN_EPOCHS, STANDARD_ERRORS = 5, 4
+"""A run has diverged after so many epochs in a row below half the best validation accuracy, by so many standard errors:
+at chance level the best epoch is best by accident."""
 
 Line = dict[str, Any]
 """The metrics of an epoch, as in metrics.jsonl."""
@@ -171,19 +170,16 @@ class Measuring(Callback):
         self.patience = patience
 
     def on_epoch_end(self, trainer: "Trainer", line: Line) -> None:
-        epoch, every, data = line["epoch"], trainer.settings.measure_every, trainer.dataset
+        epoch, settings, data = line["epoch"], trainer.settings, trainer.dataset
         last = trainer.update >= trainer.total_updates or self.patience.used_up(epoch)
-        if not (trainer.settings.measure_all and (epoch % every == 0 or last)):
+        if not (settings.measure_all and (epoch % settings.measure_every == 0 or last)):
             return
         count = min(len(data.val), len(data.train))
         sample = data.train.take(torch.linspace(0, len(data.train) - 1, count).long())
-        line["train_eval"] = self._measure(trainer, sample)
-        if len(data.test):
-            line["test"] = self._measure(trainer, data.test)
-
-    def _measure(self, trainer: "Trainer", split: Split) -> dict[str, Any]:
-        outcome = observe(trainer.method, trainer.average, split, processes=trainer.processes)
-        return trainer.processes.broadcast(lambda: summarize(outcome))
+        for name, split in (("train_eval", sample), ("test", data.test)):
+            if len(split):
+                outcome = observe(trainer.method, trainer.average, split, processes=trainer.processes)
+                line[name] = trainer.processes.broadcast(partial(summarize, outcome))
 
 
 class Finite(Callback):
@@ -256,7 +252,7 @@ def _calmer(trainer: "Trainer") -> str:
 
 
 class Progress(Callback):
-    """The progress bar, or a line now and then where there is no terminal."""
+    """Shows the progress bar."""
 
     def __init__(self, faster: str | None) -> None:
         self.faster = faster
@@ -265,7 +261,7 @@ class Progress(Callback):
         title = f"{trainer.method.name} on {shown_name(trainer.dataset.name)}"
         total, done = (updates * trainer.batch_size for updates in (trainer.total_updates, trainer.update))
         self.bar = ProgressBar(title, total, done, trainer.console, trainer.dataset.unit, self.faster)
-        self.bar.__enter__()
+        self.bar.start()
 
     def on_update_end(self, trainer: "Trainer") -> None:
         self.bar.advance(trainer.update * trainer.batch_size)
@@ -274,7 +270,7 @@ class Progress(Callback):
         self.bar.epoch(line, trainer.settings.epochs)
 
     def on_train_end(self, trainer: "Trainer") -> None:
-        self.bar.__exit__(None, None, None)
+        self.bar.stop()
 
 
 class Collapse(Callback):
@@ -303,17 +299,16 @@ class Log(Callback):
             trainer.folder.append_metrics(line)
 
 
-def require_tracker(track: Track) -> None:
-    if track == "tensorboard":
-        require_extra(setting("track", "tensorboard"), "track", "tensorboard")
-
-
 class Tracking(Callback):
     """Writes the metrics of each epoch as curves. A resumed run writes the epochs so far again, in place of its old
     curves, so that each point is there once."""
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
+
+    @staticmethod
+    def require() -> None:
+        require_extra(setting("track", "tensorboard"), "track", "tensorboard")
 
     def on_train_begin(self, trainer: "Trainer") -> None:
         from torch.utils.tensorboard import SummaryWriter  # takes seconds

@@ -9,7 +9,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 import torch
@@ -134,21 +134,13 @@ class ProgressBar:
     """Progress in examples, with epoch and validation accuracy; without a terminal a line every 15 seconds."""
 
     def __init__(
-        self,
-        title: str,
-        total: int,
-        done: int,
-        console: Console | None = None,
-        unit: str = "images",
-        faster: str | None = None,
+        self, title: str, total: int, done: int, console: Console, unit: str = "images", faster: str | None = None
     ) -> None:
         """`faster` is a hint that is printed once if training will take long."""
-        self.console = console or Narrator(stderr=True)
-        self.title, self.total, self.start, self.unit, self.faster = title, total, done, unit, faster
-        self.done, self.updates = done, 0
+        self.title, self.total, self.done, self.console = title, total, done, console
+        self.unit, self.faster, self.done_before, self.updates = unit, faster, done, 0
         self.began = self.last_line = time.monotonic()
-        self.last_drawn = 0.0
-        self.standing = ""
+        self.last_drawn, self.standing = 0.0, ""
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=12),
@@ -159,14 +151,11 @@ class ProgressBar:
         self.bar = Progress(*columns, console=self.console, transient=True, speed_estimate_period=LONG)
         self.task = self.bar.add_task(title, total=total, completed=done, text="")
 
-    def __enter__(self) -> "ProgressBar":
+    def start(self) -> None:
         if self.console.is_terminal:
             self.bar.start()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def stop(self) -> None:
         self.bar.stop()
 
     def advance(self, done: int) -> None:
@@ -177,7 +166,7 @@ class ProgressBar:
         if not self.console.is_terminal or (now - self.last_drawn < 0.1 and done < self.total):
             return
         self.last_drawn = now
-        rate = (done - self.start) / max(now - self.began, 1e-9)
+        rate = (done - self.done_before) / max(now - self.began, 1e-9)
         self.bar.update(self.task, completed=done, text=f"{self.standing}{rate:,.0f} {self.unit}/s")
 
     def epoch(self, line: dict[str, Any], epochs: int) -> None:
@@ -191,22 +180,19 @@ class ProgressBar:
             work = f"{val['mean_cost']:.2f} of compute" if "mean_cost" in val else f"{val['mean_steps']:.1f} steps"
             quality = f"val acc {val['accuracy']:.2%}  ECE {val['ece']:.3f}  {work}"
             left = "" if last else f"  {duration(self._left(self.last_line))} left"
-            self._print(f"{self.title}: {place}  {rate}  {quality}{left}")
+            say([f"{self.title}: {place}  {rate}  {quality}{left}"], self.console)
 
     def _left(self, now: float) -> float:
         """Remaining seconds at the mean speed so far."""
-        return (self.total - self.done) * (now - self.began) / max(self.done - self.start, 1)
+        return (self.total - self.done) * (now - self.began) / max(self.done - self.done_before, 1)
 
     def _judge(self, now: float) -> None:
         waited = now - self.began
         if self.faster is None or waited < SECONDS_TO_JUDGE or self.updates < UPDATES_TO_JUDGE:
             return
         if (whole := waited + self._left(now)) > LONG:
-            self._print(f"hint: this will take about {duration(whole)} on this CPU; {self.faster}.")
+            say([f"hint: this will take about {duration(whole)} on this CPU; {self.faster}."], self.console)
         self.faster = None
-
-    def _print(self, text: str) -> None:
-        say([text], self.console)
 
 
 def duration(seconds: float) -> str:
@@ -231,9 +217,7 @@ class StopRequest:
                 self._before[number] = signal.signal(number, self._note)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._restore()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -252,13 +236,12 @@ STILL_FALLING = 0.05
 """Training was too short if the mean validation NLL of the last tenth of the epochs is lower by this share than that of
 the tenth before. In finished runs on CIFAR-10 (results/) the share was 0.002 to 0.018."""
 SHORT = 8
-"""No preset makes fewer epochs: a shorter run is the user's own choice."""
+"""Epochs below which there are no hints about training: such a run is the user's own choice."""
 SURE = 0.05
 """Over-confident: mean confidence minus accuracy exceeds this on held-out data."""
 ERRORS = 2
 """Standard errors that a difference must exceed."""
 ANEW = f"(with {setting('overwrite', True)}, or another {setting('out')})"
-"""A finished run cannot be continued."""
 
 Evaluation = Mapping[str, Any]
 

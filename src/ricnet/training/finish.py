@@ -42,10 +42,10 @@ class Fitted:
     """With exits, a threshold for every budget."""
 
     @property
-    def choices(self) -> dict[str, HaltChoice | TemperatureFit]:
-        """By name in evaluation.json."""
+    def entry(self) -> dict[str, Any]:
+        """In evaluation.json."""
         parts = {"halting": self.halting, "calibration": self.calibration}
-        return {name: part for name, part in parts.items() if part is not None}
+        return {name: asdict(part) for name, part in parts.items() if part is not None}
 
     @property
     def reading(self) -> Reading:
@@ -63,7 +63,7 @@ def fit(config: Config, model: nn.Module, val: Split, processes: Processes = ALO
         return Fitted()  # the evaluation refuses such a network
     fitted = Fitted()
     if config.chooses_halt:
-        fitted = replace(fitted, halting=processes.broadcast(lambda: choose_halt(outcome)))
+        fitted = Fitted(processes.broadcast(lambda: choose_halt(outcome)))
         outcome = observe(config.method, model, val, reading=fitted.reading, processes=processes)
     if config.fits_temperature:
         find = fit_temperature if config.calibration == "temperature" else choose_temperature
@@ -79,16 +79,15 @@ def _fit_exits(config: Config, model: nn.Module, val: Split, processes: Processe
         beliefs, labels = [outcome.log_beliefs for outcome in held_out], held_out[0].labels
         find = fit_exit_temperatures if config.calibration == "temperature" else choose_exit_temperatures
         calibration = processes.broadcast(lambda: find(beliefs, labels))
-    fitted = Fitted(calibration=calibration)
+    fitted = Fitted(None, calibration)
     if not config.has_budgets:
         return fitted
     outcome = observe(config.method, model, val, reading=fitted.reading, processes=processes)
     if not _all_finite(outcome, processes):
         return fitted
-    fitted = replace(fitted, budgets=processes.broadcast(lambda: operating_points(outcome)))
-    if not config.chooses_halt:
-        return fitted
-    return replace(fitted, halting=processes.broadcast(lambda: choose_exit(outcome, config.budget)))
+    budgets = processes.broadcast(lambda: operating_points(outcome))
+    rule = processes.broadcast(lambda: choose_exit(outcome, config.budget)) if config.chooses_halt else None
+    return Fitted(rule, calibration, budgets)
 
 
 def _all_finite(outcome: Outcome, processes: Processes) -> bool:
@@ -116,27 +115,21 @@ def finalize(
     Results are calibrated (temperature, halting rule); if that changes them, `raw` holds the uncalibrated ones. Without
     test rows, `test` is null."""
     fitted = fit(config, model, dataset.val, processes)
-    asked, as_trained = (
-        in_steps(config.method, model, temperature) or config.method
-        for temperature in (fitted.reading.temperature, 1.0)
-    )
-    readings = [fitted.reading] if fitted.reading == AS_TRAINED else [fitted.reading, AS_TRAINED]
+    reading, method = fitted.reading, config.method
+    asked, as_trained = (in_steps(method, model, heat) or method for heat in (reading.temperature, 1.0))
+    readings = [reading] if reading == AS_TRAINED else [reading, AS_TRAINED]
     splits = {"train": dataset.train, "val": dataset.val, **({"test": dataset.test} if len(dataset.test) else {})}
-    observed = {
-        name: observe_each(asked, model, split, readings, processes=processes) for name, split in splits.items()
-    }
-    outcomes, raw = ({name: each[i] for name, each in observed.items()} for i in (0, -1))
+    seen = {name: observe_each(asked, model, split, readings, processes=processes) for name, split in splits.items()}
+    outcomes, raw = ({name: each[i] for name, each in seen.items()} for i in (0, -1))
     if asked != as_trained:  # confidence, and so the exit, depends on the temperature
         raw = {name: observe(as_trained, model, split, processes=processes) for name, split in splits.items()}
     if folder is not None:
-        for name, outcome in outcomes.items():
-            refuse_no_belief(outcome, name, dataset, folder)
+        _refuse_no_belief(outcomes, dataset, folder)
 
     def evaluated() -> dict[str, Any]:
         measured = _reports(outcomes, config, dataset)
         unfitted = _reports(raw, config, dataset) if len(readings) > 1 else measured
-        choices = {"fitted": {name: asdict(part) for name, part in fitted.choices.items()}}
-        entry = measured | ({} if unfitted == measured else {"raw": unfitted}) | choices | course
+        entry = measured | ({} if unfitted == measured else {"raw": unfitted}) | {"fitted": fitted.entry} | course
         return entry | _beside(entry, outcomes, config, dataset, folder)
 
     evaluation: dict[str, Any] = processes.broadcast(evaluated)
@@ -166,8 +159,7 @@ def _beside(
     """Baselines, notes and hints for evaluation.json."""
     baselines, note = dict[str, Any](), None
     if config.baselines and "test" in outcomes:
-        balances = config.class_weight == "balanced"
-        baselines, note = fit_baselines(dataset, outcomes["test"].log_beliefs, balances)
+        baselines, note = fit_baselines(dataset, outcomes["test"].log_beliefs, config.class_weight == "balanced")
     course = [] if folder is None else folder.validation_nll()
     found = hints({**entry, "baselines": baselines}, course, config, as_given(dataset))
     return {
@@ -178,14 +170,14 @@ def _beside(
     }
 
 
-def refuse_no_belief(outcome: Outcome, split: str, dataset: Dataset, folder: RunFolder) -> None:
+def _refuse_no_belief(outcomes: Mapping[str, Outcome], dataset: Dataset, folder: RunFolder) -> None:
     """Raise if finite weights overflow on inputs far from the training data."""
-    broken = int((~outcome.log_beliefs.isfinite()).any(-1).sum())
-    if broken:
-        raise RicnetError(
-            f"{dataset.name}: the answer to {broken} of {len(outcome.labels)} {split} rows is NaN, so their inputs "
-            f"must lie far beyond those it learned from; mend or remove them. The trained model is in {folder.model}."
-        )
+    for split, outcome in outcomes.items():
+        if broken := int((~outcome.log_beliefs.isfinite()).any(-1).sum()):
+            raise RicnetError(
+                f"{dataset.name}: the answer to {broken} of {len(outcome.labels)} {split} rows is NaN: their inputs "
+                f"lie far beyond the training data; correct or remove them. The trained model is in {folder.model}."
+            )
 
 
 def _leave(
