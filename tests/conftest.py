@@ -13,7 +13,7 @@ import torch
 from hypothesis import settings
 
 # Before ricnet, whose modules jaxtyping checks: what they import would be compiled anew, for a cache of its own.
-for _name in ("fastapi", "matplotlib.pyplot", "optuna", "pandas", "scipy.stats", "sklearn.model_selection", "tyro"):
+for _name in ("fastapi", "matplotlib.pyplot", "optuna", "pandas", "scipy.stats", "sklearn.model_selection"):
     with contextlib.suppress(ImportError):  # an extra
         importlib.import_module(_name)
 

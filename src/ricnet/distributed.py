@@ -172,3 +172,23 @@ def own_gpu() -> torch.device:
             "lower --nproc-per-node."
         )
     return torch.device("cuda", index)
+
+
+def pick_device(name: str) -> torch.device:
+    if torch.cuda.is_available() and name in ("auto", "cuda"):
+        return own_gpu()
+    if name == "auto":
+        return torch.device("cpu")
+    asked = setting("device", name)
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise RicnetError(f"{asked} is unknown; use auto, cpu, cuda or cuda:0.") from error
+    if device.type not in ("cpu", "cuda"):
+        raise RicnetError(f"{asked} is not supported; use auto, cpu or cuda.")
+    if device.type == "cuda" and launched().count > 1:
+        cuda = setting("device", "cuda")
+        raise RicnetError(f"{asked}: with torchrun each process takes a GPU of its own; use {cuda}.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise RicnetError(f"{asked}: this machine has {torch.cuda.device_count()} CUDA devices; use another.")
+    return device

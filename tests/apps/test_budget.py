@@ -1,6 +1,7 @@
 """--budget at the doors: evaluate, predict, train, compare, estimators."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,10 @@ import pytest
 
 import ricnet
 from refusals import refusal
-from ricnet.apps.commands import compare, evaluate, predict, train
+from ricnet.apps.commands.compare import compare
+from ricnet.apps.commands.evaluate import evaluate
+from ricnet.apps.commands.predict import predict
+from ricnet.apps.commands.train import train
 from ricnet.apps.estimators import RICClassifier
 from ricnet.errors import RicnetError
 
@@ -32,8 +36,8 @@ def run(rows: Path) -> Path:
     return out
 
 
-def answer(command: object, capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    command.main([*map(str, arguments), "--device", "cpu"])  # type: ignore[attr-defined]
+def answer(command: Callable[[list[str]], None], capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    command([*map(str, arguments), "--device", "cpu"])
     return capsys.readouterr().out
 
 
@@ -66,9 +70,9 @@ def test_a_trace_says_why_it_ended(run: Path, rows: Path, tmp_path: Path, capsys
 
 def test_two_rules_or_a_budget_out_of_range_are_refused(run: Path, rows: Path) -> None:
     with refusal("--budget", "--halt-threshold"):
-        predict.main([str(run), str(rows), "--budget", "0.5", "--halt-threshold", "0"])
+        predict([str(run), str(rows), "--budget", "0.5", "--halt-threshold", "0"])
     with refusal("budget", 0.01):
-        evaluate.main([str(run), "--budget", "0.01"])
+        evaluate([str(run), "--budget", "0.01"])
 
 
 def test_compare_takes_a_budget_for_those_that_can_keep_it(
@@ -88,7 +92,7 @@ def test_train_shows_the_share_of_compute_and_help_shows_exits(
     text = answer(train, capsys, rows, "--exits", "stage", "--budget", 0.9, "--epochs", 1, "--out", tmp_path / "run")
     assert "compute" in text
     with pytest.raises(SystemExit):
-        train.main(["--help"])
+        train(["--help"])
     shown = capsys.readouterr().out
     assert "--exits" in shown
     assert "--budget" in shown

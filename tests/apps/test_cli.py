@@ -69,7 +69,7 @@ def test_python_dash_m_is_the_command(module: str) -> None:
         ("evaluate x --max-steps 1000000", "--max-steps 1000000"),
         ("predict .", "not a run folder"),
         ("predict", "RUN"),
-        ("report", "at least one run"),
+        ("report", "RUN..."),
         ("data get", "name of a data set"),
         ("data check mnits", "'mnits'"),
         ("data get cifar", "cifar10?"),

@@ -91,11 +91,11 @@ def test_a_second_call_repeats_nothing(data: Path, run_ric: RunRic) -> None:
     made = Path("runs/studies") / "blobs-supervised-seed0" / "evaluation.json"
     first = run_ric(*call)
     assert "1 run to make" in first.err
-    assert "in place of" not in first.out
+    assert "(replaced)" not in first.out
     before = made.stat().st_mtime_ns
     again = run_ric(*call)
     assert "to make" not in again.err
-    assert "in place of" in again.out
+    assert "(replaced)" in again.out
     assert made.stat().st_mtime_ns == before
 
 

@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 
 import ricnet
 from ricnet.apps.commands import export as command
-from ricnet.apps.commands.evaluate import adjust
+from ricnet.apps.commands.model import adjust
 from ricnet.data import load as load_data
 from ricnet.data.columns import Category, Columns, Number
 from ricnet.models.locate import pretrained_names
@@ -187,11 +187,11 @@ def test_an_old_file_is_replaced_when_told_and_a_table_s_encoding_is_named(
     model = replace(ricnet.load(digits_run), columns=columns)
     out = tmp_path / "model.onnx"
     out.write_text("old")
-    monkeypatch.setattr(command, "load", lambda run: model)
-    monkeypatch.setattr(command, "export_onnx", lambda *_: (out.write_text("new"), Agreement(3, 3, 1e-6))[1])
+    monkeypatch.setattr(command, "open_model", lambda run, how: model)
+    monkeypatch.setattr("ricnet.models.onnx.export_onnx", lambda *_: (out.write_text("new"), Agreement(3, 3, 1e-6))[1])
     said = run_ric("export", digits_run, "--out", out, "--overwrite").out
     assert out.read_text() == "new"
-    assert "reads 4 numbers a row, not cells" in said
+    assert "reads 4 numbers per row, not cells" in said
 
 
 def trained(folder: Path, **settings: Any) -> Path:

@@ -209,8 +209,8 @@ def test_all_who_use_an_unfinished_run_are_told(
     shutil.copytree(digits_run, run)
     (run / "evaluation.json").unlink()
     (run / "state.pt").touch()
-    monkeypatch.setattr("ricnet.apps.commands.serve.serve", lambda *_: None)
-    monkeypatch.setattr("ricnet.apps.commands.export.export_onnx", refuse)
+    monkeypatch.setattr("ricnet.apps.commands.serve.run_server", lambda *_: None)
+    monkeypatch.setattr("ricnet.models.onnx.export_onnx", refuse)
     for words in (["predict"], ["evaluate"], ["serve", "--port", "0"], ["export", "--out", tmp_path / "m.onnx"]):
         for folder, told in ((run, 1), (digits_run, 0)):
             said = run_ric(words[0], folder, *words[1:])

@@ -17,11 +17,11 @@ def test_seeds_are_summed_up_and_single_runs_printed_as_they_are(
     out = tmp_path / "deep" / "report.html"
     first = run_ric("report", *(run.path for run in sl.runs), "--out", out, "--markdown")
     assert "| SL | digits | 3 |" in first.out
-    assert "in place of" not in first.err
+    assert "replaced" not in first.err
     assert "One system, 3 seeds" in out.read_text()
     figures = tmp_path / "figures"
     again = run_ric("report", sl.first.path, "--out", out.parent, "--markdown", "--figures", figures)
-    assert f"{out} (in place of" in again.err
+    assert f"{out} (replaced" in again.err
     assert f"| SL | digits | {100 * sl.first.test['accuracy']:.2f} |" in again.out
     assert {path.suffix for path in figures.iterdir()} == {".png", ".pdf"}
 

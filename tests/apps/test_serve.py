@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ricnet.apps.commands import demo
+from ricnet.apps.commands import serve
 
 from .conftest import Refused, RunRic
 
@@ -87,17 +87,17 @@ def test_the_demo_takes_what_there_is(tmp_path: Path, monkeypatch: pytest.Monkey
     (shelf / "cifar10").mkdir(parents=True)
     (shelf / "cifar10" / "config.json").touch()
     monkeypatch.setattr("ricnet.models.locate.PRETRAINED", shelf)
-    assert demo.prepare("cpu") == "pretrained:cifar10"
+    assert serve.prepare("cpu") == "pretrained:cifar10"
 
 
 def test_the_demo_learns_digits_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ricnet.models.locate.PRETRAINED", tmp_path)
-    monkeypatch.setattr(demo, "EPOCHS", 1)
+    monkeypatch.setattr(serve, "EPOCHS", 1)
     monkeypatch.chdir(tmp_path)
-    run = demo.prepare("cpu")
+    run = serve.prepare("cpu")
     weights = tmp_path / run / "model.safetensors"
     before = weights.stat().st_mtime_ns
-    assert demo.prepare("cpu") == run
+    assert serve.prepare("cpu") == run
     assert weights.stat().st_mtime_ns == before
 
 
@@ -105,7 +105,7 @@ def test_the_demo_opens_the_page_unless_told_not_to(
     digits_run: Path, monkeypatch: pytest.MonkeyPatch, run_ric: RunRic
 ) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(demo, "prepare", lambda device: str(digits_run))
+    monkeypatch.setattr(serve, "prepare", lambda device: str(digits_run))
     monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)
     monkeypatch.setattr("webbrowser.open", opened.append)
     run_ric("demo", "--port", 0, "--no-browser")

@@ -247,14 +247,14 @@ def test_a_run_parses_once_and_chooses_its_recipe_once(
 ) -> None:
     """The encoder is built once: to measure the batches that fit into memory, to count exits, and to be trained."""
     calls: Counter[str] = Counter()
-    for place in ("apps.commands.settings.parse", "apps.commands.train.look_for", "training.recipes.preset"):
+    for place in ("apps.commands.train.read", "training.recipes.preset"):
         count_calls(f"ricnet.{place}", calls, monkeypatch)
     for module in ("models.classifier", "training.trainer"):
         count_calls(f"ricnet.{module}.build_encoder", calls, monkeypatch)
-    monkeypatch.setattr("ricnet.apps.commands.settings.preset", lambda *_: pytest.fail("only help needs it"))
+    monkeypatch.setattr("ricnet.apps.commands.train.preset", lambda *_: pytest.fail("only help needs it"))
     data = make_data(EXITS if exits else PHOTOS, tmp_path / "data")
     assert run_ric("train", *data, "--device", "cpu", "--out", tmp_path / "run").code == 0
-    assert calls == {"parse": 1, "look_for": 1, "preset": 1, "build_encoder": 1}
+    assert calls == {"read": 1, "preset": 1, "build_encoder": 1}
 
 
 def count_calls(place: str, calls: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:

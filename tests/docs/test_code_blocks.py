@@ -12,7 +12,6 @@ capitals stand for the reader's own.
 """
 
 import contextlib
-import importlib
 import json
 import re
 import shlex
@@ -27,6 +26,7 @@ import pytest
 
 from made_runs import draw_no_pages
 from ricnet.apps.cli import main
+from ricnet.apps.flags import build
 from ricnet.apps.server import application, connections
 from ricnet.methods import METHODS
 from ricnet.nets import encoders
@@ -168,16 +168,14 @@ def understand(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program, *arguments = shlex.split(command, comments=True)
     if program == "curl" or any(PLACEHOLDER.search(argument) for argument in arguments):
         return
-    name = "settings" if arguments[0] in ("train", "compare", "sweep") else arguments[0]
-    module = importlib.import_module(f"ricnet.apps.commands.{name}")
-    parse = module.parse
 
-    def stop(*args: Any, **kwargs: Any) -> None:
-        parse(*args, **kwargs)
+    def stop(*args: Any) -> None:
+        build(*args)
         raise Understood
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "parse", stop)
+        for module in ("ricnet.apps.flags", "ricnet.apps.commands.train"):
+            patch.setattr(f"{module}.build", stop)
         with pytest.raises(Understood):
             main(arguments)
 

@@ -12,7 +12,7 @@ import pytest
 import ricnet
 import ricnet_paper
 from refusals import refusal
-from ricnet.apps.commands import reproduce
+from ricnet.apps.commands import report
 
 ROOT = Path(__file__).parents[2]
 Names = dict[str, set[str]]
@@ -71,6 +71,6 @@ def test_the_library_says_so_where_the_paper_is_not_installed(monkeypatch: pytes
     def fail(name: str) -> None:
         raise ModuleNotFoundError(name="ricnet_paper")
 
-    monkeypatch.setattr(reproduce, "import_module", fail)
+    monkeypatch.setattr(report, "import_module", fail)
     with refusal("ric reproduce needs the package ricnet_paper"):
-        reproduce.main(["fig1"])
+        report.reproduce(["fig1"])

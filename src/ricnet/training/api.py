@@ -23,7 +23,8 @@ from ricnet.data.labels import labelled_frame
 from ricnet.data.registry import check_test, read_test
 from ricnet.data.tables import frame_table, is_frame
 from ricnet.data.texts import Tokenizer
-from ricnet.distributed import Processes, first_on_each_machine, launched, own_gpu, together
+from ricnet.distributed import Processes, first_on_each_machine, together
+from ricnet.distributed import pick_device as pick_device
 from ricnet.errors import Interrupted, RicnetError, in_python, setting, spelled_in_python
 from ricnet.evaluation.choices import chosen_words
 from ricnet.io import Unwritable, read_json, short_name, split_target, user_path, whole_name, with_target
@@ -526,23 +527,3 @@ def _trained(
     model.load_state_dict(weights | encoder_weights(model))
     backbone.autocast = autocast_dtype(config.optimization.precision, device)
     return model.to(device).eval()
-
-
-def pick_device(name: str) -> torch.device:
-    if torch.cuda.is_available() and name in ("auto", "cuda"):
-        return own_gpu()
-    if name == "auto":
-        return torch.device("cpu")
-    asked = setting("device", name)
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise RicnetError(f"{asked} is unknown; use auto, cpu, cuda or cuda:0.") from error
-    if device.type not in ("cpu", "cuda"):
-        raise RicnetError(f"{asked} is not supported; use auto, cpu or cuda.")
-    if device.type == "cuda" and launched().count > 1:
-        cuda = setting("device", "cuda")
-        raise RicnetError(f"{asked}: with torchrun each process takes a GPU of its own; use {cuda}.")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise RicnetError(f"{asked}: this machine has {torch.cuda.device_count()} CUDA devices; use another.")
-    return device

@@ -1,4 +1,4 @@
-"""ric data: the named data sets, what is here of them, and where to get them."""
+"""`ric data`: lists, downloads and checks the named data sets."""
 
 import sys
 from collections.abc import Sequence
@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
-from ricnet.apps.cli import parse
+from ricnet.apps.flags import Positional, parse
 from ricnet.data import check_dataset, get_dataset, list_datasets
 from ricnet.data.registry import data_folder, find_source
 from ricnet.errors import RicnetError, what_else
@@ -22,17 +21,17 @@ ACTIONS = ("list", "get", "check")
 
 @dataclass(frozen=True)
 class Data:
-    """list what there is, get (download) a data set, or check its files against their published checksums."""
+    """List the named data sets, get (download) one, or check its files against their published checksums."""
 
-    action: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="{list,get,check}")] = "list"
-    """What to do."""
-    name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None
-    """Which data set, for get and check."""
+    action: Annotated[str, Positional("{list,get,check}")] = "list"
+    """What to do; by default list."""
+    name: Annotated[str | None, Positional("NAME")] = None
+    """Name of the data set, for get and check."""
     data_dir: Path | None = None
-    """Where data sets lie; by default $RICNET_DATA, else the user's cache folder."""
+    """Folder of named data sets; by default $RICNET_DATA, else the user's cache folder."""
 
 
-def main(arguments: Sequence[str]) -> None:
+def data(arguments: Sequence[str]) -> None:
     options: Data = parse(Data, arguments, "data")
     if options.action not in ACTIONS:
         raise RicnetError(f"ric data {options.action} is unknown; {what_else(options.action, ACTIONS)}")

@@ -1,12 +1,12 @@
-"""ric serve: an HTTP server for a trained model, with a demo page."""
+"""`ric serve`, an HTTP server for a trained model, and `ric demo`, its page with a model that is at hand."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import tyro
-
-from ricnet.apps.cli import parse
+from ricnet.apps.commands.model import Answering, open_model
+from ricnet.apps.flags import Positional, parse
 from ricnet.apps.server.limits import Hosts, Limits, allowed_hosts
 from ricnet.errors import require_extra
 
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
     from ricnet.models.classifier import Classifier
 
-NEEDED = ("serve", "fastapi", "python_multipart", "uvicorn")
-"""The extra, and its modules."""
+EXTRA = ("serve", "fastapi", "python_multipart", "uvicorn")
+"""The extra and its modules."""
+PRETRAINED = "cifar10"
+FOLDER = Path("runs") / "digits-demo"
+EPOCHS = 12
 
 
 @dataclass(frozen=True)
@@ -24,17 +27,17 @@ class Serve:
     """Serve a model over HTTP (pip install 'ricnet[serve]'): POST /v1/predict with images or JSON, GET /v1/model, and a
     demo page at /. Requests that arrive together are batched."""
 
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    run: Annotated[str, Positional("RUN")]
     """Folder that ric train wrote, a model on the Hub (user/name), or pretrained:NAME."""
     host: str = "127.0.0.1"
-    """Address to listen on. The default admits this machine only; 0.0.0.0 admits everyone who can reach it, without
+    """Address to listen on. The default admits only this machine; 0.0.0.0 admits everyone who can reach it, without
     password or encryption: then put a web server in front."""
     port: int = 8000
-    """Port to listen on; 0 takes any that is free."""
-    allow_host: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """Another host name of this server, such as that of a web server in front; may be given several times. Requests for
-    other names than localhost and the address listened on are refused, so that no page of another site can read the
-    answers. With --host 0.0.0.0, any IP address and this machine's own name are allowed too."""
+    """Port to listen on; 0 takes any free port."""
+    allow_host: tuple[str, ...] = ()
+    """Other host names of this server, such as that of a web server in front. Requests for other names than localhost
+    and the address listened on are refused, so that no page of another site can read the answers. With --host 0.0.0.0,
+    any IP address and this machine's own name are allowed too."""
     open: bool = False
     """Open the page in a browser."""
     device: str = "auto"
@@ -45,25 +48,18 @@ class Serve:
     limits: Limits = field(default_factory=Limits)
 
 
-def main(arguments: Sequence[str]) -> None:
+def serve(arguments: Sequence[str]) -> None:
     options: Serve = parse(Serve, arguments, "serve")
-    require_extra("ric serve", *NEEDED)
-    from ricnet.apps.commands.evaluate import within_budget
+    require_extra("ric serve", *EXTRA)
     from ricnet.apps.server.connections import listen
-    from ricnet.models.loading import load
-    from ricnet.training.api import pick_device
-    from ricnet.training.console import say, unfinished
 
     with listen(options.host, options.port) as listening:  # before the model is loaded, which takes longer
         hosts = allowed_hosts(listening, options.host, options.allow_host)
-        classifier = load(options.run, str(pick_device(options.device)))
-        if options.budget is not None:
-            classifier = within_budget(classifier, options.budget)
-        say(unfinished(classifier))
-        serve(classifier, options.run, listening, options.open, options.limits, hosts)
+        classifier = open_model(options.run, options.device, Answering(budget=options.budget))
+        run_server(classifier, options.run, listening, options.open, options.limits, hosts)
 
 
-def serve(
+def run_server(
     classifier: "Classifier",
     run: str,
     listening: "socket.socket",
@@ -78,5 +74,43 @@ def serve(
     name = run.removeprefix(PREFIX).rstrip("/\\").replace("\\", "/").rpartition("/")[2] or run
     app = application.build(classifier, name, limits, hosts)
     address = connections.address_of(listening)
-    say([f"page     {address}", f"API      {address}/docs", "Ctrl-C stops it."])
+    say([f"page     {address}", f"API      {address}/docs", "Ctrl-C stops the server."])
     application.run(app, listening, open_browser)
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Show in a browser how a classifier refines its belief (pip install 'ricnet[serve]'): the pretrained CIFAR-10
+    model, or, if this installation lacks it, a model of scikit-learn's digits, trained first in less than a minute."""
+
+    port: int = 8000
+    """Port to listen on; 0 takes any free port."""
+    browser: bool = True
+    """Open the page in a browser."""
+    device: str = "auto"
+    """auto (a GPU if there is one), cpu, cuda, cuda:1 …"""
+
+
+def demo(arguments: Sequence[str]) -> None:
+    options: Demo = parse(Demo, arguments, "demo")
+    require_extra("ric demo", *EXTRA)
+    from ricnet.apps.server.connections import listen
+
+    with listen("127.0.0.1", options.port) as listening:
+        run = prepare(options.device)
+        run_server(open_model(run, options.device), run, listening, options.browser)
+
+
+def prepare(device: str) -> str:
+    """The run to show; digits are trained only once."""
+    from ricnet.models.locate import PREFIX, pretrained_names
+    from ricnet.models.run import RunFolder
+    from ricnet.training.api import train
+    from ricnet.training.console import say
+
+    if PRETRAINED in pretrained_names():
+        return PREFIX + PRETRAINED
+    if not RunFolder(FOLDER).finished:
+        say([f"This installation lacks {PREFIX}{PRETRAINED}; training on digits instead, in {FOLDER}."])
+        train("digits", out=FOLDER, epochs=EPOCHS, device=device, overwrite=True)
+    return str(FOLDER)

@@ -1,4 +1,4 @@
-"""ric sweep: look for better settings with Optuna."""
+"""`ric sweep`: searches for better settings with Optuna."""
 
 import logging
 import shlex
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from ricnet.apps.commands.settings import Hyper, MethodSettings, look_for, read_method, typed, unread
+from ricnet.apps.commands.train import Training, check_settings, given_method, read_training
 from ricnet.data import load as load_data
 from ricnet.data import whole_path
-from ricnet.errors import RicnetError, require, require_extra
+from ricnet.errors import Interrupted, RicnetError, require, require_extra
 from ricnet.io import short_name
-from ricnet.models.config import DATA_SETTINGS
+from ricnet.models.config import DATA_SETTINGS, Config
 from ricnet.models.locate import find_tokenizer
 from ricnet.studies.experiments import parse_settings
 from ricnet.training.api import pick_device
-from ricnet.training.console import GO_ON, Interrupted, Narrator, say
+from ricnet.training.console import GO_ON, Narrator, say
 from ricnet.training.recipes import configure, for_encoder
 
 if TYPE_CHECKING:
@@ -29,57 +29,61 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SweepOptions(MethodSettings[Hyper]):
-    """Search for better settings with Optuna (pip install 'ricnet[sweep]'), judged on validation data alone. Started
-    again, a sweep goes on where it stopped; started on several machines with one --storage, they share it. The settings
-    of `ric train` are those that all trials share; `ric sweep --help-all` shows them."""
+class SweepOptions(Training):
+    """Search for better settings with Optuna (pip install 'ricnet[sweep]') by validation data alone. Started again, a
+    sweep continues; started on several machines with one --storage, they share it. All trials share the given settings
+    of `ric train`; `ric sweep --help-all` shows them."""
 
+    method: str = ""
+    """Method to train, as in ric train."""
     trials: int = 20
     """Stop when the study has this many trials, counting those of other machines and earlier calls."""
     space: tuple[str, ...] = ()
     """What to search: lr=1e-4..1e-2:log epsilon=0.1..0.4 activation=relu,silu; by default the most important
-    settings, around the values of the preset. The preset itself is the first trial if it lies in the space."""
+    settings, around the values of the preset. The preset itself is the first trial if it is in the space."""
     set: tuple[str, ...] = ()
     """Settings that all trials share, as SETTING=VALUE: --set epochs=30 is --epochs 30."""
     metric: Literal["nll", "accuracy", "ece"] = "nll"
     """What to improve, on validation data."""
     storage: str | None = None
-    """Where the study is kept, as a database URL; by default sqlite:///NAME.db."""
+    """Database URL of the study; by default sqlite:///NAME.db."""
     name: str | None = None
-    """Name of the study and of its folder of runs; by default sweep-DATA-METHOD, of a table
+    """Name of the study and of its folder of runs; by default sweep-DATA-METHOD, for a table
     sweep-DATA-TARGET-METHOD."""
     runs: Path = Path("runs")
-    """Folder in which the study's runs are made, in a folder of its name."""
+    """Folder in which the folder of the study is made."""
 
 
-def main(arguments: Sequence[str]) -> None:
-    options = _parse(arguments)
+def sweep(arguments: Sequence[str]) -> None:
+    options, settings = read_sweep(arguments)
     require(options.trials >= 1, "trials", options.trials, "at least 1")
     require_extra("ric sweep", "sweep", "optuna")
     import optuna
 
     from ricnet.studies import sweep as sweeping
 
-    optuna.logging.set_verbosity(logging.CRITICAL)  # what it would say, we say
+    optuna.logging.set_verbosity(logging.CRITICAL)  # we print its messages
     name = options.name or f"sweep-{short_name(whole_path(options.source))}-{options.method}"
     storage = options.storage or f"sqlite:///{name}.db"
-    shared = typed(arguments, options) | parse_settings(options.set, options.method, "--set")
-    sweep = _sweep(options, shared, options.runs / name)
-    study = sweeping.open_study(name, storage, options.metric, sweep.base, sweep.space)
+    shared = settings | parse_settings(options.set, options.method, "--set")
+    plan = _sweep(options, shared, options.runs / name)
+    study = sweeping.open_study(name, storage, options.metric, plan.base, plan.space)
     try:
-        sweeping.search(study, sweep, options.trials, Narrator(stderr=True))
+        sweeping.search(study, plan, options.trials, Narrator(stderr=True))
     except Interrupted:
         raise Interrupted(GO_ON) from None
     _present(study, options, shared, storage)
 
 
-def _parse(arguments: Sequence[str]) -> SweepOptions[Any]:
-    chosen = look_for(arguments, "sweep", "--method", "--preset", "--exits")
-    options: SweepOptions[Any] = read_method(SweepOptions, arguments, "sweep", unread(arguments, chosen, chosen.method))
-    return options
+def read_sweep(arguments: Sequence[str]) -> tuple[SweepOptions, dict[str, Any]]:
+    """The options, with the method that the flags choose, and the settings that all trials share."""
+    options, settings, given = read_training(SweepOptions, arguments, "sweep")
+    method = given_method(given)
+    check_settings(settings, [method], Config())
+    return replace(options, method=method), settings
 
 
-def _sweep(options: SweepOptions[Any], shared: Mapping[str, Any], root: Path) -> "Sweep":
+def _sweep(options: SweepOptions, shared: Mapping[str, Any], root: Path) -> "Sweep":
     from ricnet.studies.sweep import Sweep, default_space, parse_space
 
     asked = parse_space(options.space, options.method) if options.space else None
@@ -93,7 +97,7 @@ def _sweep(options: SweepOptions[Any], shared: Mapping[str, Any], root: Path) ->
     return Sweep(dataset, base, space, options.metric, root, options.device)
 
 
-def _present(study: "optuna.Study", options: SweepOptions[Any], shared: Mapping[str, Any], storage: str) -> None:
+def _present(study: "optuna.Study", options: SweepOptions, shared: Mapping[str, Any], storage: str) -> None:
     done = [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
     if not done:
         raise RicnetError(f"no trial of {study.study_name} was finished; see the messages above.")
@@ -113,7 +117,6 @@ def _present(study: "optuna.Study", options: SweepOptions[Any], shared: Mapping[
 
 
 def _flag(name: str, value: Any) -> list[str]:
-    """As ric train reads it."""
     dashed = name.replace("_", "-")
     return [f"--{'' if value else 'no-'}{dashed}"] if isinstance(value, bool) else [f"--{dashed}", str(value)]
 

@@ -1,62 +1,123 @@
-"""ric train: from data to a run folder."""
+"""`ric train`, and the flags that it shares with `ric compare` and `ric sweep`: the settings of a run.
 
+The flags of all methods are read at once. Then settings that the chosen methods do not have are refused. Settings that
+were not given come from the recipe for the data.
+"""
+
+import dataclasses
+import inspect
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
-from ricnet.apps.commands.settings import NOT_TYPED, Hyper, MethodSettings, look_for, read_method, typed, unread
-from ricnet.errors import RicnetError, in_flags
+from ricnet.apps.flags import Flag, Positional, UnknownFlag, build, flags_of, read, show_help
+from ricnet.data import whole_path
+from ricnet.errors import RicnetError, in_flags, setting, wanted
 from ricnet.evaluation.choices import chosen_words
-from ricnet.io import printable, read_json
-from ricnet.models.config import Config, from_json
+from ricnet.io import printable, read_json, with_target
+from ricnet.methods import METHODS, of_another_method
+from ricnet.models.config import Choices, Config, Optimization, field_types, fits, from_json
 from ricnet.models.run import RunFolder
+from ricnet.nets.encoders import EncoderOptions
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
 from ricnet.report.tables import run_table
 from ricnet.training.api import Request, train_in_folder
 from ricnet.training.callbacks import Track
 from ricnet.training.console import Narrator, say
+from ricnet.training.recipes import TYPICAL, choose_method, preset
+
+COUPLED = {
+    *("credit", "head", "objective", "readout", "rollouts", "label_baseline", "reward_floor"),
+    *("c_min", "c_max", "halt_threshold", "value_coef", "label_smoothing", "uniform_mix"),
+}
+"""Settings whose range depends on other settings: they are checked once the recipe is known."""
+GROUPS: dict[str, Sequence[str]] = {
+    "data": ("target", "text", "data_dir", "resolution", "val_fraction", "test", "test_fraction"),
+    "model": ("method", "methods", "preset", "encoder", "width", "horizon", "exits"),
+    "training": ("epochs", "batch_size", "lr", "weight_decay", "augment", "patience", "calibration", "budget"),
+    "run": (
+        *("seed", "seeds", "out", "resume", "overwrite", "device", "config", "track"),
+        *("reference", "jobs", "trials", "space", "metric", "storage", "list"),
+    ),
+}
+"""Settings in --help, by heading. --help-all shows the others too, under the headings of `PARTS`."""
+PARTS = {"method": "model", "network": "model", "optimization": "training"}
 
 
 @dataclass(frozen=True)
-class Train(MethodSettings[Hyper]):
-    """Train a classifier. `ric train` alone learns scikit-learn's digits; `ric train DIR` your own folder of images,
-    one subfolder a class; `ric train my.csv --target COLUMN` your own table. Settings not given come from the preset,
-    scaled to the data; those shown are for 50,000 images of 10 classes. `ric train --help-all` shows every setting,
-    `ric train --method supervised --help-all` those of another method."""
+class Training:
+    """Flags of the commands that train, besides the settings of a run."""
 
+    data: Annotated[str, Positional("DATA")] = "digits"
+    """Training data: a name (ric data list), a folder of images or of .txt files (one subfolder per class), an .npz
+    file (x, y), or a table (.csv, .tsv, .jsonl, each also .gz, or .parquet; my.csv#label names its --target too).
+    By default digits."""
+    target: str | None = None
+    """Column of a table that holds the classes. The other columns are inputs: numbers, dates or texts, also with gaps.
+    Identifiers, detected by name and values, are left out."""
+    preset: str = "fast"
+    """fast: minutes on a GPU; paper: the paper's own settings, 2000 epochs."""
+    device: str = "auto"
+    """auto (a GPU if there is one), cpu, cuda, cuda:1 …"""
+    data_dir: Path | None = None
+    """Folder of named data sets; by default $RICNET_DATA, else the user's cache folder."""
+
+    @property
+    def source(self) -> str:
+        """The data, with the target of a table in its name."""
+        return with_target(self.data, self.target)
+
+
+@dataclass(frozen=True)
+class Train(Training):
+    """Train a classifier. `ric train` alone learns scikit-learn's digits; `ric train DIR` your own folder of images,
+    one subfolder per class; `ric train my.csv --target COLUMN` your own table. Settings that are not given come from
+    the preset, scaled to the data; those shown are for 50,000 images of 10 classes. `ric train --help-all` shows every
+    setting, `ric train --method supervised --help-all` those of another method."""
+
+    method: str | None = None
+    """ric-on-policy (default), ric-closed-form (default with --exits), ric (Algorithm 1; default with --preset paper),
+    supervised (cross-entropy in one pass), anytime, act or pondernet."""
     config: Path | None = None
-    """Take all settings from another run (its folder or its config.json); flags given beside it win."""
+    """Take all settings from another run (its folder or its config.json); flags override them."""
     out: Path | None = None
-    """Folder of the run; by default runs/DATA-METHOD-seedN, of a table runs/DATA-TARGET-METHOD-seedN."""
+    """Folder of the run; by default runs/DATA-METHOD-seedN, for a table runs/DATA-TARGET-METHOD-seedN."""
     resume: bool = False
-    """Go on where an interrupted run stopped, exactly as if it never had; where there is none yet, start it. With more
-    --epochs a finished run of --schedule constant goes on too."""
+    """Continue an interrupted run with the same result as without the interruption, or start it if there is none. With
+    more --epochs a finished run of --schedule constant continues too."""
     overwrite: bool = False
-    """Replace a run that is already there."""
+    """Replace a run that exists."""
     track: Track = "none"
-    """tensorboard: write every number of metrics.jsonl as a curve too, into the folder tensorboard of the run
-    (pip install 'ricnet[track]'; look at it with tensorboard --logdir RUNS)."""
+    """tensorboard: also write the numbers of metrics.jsonl as curves, into the folder tensorboard of the run
+    (pip install 'ricnet[track]'; view them with tensorboard --logdir RUNS)."""
     checkpoint_seconds: float = 60.0
     """Save the state at least this often; 0 saves after every update."""
 
 
-def main(arguments: Sequence[str]) -> None:
-    chosen = look_for(arguments, "train", "--method", "--preset", "--config", "--exits")
-    start = None if chosen.config is None else _settings_of(chosen.config)
-    if start is not None and (chosen.method is not None or chosen.preset is not None):
-        raise RicnetError("--config brings its own method and preset; leave out --method and --preset.")
-    shown = start or unread(arguments, chosen, chosen.method)
-    options: Train[Any] = read_method(Train, arguments, "train", shown, data=NOT_TYPED)
+class Typed(NamedTuple):
+    """The arguments of a command that trains."""
+
+    options: Any
+    settings: dict[str, Any]
+    """Settings of a run that were given."""
+    given: Mapping[str, Any]
+    """All values that were given."""
+
+
+def train(arguments: Sequence[str]) -> None:
+    options, settings, given = read_training(Train, arguments, "train")
+    start = None if options.config is None else _settings_of(options.config)
+    if start is not None and given.keys() & {"method", "preset"}:
+        raise RicnetError("--config brings its own method and preset; remove --method and --preset.")
+    check_settings(settings, [given_method(given) if start is None else start.method.name], start or Config())
     request = Request(
-        None if options.data == NOT_TYPED else options.data,
-        typed(arguments, options),
-        options.target,
-        chosen.method,
-        chosen.preset,
-        start,
+        *(given.get("data"), settings, options.target, options.method, given.get("preset"), start),
         out=options.out,
         device=options.device,
         overwrite=options.overwrite,
@@ -68,8 +129,8 @@ def main(arguments: Sequence[str]) -> None:
     train_in_folder(request, in_flags, _present)
 
 
-def _settings_of(run: str) -> Config:
-    path = Path(run) / "config.json" if Path(run).is_dir() else Path(run)
+def _settings_of(run: Path) -> Config:
+    path = run / "config.json" if run.is_dir() else run
     if not path.exists():
         raise RicnetError(f"--config {path} does not exist; give the folder of a run, or its config.json.")
     return from_json(read_json(path).get("config"), str(path))
@@ -85,3 +146,81 @@ def _present(folder: RunFolder) -> None:
     say(chosen_words(record.evaluation), console)
     for line in (f"report   {folder.report}", f"look     {look}"):  # paths are not wrapped
         console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
+
+
+# Settings of a run as flags
+
+
+def given_method(given: Mapping[str, Any], method: str | None = None) -> str:
+    """The method that the flags choose; `method` is a system's own."""
+    exits = given.get("exits", "none") != "none"
+    return choose_method(given.get("preset", "fast"), method or given.get("method"), exits)
+
+
+def read_training(
+    kind: type,
+    arguments: Sequence[str],
+    command: str,
+    methods_of: Callable[[Mapping[str, Any]], Iterable[str]] = lambda given: [given_method(given)],
+) -> Typed:
+    """Read the flags of a command that trains; --help shows the settings of the methods that the flags choose."""
+    own = {flag.name: flag for flag in flags_of(kind, "run")}
+    left_out = {"seed"} if "seeds" in own else set()
+    every = _setting_flags([Config(method=method()) for method in METHODS.values()], {*own, *left_out})
+    try:
+        given = read([*own.values(), *every], arguments, command)
+    except UnknownFlag as problem:
+        retired = of_another_method(problem.flag.removeprefix("--").replace("-", "_"), command)
+        raise problem if retired is None else RicnetError(f"{problem.flag} {retired}") from None
+    if given.keys() & {"help", "help_all"}:
+        typical = dataclasses.replace(TYPICAL, exits=given.get("exits", "none") != "none")
+        presets = [preset(given.get("preset", "fast"), method, typical) for method in methods_of(given)]
+        flags = [*own.values(), *_setting_flags(presets, {*own, *left_out})]
+        show_help(_page(flags, "help_all" in given), command, inspect.getdoc(kind) or "")
+    names = {flag.name for flag in every}
+    settings = {name: value for name, value in given.items() if name in names}
+    if settings.get("test") is not None:
+        settings["test"] = whole_path(settings["test"])
+    return Typed(build(kind, given, command), settings, given)
+
+
+def _setting_flags(configs: Iterable[Config], without: set[str]) -> list[Flag]:
+    """Flags of all settings; a setting that several methods have may take the values of each."""
+    found: dict[str, Flag] = {}
+    for config in configs:
+        for flag in flags_of(config, "training", PARTS):
+            first = found.setdefault(flag.name, flag)
+            found[flag.name] = first._replace(kind=first.kind | flag.kind if first.kind != flag.kind else first.kind)
+    return [flag for flag in found.values() if flag.name not in without]
+
+
+def _page(flags: Sequence[Flag], everything: bool) -> list[Flag]:
+    """The flags to show, by heading; without `everything` those of `GROUPS`, each with its first sentence."""
+    headings = {name: heading for heading, names in GROUPS.items() for name in names}
+    order, groups = list(headings), list(GROUPS)
+    shown = [flag._replace(group=headings.get(flag.name, flag.group)) for flag in flags]
+    if not everything:
+        shown = [flag for flag in shown if flag.metavar or flag.name in headings]
+        shown = [flag._replace(help=re.split(r"(?<=\.) (?=[A-Z])", flag.help)[0]) for flag in shown]
+    shown.sort(key=lambda flag: (groups.index(flag.group), order.index(flag.name) if flag.name in headings else 99))
+    return [flag._replace(group=f"{flag.group} options") for flag in shown]
+
+
+def check_settings(given: Mapping[str, Any], methods: Sequence[str], base: Config, compared: bool = False) -> None:
+    """Raise on a setting that none of these methods has, or whose value is out of range whatever the others are.
+
+    The rest is checked once data and recipe are known. Settings of the encoder are checked with those of `base`.
+    """
+    shared = field_types(Config) | field_types(EncoderOptions) | field_types(Optimization)
+    kinds = [shared | field_types(METHODS[method]) for method in methods]
+    for name, value in given.items():
+        hints = [kind[name] for kind in kinds if name in kind]
+        if not hints:
+            advice = of_another_method(name, "the systems compared" if compared else methods[0]) or ""
+            raise RicnetError(f"{setting(name)} {advice.partition(';')[0] + '; remove it.' if compared else advice}")
+        if not any(fits(value, hint) for hint in hints):
+            raise RicnetError(f"{setting(name)} cannot be {value!r}; give {wanted(reduce(or_, hints))}.")
+    parts: list[Any] = [Choices(), base.network, base.optimization, *(METHODS[method]() for method in methods)]
+    for part in parts:
+        own = {name for name, hint in field_types(type(part)).items() if name in given and fits(given[name], hint)}
+        dataclasses.replace(part, **{name: given[name] for name in own - COUPLED})
