@@ -47,7 +47,7 @@ def export(arguments: Sequence[str]) -> None:
     console.print(f"{options.out}: {options.out.stat().st_size / 1e6:.1f} MB")
     console.print(
         f"On {found.inputs} inputs its probabilities differ from PyTorch's by at most {found.difference:.1e}, "
-        f"and {found.same_steps} inputs halt at the same step."
+        f"and {found.same_steps} of them halt at the same step."
     )
     if classifier.text is not None:
         console.print(f"It reads {classifier.text.rule}")
