@@ -168,5 +168,7 @@ def _present(runs: Sequence[RunRecord], reference: Sequence[RunRecord], out: Pat
         raise RicnetError(f"the comparison cannot be written ({error}); choose another --out.") from error
     Console().print(terminal_table(comparison))
     halt = "each by its own halting rule" if budget is None else f"within a budget of {budget:g} where there are exits"
-    say([f"Compared as trained: {halt}, without temperature unless the name says so (ric train fits both)."], Narrator())
+    say(
+        [f"Compared as trained: {halt}, without temperature unless the name says so (ric train fits both)."], Narrator()
+    )
     print(f"written  {out}: comparison.csv, comparison.md, comparison.tex, report.html{replaced}")
