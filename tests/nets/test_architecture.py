@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from refusals import refusal
-from ricnet.nets.architecture import OverLimit, architecture_from_json, memory_limit
+from ricnet.nets.architecture import MemoryLimit, OverLimit, architecture_from_json
 from ricnet.nets.pretrained import read_hf
 
 
@@ -20,11 +20,11 @@ def test_an_architecture_from_a_file_is_checked(resnet: Path, change: dict[str, 
 
 
 def test_tensors_within_the_limit_are_made_and_others_are_not() -> None:
-    with memory_limit(6 + 2):
+    with MemoryLimit(6 + 2):
         assert nn.Linear(3, 2).weight.shape == (2, 3)
     for most, make in ((7, lambda: nn.Linear(3, 2)), (1 << 30, lambda: nn.Linear(1 << 40, 1 << 40))):
-        with pytest.raises(OverLimit), memory_limit(most):
+        with pytest.raises(OverLimit), MemoryLimit(most):
             make()
-    with pytest.raises(OverLimit), memory_limit(5):
+    with pytest.raises(OverLimit), MemoryLimit(5):
         torch.zeros(2, 3)
     assert torch.zeros(2, 3).sum() == 0

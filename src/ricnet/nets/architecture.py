@@ -5,8 +5,7 @@ A checkpoint may come from a stranger: its JSON is validated, and its weights ar
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +18,8 @@ from ricnet.errors import RicnetError, first_line
 from ricnet.io import misfit, parse_json, read_text
 
 LARGEST_SIDE = 4096
+SLACK = 1 << 24
+"""Numbers that a network may allocate beside its weights."""
 
 
 @dataclass(frozen=True)
@@ -97,38 +98,28 @@ def count_weights(file: Path) -> int:
 # Limit of the memory of a network that is built from an untrusted file: a few bytes can ask for terabytes
 
 
-SLACK = 1 << 24
-"""Numbers that a network may allocate beside its weights: position tables, masks, activations of one example."""
-_MAKERS = (torch.empty, torch.zeros, torch.ones)
-
-
 class OverLimit(Exception):
     pass
 
 
-@contextmanager
-def memory_limit(numbers: int) -> Iterator[None]:
-    """Raise `OverLimit` before the tensors made within exceed so many numbers together."""
-    with _Counting(numbers):
-        yield
+class MemoryLimit(TorchFunctionMode):
+    """Context that raises `OverLimit` before the tensors made within exceed so many numbers together."""
 
-
-def limit_for(weights: int) -> AbstractContextManager[None]:
-    """The limit for a network with so many weights."""
-    return memory_limit(4 * weights + SLACK)
-
-
-class _Counting(TorchFunctionMode):
-    def __init__(self, left: int) -> None:
+    def __init__(self, numbers: int) -> None:
         super().__init__()
-        self.left = left
+        self.left = numbers
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        if function in _MAKERS:
+        if function in (torch.empty, torch.zeros, torch.ones):
             size = args[0] if args and isinstance(args[0], Sequence) else args
             self.left -= math.prod(size)
             if self.left < 0:
                 raise OverLimit
         return function(*args, **(kwargs or {}))
+
+
+def limit_for(weights: int) -> MemoryLimit:
+    """The limit for a network with so many weights; position tables, masks and activations of one example need more."""
+    return MemoryLimit(4 * weights + SLACK)

@@ -89,10 +89,6 @@ def register_encoder(name: str) -> Callable[[Builder], Builder]:
     return register
 
 
-def encoder_names() -> list[str]:
-    return sorted(_BUILDERS)
-
-
 def is_pretrained(name: str) -> bool:
     return name.startswith(PRETRAINED)
 
@@ -116,7 +112,7 @@ def choose_encoder(name: str, input_shape: tuple[int, ...]) -> str:
         meant = f"timm:{rest}" if owner == "timm" else f"hf:{name}"
         raise RicnetError(f"{setting('encoder', name)} is unknown; did you mean {meant}?")
     if name != "auto":
-        raise RicnetError(f"{setting('encoder', name)} is unknown; {what_else(name, ['auto', *encoder_names()])}")
+        raise RicnetError(f"{setting('encoder', name)} is unknown; {what_else(name, ['auto', *sorted(_BUILDERS)])}")
     if len(input_shape) == 1:
         return "mlp"
     return "conv" if max(input_shape[1:]) <= TINY_IMAGE else "resnet18"
@@ -278,7 +274,9 @@ class ResNet(nn.Module):
                 inputs = outputs
         self.blocks = nn.Sequential(*layers)
         self.counts = blocks
-        self.apply(_initialize)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Float[Tensor, "batch channels h w"]) -> Float[Tensor, "batch embedding"]:
         return self.blocks(self.stem(x)).mean((2, 3))  # type: ignore[no-any-return]
@@ -296,8 +294,3 @@ def _stem(channels: int, width: int, activation: type[nn.Module], small: bool) -
         return nn.Sequential(nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), activation())
     wide = nn.Conv2d(channels, width, 7, stride=2, padding=3, bias=False)
     return nn.Sequential(wide, nn.BatchNorm2d(width), activation(), nn.MaxPool2d(3, stride=2, padding=1))
-
-
-def _initialize(module: nn.Module) -> None:
-    if isinstance(module, nn.Conv2d):
-        nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

@@ -21,6 +21,9 @@ from ricnet.nets.stages import Exits, ImageStage, Part, TextStage, divisions, le
 
 ROUNDING = 1e-4
 """Maximum difference between a network and its stages, relative to the largest output."""
+PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".tar")
+COUNTED = "num_batches_tracked"
+"""A counter of batch norm that nothing reads; some files of timm lack it."""
 
 
 class Pretrained(nn.Module):
@@ -154,20 +157,15 @@ def read_hf(folder: Path) -> Pretrained:
     return _wrapped(*hf.read(folder))
 
 
-def read_timm(name: str, file: Path) -> Pretrained:
-    """A network of timm with the weights of a safetensors file."""
-    return _wrapped(*_read_timm(name, file))
-
-
 def build(architecture: Architecture) -> Pretrained:
     """The encoder with random weights."""
-    make = {"transformers": hf.build, "timm": _build_timm}[architecture.library]
-    return _wrapped(make(architecture), architecture)
+    if architecture.library == "transformers":
+        return _wrapped(hf.build(architecture), architecture)
+    return _wrapped(_create_timm(str(architecture.network.get("name"))), architecture)
 
 
 def _wrapped(network: nn.Module, architecture: Architecture) -> Pretrained:
-    kind = ImageEncoder if architecture.reads == "images" else TextEncoder
-    return kind(network, architecture)
+    return (ImageEncoder if architecture.reads == "images" else TextEncoder)(network, architecture)
 
 
 def rebuild(architecture: Architecture, weights: Mapping[str, Tensor], source: str) -> Pretrained:
@@ -186,23 +184,18 @@ def rebuild(architecture: Architecture, weights: Mapping[str, Tensor], source: s
 # timm
 
 
-PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".tar")
-COUNTED = "num_batches_tracked"
-"""A counter of batch norm that nothing reads; some files lack it."""
-
-
-def _read_timm(name: str, file: Path) -> tuple[nn.Module, Architecture]:
-    """The network of that name with the weights of a file, whose keys must match; those of the classifier on top are
-    ignored."""
+def read_timm(name: str, file: Path) -> Pretrained:
+    """The network of that name with the weights of a safetensors file, whose keys must match; those of the classifier
+    on top are ignored."""
     if file.suffix.lower() in PICKLE_SUFFIXES:
         raise RicnetError(f"{file} may run code when it is read; save its weights as safetensors.")
     architecture = timm_architecture(name)
     try:
         with limit_for(count_weights(file)):
-            network = _build_timm(architecture)
+            network = _create_timm(name)
     except OverLimit as error:
         raise RicnetError(f"{file} holds fewer weights than {name} of timm has; it is of another network.") from error
-    on_top: Any = network.pretrained_cfg["classifier"]  # type: ignore[index]
+    on_top: Any = network.pretrained_cfg["classifier"]
     heads = tuple(f"{head}." for head in ([on_top] if isinstance(on_top, str) else on_top or ()))
     weights = {key: tensor.float() for key, tensor in load_file(file).items() if not key.startswith(heads)}
     own = {key: tensor for key, tensor in network.state_dict().items() if not key.endswith(COUNTED)}
@@ -211,7 +204,7 @@ def _read_timm(name: str, file: Path) -> tuple[nn.Module, Architecture]:
     if odd:
         raise RicnetError(f"{file} does not hold the weights of {name} of timm (see {listed(odd)}); give another file.")
     network.load_state_dict(weights, strict=False)
-    return network, architecture
+    return _wrapped(network, architecture)
 
 
 def timm_architecture(name: str) -> Architecture:
@@ -225,22 +218,8 @@ def timm_source(name: str) -> str | None:
     return source if isinstance(source, str) else None
 
 
-def _build_timm(architecture: Architecture) -> nn.Module:
-    """The network with random weights."""
-    return _create_timm(str(architecture.network.get("name")))  # type: ignore[no-any-return]
-
-
 def _create_timm(name: str) -> Any:
-    """A network of timm without a classifier on top."""
-    timm = require_timm()
-    if not timm.is_model(name):
-        close = timm.list_models(f"*{name.split('.')[0]}*")
-        known = f"it has {listed(close)}" if close else "timm.list_models() lists its networks"
-        raise RicnetError(f"{setting('encoder', f'timm:{name[:80]}')} is unknown to timm {timm.__version__}; {known}.")
-    return timm.create_model(name, pretrained=False, num_classes=0)
-
-
-def require_timm() -> Any:
+    """A network of timm with random weights and without a classifier on top."""
     require_extra(f"{setting('encoder')} timm:…", "timm", "timm", "torchvision")
     try:
         import timm
@@ -249,4 +228,8 @@ def require_timm() -> Any:
             f"timm cannot be imported ({first_line(error)}); install the torchvision that goes with torch "
             f"{torch.__version__}."
         ) from error
-    return timm
+    if not timm.is_model(name):
+        close = timm.list_models(f"*{name.split('.')[0]}*")
+        known = f"it has {listed(close)}" if close else "timm.list_models() lists its networks"
+        raise RicnetError(f"{setting('encoder', f'timm:{name[:80]}')} is unknown to timm {timm.__version__}; {known}.")
+    return timm.create_model(name, pretrained=False, num_classes=0)

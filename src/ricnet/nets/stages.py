@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, pairwise
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -23,28 +23,17 @@ PLACES = 2
 Exits = Literal["none", "stage", "block"]
 
 
-@runtime_checkable
-class InStages(Protocol):
-    """An encoder that can be left early."""
-
-    def stages(self, exits: Exits) -> Sequence[nn.Module]:
-        """Its parts in order, which together are the encoder up to its pooling; large ones for "stage", small ones for
-        "block". A part may have a method `pool` to (batch, features), which replaces `pool_features`."""
-
-
 def divide(encoder: nn.Module, exits: Exits) -> tuple[nn.Module, ...]:
-    """The stages of an encoder; of an nn.Sequential without `stages`, its modules."""
-    stages: tuple[nn.Module, ...]
-    if isinstance(encoder, InStages):
-        stages = tuple(encoder.stages(exits))
-    elif isinstance(encoder, nn.Sequential):
-        stages = tuple(encoder)
-    else:
+    """The stages of an encoder, which together are the encoder up to its pooling; of an nn.Sequential without a method
+    `stages`, its modules. A stage may have a method `pool` to (batch, features), which replaces `pool_features`."""
+    made: Any = encoder
+    if not (hasattr(made, "stages") or isinstance(made, nn.Sequential)):
         raise RicnetError(
             f"{setting('exits', exits)} needs an encoder that says where it can be left, but {type(encoder).__name__} "
             f"does not; take one that does, for texts {setting('encoder', 'hf:NAME')}, or give it stages(exits), "
             "a method that returns its parts in order."
         )
+    stages: tuple[nn.Module, ...] = tuple(made.stages(exits) if hasattr(made, "stages") else made)
     if len(stages) < 2:
         raise RicnetError(f"{setting('exits', exits)} needs an encoder of two stages or more; this one has one.")
     return stages
