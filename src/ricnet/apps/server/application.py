@@ -25,22 +25,11 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
 from ricnet.apps.answers import answers
-from ricnet.apps.server import responses
+from ricnet.apps.server import requests, responses
 from ricnet.apps.server.batching import Batcher, Question
 from ricnet.apps.server.connections import Guard, address_of, most_connections, server
 from ricnet.apps.server.limits import Hosts, Limits, Refusal
-from ricnet.apps.server.requests import (
-    Ask,
-    Asked,
-    Decoders,
-    File,
-    Options,
-    Upload,
-    check_inputs,
-    example,
-    parse,
-    read_json,
-)
+from ricnet.apps.server.requests import Asked, Decoders, File, Options
 from ricnet.errors import RicnetError, in_python
 from ricnet.io import short
 from ricnet.models.classifier import Classifier
@@ -50,8 +39,8 @@ PAGE = Path(__file__).parent / "page"
 MAX_FIELDS = 8  # of a form, beside its files; Options has six
 GRACE_SECONDS = 30  # at shutdown, to answer the requests that have arrived
 BODY = {
-    "multipart/form-data": {"schema": Upload.model_json_schema()},
-    "application/json": {"schema": Ask.model_json_schema()},
+    "multipart/form-data": {"schema": requests.Upload.model_json_schema()},
+    "application/json": {"schema": requests.Ask.model_json_schema()},
 }
 REFUSALS = {
     413: "Too large: the body, an image, all images, their number, or the time to decode one.",
@@ -92,7 +81,7 @@ def build(classifier: Classifier, name: str, limits: Limits | None = None, hosts
     app.add_exception_handler(HTTPException, _explain)
     _add_predict(app, classifier, batcher, decoders, limits)
     _add_facts(app, classifier, batcher, responses.describe(classifier, name, limits))
-    _add_pages(app, example(classifier))
+    _add_pages(app, requests.example(classifier))
     return app
 
 
@@ -127,11 +116,11 @@ def _add_predict(app: FastAPI, classifier: Classifier, batcher: Batcher, decoder
     async def _read(request: Request) -> tuple[Asked | list[File], Options]:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
-            return await decoders.run(read_json, await request.body(), classifier, limits)
+            return await decoders.run(requests.read_json, await request.body(), classifier, limits)
         if kind != "multipart/form-data":
             raise Refusal(415, "send images as multipart/form-data, or JSON as application/json.")
         files, options = await _read_form(request, limits.max_batch)
-        check_inputs("images", len(files), classifier, limits)
+        requests.check_inputs("images", len(files), classifier, limits)
         return files, options
 
 
@@ -140,7 +129,7 @@ async def _read_form(request: Request, most: int) -> tuple[list[File], Options]:
         async with request.form(max_files=most, max_fields=MAX_FIELDS) as form:
             parts = form.multi_items()
             files = [File(x.filename or "", await x.read()) for _, x in parts if isinstance(x, UploadFile)]
-            return files, parse(Options, {key: x for key, x in parts if isinstance(x, str)})
+            return files, requests.parse(Options, {key: x for key, x in parts if isinstance(x, str)})
     except HTTPException as error:
         if "Too many files" in error.detail:
             raise Refusal(413, f"send at most {most} images at once.") from None

@@ -25,10 +25,8 @@ from ricnet.core.trajectory import Trajectory
 from ricnet.methods.inference import InSteps, Steps, Walk
 from ricnet.models.classifier import Classifier, as_inputs
 
-DELIVERY = 2e-3
-"""Seconds of a deadline that are kept for the response."""
-SHORTEST = 1e-3
-"""Milliseconds for a request whose deadline has passed before the model is free; one step is always made."""
+DELIVERY = 2e-3  # seconds of a deadline that are kept for the response
+SHORTEST = 1e-3  # milliseconds, if the deadline has passed before the model is free; one step is always made
 PASSED_OVER = 0.1
 """Weight of a stage that was passed over, in waiting inputs. Higher evens out response times, lower makes batches
 larger: with 16 clients a narrow ResNet-18 had a mean batch of 6; with weight 1 it had 4 and took longer."""
@@ -40,24 +38,17 @@ class Question:
 
     inputs: Num[Tensor, "n ..."]
     max_steps: int | None = None
-    trace: bool = False
-    """Whether to compute the steps after the halt too."""
-    deadline: float | None = None
-    """By time.perf_counter. Such a question is not batched, since the deadline stops the whole batch."""
-    classifier: Classifier | None = None
-    """The same network with a budget of the request's own; None for the server's."""
+    trace: bool = False  # whether to compute the steps after the halt too
+    deadline: float | None = None  # by time.perf_counter; not batched, since the deadline stops the whole batch
+    classifier: Classifier | None = None  # with a budget of the request's own; None for the server's
     answer: "Future[Trajectory]" = field(default_factory=Future)
 
     def joins(self, first: "Question") -> bool:
         """Whether both fit in one batch. Different budgets do only if each input leaves by itself, at the stages."""
         if self.plain and first.plain:
             return True
-        alike = (self.max_steps, self.trace, self.budget) == (first.max_steps, first.trace, first.budget)
-        return alike and self.deadline is None and first.deadline is None
-
-    @property
-    def budget(self) -> float | None:
-        return None if self.classifier is None else self.classifier.budget
+        kinds = {(one.max_steps, one.trace, getattr(one.classifier, "budget", None)) for one in (self, first)}
+        return len(kinds) == 1 and self.deadline is None and first.deadline is None
 
     @property
     def plain(self) -> bool:
@@ -187,14 +178,10 @@ class Entry:
     """A request at the stages."""
 
     question: Question
-    rule: InSteps[Any]
-    """Halting rule of its own, because budgets may differ."""
-    steps: int
-    """Maximum number of steps."""
-    places: list[int]
-    """Columns of its inputs in `Stages.made`."""
-    going: int
-    """Number of inputs that have not halted."""
+    rule: InSteps[Any]  # its own, because budgets may differ
+    steps: int  # maximum number
+    places: list[int]  # columns of its inputs in `Stages.made`
+    going: int  # number of inputs that have not halted
 
 
 class Stages:
@@ -205,8 +192,7 @@ class Stages:
         self.device = self.model.backbone.mean.device
         one = self.method.start(self.model, self.model.backbone.mean.new_zeros(1, *classifier.input_shape))
         self.made = Steps.blank(len(self.model.costs), one.take(self._rows([0] * room)))
-        self.entries: dict[int, Entry] = {}
-        """The request of each column in use."""
+        self.entries: dict[int, Entry] = {}  # by column
         self.clear()
 
     def clear(self) -> list[Question]:
@@ -214,8 +200,7 @@ class Stages:
         dropped = dict.fromkeys(entry.question for entry in self.entries.values())
         self.entries.clear()
         self.free = list(range(self.made.going.shape[1]))
-        self.waiting: dict[int, Walk] = {}
-        """Inputs by the number of steps they have made."""
+        self.waiting: dict[int, Walk] = {}  # by the number of steps made
         self.passed_over = [0.0] * len(self.model.costs)
         return list(dropped)
 

@@ -27,24 +27,17 @@ from ricnet.io import short
 
 log = logging.getLogger("ricnet.server")
 
-HEADER_SECONDS = 10.0
-"""Time from the connection, or from the last answer, to the end of the next request's headers."""
-BODY_SECONDS = 60.0
-"""Time for a body to arrive, so that stalled clients do not block others."""
+HEADER_SECONDS = 10.0  # from the connection, or from the last answer, to the end of the next request's headers
+BODY_SECONDS = 60.0  # for a body to arrive, so that stalled clients do not block others
 LINGER_SECONDS = 3.0
 """Time to read and discard the rest of a refused body: a client that is still sending when the connection closes never
 reads the response."""
-KEEP_ALIVE_SECONDS = 5
-"""Time from an answer to the first byte of the next request."""
-STALLED_SECONDS = 3.0
-"""At shutdown: time for the rest of a request to arrive, and for a client to read some of its answer."""
+KEEP_ALIVE_SECONDS = 5  # from an answer to the first byte of the next request
+STALLED_SECONDS = 3.0  # at shutdown, for the rest of a request to arrive, and for a client to read some of its answer
 MOST_CONNECTIONS = 1000
-ACCEPTED_AT_ONCE = 8
-"""Connections that asyncio accepts in one turn of its loop, before it calls `connection_made` of the first."""
-RESERVED = 64
-"""File descriptors kept free of connections: for those accepted but not yet counted, and for files."""
-BACKLOG = 512
-"""Connections that the kernel holds until they are accepted."""
+ACCEPTED_AT_ONCE = 8  # by asyncio in one turn of its loop, before it calls `connection_made` of the first
+RESERVED = 64  # file descriptors for connections accepted but not yet counted, and for files
+BACKLOG = 512  # connections that the kernel holds until they are accepted
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -87,14 +80,10 @@ def most_connections() -> int:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return MOST_CONNECTIONS
-    return max(4, min(MOST_CONNECTIONS, limit - _open_files() - RESERVED))
-
-
-def _open_files() -> int:
-    try:
-        return len(list(Path("/dev/fd").iterdir()))
-    except OSError:  # some containers have no such folder
-        return RESERVED
+    used = RESERVED
+    with contextlib.suppress(OSError):  # some containers have no such folder
+        used = len(list(Path("/dev/fd").iterdir()))
+    return max(4, min(MOST_CONNECTIONS, limit - used - RESERVED))
 
 
 class Connection(H11Protocol):

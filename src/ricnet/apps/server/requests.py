@@ -36,20 +36,15 @@ from ricnet.errors import RicnetError, listed
 from ricnet.io import short
 from ricnet.models.classifier import Classifier
 
-SOURCE = "the request"
-"""Name of the table that rows are read from, in messages."""
+SOURCE = "the request"  # name of the table that rows are read from, in messages
 NO_AND_YES = (("false", "true"), ("no", "yes"), ("f", "t"), ("n", "y"))
 """Spellings of JSON's false and true in tables, in any case."""
 INPUTS = {"features": "row", "rows": "row", "images": "image", "texts": "text"}
 """Fields that hold inputs, and what one input is called."""
-THREADS = min(2, os.cpu_count() or 1)
-"""For images that are not large, and for JSON."""
-LARGE = 1_000_000
-"""Pixels beyond which an image is large. One million are decoded in about 0.05 s."""
-IMAGES_TOGETHER = 4
-"""Limit on the pixels of all images in a request, in images of the maximum size."""
-DECODE_SECONDS = 5.0
-"""Time limit for one image. A JPEG of thousands of scans can take minutes even if it has few pixels."""
+THREADS = min(2, os.cpu_count() or 1)  # for images that are not large, and for JSON
+LARGE = 1_000_000  # pixels beyond which an image is large; one million are decoded in about 0.05 s
+IMAGES_TOGETHER = 4  # limit on the pixels of all images in a request, in images of the maximum size
+DECODE_SECONDS = 5.0  # for one image; a JPEG of thousands of scans can take minutes even if it has few pixels
 SCAN_SHARE = 3
 """A JPEG decoded at reduced size counts as at least a third of its pixels: with several scans, its coefficients are
 held in memory at full size."""
@@ -115,6 +110,10 @@ class File(NamedTuple):
     @property
     def shown(self) -> str:
         return short(self.name.strip(), 60) or "the file"
+
+    def unreadable(self) -> Refusal:
+        formats = "PNG, JPEG, WebP, GIF, BMP or TIFF"
+        return Refusal(422, f"{self.shown} is not a readable image; send a complete {formats}.")
 
 
 class Asked(NamedTuple):
@@ -328,7 +327,7 @@ class Decoders:
             return decode_image(content, file.name, self._shape)
         except RicnetError as error:
             if not content.interrupted:
-                raise _not_an_image(file) from error
+                raise file.unreadable() from error
             late = f"takes longer than {DECODE_SECONDS:g} seconds to decode"
             raise Refusal(413, f"{file.shown} {late}; save it as a PNG.") from None
 
@@ -366,12 +365,7 @@ def _pixels_to_decode(file: File, input_shape: tuple[int, ...]) -> int:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         return UNBOUNDED
     except Exception as error:  # decoders fail in many ways
-        raise _not_an_image(file) from error
+        raise file.unreadable() from error
     if stored > MOST_PIXELS:
         return UNBOUNDED
     return decoded if decoded == stored else max(decoded, stored // SCAN_SHARE)
-
-
-def _not_an_image(file: File) -> Refusal:
-    formats = "PNG, JPEG, WebP, GIF, BMP or TIFF"
-    return Refusal(422, f"{file.shown} is not a readable image; send a complete {formats}.")

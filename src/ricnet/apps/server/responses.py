@@ -21,10 +21,7 @@ from ricnet.models.config import to_json
 from ricnet.report.names import system_name
 from ricnet.version import __version__
 
-REQUEST_STEPS = 200
-"""Largest max_steps of a request, unless the model's own horizon is larger."""
-
-# Answers.
+REQUEST_STEPS = 200  # largest max_steps of a request, unless the model's own horizon is larger
 
 
 class Ranked(BaseModel):
@@ -48,9 +45,7 @@ class Answer(BaseModel):
         description="With trace, if the method has values: entry n is the gain expected from further steps after step "
         "n; the model stops at the first n from 1 on with a value below halt_threshold.",
     )
-    halt_probability: list[float] | None = Field(
-        None, description="With trace, if the method has them: probability of stopping at each step."
-    )
+    halt_probability: list[float] | None = Field(None, description="With trace, if the method has it: at each step.")
 
 
 class Answers(BaseModel):
@@ -61,9 +56,6 @@ class Answers(BaseModel):
 class Problem(BaseModel):
     error: str = Field(description="One sentence.")
     request_id: str = Field(description="Id of the request in the server's log.")
-
-
-# The model.
 
 
 class Column(BaseModel):
@@ -106,9 +98,7 @@ class Model(BaseModel):
     costs: list[float] | None = Field(description="With exits: share of compute used after each step.")
     halt_threshold: float | None = Field(description="The model stops if its value is below this.")
     budget: float | None = Field(description="Mean share of compute, unless a request sets its own.")
-    budgets: list[Budget] | None = Field(
-        description="With exits: those with a threshold; a budget between two takes the lower."
-    )
+    budgets: list[Budget] | None = Field(description="With exits; a budget between two of them takes the lower.")
     test: Measured | None = Field(description="Results on test data after training; null with another budget.")
     limits: dict[str, float | None] = Field(description="Limits on requests to this server.")
 
@@ -154,14 +144,11 @@ def _inputs(classifier: Classifier) -> dict[str, Any]:
     kind = {"images": "image", "texts": "text", "features": "features", "rows": "table"}[field_read(classifier)]
     columns = None
     if classifier.columns is not None and kind == "table":
-        columns = [
-            {
-                "name": column.name,
-                "values": list(column.values) if isinstance(column, Category) else None,
-                "date": column.show(column.mean) if isinstance(column, Date) else None,
-            }
-            for column in classifier.columns.inputs
-        ]
+        columns = []
+        for column in classifier.columns.inputs:
+            values = list(column.values) if isinstance(column, Category) else None
+            date = column.show(column.mean) if isinstance(column, Date) else None
+            columns.append({"name": column.name, "values": values, "date": date})
     return {"kind": kind, "shape": list(classifier.input_shape), "columns": columns}
 
 
@@ -173,9 +160,6 @@ def _measured(folder: Path | None) -> dict[str, Any] | None:
         return Measured.model_validate(read_json(folder / "evaluation.json").get("test"), strict=True).model_dump()
     except ValidationError:
         return None
-
-
-# Examples stored with the run.
 
 
 class Example(BaseModel):
