@@ -11,11 +11,13 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from ricnet.core.mdp import PerStep
+
 
 class Ponder(NamedTuple):
     """Weights of ACT's average over steps."""
 
-    weights: Float[Tensor, "steps *batch"]
+    weights: PerStep
     """p_n: h_n before the last step N, R at N, 0 after it; they sum to 1."""
     steps: Int64[Tensor, "*batch"]
     """N, the first step at which Σh reaches 1 − ε, else the last step."""
@@ -23,7 +25,7 @@ class Ponder(NamedTuple):
     """R = 1 − Σ_{n<N} h_n. The gradient of the cost N + R is that of R, because N is a count."""
 
 
-def act(halting: Float[Tensor, "steps *batch"], epsilon: float) -> Ponder:
+def act(halting: PerStep, epsilon: float) -> Ponder:
     """ACT's weights from the halting units h_n in (0, 1); with masks instead of a loop, for CUDA graphs."""
     before = sum_before(halting)
     running = before < 1 - epsilon
@@ -37,20 +39,18 @@ def act(halting: Float[Tensor, "steps *batch"], epsilon: float) -> Ponder:
 def act_answers(
     halting: Float[Tensor, "steps batch"], logits: Float[Tensor, "steps batch classes"]
 ) -> Float[Tensor, "steps batch classes"]:
-    """ACT's averaged logits if stopped at each step: earlier steps have weight h, this step the remainder.
-
-    At N this is ACT's answer; after N it is undefined.
-    """
+    """ACT's averaged logits if stopped at each step: earlier steps have weight h, this step the remainder. At N this is
+    ACT's answer; after N it is undefined."""
     halting = halting.unsqueeze(-1)
     return sum_before(halting * logits) + (1 - sum_before(halting)) * logits
 
 
-def sum_before(terms: Float[Tensor, "steps *batch"]) -> Float[Tensor, "steps *batch"]:
+def sum_before(terms: PerStep) -> PerStep:
     """Sum of the terms before each step; 0 at the first step."""
     return torch.cat([torch.zeros_like(terms[:1]), terms[:-1].cumsum(0)])
 
 
-def log_halting(logits: Float[Tensor, "steps *batch"]) -> Float[Tensor, "steps *batch"]:
+def log_halting(logits: PerStep) -> PerStep:
     """log p_n of PonderNet: p_n = λ_n Π_{j<n} (1 − λ_j) with λ = σ(logits); the last step gets the remainder."""
     log_survival = sum_before(F.logsigmoid(-logits))
     stop = F.logsigmoid(logits[:-1])
@@ -58,10 +58,8 @@ def log_halting(logits: Float[Tensor, "steps *batch"]) -> Float[Tensor, "steps *
 
 
 def log_geometric(steps: int, rate: float, device: torch.device | None = None) -> Float[Tensor, "steps"]:
-    """log of PonderNet's prior p_G(n) ∝ (1 − rate)^{n−1}, normalised over `steps` steps.
-
-    With 20 steps and rate 0.2 its mean is 4.77 steps, not 5.
-    """
+    """log of PonderNet's prior p_G(n) ∝ (1 − rate)^{n−1}, normalised over `steps` steps. With 20 steps and rate 0.2 its
+    mean is 4.77 steps, not 5."""
     times = torch.arange(steps, dtype=torch.float64, device=device)
     return (times * math.log1p(-rate)).log_softmax(0)
 
@@ -71,14 +69,12 @@ def kl(log_p: Float[Tensor, "steps batch"], log_prior: Float[Tensor, "steps"]) -
     return (log_p.exp() * (log_p - log_prior.unsqueeze(-1))).sum(0)
 
 
-def expected_step(log_p: Float[Tensor, "steps *batch"]) -> Float[Tensor, "*batch"]:
+def expected_step(log_p: PerStep) -> Float[Tensor, "*batch"]:
     """Σ_n n·p_n."""
     times = torch.arange(1, len(log_p) + 1, dtype=log_p.dtype, device=log_p.device)
     return torch.einsum("t,t...->...", times, log_p.exp())
 
 
-def quantile_step(
-    log_p: Float[Tensor, "steps *batch"], level: float | Float[Tensor, "*batch"]
-) -> Int64[Tensor, "*batch"]:
+def quantile_step(log_p: PerStep, level: float | Float[Tensor, "*batch"]) -> Int64[Tensor, "*batch"]:
     """The first n with p_1 + … + p_n ≥ level: the median at 0.5, a sample from p if the level is uniform on [0, 1]."""
     return (log_p.exp().cumsum(0)[:-1] < level).sum(0) + 1

@@ -15,10 +15,8 @@ def normalize_logits(logits: Float[Tensor, "*batch classes"], temperature: float
 
 
 def mix_uniform(log_beliefs: Float[Tensor, "*batch classes"], share: float) -> Float[Tensor, "*batch classes"]:
-    """log((1 − m)·belief + m/K) with m = `share`; no class exceeds 1 − m + m/K.
-
-    The mean of RIC's Dirichlet, α = μ·c + ε, is this mixture of μ with m = Kε/(c + Kε).
-    """
+    """log((1 − m)·belief + m/K) with m = `share`; no class exceeds 1 − m + m/K. The mean of RIC's Dirichlet,
+    α = μ·c + ε, is this mixture of μ with m = Kε/(c + Kε)."""
     if share == 0:
         return log_beliefs
     floor = log_beliefs.new_full((), math.log(share / log_beliefs.shape[-1]))

@@ -10,30 +10,28 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+PerStep = Float[Tensor, "steps *batch"]
+Elementwise = Float[Tensor, "*any"]
+Labels = Int64[Tensor, "batch"]
 
-def log_scores(
-    log_beliefs: Float[Tensor, "*steps batch classes"], labels: Int64[Tensor, "batch"]
-) -> Float[Tensor, "*steps batch"]:
+
+def log_scores(log_beliefs: Float[Tensor, "*steps batch classes"], labels: Labels) -> Float[Tensor, "*steps batch"]:
     """log a_{t,y}: log-probability of the true class in each belief."""
     index = labels.expand(log_beliefs.shape[:-1]).unsqueeze(-1)
     return log_beliefs.gather(-1, index).squeeze(-1)
 
 
-def rewards(
-    scores: Float[Tensor, "steps *batch"], initial: float | Float[Tensor, "batch"]
-) -> Float[Tensor, "steps *batch"]:
+def rewards(scores: PerStep, initial: float | Float[Tensor, "batch"]) -> PerStep:
     """Eq. 1, r_t = log a_{t,y} − log a_{t−1,y}; `initial` is the score of a_0."""
     return scores - previous_scores(scores, initial)
 
 
-def previous_scores(
-    scores: Float[Tensor, "steps *batch"], initial: float | Float[Tensor, "batch"]
-) -> Float[Tensor, "steps *batch"]:
+def previous_scores(scores: PerStep, initial: float | Float[Tensor, "batch"]) -> PerStep:
     """Score of the previous step; `initial`, the score of a_0, for the first step."""
     return torch.cat([torch.zeros_like(scores[:1]) + initial, scores[:-1]])
 
 
-def discounted_return(rewards: Float[Tensor, "steps *batch"], gamma: float) -> Float[Tensor, "*batch"]:
+def discounted_return(rewards: PerStep, gamma: float) -> Float[Tensor, "*batch"]:
     """Σ_t γ^{t−1} r_t, the objective J_{x,y} of Section 2 for one roll-out."""
     return torch.einsum("t,t...->...", discounts(len(rewards), gamma, rewards.device).to(rewards.dtype), rewards)
 
@@ -53,12 +51,7 @@ def geometric_weights(steps: int, gamma: float, device: torch.device | None = No
     return (1 - gamma) * discounts(steps, gamma, device)
 
 
-def advantages(
-    rewards: Float[Tensor, "steps *batch"],
-    values: Float[Tensor, "steps+1 *batch"],
-    gamma: float,
-    lam: float,
-) -> Float[Tensor, "steps *batch"]:
+def advantages(rewards: PerStep, values: Float[Tensor, "steps+1 *batch"], gamma: float, lam: float) -> PerStep:
     """Generalised advantage estimation, Â_t = Σ_l (γλ)^l δ_{t+l} with δ_t = r_t + γ V(s_{t+1}) − V(s_t).
 
     The episode is truncated at T, not terminated, so `values` has one more entry than `rewards`: V(s_{T+1}) is the
@@ -73,9 +66,7 @@ def advantages(
     return estimates
 
 
-def remaining_gain(
-    rewards: Float[Tensor, "steps *batch"], values: Float[Tensor, "steps+1 *batch"], stops: bool
-) -> Float[Tensor, "steps *batch"]:
+def remaining_gain(rewards: PerStep, values: Float[Tensor, "steps+1 *batch"], stops: bool) -> PerStep:
     """Undiscounted sum of the rewards from each step on. With `stops`, the target of optimal stopping: only the rewards
     before the first later step whose value is not positive. `values[t]` is the value before step t."""
     gains = torch.empty_like(rewards)
@@ -88,18 +79,18 @@ def remaining_gain(
 class Gains(NamedTuple):
     """Advantages, returns and value targets of a roll-out."""
 
-    advantages: Float[Tensor, "steps *batch"]
+    advantages: PerStep
     """Â_t."""
-    returns: Float[Tensor, "steps *batch"]
+    returns: PerStep
     """R̂_t = Â_t + V(s_t)."""
-    targets: Float[Tensor, "steps *batch"]
+    targets: PerStep
     """Targets of the value: R̂_t, or with exits the remaining gain."""
     discount: float
     """Weight of the next step's reward in Â_t."""
 
 
 def estimate(
-    rewards: Float[Tensor, "steps *batch"],
+    rewards: PerStep,
     values: Float[Tensor, "steps+1 *batch"],
     gamma: float,
     gae_lambda: float,
@@ -150,38 +141,28 @@ def std(estimates: Float[Tensor, "*any batch"], weights: Float[Tensor, "batch"] 
 # Objectives, elementwise: the caller weights the steps and averages
 
 
-def spo(ratio: Float[Tensor, "*any"], advantage: Float[Tensor, "*any"], epsilon: float) -> Float[Tensor, "*any"]:
+def spo(ratio: Elementwise, advantage: Elementwise, epsilon: float) -> Elementwise:
     """Simple Policy Optimization (Xie et al. 2025): Â ρ − |Â| (ρ − 1)² / 2ε, with its maximum at ρ = 1 + sign(Â) ε.
-
-    Beyond the maximum its gradient moves ρ back; that of PPO's clip is 0 there.
-    """
+    Beyond the maximum its gradient moves ρ back; that of PPO's clip is 0 there."""
     return advantage * ratio - advantage.abs() * (ratio - 1).square() / (2 * epsilon)
 
 
-def ppo(ratio: Float[Tensor, "*any"], advantage: Float[Tensor, "*any"], epsilon: float) -> Float[Tensor, "*any"]:
+def ppo(ratio: Elementwise, advantage: Elementwise, epsilon: float) -> Elementwise:
     """Proximal Policy Optimization (Schulman et al. 2017): min(Â ρ, Â clip(ρ, 1 − ε, 1 + ε)); an ablation here."""
     return (advantage * ratio).minimum(advantage * ratio.clamp(1 - epsilon, 1 + epsilon))
 
 
-def value_loss(values: Float[Tensor, "*any"], targets: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    """(V_φ(s_t) − R̂_t)², the last term of Algorithm 1."""
-    return (values - targets).square()
-
-
-def explained_variance(values: Float[Tensor, "*any"], targets: Float[Tensor, "*any"]) -> Float[Tensor, ""]:
+def explained_variance(values: Elementwise, targets: Elementwise) -> Float[Tensor, ""]:
     """1 − Var(R̂ − V) / Var(R̂): 1 for an exact value, 0 for a constant one."""
     return 1 - (targets - values).var() / targets.var().clamp(min=1e-12)
 
 
-def weighted_mean(terms: Float[Tensor, "*any"], weights: Float[Tensor, "batch"] | None) -> Float[Tensor, ""]:
-    """Mean of terms times example weights; the last axis of `terms` is the batch.
-
-    It divides by the number of terms, not by the sum of weights, because weights are 1 on average over the data set; a
-    minibatch with larger weights has a larger loss.
-    """
+def weighted_mean(terms: Elementwise, weights: Float[Tensor, "batch"] | None) -> Float[Tensor, ""]:
+    """Mean of terms times example weights; the last axis of `terms` is the batch. It divides by the number of terms,
+    because weights are 1 on average over the data set; a minibatch with larger weights has a larger loss."""
     return terms.mean() if weights is None else (terms * weights).mean()
 
 
 @torch.no_grad()
-def accuracy(log_beliefs: Float[Tensor, "*steps batch classes"], labels: Int64[Tensor, "batch"]) -> Float[Tensor, ""]:
+def accuracy(log_beliefs: Float[Tensor, "*steps batch classes"], labels: Labels) -> Float[Tensor, ""]:
     return (log_beliefs.argmax(-1) == labels).float().mean()

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ricnet.core.mdp import log_scores
+from ricnet.core.mdp import Labels, log_scores
 
+Beliefs = Float[Tensor, "*batch classes"]
+PerExample = Float[Tensor, "*batch"]
 Readout = Literal["mean", "mu", "implied"]
 LARGEST_EXPONENTIAL = 32.0
 """Larger than any exponential variable from a 32-bit generator, −log 2⁻³² = 22.2."""
@@ -27,28 +29,28 @@ LARGEST_EXPONENTIAL = 32.0
 class SimplexPolicy(Protocol):
     """Interface of a distribution over beliefs, RIC's policy."""
 
-    def sample(self, generator: torch.Generator | None = None) -> Float[Tensor, "*batch classes"]:
+    def sample(self, generator: torch.Generator | None = None) -> Beliefs:
         """log a for a ~ π, without gradient; uses torch's global generator if none is given."""
 
-    def log_prob(self, log_action: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
+    def log_prob(self, log_action: Beliefs) -> PerExample:
         """log π(a), the density with respect to a."""
 
-    def log_ratio(self, old: Any, log_action: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
+    def log_ratio(self, old: Any, log_action: Beliefs) -> PerExample:
         """log π(a) − log π_old(a), for an old policy of the same family."""
 
-    def log_mean(self) -> Float[Tensor, "*batch classes"]:
+    def log_mean(self) -> Beliefs:
         """log E[a], the action at inference."""
 
-    def expected_log_score(self, labels: Int64[Tensor, "batch"]) -> Float[Tensor, "*batch"]:
+    def expected_log_score(self, labels: Labels) -> PerExample:
         """E[log a_y]."""
 
-    def variance_penalty(self, labels: Int64[Tensor, "batch"]) -> Float[Tensor, "*batch"]:
+    def variance_penalty(self, labels: Labels) -> PerExample:
         """log E[a_y] − E[log a_y], Lemma 2."""
 
-    def entropy(self) -> Float[Tensor, "*batch"]:
+    def entropy(self) -> PerExample:
         """Differential entropy of π."""
 
-    def read(self, readout: Readout) -> Float[Tensor, "*batch classes"]:
+    def read(self, readout: Readout) -> Beliefs:
         """The log-belief to report."""
 
     def take(self, rows: slice) -> Any:
@@ -59,20 +61,18 @@ class SimplexPolicy(Protocol):
 class Dirichlet:
     """Dir(α) with α = μ·c + ε, the paper's policy: mean direction μ = softmax(logits) and concentration c."""
 
-    log_mu: Float[Tensor, "*batch classes"]
-    alpha: Float[Tensor, "*batch classes"]
+    log_mu: Beliefs
+    alpha: Beliefs
 
     @classmethod
-    def around(
-        cls, log_mu: Float[Tensor, "*batch classes"], concentration: Float[Tensor, "*batch"], epsilon: float
-    ) -> "Dirichlet":
+    def around(cls, log_mu: Beliefs, concentration: PerExample, epsilon: float) -> "Dirichlet":
         return cls(log_mu, log_mu.exp() * concentration.unsqueeze(-1) + epsilon)
 
     @property
-    def total(self) -> Float[Tensor, "*batch"]:
+    def total(self) -> PerExample:
         return self.alpha.sum(-1)
 
-    def sample(self, generator: torch.Generator | None = None) -> Float[Tensor, "*batch classes"]:
+    def sample(self, generator: torch.Generator | None = None) -> Beliefs:
         """Gamma(α) = Gamma(α + 1) · U^{1/α} in log space, with −log U ~ Exponential(1), then normalised.
 
         Gamma(α + 1) cannot underflow. The exponential is clamped, because under torch.compile about one in two billion
@@ -84,24 +84,18 @@ class Dirichlet:
             exponential = exponential.clamp(max=LARGEST_EXPONENTIAL)
             return (boosted.log() - exponential / self.alpha).log_softmax(-1)
 
-    def log_prob(self, log_action: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
+    def log_prob(self, log_action: Beliefs) -> PerExample:
         return self.total.lgamma() + ((self.alpha - 1) * log_action - self.alpha.lgamma()).sum(-1)
 
-    def log_ratio(self, old: "Dirichlet", log_action: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
-        """log π(a) − log π_old(a), subtracted per class before the sum.
-
-        The two log-densities can be thousands of nats, so that their difference would lose precision.
-        """
+    def log_ratio(self, old: "Dirichlet", log_action: Beliefs) -> PerExample:
+        """log π(a) − log π_old(a), subtracted per class before the sum: the two log-densities can be thousands of nats,
+        so that their difference would lose precision."""
         per_class = (self.alpha - old.alpha) * log_action - (self.alpha.lgamma() - old.alpha.lgamma())
         return per_class.sum(-1) + (self.total.lgamma() - old.total.lgamma())
 
-    def marginal_log_ratio(
-        self, old: "Dirichlet", log_action: Float[Tensor, "*batch classes"], labels: Int64[Tensor, "batch"]
-    ) -> Float[Tensor, "*batch"]:
-        """log p(a_y) − log p_old(a_y) of the marginal a_y ~ Beta(α_y, Σα of the other classes).
-
-        Σα of the other classes is summed directly, because Σα − α_y would lose precision.
-        """
+    def marginal_log_ratio(self, old: "Dirichlet", log_action: Beliefs, labels: Labels) -> PerExample:
+        """log p(a_y) − log p_old(a_y) of the marginal a_y ~ Beta(α_y, Σα of the other classes), which is summed
+        directly, because Σα − α_y would lose precision."""
         index = labels.expand(log_action.shape[:-1]).unsqueeze(-1)
         others = log_action.scatter(-1, index, -math.inf).logsumexp(-1)  # log(1 − a_y)
         alpha, old_alpha = log_scores(self.alpha, labels), log_scores(old.alpha, labels)
@@ -110,32 +104,30 @@ class Dirichlet:
         norms = (alpha.lgamma() - old_alpha.lgamma()) + (beta.lgamma() - old_beta.lgamma())
         return moved - norms + (self.total.lgamma() - old.total.lgamma())
 
-    def log_mean(self) -> Float[Tensor, "*batch classes"]:
+    def log_mean(self) -> Beliefs:
         return self.alpha.log() - self.total.log().unsqueeze(-1)
 
-    def expected_log_score(self, labels: Int64[Tensor, "batch"]) -> Float[Tensor, "*batch"]:
+    def expected_log_score(self, labels: Labels) -> PerExample:
         """E[log a_y] = ψ(α_y) − ψ(Σα)."""
         return log_scores(self.alpha, labels).digamma() - self.total.digamma()
 
-    def variance_penalty(self, labels: Int64[Tensor, "batch"]) -> Float[Tensor, "*batch"]:
+    def variance_penalty(self, labels: Labels) -> PerExample:
         """Lemma 2: E[D_F(a_y ‖ m_y)] = log m_y − E[log a_y], the log-score lost by sampling instead of the mean m."""
         return log_scores(self.log_mean(), labels) - self.expected_log_score(labels)
 
-    def entropy(self) -> Float[Tensor, "*batch"]:
+    def entropy(self) -> PerExample:
         classes = self.alpha.shape[-1]
         log_beta = self.alpha.lgamma().sum(-1) - self.total.lgamma()
         spread = (self.total - classes) * self.total.digamma() - ((self.alpha - 1) * self.alpha.digamma()).sum(-1)
         return log_beta + spread
 
-    def log_implied(self) -> Float[Tensor, "*batch classes"]:
-        """log of the label distribution q for which these α are optimal, q_k ∝ 1/ψ'(α_k).
-
-        With bounded c, the maximum of E_q[ψ(α_y)] − ψ(Σα) has a mean less confident than q. Its first-order condition,
-        q_k·ψ'(α_k) = const, gives q. Not in the paper.
-        """
+    def log_implied(self) -> Beliefs:
+        """log of the label distribution q for which these α are optimal, q_k ∝ 1/ψ'(α_k). With bounded c, the maximum
+        of E_q[ψ(α_y)] − ψ(Σα) has a mean less confident than q. Its first-order condition, q_k·ψ'(α_k) = const, gives
+        q. Not in the paper."""
         return (-torch.polygamma(1, self.alpha).log()).log_softmax(-1)
 
-    def read(self, readout: Readout) -> Float[Tensor, "*batch classes"]:
+    def read(self, readout: Readout) -> Beliefs:
         """The log-belief to report: the paper's `mean` α/Σα, the softmax `mu`, or the `implied` q."""
         if readout == "mean":
             return self.log_mean()
@@ -153,61 +145,59 @@ class LogisticNormal:
     second order in σ (delta method), which overestimates the variance penalty for σ² well above 1.
     """
 
-    log_mu: Float[Tensor, "*batch classes"]
+    log_mu: Beliefs
     """log softmax(m), which is m up to a constant."""
-    variance: Float[Tensor, "*batch"]
+    variance: PerExample
 
     @classmethod
-    def around(
-        cls, log_mu: Float[Tensor, "*batch classes"], concentration: Float[Tensor, "*batch"]
-    ) -> "LogisticNormal":
+    def around(cls, log_mu: Beliefs, concentration: PerExample) -> "LogisticNormal":
         """σ² = K/c, the leading term for c ≫ K of ψ'(c/K), the variance of the log-Gamma variables of a Dirichlet at
         the uniform belief; for c < K the Dirichlet is wider. The paper does not specify σ²."""
         return cls(log_mu, log_mu.shape[-1] / concentration)
 
-    def sample(self, generator: torch.Generator | None = None) -> Float[Tensor, "*batch classes"]:
+    def sample(self, generator: torch.Generator | None = None) -> Beliefs:
         with torch.no_grad():
             noise = torch.empty_like(self.log_mu).normal_(generator=generator) * self.variance.sqrt().unsqueeze(-1)
             return (self.log_mu + noise).log_softmax(-1)
 
-    def log_prob(self, log_action: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
+    def log_prob(self, log_action: Beliefs) -> PerExample:
         """Normal density in K − 1 dimensions of the centred log-probabilities, times the Jacobian 1 / (√K Π a_k)."""
         return self._log_normal(log_action) - log_action.sum(-1) - 0.5 * math.log(log_action.shape[-1])
 
-    def log_ratio(self, old: "LogisticNormal", log_action: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
+    def log_ratio(self, old: "LogisticNormal", log_action: Beliefs) -> PerExample:
         """log π(a) − log π_old(a); the Jacobians cancel."""
         return self._log_normal(log_action) - old._log_normal(log_action)
 
-    def log_mean(self) -> Float[Tensor, "*batch classes"]:
+    def log_mean(self) -> Beliefs:
         return self.log_mu
 
-    def expected_log_score(self, labels: Int64[Tensor, "batch"]) -> Float[Tensor, "*batch"]:
+    def expected_log_score(self, labels: Labels) -> PerExample:
         return log_scores(self.log_mu, labels) - self._log_normalizer()
 
-    def variance_penalty(self, labels: Int64[Tensor, "batch"]) -> Float[Tensor, "*batch"]:
+    def variance_penalty(self, labels: Labels) -> PerExample:
         """Lemma 2 with the approximate moments, which give the same value for every label."""
         return self._log_normalizer()
 
-    def entropy(self) -> Float[Tensor, "*batch"]:
+    def entropy(self) -> PerExample:
         """Entropy of the normal, plus the expected log of the inverse Jacobian, ½ log K + Σ E[log a_k]."""
         classes = self.log_mu.shape[-1]
         normal = 0.5 * (classes - 1) * (2 * math.pi * math.e * self.variance).log()
         return normal + 0.5 * math.log(classes) + self.log_mu.sum(-1) - classes * self._log_normalizer()
 
-    def read(self, readout: Readout) -> Float[Tensor, "*batch classes"]:
+    def read(self, readout: Readout) -> Beliefs:
         """`mean` and `mu` are the same; `implied` exists only for the Dirichlet."""
         return self.log_mu
 
     def take(self, rows: slice) -> "LogisticNormal":
         return LogisticNormal(self.log_mu[..., rows, :], self.variance[..., rows])
 
-    def _log_normal(self, log_action: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
+    def _log_normal(self, log_action: Beliefs) -> PerExample:
         gap = log_action - self.log_mu
         distance = (gap - gap.mean(-1, keepdim=True)).square().sum(-1)
         dimensions = log_action.shape[-1] - 1
         return -0.5 * (distance / self.variance + dimensions * (2 * math.pi * self.variance).log())
 
-    def _log_normalizer(self) -> Float[Tensor, "*batch"]:
+    def _log_normalizer(self) -> PerExample:
         """E[log Σ exp z_k] − log Σ exp m_k ≈ ½σ² (1 − Σ μ_k²)."""
         return 0.5 * self.variance * (1 - self.log_mu.exp().square().sum(-1))
 

@@ -12,11 +12,8 @@ from ricnet.errors import RicnetError, whole_number
 
 
 def halting_step(values: Float[Tensor, "steps batch"], threshold: float = 0.0) -> Int64[Tensor, "batch"]:
-    """The smallest n ≥ 1 with V(s_{n+1}) below the threshold, else all steps.
-
-    `values[t]` is V(s_{t+1}). The first step is always made, so V(s_1) is not used; `values[n]` decides whether to halt
-    after n steps.
-    """
+    """The smallest n ≥ 1 with V(s_{n+1}) below the threshold, else all steps. `values[t]` is V(s_{t+1}); V(s_1) is not
+    used, because the first step is always made."""
     return stop_before(not_below(values, threshold))
 
 
@@ -81,11 +78,8 @@ class Trajectory:
         return self.log_beliefs[self.halt_step - 1, self._batch]
 
     def at(self, step: int) -> Float[Tensor, "batch classes"]:
-        """Log-belief of each example after `step` steps; at 0 the uniform belief.
-
-        In a halted trajectory, the default of `refine`, an example keeps its belief after its halt; with `halt=False`
-        its steps continue.
-        """
+        """Log-belief of each example after `step` steps; at 0 the uniform belief. In a halted trajectory, the default
+        of `refine`, an example keeps its belief after its halt; with `halt=False` its steps continue."""
         step = whole_number(step, "step")
         if not 0 <= step <= self.steps:
             raise RicnetError(f"there is no step {step}; give one from 0, the uniform belief, to {self.steps}.")

@@ -93,7 +93,7 @@ class Anytime(Iterative):
         if learns_value:
             targets = self.targets(scores.detach(), heads.value.detach(), model)
             values = heads.value[: self.horizon]
-            value_loss = weighted_mean(mdp.value_loss(values, targets), weights)
+            value_loss = weighted_mean((values - targets).square(), weights)
             loss = loss + self.value_coef * value_loss
             explained = mdp.explained_variance(values.detach(), targets)
             metrics |= {"value_loss": value_loss.detach(), "explained_variance": explained}

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
-from jaxtyping import Float, Int64, Num
+from jaxtyping import Float, Num
 from torch import Tensor, nn
 
+from ricnet.core.mdp import Labels as Labels
 from ricnet.core.mdp import accuracy as accuracy
 from ricnet.core.mdp import weighted_mean as weighted_mean
 from ricnet.core.trajectory import Trajectory
@@ -19,7 +20,6 @@ from ricnet.distributed import Shard
 from ricnet.nets.backbone import Backbone
 
 Inputs = Num[Tensor, "batch ..."]
-Labels = Int64[Tensor, "batch"]
 Weights = Float[Tensor, "batch"] | None
 """Weights of the examples, 1 on average over the training data; None if all are equal."""
 Metrics = dict[str, Float[Tensor, ""]]

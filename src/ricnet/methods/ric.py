@@ -193,7 +193,7 @@ class RIC(Agent):
         log_ratio = self._clamped(policy.log_ratio(rollout.policy, rollout.log_actions))  # log ρ
         surrogate = self.weighted_surrogate(policy, log_ratio.exp(), rollout, estimates, labels)
         policy_loss = -weighted_mean(surrogate, weights)  # −E[L_SPO]
-        value_loss = weighted_mean(mdp.value_loss(heads.value, estimates.targets), weights)  # ‖V − R̂‖²
+        value_loss = weighted_mean((heads.value - estimates.targets).square(), weights)  # ‖V − R̂‖²
         with torch.no_grad():
             metrics = self.metrics(heads, policy, log_ratio, estimates, labels)
         return policy_loss + self.value_coef * value_loss, metrics | {"value_loss": value_loss.detach()}
