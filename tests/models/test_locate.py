@@ -1,6 +1,5 @@
 """What is taken for a run: a folder, `pretrained:NAME`, a model on the Hub (which tests/apps/test_hub.py fetches)."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 import ricnet
 from make_pretrained import card
 from refusals import refusal
-from ricnet.models.locate import is_hub_id, locate, pretrained_names
+from ricnet.models.locate import is_hub_id, locate, pretrained_names, require_hub
 from ricnet.report.runs import read_run
 
 shipped = pytest.mark.skipif("cifar10" not in pretrained_names(), reason="pretrained:cifar10 is not in this checkout")
@@ -25,12 +24,13 @@ def test_ids_of_the_hub_are_told_from_paths(tmp_path: Path, monkeypatch: pytest.
     assert [is_hub_id(name) for name in ("ada/digits", "bob/digits")] == [False, True]
 
 
-def test_what_is_asked_of_the_library_is_there_without_a_terminal() -> None:
-    """Its modules come only when imported, so in a process of its own."""
+def test_what_is_asked_of_the_library_is_there_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its submodules are attributes only once they are imported, so it is imported anew."""
     pytest.importorskip("huggingface_hub")
-    asked = "from ricnet.models.locate import require_hub; require_hub('this')"
-    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    for name in [name for name in sys.modules if name.partition(".")[0] == "huggingface_hub"]:
+        monkeypatch.delitem(sys.modules, name)
+    hub = require_hub("this")
+    assert issubclass(hub.errors.GatedRepoError, hub.errors.RepositoryNotFoundError)
 
 
 def test_a_folder_is_itself_and_a_name_is_a_folder_of_the_package(

@@ -2,11 +2,12 @@ import errno
 import fcntl
 import json
 import math
+import multiprocessing
+import multiprocessing.connection
 import os
+import random
 import shutil
-import signal
-import subprocess
-import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -248,13 +249,9 @@ def test_what_stops_the_writing_is_not_hidden_by_torch(
         write_checkpoint(STATE, tmp_path / "state.pt")
 
 
-HOLD = """
-import sys, pathlib, warnings
-from ricnet.models.run import locked
-with locked(pathlib.Path(sys.argv[1]), warnings.warn):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
+FORKS = multiprocessing.get_context("fork")
+forks = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the children only lock files
+Pipe = multiprocessing.connection.Connection
 
 
 def never(sentence: str) -> None:
@@ -272,14 +269,22 @@ def test_a_second_one_is_told_who_holds_it_and_a_later_one_gets_it(tmp_path: Pat
         pass
 
 
+def hold(folder: Path, pipe: Pipe) -> None:
+    with locked(folder, never):
+        pipe.send("held")
+        pipe.recv()
+
+
+@forks
 def test_another_process_is_kept_out_until_it_is_killed(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOLD, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout.readline() == b"held\n"
-        with refusal(f"process {process.pid} on"):
-            RunFolder(tmp_path).refuse_if_held()
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    ours, theirs = FORKS.Pipe()
+    process = FORKS.Process(target=hold, args=(tmp_path, theirs), daemon=True)
+    process.start()
+    assert ours.recv() == "held"
+    with refusal(f"process {process.pid} on"):
+        RunFolder(tmp_path).refuse_if_held()
+    process.kill()
+    process.join()
     assert (tmp_path / LOCK).exists()
     with locked(tmp_path, never):
         assert (tmp_path / LOCK).read_text().startswith(f"process {os.getpid()} ")
@@ -303,45 +308,37 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_taken_again(
     assert len(calls) >= 3
 
 
-CONTEND = """
-import os, pathlib, random, sys, time
-from ricnet.errors import RicnetError
-from ricnet.models.run import locked
-folder, inside, held = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), 0
-print("ready", flush=True)
-sys.stdin.readline()
-end = time.monotonic() + 1.5
-while time.monotonic() < end:
-    try:
-        with locked(folder, sys.exit):
+def contend(folder: Path, pipe: Pipe) -> None:
+    """Take the lock again and again; a file that only its holder makes shows whether two hold it."""
+    inside, held = folder.parent / "inside", 0
+    pipe.recv()
+    end = time.monotonic() + 1.5
+    while time.monotonic() < end:
+        with suppress(RicnetError), locked(folder, never):
             os.close(os.open(inside, os.O_CREAT | os.O_EXCL))
             held += 1
             time.sleep(0.0005 * random.random())
             inside.unlink()
-    except RicnetError:
-        pass
-print(held, flush=True)
-"""
+    pipe.send(held)
 
 
+@forks
 def test_two_processes_never_hold_it_at_once_though_each_removes_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Versions of filelock that we allow get this wrong: 3.13 to 3.20 lock a removed file, 3.21 to 3.29 remove the file
     of the next holder."""
     (tmp_path / "run").mkdir()
-    command = [sys.executable, "-c", CONTEND, str(tmp_path / "run"), str(tmp_path / "inside")]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    processes = [subprocess.Popen(command, text=True, **pipes) for _ in range(2)]
+    pipes = [FORKS.Pipe() for _ in range(2)]
+    processes = [FORKS.Process(target=contend, args=(tmp_path / "run", theirs), daemon=True) for _, theirs in pipes]
     for process in processes:
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    for process in processes:
-        out, err = process.communicate()
-        assert process.returncode == 0, err
-        assert int(out) > 5
+        process.start()
+    for ours, _ in pipes:
+        ours.send("go")
+    for process, (ours, _) in zip(processes, pipes, strict=True):
+        process.join()
+        assert process.exitcode == 0
+        assert ours.recv() > 5
     assert not list((tmp_path / "run").iterdir())
     monkeypatch.setattr("ricnet.models.run.FileLock", None)
     with locked(tmp_path, never):
