@@ -5,7 +5,7 @@ read the data, choose the settings, build, train and finish. `run` trains a conf
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -80,11 +80,6 @@ class Request:
     data_dir: str | Path | None = None
     callbacks: Sequence[Any] = ()
     checkpoint_seconds: float = 60.0
-
-    @property
-    def how(self) -> dict[str, Any]:
-        """Options of `run`."""
-        return {name: getattr(self, name) for name in ("overwrite", "track", "checkpoint_seconds", "callbacks")}
 
     @property
     def what(self) -> Any:
@@ -245,11 +240,10 @@ def train_in_folder(
     or from the recipe for this data and device. `spell` writes settings for Python or the command line; `present`
     prints the result."""
     device = pick_device(request.device)
-    if request.track == "tensorboard":
-        Tracking.require()
     check_callbacks(request.callbacks)
     with together(device) as processes:
         console, folder = Narrator(stderr=True, quiet=not processes.first), request.folder
+        tracking = [Tracking(folder)] if request.track == "tensorboard" else []
         request, began = _with_settings(request, folder, processes)
         if began and request.start == began and processes.broadcast(lambda: folder.finished):
             say([spell(_nothing_left(folder))], console)
@@ -262,8 +256,11 @@ def train_in_folder(
         lines = lines if present is None else limited(lines, MAX_NOTES, folder.report.name)
         say([*lines, spell(announcement(config, dataset, device, processes.count))], console)
         hint = None if began else faster(config, dataset, device)
-        how = request.how | {"console": console, "hint": hint and spell(hint), "keep_state": True, "built": built}
-        run(config, dataset, folder, device, resume=began is not None, encoder=encoder, **how)
+        options: dict[str, Any] = {"overwrite": request.overwrite, "resume": began is not None, "encoder": encoder}
+        options |= {"checkpoint_seconds": request.checkpoint_seconds, "console": console}
+        options |= {"hint": hint and spell(hint), "keep_state": True, "built": built}
+        options |= {"callbacks": [*(tracking if processes.first else []), *request.callbacks]}
+        run(config, dataset, folder, device, **options)
         if processes.first:
             _conclude(folder, config, dataset, spell, present)
         processes.any(False)  # wait until the first has written everything
@@ -374,7 +371,6 @@ def run(
     overwrite: bool = False,
     resume: bool = False,
     encoder: nn.Module | None = None,
-    track: Track = "none",
     checkpoint_seconds: float = 60.0,
     console: Console | None = None,
     callbacks: Sequence[Callback] = (),
@@ -386,25 +382,25 @@ def run(
     `hint` is printed if training takes long; `keep_state` keeps the last checkpoint if the run can be extended."""
     tell = partial(_tell, console)
     config, encoder, built = _resolved(config, dataset, device, encoder, built, folder if resume else None)
-    with (
-        isolated_rng(config, device, encoder),
-        together(device) as processes,
-        _held(folder, config, dataset, resume, overwrite, tell, processes) as mine,
-    ):
+    with isolated_rng(config, device, encoder), together(device) as processes, ExitStack() as lock:
+        mine = folder if processes.first else None
+        if mine is not None:
+            lock.enter_context(mine.held(tell))
+            if resume:
+                mine.check_resumable(config, dataset)
+            else:
+                mine.refuse_if_taken(overwrite)
         with first_on_each_machine(processes):
             data, head = _behind_frozen(config, dataset, encoder, device, console)
-        own = [*([Tracking(mine)] if mine is not None and track == "tensorboard" else []), *callbacks]
-        trainer = Trainer(config, data, mine, device, head, checkpoint_seconds, console, processes, hint, own, built)
+        options = (checkpoint_seconds, console, processes, hint, callbacks, built)
+        trainer = Trainer(config, data, mine, device, head, *options)
         trainer.keeps_state = keep_state and config.optimization.extendable
         if mine is not None and not resume:  # the network is built: an impossible configuration leaves no folder
             _begin(mine, config, dataset, device, encoder)
         with _saved_so_far(folder):
             if resume:
                 trainer.resume(folder, tell)
-            evaluation = trainer.run()
-        if mine is not None and not (config.network.freeze or trainer.keeps_state):  # only resuming needs it
-            mine.encoder.unlink(missing_ok=True)
-        return evaluation
+            return trainer.run()
 
 
 def _resolved(
@@ -425,28 +421,6 @@ def _resolved(
 
 def _tell(console: Console | None, sentence: str) -> None:
     say([f"note: {sentence}"], console)
-
-
-@contextmanager
-def _held(
-    folder: RunFolder,
-    config: Config,
-    dataset: Dataset,
-    resume: bool,
-    overwrite: bool,
-    tell: Callable[[str], None],
-    processes: Processes,
-) -> Iterator[RunFolder | None]:
-    """The folder, locked and checked, in the first process; None in the others."""
-    if not processes.first:
-        yield None
-        return
-    with folder.held(tell):
-        if resume:
-            folder.check_resumable(config, dataset)
-        else:
-            folder.refuse_if_taken(overwrite)
-        yield folder
 
 
 def _begin(

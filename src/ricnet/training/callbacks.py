@@ -300,15 +300,12 @@ class Log(Callback):
 
 
 class Tracking(Callback):
-    """Writes the metrics of each epoch as curves. A resumed run writes the epochs so far again, in place of its old
-    curves, so that each point is there once."""
+    """Writes the metrics of each epoch as curves for TensorBoard. A resumed run writes the epochs so far again, in
+    place of its old curves, so that each point is there once."""
 
     def __init__(self, folder: RunFolder) -> None:
-        self.folder = folder
-
-    @staticmethod
-    def require() -> None:
         require_extra(setting("track", "tensorboard"), "track", "tensorboard")
+        self.folder = folder
 
     def on_train_begin(self, trainer: "Trainer") -> None:
         from torch.utils.tensorboard import SummaryWriter  # takes seconds

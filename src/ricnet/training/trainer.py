@@ -128,6 +128,8 @@ class Trainer:
             evaluation = finalize(self.config, self.model, self.dataset, self.folder, course, self.processes)
         if self.folder is not None:
             self.folder.drop_states(keep_last=self.keeps_state)
+            if not (self.config.network.freeze or self.keeps_state):
+                self.folder.encoder.unlink(missing_ok=True)  # only resuming needs it
         return evaluation
 
     def train(self) -> None:
