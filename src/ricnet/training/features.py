@@ -1,8 +1,8 @@
-"""What a frozen encoder says of each input, computed once and kept: training then sees rows of numbers.
+"""Features of a frozen encoder, computed once and cached; training then sees rows of numbers.
 
-A row's features are kept under a hash of the encoder, with its weights, and of the row itself. So they serve every run,
-seed, fold and split that has the row, and a run that was stopped goes on where it was. Each row has a digest; one that
-does not match is computed again.
+The key of a row's features is a hash of the encoder, with its weights, and of the row. So they serve every run, seed,
+fold and split with this row, and a stopped run continues where it was. Each row has a digest; a damaged one is computed
+again.
 """
 
 import copy
@@ -30,7 +30,7 @@ from ricnet.nets.stages import Exits, all_features, divide, in_eval_mode
 from ricnet.training.console import say
 
 CHUNK = 8 * CPU_BATCH
-"""Rows that are looked up, encoded and kept together: what a run that is stopped may lose."""
+"""Rows that are looked up, encoded and stored together; a stopped run loses at most so many."""
 
 TABLE, TABLE_WITHOUT_DIGESTS = "checked_features", "features"
 """Tables of features.sqlite: the current one, and that of older versions, which is dropped."""
@@ -45,11 +45,8 @@ def featured(
     console: Console | None = None,
     exits: Exits = "none",
 ) -> Dataset:
-    """The data with features in place of its inputs, which are still what is shown of it; with `exits` those of all
-    stages, side by side.
-
-    To the training images are added so many varied `copies` of each, the same ones in every run.
-    """
+    """The data with features in place of its inputs, which are kept in `shown`; with `exits` those of all stages, side
+    by side. So many augmented `copies` of each training image are added, the same in every run."""
     rows = dataset.train
     train = [rows, *(replace(rows, inputs=_vary(rows.inputs, augmentation, number)) for number in range(copies))]
     store = Features(encoder, device, console, exits)
@@ -74,7 +71,7 @@ def _vary(images: Num[Tensor, "n ..."], augmentation: Augmentation, number: int)
 
 
 def _joined(parts: list[Split]) -> Split:
-    """Copies of the same rows; of texts there are none."""
+    """Copies of the same rows in one split; texts have no copies."""
     first, weights = parts[0], parts[0].weights
     return Split(
         torch.cat([part.inputs for part in parts]),
@@ -86,19 +83,19 @@ def _joined(parts: list[Split]) -> Split:
 
 
 class Features:
-    """Of one encoder. Where the cache cannot be used they are computed all the same, and a note says so."""
+    """Features of one encoder. If the cache cannot be used, they are computed without it, and a note says so."""
 
     def __init__(
         self, encoder: nn.Module, device: torch.device, console: Console | None = None, exits: Exits = "none"
     ) -> None:
-        # others share the encoder, and expect it where it is
+        # a copy: the encoder is shared, and must stay on its device
         self.encoder = (encoder if device.type == "cpu" else copy.deepcopy(encoder)).to(device)
         self.network = self.encoder if exits == "none" else partial(all_features, divide(self.encoder, exits))
         self.device = device
         self.console = console or Console(stderr=True)
         self.about = json.dumps([describe_encoder(encoder), exits], sort_keys=True).encode()
         self.probe = b""
-        """Of somebody's own module, what it says of one input: weights alone do not tell what it computes."""
+        """Output of a user's module for one input: weights alone do not identify what it computes."""
         self.path: Path | None = cache_folder() / "features.sqlite"
         self.bar = Progress(console=self.console, transient=True, disable=not self.console.is_terminal)
         self.task = self.bar.add_task("", total=None)
@@ -120,12 +117,12 @@ class Features:
     def _chunk(self, inputs: Num[Tensor, "n ..."]) -> Float[Tensor, "n size"]:
         keys = [self._key(row) for row in inputs]
         known = self._look_up(keys)
-        lacking = [place for place, key in enumerate(keys) if key not in known]
-        if lacking and isinstance(self.encoder, TextEncoder):  # a batch of texts takes as long as its longest
-            lacking = [lacking[place] for place in self.encoder.lengths(inputs[lacking]).argsort().tolist()]
-        if lacking:
-            made = self._encode(inputs[lacking]).numpy()
-            new = {keys[place]: row.tobytes() for place, row in zip(lacking, made, strict=True)}
+        missing = [place for place, key in enumerate(keys) if key not in known]
+        if missing and isinstance(self.encoder, TextEncoder):  # a batch of texts takes as long as its longest
+            missing = [missing[place] for place in self.encoder.lengths(inputs[missing]).argsort().tolist()]
+        if missing:
+            made = self._encode(inputs[missing]).numpy()
+            new = {keys[place]: row.tobytes() for place, row in zip(missing, made, strict=True)}
             self._keep(new)
             known |= new
         self.bar.advance(self.task, len(inputs))

@@ -21,12 +21,12 @@ from ricnet.nets.stages import in_eval_mode
 SPECIAL_CASES = 64
 """Variants of one function (shapes, strides, with gradient or without) that torch may compile before it gives up."""
 THREADS = 8
-"""Rows of a mapped file may have to come from the disk, which serves several readers better than one."""
+"""Threads that read rows of a mapped file: a disk serves several readers better than one."""
 FEWEST_ROWS = 8
-"""Of a batch that is made to fit: with fewer its statistics mean nothing."""
+"""Smallest batch size that memory may enforce; statistics of fewer rows are too noisy for batch norm."""
 KEPT = 2
-"""Bytes in use at once for each byte of the encoder's outputs. Measured on a CPU: 0.8 to 1.3 for ResNets;
-3.5 for the smallest encoder, whose batches are small beside any memory."""
+"""Bytes in use for each byte of the encoder's outputs. Measured on a CPU: 0.8 to 1.3 for ResNets; 3.5 for the smallest
+encoder, whose batches are small beside any memory."""
 
 AnyMethod = TypeVar("AnyMethod", bound=Method[Any])
 
@@ -82,7 +82,7 @@ def _in_training(module: nn.Module, plain: Callable[..., Any]) -> Callable[..., 
 
 
 def _compiled(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """What cannot be compiled (no compiler on this machine, say) runs as it is; torch logs why."""
+    """The function compiled, or as it is if it cannot be compiled (for example without a compiler); torch logs why."""
     compiled = torch.compile(plain, dynamic=False)
 
     def run(*inputs: Any, **options: Any) -> Any:
@@ -109,7 +109,7 @@ def fit_batch(
 
 
 def fitting_batch(encoder: nn.Module, example: Num[Tensor, "1 ..."], batch_size: int, free: int) -> int:
-    """`batch_size`, halved until an update fits; but never so small that its statistics mean nothing."""
+    """`batch_size`, halved until an update fits into memory, but at least FEWEST_ROWS."""
     needed = KEPT * activation_bytes(encoder, example)
     while batch_size >= 2 * FEWEST_ROWS and batch_size * needed > SHARE * free:
         batch_size //= 2
@@ -118,7 +118,7 @@ def fitting_batch(encoder: nn.Module, example: Num[Tensor, "1 ..."], batch_size:
 
 @torch.no_grad()
 def activation_bytes(encoder: nn.Module, example: Num[Tensor, "1 ..."]) -> int:
-    """What all layers of a network make of one input."""
+    """Size of the outputs of all layers for one input."""
     total = 0
 
     def count(_module: nn.Module, _inputs: object, output: object) -> None:
@@ -138,12 +138,12 @@ def activation_bytes(encoder: nn.Module, example: Num[Tensor, "1 ..."]) -> int:
 
 
 def fits(inputs: Num[Tensor, "n ..."], device: torch.device) -> bool:
-    """On a CPU they are where they are needed already, even in a mapped file."""
+    """Whether the inputs fit on the device. On a CPU they do, even in a mapped file."""
     return device.type == "cpu" or is_same(inputs.device, device) or inputs.nbytes <= SHARE * free_bytes(device)
 
 
 def is_same(place: torch.device, device: torch.device) -> bool:
-    """Whether a tensor's place is what `device` stands for: "cuda" is the GPU in use, and a tensor says which it is."""
+    """Whether a tensor at `place` is on `device`; "cuda" is the GPU in use, and a tensor has its index."""
     if place.type != device.type:
         return False
     index = torch.cuda.current_device() if device.type == "cuda" and device.index is None else device.index
@@ -151,11 +151,8 @@ def is_same(place: torch.device, device: torch.device) -> bool:
 
 
 class Feed:
-    """While an update is computed from one batch, threads gather the next.
-
-    A batch that comes from the host is put into the same place on the device every time, where a recorded update
-    expects it.
-    """
+    """Inputs on the device. If they do not fit there, threads gather the next batch during an update; each batch is
+    copied into the same place on the device, where a recorded update expects it."""
 
     def __init__(self, inputs: Num[Tensor, "n ..."], device: torch.device, batch: int) -> None:
         self.streams = not fits(inputs, device)
@@ -172,7 +169,7 @@ class Feed:
         self.turn = 0
 
     def stage(self, rows: Int64[Tensor, "batch"], following: Int64[Tensor, "batch"]) -> None:
-        """Bring rows to `staged`, and begin to gather those that will be asked for next."""
+        """Copy rows to `staged`, and begin to gather the following ones."""
         if self.coming is None or not torch.equal(self.coming[0], rows):
             self._gather(rows)
         assert self.coming is not None
@@ -189,7 +186,7 @@ class Feed:
             for done in self.coming[1]:
                 done.result()
         if (copied := self.copied[self.turn]) is not None:
-            copied.synchronize()  # else it would be overwritten while it is still being sent
+            copied.synchronize()  # else the buffer would be overwritten while it is still being copied
         pieces = zip(rows.tensor_split(THREADS), self.buffers[self.turn].tensor_split(THREADS), strict=True)
         self.coming = rows, [self.pool.submit(self._read, own, place) for own, place in pieces]
 
