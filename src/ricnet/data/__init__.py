@@ -4,7 +4,7 @@ import ricnet.data.formats  # noqa: F401 — registers the data sets known by na
 from ricnet.data.arrays import read_npz_inputs
 from ricnet.data.batches import augment, epoch_order
 from ricnet.data.columns import Columns, columns_from_json
-from ricnet.data.dataset import Augmentation, Dataset, Split, split_off
+from ricnet.data.dataset import Augmentation, Dataset, Split
 from ricnet.data.images import decode_image, find_images, read_image, read_images
 from ricnet.data.registry import (
     DATASETS,
@@ -15,7 +15,7 @@ from ricnet.data.registry import (
     register_dataset,
     whole_path,
 )
-from ricnet.data.tables import Table, parse_table, read_table
+from ricnet.data.tables import Table, read_table
 
 __all__ = [
     "DATASETS",
@@ -33,12 +33,10 @@ __all__ = [
     "get_dataset",
     "list_datasets",
     "load",
-    "parse_table",
     "read_image",
     "read_images",
     "read_npz_inputs",
     "read_table",
     "register_dataset",
-    "split_off",
     "whole_path",
 ]

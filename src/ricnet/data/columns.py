@@ -1,16 +1,14 @@
 """How the columns of a table become numbers. What is learned from the training rows is stored as JSON with the model,
 so that new rows are encoded in the same way.
 
-- Numbers are standardised, and so are dates, in days. A missing value is encoded as the mean; if training rows had
-  some, a second number flags them.
-- Whole numbers of one length, some with leading zeros (00109), are codes, not numbers.
-- A column of numbers or dates may hold a few other cells (`ODD_SHARE`). They count as missing, and a note names them.
-  All rows of the table decide the kind of a column; only training rows decide what is learned from it.
-- These odd cells are stored with the column. In rows to predict they count as missing again, and any other text is
-  refused. This depends on the cell alone, not on the other rows.
+- Numbers and dates (in days) are standardised. A missing value is encoded as the mean; if training rows had some, a
+  second number flags them. Whole numbers of one length, some with leading zeros (00109), are codes, not numbers.
+- A column of numbers or dates may hold a few other cells (`ODD_SHARE`), which count as missing. They are stored with
+  the column: in rows to predict they are missing again, and any other text is refused, whatever the other rows are.
 - Any other column is one-hot encoded. A value that few training rows have counts as `other`, and so does a new one; if
   training had no rare values, a new value is encoded as zeros. An empty cell is a value like any other.
-- `ric train` leaves out identifiers (`is_identifier`) and columns with nothing to learn from. Estimators keep all.
+- All rows of a table decide the kind of a column; only training rows decide what is learned from it.
+- `ric train` leaves out identifiers and columns with nothing to learn from. Estimators keep all.
 - A column of texts (see `texts`) is read instead of all others, and only if the user names it.
 """
 
@@ -36,10 +34,9 @@ if TYPE_CHECKING:
 
 RARE_ROWS, RARE_SHARE = 3, 0.005  # a value in fewer training rows is rare
 MANY_ROWS = 30  # to detect an identifier: in fewer rows, the values of any column may all differ
+# Last words, and whole names, of identifiers
 IDENTIFIER_WORDS = frozenset({"id", "ids", "identifier", "uuid", "guid", "key", "index", "idx", "pk"})
-"""Last words of the names of identifiers."""
 IDENTIFIER_NAMES = frozenset({"row", "row number", "row num", "row no", "row nr", "rownumber", "rownum", "no", "nr"})
-"""Whole names of identifiers."""
 _THING_ID = re.compile(
     r"(account|case|client|customer|item|order|passenger|patient|person|product|record|row|sample|user)id"
 )  # customerid, but neither paid nor acid

@@ -20,7 +20,7 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from ricnet.data.dataset import PHOTOGRAPHS, TEST_FRACTION, Augmentation, Split, cut
-from ricnet.data.images import class_folders, label_files, read_images
+from ricnet.data.images import class_folders, read_images
 from ricnet.data.registry import PublishedFile, register_dataset, unpack
 from ricnet.errors import RicnetError
 from ricnet.io import Array, opened
@@ -277,7 +277,7 @@ def _read_breeds(folder: Path, side: int) -> Split:
     missing = [wnid for wnid in BREEDS if not classes.get(wnid)]
     if missing:
         raise RicnetError(f"{folder / missing[0]} holds no images; unpack imagewoof2-160.tgz again.")
-    labels = label_files({wnid: classes[wnid] for wnid in BREEDS}, list(BREEDS))
+    labels = {path: label for label, wnid in enumerate(BREEDS) for path in classes[wnid]}
     images, broken = read_images(list(labels), (3, side, side))
     if broken:  # a published set must be complete
         raise RicnetError(f"{min(broken)} cannot be read; unpack imagewoof2-160.tgz again.")

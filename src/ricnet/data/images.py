@@ -8,7 +8,7 @@ import re
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Num, UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
@@ -227,13 +227,10 @@ def _read_tree(tree: "Tree", shape: tuple[int, int, int], broken: dict[Path, str
     else:
         inputs, damaged = read_images(files, shape)
         broken = broken | damaged
-    splits, start = {}, 0
-    for part, classes in tree.parts.items():
-        labels = [label for path, label in label_files(classes, tree.class_names).items() if path not in broken]
-        if not labels:
+    splits = tree.splits(inputs, broken)
+    for part, split in splits.items():
+        if not len(split):
             raise RicnetError(f"{tree.folder / part} holds no image that can be read; {damage(broken, tree.folder)}.")
-        splits[part] = Split(inputs[start : start + len(labels)], torch.tensor(labels, dtype=torch.int64))
-        start += len(labels)
     if broken:
         notes.append(damage(broken, tree.folder))
     channels, side, _ = shape
@@ -265,11 +262,6 @@ def _pack(
         return _read_tree(tree, shape, broken | unread, cache)
 
 
-def label_files(classes: Classes, class_names: Sequence[str]) -> dict[Path, int]:
-    number = {name: i for i, name in enumerate(class_names)}
-    return {path: number[name] for name, paths in classes.items() for path in paths}
-
-
 # Finding files
 
 
@@ -287,6 +279,15 @@ class Tree(NamedTuple):
     @property
     def files(self) -> list[Path]:
         return [path for classes in self.parts.values() for paths in classes.values() for path in paths]
+
+    def splits(self, inputs: Num[Tensor, "n ..."], broken: Collection[Path]) -> dict[str, Split]:
+        """The splits, of the `inputs` of all files that are not broken, in the order of `files`."""
+        number, splits, start = {name: i for i, name in enumerate(self.class_names)}, {}, 0
+        for part, classes in self.parts.items():
+            labels = [number[name] for name, paths in classes.items() for path in paths if path not in broken]
+            splits[part] = Split(inputs[start : start + len(labels)], torch.tensor(labels, dtype=torch.int64))
+            start += len(labels)
+        return splits
 
 
 def find_files(folder: Path, kind: Kind, seen: Counter[str] | None = None, top: Path | None = None) -> list[Path]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ricnet.data.columns import RARE_ROWS, Columns, fit_columns, quoted
 from ricnet.data.dataset import Dataset, Parts, Split
-from ricnet.data.images import TEXTS, damage, label_files, survey
+from ricnet.data.images import TEXTS, damage, in_threads, survey
 from ricnet.data.tables import FRAME, Table, frame_table, is_missing, parse_number
 from ricnet.data.texts import Tokenizer, fit_text, read_text_file
 from ricnet.errors import RicnetError, listed, nearest, setting
@@ -220,19 +220,16 @@ def _encoded(task: TableTask, tables: Sequence[Table], numbered: Dataset) -> Dat
 def read_text_folder(folder: Path, columns: Columns | None, tokenizer: Tokenizer | None) -> Parts:
     """One subfolder for each class, at the top or below train/, val/ and test/; each file is a text."""
     tree = survey(folder, TEXTS)
-    texts, broken, splits = dict[Path, str](), dict[Path, str](), {}
-    for part, classes in tree.parts.items():
-        first, labels = len(texts), list[int]()
-        for path, label in label_files(classes, tree.class_names).items():
-            try:
-                texts[path] = read_text_file(path)
-                if not texts[path]:
-                    raise RicnetError(f"{texts.popitem()[0]} is empty.")
-                labels.append(label)
-            except RicnetError as error:
-                broken[path] = str(error)
-        splits[part] = Split(torch.arange(first, len(texts)), torch.tensor(labels, dtype=torch.int64))
-    notes, reason = tree.notes, next(iter(broken.values()), "")
+
+    def read(path: Path) -> str:
+        text = read_text_file(path)
+        if not text:
+            raise RicnetError(f"{path} is empty.")
+        return text
+
+    texts, broken = in_threads(read, tree.files)
+    splits = tree.splits(torch.arange(len(texts)), broken)
+    notes, reason = tree.notes, broken[min(broken)] if broken else ""
     if 2 * len(broken) > len(tree.files):
         raise RicnetError(
             f"{folder}: {len(broken)} of {len(tree.files)} texts cannot be read, too many to go on without them; "
@@ -241,6 +238,6 @@ def read_text_folder(folder: Path, columns: Columns | None, tokenizer: Tokenizer
     if broken:
         notes = (*notes, f"{damage(broken, folder)} ({reason})")
     name = columns.text.name if columns is not None and columns.text is not None else TEXT
-    table = Table(str(folder), {name: list(texts.values())}, range(len(texts)), "text")
+    table = Table(str(folder), {name: texts}, range(len(texts)), "text")
     fill = partial(_encoded, TableTask(CLASS, name, tokenizer, columns), [table])
     return Parts(splits["train"], tree.class_names, splits.get("test"), splits.get("val"), notes=notes, fill=fill)

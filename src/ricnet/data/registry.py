@@ -27,7 +27,7 @@ from ricnet.data.images import holds_texts, read_folder
 from ricnet.data.labels import TableTask, labelled_table, read_text_folder
 from ricnet.data.tables import Table, read_table
 from ricnet.data.texts import Tokenizer
-from ricnet.errors import RicnetError, nearest, require, setting
+from ricnet.errors import RicnetError, require, setting, what_else
 from ricnet.io import TABLES, is_table, split_target, user_path, with_target
 
 Reader = TypeVar("Reader", bound=Callable[..., Dataset | tuple[Split, Split]])
@@ -189,15 +189,10 @@ def _read(
         return read_folder(path, resolution, folder / "packed")
     if path.suffix.lower() == ".npz":
         return read_npz(path, folder / "packed", columns)
-    if path.exists():
+    if path.exists() or isinstance(spec, Path) or "/" in spec or os.sep in spec:
         raise RicnetError(
-            f"{path} is neither a folder of images or texts, nor an .npz file, nor a table ({', '.join(TABLES)}); "
-            "give one of these."
-        )
-    if isinstance(spec, Path) or "/" in spec or os.sep in spec:
-        raise RicnetError(
-            f"{path} does not exist; give a folder of images or texts, an .npz file, a table, or one of "
-            f"{', '.join(DATASETS)}."
+            f"{path} {'is of another kind' if path.exists() else 'does not exist'}; give a folder of images or texts, "
+            f"an .npz file, a table ({', '.join(TABLES)}), or one of {', '.join(DATASETS)}."
         )
     return _read_named(spec, folder, resolution)  # says which names there are
 
@@ -224,12 +219,7 @@ def _read_named(name: str, folder: Path, resolution: int | None) -> Parts | Data
 
 def find_source(name: str) -> Source:
     if name not in DATASETS:
-        close = nearest(name, DATASETS)
-        meant = f" (did you mean {close}?)" if close else ""
-        raise RicnetError(
-            f"No data set is called {name!r}{meant}; known are {', '.join(DATASETS)}, "
-            "and a folder of images or texts, an .npz file or a .csv table can be given by its path."
-        )
+        raise RicnetError(f"No data set is called {name!r}, nor a file or folder; {what_else(name, DATASETS)}")
     return DATASETS[name]
 
 
