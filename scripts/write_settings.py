@@ -47,6 +47,7 @@ RUN = (
         "train_fraction",
         "test",
         "test_fraction",
+        "calibration_fraction",
         "label_noise",
         "class_weight",
         "calibration",

@@ -49,6 +49,7 @@ def test_scores_by_hand() -> None:
     np.testing.assert_allclose(LAC.of(ranked)[0], [0.8, 0.5, 0.7])
     np.testing.assert_allclose(Score("aps").of(ranked)[0], [1, 0.5, 0.8])
     np.testing.assert_allclose(Score("raps", 0.1, 1).of(ranked)[0], [1.2, 0.5, 0.9])
+    np.testing.assert_allclose(Score("raps", 0.1, 2).of(ranked)[0], [1.1, 0.5, 0.8])
     uniform = np.array([[0.5], [0.0]])
     np.testing.assert_allclose(Score("aps", randomised=True).of(ranked, uniform)[0], [0.9, 0.25, 0.65])
     true = ranked.of(np.array([2, 0]))
@@ -157,6 +158,7 @@ def test_each_step_has_its_own_quantile() -> None:
     assert rule.step_quantiles[1][0] == pytest.approx(0.075)
     assert rule.step_quantiles[1] < rule.quantiles < rule.step_quantiles[0]
     np.testing.assert_array_equal(rule.sets(late, step=2), np.eye(4, dtype=bool)[labels])
+    assert rule.sets(early, step=2).sum() < rule.sets(early, step=1).sum()
 
 
 def test_a_class_with_too_few_examples_is_in_every_set() -> None:

@@ -150,7 +150,7 @@ def test_the_least_favourable_risk_is_tested_at_its_level() -> None:
 def test_abstention_by_hand() -> None:
     confidence = np.repeat([0.9, 0.6], 50)
     wrong = np.arange(100) >= 90
-    strict, lenient = control_abstention(confidence, wrong, (0.8, 0.0), 0.1, 0.95)
+    strict, lenient = control_abstention(confidence, wrong, (0.9, 0.0), 0.1, 0.95)
     assert (strict.n, strict.risk, strict.accepted) == (50, 0.0, True)
     assert strict.p_value == pytest.approx(0.9**50)
     assert (lenient.n, lenient.risk, lenient.accepted) == (100, 0.1, False)

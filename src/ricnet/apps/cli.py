@@ -15,6 +15,7 @@ COMMANDS = {
     "train": "train a classifier on digits, a named data set, a folder of images, a table or an .npz file",
     "evaluate": "accuracy, calibration and steps of a trained run, on its data or on other data",
     "predict": "classify images, tables or arrays; --trace shows the belief after every step",
+    "calibrate": "give a trained run labelled data that it has not seen, for prediction sets and other guarantees",
     "report": "one HTML page about a run, or about several in comparison",
     "compare": "train several systems with several seeds and compare them, with intervals and tests",
     "reproduce": "the tables, figures and theorems of the paper, each by one command",

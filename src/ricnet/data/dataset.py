@@ -92,6 +92,8 @@ class Dataset:
     """Notes for the user, such as skipped files."""
     columns: Columns | None = None
     """How the columns of a table are encoded; None for other data."""
+    calibration: Split | None = None
+    """Rows kept aside for guarantees; they choose nothing."""
 
     def __post_init__(self) -> None:
         for name in self.class_names:
@@ -152,6 +154,21 @@ def split_off(
 def cut(rows: Split, fraction: float) -> tuple[Split, Split]:
     rest, taken = split_off(rows.labels, fraction, SEED)
     return rows.take(rest), rows.take(taken)
+
+
+def set_aside(rows: Split, fraction: float) -> tuple[Split, Split]:
+    """Rows that stay, and a random sample, not stratified, because guarantees need exchangeable rows; but the first row
+    of every class stays."""
+    first = np.unique(rows.labels.numpy(), return_index=True)[1]
+    order = np.random.RandomState(SEED).permutation(np.delete(np.arange(len(rows)), first))
+    taken = np.zeros(len(rows), dtype=bool)
+    taken[order[: round(fraction * len(rows))]] = True
+    rest, kept = (rows.take(torch.from_numpy(np.flatnonzero(part))) for part in (~taken, taken))
+    return rest, kept
+
+
+def _joined(first: Split, second: Split) -> Split:
+    return Split(torch.cat([first.inputs, second.inputs]), torch.cat([first.labels, second.labels]))
 
 
 def class_counts(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> dict[str, int]:
@@ -216,13 +233,21 @@ class Parts:
     without damaged rows, which are then split again."""
 
     def dataset(
-        self, name: str, val_fraction: float, undivided: bool = False, test_fraction: float | None = None
+        self,
+        name: str,
+        val_fraction: float,
+        undivided: bool = False,
+        test_fraction: float | None = None,
+        calibration_fraction: float = 0.0,
     ) -> Dataset:
         """If `undivided`, parts stay as they are, and data without a test part is test data as a whole. Otherwise
-        `test_fraction` of data without a test part is for testing (None: TEST_FRACTION, 0: none)."""
+        `test_fraction` of data without a test part is for testing (None: TEST_FRACTION, 0: none), and then
+        `calibration_fraction` of the training rows is kept aside."""
         none = self.train.take(torch.empty(0, dtype=torch.int64))
+        held = None
         if not undivided:
             train, val, test = self._divided(name, val_fraction, test_fraction, none)
+            train, held = set_aside(train, calibration_fraction) if calibration_fraction else (train, None)
         elif self.test is None:
             train, val, test = none, none, self.train
         else:
@@ -230,9 +255,16 @@ class Parts:
         notes = (*self.notes, *uneven_note(self.train.labels, self.class_names))
         if not len(test):
             notes = (f"Nothing is held out for testing ({setting('test_fraction', 0)}).", *notes)
-        dataset = Dataset(name, train, val, test, self.class_names, self.augmentation, notes)
+        # Until rows are filled in, those of calibration follow the test rows: nothing is learned from either.
+        unseen = test if held is None else _joined(test, held)
+        dataset = Dataset(name, train, val, unseen, self.class_names, self.augmentation, notes)
         filled = dataset if self.fill is None else self.fill(dataset)
-        return filled.dataset(name, val_fraction, undivided, test_fraction) if isinstance(filled, Parts) else filled
+        if isinstance(filled, Parts):
+            return filled.dataset(name, val_fraction, undivided, test_fraction, calibration_fraction)
+        if held is None:
+            return filled
+        first, last = torch.arange(len(unseen)).split([len(test), len(held)])
+        return replace(filled, test=filled.test.take(first), calibration=filled.test.take(last))
 
     def _divided(
         self, name: str, val_fraction: float, test_fraction: float | None, none: Split

@@ -99,11 +99,13 @@ def labelled_frame(
     tokenizer: Tokenizer | None = None,
     test: Table | None = None,
     test_fraction: float | None = None,
+    calibration_fraction: float = 0.0,
 ) -> Dataset:
     """A data frame has no name, so the data set is named after its target."""
     name, parts = labelled_table(frame_table(frame), TableTask(target, text, tokenizer), test)
     column = UNFIT.sub("-", name.removeprefix(f"{FRAME}#")).strip("-.")
-    return replace(parts.dataset(name, val_fraction, test_fraction=test_fraction), name=f"data-frame-{column}")
+    dataset = parts.dataset(name, val_fraction, False, test_fraction, calibration_fraction)
+    return replace(dataset, name=f"data-frame-{column}")
 
 
 # Rows that have a class

@@ -125,6 +125,7 @@ def load(
     undivided: bool = False,
     test: str | Path | None = None,
     test_fraction: float | None = None,
+    calibration_fraction: float = 0.0,
 ) -> Dataset:
     """Read a data set from local files; nothing is downloaded.
 
@@ -136,6 +137,7 @@ def load(
         There may be a single class.
     test, test_fraction: a table of test rows, or the share of rows to hold out if there is no test part (None: a
         quarter, 0: none).
+    calibration_fraction: the share of training rows to keep aside for guarantees.
     """
     if not 0 < val_fraction < 1:
         raise RicnetError(f"val_fraction is {val_fraction}; it must lie between 0 and 1.")
@@ -155,7 +157,10 @@ def load(
         name, parts = str(spec), _read(spec, data_folder(data_dir), resolution, columns, tokenizer)
     if isinstance(parts, Dataset) and test_fraction is not None:
         raise RicnetError(f"{name} has a test part of its own; leave {setting('test_fraction')} out.")
-    dataset = parts if isinstance(parts, Dataset) else parts.dataset(name, val_fraction, undivided, test_fraction)
+    if isinstance(parts, Dataset) and calibration_fraction:
+        raise RicnetError(f"{name} has splits of its own; leave {setting('calibration_fraction')} out.")
+    fractions = (val_fraction, undivided, test_fraction, calibration_fraction)
+    dataset = parts if isinstance(parts, Dataset) else parts.dataset(name, *fractions)
     if resolution is not None and dataset.input_shape[1:] != (resolution, resolution):
         raise RicnetError(
             f"{spec} has inputs of shape {dataset.input_shape}, which a resolution of {resolution} cannot change; "

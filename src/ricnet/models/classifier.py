@@ -21,18 +21,20 @@ from torch import Tensor, nn
 
 from ricnet.core.policies import building_with
 from ricnet.core.trajectory import Temperature, Trajectory
-from ricnet.data import Columns
+from ricnet.data import Columns, Split
 from ricnet.data.columns import Number
 from ricnet.data.inputs import read_inputs
 from ricnet.data.tables import frame_table, is_frame
 from ricnet.data.texts import Text, as_texts
-from ricnet.errors import RicnetError, setting, spelled_in_python, whole_number
+from ricnet.errors import RicnetError, listed, setting, spelled_in_python, whole_number
 from ricnet.evaluation.choices import OperatingPoint, point_within, require_affordable, shortfall
+from ricnet.evaluation.conformal import ScoreName
 from ricnet.evaluation.evaluate import pool_size
 from ricnet.io import is_table, shown_name, without_folder
 from ricnet.methods import Asked, Method, in_steps
 from ricnet.methods.method import TimeLeft
 from ricnet.models.config import Config
+from ricnet.models.guarantees import Calibration, calibration_of, named_sets, score_named, set_rule
 from ricnet.models.locate import named_encoder
 from ricnet.models.recorded import Recordings
 from ricnet.nets.backbone import Backbone, embedding_size, reads_tokens
@@ -68,6 +70,8 @@ class Classifier:
     """With exits, calibrated thresholds for all budgets."""
     budget: float | None = None
     """The budget set by `with_budget`; the results of the run do not apply to it."""
+    calibration: Calibration | None = None
+    """Examples given to `calibrated`; None: those of the run folder, if it has any."""
 
     @torch.no_grad()
     def refine(
@@ -108,9 +112,7 @@ class Classifier:
     def predict_proba(self, x: Any) -> Float64[np.ndarray, "n classes"]:
         """Belief of each input at its halt, in the order of `class_names`. Takes files as `read` does; arrays, texts
         and data frames as `refine` does. For a model of texts a str is a text and a Path is a file."""
-        several = x if isinstance(x, list | tuple) and x else [x]
-        names_files = all(isinstance(path, str | os.PathLike) for path in several)
-        inputs = self._as_inputs(self.read(x) if names_files and not self._texts(x) else x)
+        inputs = self._inputs_of(x)
         if not len(inputs):  # some encoders refuse an empty batch
             return np.zeros((0, len(self.class_names)))
         parts = inputs.split(pool_size(len(self.class_names)))  # beliefs at all steps must fit into memory
@@ -118,10 +120,39 @@ class Classifier:
         found: np.ndarray = beliefs.cpu().numpy()
         return found
 
+    def _inputs_of(self, x: Any) -> Num[Tensor, "n ..."]:
+        several = x if isinstance(x, list | tuple) and x else [x]
+        names_files = all(isinstance(path, str | os.PathLike) for path in several)
+        return self._as_inputs(self.read(x) if names_files and not self._texts(x) else x)
+
     def predict(self, x: Any) -> np.ndarray:
         """Name of the most likely class of each input."""
         names: np.ndarray = np.array(self.class_names)[self.predict_proba(x).argmax(1)]
         return names
+
+    def predict_set(
+        self, x: Any, coverage: float = 0.95, score: ScoreName = "lac", per_class: bool = False
+    ) -> list[list[str]]:
+        """Classes of each input, most likely first, that contain the true one with probability `coverage`, on average
+        over inputs like the calibration examples; with `per_class` over the inputs of each class. A set has at least
+        one class. See `ricnet.evaluation.conformal.Score` for the scores."""
+        with spelled_in_python():
+            rule = set_rule(self, coverage, score_named(self, score, coverage), per_class)
+        beliefs = self.predict_proba(x)
+        return named_sets(rule.sets(beliefs, allow_empty=False), beliefs, self.class_names)
+
+    def calibrated(self, x: Any, labels: Sequence[str]) -> "Classifier":
+        """A copy whose guarantees use these labelled inputs, which must not have been used in training or in any
+        choice, and must be exchangeable with later inputs. `x` is as for `predict_proba`."""
+        inputs = self._inputs_of(x)
+        place = {name: number for number, name in enumerate(self.class_names)}
+        unknown = [str(label) for label in labels if str(label) not in place]
+        if unknown:
+            raise RicnetError(f"{unknown[0]!r} is no class of the model; it knows {listed(self.class_names)}.")
+        if len(inputs) != len(labels):
+            raise RicnetError(f"there are {len(inputs):,} inputs but {len(labels):,} labels; give one per input.")
+        split = Split(inputs, torch.tensor([place[str(label)] for label in labels], dtype=torch.int64))
+        return replace(self, calibration=calibration_of(self, split))
 
     @property
     def kind(self) -> Literal["image", "features", "tokens"]:

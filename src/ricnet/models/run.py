@@ -72,6 +72,7 @@ class RunFolder:
         self.halting = self.path / "halting.json"
         self.predictions = self.path / "predictions.npz"
         self.examples = self.path / "examples.npz"
+        self.guarantees = self.path / "guarantees.npz"
         self.report = self.path / "report.html"
 
     @property
@@ -201,7 +202,8 @@ class RunFolder:
                 f"{self.path} has no {self.state.name} to continue from, which only ric train and ricnet.train keep; "
                 f"start anew with {setting('overwrite', True)}."
             )
-        self._remove((self.calibration, self.halting, self.predictions, self.examples, self.report))
+        made = (self.predictions, self.examples, self.guarantees, self.report)
+        self._remove((self.calibration, self.halting, *made))
         self.write_json(self.config, entry)
 
     def _remove(self, paths: Iterable[Path]) -> None:

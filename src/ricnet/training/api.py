@@ -31,6 +31,7 @@ from ricnet.io import Unwritable, read_json, short_name, split_target, user_path
 from ricnet.methods import RETIRED_PRESETS
 from ricnet.models.classifier import Classifier, autocast_dtype, build_model, encoder_weights, settle_horizon
 from ricnet.models.config import DATA_SETTINGS, Config, from_json, given_settings
+from ricnet.models.guarantees import calibrate
 from ricnet.models.loading import load
 from ricnet.models.locate import (
     describe_encoder,
@@ -157,7 +158,8 @@ class Request:
         if self.test is not None:
             test = frame_table(self.test, "the test data frame")
         val_fraction, text = settings.get("val_fraction", 0.1), settings.get("text")
-        return labelled_frame(self.what, self.target, val_fraction, text, tokenizer, test, fraction)
+        held = settings.get("calibration_fraction", 0.0)
+        return labelled_frame(self.what, self.target, val_fraction, text, tokenizer, test, fraction, held)
 
     def _own(self, dataset: Dataset, settings: Mapping[str, Any]) -> Dataset:
         given = {name: settings.get(name) for name in ("text", "test", "test_fraction")}
@@ -165,6 +167,9 @@ class Request:
             if value is not None:
                 named = setting(name) if value is self.test else setting(name, value)
                 raise RicnetError(f"{named} is for tables, not for the Dataset {dataset.name}; leave it out.")
+        if settings.get("calibration_fraction"):
+            named = setting("calibration_fraction")
+            raise RicnetError(f"{named} is not for a Dataset; give {dataset.name} a calibration split.")
         if not (len(dataset.train) and len(dataset.val)):
             lacking = "validation" if len(dataset.train) else "training"
             raise RicnetError(f"{dataset.name} has no {lacking} rows; give it training and validation rows.")
@@ -262,6 +267,8 @@ def train_in_folder(
         options |= {"callbacks": [*(tracking if processes.first else []), *request.callbacks]}
         run(config, dataset, folder, device, **options)
         if processes.first:
+            if dataset.calibration is not None:
+                calibrate(load(folder.path, str(device), encoder), dataset.calibration)
             _conclude(folder, config, dataset, spell, present)
         processes.any(False)  # wait until the first has written everything
     return folder

@@ -56,7 +56,7 @@ class Evaluate(Answering):
 def evaluate(arguments: Sequence[str]) -> None:
     options: Evaluate = parse(Evaluate, arguments, "evaluate")
     classifier = open_model(options.run, options.device, options)
-    classifier, dataset = behind_encoder(classifier, _data_for(classifier, options))
+    classifier, dataset = behind_encoder(classifier, data_for(classifier, options.data, options.data_dir))
     entries, mistakes = _measure(classifier, dataset, options.max_steps)
     last = list(entries)[-1]
     if options.json:
@@ -90,19 +90,19 @@ def _measure(
 # Data
 
 
-def _data_for(classifier: Classifier, options: Evaluate) -> Dataset:
+def data_for(classifier: Classifier, given: str | None, data_dir: Path | None) -> Dataset:
     """The data of the run, or other data with the classes of the model."""
     config = classifier.config
-    data = config.data if options.data is None else options.data
+    data = config.data if given is None else given
     own = split_target(whole_path(data))[0] == split_target(whole_path(config.data))[0]
     how: dict[str, Any] = {
-        "data_dir": options.data_dir,
+        "data_dir": data_dir,
         "resolution": _resolution(classifier, data),
         "val_fraction": config.val_fraction,
         "columns": classifier.columns,
         "class_names": classifier.class_names,
     }
-    held_out: dict[str, Any] = {"test": config.test, "test_fraction": config.test_fraction}
+    held_out = {name: getattr(config, name) for name in ("test", "test_fraction", "calibration_fraction")}
     dataset = load_data(data, **how, **held_out) if own else _other_data(data, classifier, how, held_out)
     say(f"note: {note}" for note in dataset.notes)
     if dataset.input_shape != classifier.input_shape:
@@ -120,7 +120,7 @@ def _data_for(classifier: Classifier, options: Evaluate) -> Dataset:
                 "Test rows may be among those that were trained on."
             ]
         )
-    return learned if options.data is None else dataset
+    return learned if given is None else dataset
 
 
 def _other_data(data: str, classifier: Classifier, how: dict[str, Any], held_out: dict[str, Any]) -> Dataset:

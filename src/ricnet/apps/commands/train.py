@@ -38,7 +38,10 @@ COUPLED = {
 }
 """Settings whose range depends on other settings: they are checked once the recipe is known."""
 GROUPS: dict[str, Sequence[str]] = {
-    "data": ("target", "text", "data_dir", "resolution", "val_fraction", "test", "test_fraction"),
+    "data": (
+        *("target", "text", "data_dir", "resolution", "val_fraction", "test", "test_fraction"),
+        "calibration_fraction",
+    ),
     "model": ("method", "methods", "preset", "encoder", "width", "horizon", "exits"),
     "training": ("epochs", "batch_size", "lr", "weight_decay", "augment", "patience", "calibration", "budget"),
     "run": (
