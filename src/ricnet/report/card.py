@@ -37,6 +37,21 @@ LIMITS = """\
 - {inputs}
 - Its calibration was measured on data like its training data. On other data expect overconfidence; measure it on your
   own data before you rely on it."""
+USE = """\
+    pip install 'ricnet[hub]'
+
+```python
+import ricnet
+
+model = ricnet.load("{name}"{encoder})
+path = model.refine({inputs}
+path.final.exp(), path.halt_step  # probabilities, and steps taken
+```"""
+INPUTS = {
+    "image": "images)  # uint8 (batch, channels, height, width)",
+    "text": '["a sentence", "another one"])',
+    "row": "rows)  # float32 (batch, columns)",
+}
 IMAGES = "Its inputs are {shape} pixels. Larger images are cropped and resized to that size."
 TEXTS = "It reads the first {tokens} {pieces} of a text, in the language of its training data."
 ROWS = "It reads rows of {columns} numbers, in the order and units of its training data."
@@ -44,7 +59,8 @@ ROWS = "It reads rows of {columns} numbers, in the order and units of its traini
 
 def model_card(config: Mapping[str, Any], data: Mapping[str, Any], name: str, run: RunRecord | None) -> str:
     """`config` and `data` as in config.json; `run` is None if this model was not evaluated."""
-    kind, source = _kind(data), Path(config["data"]).name
+    kind = "image" if len(data["input_shape"]) == 3 else "text" if _text(data) else "row"
+    source = Path(config["data"]).name
     title = DATA_TITLES.get(source, short(source, TABLE))
     most = run.max_steps if run is not None else config["method"].get("horizon")
     parts = [
@@ -58,10 +74,6 @@ def model_card(config: Mapping[str, Any], data: Mapping[str, Any], name: str, ru
         f"## Limits\n\n{_limits(data, kind)}",
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _kind(data: Mapping[str, Any]) -> str:
-    return "image" if len(data["input_shape"]) == 3 else "text" if _text(data) else "row"
 
 
 def _text(data: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -95,30 +107,22 @@ def _header(name: str, title: str, kind: str, run: RunRecord | None) -> str:
 def _use(name: str, kind: str, custom: bool) -> str:
     encoder = ", encoder=encoder" if custom else ""
     own = "\n\nThe encoder is a module of the author, which is needed to load the weights." if custom else ""
-    inputs = {
-        "image": "images)  # uint8 (batch, channels, height, width)",
-        "text": '["a sentence", "another one"])',
-        "row": "rows)  # float32 (batch, columns)",
-    }[kind]
-    lines = [
-        "import ricnet",
-        "",
-        f'model = ricnet.load("{name}"{encoder})',
-        f"path = model.refine({inputs}",
-        "path.final.exp(), path.halt_step  # probabilities, and steps taken",
-    ]
     asked = {"image": "photo.png", "text": '"a sentence"'}.get(kind)
     shell = f"\n\n    ric predict {name} {asked} --trace" if asked and not custom else ""
-    return "    pip install 'ricnet[hub]'\n\n```python\n" + "\n".join(lines) + f"\n```{shell}{own}"
+    return USE.format(name=name, encoder=encoder, inputs=INPUTS[kind]) + shell + own
 
 
 def _measured(run: RunRecord) -> str:
     alt = f"Reliability diagram and histogram of confidence; expected calibration error {run.test['ece']:.3f}"
     reading = "*Accuracy of test answers by confidence; a calibrated model has bars at the diagonal.*"
-    steps = f"{refinement_words(RunGroup(run.label, (run,)))}\n\n" if run.iterative else ""
-    words = f"{numbers_table(run)}\n\n{steps}![{alt}]({DIAGRAM})\n\n{reading}"
-    collapsed = f"Training collapsed in {summary(run.collapses)}." if run.collapses else ""
-    return "\n\n".join(filter(None, [untested_note([run]), collapsed, judged_words(words, [run])]))
+    parts = [
+        untested_note([run]),
+        f"Training collapsed in {summary(run.collapses)}." if run.collapses else "",
+        numbers_table(run),
+        refinement_words(RunGroup(run.label, (run,))) if run.iterative else "",
+        f"![{alt}]({DIAGRAM})\n\n{reading}",
+    ]
+    return judged_words("\n\n".join(filter(None, parts)), [run])
 
 
 def _limits(data: Mapping[str, Any], kind: str) -> str:

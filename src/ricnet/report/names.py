@@ -96,59 +96,46 @@ def differences(configs: Sequence[Mapping[str, Any]]) -> list[str] | None:
 
     None if more than MOST settings or too many words are needed.
     """
-    settings = [flatten(config) for config in configs]
-    keys = [key for key in dict.fromkeys(key for flat in settings for key in flat) if _differs(key, settings)]
-    keys.sort(key=_rank)
+    settings = [LATER | _effective(config) for config in configs]
+    names = dict.fromkeys(name for own in settings for name in own)
+    differing = [name for name in names if len({str(own.get(name)) for own in settings}) > 1]
+    differing.sort(key=lambda name: TELLING.index(name) if name in TELLING else len(TELLING) + (name == "seed"))
     for count in range(1, MOST + 1):
-        for chosen in combinations(keys if count == 1 else keys[:12], count):
-            names = _describe_all(settings, chosen)
-            if len(set(names)) == len(names) and max(map(len, names)) <= FIGURE:
-                return names
+        for chosen in combinations(differing if count == 1 else differing[:12], count):
+            words = _describe(settings, chosen)
+            if len(set(words)) == len(words) and max(map(len, words)) <= FIGURE:
+                return words
     return None
 
 
 def without_seed(config: Mapping[str, Any]) -> str:
     """Key of a configuration, the same for all seeds and for settings that change nothing."""
     settings = {
-        key: value for key, value in flatten(config).items() if setting_name(key) not in (*WITHOUT_EFFECT, "seed")
+        name: value for name, value in _effective(config).items() if name != "seed" and value != LATER.get(name)
     }
-    alike = {key: value for key, value in settings.items() if value != LATER.get(setting_name(key))}
-    return json.dumps(json.loads(json.dumps(alike), parse_int=float), sort_keys=True)  # 2 and 2.0 are equal
+    return json.dumps(json.loads(json.dumps(settings), parse_int=float), sort_keys=True)  # 2 and 2.0 are equal
 
 
-def _differs(key: str, settings: Sequence[Mapping[str, Any]]) -> bool:
-    return setting_name(key) not in WITHOUT_EFFECT and len({str(_value(flat, key)) for flat in settings}) > 1
+def _effective(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that change what is learned, by their name without that of their part."""
+    settings = {key.rpartition(".")[2]: value for key, value in flatten(config).items()}
+    return {name: value for name, value in settings.items() if name not in WITHOUT_EFFECT}
 
 
-def _rank(key: str) -> int:
-    name = setting_name(key)
-    return TELLING.index(name) if name in TELLING else len(TELLING) + (name == "seed")
-
-
-def _describe_all(settings: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[str]:
+def _describe(settings: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
     """The values of these settings in words; of three or more runs, the commonest values are left out if unique."""
-    whole = [", ".join(_words(key, _value(flat, key)) for key in keys) for flat in settings]
-    if len(settings) < 3 or len(keys) < 2:
-        return whole
-    usual = {key: Counter(str(_value(flat, key)) for flat in settings).most_common(1)[0][0] for key in keys}
-    odd = [[key for key in keys if str(_value(flat, key)) != usual[key]] for flat in settings]
-    brief = [", ".join(_words(key, _value(flat, key)) for key in own) for flat, own in zip(settings, odd, strict=True)]
-    return brief if len(set(brief)) == len(brief) else whole
+    usual = {name: Counter(str(own.get(name)) for own in settings).most_common(1)[0][0] for name in names}
+    whole = [[(name, own.get(name)) for name in names] for own in settings]
+    brief = [[(name, value) for name, value in own if str(value) != usual[name]] for own in whole]
+    texts, short_texts = ([", ".join(_words(*each) for each in own) for own in kind] for kind in (whole, brief))
+    unique = len(set(short_texts)) == len(short_texts)
+    return short_texts if unique and len(settings) > 2 and len(names) > 1 else texts
 
 
-def _words(key: str, value: Any) -> str:
-    name = setting_name(key)
+def _words(name: str, value: Any) -> str:
     if name in WORDS:
         return WORDS[name](value)
     words = name.replace("_", " ")
     if value is None or isinstance(value, bool):
         return words if value else f"no {words}"
     return f"{words} {value:g}" if isinstance(value, float) else f"{words} {value}"
-
-
-def _value(settings: Mapping[str, Any], key: str) -> Any:
-    return settings.get(key, LATER.get(setting_name(key)))
-
-
-def setting_name(key: str) -> str:
-    return key.rpartition(".")[2]

@@ -282,7 +282,15 @@ def _system(group: RunGroup, *, is_open: bool) -> str:
     content = f'<dl class="settings">{terms(_settings(group).items())}</dl>\n'
     content += _seeds_table(group) if len(group.runs) > 1 else ""
     content += "" if is_open else _said(group.first)
-    content += _weights_note(group) if group.first.derived_from else _command(group)
+    if group.first.derived_from:
+        sources = listing([short(str(run.derived_from), TABLE) for run in group.runs])
+        note = f"Uses the weights of {sources} with other settings after training."
+    else:
+        content += f"<pre><code>{escape(command(group.first))}</code></pre>\n"
+        note = "This command repeats the run: config.json holds every setting."
+        if len(group.runs) > 1:
+            note += f" Add --seed for the others, {listing([str(seed) for seed in group.seeds[1:]])}."
+    content += paragraph(note, "note")
     return details(group.label, _aside(group), content, is_open=is_open)
 
 
@@ -306,33 +314,19 @@ def _aside(group: RunGroup) -> str:
 
 
 def _seeds_table(group: RunGroup) -> str:
-    metrics = (ACCURACY, ECE, NLL, STEPS)
-    titles = ["Seed", *(metric.title for metric in metrics), "Selected epoch", SECONDS.title, "Folder"]
+    metrics = (ACCURACY, ECE, NLL, STEPS, SECONDS)
     rows = [
         [
             str(run.seed) + MARK * bool(run.collapses),
             *(metric.write(metric.of(run), unit=True) for metric in metrics),
             str(run.evaluation.get("selected_epoch", "–")),
-            SECONDS.write(run.seconds),
             short(run.path.name, TABLE),
         ]
         for run in group.runs
     ]
+    titles = ["Seed", *(metric.title for metric in metrics), "Selected epoch", "Folder"]
     grid = Grid(titles, [[Cell(text) for text in row] for row in rows], frozenset({0, len(titles) - 1}))
     return html_table(f"The seeds of {group.label}", grid)
-
-
-def _weights_note(group: RunGroup) -> str:
-    note = "Training with this config.json may select another epoch."
-    sources = listing([short(str(run.derived_from), TABLE) for run in group.runs])
-    return paragraph(f"Uses the weights of {sources} with other settings after training. {note}", "note")
-
-
-def _command(group: RunGroup) -> str:
-    note = "This command repeats the run: config.json holds every setting."
-    if len(group.runs) > 1:
-        note += f" Add --seed for the others, {listing([str(seed) for seed in group.seeds[1:]])}."
-    return f"<pre><code>{escape(command(group.first))}</code></pre>\n{paragraph(note, 'note')}"
 
 
 def command(run: RunRecord) -> str:

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from math import isfinite
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from ricnet.data.columns import Columns, columns_from_json
 from ricnet.errors import RicnetError, listing
@@ -30,15 +30,7 @@ class Task(NamedTuple):
     """Size of the test set."""
 
 
-@runtime_checkable
-class Comparable(Protocol):
-    """A run or a group of runs."""
-
-    @property
-    def task(self) -> Task: ...
-
-
-C = TypeVar("C", bound=Comparable)
+C = TypeVar("C", "RunRecord", "RunGroup")
 
 
 def by_task(given: Iterable[C]) -> list[list[C]]:
@@ -309,7 +301,9 @@ def _names(runs: Sequence[RunRecord]) -> list[str]:
     for method in {run.method for run in runs}:
         alike = [run for run in runs if run.method == method]
         if len(alike) > 1:
-            names = differences([_settings(run) for run in alike]) or _folders(alike)
+            folders = [run.path.stem if is_archive(run.path) else run.path.name for run in alike]
+            unique = folders if len(set(folders)) == len(folders) else [str(run.path) for run in alike]
+            names = differences([_settings(run) for run in alike]) or unique
             labels |= {id(run): f"{method}, {name}" if name else method for run, name in zip(alike, names, strict=True)}
     return [labels[id(run)] for run in runs]
 
@@ -319,12 +313,6 @@ def _settings(run: RunRecord) -> dict[str, Any]:
     settings = {key: value for key, value in run.config.items() if key not in ("calibration", "halt_rule")}
     chosen = (run.config.get("calibration") or "none", run.rule is not None)
     return {"chosen": CHOSEN.get(chosen, str(chosen[0])), **settings}
-
-
-def _folders(runs: Sequence[RunRecord]) -> list[str]:
-    """Folder names, or paths if names are not unique."""
-    names = [run.path.stem if is_archive(run.path) else run.path.name for run in runs]
-    return names if len(set(names)) == len(names) else [str(run.path) for run in runs]
 
 
 _JUDGED = re.compile(r"\b([Tt])est(?= (?:set|examples?|answers?|inputs?|accuracy|NLL|ECE|data)\b)")
@@ -396,19 +384,16 @@ def group_seeds(runs: Sequence[RunRecord]) -> list[RunGroup]:
     for run in runs:  # a derived run kept the epoch of other settings
         groups.setdefault((without_seed(run.config), run.derived_from is not None), []).append(run)
     ordered = [sorted(group, key=lambda run: run.seed) for group in groups.values()]
-    labels = _names([group[0] for group in ordered])
-    return [_group(label, group) for label, group in zip(labels, ordered, strict=True)]
+    found = []
+    for label, group in zip(_names([group[0] for group in ordered]), ordered, strict=True):
+        kept = {run.seed: run for run in reversed(group)}  # of equal seeds the first
+        own = tuple(run for run in group if kept[run.seed] is run)
+        repeats = tuple(run for run in group if kept[run.seed] is not run)
+        found.append(RunGroup(label + MARK * any(run.collapses for run in own), own, repeats))
+    return found
 
 
 def repeats_note(groups: Sequence[RunGroup]) -> str:
     """A sentence about runs that are left out as repeats, else empty."""
     names = [short(run.path.name, TABLE) for group in groups for run in group.repeats]
     return f"Left out, because settings and seed equal those of another run: {listing(names)}." if names else ""
-
-
-def _group(label: str, runs: Sequence[RunRecord]) -> RunGroup:
-    kept: dict[int, RunRecord] = {}
-    for run in runs:
-        kept.setdefault(run.seed, run)
-    marked = label + MARK * any(run.collapses for run in kept.values())
-    return RunGroup(marked, tuple(kept.values()), tuple(run for run in runs if kept[run.seed] is not run))

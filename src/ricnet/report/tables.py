@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -70,21 +70,17 @@ class Grid:
         return column not in self.words
 
 
-def terminal(grid: Grid, box: bool = False, title: str | None = None) -> Table:
-    """For the terminal. Without `box`, numbers stand above their intervals to save width."""
-    plain: dict[str, object] = {} if box else {"box": SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False}
-    table = Table(title=title, header_style=None if box else "none", **plain)  # type: ignore[arg-type]
+def terminal(grid: Grid, title: str | None = None) -> Table:
+    """For the terminal; numbers stand above their intervals to save width."""
+    table = Table(title=title, header_style="none", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for i, name in enumerate(grid.titles):
         numeric = grid.is_number(i)
-        table.add_column(
-            Text(name if box else _stacked(name, numeric)),
-            justify="right" if numeric else "left",
-            no_wrap=numeric and not box,
-            overflow="fold",  # names are wrapped, not cut
-        )
+        justify: Literal["left", "right"] = "right" if numeric else "left"
+        table.add_column(Text(_stacked(name, numeric)), justify=justify, overflow="fold")
     for row in grid.rows:
-        texts = [cell.text if box else _stacked(cell.text, grid.is_number(i)) for i, cell in enumerate(row)]
-        table.add_row(*(Text(t, style="bold" if cell.best else "") for t, cell in zip(texts, row, strict=True)))
+        styles = ["bold" if cell.best else "" for cell in row]
+        texts = [_stacked(cell.text, grid.is_number(i)) for i, cell in enumerate(row)]
+        table.add_row(*(Text(text, style) for text, style in zip(texts, styles, strict=True)))
     return table
 
 
@@ -398,12 +394,17 @@ class Confusion:
     @property
     def recall(self) -> Float[np.ndarray, "classes"]:
         """Share of right answers among the examples of a class; NaN without examples."""
-        return _share(self.counts.diagonal(), self.counts.sum(axis=1))
+        return self._right_among(axis=1)
 
     @property
     def precision(self) -> Float[np.ndarray, "classes"]:
         """Share of right answers among the answers with a class; NaN without answers."""
-        return _share(self.counts.diagonal(), self.counts.sum(axis=0))
+        return self._right_among(axis=0)
+
+    def _right_among(self, axis: int) -> Float[np.ndarray, "classes"]:
+        with np.errstate(invalid="ignore"):
+            shares: np.ndarray = self.counts.diagonal() / self.counts.sum(axis=axis)
+        return shares
 
     def pairs(self, most: int = PAIRS) -> list[tuple[int, int, int]]:
         """True class, answer and count of the commonest mistakes."""
@@ -411,13 +412,6 @@ class Confusion:
         order = np.argsort(-wrong, axis=None, kind="stable")[:most]
         places = zip(*np.unravel_index(order, wrong.shape), strict=True)
         return [(int(i), int(j), int(wrong[i, j])) for i, j in places if wrong[i, j]]
-
-    def rows(self) -> list[int]:
-        """Classes in the table: all, or those of lowest recall."""
-        if len(self.names) <= MOST_ROWS:
-            return list(range(len(self.names)))
-        worst = np.argsort(np.nan_to_num(self.recall, nan=np.inf), kind="stable")[:MOST_ROWS]
-        return [int(k) for k in worst]
 
 
 def confusion(labels: Integer[np.ndarray, "n"], answers: Integer[np.ndarray, "n"], names: Sequence[str]) -> Confusion:
@@ -427,19 +421,15 @@ def confusion(labels: Integer[np.ndarray, "n"], answers: Integer[np.ndarray, "n"
 
 
 def class_grid(found: Confusion) -> Grid:
-    """One row per class."""
-    truly, answered = found.counts.sum(axis=1), found.counts.sum(axis=0)
+    """One row per class; of more than MOST_ROWS those of lowest recall."""
+    order = np.argsort(np.nan_to_num(found.recall, nan=np.inf), kind="stable")[:MOST_ROWS].tolist()
+    shares, totals = (found.precision, found.recall), (found.counts.sum(axis=1), found.counts.sum(axis=0))
     rows = [
-        [
-            Cell(short(found.names[k], 24)),
-            Cell(_percent(found.precision[k])),
-            Cell(_percent(found.recall[k])),
-            Cell(number(int(truly[k]), 0)),
-            Cell(number(int(answered[k]), 0)),
-        ]
-        for k in found.rows()
+        [short(found.names[k], 24), *(percent(float(own[k]), 1) for own in shares), *(f"{own[k]:,}" for own in totals)]
+        for k in (order if len(found.names) > MOST_ROWS else range(len(found.names)))
     ]
-    return Grid(["Class", "Precision", "Recall", "Examples", "Answers"], rows)
+    titles = ["Class", "Precision", "Recall", "Examples", "Answers"]
+    return Grid(titles, [[Cell(text) for text in row] for row in rows])
 
 
 def matrix_grid(found: Confusion) -> Grid:
@@ -457,13 +447,7 @@ def pair_words(found: Confusion, true: int, answer: int, times: int) -> str:
     return f"{names[0]} taken for {names[1]}: {times:,} of {total:,} ({percent(times / total, 1)})"
 
 
-def _percent(share: float) -> str:
-    return percent(float(share), 1)
-
-
-def _share(part: Integer[np.ndarray, "classes"], whole: Integer[np.ndarray, "classes"]) -> Float[np.ndarray, "classes"]:
-    shares: np.ndarray = np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
-    return shares
+# HTML
 
 
 def paragraph(text: str, kind: str = "") -> str:

@@ -194,7 +194,7 @@ def _table(title: str, entries: dict[str, dict[str, Any]]) -> Table:
         [Cell(name), *(Cell(metric.write(entry[metric.name], unit=True)) for entry in parts)]
         for name, metric in zip(names, shown, strict=True)
     ]
-    return terminal(Grid(["", *entries], rows), box=True, title=f"{title} (ECE with {parts[-1]['ece_bins']} bins)")
+    return terminal(Grid(["", *entries], rows), title=f"{title} (ECE with {parts[-1]['ece_bins']} bins)")
 
 
 def _by_class(found: Confusion) -> list[dict[str, Any]]:
@@ -215,8 +215,8 @@ def _by_class(found: Confusion) -> list[dict[str, Any]]:
 
 def _mistakes(found: Confusion, split: str) -> list[Table | Text]:
     """Results by class, the confusion matrix if it is small enough to read, and the commonest confusions."""
-    tables: list[Table | Text] = [terminal(class_grid(found), box=True, title=f"{split}, by class")]
+    tables: list[Table | Text] = [terminal(class_grid(found), title=f"{split}, by class")]
     if len(found.names) <= MOST_IN_A_TERMINAL:
-        tables.append(terminal(matrix_grid(found), box=True, title=f"{split}, answers by true class"))
+        tables.append(terminal(matrix_grid(found), title=f"{split}, answers by true class"))
     pairs = "\n".join(pair_words(found, *pair) for pair in found.pairs())
     return [*tables, Text(f"\nconfused most\n{pairs}" if pairs else f"\nno {split} example is confused")]
