@@ -45,7 +45,9 @@ class Answer(BaseModel):
         description="With trace, if the method has values: entry n is the gain expected from further steps after step "
         "n; the model stops at the first n from 1 on with a value below halt_threshold.",
     )
-    halt_probability: list[float] | None = Field(None, description="With trace, if the method has it: at each step.")
+    halt_probability: list[float] | None = Field(
+        None, description="With trace, for ACT and PonderNet: probability of halting at each step."
+    )
 
 
 class Answers(BaseModel):
