@@ -8,7 +8,7 @@ BELIEF = np.array(
     [[0.5, 0.3, 0.1, 0.1], [0.2, 0.7, 0.06, 0.04], [0.1, 0.87, 0.02, 0.01], [0.05, 0.92, 0.02, 0.01]],
     dtype=np.float32,
 )
-VALUES = np.array([1.2, 0.4, 0.1, -0.02], dtype=np.float32)
+VALUES = [1.2, 0.4, 0.1, -0.02]
 NAMES = ["cat", "dog", "[red]owl", "a\x1b[31m very long name"]
 
 
@@ -16,7 +16,7 @@ COSTS = (0.2, 0.35, 0.7, 1.0)
 
 
 def lines_of(
-    values: np.ndarray | None,
+    values: list[float] | None,
     halt: int,
     top: int = 3,
     costs: tuple[float, ...] = (),
@@ -26,7 +26,7 @@ def lines_of(
 ) -> list[str]:
     console = Console(width=80, no_color=True)
     with console.capture() as captured:
-        console.print(trace_lines(np.log(BELIEF), values, halt, NAMES, top, costs, each, end, threshold))
+        console.print(trace_lines(BELIEF, values, halt, NAMES, top, costs, each, end, threshold))
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
@@ -50,7 +50,7 @@ def test_the_note_names_the_threshold() -> None:
 
 
 def test_out_of_steps_and_methods_without_a_value() -> None:
-    assert "◀ last step" in lines_of(np.abs(VALUES), 4)[4]
+    assert "◀ last step" in lines_of([abs(value) for value in VALUES], 4)[4]
     lines = lines_of(None, 2)
     assert len(lines) == 5
     assert " V" not in lines[0]

@@ -21,8 +21,8 @@ TIME_UP = "time's up"
 
 
 def trace_lines(
-    log_beliefs: Float[np.ndarray, "steps classes"],
-    values: Float[np.ndarray, "steps"] | None,
+    belief: Float[np.ndarray, "steps classes"],
+    values: Sequence[float] | None,
     halt_step: int,
     class_names: Sequence[str],
     top: int = 3,
@@ -33,7 +33,6 @@ def trace_lines(
 ) -> Table:
     """One row per step with the probabilities of the `top` classes (at most five). `costs` are those of a trajectory
     with exits, `end` is the reason for the last step, `threshold` the one of the value."""
-    belief = np.exp(log_beliefs)
     leaders = leading_classes(belief, halt_step, min(top, len(SHADES)))
     names = [short(class_names[k], 9 if top <= 3 else 6) for k in leaders]
     places = ["step"] if not costs else ["exit", "compute"] if steps_per_exit == 1 else ["step", "exit", "compute"]

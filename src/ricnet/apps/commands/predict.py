@@ -26,8 +26,6 @@ if TYPE_CHECKING:  # torch is imported after the flags are checked
 
 SOME_UNREAD = 1
 """Exit status if some of the named inputs cannot be read; if none can, it is 2."""
-TRACED = ("log_beliefs", "values", "halt_probability")
-"""Arrays of a trajectory in the records of --trace."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +75,7 @@ class Predict(Answering):
 def predict(arguments: Sequence[str]) -> None:
     options: Predict = parse(Predict, arguments, "predict")
     classifier = open_model(options.run, options.device, options)
+    from ricnet.apps.answers import answers
     from ricnet.data.inputs import read_inputs
     from ricnet.training.console import say
 
@@ -86,8 +85,10 @@ def predict(arguments: Sequence[str]) -> None:
     if not options.inputs:
         kind = {"image": "image", "tokens": "text", "features": "row"}[classifier.kind]
         say([f"note: no input given; these are the {counted(len(names), f'test {kind}')} stored with the model"])
-    answers = (answer for path in _refine(rows, classifier, options) for answer in _answers(path, classifier, options))
-    records = [{"input": name, **answer} for name, answer in zip(names, answers, strict=True)]
+    records: list[dict[str, Any]] = []
+    for path in _refine(rows, classifier, options):
+        batch = names[len(records) : len(records) + len(path.halt_step)]
+        records += answers(path, batch, classifier.class_names, options.top, options.abstain_below, options.trace)
     _show(records, classifier, options)
     if options.abstain_below is not None:
         say([_coverage(options, options.abstain_below, classifier)])
@@ -130,37 +131,10 @@ def _refine(inputs: "Num[Tensor, 'n ...']", classifier: "Classifier", options: P
         yield classifier.refine(part, options.max_steps, not options.trace, options.max_ms)
 
 
-def _answers(path: "Trajectory", classifier: "Classifier", options: Predict) -> list[dict[str, Any]]:
-    """The records of a batch; with --trace they have arrays over steps."""
-    from ricnet.evaluation.evaluate import UNSURE
-
-    if path.final.isnan().any():
-        raise RicnetError("the model has no answer to numbers this far from those it was trained on; check the input.")
-    best = path.final.exp().topk(min(options.top, len(classifier.class_names)))
-    costs = None if path.cost is None else path.cost.tolist()
-    rows = zip(best.values.tolist(), best.indices.tolist(), path.halt_step.tolist(), strict=True)
-    answers: list[dict[str, Any]] = []
-    for row, (probabilities, classes, steps) in enumerate(rows):
-        ranked = zip(classes, probabilities, strict=True)
-        top = [{"class": classifier.class_names[k], "probability": p} for k, p in ranked]
-        unsure = options.abstain_below is not None and probabilities[0] < options.abstain_below
-        said = UNSURE if unsure else top[0]["class"]
-        answer = {"answer": said, "confidence": probabilities[0], "steps": steps, "top": top}
-        if costs is not None:
-            answer["cost"] = costs[row]
-        if options.trace:
-            for name in TRACED:
-                values = getattr(path, name)
-                answer[name] = None if values is None else values[:, row].cpu().numpy()
-            answer |= {"costs": path.costs} if path.costs else {}
-        answers.append(answer)
-    return answers
-
-
 def _show(records: list[dict[str, Any]], classifier: "Classifier", options: Predict) -> None:
     if options.json:
         for record in records:
-            print(json.dumps(_plain(record)))
+            print(json.dumps(record))
     elif options.csv:
         _write_csv(records, options.top)
     elif options.trace:
@@ -182,11 +156,11 @@ def _show_steps(records: list[dict[str, Any]], classifier: "Classifier", options
         line = f"\n{record['input']}: {record['answer']} ({record['confidence']:.1%}) after {steps}"
         console.print(printable(line), highlight=False, markup=False, soft_wrap=True, style="bold")
         table = trace_lines(
-            *(record["log_beliefs"], record["values"], record["steps"], classifier.class_names),
+            *(np.array(record["beliefs"]), record["values"], record["steps"], classifier.class_names),
             top=max(3, options.top),
             costs=record.get("costs", ()),
             steps_per_exit=classifier.config.network.steps_per_exit,
-            end=_end(len(record["log_beliefs"]), classifier, options),
+            end=_end(len(record["beliefs"]), classifier, options),
             threshold=getattr(classifier.method, "halt_threshold", 0.0),
         )
         console.print(table)
@@ -202,15 +176,6 @@ def _end(made: int, classifier: "Classifier", options: Predict) -> str:
     if made < (min(wanted, exits) if exits else wanted):
         return TIME_UP
     return "last exit" if made == exits else "last step"
-
-
-def _plain(record: dict[str, Any]) -> dict[str, Any]:
-    """The record for JSON: beliefs as probabilities by step."""
-    plain = {name: value for name, value in record.items() if name not in TRACED}
-    if "log_beliefs" in record:
-        plain["beliefs"] = np.exp(record["log_beliefs"]).tolist()
-        plain |= {name: None if record[name] is None else record[name].tolist() for name in TRACED[1:]}
-    return plain
 
 
 def _write_csv(records: list[dict[str, Any]], top: int) -> None:
