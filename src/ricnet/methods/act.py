@@ -18,7 +18,7 @@ from ricnet.errors import require, require_finite
 from ricnet.methods.inference import Iterative, Pool, Step, Steps, norms, step_until_level, unroll
 from ricnet.methods.method import Inputs, Labels, Loss, Weights, accuracy, weighted_mean
 from ricnet.nets.backbone import Backbone
-from ricnet.nets.refiner import Heads, RecurrentClassifier
+from ricnet.nets.refiner import RecurrentClassifier
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class ACT(Iterative):
         return zeros, zeros + (1 - self.epsilon)
 
     def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
-        return step_until_level(model, pool, _add_halting_unit)
+        return step_until_level(model, pool, lambda total, heads: total + heads.value.sigmoid())  # Σh
 
     def trajectory(self, steps: Steps) -> Trajectory:
         """Beliefs if stopped at each step, constant from the halt N on. `halt_probability` is h_n, undefined after
@@ -80,8 +80,3 @@ class ACT(Iterative):
         h = steps.value.sigmoid()
         log_beliefs = halting.act_answers(h, steps.output).log_softmax(-1)
         return Trajectory(log_beliefs, first_stop(steps.going), halt_probability=h).frozen()
-
-
-def _add_halting_unit(progress: Float[Tensor, "batch"], heads: Heads) -> Float[Tensor, "batch"]:
-    """Σh up to this step."""
-    return progress + heads.value.sigmoid()

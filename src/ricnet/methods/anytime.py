@@ -88,7 +88,11 @@ class Anytime(Iterative):
         heads = unroll(model, inputs, steps, self.uniform_mix, expects=model.has_exits)
         logits = heads.logits[: self.horizon]
         scores = mdp.log_scores(self.log_beliefs(logits), labels)
-        loss = -weighted_mean(torch.einsum("t,tb->b", self._step_weights(scores), scores), weights)
+        if self.step_weight == "uniform":
+            step_weights = torch.full_like(scores[:, 0], 1 / self.horizon)
+        else:
+            step_weights = mdp.geometric_weights(self.horizon, self.gamma, scores.device).to(scores.dtype)
+        loss = -weighted_mean(torch.einsum("t,tb->b", step_weights, scores), weights)
         metrics = {"accuracy": accuracy(logits[-1], labels), **norms(model, logits[-1])}
         if learns_value:
             targets = self.targets(scores.detach(), heads.value.detach(), model)
@@ -113,11 +117,6 @@ class Anytime(Iterative):
             values = torch.cat([values, torch.zeros_like(values[:1])])
         costs = model.step_costs if model.has_exits else None
         return mdp.estimate(rewards, values, self.gamma, self.gae_lambda, costs, self.compute_price).targets
-
-    def _step_weights(self, scores: Float[Tensor, "steps batch"]) -> Float[Tensor, "steps"]:
-        if self.step_weight == "uniform":
-            return torch.full_like(scores[:, 0], 1 / self.horizon)
-        return mdp.geometric_weights(self.horizon, self.gamma, scores.device).to(scores.dtype)
 
     def memory(self, zeros: Float[Tensor, "batch"]) -> tuple[Float[Tensor, "batch"], ...]:
         return zeros, zeros + (math.inf if self.confidence_threshold is None else self.confidence_threshold)

@@ -242,7 +242,8 @@ class InSteps(ABC, Generic[StagedNetwork]):
             pool = self.start(model, part)
             walk, made = run(Walk.begin(self, model, pool, Steps.blank(steps, pool)), steps, halt, time_left)
             each.append(walk.made.until(made))
-        return self.conclude(model, _join(each), halt)
+        whole = Steps(*(torch.cat(tensors, 1) for tensors in zip(*each, strict=True))) if len(each) > 1 else each[0]
+        return self.conclude(model, whole, halt)
 
     def advance(self, model: StagedNetwork, pool: Pool, time: int) -> Step:
         """Step `time` of a pool, counted from 0; with exits, the first step at each exit computes its stage."""
@@ -272,10 +273,6 @@ def _look_parts(seen: Num[Tensor, "pool ..."]) -> Sequence[Num[Tensor, "part ...
         return [seen]
     most = CPU_LOOK if seen.device.type == "cpu" else GPU_LOOK
     return seen.chunk(max(1, math.ceil(len(seen) / most)))
-
-
-def _join(parts: Sequence[Steps]) -> Steps:
-    return Steps(*(torch.cat(tensors, 1) for tensors in zip(*parts, strict=True))) if len(parts) > 1 else parts[0]
 
 
 # Methods with a recurrent network

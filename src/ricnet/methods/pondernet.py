@@ -15,8 +15,8 @@ from ricnet.core.policies import current
 from ricnet.core.trajectory import Trajectory, first_stop
 from ricnet.errors import require, require_finite
 from ricnet.methods.inference import Iterative, Pool, Step, Steps, norms, step_until_level, unroll
-from ricnet.methods.method import Inputs, Labels, Loss, Metrics, Weights, accuracy, weighted_mean
-from ricnet.nets.refiner import Heads, RecurrentClassifier
+from ricnet.methods.method import Inputs, Labels, Loss, Weights, accuracy, weighted_mean
+from ricnet.nets.refiner import RecurrentClassifier
 
 
 @dataclass(frozen=True)
@@ -57,18 +57,11 @@ class PonderNet(Iterative):
         cross_entropy = -mdp.log_scores(heads.logits.log_softmax(-1), labels)
         loss = weighted_mean((log_p.exp() * cross_entropy).sum(0), weights) + self.beta * kl
         with torch.no_grad():
-            metrics = self._metrics(heads.logits, log_p, labels)
-        return loss, metrics | norms(model, heads.logits[-1]) | {"kl": kl.detach()}
-
-    def _metrics(
-        self,
-        logits: Float[Tensor, "steps batch classes"],
-        log_p: Float[Tensor, "steps batch"],
-        labels: Labels,
-    ) -> Metrics:
-        halt_step = halting.quantile_step(log_p, self._level(len(labels), log_p.device))
-        answer = logits[halt_step - 1, torch.arange(len(labels), device=labels.device)]
-        return {"accuracy": accuracy(answer, labels), "mean_steps": halting.expected_step(log_p).mean()}
+            halt_step = halting.quantile_step(log_p, self._level(len(labels), log_p.device))
+            answer = heads.logits[halt_step - 1, torch.arange(len(labels), device=labels.device)]
+            mean_steps = halting.expected_step(log_p).mean()
+        metrics = {"accuracy": accuracy(answer, labels), "mean_steps": mean_steps, "kl": kl.detach()}
+        return loss, metrics | norms(model, heads.logits[-1])
 
     @property
     def draws(self) -> bool:
@@ -78,7 +71,8 @@ class PonderNet(Iterative):
         return zeros, zeros + self._level(len(zeros), zeros.device)
 
     def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
-        return step_until_level(model, pool, _add_halting_probability)
+        # Probability of having halted by this step, Σp = 1 − Π(1 − λ)
+        return step_until_level(model, pool, lambda total, heads: total + (1 - total) * heads.value.sigmoid())
 
     def trajectory(self, steps: Steps) -> Trajectory:
         """Belief of each step. `halt_probability` is λ_n of the network, also at the last step, where halting does not
@@ -89,8 +83,3 @@ class PonderNet(Iterative):
     def _level(self, batch: int, device: torch.device) -> float | Float[Tensor, "batch"]:
         """Cumulative halting probability at which it halts: 0.5 for the median, uniform for a sample from p."""
         return 0.5 if self.halting == "median" else torch.rand(batch, device=device, generator=current())
-
-
-def _add_halting_probability(progress: Float[Tensor, "batch"], heads: Heads) -> Float[Tensor, "batch"]:
-    """Probability of having halted by this step, Σp = 1 − Π(1 − λ)."""
-    return progress + (1 - progress) * heads.value.sigmoid()

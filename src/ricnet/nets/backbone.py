@@ -196,8 +196,6 @@ class Staged(nn.Module, ABC):
 CPU_BATCH = 64
 """A narrow ResNet-18 took 1.3 to 2 times as long per image in batches of 512."""
 GPU_BATCH = 512
-POOLED, TOKENS = "pooler_output", "last_hidden_state"
-"""Names in the outputs of transformers: the vector of an input, and those of its tokens or places."""
 
 
 def encode(
@@ -233,11 +231,14 @@ def embedding_size(encoder: nn.Module, input_shape: tuple[int, ...]) -> int:
 
 def as_embedding(output: Any) -> Float[Tensor, "batch embedding"]:
     """The output if it is a tensor; else its pooled vector, else its only matrix, else the mean over tokens."""
-    embedding = output if isinstance(output, Tensor) else _pick(_tensors(output))
+    parts = {} if isinstance(output, Tensor) else _tensors(output)
+    embedding = output if isinstance(output, Tensor) else _pick(parts)
     if embedding is None or embedding.ndim != 2:
+        found = ", ".join(f"{name} {tuple(part.shape)}" for name, part in parts.items()) or "no tensor of numbers"
+        returned = tuple(output.shape) if isinstance(output, Tensor) else f"a {type(output).__name__} with {found}"
         raise RicnetError(
-            f"the encoder must return one vector an input, shape (batch, size); it returned {_describe(output)}; "
-            "wrap it in a module that returns such a tensor."
+            f"the encoder must return one vector per input, shape (batch, size); it returned {returned}; wrap it in a "
+            "module that returns such a tensor."
         )
     return embedding
 
@@ -256,20 +257,14 @@ def _tensors(output: Any) -> dict[str, Tensor]:
 
 
 def _pick(parts: Mapping[str, Tensor]) -> Tensor | None:
-    """The embedding among the tensors of an output; None if it is ambiguous."""
-    if POOLED in parts:
-        return parts[POOLED].flatten(1)  # convolutional networks return (batch, size, 1, 1)
+    """The embedding among the tensors of an output, by the names that transformers gives them; None if it is
+    ambiguous."""
+    if "pooler_output" in parts:
+        return parts["pooler_output"].flatten(1)  # convolutional networks return (batch, size, 1, 1)
     matrices = [part for part in parts.values() if part.ndim == 2]
     if matrices:
         return matrices[0] if len(matrices) == 1 else None
-    tokens = parts.get(TOKENS)
+    tokens = parts.get("last_hidden_state")
     if tokens is None or tokens.ndim not in (3, 4):
         return None
     return tokens.mean(1) if tokens.ndim == 3 else tokens.mean((2, 3))  # (batch, tokens, size) or (batch, size, h, w)
-
-
-def _describe(output: Any) -> str:
-    if isinstance(output, Tensor):
-        return str(tuple(output.shape))
-    parts = ", ".join(f"{name} {tuple(part.shape)}" for name, part in _tensors(output).items())
-    return f"something of type {type(output).__name__} with {parts or 'no tensor of numbers'}"

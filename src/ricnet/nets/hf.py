@@ -76,7 +76,7 @@ def _load(folder: Path) -> tuple[Any, Mapping[str, Any]]:
 
     weights = sum(map(count_weights, _weight_files(folder)))
     try:
-        with _quiet(), _offline(), limit_for(weights):
+        with _isolated(), limit_for(weights):
             network, found = AutoModel.from_pretrained(
                 folder,
                 config=_config(read_json(folder / "config.json")),
@@ -120,7 +120,7 @@ def build(architecture: Architecture) -> nn.Module:
     kind = str(architecture.network.get("model_type"))
     if kind not in CONFIG_MAPPING:
         raise RicnetError(f"transformers knows no network of the kind {kind[:80]!r}; install a newer version.")
-    with _quiet(), _offline():
+    with _isolated():
         network: Any = AutoModel.from_config(_config(architecture.network), trust_remote_code=False)
     _refuse_fetching(network)
     if not architecture.pooler:
@@ -198,7 +198,7 @@ def _refuse_unknown_kind(folder: Path) -> None:
     )
 
 
-# No requests to the Hub
+# No requests to the Hub, no output
 
 
 def _refuse_fetching(network: nn.Module) -> None:
@@ -210,11 +210,12 @@ def _refuse_fetching(network: nn.Module) -> None:
 
 
 @contextmanager
-def _offline() -> Iterator[None]:
-    """Keep transformers and what it calls from asking the Hub, also for kernels, which are code. One thread at a time:
-    the switches are global to the process."""
+def _isolated() -> Iterator[None]:
+    """Keep transformers and what it calls from asking the Hub, also for kernels, which are code, and from showing
+    progress bars and reports of unused weights. One thread at a time: the switches are global to the process."""
     from huggingface_hub import constants
     from transformers.integrations import hub_kernels
+    from transformers.utils import logging as reports
 
     def refuse(*_: object, **__: object) -> None:
         raise ImportError("it asks the Hub for a kernel, which is code")
@@ -222,26 +223,15 @@ def _offline() -> Iterator[None]:
     switches: list[tuple[Any, str, Any]] = [(constants, "HF_HUB_OFFLINE", True)]
     switches += [(hub_kernels, name, refuse) for name in ("get_kernel", "get_kernel_hub")]
     with _BUILDING, ExitStack() as switched:
+        switched.callback(reports.set_verbosity, reports.get_verbosity())
+        if reports.is_progress_bar_enabled():
+            switched.callback(reports.enable_progress_bar)
+        reports.set_verbosity(logging.CRITICAL)
+        reports.disable_progress_bar()
         for place, name, value in switches:
             if hasattr(place, name):
                 switched.enter_context(patch.object(place, name, value))
         yield
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the progress bars of transformers and its reports of unused weights."""
-    from transformers.utils import logging as reports
-
-    level, bars = reports.get_verbosity(), reports.is_progress_bar_enabled()
-    reports.set_verbosity(logging.CRITICAL)
-    reports.disable_progress_bar()
-    try:
-        yield
-    finally:
-        reports.set_verbosity(level)
-        if bars:
-            reports.enable_progress_bar()
 
 
 # Files of a checkpoint
