@@ -7,6 +7,7 @@ the machine, of which a container may have fewer. Both are set by variables that
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,31 +44,20 @@ def _own_cores() -> int:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """CPU quotas, in cores, of the control groups of this process and of their parents."""
-    try:
-        groups = [line.split(":", 2)[1:] for line in (root / "proc/self/cgroup").read_text().splitlines()]
-    except OSError:  # not Linux
-        return
-    for controllers, name in groups:
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        mount = root / "sys/fs/cgroup" / ("cpu" if controllers else "")  # cgroup v1 has one tree per controller
-        group = mount / name.strip("/")
-        for folder in [group, *group.parents]:
-            if folder.is_relative_to(mount) and (quota := _quota(folder)) is not None:
-                yield quota
-
-
-def _quota(folder: Path) -> float | None:
-    """CPU quota of a control group in cores; None if there is no limit."""
-    try:
-        if (both := folder / "cpu.max").is_file():
-            work, period = both.read_text().split()
-        else:
-            work, period = ((folder / f"cpu.cfs_{name}_us").read_text().strip() for name in ("quota", "period"))
-        return int(work) / int(period) if work not in ("max", "-1") else None
-    except (OSError, ValueError, ZeroDivisionError):
-        return None
+    """CPU quotas, in cores, of the control groups of this process and of their parents; none if not on Linux."""
+    with suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, name = line.split(":", 2)
+            if controllers and "cpu" not in controllers.split(","):
+                continue
+            mount = root / "sys/fs/cgroup" / ("cpu" if controllers else "")  # cgroup v1 has one tree per controller
+            files = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if controllers else ("cpu.max",)
+            group = mount / name.strip("/")
+            for folder in (group, *group.parents):
+                with suppress(OSError, ValueError):  # no such file, or no limit: max
+                    work, period = map(int, " ".join((folder / file).read_text() for file in files).split())
+                    if work > 0 and period > 0 and folder.is_relative_to(mount):
+                        yield work / period
 
 
 def free_bytes(device: "torch.device") -> int:

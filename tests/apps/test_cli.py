@@ -115,9 +115,9 @@ def test_a_finished_run_is_left_alone(digits_run: Path, run_ric: RunRic, refused
 
 
 def test_data_list(run_ric: RunRic, tmp_path: Path) -> None:
-    shown = run_ric("data", "list", "--data-dir", tmp_path).out
-    assert "cifar10n-worst" in shown
-    assert "ric data get svhn" in " ".join(shown.split())
+    shown = run_ric("data", "list", "--data-dir", tmp_path)
+    assert "cifar10n-worst" in shown.out
+    assert f"{tmp_path}; ric data get NAME" in shown.err
     assert "train: 1,213 rows" in run_ric("data", "check", "digits").out
 
 

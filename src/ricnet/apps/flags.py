@@ -20,7 +20,6 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 from ricnet.errors import RicnetError, listing, nearest, wanted
 from ricnet.io import short
 
-HELP = ("help", "help_all")
 _METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH", NoneType: "None"}
 
 
@@ -67,7 +66,7 @@ def parse(kind: Any, arguments: Sequence[str], command: str) -> Any:
     """An instance of a dataclass from the arguments of a command; --help prints its help and exits."""
     flags = list(flags_of(kind))
     given = read(flags, arguments, command)
-    if given.keys() & set(HELP):
+    if given.keys() & {"help", "help_all"}:
         show_help(flags, command, inspect.getdoc(kind) or "")
     return build(kind, given, command)
 
@@ -209,16 +208,12 @@ def show_help(flags: Sequence[Flag], command: str, about: str) -> None:
             parser.add_argument(flag.name, metavar=flag.metavar, help=text)
             continue
         if flag.default not in (None, (), False, dataclasses.MISSING):
-            text += f" (default: {'yes' if flag.default is True else shown_default(flag.default)})"
+            values = flag.default if isinstance(flag.default, tuple) else (flag.default,)
+            shown = " ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
+            text += f" (default: {'yes' if flag.default is True else shown})"
         _add_option(groups[flag.group], flag, help=text)
     print(parser.format_help(), end="")
     sys.exit(0)
-
-
-def shown_default(value: Any) -> str:
-    if isinstance(value, tuple):
-        return " ".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @cache

@@ -48,9 +48,10 @@ def data(arguments: Sequence[str]) -> None:
 def _list(folder: Path | None) -> None:
     table = Table("name", "what it is", "here", box=None, padding=(0, 2, 0, 0))
     for listing in list_datasets(folder):
-        table.add_row(listing.name, listing.title, "yes" if listing.present else "no: ric data get " + listing.name)
+        table.add_row(listing.name, listing.title, "yes" if listing.present else "no")
+    table.columns[0].no_wrap = True
     Console().print(table)
-    print(printable(f"data folder: {data_folder(folder)}"), file=sys.stderr)
+    print(printable(f"folder: {data_folder(folder)}; ric data get NAME downloads a data set"), file=sys.stderr)
 
 
 def _get(name: str, folder: Path | None) -> None:
