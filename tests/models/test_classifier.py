@@ -27,7 +27,7 @@ def folder(finished: Callable[[str], RunFolder]) -> Path:
     return finished("ric").path
 
 
-def test_a_loaded_model_answers_as_the_evaluation_says(folder: Path, dataset: Dataset) -> None:
+def test_a_loaded_model_has_the_accuracy_and_steps_of_its_evaluation(folder: Path, dataset: Dataset) -> None:
     model = ricnet.load(folder)
     path, evaluation = model.refine(dataset.test.inputs), read(folder / "evaluation.json")["test"]
     accuracy = (path.final.argmax(-1) == dataset.test.labels).double().mean().item()
@@ -38,7 +38,7 @@ def test_a_loaded_model_answers_as_the_evaluation_says(folder: Path, dataset: Da
 
 
 class Masked(nn.Module):
-    """Buffers as attention has them: a mask of −∞, and a table that is not saved with the weights."""
+    """Buffers as in attention: a mask of −∞, and a table that is not saved with the weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def test_an_encoder_may_have_masks_and_tables_of_its_own(dataset: Dataset, tmp_p
     assert model.refine(dataset.test.inputs).final.isfinite().all()
 
 
-def test_a_deadline_cuts_the_trajectory_short_and_else_changes_nothing(folder: Path, dataset: Dataset) -> None:
+def test_a_deadline_shortens_the_trajectory_and_changes_no_belief(folder: Path, dataset: Dataset) -> None:
     model, inputs = ricnet.load(folder), dataset.test.inputs
     eager = replace(model, method=replace(model.method, halt_threshold=-99.0))  # it wants to take all its steps
     free, ample, none = (eager.refine(inputs, max_ms=limit) for limit in (None, 1e6, 1e-6))
@@ -70,7 +70,7 @@ def test_a_deadline_cuts_the_trajectory_short_and_else_changes_nothing(folder: P
     ("name", "value"),
     [("max_steps", value) for value in (0, 0.5, 2.5, True, "3")] + [("max_ms", 0.0), ("max_ms", "3")],
 )
-def test_limits_are_numbers_above_zero_and_steps_whole(
+def test_max_steps_and_max_ms_are_validated(
     folder: Path, dataset: Dataset, name: str, value: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # it would refuse them before
@@ -80,7 +80,7 @@ def test_limits_are_numbers_above_zero_and_steps_whole(
     assert model.refine(inputs, max_steps=np.int64(2), halt=False).steps == 2
 
 
-def test_broken_runs_are_named(folder: Path, tmp_path: Path) -> None:
+def test_errors_of_broken_runs_name_the_file(folder: Path, tmp_path: Path) -> None:
     for place in (tmp_path / "nowhere", tmp_path):
         with refusal(place):
             ricnet.load(place)
@@ -108,7 +108,7 @@ FILES, CELLS = "model.refine(model.read('photo.png'))", "model.refine(model.read
 COMPLEX = torch.ones(2, 3, dtype=torch.complex64)
 
 
-def test_arrays_tensors_and_lists_are_taken() -> None:
+def test_inputs_may_be_arrays_tensors_or_lists() -> None:
     assert as_inputs(np.zeros((2, *IMAGE), np.uint8), IMAGE, False).shape == (2, *IMAGE)
     tensor = torch.zeros(3, 4)
     assert as_inputs(tensor, (4,), False) is tensor
@@ -129,7 +129,7 @@ def test_arrays_tensors_and_lists_are_taken() -> None:
         (torch.zeros(2, *IMAGE), IMAGE, False, "uint8"),
     ],
 )
-def test_who_gives_something_else_is_told_what_to_give(
+def test_errors_of_wrong_inputs_say_what_to_give(
     given: Any, shape: tuple[int, ...], of_table: bool, named: str
 ) -> None:
     with refusal(named):
@@ -137,7 +137,7 @@ def test_who_gives_something_else_is_told_what_to_give(
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300])
-def test_the_first_row_with_a_number_that_is_none_is_named(bad: float) -> None:
+def test_the_first_row_that_is_not_finite_is_named(bad: float) -> None:
     rows = np.zeros((5, 3))
     rows[[2, 4], 1] = bad
     with refusal("row 2"):
@@ -149,7 +149,7 @@ def test_the_first_row_with_a_number_that_is_none_is_named(bad: float) -> None:
 HEIGHT, SHARE = Number("height", 170.0, 10.0, False), Number("share", 0.5, 0.3, False)
 
 
-def test_cells_of_a_table_are_told_from_what_is_made_of_them(folder: Path, dataset: Dataset) -> None:
+def test_raw_cells_of_a_table_are_recognised(folder: Path, dataset: Dataset) -> None:
     columns, random = Columns("kind", (HEIGHT, SHARE)), torch.Generator().manual_seed(0)
     standard = torch.randn(1000, 2, generator=random)
     cells = standard * torch.tensor([10, 0.3]) + torch.tensor([170, 0.5])
@@ -183,7 +183,7 @@ def test_cells_of_a_table_are_told_from_what_is_made_of_them(folder: Path, datas
         ((0.1, 1.0), (0, 0.8), [True, True]),
     ],
 )
-def test_a_clock_of_ten_milliseconds(
+def test_time_left_of_a_deadline_of_ten_milliseconds(
     monkeypatch: pytest.MonkeyPatch, costs: tuple[float, ...], moments: tuple[float, ...], answers: list[bool]
 ) -> None:
     times = iter([0.0, *(moment / 1000 for moment in moments)])

@@ -11,12 +11,12 @@ from ricnet.training.recipes import TYPICAL, preset
 
 @pytest.mark.parametrize("method", sorted(METHODS))
 @pytest.mark.parametrize("name", ["fast", "paper"])
-def test_a_configuration_survives_its_json(name: str, method: str) -> None:
+def test_a_configuration_is_the_same_after_json(name: str, method: str) -> None:
     config = replace(preset(name, method, TYPICAL), seed=7, resolution=64)
     assert from_json(json.loads(json.dumps(to_json(config))), "config.json") == config
 
 
-def test_a_whole_number_may_stand_where_any_number_may() -> None:
+def test_an_int_is_accepted_for_a_float() -> None:
     entry = to_json(preset("fast", "ric", TYPICAL))
     entry["optimization"] |= {"warmup_epochs": 3, "clip": 1, "patience": 5}
     settings = from_json(entry, "config.json").optimization
@@ -35,7 +35,7 @@ def test_a_whole_number_may_stand_where_any_number_may() -> None:
         ("seed", True, "seed"),
     ],
 )
-def test_strange_configurations_are_refused_by_name(place: str, value: object, named: str) -> None:
+def test_wrong_values_are_refused_with_the_name_of_the_setting(place: str, value: object, named: str) -> None:
     entry = to_json(Config())
     *path, key = place.split()
     (entry[path[0]] if path else entry)[key] = value
@@ -44,6 +44,6 @@ def test_strange_configurations_are_refused_by_name(place: str, value: object, n
 
 
 @pytest.mark.parametrize("entry", [None, [], "config", {}, {"method": "ric"}])
-def test_what_is_no_configuration_is_refused(entry: object) -> None:
+def test_json_that_is_not_a_configuration_is_refused(entry: object) -> None:
     with refusal("config.json"):
         from_json(entry, "config.json")

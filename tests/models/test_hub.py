@@ -1,4 +1,4 @@
-"""A model put on the Hub and fetched again, by a stand-in for the Hub on this machine."""
+"""Push a model to the Hub and load it, with a local stand-in for the Hub."""
 
 import json
 import pickle
@@ -74,7 +74,9 @@ def answers(model: ricnet.Classifier, run: Path) -> torch.Tensor:
     return model.refine(np.load(run / "examples.npz")["x"]).final
 
 
-def test_a_folder_is_whole_and_answers_as_the_run(digits_run: Path, shared: Path, tmp_path: Path) -> None:
+def test_a_shared_folder_has_all_files_and_the_answers_of_the_run(
+    digits_run: Path, shared: Path, tmp_path: Path
+) -> None:
     assert {path.name for path in shared.iterdir()} == SHARED
     model, again = ricnet.load(digits_run), ricnet.Classifier.from_pretrained(shared)
     assert torch.equal(answers(again, digits_run), answers(model, digits_run))
@@ -83,7 +85,7 @@ def test_a_folder_is_whole_and_answers_as_the_run(digits_run: Path, shared: Path
     assert again.save_pretrained(tmp_path / "twice").joinpath("reliability.png").is_file()
 
 
-def test_the_card_says_what_was_measured(digits_run: Path, shared: Path) -> None:
+def test_the_card_has_the_scores_of_the_run(digits_run: Path, shared: Path) -> None:
     test = json.loads((digits_run / "evaluation.json").read_text())["test"]
     card = huggingface_hub.ModelCard.load(shared / "README.md")
     assert (card.data.library_name, card.data.pipeline_tag) == ("ricnet", "image-classification")
@@ -94,8 +96,8 @@ def test_the_card_says_what_was_measured(digits_run: Path, shared: Path) -> None
     assert f'ricnet.load("{REPO}")' in card.text
 
 
-def test_another_readout_or_other_weights_are_shared_without_the_numbers(digits_run: Path, tmp_path: Path) -> None:
-    """And what an earlier model left in the folder goes."""
+def test_a_changed_model_is_shared_without_the_scores_of_the_run(digits_run: Path, tmp_path: Path) -> None:
+    """Files of a model that was saved there before are removed."""
     model = ricnet.load(digits_run)
     model.save_pretrained(tmp_path / "shared")
     other = replace(model, method=replace(model.method, readout="mu"), temperature=2.0)
@@ -111,7 +113,7 @@ def test_another_readout_or_other_weights_are_shared_without_the_numbers(digits_
     )
 
 
-def test_the_data_stays_at_home(digits_run: Path, tmp_path: Path) -> None:
+def test_a_shared_folder_holds_no_data(digits_run: Path, tmp_path: Path) -> None:
     model = ricnet.load(digits_run)
     own = replace(model, config=replace(model.config, data="/home/ada/patients.npz"))
     folder = own.save_pretrained(tmp_path / "shared")
@@ -119,8 +121,8 @@ def test_the_data_stays_at_home(digits_run: Path, tmp_path: Path) -> None:
     assert not any(b"/home/ada" in path.read_bytes() for path in folder.iterdir())
 
 
-def test_nothing_of_others_is_overwritten(digits_run: Path, tmp_path: Path) -> None:
-    """The run itself, a file, a run under way, somebody's README."""
+def test_saving_overwrites_no_run_and_no_foreign_file(digits_run: Path, tmp_path: Path) -> None:
+    """The run itself, a file, a run in training, a README of the user."""
     model, other = ricnet.load(digits_run), tmp_path / "other"
     other.mkdir()
     (other / "state.pt").write_bytes(b"hours of training")
@@ -138,14 +140,14 @@ def test_nothing_of_others_is_overwritten(digits_run: Path, tmp_path: Path) -> N
     assert (tmp_path / "README.md").read_text() == "my project"
 
 
-def test_a_table_is_shared_with_its_columns_though_its_run_is_gone(tmp_path: Path) -> None:
+def test_a_model_of_a_table_is_shared_with_its_columns_after_its_run_is_deleted(tmp_path: Path) -> None:
     columns = Columns("label", (Number("age", 40.0, 12.0, True), Category("sex", ("f", "m"), False)))
     network, _ = build_model(config := Config(), (columns.width,), 2)
     model = Classifier(config, config.method, network, (columns.width,), ("a", "b"), columns=columns)
     assert ricnet.load(model.save_pretrained(tmp_path / "shared")).columns == columns
 
 
-def test_a_model_pushed_is_the_model_loaded(digits_run: Path, logged_in: Hub) -> None:
+def test_a_pushed_model_can_be_loaded(digits_run: Path, logged_in: Hub) -> None:
     model = ricnet.load(digits_run)
     assert model.push_to_hub(REPO) == f"{logged_in.address}/{REPO}"
     assert set(logged_in.models[REPO]) == SHARED
@@ -155,7 +157,7 @@ def test_a_model_pushed_is_the_model_loaded(digits_run: Path, logged_in: Hub) ->
     assert sorted(logged_in.served) == sorted(SHARED - {"README.md", "reliability.png"})
 
 
-def test_the_command_line_pushes_and_takes_ids(
+def test_the_command_line_pushes_and_accepts_hub_ids(
     digits_run: Path, logged_in: Hub, no_pages: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(["push", str(digits_run), REPO, "--private"])
@@ -181,7 +183,7 @@ def test_a_private_model_and_pushing_need_the_token(
     assert ricnet.load(REPO).class_names == model.class_names
 
 
-def test_what_is_not_there_is_named(published: Hub) -> None:
+def test_errors_name_a_missing_repository_or_revision(published: Hub) -> None:
     with refusal("bob/cats"):
         ricnet.load("bob/cats")
     with refusal(REPO, "v9"):
@@ -189,8 +191,8 @@ def test_what_is_not_there_is_named(published: Hub) -> None:
     assert ricnet.load(f"{REPO}@{published.sha(REPO)}").class_names[0] == "0"
 
 
-def test_a_folder_comes_before_the_hub(shared: Path, published: Hub, tmp_path: Path) -> None:
-    """And a slip in a path is no reason to go there."""
+def test_a_folder_takes_precedence_over_the_hub(shared: Path, published: Hub, tmp_path: Path) -> None:
+    """A typo in a path does not query the Hub."""
     shutil.copytree(shared, tmp_path / REPO)
     assert ricnet.load(REPO).folder == Path(REPO)
     for slip in ("ada/digts", "runs/digits"):
@@ -199,7 +201,7 @@ def test_a_folder_comes_before_the_hub(shared: Path, published: Hub, tmp_path: P
     assert published.served == []
 
 
-def test_a_download_that_breaks_off_goes_on_and_one_given_up_can_be_repeated(
+def test_an_interrupted_download_is_resumed_and_a_failed_one_can_be_repeated(
     digits_run: Path, published: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, expected = file_download.http_get, answers(ricnet.load(digits_run), digits_run)
@@ -218,7 +220,7 @@ def test_a_download_that_breaks_off_goes_on_and_one_given_up_can_be_repeated(
         ricnet.load("bob/cats")
 
 
-def test_broken_files_are_named(published: Hub) -> None:
+def test_errors_of_broken_files_name_them(published: Hub) -> None:
     files = published.models[REPO]
     whole = dict(files)
     weights = "model.safetensors"
@@ -240,7 +242,7 @@ class Bomb:
 
 
 def test_nothing_from_the_hub_is_executed(published: Hub, tmp_path: Path) -> None:
-    """Pickles in the place of weights, beside them, and settings that name code."""
+    """Pickles instead of weights or beside them, and settings that name code."""
     files, bomb = published.models[REPO], pickle.dumps(Bomb())
     files |= {"state.pt": bomb, "pytorch_model.bin": bomb, "modeling.py": b"open('executed', 'w')"}
     assert ricnet.load(REPO).class_names[0] == "0"
@@ -280,7 +282,7 @@ def test_settings_are_checked(shared: Path, tmp_path: Path, place: tuple[str, ..
         ricnet.load(tmp_path)
 
 
-def test_without_the_extra_it_says_what_to_install(digits_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named_with_its_install_command(digits_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with refusal("bob/cats", "huggingface_hub", "'ricnet[hub]'"):
         ricnet.load("bob/cats")

@@ -1,4 +1,4 @@
-"""What is taken for a run: a folder, `pretrained:NAME`, a model on the Hub (which tests/apps/test_hub.py fetches)."""
+"""Names of models: a folder, `pretrained:NAME`, and ids of the Hub, which test_hub.py loads."""
 
 import sys
 from pathlib import Path
@@ -16,7 +16,7 @@ IDS = ("ada/digits", "ada/digits@v1", "my-org/a.b_c", "ada/digits@refs/pr/1")
 PATHS = ("digits", "/ada/digits", "./ada", "../ada/digits", "a/b/c", "ada/", "~/x", "runs/digits", "ada/run.json")
 
 
-def test_ids_of_the_hub_are_told_from_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hub_ids_are_distinguished_from_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert [is_hub_id(name) and is_hub_id(Path(name)) for name in IDS] == [True] * len(IDS)
     assert [is_hub_id(name) for name in PATHS] == [False] * len(PATHS)
@@ -24,7 +24,7 @@ def test_ids_of_the_hub_are_told_from_paths(tmp_path: Path, monkeypatch: pytest.
     assert [is_hub_id(name) for name in ("ada/digits", "bob/digits")] == [False, True]
 
 
-def test_what_is_asked_of_the_library_is_there_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_require_hub_imports_the_submodules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its submodules are attributes only once they are imported, so it is imported anew."""
     pytest.importorskip("huggingface_hub")
     for name in [name for name in sys.modules if name.partition(".")[0] == "huggingface_hub"]:
@@ -33,9 +33,7 @@ def test_what_is_asked_of_the_library_is_there_without_a_terminal(monkeypatch: p
     assert issubclass(hub.errors.GatedRepoError, hub.errors.RepositoryNotFoundError)
 
 
-def test_a_folder_is_itself_and_a_name_is_a_folder_of_the_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_locate_finds_folders_and_pretrained_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert locate("runs/digits") == locate(Path("runs/digits")) == Path("runs/digits")
     monkeypatch.setattr("ricnet.models.locate.PRETRAINED", tmp_path / "models")
     with refusal("pretrained:cifar10", "no pretrained models"):
@@ -52,7 +50,7 @@ def test_a_folder_is_itself_and_a_name_is_a_folder_of_the_package(
 
 
 @shipped
-def test_the_shipped_model_answers_is_small_and_its_card_true() -> None:
+def test_the_shipped_model_its_size_and_its_card() -> None:
     model, record = ricnet.load("pretrained:cifar10"), read_run(locate("pretrained:cifar10"))
     folder = locate("pretrained:cifar10")
     answers = model.refine(record.examples.inputs).final.argmax(-1).numpy()

@@ -45,7 +45,7 @@ def untrained(method: Method[Any], encoder: nn.Module | None = None) -> Classifi
     return Classifier(config, method, model.eval(), (3,), ("a", "b", "ü", "d"), temperature=1.5)
 
 
-def test_what_the_metadata_says() -> None:
+def test_metadata() -> None:
     about = metadata(untrained(RIC(halt_threshold=0.25, readout="mu")), 7)
     assert about["ricnet"] == ricnet.__version__
     assert (about["method"], about["readout"]) == ("ric", "mu")
@@ -59,7 +59,7 @@ def test_what_the_metadata_says() -> None:
     assert "readout" not in metadata(untrained(Supervised()), 1)
 
 
-def test_the_metadata_of_a_table_says_how_its_columns_are_read() -> None:
+def test_the_metadata_of_a_table_holds_its_columns() -> None:
     table = Columns("label", (Number("age", 40.0, 12.0, True), Category("sex", ("f", "m"), False)))
     about = metadata(replace(untrained(RIC()), columns=table), 20)
     assert columns_from_json(json.loads(about["columns"]), "model.onnx") == table
@@ -74,7 +74,7 @@ def split_into_words() -> Tokenizer:
 
 
 @pytest.mark.parametrize("tokenizer", [lambda: None, split_into_words], ids=["words", "tokenizer"])
-def test_the_consumer_makes_the_same_ids_of_texts_by_what_the_metadata_says(
+def test_the_consumer_example_makes_the_same_token_ids(
     tokenizer: Callable[[], Tokenizer | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     column, texts = Text("review", 8, tokenizer()), ["A film: Über_1 film!", "a", "", "a film " * 9]
@@ -91,7 +91,7 @@ def test_the_consumer_makes_the_same_ids_of_texts_by_what_the_metadata_says(
     assert np.array_equal(feed["input"], column.rows(texts))
 
 
-def test_what_cannot_be_exported_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_the_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("\nData-dependent branching\n  in your encoder")
 
@@ -114,7 +114,7 @@ def test_what_cannot_be_exported_is_one_sentence(tmp_path: Path, monkeypatch: py
     check(("onnxruntime", "pip install 'ricnet[onnx]'"), RIC())
 
 
-def test_a_file_is_tried_on_the_examples_of_its_run_or_on_noise_of_its_scale(tmp_path: Path) -> None:
+def test_a_file_is_compared_on_the_examples_of_its_run_or_on_scaled_noise(tmp_path: Path) -> None:
     classifier = untrained(RIC())
     drawn = onnx.inputs_to_compare(classifier)
     assert drawn.shape == (16, 3)
@@ -124,7 +124,7 @@ def test_a_file_is_tried_on_the_examples_of_its_run_or_on_noise_of_its_scale(tmp
     assert torch.equal(onnx.inputs_to_compare(replace(classifier, folder=tmp_path)), torch.ones(5, 3))
 
 
-def test_it_is_made_of_a_float32_copy_on_the_cpu() -> None:
+def test_a_float32_copy_on_the_cpu_is_exported() -> None:
     classifier = untrained(Supervised())
     backbone = onnx.backbone_of(classifier.model)
     backbone.autocast = torch.bfloat16
@@ -135,7 +135,7 @@ def test_it_is_made_of_a_float32_copy_on_the_cpu() -> None:
 
 @dataclass(frozen=True)
 class Foreign(Method[nn.Module]):
-    """A method from outside that answers in a way of its own."""
+    """A method of a user with its own `refine`."""
 
     name = "foreign"
 
@@ -147,7 +147,7 @@ class Foreign(Method[nn.Module]):
     def refine(self, *_: Any, **__: Any) -> Any: ...
 
 
-def test_a_file_that_answers_otherwise_is_refused() -> None:
+def test_a_file_that_disagrees_with_pytorch_is_refused() -> None:
     Agreement(inputs=12, same_steps=11, difference=9e-5).check()  # one value may have been all but at the threshold
     for same, difference, named in ((12, 2e-4, "2.0e-04"), (10, 0.0, "10 of 12 inputs"), (12, float("nan"), "nan")):
         with refusal(named):
@@ -168,7 +168,7 @@ METHODS: list[Iterative] = [
 
 @pytest.fixture
 def iterations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The loop as Python would write it, for torch cannot trace what checks types; it counts its iterations."""
+    """`torch.while_loop` as a Python loop, because functions with type checks cannot be traced; counts iterations."""
     counts: list[int] = []
 
     def loop(condition: Callable[..., Tensor], body: Callable[..., Any], carried: tuple[Tensor, ...]) -> Any:
@@ -186,7 +186,7 @@ def iterations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def model_of(method: Iterative) -> RecurrentClassifier:
-    """Untrained, with weights large enough for the examples to differ in where they halt."""
+    """Untrained, with weights so large that examples halt at different steps."""
     model = method.build(Backbone(nn.Sequential(nn.Linear(5, 8), nn.ReLU()), (5,)), 4)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -196,7 +196,7 @@ def model_of(method: Iterative) -> RecurrentClassifier:
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.name}-{getattr(method, 'readout', '')}")
-def test_each_row_answers_at_its_own_halt_and_the_loop_ends_with_the_last(
+def test_each_example_halts_at_its_own_step_and_the_loop_ends_with_the_last(
     method: Iterative, iterations: list[int]
 ) -> None:
     model, inputs = model_of(method), torch.randn(200, 5)
@@ -215,7 +215,7 @@ def test_each_row_answers_at_its_own_halt_and_the_loop_ends_with_the_last(
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.name}-{getattr(method, 'readout', '')}")
-def test_unrolled_gives_every_belief(method: Iterative) -> None:
+def test_unrolled_returns_the_beliefs_of_all_steps(method: Iterative) -> None:
     model, inputs = model_of(method), torch.randn(50, 5)
     expected = method.refine(model, inputs, max_steps=4)
     beliefs, steps, *values = Unrolled(method, model, 4, 1.0)(inputs)
@@ -230,7 +230,7 @@ def test_unrolled_gives_every_belief(method: Iterative) -> None:
 
 @pytest.fixture
 def branches(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """A branch as Python would take it, for the same reason; both must give the same kinds of tensors."""
+    """`torch.cond` as a Python branch, for the same reason; both branches must return the same shapes and types."""
     taken: list[bool] = []
 
     def branch(condition: Tensor, yes: Callable[..., Any], no: Callable[..., Any], operands: tuple[Tensor, ...]) -> Any:
@@ -266,7 +266,7 @@ def with_exits(method: Iterative) -> RecurrentClassifier:
 
 
 @pytest.mark.parametrize("method", WITH_EXITS, ids=lambda method: method.name)
-def test_with_exits_each_row_leaves_at_its_own_and_no_branch_is_taken_for_nobody(
+def test_each_example_leaves_at_its_own_exit_and_no_stage_runs_without_examples(
     method: Iterative, branches: list[bool]
 ) -> None:
     torch.manual_seed(0)
@@ -293,7 +293,7 @@ def test_with_exits_each_row_leaves_at_its_own_and_no_branch_is_taken_for_nobody
         torch.testing.assert_close(values[0], full.values)
 
 
-def test_with_exits_supervised_learning_leaves_once_it_is_sure(branches: list[bool]) -> None:
+def test_supervised_learning_with_exits_leaves_by_confidence(branches: list[bool]) -> None:
     torch.manual_seed(0)
     method = Supervised(confidence_threshold=0.6)
     layers = nn.Sequential(*(nn.Sequential(nn.Linear(*sizes), nn.ReLU()) for sizes in ((5, 7), (7, 6), (6, 8))))
@@ -317,7 +317,7 @@ def test_with_exits_supervised_learning_leaves_once_it_is_sure(branches: list[bo
 
 
 @pytest.mark.parametrize("steps", [1, 2, 9])
-def test_at_most_so_many_steps(steps: int, iterations: list[int]) -> None:
+def test_max_steps_limits_the_loop(steps: int, iterations: list[int]) -> None:
     method = RIC(head_gain=1.0)
     model, inputs = model_of(method), torch.randn(50, 5)
     expected = method.refine(model, inputs, max_steps=steps)

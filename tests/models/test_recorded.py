@@ -52,13 +52,13 @@ def assert_same(ours: Trajectory, theirs: Trajectory) -> None:
 
 @pytest.fixture(autouse=True)
 def _anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also what is on a CPU goes the way of what is on a GPU."""
+    """Inputs on a CPU take the path of inputs on a GPU."""
     monkeypatch.setattr(recorded, "on_gpu", lambda inputs: True)
 
 
 @pytest.mark.parametrize("halt", [False, True])
 @pytest.mark.parametrize("name", sorted(METHODS))
-def test_answers_are_those_of_the_method(name: str, halt: bool) -> None:
+def test_recorded_answers_equal_those_of_the_method(name: str, halt: bool) -> None:
     """Again and again, in batches that fill a size, that do not, that grow, with any number of steps; an old answer
     stays what it was."""
     (method, model), recordings = system(name), Recordings()
@@ -71,7 +71,7 @@ def test_answers_are_those_of_the_method(name: str, halt: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["ric", "act", "supervised"])
-def test_more_than_the_ladder_is_high_are_refined_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_above_the_largest_pool_is_refined_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     method, model = system(name)
     monkeypatch.setattr(recorded, "LADDER", (1, 8, 64))
     inputs, recordings = torch.randn(150, 7), Recordings()
@@ -82,7 +82,7 @@ def test_more_than_the_ladder_is_high_are_refined_in_parts(name: str, monkeypatc
     assert len(ours.log_beliefs) == (1 if name == "supervised" else 2)
 
 
-def test_weights_may_change_in_place_and_move_and_inputs_be_of_another_kind_than_the_first() -> None:
+def test_weights_may_change_in_place_or_move_and_inputs_may_change_their_dtype() -> None:
     (method, model), recordings, inputs = system("ric"), Recordings(), torch.randn(40, 7)
     recordings.refine(method, model, inputs.long(), halt=True)
     first = recordings.refine(method, model, inputs, halt=True)
@@ -98,7 +98,7 @@ def test_weights_may_change_in_place_and_move_and_inputs_be_of_another_kind_than
 
 @pytest.mark.parametrize("halt", [False, True])
 @pytest.mark.parametrize("made", [1, 3])
-def test_out_of_time_the_trajectory_ends_there(made: int, halt: bool) -> None:
+def test_a_trajectory_ends_when_time_is_up(made: int, halt: bool) -> None:
     method, model = system("act")
     model.refiner.value.bias.data.fill_(-2.0)
     inputs, answers = torch.randn(40, 7), iter([True] * made + [False])
@@ -106,8 +106,8 @@ def test_out_of_time_the_trajectory_ends_there(made: int, halt: bool) -> None:
     assert_same(ours, method.refine(model, inputs, made, halt))
 
 
-def test_with_a_clock_nobody_is_asked_once_all_have_stopped() -> None:
-    """Else the trajectory could end before its last step though nothing was left to do."""
+def test_the_deadline_is_not_checked_after_all_examples_halted() -> None:
+    """Otherwise the trajectory could end before its last step with nothing left to do."""
     (method, model), asked = system("ric"), list[bool]()
     model.refiner.value.bias.data.fill_(-9.0)
     ours = Recordings().refine(method, model, torch.randn(40, 7), None, True, lambda: asked.append(True) or True)
@@ -155,8 +155,8 @@ def test_stages_are_recorded_too(name: str, per_exit: int, halt: bool) -> None:
     assert len(recordings._stages) == 1
 
 
-def test_only_those_who_go_on_enter_the_next_recorded_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Filled up to the next rung; those who fill it up are not counted again."""
+def test_only_examples_that_continue_enter_the_next_recorded_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Padded to the next pool size; the padding is not counted again."""
     (method, model), entered, heard = system_with_exits("anytime"), list[int](), list[int]()
     look = model.look
     monkeypatch.setattr(inference, "CPU_LOOK", 1000)
@@ -174,7 +174,7 @@ def test_only_those_who_go_on_enter_the_next_recorded_stage(monkeypatch: pytest.
     assert entered == [rung(rows, recorded.STAGE_LADDER) for rows in going]
 
 
-def test_out_of_time_recorded_stages_end_there() -> None:
+def test_recorded_stages_end_when_time_is_up() -> None:
     (method, model), answers = system_with_exits("anytime"), iter([True, True, False])
     model.refiner.critic[2].bias.data.fill_(9.0)
     inputs = torch.randn(9, 1, 4, 4)
@@ -182,14 +182,14 @@ def test_out_of_time_recorded_stages_end_there() -> None:
     assert_same(ours, method.refine(model, inputs, 2, halt=True))
 
 
-def test_rows_keep_the_layout_of_their_channels() -> None:
+def test_selected_rows_keep_their_memory_format() -> None:
     images, rows = torch.randn(5, 3, 4, 4).contiguous(memory_format=torch.channels_last), torch.tensor([3, 1])
     assert torch.equal(select(images, rows), images[[3, 1]])
     assert select(images, rows).is_contiguous(memory_format=torch.channels_last)
 
 
 class Counting(Iterative):
-    """Each example stops at the step that its context says, if there is no end before, and if asked again would not."""
+    """Each example halts at the step in its context, unless the trajectory ends before; later it would continue."""
 
     horizon = STEPS
     build = loss = None  # type: ignore[assignment]
@@ -210,7 +210,7 @@ def _count(progress: Tensor, heads: Heads) -> Tensor:
 
 
 class Watched(RecordedPool):
-    """Counts what is replayed."""
+    """Count replays."""
 
     def replayed(self) -> Counter[tuple[str, int]]:
         counts: Counter[tuple[str, int]] = Counter()
@@ -257,10 +257,10 @@ SOON = {"first 8": 1, "next 8": 2, "shrink 1": 1, "next 1": 1, "conclude 8": 1}
         ([2, 3, 1], 8, False, {"first 8": 1, "next 8": STEPS - 1, "conclude 8": 1}),
     ],
 )
-def test_a_pool_goes_down_the_ladder_and_ends_one_step_late(
+def test_a_pool_shrinks_and_ends_one_step_late(
     stops: list[int], size: int, halt: bool, expected: dict[str, int]
 ) -> None:
-    """And so again after a batch of which nobody stopped. Without halting it never does."""
+    """Also after a batch in which no example halted. Without `halt` it does not shrink."""
     context, model = contexts(stops)[torch.randperm(len(stops))], counting_model()
     pool = Watched(Counting(), model, context, size, STEPS)
     pool._prepare(size, STEPS, halt)
@@ -288,8 +288,8 @@ def test_the_host_reads_a_message_only_while_the_next_step_is_under_way(monkeypa
 @given(st.lists(st.lists(st.integers(1, STEPS + 2), min_size=1, max_size=60), min_size=1, max_size=3), st.data())
 @settings(max_examples=25)
 @torch.no_grad()
-def test_one_pool_serves_any_batches(batches: list[list[int]], data: st.DataObject) -> None:
-    """With what the batches before have left in it."""
+def test_one_pool_serves_batches_of_any_size(batches: list[list[int]], data: st.DataObject) -> None:
+    """Tensors still hold values of earlier batches."""
     model = counting_model()
     pool = RecordedPool(Counting(), model, contexts([1]), 128, STEPS)
     for stops in batches:
@@ -302,8 +302,8 @@ def test_one_pool_serves_any_batches(batches: list[list[int]], data: st.DataObje
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", ITERATIVE)
-def test_nothing_that_is_recorded_waits_for_a_number(name: str) -> None:
-    """On a device that has no numbers, asking for one is an error; as it is while a graph is recorded."""
+def test_recorded_steps_do_not_synchronise(name: str) -> None:
+    """On the meta device reading a number is an error, as it is while a graph is recorded."""
     method, model = system(name)
     pool = RecordedPool(method, model.to("meta"), torch.empty(40, 48, device="meta"), 256, STEPS)
     for halt in (False, True):
@@ -315,7 +315,7 @@ def test_nothing_that_is_recorded_waits_for_a_number(name: str) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", ITERATIVE)
-def test_nothing_that_is_recorded_of_stages_waits_for_a_number(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorded_stages_do_not_synchronise(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     method, model = system_with_exits(name)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # such a device has none
     stages = RecordedStages(method, model.to("meta"), torch.empty(40, 1, 4, 4, device="meta"), 64)
@@ -326,7 +326,7 @@ def test_nothing_that_is_recorded_of_stages_waits_for_a_number(name: str, monkey
 
 
 @given(st.integers(1, LADDER[-1]))
-def test_a_rung_has_room_and_the_one_below_has_not(examples: int) -> None:
+def test_rung_is_the_smallest_pool_size_with_room(examples: int) -> None:
     above = LADDER.index(rung(examples))
     assert LADDER[above] >= examples
     assert above == 0 or LADDER[above - 1] < examples
@@ -344,7 +344,7 @@ def test_on_a_cpu_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("name", "setting"), [("ric", {"feedback": "sample"}), ("pondernet", {"halting": "sample"})])
-def test_what_draws_at_random_draws_as_the_method_does(name: str, setting: dict[str, str]) -> None:
+def test_methods_that_sample_are_not_recorded(name: str, setting: dict[str, str]) -> None:
     method, model = system(name)
     method, inputs, recordings = replace(method, **setting), torch.randn(20, 7), Recordings()
     torch.manual_seed(1)
@@ -354,7 +354,7 @@ def test_what_draws_at_random_draws_as_the_method_does(name: str, setting: dict[
     assert not recordings._pools
 
 
-def test_where_recording_fails_the_method_answers_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_failed_recording_the_method_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise torch.cuda.OutOfMemoryError("out of memory")
 
@@ -401,7 +401,7 @@ def test_graphs_of_stages_answer_as_eager_inference_does(name: str, halt: bool) 
 
 @pytest.mark.gpu
 @GPU
-def test_graphs_heed_the_clock() -> None:
+def test_graphs_respect_the_deadline() -> None:
     method, model = system("act")
     model.refiner.value.bias.data.fill_(-2.0)
     model.cuda()
@@ -413,7 +413,7 @@ def test_graphs_heed_the_clock() -> None:
 
 @pytest.mark.gpu
 @GPU
-def test_what_cannot_be_recorded_is_done_eagerly_with_a_warning() -> None:
+def test_a_failed_recording_warns_and_answers_eagerly() -> None:
     class Waiting(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x * (1.0 if x.sum().item() > 1e9 else 2.0)  # the host waits for a number
@@ -436,7 +436,7 @@ DEVICES = [
 
 
 class Tally:
-    """Two parts that work on the same number."""
+    """Two recordings that change the same number."""
 
     def __init__(self, device: str) -> None:
         self.number = torch.zeros((), dtype=torch.int64, device=device)
@@ -498,7 +498,7 @@ def test_a_graph_that_becomes_garbage_does_not_end_the_recording_of_another() ->
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_message_says_what_was_true_when_it_was_sent(device: str) -> None:
+def test_a_message_holds_the_number_at_the_time_of_sending(device: str) -> None:
     counter, messages = Tally(device), Messages(3, torch.device(device))
     for step in range(3):
         counter.add()
@@ -511,7 +511,7 @@ def test_a_message_says_what_was_true_when_it_was_sent(device: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_after_a_recording_that_failed_work_goes_on_where_it_was() -> None:
+def test_stream_and_generator_are_restored_after_a_failed_recording() -> None:
     number, before = torch.ones((), device="cuda"), torch.cuda.current_stream()
     torch.manual_seed(0)
     expected = torch.rand(3, device="cuda")

@@ -61,7 +61,7 @@ def damage(path: Path) -> None:
     path.write_bytes(data)
 
 
-def test_the_last_two_states_are_kept(folder: RunFolder) -> None:
+def test_the_last_two_checkpoints_are_kept(folder: RunFolder) -> None:
     assert folder.read_state() is None
     for update in range(4):
         folder.write_state({"update": update})
@@ -71,7 +71,7 @@ def test_the_last_two_states_are_kept(folder: RunFolder) -> None:
     assert folder.read_state() == {"update": 2}
 
 
-def test_a_damaged_state_is_told_and_the_one_before_it_taken_and_kept(folder: RunFolder) -> None:
+def test_a_damaged_checkpoint_is_reported_and_the_previous_one_used(folder: RunFolder) -> None:
     for update in range(2):
         folder.write_state({"update": update})
     damage(folder.state)
@@ -90,7 +90,7 @@ def test_a_damaged_state_is_told_and_the_one_before_it_taken_and_kept(folder: Ru
     assert folder.state.read_bytes() == before
 
 
-def test_a_run_goes_on_from_the_state_before_a_damaged_one(
+def test_a_run_resumes_from_the_checkpoint_before_a_damaged_one(
     dataset: Dataset,
     config: Config,
     folder: RunFolder,
@@ -109,16 +109,14 @@ def test_a_run_goes_on_from_the_state_before_a_damaged_one(
     assert_same_weights(folder.path, finished("supervised").path)
 
 
-def test_a_state_of_another_network_is_one_sentence(dataset: Dataset, config: Config, folder: RunFolder) -> None:
+def test_a_checkpoint_of_another_network_is_refused(dataset: Dataset, config: Config, folder: RunFolder) -> None:
     folder.begin(config, dataset, CPU)
     folder.write_state({"update": 1})
     with refusal(folder.state, "another"):
         run(config, dataset, folder, CPU, resume=True)
 
 
-def test_metrics_are_on_the_disk_before_the_state_that_counts_them(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_metrics_are_flushed_before_the_checkpoint(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     seen, fsync = list[int](), os.fsync
     monkeypatch.setattr(os, "fsync", lambda file: (seen.append(os.fstat(file).st_ino), fsync(file))[1])
     folder.append_metrics({"epoch": 1})
@@ -126,7 +124,7 @@ def test_metrics_are_on_the_disk_before_the_state_that_counts_them(
     assert [folder.metrics.stat().st_ino, folder.state.stat().st_ino] == seen[:2]
 
 
-def test_no_epoch_is_doubled_and_a_line_cut_short_is_dropped(folder: RunFolder) -> None:
+def test_resumed_metrics_have_no_double_and_no_truncated_line(folder: RunFolder) -> None:
     folder.keep_metrics_until(0)
     for epoch in (1, 2, 3):
         folder.append_metrics({"epoch": epoch})
@@ -139,7 +137,7 @@ def test_no_epoch_is_doubled_and_a_line_cut_short_is_dropped(folder: RunFolder) 
     assert [json.loads(line)["epoch"] for line in folder.metrics.read_text().splitlines()] == [1, 2, 3]
 
 
-def test_metrics_that_cannot_be_written_are_one_sentence(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_that_cannot_be_written_are_reported(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ricnet.models.run.open_no_link", lambda path, flags: os.open("/dev/full", flags))
     with refusal(folder.metrics, "No space left", kind=Unwritable):
         folder.append_metrics({"epoch": 1})
@@ -160,13 +158,13 @@ def test_a_second_process_is_refused_and_the_first_undisturbed(
     assert not [path for path in folder.path.iterdir() if path.name.startswith(".")]
 
 
-def test_what_cannot_begin_leaves_no_folder(dataset: Dataset, config: Config, tmp_path: Path) -> None:
+def test_a_run_that_cannot_begin_leaves_no_folder(dataset: Dataset, config: Config, tmp_path: Path) -> None:
     with refusal("config.json"):
         run(config, dataset, RunFolder(tmp_path / "run"), CPU, resume=True)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_crash_while_a_run_is_replaced_leaves_one_that_may_be_replaced(
+def test_after_a_crash_while_overwriting_the_run_can_be_overwritten_again(
     dataset: Dataset, config: Config, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(config, dataset, folder, CPU)
@@ -195,8 +193,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "state.pt"
 
 
-def test_a_checkpoint_is_read_as_written_and_a_change_of_any_byte_or_its_length_is_noticed(path: Path) -> None:
-    """In the tensors too, where torch itself sees nothing."""
+def test_a_checkpoint_is_read_as_written_and_any_change_is_detected(path: Path) -> None:
+    """Also in tensors, where torch detects nothing."""
     state, whole = read_checkpoint(path), path.read_bytes()
     assert torch.equal(state["model"]["w"], STATE["model"]["w"])
     assert (state["update"], state["best"], state["cuda_rng"]) == (3, STATE["best"], None)
@@ -216,7 +214,9 @@ class Bomb:
 
 
 @pytest.mark.parametrize("state", [Bomb(), {"model": Bomb()}, [1, 2]])
-def test_a_checksum_that_fits_opens_no_door(tmp_path: Path, state: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_in_a_checkpoint_with_a_valid_checksum_is_not_executed(
+    tmp_path: Path, state: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with Path("state.pt").open("wb") as file:
         sealed = SealedFile(file)
@@ -227,7 +227,7 @@ def test_a_checksum_that_fits_opens_no_door(tmp_path: Path, state: Any, monkeypa
     assert not Path("exploded").exists()
 
 
-def test_a_file_that_may_not_be_read_is_not_called_damaged(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file_is_not_reported_as_damaged(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -238,7 +238,7 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(path: Path, monkeypat
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_what_stops_the_writing_is_not_hidden_by_torch(
+def test_the_cause_of_a_failed_write_is_raised(
     tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: SealedFile, data: Any) -> int:
@@ -258,7 +258,7 @@ def never(sentence: str) -> None:
     pytest.fail(sentence)
 
 
-def test_a_second_one_is_told_who_holds_it_and_a_later_one_gets_it(tmp_path: Path) -> None:
+def test_the_error_names_the_holder_and_a_released_lock_can_be_taken(tmp_path: Path) -> None:
     with locked(tmp_path, never):
         for ask in (lambda: locked(tmp_path, never).__enter__(), lambda: RunFolder(tmp_path).refuse_if_held()):
             with refusal(tmp_path, f"process {os.getpid()} on "):
@@ -276,7 +276,7 @@ def hold(folder: Path, pipe: Pipe) -> None:
 
 
 @forks
-def test_another_process_is_kept_out_until_it_is_killed(tmp_path: Path) -> None:
+def test_a_lock_is_free_after_its_holder_is_killed(tmp_path: Path) -> None:
     ours, theirs = FORKS.Pipe()
     process = FORKS.Process(target=hold, args=(tmp_path, theirs), daemon=True)
     process.start()
@@ -290,10 +290,10 @@ def test_another_process_is_kept_out_until_it_is_killed(tmp_path: Path) -> None:
         assert (tmp_path / LOCK).read_text().startswith(f"process {os.getpid()} ")
 
 
-def test_a_lock_whose_file_was_removed_meanwhile_is_taken_again(
+def test_a_lock_is_taken_again_if_its_file_was_removed_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its holder ends between our opening the file and our locking it: what we lock then has no name any more."""
+    """The holder releases it between our opening the file and our locking it, so that we lock a removed file."""
     flock, calls = fcntl.flock, []
 
     def remove_and_lock(descriptor: int, how: int) -> None:
@@ -323,9 +323,7 @@ def contend(folder: Path, pipe: Pipe) -> None:
 
 
 @forks
-def test_two_processes_never_hold_it_at_once_though_each_removes_its_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_processes_never_hold_the_lock_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Versions of filelock that we allow get this wrong: 3.13 to 3.20 lock a removed file, 3.21 to 3.29 remove the file
     of the next holder."""
     (tmp_path / "run").mkdir()
@@ -345,7 +343,7 @@ def test_two_processes_never_hold_it_at_once_though_each_removes_its_file(
         pass
 
 
-def test_a_file_system_without_locks_stops_nobody_and_a_read_only_one_is_one_sentence(
+def test_file_systems_without_locks_warn_and_read_only_ones_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(number: int, reason: str) -> Callable[..., int]:
@@ -403,16 +401,16 @@ def stopped(dataset: Dataset, config: Config, folder: RunFolder) -> RunFolder:
     ],
     ids=str,
 )
-def test_a_state_that_this_run_cannot_have_reached_is_refused(
+def test_an_impossible_checkpoint_is_refused(
     dataset: Dataset, config: Config, stopped: RunFolder, changes: dict[str, Any], named: str
 ) -> None:
-    """Its checksum fits: whoever changed it wrote that too."""
+    """With a valid checksum."""
     stopped.write_state(stopped.read_state() | changes)
     with refusal(stopped.state, named, "overwrite"):
         run(config, dataset, stopped, CPU, resume=True)
 
 
-def test_a_state_at_the_very_end_is_resumed(dataset: Dataset, config: Config, stopped: RunFolder) -> None:
+def test_a_checkpoint_after_the_last_update_is_resumed(dataset: Dataset, config: Config, stopped: RunFolder) -> None:
     stopped.write_state(stopped.read_state() | {"update": 9})
     run(config, dataset, stopped, CPU, resume=True)
     assert stopped.finished
@@ -455,7 +453,7 @@ def test_a_single_flipped_bit_is_refused(done: RunFolder) -> None:
         load(done.path)
 
 
-def test_every_command_that_answers_refuses(done: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_refuses_damaged_weights(done: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     flip(done.model, 8 * done.model.stat().st_size - 30)
     for command in (["predict"], ["evaluate"], ["serve", "--port", "0"], ["export", "--out", "model.onnx"]):
         with pytest.raises(SystemExit):
@@ -463,7 +461,7 @@ def test_every_command_that_answers_refuses(done: RunFolder, capsys: pytest.Capt
         assert "model.safetensors was changed or damaged" in " ".join(capsys.readouterr().err.split())
 
 
-def test_files_that_are_missing_or_were_added_are_refused(done: RunFolder) -> None:
+def test_missing_and_unlisted_files_are_refused(done: RunFolder) -> None:
     rule = done.halting.read_bytes()
     done.halting.unlink()
     with refusal(done.halting, "missing"):
@@ -480,9 +478,7 @@ def test_files_that_are_missing_or_were_added_are_refused(done: RunFolder) -> No
             load(done.path)
 
 
-def test_a_change_on_purpose_is_possible_and_an_older_run_is_loaded_with_one_note(
-    done: RunFolder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_without_a_manifest_is_loaded_with_one_note(done: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     entry = json.loads(done.config.read_text())
     entry["data"]["class_names"] = ["x", "y", "z"]
     done.config.write_text(json.dumps(entry))
@@ -494,7 +490,7 @@ def test_a_change_on_purpose_is_possible_and_an_older_run_is_loaded_with_one_not
     assert capsys.readouterr().err.count("note: ") == 1
 
 
-def test_a_run_in_training_has_none_and_no_note(
+def test_a_run_in_training_has_no_manifest_and_no_note(
     dataset: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, seen = RunFolder(tmp_path), list[bool]()
@@ -513,10 +509,10 @@ def test_a_run_in_training_has_none_and_no_note(
 
 
 @pytest.mark.parametrize("fatal", [MANIFEST, "evaluation.json"])
-def test_every_run_that_counts_as_finished_has_one(
+def test_a_finished_run_has_a_manifest_even_after_a_kill(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fatal: str
 ) -> None:
-    """Killed as one of the last files is about to get its name."""
+    """Killed before one of the last files is renamed."""
     folder, replace = RunFolder(tmp_path), os.replace
 
     def killed(source: Path, target: Path) -> None:
@@ -535,7 +531,7 @@ def test_every_run_that_counts_as_finished_has_one(
     load(folder.path)
 
 
-def test_a_shared_model_has_one_too_and_is_not_made_of_damaged_numbers(done: RunFolder, tmp_path: Path) -> None:
+def test_a_shared_model_has_a_manifest_and_needs_undamaged_scores(done: RunFolder, tmp_path: Path) -> None:
     model = load(done.path)
     shared = save_pretrained(model, tmp_path / "shared")
     assert set(listed(shared)) == {*LOADED, "evaluation.json", "metrics.jsonl"}
@@ -549,7 +545,7 @@ def test_a_shared_model_has_one_too_and_is_not_made_of_damaged_numbers(done: Run
         save_pretrained(model, tmp_path / "again")
 
 
-def test_the_model_that_comes_with_ricnet_is_checked() -> None:
+def test_the_shipped_model_matches_its_manifest() -> None:
     for home in PRETRAINED.iterdir():
         assert listed(home) == {name: file_hash(home / name) for name in listed(home)}
         assert {"config.json", "model.safetensors", "examples.npz"} <= set(listed(home))

@@ -1,4 +1,4 @@
-"""Models that somebody has changed: they answer, or are refused in one sentence."""
+"""Changed files of a model: it answers, or is refused with a RicnetError."""
 
 import json
 import math
@@ -65,7 +65,7 @@ def test_settings_of_any_form(seconds: float | None) -> None:
 
 @briefly_and_long
 def test_a_changed_state(copy: Path, seconds: float | None) -> None:
-    """What a run is resumed from."""
+    """A checkpoint to resume from."""
     folder = RunFolder(copy)
     torch.save({"weights": torch.ones(3), "epoch": 1, "order": [1, 2]}, folder.state)
     whole = folder.state.read_bytes()
@@ -79,7 +79,7 @@ def test_a_changed_state(copy: Path, seconds: float | None) -> None:
 
 
 def damaged(**changes: object) -> list[dict[str, object]]:
-    """The columns of a table, as one of numbers has them but for this."""
+    """Columns of a table of numbers with one change."""
     return [{"kind": "number", "name": "x", "mean": 0, "std": 1, "flagged": False} | changes]
 
 

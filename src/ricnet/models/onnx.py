@@ -267,7 +267,9 @@ class Unrolled(Traced):
 class Leaving(Traced):
     """With exits: probabilities at each example's halt, its number of steps, and its share of compute."""
 
-    def forward(self, inputs: Num[Tensor, "batch ..."]) -> tuple[Tensor, ...]:
+    def forward(
+        self, inputs: Num[Tensor, "batch ..."]
+    ) -> tuple[Float[Tensor, "batch classes"], Int64[Tensor, "batch"], Float[Tensor, "batch"]]:
         path = self.walk(inputs, self.shapes)
         assert path.cost is not None
         return *self.answer(path), path.cost
