@@ -66,6 +66,17 @@ def test_it_is_rewarded_by_equation_1(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(method.estimate_advantages(rollout, labels).advantages, expected)
 
 
+@pytest.mark.parametrize("label_baseline", [False, True])
+def test_the_estimate_of_the_variants_contains_algorithm_1(label_baseline: bool) -> None:
+    """Joint credit without exits: the same bits from the general formula, with no gain left out."""
+    method = replace(SMALL, normalize_advantages=False, label_baseline=label_baseline)
+    model, (inputs, labels) = network(method), batch()
+    rollout = method.roll_out(model, model.context(inputs))
+    plain, general = method.estimate_advantages(rollout, labels), method._estimate_variant(rollout, labels)
+    assert all(map(torch.equal, plain[:3], general[:3]))
+    assert general.own_advantages.abs().max() == 0
+
+
 def test_metrics_are_what_their_names_say(monkeypatch: pytest.MonkeyPatch) -> None:
     model, snapshot, (inputs, labels) = network(), network(), batch()
     rollout = SMALL.roll_out(snapshot, snapshot.context(inputs))
