@@ -92,10 +92,6 @@ EVERY_METHOD = ("lr=1e-4..1e-2:log", "weight_decay=1e-2..1:log")
 above it."""
 
 
-_NOT_SEARCHED = {field.name for field in fields(Config)}
-"""Settings that all trials share, such as data and seed."""
-
-
 def default_space(base: Config, given: Collection[str] = ()) -> Space:
     """The most important settings, around the values of `base`. Not searched: settings `given` for all trials, and
     those that are None, or 0 on a logarithmic scale."""
@@ -119,7 +115,8 @@ def values_of(config: Config) -> dict[str, Any]:
 
 def parse_space(texts: Sequence[str], method: str) -> dict[str, Range | Choice]:
     """Parse a search space: lr=1e-4..1e-2:log is a range on a logarithmic scale, activation=relu,silu a choice."""
-    hints = {name: hint for name, hint in settings_of(method).items() if name not in _NOT_SEARCHED}
+    shared = {field.name for field in fields(Config)}  # by all trials, such as data and seed
+    hints = {name: hint for name, hint in settings_of(method).items() if name not in shared}
     space: dict[str, Range | Choice] = {}
     for text in texts:
         name, _, values = text.partition("=")
@@ -128,7 +125,11 @@ def parse_space(texts: Sequence[str], method: str) -> dict[str, Range | Choice]:
             raise RicnetError(
                 f"--space {text}: {name} is not a setting of {method}; see ric train --method {method} --help-all."
             )
-        space[key] = _range(text, values, hints[key]) if ".." in values else _choice(key, values, method)
+        if ".." in values:
+            space[key] = _range(text, values, hints[key])
+        else:
+            options = [parse_settings([f"{key}={value}"], method, "--space")[key] for value in values.split(",")]
+            space[key] = Choice(tuple(options))
     if all(isinstance(part, Choice) and len(part.options) == 1 for part in space.values()):
         raise RicnetError(f"--space {' '.join(texts)} leaves nothing to search; give ranges or several values.")
     return space
@@ -144,11 +145,6 @@ def _range(text: str, values: str, hint: Any) -> Range:
     if scale == "log" and ends[0] <= 0:
         raise RicnetError(f"--space {text}: a logarithmic range must begin above 0.")
     return Range(float(ends[0]), float(ends[1]), whole=float not in kinds, log=scale == "log")
-
-
-def _choice(key: str, values: str, method: str) -> Choice:
-    found = [parse_settings([f"{key}={value}"], method, "--space")[key] for value in values.split(",")]
-    return Choice(tuple(found))
 
 
 @dataclass(frozen=True)
@@ -217,7 +213,19 @@ class Pruning(Callback):
 def open_study(name: str, storage: str, metric: str, base: Config, space: Space) -> optuna.Study:
     """Create or continue the study of this name; raises if it has another metric, configuration or space. The first
     trial of a new study has the settings of `base` if the space contains them."""
-    study = _open(name, storage, metric, base.optimization.epochs)
+    warm_up = max(1, base.optimization.epochs // 5)
+    try:
+        study = optuna.create_study(
+            study_name=name,
+            storage=_open_storage(storage),
+            direction=DIRECTIONS[metric],
+            load_if_exists=True,
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=warm_up),
+        )
+    except Exception as error:  # every database driver has its own
+        raise RicnetError(
+            f"--storage {storage} cannot be opened ({first_line(error)}); give a URL such as sqlite:///sweep.db."
+        ) from error
     subject = json.loads(json.dumps({"metric": metric, "config": to_json(base), "space": repr(space)}))
     for key, value in subject.items():
         if study.user_attrs.get(key, value) != value:
@@ -227,21 +235,6 @@ def open_study(name: str, storage: str, metric: str, base: Config, space: Space)
     if not study.get_trials(deepcopy=False) and all(part.contains(values[key]) for key, part in space.items()):
         study.enqueue_trial({key: values[key] for key in space}, skip_if_exists=True)
     return study
-
-
-def _open(name: str, storage: str, metric: str, epochs: int) -> optuna.Study:
-    try:
-        return optuna.create_study(
-            study_name=name,
-            storage=_open_storage(storage),
-            direction=DIRECTIONS[metric],
-            load_if_exists=True,
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=max(1, epochs // 5)),
-        )
-    except Exception as error:  # every database driver has its own
-        raise RicnetError(
-            f"--storage {storage} cannot be opened ({first_line(error)}); give a URL such as sqlite:///sweep.db."
-        ) from error
 
 
 def _open_storage(storage: str) -> optuna.storages.RDBStorage:
@@ -277,10 +270,6 @@ def finished(study: optuna.Study) -> int:
 def _print_trial(study: optuna.Study, trials: int, console: Console) -> None:
     last = study.get_trials(deepcopy=False, states=FINISHED)[-1]
     value = f"{last.value:.4f}" if last.state is TrialState.COMPLETE else last.state.name.lower()
-    settings = "  ".join(f"{name} {_short(part)}" for name, part in last.params.items())
-    text = f"trial {last.number} ({finished(study)}/{trials}): {value}  {settings}"
-    say([text], console)
-
-
-def _short(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    params = {name: f"{part:.3g}" if isinstance(part, float) else str(part) for name, part in last.params.items()}
+    settings = "  ".join(f"{name} {text}" for name, text in params.items())
+    say([f"trial {last.number} ({finished(study)}/{trials}): {value}  {settings}"], console)
