@@ -99,7 +99,7 @@ def _arrays(chosen: Split, trajectory: Trajectory) -> dict[str, Any]:
 
 
 def _flat(kinds: dict[str, list[int]]) -> Int64[Tensor, "m"]:
-    return torch.tensor([row for kind in KINDS for row in kinds[kind]], dtype=torch.int64)
+    return torch.tensor([row for rows in kinds.values() for row in rows], dtype=torch.int64)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Messages of a run in the terminal: announcement, progress, remaining time, notes and hints at the end; and stopping
 by Ctrl-C."""
 
-import math
 import os
 import shlex
 import signal
@@ -308,17 +307,13 @@ def _too_short(course: Sequence[float], config: Config) -> str | None:
     )
 
 
-def _excess(entry: Mapping[str, Any]) -> tuple[float, float]:
-    """Mean confidence minus accuracy, and ERRORS standard errors of it."""
-    error = entry["ece_signed_error"]
-    return entry["ece_signed"], math.inf if error is None else ERRORS * error
-
-
 def _too_sure(evaluation: Evaluation, config: Config) -> str | None:
-    """On both validation and test rows: one of them alone may be chance."""
+    """If mean confidence exceeds accuracy on both validation and test rows: one of them alone may be chance."""
     splits = _held_out(evaluation)
-    if any(excess < max(SURE, chance) for excess, chance in (_excess(entry) for _, entry in splits)):
-        return None
+    for _, entry in splits:
+        error = entry["ece_signed_error"]
+        if error is None or entry["ece_signed"] < max(SURE, ERRORS * error):
+            return None
     name, entry = splits[-1]
     remedies = [f"fit a temperature with {setting('calibration', 'temperature')}"] * (config.calibration == "none")
     remedies += [f"choose the epoch by its NLL with {setting('select', 'nll')}"] * (config.optimization.select != "nll")
