@@ -7,7 +7,7 @@ import pytest
 from archive_results import archive_run
 from made_runs import collapse, rewrite
 from refusals import refusal
-from ricnet.evaluation.collapse import collapses
+from ricnet.evaluation.metrics import collapses
 from ricnet.report.runs import read_run
 from write_results import EARLIER, IN_SHORT, TEXTS, archived, block, fill, read_groups, refresh
 

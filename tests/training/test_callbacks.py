@@ -466,7 +466,7 @@ def test_a_collapse_to_chance_is_reported(dataset: Dataset, tmp_path: Path, monk
 @pytest.fixture
 def collapsing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training accuracy falls in epochs 3 and 4, whatever is learned; three updates an epoch are enough."""
-    monkeypatch.setattr("ricnet.evaluation.collapse.FIRST_UPDATES", 0)
+    monkeypatch.setattr("ricnet.evaluation.metrics.FIRST_UPDATES", 0)
     accumulate, accuracy = Trainer._accumulate, (0.5, 0.9, 0.55, 0.55, 0.95)
 
     def scripted(self: Trainer, metrics: dict[str, torch.Tensor]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ricnet.errors import counted, listing
-from ricnet.evaluation.collapse import summary
+from ricnet.evaluation.metrics import collapse_summary
 from ricnet.io import TABLE, short, write_atomically
 from ricnet.report.comparison import ACCURACY, BRIER, CELLS, COST, ECE, ECE_SIGNED, NLL, STEPS, Metric
 from ricnet.report.figures import house_style
@@ -117,7 +117,7 @@ def _measured(run: RunRecord) -> str:
     reading = "*Accuracy of test answers by confidence; a calibrated model has bars at the diagonal.*"
     parts = [
         untested_note([run]),
-        f"Training collapsed in {summary(run.collapses)}." if run.collapses else "",
+        f"Training collapsed in {collapse_summary(run.collapses)}." if run.collapses else "",
         numbers_table(run),
         refinement_words(RunGroup(run.label, (run,))) if run.iterative else "",
         f"![{alt}]({DIAGRAM})\n\n{reading}",

@@ -12,9 +12,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from ricnet.data.columns import Columns, columns_from_json
 from ricnet.errors import RicnetError, listing
-from ricnet.evaluation.collapse import Collapse, collapses, summary
 from ricnet.evaluation.evaluate import Outcome, read_predictions
 from ricnet.evaluation.examples import Examples
+from ricnet.evaluation.metrics import Collapse, collapse_summary, collapses
 from ricnet.io import LARGEST_NUMBER, MARK, TABLE, short, shown_name, user_path
 from ricnet.methods import modern_method
 from ricnet.report.files import is_archive, read_archive, read_folder
@@ -338,7 +338,7 @@ def untested_note(runs: Iterable[RunRecord]) -> str:
 
 def collapse_note(runs: Iterable[RunRecord]) -> str:
     """A sentence about collapsed trainings, each named once; else empty."""
-    found = {run.trained_as: summary(run.collapses) for run in runs if run.collapses}
+    found = {run.trained_as: collapse_summary(run.collapses) for run in runs if run.collapses}
     words = "; ".join(f"{short(name, TABLE)} ({what})" for name, what in found.items())
     return f"{MARK.strip()} Training collapsed: {words}." if found else ""
 

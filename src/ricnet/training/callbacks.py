@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from ricnet.errors import RicnetError, require_extra, setting
 from ricnet.evaluation.baselines import base_rate, mean_and_error, selection_nll
 from ricnet.evaluation.choices import FOLDS, calibrated_scores, is_as_good
-from ricnet.evaluation.collapse import CollapseWatch, words
 from ricnet.evaluation.evaluate import observe, summarize
+from ricnet.evaluation.metrics import CollapseWatch, collapse_words
 from ricnet.io import shown_name
 from ricnet.models.classifier import learned
 from ricnet.models.run import RunFolder
@@ -287,7 +287,7 @@ class Collapse(Callback):
         if self.watch.begins:
             kept = f"The best weights so far are of epoch {trainer.best['epoch']}."
             again = f"If it does not recover, train again {_calmer(trainer)}."
-            note = f"note: training collapsed in epoch {line['epoch']}: {words(found)}. {kept} {again}"
+            note = f"note: training collapsed in epoch {line['epoch']}: {collapse_words(found)}. {kept} {again}"
             say([note], trainer.console)
 
 
