@@ -12,18 +12,18 @@ from ricnet.io import printable
 from ricnet.version import __version__
 
 COMMANDS = {
-    "train": "train a classifier on digits, a named data set, a folder of images, a table or an .npz file",
-    "evaluate": "accuracy, calibration and steps of a trained run, on its data or on other data",
-    "predict": "classify images, tables or arrays; --trace shows the belief after every step",
-    "calibrate": "give a trained run labelled data that it has not seen, for prediction sets and other guarantees",
+    "train": "train a classifier on a named data set, images, texts or a table",
+    "evaluate": "scores of a trained run, on its own data or on other data",
+    "predict": "classify images, texts or rows; --trace shows every step",
+    "calibrate": "give a run unseen labelled data, for prediction sets and limits",
     "report": "one HTML page about a run, or about several in comparison",
-    "compare": "train several systems with several seeds and compare them, with intervals and tests",
-    "reproduce": "the tables, figures and theorems of the paper, each by one command",
-    "sweep": "search for better settings with Optuna, on one machine or several",
+    "compare": "train several systems with several seeds, and test differences",
+    "reproduce": "the tables, figures and theorems of the paper",
+    "sweep": "search for better settings with Optuna",
     "export": "write a trained run as one ONNX file that halts by itself",
-    "push": "upload a trained run to the Hub, where others load it by its name",
-    "serve": "answer over HTTP, with a page that shows the belief after every step",
-    "demo": "this page with the pretrained model, or with digits, trained first",
+    "push": "upload a trained run to the Hub, where others load it by name",
+    "serve": "answer over HTTP, with a page that shows the belief by step",
+    "demo": "this page with the pretrained model, or with one of digits",
     "data": "list, download and check the named data sets",
 }
 MODULES = {"reproduce": "report", "push": "export", "demo": "serve"}
