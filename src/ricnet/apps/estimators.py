@@ -33,9 +33,12 @@ from ricnet.data.labels import TEXT
 from ricnet.data.tables import frame_table, is_frame
 from ricnet.data.texts import as_texts, fit_text
 from ricnet.errors import RicnetError, in_python, listed, spelled_in_python
+from ricnet.evaluation.conformal import Score
+from ricnet.evaluation.costs import costs_of
 from ricnet.methods import METHODS, RIC, Method
 from ricnet.models.classifier import Classifier, after_encoder, autocast_dtype, backbone_of
 from ricnet.models.config import Config
+from ricnet.models.guarantees import calibration_of, named_sets, set_rule
 from ricnet.models.locate import find_tokenizer
 from ricnet.nets.stages import Exits
 from ricnet.training.api import pick_device, train_in_memory
@@ -114,6 +117,9 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     device: str = "auto"
     """Where to train and answer: cpu, cuda, cuda:1; auto takes a GPU if there is one. A pickled estimator is loaded on
     the CPU."""
+    cost_matrix: Any = None
+    """What each answer (column) costs for each true class (row), in the order of `classes_`; `predict` then gives the
+    answer of least expected cost. None: all mistakes cost the same."""
     verbose: int = 0
     """1 shows a progress bar."""
 
@@ -164,9 +170,46 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return classifier.predict_proba(inputs)
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
-        best = self.predict_proba(X).argmax(1)
+        beliefs = self.predict_proba(X)
+        best = beliefs.argmax(1)
+        if self.cost_matrix is not None:
+            with _own_words():
+                best = costs_of(self.cost_matrix, [str(name) for name in self.classes_], abstain=False).decide(beliefs)
         answers: np.ndarray = self.classes_[best]
         return answers
+
+    def calibrate(self, X: Any, y: Any) -> Self:  # noqa: N803
+        """Keep labelled rows for `predict_set`. They must not be among the rows of `fit` or of any search, and must be
+        drawn like later ones."""
+        classifier, inputs = self._asked(X)
+        labels = column_or_1d(y, warn=True)
+        check_consistent_length(inputs, labels)
+        place = {name: number for number, name in enumerate(self.classes_.tolist())}
+        unknown = [label for label in labels.tolist() if label not in place]
+        if unknown:
+            raise InputError(f"y has the class {unknown[0]!r}, which fit did not see; leave its rows out.")
+        split = Split(inputs, torch.tensor([place[label] for label in labels.tolist()], dtype=torch.int64))
+        with _own_words():
+            self.classifier_ = replace(self.classifier_, calibration=calibration_of(classifier, split))
+        return self
+
+    def predict_set(
+        self,
+        X: Any,  # noqa: N803
+        coverage: float = 0.95,
+        score: Literal["lac", "aps"] = "lac",
+        per_class: bool = False,
+    ) -> list[np.ndarray]:
+        """Classes of each row, most likely first, that contain the true one with probability `coverage`, on average
+        over rows drawn like those of `calibrate`; with `per_class` over the rows of each class."""
+        check_is_fitted(self)
+        if self.classifier_.calibration is None:
+            raise InputError("predict_set needs labelled rows that fit has not seen; call calibrate(X, y) first.")
+        beliefs = self.predict_proba(X)
+        with _own_words():
+            rule = set_rule(self.classifier_, coverage, Score(score), per_class)
+        numbers = named_sets(rule.sets(beliefs, allow_empty=False), beliefs, range(len(self.classes_)))
+        return [self.classes_[each] for each in numbers]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

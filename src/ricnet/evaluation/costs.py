@@ -42,18 +42,19 @@ class Costs:
         return np.asarray(self.matrix[labels, decisions])
 
 
-def costs_of(matrix: Any, class_names: Sequence[str]) -> Costs:
-    """Costs from an array: a row per true class, a column per answer, in the order of the classes, and perhaps a last
-    column for abstaining."""
+def costs_of(matrix: Any, class_names: Sequence[str], abstain: bool = True) -> Costs:
+    """Costs from an array: a row per true class, a column per answer, in the order of the classes, and, if allowed,
+    perhaps a last column for abstaining."""
     try:
         found = np.asarray(matrix, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise RicnetError(f"{setting('cost_matrix')} must hold numbers ({error}).") from error
     classes = len(class_names)
-    if found.shape not in ((classes, classes), (classes, classes + 1)):
+    if found.shape not in ((classes, classes), (classes, classes + 1))[: 1 + abstain]:
+        more = f", or ({classes}, {classes + 1}) with a last column for abstaining" if abstain else ""
         raise RicnetError(
             f"{setting('cost_matrix')} has shape {found.shape}; for {classes} classes it must be ({classes}, {classes})"
-            f", or ({classes}, {classes + 1}) with a last column for abstaining."
+            f"{more}."
         )
     if not np.isfinite(found).all():
         raise RicnetError(f"{setting('cost_matrix')} holds a number that is not finite; give finite costs.")

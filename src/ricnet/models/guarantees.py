@@ -210,8 +210,8 @@ def score_named(classifier: "Classifier", name: ScoreName, coverage: float) -> S
 
 
 def named_sets(
-    sets: Bool[np.ndarray, "n classes"], beliefs: Float[np.ndarray, "n classes"], names: Sequence[str]
-) -> list[list[str]]:
+    sets: Bool[np.ndarray, "n classes"], beliefs: Float[np.ndarray, "n classes"], names: Sequence[Any]
+) -> list[list[Any]]:
     """The classes of each set, most likely first."""
     order = np.argsort(-beliefs, axis=1, kind="stable")
     return [[names[k] for k in ranked if chosen[k]] for ranked, chosen in zip(order, sets, strict=True)]

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ricnet.apps.commands.model import Answering, open_model
+from ricnet.apps.commands.decisions import Deciding, decide, sentences
+from ricnet.apps.commands.model import open_model
 from ricnet.apps.flags import Positional, parse
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
@@ -20,7 +21,7 @@ from ricnet.data.dataset import altered, divisible
 from ricnet.data.inputs import wanted
 from ricnet.data.registry import DATASETS
 from ricnet.errors import RicnetError, listed
-from ricnet.evaluation.evaluate import Reading, observe, report
+from ricnet.evaluation.evaluate import Outcome, Reading, observe, report
 from ricnet.io import is_table, split_target, user_path
 from ricnet.models.classifier import Classifier
 from ricnet.models.run import fingerprint, read_config
@@ -34,7 +35,7 @@ MOST_IN_A_TERMINAL = 12
 
 
 @dataclass(frozen=True)
-class Evaluate(Answering):
+class Evaluate(Deciding):
     """Evaluate a trained run on its training, validation and test data, without augmentation, or on other data, and
     show precision, recall and confusions of each class."""
 
@@ -55,10 +56,13 @@ class Evaluate(Answering):
 
 def evaluate(arguments: Sequence[str]) -> None:
     options: Evaluate = parse(Evaluate, arguments, "evaluate")
-    classifier = open_model(options.run, options.device, options)
+    classifier, decisions = decide(open_model(options.run, options.device, options), options)
     classifier, dataset = behind_encoder(classifier, data_for(classifier, options.data, options.data_dir))
-    entries, mistakes = _measure(classifier, dataset, options.max_steps)
-    last = list(entries)[-1]
+    entries, outcome = _measure(classifier, dataset, options.max_steps)
+    last, labels = list(entries)[-1], outcome.labels.numpy()
+    mistakes = confusion(labels, outcome.log_beliefs.argmax(-1).numpy(), classifier.class_names)
+    found = decisions.measured(outcome.log_beliefs.double().softmax(-1).numpy(), labels)
+    entries[last] |= found
     if options.json:
         entries[last]["classes"] = _by_class(mistakes)
         print(json.dumps(entries, indent=2, allow_nan=False))
@@ -67,12 +71,14 @@ def evaluate(arguments: Sequence[str]) -> None:
     console.print(_table(options.run, entries))
     for table in _mistakes(mistakes, last):
         console.print(table)
+    for line in sentences(found):
+        console.print(f"{last}: {line}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _measure(
     classifier: Classifier, dataset: Dataset, max_steps: int | None
-) -> tuple[dict[str, dict[str, Any]], Confusion]:
-    """The results of each split, and the confusions of the last one, which is the test split if there is one."""
+) -> tuple[dict[str, dict[str, Any]], Outcome]:
+    """The results of each split, and the outcome of the last one, which is the test split if there is one."""
     made = max_steps or getattr(classifier.config.method, "horizon", None)  # all steps, as in evaluation.json
     most = None if max_steps else getattr(classifier.method, "horizon", None)
     reading = Reading(classifier.temperature, max_steps=most)
@@ -83,8 +89,7 @@ def _measure(
         say([f"measuring {name}: {len(split):,} {dataset.unit} …"])  # takes minutes on large data
         outcome = observe(classifier.asked, classifier.model, split, max_steps=made, reading=reading)
         entries[name] = report(outcome)
-    answers = outcome.log_beliefs.argmax(-1)
-    return entries, confusion(outcome.labels.numpy(), answers.numpy(), classifier.class_names)
+    return entries, outcome
 
 
 # Data

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ricnet.apps.commands.model import Answering, open_model
+from ricnet.apps.commands.decisions import Deciding, decide
+from ricnet.apps.commands.model import open_model
 from ricnet.apps.flags import Positional, parse
 from ricnet.errors import RicnetError, counted, require
 from ricnet.io import printable
@@ -29,7 +30,7 @@ SOME_UNREAD = 1
 
 
 @dataclass(frozen=True)
-class Predict(Answering):
+class Predict(Deciding):
     """Classify image files, folders of images, rows of tables (.csv, .tsv, .jsonl, .parquet) or of .npz files (array
     x), sentences in quotes or .txt files. Each input is refined until the model expects no further gain. Without an
     INPUT, the examples of the run are classified. A file that cannot be read is named and left out; the exit status is
@@ -55,10 +56,10 @@ class Predict(Answering):
     """Show the belief after each step as a bar, and where the model stops."""
     json: bool = False
     """Print one JSON object per line: input, answer, confidence, steps, top (with --trace also the beliefs of each
-    step); for a model with exits also cost, the share of compute."""
+    step); for a model with exits also cost, the share of compute; with --coverage set, with --costs expected_cost."""
     csv: bool = False
-    """Print a CSV table: input, answer, confidence, steps, with exits cost, and with --top K the K classes and their
-    probabilities."""
+    """Print a CSV table: input, answer, confidence, steps, with exits cost, with --costs expected_cost, with --coverage
+    set (classes separated by |), and with --top K the K classes and their probabilities."""
     device: str = "auto"
     """auto, cpu, cuda …"""
 
@@ -74,7 +75,7 @@ class Predict(Answering):
 
 def predict(arguments: Sequence[str]) -> None:
     options: Predict = parse(Predict, arguments, "predict")
-    classifier = open_model(options.run, options.device, options)
+    classifier, decisions = decide(open_model(options.run, options.device, options), options)
     from ricnet.apps.answers import answers
     from ricnet.data.inputs import read_inputs
     from ricnet.training.console import say
@@ -86,9 +87,12 @@ def predict(arguments: Sequence[str]) -> None:
         kind = {"image": "image", "tokens": "text", "features": "row"}[classifier.kind]
         say([f"note: no input given; these are the {counted(len(names), f'test {kind}')} stored with the model"])
     records: list[dict[str, Any]] = []
+    least = options.abstain_below if decisions.answered is None else decisions.answered.threshold
     for path in _refine(rows, classifier, options):
         batch = names[len(records) : len(records) + len(path.halt_step)]
-        records += answers(path, batch, classifier.class_names, options.top, options.abstain_below, options.trace)
+        found = answers(path, batch, classifier.class_names, options.top, least, options.trace)
+        more = decisions.entries(path, classifier.class_names, options.trace)
+        records += [record | extra for record, extra in zip(found, more, strict=True)]
     _show(records, classifier, options)
     if options.abstain_below is not None:
         say([_coverage(options, options.abstain_below, classifier)])
@@ -180,25 +184,31 @@ def _end(made: int, classifier: "Classifier", options: Predict) -> str:
 
 def _write_csv(records: list[dict[str, Any]], top: int) -> None:
     places = range(len(records[0]["top"])) if top > 1 else ()
-    names = ["input", "answer", "confidence", "steps", *(["cost"] if "cost" in records[0] else [])]
+    names = ["input", "answer", "confidence", "steps"]
+    names += [name for name in ("cost", "expected_cost", "set") if name in records[0]]
     ranked = [(place, what) for place in places for what in ("class", "probability")]
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow([*names, *(f"{what}_{place + 1}" for place, what in ranked)])
     for record in records:
+        record = record | ({"set": "|".join(record["set"])} if "set" in record else {})
         row = [*(record[name] for name in names), *(record["top"][place][what] for place, what in ranked)]
         writer.writerow([printable(cell) if isinstance(cell, str) else cell for cell in row])
 
 
 def _table(records: list[dict[str, Any]]) -> Table:
-    exits = "cost" in records[0]
-    titles = ("input", "answer", "confidence", "steps", *(["compute"] if exits else []))
+    exits, sets, priced = ("cost" in records[0], "set" in records[0], "expected_cost" in records[0])
+    titles = ["input", "answer", "confidence", "steps", *["compute"] * exits, *["set"] * sets]
+    titles += ["expected cost"] * priced
     table = Table(*titles, box=None, padding=(0, 2, 0, 0))
     table.columns[0].overflow = "fold"  # paths are not cut
     for record in records:
         lines = [(str(t["class"]), f"{t['probability']:.1%}") for t in record["top"]]
-        if record["answer"] != record["top"][0]["class"]:  # unsure
+        if record["answer"] != record["top"][0]["class"]:  # unsure, or another class costs less
             lines = [(record["answer"], lines[0][1])] if len(lines) == 1 else [(record["answer"], ""), *lines]
         answers, confidences = ("\n".join(column) for column in zip(*lines, strict=True))
-        work = [str(record["steps"]), *([f"{record['cost']:.0%}"] if exits else [])]
-        table.add_row(Text(printable(record["input"])), Text(printable(answers)), confidences, *work)
+        more = [f"{record['cost']:.0%}"] if exits else []
+        more += [printable(", ".join(record["set"]))] if sets else []
+        more += [f"{record['expected_cost']:.3g}"] if priced else []
+        cells = (confidences, str(record["steps"]), *more)
+        table.add_row(Text(printable(record["input"])), Text(printable(answers)), *map(Text, cells))
     return table

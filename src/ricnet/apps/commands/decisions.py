@@ -1,0 +1,190 @@
+"""Flags of predict and evaluate for decisions: prediction sets, costs, exits of limited loss, answers of limited
+error."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ricnet.apps.commands.model import Answering
+from ricnet.errors import RicnetError, require
+
+if TYPE_CHECKING:  # torch is imported after the flags are checked
+    import numpy as np
+    from jaxtyping import Float, Int
+
+    from ricnet.core.trajectory import Trajectory
+    from ricnet.evaluation.conformal import SetRule
+    from ricnet.evaluation.costs import Costs
+    from ricnet.evaluation.risk import Tested
+    from ricnet.models.classifier import Classifier
+    from ricnet.models.guarantees import Exits
+
+PAIRS = (
+    *(("coverage", "max_loss"), ("coverage", "max_error"), ("max_loss", "max_error")),  # one use of calibration data
+    *(("max_loss", "halt_threshold"), ("max_loss", "budget"), ("max_loss", "max_steps")),  # two halting rules
+    *(("costs", "max_error"), ("costs", "abstain_below"), ("max_error", "abstain_below")),  # two rules to answer by
+    *(("coverage", "max_ms"), ("max_loss", "max_ms"), ("max_error", "max_ms")),  # calibrated without a time limit
+)
+"""Flags that exclude each other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deciding(Answering):
+    coverage: float | None = None
+    """Answer with a set of classes that contains the true one with this probability, on average over inputs drawn like
+    the calibration data (see ric calibrate). Raise it for larger, safer sets."""
+    per_class: bool = False
+    """With --coverage: let it hold within each class. A class with few calibration examples is then in every set."""
+    set_score: Literal["lac", "aps", "raps"] = "lac"
+    """With --coverage: lac (smallest sets), aps (sizes adapt to the input), or raps (aps with fewer unlikely classes;
+    its parameters come from validation data)."""
+    costs: Path | None = None
+    """CSV file of costs: the first line names the answers, the first cell of each other line a true class; a column
+    abstain is the cost of no answer. The answer of least expected cost is given."""
+    max_loss: float | None = None
+    """Stop early so that at most this share of answers gets worse than with all steps, with --probability over draws of
+    the calibration data. Raise it to save more compute."""
+    loss: Literal["lost", "changed", "brier"] = "lost"
+    """With --max-loss: lost (right with all steps, wrong early), changed (another answer), brier (increase of the Brier
+    score)."""
+    max_error: float | None = None
+    """Answer "unsure" at low confidence so that at most this share of the other answers is wrong, with --probability
+    over draws of the calibration data. Raise it for more answers."""
+    probability: float = 0.95
+    """Probability that --max-loss or --max-error holds. Raise it for stricter limits."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("coverage", "max_loss", "max_error", "probability"):
+            level = getattr(self, name)
+            require(level is None or 0 < level < 1, name, level, "between 0 and 1")
+        for first, second in PAIRS:
+            if getattr(self, first) is not None and getattr(self, second, None) is not None:
+                flags = f"--{first.replace('_', '-')} and --{second.replace('_', '-')}"
+                raise RicnetError(f"{flags} cannot be combined; remove one.")
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """How answers are given; without flags, by the most likely class."""
+
+    sets: "SetRule | None" = None
+    costs: "Costs | None" = None
+    exits: "Exits | None" = None
+    answered: "Tested | None" = None
+
+    def notes(self, options: Deciding) -> list[str]:
+        """What is guaranteed, and under which assumption."""
+        like, said = "inputs drawn like the calibration examples", []
+        if self.sets is not None:
+            within = "within each class, " if self.sets.per_class else ""
+            said = [
+                f"note: sets contain the true class with probability {self.sets.coverage:g} {within}on average over "
+                f"{like} ({self.sets.n:,}), halting {self.sets.halting}."
+            ]
+        limit = f"with probability {options.probability:g}, for {like}"
+        if self.answered is not None:
+            said += [
+                f"note: at most {options.max_error:g} of the answers are wrong, {limit}; unsure below a confidence of "
+                f"{self.answered.threshold:.3g}."
+            ]
+        if self.exits is not None:
+            work = f"{self.exits.mean_steps:.2f} steps"
+            work += "" if self.exits.mean_cost is None else f", {self.exits.mean_cost:.0%} of compute"
+            lost = {"lost": "answers lost", "changed": "answers changed", "brier": "increase of the Brier score"}
+            said += [
+                f"note: stopping early costs at most {options.max_loss:g} ({lost[options.loss]}), {limit}; {work} on "
+                f"average over {self.exits.n:,} of them."
+                if self.exits.chosen is not None
+                else f"note: no early stop is shown to cost at most {options.max_loss:g}; all steps are made."
+            ]
+        return said
+
+    def entries(self, path: "Trajectory", class_names: tuple[str, ...], trace: bool) -> list[dict[str, Any]]:
+        """What each input gets beside its most likely class; with `trace` also the set after each step."""
+        from ricnet.models.guarantees import named_sets
+
+        beliefs = path.final.double().softmax(-1).cpu().numpy()
+        entries: list[dict[str, Any]] = [{} for _ in beliefs]
+        if self.sets is not None:
+            chosen = named_sets(self.sets.sets(beliefs, allow_empty=False), beliefs, class_names)
+            entries = [{"set": one} for one in chosen]
+        if self.sets is not None and trace:  # each step has its own quantile
+            by_step = path.log_beliefs[: len(self.sets.step_quantiles)].double().softmax(-1).cpu().numpy()
+            for step, one in enumerate(by_step, 1):
+                named = named_sets(self.sets.sets(one, step, allow_empty=False), one, class_names)
+                for entry, chosen_then in zip(entries, named, strict=True):
+                    entry.setdefault("sets", []).append(chosen_then)
+        if self.costs is not None:
+            expected = self.costs.expected(beliefs)
+            for entry, belief, row, k in zip(entries, beliefs, expected, expected.argmin(1), strict=True):
+                entry |= {"answer": self.costs.decisions[k], "expected_cost": float(row[k])}
+                entry["confidence"] = float(belief[k] if k < len(belief) else belief.max())
+        return entries
+
+    def measured(self, beliefs: "Float[np.ndarray, 'n classes']", labels: "Int[np.ndarray, 'n']") -> dict[str, Any]:
+        """Results on labelled data, which are measured and not guaranteed."""
+        from ricnet.evaluation.conformal import measure_sets, share_of
+        from ricnet.evaluation.costs import mean_cost
+
+        found: dict[str, Any] = {}
+        if self.sets is not None:
+            report = measure_sets(self.sets.sets(beliefs, allow_empty=False), beliefs, labels)
+            found["sets"] = {"rule": self.sets.to_json(), "measured": asdict(report)}
+        if self.costs is not None:
+            found["costs"] = asdict(mean_cost(self.costs, beliefs, labels))
+        if self.answered is not None:
+            sure = beliefs.max(1) >= self.answered.threshold
+            wrong = asdict(share_of(beliefs.argmax(1)[sure] != labels[sure]))
+            found["abstention"] = {"rule": asdict(self.answered), "answered": asdict(share_of(sure)), "measured": wrong}
+        if self.exits is not None:
+            found["exits"] = asdict(self.exits)
+        return found
+
+
+def decide(classifier: "Classifier", options: Deciding) -> "tuple[Classifier, Decisions]":
+    """The model, with exits of limited loss if wanted, and how its answers are given."""
+    from ricnet.evaluation.costs import read_costs
+    from ricnet.models.guarantees import control_abstention, control_exits, score_named, set_rule
+    from ricnet.training.console import say
+
+    sets = exits = answered = None
+    if options.coverage is not None:
+        score = score_named(classifier, options.set_score, options.coverage)
+        sets = set_rule(classifier, options.coverage, score, options.per_class, options.max_steps)
+    if options.max_loss is not None:
+        classifier, exits = control_exits(classifier, options.max_loss, options.probability, options.loss)
+    if options.max_error is not None:
+        answered = control_abstention(classifier, options.max_error, options.probability, options.max_steps)
+    costs = None if options.costs is None else read_costs(options.costs, classifier.class_names)
+    decisions = Decisions(sets, costs, exits, answered)
+    say(decisions.notes(options))
+    return classifier, decisions
+
+
+def sentences(found: dict[str, Any]) -> list[str]:
+    """The results of `Decisions.measured` for the terminal."""
+    said = []
+    if "sets" in found:
+        wanted, got = found["sets"]["rule"]["coverage"], found["sets"]["measured"]
+        said.append(
+            f"prediction sets for a coverage of {wanted:g}: {_share(got['coverage'])} contain the true class, "
+            f"{got['mean_size']:.2f} classes on average, {got['single']:.1%} have one class (measured)"
+        )
+    if "abstention" in found:
+        got = found["abstention"]
+        said.append(f"answered {_share(got['answered'])}; wrong {_share(got['measured'])} of these (measured)")
+    if "costs" in found:
+        got = found["costs"]
+        error = "" if got["saved_error"] is None else f" ± {got['saved_error']:.2g}"
+        said.append(
+            f"mean cost {got['decided']:.4g}, with the most likely class {got['most_likely']:.4g}; saved "
+            f"{got['saved']:.3g}{error} per example; {got['abstained']:.1%} without an answer"
+        )
+    return said
+
+
+def _share(share: dict[str, Any]) -> str:
+    if share["share"] is None:
+        return "none"
+    return f"{share['share']:.1%} of {share['n']:,} (95 % interval {share['low']:.1%} to {share['high']:.1%})"

@@ -1,0 +1,116 @@
+"""Prediction sets, costs and limits of risk at the command line, and `ric calibrate`."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from made_runs import draw_no_pages
+from ricnet.apps.cli import main
+from ricnet.data import load as load_data
+
+from .conftest import Refused, RunRic
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("decisions")
+    with pytest.MonkeyPatch.context() as patch:
+        draw_no_pages(patch)
+        how = ["--epochs", "4", "--horizon", "4", "--device", "cpu", "--calibration-fraction", "0.3"]
+        main(["train", "digits", "--out", str(folder / "run"), *how])
+    test = load_data("digits").test
+    np.savez(folder / "new.npz", x=test.inputs[:40].numpy(), y=test.labels[:40].numpy())
+    names = [str(k) for k in range(10)]
+    rows = [[name, *(str(int(name != other)) for other in names), "0.2"] for name in names]
+    with (folder / "costs.csv").open("w") as file:
+        csv.writer(file).writerows([["", *names, "abstain"], *rows])
+    return folder / "run"
+
+
+def test_predict_gives_sets(run: Path, run_ric: RunRic) -> None:
+    said = run_ric("predict", run, run.parent / "new.npz", "--coverage", 0.9, "--json", "--trace")
+    assert "sets contain the true class with probability 0.9 on average over inputs drawn like" in said.err
+    for record in said.records:
+        assert record["set"][0] == record["answer"]
+        assert len(record["sets"]) == len(record["beliefs"])
+        assert record["set"] == sorted(record["set"], key=lambda k: -record["beliefs"][record["steps"] - 1][int(k)])
+    table = run_ric("predict", run, run.parent / "new.npz", "--coverage", 0.99)
+    assert table.out.splitlines()[0].split() == ["input", "answer", "confidence", "steps", "set"]
+    rows = list(
+        csv.DictReader(run_ric("predict", run, run.parent / "new.npz", "--coverage", 0.9, "--csv").out.splitlines())
+    )
+    assert [row["set"].split("|") for row in rows] == [record["set"] for record in said.records]
+
+
+def test_evaluate_measures_sets(run: Path, run_ric: RunRic) -> None:
+    found = json.loads(run_ric("evaluate", run, "--coverage", 0.9, "--json", "--set-score", "raps").out)
+    sets = found["test"]["sets"]
+    assert sets["measured"]["coverage"]["n"] == found["test"]["n"]
+    assert sets["measured"]["coverage"]["share"] > 0.85
+    assert sets["rule"]["score"]["name"] == "raps"
+    assert "sets" not in found["val"]
+    assert "(measured)" in run_ric("evaluate", run, "--coverage", 0.9, "--per-class").out
+
+
+def test_costs_decide(run: Path, run_ric: RunRic) -> None:
+    costs = run.parent / "costs.csv"
+    records = run_ric("predict", run, run.parent / "new.npz", "--costs", costs, "--json", "--top", 10).records
+    for record in records:
+        likely = record["top"][0]
+        wanted = "unsure" if 1 - likely["probability"] > 0.2 else likely["class"]
+        assert record["answer"] == wanted
+        assert record["expected_cost"] == pytest.approx(min(0.2, 1 - likely["probability"]), abs=1e-6)
+    found = json.loads(run_ric("evaluate", run, "--costs", costs, "--json").out)["test"]
+    assert found["costs"]["most_likely"] == pytest.approx(1 - found["accuracy"])
+    assert found["costs"]["saved"] == pytest.approx(found["costs"]["most_likely"] - found["costs"]["decided"])
+
+
+def test_limits_of_risk(run: Path, run_ric: RunRic) -> None:
+    said = run_ric("evaluate", run, "--max-loss", 0.05, "--probability", 0.9, "--json")
+    assert "stopping early costs at most 0.05 (answers lost), with probability 0.9" in said.err
+    exits = json.loads(said.out)["test"]["exits"]
+    assert exits["chosen"]["p_value"] <= 0.1
+    assert exits["mean_steps"] <= 4
+    said = run_ric("evaluate", run, "--max-error", 0.1, "--json")
+    rule = json.loads(said.out)["test"]["abstention"]
+    assert rule["rule"]["p_value"] <= 0.05
+    answers = run_ric("predict", run, run.parent / "new.npz", "--max-error", 0.1, "--json").records
+    assert all((r["answer"] == "unsure") == (r["confidence"] < rule["rule"]["threshold"]) for r in answers)
+
+
+def test_calibrate_takes_other_data(run: Path, run_ric: RunRic, refused: Refused, tmp_path: Path) -> None:
+    import shutil
+
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    assert "calibrated with 40 examples" in run_ric("calibrate", copy, run.parent / "new.npz").err
+    assert run_ric("predict", copy, run.parent / "new.npz", "--coverage", 0.9).code == 0
+    refused(("--coverage 0.99", "at least 99", "there are 40"), "predict", copy, "--coverage", 0.99)
+    refused(("--max-loss 0.01", "at least 299"), "predict", copy, "--max-loss", 0.01)
+    refused(("digits is what the run was trained on", "--calibration-fraction"), "calibrate", copy, "digits")
+    (copy / "guarantees.npz").unlink()
+    (copy / "manifest.json").unlink()
+    for flag in ("--coverage", "--max-loss", "--max-error"):
+        said = run_ric("predict", copy, flag, 0.9)
+        assert said.code == 2
+        assert f"{flag} 0.9 needs calibration examples" in said.err
+        assert "ric calibrate RUN DATA" in said.err
+
+
+@pytest.mark.parametrize(
+    ("names", "flags"),
+    [
+        ("--coverage 1.5", ("--coverage", 1.5)),
+        ("--probability 1.0", ("--max-loss", 0.1, "--probability", 1)),
+        ("--coverage and --max-loss", ("--coverage", 0.9, "--max-loss", 0.1)),
+        ("--max-loss and --max-steps", ("--max-loss", 0.1, "--max-steps", 2)),
+        ("--costs and --abstain-below", ("--costs", "c.csv", "--abstain-below", 0.5)),
+        ("--coverage and --max-ms", ("--coverage", 0.9, "--max-ms", 5)),
+        ("c.csv does not exist", ("--costs", "c.csv")),
+    ],
+)
+def test_bad_flags_get_one_sentence(run: Path, refused: Refused, names: str, flags: tuple[object, ...]) -> None:
+    refused(names, "predict", run, run.parent / "new.npz", *flags)
