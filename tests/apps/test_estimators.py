@@ -513,23 +513,23 @@ def test_rows_are_kept_aside_where_something_is_chosen_by_them(
 
 
 def test_sets_need_rows_that_fit_has_not_seen() -> None:
-    fitted = small().fit(X[:100], Y[:100])
+    fitted = small().fit(X[::2], Y[::2])
     with pytest.raises(ValueError, match=r"call calibrate\(X, y\) first"):
-        fitted.predict_set(X[100:], 0.8)
-    sets = fitted.calibrate(X[100:130], Y[100:130]).predict_set(X[130:], 0.8)
-    assert all(one[0] == answer for one, answer in zip(sets, fitted.predict(X[130:]), strict=True))
+        fitted.predict_set(X[3::4], 0.8)
+    sets = fitted.calibrate(X[1::4], Y[1::4]).predict_set(X[3::4], 0.8)
+    assert all(one[0] == answer for one, answer in zip(sets, fitted.predict(X[3::4]), strict=True))
     assert all(np.isin(one, fitted.classes_).all() for one in sets)
-    with pytest.raises(ValueError, match="coverage=0.99 needs at least 99 calibration examples and there are 30"):
-        fitted.predict_set(X[130:], 0.99)
+    with pytest.raises(ValueError, match=r"coverage=0\.99 needs at least 99 calibration examples and there are 45"):
+        fitted.predict_set(X[3::4], 0.99)
     with pytest.raises(ValueError, match="which fit did not see"):
-        fitted.calibrate(X[:2], [Y[0], "other"] if Y.dtype.kind in "US" else [Y[0], 99])
+        fitted.calibrate(X[:2], [Y[0], 99])
 
 
 def test_costs_change_the_answer() -> None:
-    fitted = small().fit(X[:100], Y[:100])
+    fitted = small().fit(X[::2], Y[::2])
     classes = len(fitted.classes_)
     fitted.cost_matrix = np.tile(np.eye(classes)[0], (classes, 1)) * -1  # the first answer always pays
-    assert (fitted.predict(X[100:]) == fitted.classes_[0]).all()
+    assert (fitted.predict(X[3::4]) == fitted.classes_[0]).all()
     fitted.cost_matrix = np.zeros((classes, classes + 1))
     with pytest.raises(ValueError, match="cost_matrix has shape"):
-        fitted.predict(X[100:])
+        fitted.predict(X[3::4])

@@ -173,7 +173,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         beliefs = self.predict_proba(X)
         best = beliefs.argmax(1)
         if self.cost_matrix is not None:
-            with _own_words():
+            with spelled_in_python(OWN_NAMES, InputError):
                 best = costs_of(self.cost_matrix, [str(name) for name in self.classes_], abstain=False).decide(beliefs)
         answers: np.ndarray = self.classes_[best]
         return answers
@@ -189,7 +189,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if unknown:
             raise InputError(f"y has the class {unknown[0]!r}, which fit did not see; leave its rows out.")
         split = Split(inputs, torch.tensor([place[label] for label in labels.tolist()], dtype=torch.int64))
-        with _own_words():
+        with spelled_in_python(OWN_NAMES, InputError):
             self.classifier_ = replace(self.classifier_, calibration=calibration_of(classifier, split))
         return self
 
@@ -206,7 +206,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.classifier_.calibration is None:
             raise InputError("predict_set needs labelled rows that fit has not seen; call calibrate(X, y) first.")
         beliefs = self.predict_proba(X)
-        with _own_words():
+        with spelled_in_python(OWN_NAMES, InputError):
             rule = set_rule(self.classifier_, coverage, Score(score), per_class)
         numbers = named_sets(rule.sets(beliefs, allow_empty=False), beliefs, range(len(self.classes_)))
         return [self.classes_[each] for each in numbers]
