@@ -373,7 +373,7 @@ def _parity_row(name: str, runs: Sequence[dict[str, Any]], steps: int, most: int
 WRITERS: dict[str, Callable[[Path], str]] = {
     **{"refining": refining, "rounds": rounds, "calibration": calibration, "decay": decay},
     **{"tables": tables_with_wrong_labels, "people": people, "early-exits": early_exits, "encoders": encoders},
-    **{"parity": parity, "parity-32": partial(parity, file="parity-32.json")},
+    **{name: partial(parity, file=f"{name}.json") for name in ("parity", "parity-32", "parity-32-ric")},
 }
 
 
