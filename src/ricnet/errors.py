@@ -169,8 +169,8 @@ def first_line(error: BaseException) -> str:
     return text[:200].rstrip(".")
 
 
-def require_extra(who: str, extra: str, *modules: str) -> None:
-    """Raise if a module of an optional dependency is not installed; `who` names the command or function."""
+def require_extra(feature: str, extra: str, *modules: str) -> None:
+    """Raise if a module of an optional dependency is not installed; `feature` names what needs it."""
     missing = [name for name in modules if find_spec(name) is None]
     if missing:
-        raise RicnetError(f"{who} needs {', '.join(missing)}; install with: pip install 'ricnet[{extra}]'.")
+        raise RicnetError(f"{feature} needs {', '.join(missing)}; install with: pip install 'ricnet[{extra}]'.")

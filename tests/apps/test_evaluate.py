@@ -150,7 +150,7 @@ def test_what_a_run_learned_from_must_still_have_its_classes(
     rows = [f"{row % 3},{('none', 'minor', 'major')[row % 3]}" for row in range(24)]
     table.write_text("\n".join(["size,damage", *rows, "1,?"]))
     run_ric("train", table, "--target", "damage", "--out", run, *SHORT)
-    assert "note: 1 row has no 'damage' (read as gaps: '?'" in evaluate(run)[1]
+    assert "note: 1 row has no 'damage' (counted as missing: '?'" in evaluate(run)[1]
     other.write_text("\n".join(["size,damage", "0,none", "0,none"]))
     measured = evaluate(run, data=other)
     assert sizes(measured) == {"test": 2}

@@ -189,7 +189,7 @@ def test_the_method_is_said_first(run_ric: RunRic, tmp_path: Path) -> None:
     assert said.count("note: --method ric is Algorithm 1 of the paper") == 1
     assert "training RIC (ric): " in said
     said = run_ric("train", "--preset", "snapshots", *short, tmp_path / "old").err
-    assert "note: --preset snapshots is deprecated and goes away with the next version; use --method ric" in said
+    assert "note: --preset snapshots is deprecated and will be removed in the next version; use --method ric" in said
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("ric", "old", "default")]
     assert weights[0] == weights[1] != weights[2]
 

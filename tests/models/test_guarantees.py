@@ -131,7 +131,7 @@ def test_a_model_without_a_folder_is_calibrated_in_memory(model: Classifier, dig
     names = [model.class_names[label] for label in digits.calibration.labels]
     ready = bare.calibrated(digits.calibration.inputs, names)
     assert ready.predict_set(digits.test.inputs, 0.9) == model.predict_set(digits.test.inputs, 0.9)
-    with pytest.raises(RicnetError, match="'eleven' is no class of the model"):
+    with pytest.raises(RicnetError, match="'eleven' is not a class of the model"):
         bare.calibrated(digits.test.inputs[:1], ["eleven"])
     with pytest.raises(RicnetError, match="2 inputs but 1 labels"):
         bare.calibrated(digits.test.inputs[:2], ["3"])

@@ -119,7 +119,7 @@ def test_a_text_says_the_same_beside_longer_ones(tmp_path: Path) -> None:
 
 def test_a_network_of_another_make_is_refused(tmp_path: Path) -> None:
     encoder = read_hf(save_checkpoint(tmp_path, "swin"))
-    with pytest.raises(RicnetError, match="--exits block: it is not known where a SwinModel can be left; leave it out"):
+    with pytest.raises(RicnetError, match="--exits block: the stages of a SwinModel are not known; leave it out"):
         divide(encoder, "block")
 
 
@@ -131,7 +131,7 @@ def test_layers_that_are_more_than_their_list_are_refused(tmp_path: Path) -> Non
     encoder.network.encoder.register_forward_hook(
         lambda module, given, made: made | {"last_hidden_state": 0 * given[0]}
     )
-    with pytest.raises(RicnetError, match="it is not known where a BertModel can be left"):
+    with pytest.raises(RicnetError, match="the stages of a BertModel are not known"):
         divide(encoder, "block")
 
 

@@ -310,7 +310,7 @@ def test_a_retired_preset_is_a_method_for_one_version_and_says_so(
     short = {name: value for name, value in SHORT.items() if name != "method"}
     ricnet.train(dataset, preset="snapshots", out=tmp_path / "a", **short)
     said = capsys.readouterr().err
-    assert "preset='snapshots' is deprecated and goes away with the next version; use method='ric'" in said
+    assert "preset='snapshots' is deprecated and will be removed in the next version; use method='ric'" in said
     assert said.count("training RIC (ric): ") == 1
     ricnet.train(dataset, method="ric", out=tmp_path / "b", **short)
     said = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Data: names, folders, arrays and tables in, tensors out."""
+"""Data sets: read by name or from folders, arrays and tables into tensors."""
 
 import ricnet.data.formats  # noqa: F401 — registers the data sets known by name
 from ricnet.data.arrays import read_npz_inputs

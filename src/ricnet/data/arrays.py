@@ -71,7 +71,7 @@ def _prepare(found: dict[str, Array], path: Path, cache: Path, columns: Columns 
 
 
 def _encode(arrays: dict[str, Array], path: Path, columns: Columns | None, numbered: Dataset) -> Dataset:
-    """Replace row numbers by rows that are encoded by their columns, which training rows teach if none are given."""
+    """Replace row numbers by rows encoded by `columns`; if None, these are learned from the training rows."""
     rows = np.concatenate(list(arrays.values()))
     if columns is None or not reads_arrays(columns, rows.shape[1:]):
         if not len(numbered.train):
@@ -85,7 +85,7 @@ def _encode(arrays: dict[str, Array], path: Path, columns: Columns | None, numbe
 
 
 def _check_large(arrays: dict[str, Array], path: Path) -> None:
-    """Refuse what cannot be learned from, in blocks of rows, so that the data is never in memory as a whole."""
+    """Refuse arrays with invalid values. Rows are checked in blocks, because all of them do not fit into memory."""
     for name, array in arrays.items():
         what = f"{path}: {name}"
         _refuse_wrong_form(array, what)
@@ -122,7 +122,7 @@ def read_npz_inputs(
     columns: Columns | None = None,
 ) -> Num[Tensor, "n ..."]:
     """Inputs to predict: `x`, else `x_test`, else the only array there is. Rows of a table are encoded by the model's
-    `columns`; those of a run's own examples are encoded already."""
+    `columns`; those in the examples.npz of a run are encoded already."""
     names = _sizes(path).keys()
     only = list(names) if len(names) == 1 else []
     name = next((name for name in ("x", "x_test", *only) if name in names), None)

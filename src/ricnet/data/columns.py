@@ -4,10 +4,10 @@ so that new rows are encoded in the same way.
 - Numbers and dates (in days) are standardised. A missing value is encoded as the mean; if training rows had some, a
   second number flags them. Whole numbers of one length, some with leading zeros (00109), are codes, not numbers.
 - A column of numbers or dates may hold a few other cells (`ODD_SHARE`), which count as missing. They are stored with
-  the column: in rows to predict they are missing again, and any other text is refused, whatever the other rows are.
+  the column: in rows to predict they count as missing again, and any other text is refused.
 - Any other column is one-hot encoded. A value that few training rows have counts as `other`, and so does a new one; if
   training had no rare values, a new value is encoded as zeros. An empty cell is a value like any other.
-- All rows of a table decide the kind of a column; only training rows decide what is learned from it.
+- The kind of a column is decided from all rows of a table; everything else is learned from the training rows only.
 - `ric train` leaves out identifiers and columns with nothing to learn from. Estimators keep all.
 - A column of texts (see `texts`) is read instead of all others, and only if the user names it.
 """
@@ -263,7 +263,7 @@ _FORMS: dict[str, Any] = {
 
 
 def columns_from_json(entry: Any, source: str) -> Columns:
-    """It comes from a file, so nothing in it is trusted."""
+    """Columns from untrusted JSON."""
     form = {"target": is_text, "inputs": [{"kind": lambda kind: is_text(kind) and kind in _FORMS}]}
     fits = misfit(entry, form) is None and all(misfit(each, _FORMS[each["kind"]]) is None for each in entry["inputs"])
     kinds = [each["kind"] for each in entry["inputs"]] if fits else []
@@ -287,7 +287,7 @@ def _column_from_json(entry: dict[str, Any]) -> Number | Category | Text:
 
 
 class _Found(NamedTuple):
-    """What is learned from one column, and what the user should know of it."""
+    """A learned column, and notes about it for the user."""
 
     name: str
     column: Number | Category | None
@@ -338,7 +338,7 @@ def _notes(found: Sequence[_Found], target: str, keep_all: bool) -> list[str]:
     unused = [each.name for each in used if each.column is None and not (each.prose or each.mistake)]
     groups = {
         f"Columns that are the same in all rows or hold texts that hardly repeat "
-        f"{'carry nothing' if keep_all else 'were left out'}": unused,
+        f"{'carry no information' if keep_all else 'were left out'}": unused,
         "Columns that are identifiers by name and value, different in all rows, were left out (rename one that "
         "measures something)": [each.name for each in found if each.identifier],
         "Columns read as dates, in days": [each.name for each in used if isinstance(each.column, Date)],
@@ -350,7 +350,7 @@ def _notes(found: Sequence[_Found], target: str, keep_all: bool) -> list[str]:
             notes.append(
                 f"Column {each.name!r} looks like prose; to learn from its words, and from nothing else, give {how}."
             )
-    fate = "carries nothing" if keep_all else "was left out"
+    fate = "carries no information" if keep_all else "was left out"
     for each in used:
         if each.mistake:
             how = "is read as text" if each.column else f"{fate}, as its texts hardly repeat"

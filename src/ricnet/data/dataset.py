@@ -1,5 +1,5 @@
-"""`Dataset`: training, validation and test splits as tensors, with class names and augmentation. Also how rows are
-split, and how labels are made wrong on purpose."""
+"""`Dataset`: training, validation and test splits as tensors, with class names and augmentation. Also here: splitting
+of rows, and label noise."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,7 +33,7 @@ class Split:
     texts: Sequence[str] | None = None
     """The texts behind token ids; None for other data."""
     shown: Num[Tensor, "n ..."] | None = None
-    """What reports show of the examples, if inputs are features computed from it."""
+    """The original inputs, for reports, if `inputs` are features computed from them."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -93,7 +93,7 @@ class Dataset:
     columns: Columns | None = None
     """How the columns of a table are encoded; None for other data."""
     calibration: Split | None = None
-    """Rows kept aside for guarantees; they choose nothing."""
+    """Rows held out for guarantees; they are used neither in training nor in any choice."""
 
     def __post_init__(self) -> None:
         for name in self.class_names:
@@ -292,7 +292,7 @@ class Parts:
         return train, val, test
 
 
-# Fewer training rows, and wrong labels on purpose
+# Fewer training rows, and label noise
 
 
 def altered(dataset: Dataset, train_fraction: float = 1.0, label_noise: float = 0.0) -> Dataset:

@@ -67,7 +67,7 @@ def _attempt(read_one: Callable[[S], T], items: Iterable[S]) -> tuple[list[tuple
 
 @dataclass
 class _Reading:
-    """What the model reads, and the notes so far."""
+    """Reads the inputs of one model, and collects notes."""
 
     input_shape: tuple[int, ...]
     columns: Columns | None
@@ -121,7 +121,7 @@ class _Reading:
 
     def _encode_texts(self, column: Text, names: list[str], texts: list[str]) -> Part:
         empty = sum(not text.strip() for text in texts)
-        self.notes += [f"note: {empty} of {len(texts)} texts are empty; nothing is known of them."] * (empty > 0)
+        self.notes += [f"note: {empty} of {len(texts)} texts are empty; ignore their predictions."] * (empty > 0)
         return names, torch.from_numpy(column.rows(texts))
 
     def _read_pattern(self, pattern: str) -> list[Part]:
@@ -185,8 +185,8 @@ class _Reading:
 
 
 def is_sentence(spec: str) -> bool:
-    """Whether the argument is a text to classify rather than a path. What looks like a path is one, even if the file is
-    missing."""
+    """Whether the argument is a text to classify rather than a path. Text that looks like a path is a path, even if
+    there is no such file."""
     try:
         if user_path(spec).exists():
             return False

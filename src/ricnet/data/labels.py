@@ -30,14 +30,14 @@ _WHOLE = re.compile(r"[+-]?\d{1,100}")  # Python's `int` refuses thousands of di
 
 @dataclass(frozen=True)
 class TableTask:
-    """What to learn from a table. `columns` and `class_names` of a model are given to evaluate it on the table."""
+    """Target and inputs to learn from a table. `columns` and `class_names` are those of a model to evaluate on it."""
 
     target: str | None
     """Column of the classes; None for that of `columns`."""
     text: str | None = None
     """Column of texts to learn from, instead of all others."""
     tokenizer: Tokenizer | None = None
-    """That of a pretrained checkpoint."""
+    """Tokenizer of a pretrained checkpoint."""
     columns: Columns | None = None
     class_names: Sequence[str] = ()
 
@@ -117,7 +117,7 @@ def _labelled(table: Table, target: str, known: Sequence[str], text: str | None)
     codes, texts = table.columns[target].values
     gaps = _gaps(texts, known)
     meant = quoted(sorted(filter(None, gaps)))
-    named = f" (read as gaps: {meant}; rename what is a class)" if meant else ""
+    named = f" (counted as missing: {meant}; rename it if it is a class)" if meant else ""
     labelled = np.flatnonzero(np.array([cell not in gaps for cell in texts])[codes])
     if not len(labelled):
         raise RicnetError(f"{table.name}: no row has a class in {target!r}{named}; fill in that column.")
@@ -155,8 +155,8 @@ def _with_text(table: Table, text: str, target: str) -> tuple[Table, list[str]]:
 
 
 def _refuse_missing_header(table: Table, target: str) -> None:
-    """Columns may be called by numbers (years, wavelengths). But if the target is called like one of its classes too,
-    the first line is a row."""
+    """Names of columns may be numbers (years, wavelengths). But if the target's name is also one of its classes, the
+    first line is a row of data."""
     numbers = [name for name in table.columns if parse_number(name) is not None and not is_missing(name)]
     counted = [[str(n) for n in range(first, first + len(numbers))] for first in (0, 1)]
     if numbers and target in table.columns[target].values.texts and not (len(numbers) > 1 and numbers in counted):

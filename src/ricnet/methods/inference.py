@@ -81,7 +81,7 @@ class Step(NamedTuple):
     pool: Pool
     output: Float[Tensor, "pool classes"]
     value: Float[Tensor, "pool"]
-    """Input of the halting rule: of this step or, with exits and a value, already of the next."""
+    """Input of the halting rule: the value of this step; with exits and a learned value, that of the next step."""
     going: Bool[Tensor, "pool"]
     """Mask of examples that continue; undefined for examples that halted before."""
 
@@ -176,7 +176,7 @@ StagedNetwork = TypeVar("StagedNetwork", bound=Staged)
 
 
 class InSteps(ABC, Generic[StagedNetwork]):
-    """A way to answer in steps; each method has its own `step` and `trajectory`."""
+    """Inference in steps; each method defines `step` and `trajectory`."""
 
     horizon: int
 
@@ -190,8 +190,8 @@ class InSteps(ABC, Generic[StagedNetwork]):
         """The next step of every example in a pool, without waiting for the device."""
 
     def goes_on(self, step: Step | Steps) -> Bool[Tensor, "*steps pool"]:
-        """Mask of examples that continue after a step, by the current rule; the step may have been made under another.
-        `trajectory` must agree with it, because results of an example after its halt are undefined."""
+        """Mask of examples that continue after a step by the current halting rule, which may differ from the rule when
+        the step was made. `trajectory` must agree with it: results of an example after its halt are undefined."""
         return step.going
 
     @abstractmethod
@@ -220,7 +220,7 @@ class InSteps(ABC, Generic[StagedNetwork]):
     def look(
         self, model: StagedNetwork, stage: int, seen: Num[Tensor, "batch ..."]
     ) -> tuple[Tensor, Float[Tensor, "batch read"]]:
-        """Output of the next stage, and the context that a step reads of it."""
+        """Output of the next stage, and its context for the following steps."""
         return model.look(stage, seen)
 
     @torch.no_grad()

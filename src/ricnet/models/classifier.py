@@ -47,7 +47,7 @@ RAW = f"the inputs look like raw table cells, but the model reads standardised o
 NEAR, FAR = 5, 30
 """Standard deviations from the mean: within NEAR lie most cells, beyond FAR almost none."""
 CONCLUSION = 1e-3
-"""Seconds before a deadline reserved for the work after the last step, or three steps if that is less."""
+"""Seconds reserved before a deadline for the work after the last step; at most the time of three steps."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,8 @@ class Classifier:
         place = {name: number for number, name in enumerate(self.class_names)}
         unknown = [str(label) for label in labels if str(label) not in place]
         if unknown:
-            raise RicnetError(f"{unknown[0]!r} is no class of the model; it knows {listed(self.class_names)}.")
+            known = listed(self.class_names)
+            raise RicnetError(f"{unknown[0]!r} is not a class of the model, whose classes are {known}.")
         if len(inputs) != len(labels):
             raise RicnetError(f"there are {len(inputs):,} inputs but {len(labels):,} labels; give one per input.")
         split = Split(inputs, torch.tensor([place[str(label)] for label in labels], dtype=torch.int64))
@@ -250,7 +251,7 @@ class Classifier:
         if self.config.network.exits == "none":
             return f"it has no exits; train one with {setting('exits', 'stage')}."
         if not self.config.method.takes_budget:
-            return f"the method {self.config.method.name} has no value to exit by; remove the budget."
+            return f"the method {self.config.method.name} has no value that decides when to exit; remove the budget."
         if self.folder is not None and (self.folder / "evaluation.json").is_file():
             return "it was trained with a version that did not store thresholds for budgets; train it again."
         if self.folder is None:

@@ -126,9 +126,9 @@ class Choices:
     """Share of the rows held out for testing if the data has no test split; None for a quarter. With 0 there is no test
     split."""
     calibration_fraction: float = 0.0
-    """Share of the training rows that is kept aside and chooses nothing, for guarantees: prediction sets, exits and
-    answers of limited risk. 0 for none; ric calibrate takes other data. 19 examples are enough for a coverage of 0.95,
-    some hundreds make its sets precise."""
+    """Share of the training rows that is held out for guarantees (prediction sets, exits and answers of limited risk)
+    and used for nothing else. 0 for none; ric calibrate takes other data. 19 examples are enough for a coverage of
+    0.95, some hundreds make its sets precise."""
     train_fraction: float = 1.0
     """Share of the training rows to use, sampled per class with a fixed seed. A smaller share is a subset of a larger
     one; validation and test rows stay the same. Lower it to study the effect of fewer rows."""
@@ -190,12 +190,12 @@ class Config(Choices):
             return
         if self.network.exits == "none":
             raise RicnetError(
-                f"{setting('budget', self.budget)} needs exits to leave by; add {setting('exits', 'stage')}."
+                f"{setting('budget', self.budget)} needs an encoder with exits; add {setting('exits', 'stage')}."
             )
         if not self.method.takes_budget:
             raise RicnetError(
                 f"{setting('budget', self.budget)} has no effect with the method {self.method.name}, which has no "
-                "value to exit by; remove it."
+                "value that decides when to exit; remove it."
             )
         for name in ("halt_threshold", "confidence_threshold"):
             threshold, default = (getattr(owner, name, None) for owner in (self.method, type(self.method)))
@@ -326,4 +326,4 @@ def _shown(value: object) -> str:
     """A short form of a value for messages."""
     if isinstance(value, dict | list):
         return f"a {type(value).__name__}"
-    return repr(value[:80] if isinstance(value, str) else value) if not _is_vast(value) else "so large a number"
+    return repr(value[:80] if isinstance(value, str) else value) if not _is_vast(value) else "a number above 64 bits"

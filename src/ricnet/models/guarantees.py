@@ -1,5 +1,5 @@
 """Calibration examples of a trained model, and the guarantees that follow from them: prediction sets, early exits of
-limited loss, abstention. `guarantees.npz` of a run holds what each example got after every step, and no inputs."""
+limited loss, abstention. `guarantees.npz` of a run holds the results of each example after every step, no inputs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -27,27 +27,28 @@ if TYPE_CHECKING:
     from ricnet.models.classifier import Classifier
 
 THRESHOLDS = (-0.3, -0.1, -0.03, -0.01, 0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
-"""Candidates for halting without exits, from late to early, in nats."""
+"""Candidate halting thresholds without exits, from late to early halting, in nats."""
 RULE = ("halt_threshold", "confidence_threshold", "horizon")
-"""Settings of a method that say when it halts; calibration examples serve all of them."""
+"""Settings of the halting rule; calibration examples can be used with other values of them."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What labelled examples that chose nothing got after every step, without halting."""
+    """Results of calibration examples after every step, without halting: labelled examples that were not used in
+    training or in any choice."""
 
     labels: Int[np.ndarray, "n"]
     halt_step: Int[np.ndarray, "n"]
-    """By the rule of the run."""
+    """Halting step by the rule of the run."""
     probability: Float[np.ndarray, "steps n"]
-    """Of the true class; with `above` and `rank` as in `Ranked`."""
+    """Probability of the true class; `above` and `rank` are those of `Ranked`."""
     above: Float[np.ndarray, "steps n"]
     rank: Int[np.ndarray, "steps n"]
     answer: Int[np.ndarray, "steps n"]
     confidence: Float[np.ndarray, "steps n"]
     brier: Float[np.ndarray, "steps n"]
     continuation: Float[np.ndarray, "steps n"]
-    """What a halting threshold is compared with (`Trajectory.continuation`)."""
+    """The quantity that is compared with the halting threshold (`Trajectory.continuation`)."""
     costs: Float[np.ndarray, "steps"]
     """With exits, the share of compute after each step; else 0."""
 
@@ -105,7 +106,7 @@ class Calibration:
 
 
 def _rule(method: Method[Any]) -> tuple[float | None, int | None]:
-    """Threshold and largest number of steps; None for a method with a rule of its own."""
+    """Threshold and largest number of steps; None for a method that halts by another rule."""
     most = getattr(method, "horizon", None)
     if method.halts_by_value:
         return float(getattr(method, "halt_threshold", 0.0)), most
@@ -125,11 +126,11 @@ def rule_in_words(classifier: "Classifier", max_steps: int | None = None) -> str
     return words if classifier.budget is None else f"{words} (budget {classifier.budget:g})"
 
 
-# Making and reading them
+# Calibration examples
 
 
 def calibration_of(classifier: "Classifier", split: Split) -> Calibration:
-    """Answer labelled examples, all steps."""
+    """Results of these labelled examples after all steps."""
     if not len(split):
         raise RicnetError("there are no labelled examples to calibrate with; give at least one.")
     made, most = (getattr(method, "horizon", None) for method in (classifier.config.method, classifier.method))
@@ -139,7 +140,7 @@ def calibration_of(classifier: "Classifier", split: Split) -> Calibration:
         parts.append(Calibration.of(path, path.halt_step.clamp(max=most or path.steps), labels))
     found = Calibration.join(parts)
     if not np.isfinite(found.probability).all():
-        raise RicnetError("the model has no answer to some examples, which lie far from those it was trained on.")
+        raise RicnetError("the model's beliefs for some examples are NaN; remove examples far from the training data.")
     return found
 
 
@@ -196,11 +197,11 @@ def require_calibration(classifier: "Classifier", asked: str) -> Calibration:
     return found
 
 
-# What follows from them
+# Guarantees
 
 
 def score_named(classifier: "Classifier", name: ScoreName, coverage: float) -> Score:
-    """RAPS has its parameters from the validation data of the run."""
+    """The score of this name; the parameters of RAPS come from the validation data of the run."""
     if name != "raps":
         return Score(name)
     if classifier.folder is None:
@@ -286,7 +287,8 @@ def control_abstention(
     chosen = risk.last_accepted(tested)
     if chosen is None:
         raise RicnetError(
-            f"{asked} is not shown to hold at any confidence on {len(found):,} calibration examples (the surest "
-            f"{tested[0].n:,} have an error of {tested[0].risk or 0:.1%}); raise it, or calibrate with more examples."
+            f"{asked} is not shown to hold at any confidence on {len(found):,} calibration examples (of the most "
+            f"confident {tested[0].n:,}, {tested[0].risk or 0:.1%} are wrong); raise it, or calibrate with more "
+            "examples."
         )
     return chosen

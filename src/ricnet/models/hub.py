@@ -42,7 +42,7 @@ def save_pretrained(model: Classifier, folder: str | Path, name: str | None = No
     measured = run if run is not None and _was_measured(model, config, stored, run) else None
     target.drop_manifest()
     for file in (*MEASURED, target.calibration.name, target.halting.name, target.encoder.name, DIAGRAM):
-        (target.path / file).unlink(missing_ok=True)  # of a model saved here before
+        (target.path / file).unlink(missing_ok=True)  # left by a model saved here before
     target.write_json(target.config, entry)
     if config.calibration != "none":
         target.write_json(target.calibration, {"method": "temperature", "temperature": model.temperature})
@@ -96,8 +96,8 @@ def _refuse_if_taken(target: RunFolder, run: RunFolder | None) -> None:
 
 
 def _shared_config(model: Classifier, rule: dict[str, Any]) -> Config:
-    """The run's configuration if the model still answers as the run did, else with its current method. `rule` is the
-    calibrated halting rule of the run, if any."""
+    """The run's configuration if the halting rule of the model is unchanged, else with its current method. `rule` is
+    the calibrated halting rule of the run, if any."""
     config = model.config
     if config.calibration == "none" and model.temperature != 1:
         config = replace(config, calibration="temperature")

@@ -26,9 +26,9 @@ from ricnet.nets.backbone import Backbone
 from ricnet.nets.pretrained import build
 
 LARGEST_INPUT = 1 << 24
-"""Most numbers in one input of a loaded model, as in a colour image of 2,300 × 2,300 pixels."""
+"""Maximum numbers in one input of a loaded model, as in a colour image of 2,300 × 2,300 pixels."""
 LONGEST = 10_000
-"""Most steps of a loaded model."""
+"""Maximum steps of a loaded model."""
 
 
 def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None) -> Classifier:

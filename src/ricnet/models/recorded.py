@@ -2,8 +2,8 @@
 
 A step of a few thousand examples takes less time than launching its kernels, and a transfer of the halting mask takes
 as long as another step. So steps are recorded, one graph per pool size, and the host learns how many examples continue
-while the next step runs: a pool shrinks, and ends, one step late. That changes no answer, because nothing is read of an
-example after it has halted. What cannot be recorded goes to `Method.refine`.
+while the next step runs: a pool shrinks, and ends, one step late. That changes no answer, because results of an example
+after its halt are not read. Methods and networks that cannot be recorded use `Method.refine`.
 """
 
 import gc
@@ -31,7 +31,7 @@ FEW = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96)
 STAGE_LADDER = (*FEW, *range(128, 512, 64), *range(512, 1024, 128), *range(1024, 2049, 256))
 """Pool sizes with exits: a stage takes so much longer than a step that padding has to be small."""
 LAG = 1
-"""Steps the host is behind: enough for the GPU never to wait for it."""
+"""Steps by which the host lags behind the GPU, so that the GPU never waits for it."""
 Network = Callable[[Num[Tensor, "batch ..."]], Float[Tensor, "batch size"]]
 WARM_UP = 3
 """Runs before a recording, while libraries choose kernels."""
@@ -39,7 +39,7 @@ Part = Callable[[], None]
 """Work on tensors in place, without synchronisation."""
 
 
-# CUDA graphs. On a CPU a recording is the function itself and a message is there at once, so that code built on them
+# CUDA graphs. On a CPU a recording is the function itself and messages arrive immediately, so that code that uses them
 # can be tested without a GPU.
 
 
@@ -282,7 +282,7 @@ class RecordedPool:
     def refine(
         self, context: Float[Tensor, "batch gates"], steps: int, halt: bool, time_left: TimeLeft | None = None
     ) -> Trajectory:
-        """A deadline waits for the GPU before each step, so that with one there is nothing to gain from a lag."""
+        """With a deadline there is no lag, because the clock waits for the GPU before each step."""
         size = self.now = rung(len(context))
         self.lag = LAG if time_left is None else 0
         self._prepare(size, steps, halt)
@@ -308,7 +308,7 @@ class RecordedPool:
         return self
 
     def _prepare(self, size: int, steps: int, halt: bool) -> None:
-        """Record all that such a batch may need before its data is in place, because recording also runs it."""
+        """Record all graphs that such a batch may need before its data is written, because recording also runs them."""
         parts: dict[tuple[object, ...], Part] = {
             ("first", size): partial(self._first, size),
             ("next", size): partial(self._next, size),

@@ -1,6 +1,6 @@
-"""The architecture of a pretrained encoder, and what the files of a checkpoint say before a network is built.
+"""The architecture of a pretrained encoder, and checks of a checkpoint's files before a network is built.
 
-A checkpoint may come from a stranger: its JSON is validated, and its weights are safetensors only.
+Checkpoints are untrusted: their JSON is validated, and weights are read from safetensors files only.
 """
 
 import json
@@ -28,13 +28,13 @@ class Architecture:
 
     library: Literal["transformers", "timm"]
     network: dict[str, Any]
-    """What the library builds the network from."""
+    """Arguments with which the library builds the network."""
     reads: Literal["images", "tokens"]
     size: tuple[int, int] = (0, 0)
     """Height and width that images are resized to."""
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
-    """Of pixels from 0 to 1, one number per channel."""
+    """Mean and standard deviation of pixels from 0 to 1, one number per channel."""
     pooler: bool = True
     """Whether the checkpoint has weights for the pooling layer that transformers adds."""
     pad: int = 0
@@ -59,7 +59,7 @@ def architecture_from_json(entry: object, source: str) -> Architecture:
     }
     wrong = misfit(entry, form)
     if wrong is not None or not isinstance(entry, dict) or set(entry) != set(form):
-        raise RicnetError(f"{source} does not say what its encoder is ({wrong or 'unknown entries'}); restore it.")
+        raise RicnetError(f"{source} does not describe its encoder ({wrong or 'unknown entries'}); restore it.")
     return Architecture(**entry | {name: tuple(entry[name]) for name in ("size", "mean", "std")})
 
 
@@ -103,7 +103,7 @@ class OverLimit(Exception):
 
 
 class MemoryLimit(TorchFunctionMode):
-    """Context that raises `OverLimit` before the tensors made within exceed so many numbers together."""
+    """Context that raises `OverLimit` before the tensors created in it exceed this many numbers in total."""
 
     def __init__(self, numbers: int) -> None:
         super().__init__()
@@ -121,5 +121,5 @@ class MemoryLimit(TorchFunctionMode):
 
 
 def limit_for(weights: int) -> MemoryLimit:
-    """The limit for a network with so many weights; position tables, masks and activations of one example need more."""
+    """The limit for a network with this many weights, and for its position tables, masks and activations."""
     return MemoryLimit(4 * weights + SLACK)

@@ -1,8 +1,7 @@
-"""The part of a network before its heads: inputs as the dataset holds them are normalised and encoded, in stages if it
-has exits.
+"""The part of a network before its heads: it normalises and encodes the inputs, with exits in stages.
 
-An encoder is any module from a batch of inputs to one vector per input, in a tensor or in an output in which
-`as_embedding` finds it.
+An encoder is any module that maps a batch of inputs to one vector per input: a tensor, or an output that contains one
+(`as_embedding`).
 """
 
 from abc import ABC, abstractmethod
@@ -69,7 +68,7 @@ class Backbone(nn.Module):
         self.register_buffer("mean", torch.zeros(normalized))
         self.register_buffer("std", torch.ones(normalized))
         self.autocast: torch.dtype | None = None
-        """Lower precision for what is trained of the encoder; everything after it stays in float32."""
+        """Lower precision for the trained part of the encoder; everything after it stays in float32."""
 
     @property
     def reader(self) -> nn.Module:
@@ -112,7 +111,7 @@ class Backbone(nn.Module):
         return embedding.to(self.mean.dtype)
 
     def _autocast(self, inputs: Tensor, full: bool = False) -> AbstractContextManager[Any]:
-        """`full`: in full precision, as the features of a frozen encoder are cached."""
+        """With `full` in full precision, in which features of a frozen encoder are cached."""
         enabled = self.autocast is not None and not full
         return torch.autocast(inputs.device.type, dtype=self.autocast, enabled=enabled)
 
@@ -167,7 +166,7 @@ def channel_statistics(
 
 
 class Staged(nn.Module, ABC):
-    """A network that may be left after each stage of its encoder."""
+    """A network that may have an exit after each stage of its encoder."""
 
     costs: tuple[float, ...]
     """Cumulative share of the network's multiply-adds after each step; empty without exits."""
@@ -181,13 +180,13 @@ class Staged(nn.Module, ABC):
         return len(self.backbone.stages) > 0
 
     def look(self, stage: int, seen: Num[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch read"]]:
-        """Output of a stage, from that of the stage before, and what the steps at its exit read."""
+        """Output of a stage, from that of the stage before, and the input of the steps at its exit."""
         seen, features = self.backbone.look(stage, seen)
         return seen, self.read(stage, features)
 
     @abstractmethod
     def read(self, stage: int, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch read"]:
-        """What the steps at an exit read of the features of its stage."""
+        """Input of the steps at an exit, computed from the features of its stage."""
 
 
 # The embedding of an encoder

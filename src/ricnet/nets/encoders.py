@@ -1,7 +1,8 @@
 """Encoders by name: options, registry, and the networks that are trained from scratch.
 
-An encoder is any module that fits `embedding`; one for texts reads token ids (batch, tokens), padded with 0 or its own
-id, and has an attribute `vocabulary`, the number of ids it knows. To add one from outside the package:
+An encoder is any module whose output `backbone.as_embedding` accepts. One for texts reads token ids (batch, tokens),
+padded with 0 or its own padding id, and has an attribute `vocabulary`, the number of ids. To add one from outside the
+package:
 
     @register_encoder("mine")
     def mine(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module: ...

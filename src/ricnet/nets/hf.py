@@ -1,8 +1,8 @@
 """Networks of transformers, from a folder as `save_pretrained` writes it.
 
-A checkpoint may come from a stranger, so no code that comes with it is run, and its configuration may not ask for more
-memory than it has weights for. transformers can fetch code from the Hub by a name in a configuration (kernels for
-attention or experts, quantization); such names are dropped, and the Hub is not asked while a network is built.
+Checkpoints are untrusted: code that comes with them is never run, and a configuration may not ask for more memory than
+its weights need. transformers can fetch code from the Hub by a name in a configuration (kernels for attention or
+experts, quantization); such names are dropped, and no request is sent to the Hub while a network is built.
 """
 
 import dataclasses
@@ -71,7 +71,7 @@ def read(folder: Path) -> tuple[nn.Module, Architecture]:
 
 
 def _load(folder: Path) -> tuple[Any, Mapping[str, Any]]:
-    """The network, and what transformers says about missing weights."""
+    """The network, and the report of transformers about missing weights."""
     from transformers import AutoModel
 
     weights = sum(map(count_weights, _weight_files(folder)))
@@ -128,7 +128,7 @@ def build(architecture: Architecture) -> nn.Module:
     return network  # type: ignore[no-any-return]
 
 
-# What a configuration may say
+# Allowed settings of a configuration
 
 
 def _config(entry: Mapping[str, Any]) -> Any:

@@ -1,5 +1,5 @@
-"""Pretrained encoders: networks of transformers and timm as modules from inputs, as the dataset holds them, to
-embeddings. The scaling and normalisation of images comes from the checkpoint and is part of the module."""
+"""Pretrained encoders: modules that map inputs of a data set to embeddings with a network of transformers or timm. The
+scaling and normalisation of images comes from the checkpoint and is part of the module."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -54,8 +54,8 @@ class Pretrained(nn.Module):
                 if gap <= ROUNDING * expected.abs().max():
                     return stages
         raise RicnetError(
-            f"{setting('exits', exits)}: it is not known where a {type(self.network).__name__} can be left; leave it "
-            "out, or take another encoder."
+            f"{setting('exits', exits)}: the stages of a {type(self.network).__name__} are not known; leave it out, or "
+            "choose another encoder."
         )
 
     @abstractmethod

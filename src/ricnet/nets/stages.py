@@ -1,5 +1,5 @@
-"""Stages of an encoder with exits: what divides it, what is read off each stage, and what each costs. The stages of
-pretrained networks are their layers, found by the names that libraries give them (LAYOUTS)."""
+"""Stages of an encoder with exits: their division, features and costs. The stages of pretrained networks are their
+layers, found by the names that libraries give them (LAYOUTS)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,9 +29,9 @@ def divide(encoder: nn.Module, exits: Exits) -> tuple[nn.Module, ...]:
     made: Any = encoder
     if not (hasattr(made, "stages") or isinstance(made, nn.Sequential)):
         raise RicnetError(
-            f"{setting('exits', exits)} needs an encoder that says where it can be left, but {type(encoder).__name__} "
-            f"does not; take one that does, for texts {setting('encoder', 'hf:NAME')}, or give it stages(exits), "
-            "a method that returns its parts in order."
+            f"{setting('exits', exits)} needs an encoder with known stages, but {type(encoder).__name__} has none; "
+            f"choose another, for texts {setting('encoder', 'hf:NAME')}, or give it a method stages(exits) that "
+            "returns its parts in order."
         )
     stages: tuple[nn.Module, ...] = tuple(made.stages(exits) if hasattr(made, "stages") else made)
     if len(stages) < 2:
@@ -51,7 +51,7 @@ def pool_features(seen: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch feat
 
 
 def features_of(stage: nn.Module, seen: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch features"]:
-    """The features read off the output of a stage."""
+    """Features computed from the output of a stage."""
     pool: Callable[[Tensor], Tensor] = getattr(stage, "pool", pool_features)
     return pool(seen)
 

@@ -1,9 +1,9 @@
-"""All default settings, and the configuration of a run: a preset for method, data and device, with the user's changes.
+"""Presets, which hold all default settings, and the configuration of a run: a preset with the user's changes.
 
-`paper` has the paper's settings, which are the defaults of the methods' fields, and common practice where the paper is
-silent. `fast` is ours: METHOD_SETTINGS for the method, `_network` and `_optimization` for what methods share. The first
-row of a table that holds is taken. Settings of the user replace it; if another setting of the row depends on one of
-them (the range of c on the credit), the row follows the user's.
+`paper` has the settings of the paper, which are the defaults of the methods' fields, and common practice where the
+paper is silent. `fast` depends on data and device: METHOD_SETTINGS has a row of settings for each case, of which the
+first that matches is used; `_network` and `_optimization` have the settings that all methods share. Settings of the
+user replace those of the preset. Settings that depend on them follow: another credit has another range of c.
 """
 
 import dataclasses
@@ -26,20 +26,18 @@ from ricnet.nets.encoders import TINY_IMAGE, EncoderOptions, is_pretrained
 from ricnet.nets.pretrained import ImageEncoder
 
 Preset = Literal["fast", "paper", "on-policy", "snapshots", "closed-form"]
-"""The last three are methods now and are removed in the next version."""
+"""The last three are deprecated names of methods; they will be removed in the next version."""
 GPU = torch.device("cuda")
-"""Default device of presets."""
-
 FEW_ROWS = 5_000
 """Training rows below which networks are smaller and runs have more epochs."""
 VERY_FEW_ROWS = 1_000
 """Training rows below which the batch size is chosen so that few rows are left over."""
 LARGE_TABLE = 50_000
-"""Rows of a table from which batches grow and epochs become fewer; rows of features then have another recipe."""
+"""Rows from which a table gets larger batches and fewer epochs, and features of a frozen encoder another recipe."""
 MOST_VISITS, MOST_UPDATES, LEAST_EPOCHS = 4_000_000, 8_000, 5
-"""Of a large table: rows seen over all epochs (more only with LEAST_EPOCHS), and updates."""
+"""Limits for large tables: rows seen over all epochs (exceeded only by LEAST_EPOCHS), updates, and epochs."""
 MOST_JOINT, MOST_JOINT_OF_A_TABLE = 20, 5
-"""Most classes for joint credit with few rows, and with a table, which gets fewer updates."""
+"""Maximum number of classes for joint credit, and for joint credit on tables, which get fewer updates."""
 ROWS_TO_JUDGE = 50
 """Minimum held-out rows to judge a run by, and rows from which an estimator holds some out: with fewer, one row is more
 than two points of accuracy."""
@@ -56,11 +54,11 @@ class Facts:
     rows: int
     classes: int
     side: int
-    """Of an image, in pixels; 0 for tables and texts."""
+    """Longer side of an image in pixels; 0 for tables and texts."""
     device: str = "cuda"
-    """cpu or cuda. On a CPU `fast` takes networks and epochs for images that train in minutes."""
+    """cpu or cuda. On a CPU, `fast` chooses small networks and few epochs, so that images train in minutes."""
     encoder: str | None = None
-    """Encoder named by the user; the preset's width and stem do not suit another one."""
+    """Encoder named by the user. Width and stem of the preset apply only to the encoder of the preset."""
     text: bool = False
     freeze: bool | None = None
     """Setting of the user; None leaves it to the preset."""
@@ -88,7 +86,7 @@ class Facts:
 
     @property
     def frozen(self) -> bool:
-        """By default a pretrained encoder is frozen if rows are few, and on a CPU, which would take hours."""
+        """By default a pretrained encoder is frozen with few rows, and on a CPU, where fine-tuning takes hours."""
         return self.freeze if self.freeze is not None else self.pretrained and (self.few or self.device == "cpu")
 
     @property
@@ -105,12 +103,12 @@ class Facts:
 
     @property
     def is_table(self) -> bool:
-        """A table, texts, or few rows of features."""
+        """Whether the recipe of tables applies: to tables, texts and few features of a frozen encoder."""
         return not self.side and (self.text or not self.frozen or self.rows < LARGE_TABLE)
 
 
 TYPICAL = Facts(rows=50_000, classes=10, side=32)
-"""For help texts, before any data has been read."""
+"""Used for help texts, which are printed before any data is read."""
 
 
 # A configuration
@@ -119,7 +117,8 @@ TYPICAL = Facts(rows=50_000, classes=10, side=32)
 def configure(
     dataset: Dataset, method: str | None, preset_name: str, device: torch.device = GPU, /, **changes: Any
 ) -> Config:
-    """A preset for this data and device, with these settings changed. Method None is the preset's default."""
+    """The configuration of a preset for this data and device, with some settings changed. If `method` is None, it is
+    the preset's default."""
     if dataset.is_text and changes.get("encoder") == "auto":
         changes["encoder"] = "words"
     config = preset(preset_name, method, Facts.of(dataset, device, changes), changes)
@@ -127,7 +126,7 @@ def configure(
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
-    """The configuration with settings of any of its parts changed; checks that they exist and have an effect."""
+    """Change settings of a configuration or of its parts; raise if one does not exist or has no effect."""
     left = dict(changes)
     parts: dict[str, Any] = {}
     for name in PARTS:
@@ -136,10 +135,10 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
         parts[name] = replace(part, **given_settings(type(part), own))
     method, exits = parts["method"], parts["network"].exits != "none"
     if "horizon" in changes and exits:
-        raise RicnetError(f"with {setting('exits')} there is a step for every exit; leave {setting('horizon')} out.")
+        raise RicnetError(f"{setting('exits')} determines the number of steps; leave {setting('horizon')} out.")
     if (price := getattr(method, "compute_price", 0.0)) > 0 and not exits:
         priced = setting("compute_price", price)
-        raise RicnetError(f"{priced} needs exits; add {setting('exits', 'stage')} or leave it out.")
+        raise RicnetError(f"{priced} needs exits; add {setting('exits', 'stage')}, or leave the price out.")
     unknown = set(left) - {f.name for f in dataclasses.fields(Config)} | set(left) & {"data", *PARTS}
     if unknown:
         raise RicnetError(unknown_setting(min(unknown), config))
@@ -150,7 +149,7 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
 
 
 def all_settings(config: Config) -> dict[str, Any]:
-    """The settings of a configuration and of its parts, by name."""
+    """Settings of a configuration and of its parts, by name."""
     parts = (config, *(getattr(config, name) for name in PARTS))
     return {field.name: getattr(part, field.name) for part in parts for field in dataclasses.fields(part)}
 
@@ -165,8 +164,8 @@ def unknown_setting(name: str, config: Config) -> str:
 
 
 def for_encoder(data: Any, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The changes with the settings of a pretrained encoder: its absolute path, and unless given the resolution that it
-    reads, for images that are resized anyway."""
+    """Complete the changes for a pretrained encoder: its path becomes absolute, and images of any size are resized to
+    its resolution unless another one is given."""
     name = changes.get("encoder")
     if not isinstance(name, str) or not is_pretrained(name):
         return changes
@@ -181,11 +180,11 @@ def for_encoder(data: Any, changes: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def preset(name: str, method: str | None, facts: Facts, given: Mapping[str, Any] | None = None) -> Config:
-    """The settings of a preset. None takes its default method; other settings may depend on those `given`."""
+    """The settings of a preset. `given` are settings of the user that others depend on."""
     method = choose_method(name, method, facts.exits)
     if facts.rows < 2:
         raise RicnetError(f"there is {facts.rows} training row to learn from; training needs at least 2.")
-    if facts.frozen:  # it learns from rows of features
+    if facts.frozen:  # the model is trained on features, like a table
         facts = replace(facts, side=0, rows=facts.rows * (1 + facts.copies), freeze=True)
     if name == "paper":
         return _paper(method, facts, given or {})
@@ -193,8 +192,7 @@ def preset(name: str, method: str | None, facts: Facts, given: Mapping[str, Any]
 
 
 def choose_method(preset_name: str, method: str | None, exits: bool) -> str:
-    """The method to train. None is the preset's default: `paper` ric, `fast` ric-on-policy, with exits
-    ric-closed-form."""
+    """The method to train. The default is ric for `paper`, and ric-on-policy for `fast`, with exits ric-closed-form."""
     retired = RETIRED_PRESETS.get(preset_name)
     if retired is not None and method in (None, RIC.name, retired):
         return retired
@@ -217,8 +215,8 @@ def notices(method: str | None, preset_name: str) -> list[str]:
     if preset_name in RETIRED_PRESETS:
         new = setting("method", RETIRED_PRESETS[preset_name])
         return [
-            f"{setting('preset', preset_name)} is deprecated and goes away with the next version; use {new}, whose "
-            "settings also follow the kind of data."
+            f"{setting('preset', preset_name)} is deprecated and will be removed in the next version; use {new}, "
+            "whose settings also depend on the kind of data."
         ]
     if method == RIC.name and preset_name != "paper":
         default = setting("method", OnPolicy.name)
@@ -229,8 +227,8 @@ def notices(method: str | None, preset_name: str) -> list[str]:
 
 
 def _paper(method: str, facts: Facts, given: Mapping[str, Any]) -> Config:
-    """Of what the paper swept: Adam, batch 256, ReLU. Its weight decay is read as decoupled: coupled to the gradient,
-    RIC stalls at 57 % on CIFAR-10 (docs/archive/experiments.md)."""
+    """Adam, batch size 256 and ReLU are values from the paper's sweep. Weight decay is decoupled: added to the
+    gradient, it keeps RIC at 57 % on CIFAR-10 (docs/archive/experiments.md)."""
     kind = METHODS[method]
     settings = wide(facts.classes) if given.get("credit") == "marginal" else {}
     return Config(
@@ -254,9 +252,9 @@ def _fast(method: str, facts: Facts, given: Mapping[str, Any], any_data: bool = 
     settings, optimization = _method_settings(kind, facts, given, any_data), _optimization(facts)
     if facts.is_table and hasattr(kind, "horizon"):
         settings["horizon"] = 5
-    if facts.exits:  # few validation rows tell accuracies apart badly, and each exit has one of its own
+    if facts.exits:  # accuracy is noisy on few validation rows, and each exit has another
         optimization = replace(optimization, select="calibrated")
-    if issubclass(kind, RIC) and not issubclass(kind, OnPolicy):  # far from 1, the gradient is like the ratio's square
+    if issubclass(kind, RIC) and not issubclass(kind, OnPolicy):  # gradients grow like the square of a large ratio
         optimization = replace(optimization, clip=0.5)
     return Config(
         preset="fast",
@@ -272,24 +270,24 @@ def _fast(method: str, facts: Facts, given: Mapping[str, Any], any_data: bool = 
 
 
 def narrow(classes: int) -> dict[str, float]:
-    """Range of the Dirichlet for joint credit: it explores, and begins at the uniform. It grows with the classes, so
-    that its mean can come as near to certainty for many as for ten."""
+    """Range of the concentration c for joint credit: the policy explores and starts near the uniform distribution.
+    c_max grows with the number of classes, so that the mean can come as close to certainty as with ten classes."""
     return {"c_max": float(max(10, classes)), "alpha_floor": 0.1 / classes, "head_gain": 0.01}
 
 
 def wide(classes: int) -> dict[str, float]:
-    """Range for marginal credit and the closed form, which have less noise: samples are closer to the mean."""
+    """Range of c for marginal credit and the closed form, which have less noise: samples are closer to the mean."""
     return {"c_max": float(10 * max(10, classes)), "alpha_floor": 0.1, "head_gain": 1.0}
 
 
 FEW = {"rollouts": 2, "gae_lambda": 0.95, "credit": "joint", "reward_floor": 1e-4, "label_baseline": True}
 MANY = {"rollouts": 4, "gae_lambda": 0.0, "credit": "marginal", "label_baseline": True}
 SHORT_ROUNDS = {"updates_per_snapshot": 2, "epsilon": 0.5}
-"""The paper has 400 long rounds."""
+"""Few updates per snapshot; the paper has 400 long rounds."""
 
 Row = tuple[type[Method[Any]], str, Callable[[Facts], bool], dict[str, Any], Callable[[int], dict[str, float]] | None]
 METHOD_SETTINGS: tuple[Row, ...] = (
-    # method, data, condition, settings, range of c.  Why: docs/archive/experiments.md, on exits docs/exits.md.
+    # Method, data, condition, settings, range of c. Evidence: docs/archive/experiments.md, for exits docs/exits.md.
     (ClosedForm, "any", lambda f: True, {"rollouts": 2, "label_baseline": True}, wide),
     (
         OnPolicy,
@@ -312,19 +310,20 @@ METHOD_SETTINGS: tuple[Row, ...] = (
     (Method, "any", lambda f: True, {}, None),
 )
 EACH_EXIT = {"gamma": 0.01, "rollouts": 16}
-"""For sampled rewards of a user's score with exits: each exit is judged for itself."""
+"""With exits and a user's score: a small gamma, so that each exit is rewarded for its own belief."""
 
 
 def _method_settings(
     kind: type[Method[Any]], facts: Facts, given: Mapping[str, Any], any_data: bool = False
 ) -> dict[str, Any]:
-    """The first row that holds. With `any_data` rows and classes alone decide, as in the retired presets."""
+    """Settings of the first row that matches. With `any_data`, only the numbers of rows and classes are compared, as in
+    the retired presets."""
     known = replace(facts, side=0, text=False, freeze=False, exits=True) if any_data else facts
     _, _, _, settings, spread = next(row for row in METHOD_SETTINGS if issubclass(kind, row[0]) and row[2](known))
     if spread is None:
         return dict(settings)
     settings = settings | spread(facts.classes)
-    if given.get("rollouts") == 1:  # nothing to compare a roll-out with
+    if given.get("rollouts") == 1:  # the baseline compares roll-outs of an example
         settings["label_baseline"] = False
     if "passes_per_snapshot" in given:
         settings.pop("updates_per_snapshot", None)
@@ -338,8 +337,8 @@ def _method_settings(
 
 
 def following(credit: str, given: Mapping[str, Any], classes: int) -> dict[str, Any]:
-    """Settings that follow those given by the user, if the preset has chosen `credit`: another credit has another range
-    of c, and some policies and objectives have no marginal credit."""
+    """Settings that depend on the user's settings; `credit` is that of the preset. Another credit has another range of
+    c. The logistic-normal policy and the objective `expected` have no marginal credit."""
     if given.get("objective") == "expected":
         return {"credit": "joint"}
     wanted = given.get("credit", "joint" if given.get("head") == "logistic-normal" else credit)
@@ -352,8 +351,8 @@ def following(credit: str, given: Mapping[str, Any], classes: int) -> dict[str, 
 
 
 def _network(facts: Facts) -> EncoderOptions:
-    """For few images a small network, on a CPU one that soon halves its images: time is better spent on updates. An
-    encoder that the user names has its own width; a pretrained one is followed by the MLP of a table."""
+    """Few images get a small network, and a CPU one that downsamples early, which leaves time for more updates. An
+    encoder that the user names keeps its width. A pretrained encoder is followed by the MLP that tables get."""
     share = 0.5 if facts.few else 1.0
     if facts.pretrained or facts.frozen:
         return EncoderOptions(facts.encoder or "custom", share, freeze=facts.frozen)
@@ -382,8 +381,8 @@ def _optimization(facts: Facts) -> Optimization:
 
 
 def _few_images(facts: Facts) -> Optimization:
-    """Chosen on photographs. The epoch is selected by NLL after a temperature: few validation images tell accuracies
-    apart badly (docs/questions/choices.md)."""
+    """Chosen on photographs. The epoch is selected by NLL after temperature scaling, because accuracy is noisy on few
+    validation images (docs/questions/choices.md)."""
     batch_size = even_batch(facts.rows, 32)
     epochs = min(100, max(30, math.ceil(800 / (facts.rows // batch_size))))
     return Optimization(
@@ -392,8 +391,8 @@ def _few_images(facts: Facts) -> Optimization:
 
 
 def _many_images_on_a_cpu(facts: Facts) -> Optimization:
-    """Small batches, because few epochs make few updates. Twenty epochs of 9,000 small images take minutes; fewer than
-    eight epochs learn too little."""
+    """Small batches make up for few epochs. Twenty epochs of 9,000 small images take minutes; fewer than eight epochs
+    learn too little."""
     epochs = min(80, max(8, round(180_000 / facts.rows)))
     return Optimization(
         epochs=epochs,
@@ -415,8 +414,8 @@ def _few_rows(facts: Facts) -> Optimization:
 
 
 def _many_rows(facts: Facts) -> Optimization:
-    """Strong decay suits the normalised encoders of images, whose weights have no scale of their own: it sets how fast
-    they turn. The MLP after a frozen encoder has a scale."""
+    """Strong weight decay suits image encoders with batch norm: the scale of their weights has no effect on the output,
+    so decay sets the effective learning rate. The MLP after a frozen encoder has no such invariance."""
     if not facts.side:
         return Optimization(epochs=120, lr=2e-3, clip=None)
     epochs, batch_size = 120, 512
@@ -429,19 +428,19 @@ def _many_rows(facts: Facts) -> Optimization:
         warmup_epochs=2.0,
         clip=None,
         cutout=facts.side // 4 if facts.side > TINY_IMAGE else 0,
-        average=min(0.999, 1 - 10 / updates),  # over a tenth of the run, if that is less than 1,000 updates
+        average=min(0.999, 1 - 10 / updates),  # over a tenth of the run, at most 1,000 updates
         select="calibrated",
     )
 
 
 def _table(facts: Facts) -> Optimization:
-    """Tables, texts and few features. From LARGE_TABLE rows on, at most MOST_UPDATES updates, by larger batches, and
-    fewer than 20 epochs: time grows with the rows up to 200,000, hardly up to 800,000, and from there with the rows.
+    """For tables, texts and few features. Batches of large tables are so large that there are at most MOST_UPDATES
+    updates. From 200,000 to 800,000 rows epochs become fewer, so that training time hardly grows.
 
-    Such a network over-fits first in its confidence, so the epoch is selected by NLL. The average of the weights
-    replaces the end of the schedule, which a run that stops early does not reach. Chosen on eight tables
-    (docs/estimators.md), large tables on three others (docs/archive/experiments.md). Few features have a lower rate: at
-    that of tables the best epoch was the second or third."""
+    Over-fitting shows first in the confidence, so the epoch is selected by NLL. The average of the weights replaces the
+    end of the learning rate schedule, which a run that stops early does not reach. The values were chosen on eight
+    tables (docs/estimators.md), for large tables on three others (docs/archive/experiments.md). Few features have a
+    lower learning rate: at that of tables the best epoch was the second or third."""
     small, large = facts.few, facts.rows >= LARGE_TABLE and not facts.text
     batch_size = min(64 if small else 128, facts.rows)
     updates = facts.rows // batch_size
@@ -461,14 +460,14 @@ def _table(facts: Facts) -> Optimization:
 
 
 def even_batch(rows: int, most: int) -> int:
-    """The batch size from above most/2 to `most` that leaves the fewest rows over in an epoch; rows that do not fill a
-    batch are not used."""
+    """The batch size in (most/2, most] that leaves the fewest rows over; an epoch skips rows that do not fill a
+    batch."""
     sizes = range(most // 2 + 1, most + 1)
     return max(sizes, key=lambda size: (rows // size * size, size)) if rows > most else rows
 
 
 def unwatched_table(rows: int) -> dict[str, Any]:
-    """Changes to the recipe of a table without validation rows to stop by: it ends before most small tables are
-    over-fitted."""
+    """Changes for a table without validation rows for early stopping: few epochs, so that training ends before most
+    small tables over-fit."""
     updates = rows // min(64, rows)
     return {"epochs": max(20, math.ceil(100 / updates))} if rows < LARGE_TABLE else {}
