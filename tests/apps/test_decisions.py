@@ -114,3 +114,39 @@ def test_calibrate_takes_other_data(run: Path, run_ric: RunRic, refused: Refused
 )
 def test_bad_flags_get_one_sentence(run: Path, refused: Refused, names: str, flags: tuple[object, ...]) -> None:
     refused(names, "predict", run, run.parent / "new.npz", *flags)
+
+
+def test_monitor_notices_corrupted_digits(run: Path, run_ric: RunRic, tmp_path: Path) -> None:
+    test = load_data("digits").test
+    x, y = test.inputs.numpy(), test.labels.numpy()
+    noise = np.random.default_rng(0).integers(0, 200, x.shape)
+    np.savez(tmp_path / "same.npz", x=x, y=y)
+    np.savez(tmp_path / "noisy.npz", x=np.clip(x.astype(int) // 2 + noise, 0, 255).astype(np.uint8), y=y)
+    same = run_ric("monitor", run, tmp_path / "same.npz")
+    assert "No difference is shown on 449 new examples" in same.out
+    noisy = run_ric("monitor", run, tmp_path / "noisy.npz")
+    assert "Guarantees are doubtful: confidence" in noisy.out
+    found = json.loads(run_ric("monitor", run, tmp_path / "noisy.npz", "--labels", "--coverage", 0.9, "--json").out)
+    assert found["labelled"]["coverage"]["0.9"]["high"] < 0.9
+    assert found["labelled"]["accuracy"]["high"] < 0.8
+    honest = run_ric("monitor", run, tmp_path / "same.npz", "--labels")
+    assert "coverage of sets for 0.95" in honest.out
+
+
+def test_monitor_notices_a_shifted_table(tmp_path: Path, run_ric: RunRic, refused: Refused) -> None:
+    rng = np.random.default_rng(0)
+
+    def write(name: str, n: int, shift: float) -> Path:
+        kind = rng.integers(0, 2, n)
+        height = rng.normal(10 + 4 * kind + shift, 2)
+        lines = [f"{h:.3f},{('small', 'tall')[k]}" for h, k in zip(height, kind, strict=True)]
+        (tmp_path / name).write_text("\n".join(["height,kind", *lines]))
+        return tmp_path / name
+
+    how = ("--target", "kind", "--epochs", 8, "--horizon", 4, "--lr", 0.02, "--device", "cpu", "--width", 0.2)
+    trained = run_ric("train", write("my.csv", 500, 0), "--out", tmp_path / "run", *how)
+    assert trained.code == 0, trained.err
+    refused("ric monitor needs calibration examples", "monitor", tmp_path / "run", tmp_path / "my.csv")
+    assert run_ric("calibrate", tmp_path / "run", write("cal.csv", 300, 0)).code == 0
+    assert "No difference" in run_ric("monitor", tmp_path / "run", write("same.csv", 300, 0)).out
+    assert "Guarantees are doubtful" in run_ric("monitor", tmp_path / "run", write("other.csv", 300, 3)).out

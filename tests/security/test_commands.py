@@ -69,7 +69,7 @@ def test_flags_and_values(
             for _ in range(data.draw(st.integers(0, 3)))
         ]
         code, said = run([command, *first, *(part for flag in given for part in flag)])
-        assert code in (0, 2), said
+        assert code in (0, 2) or (code == 1 and command == "predict"), said  # 1: some inputs were not read
         assert said.count("ric: ") == (code == 2), said
         assert all(c.isprintable() or c == "\n" for c in said)
 

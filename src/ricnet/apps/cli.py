@@ -16,6 +16,7 @@ COMMANDS = {
     "evaluate": "scores of a trained run, on its own data or on other data",
     "predict": "classify images, texts or rows; --trace shows every step",
     "calibrate": "give a run unseen labelled data, for prediction sets and limits",
+    "monitor": "compare new data with the calibration data of a run, and say whether guarantees are doubtful",
     "report": "one HTML page about a run, or about several in comparison",
     "compare": "train several systems with several seeds, and test differences",
     "reproduce": "the tables, figures and theorems of the paper",

@@ -1,0 +1,132 @@
+"""`ric monitor`: compares new data with the calibration data of a run."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ricnet.apps.commands.model import Answering, open_model
+from ricnet.apps.flags import Positional, parse
+from ricnet.errors import RicnetError, require
+
+if TYPE_CHECKING:  # torch is imported after the flags are checked
+    from jaxtyping import Int64, Num
+    from torch import Tensor
+
+    from ricnet.evaluation.shift import Comparison, Labelled
+    from ricnet.models.classifier import Classifier
+
+
+@dataclass(frozen=True)
+class Monitor(Answering):
+    """Compare new data with the calibration data of a run (see ric calibrate): the distributions of confidence, of
+    steps or exits, and of answers, each with the population stability index and a two-sample test; with --labels also
+    accuracy, calibration and coverage of prediction sets with 95 % intervals. Guarantees need new data that is
+    exchangeable with the calibration data: a difference makes that doubtful, and none does not prove it."""
+
+    run: Annotated[str, Positional("RUN")]
+    """Folder that ric train wrote, with calibration data."""
+    data: Annotated[str, Positional("DATA")]
+    """New data: an input of ric predict, or with --labels data as for ric evaluate --data."""
+    labels: bool = False
+    """The data holds the true classes."""
+    coverage: float = 0.95
+    """With --labels: coverage of the prediction sets that are measured."""
+    data_dir: Path | None = None
+    """With --labels: folder of named data sets; by default $RICNET_DATA, else the user's cache folder."""
+    device: str = "auto"
+    """auto, cpu, cuda …"""
+    json: bool = False
+    """Print all results as JSON."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 < self.coverage < 1, "coverage", self.coverage, "between 0 and 1")
+
+
+def monitor(arguments: Sequence[str]) -> None:
+    options: Monitor = parse(Monitor, arguments, "monitor")
+    classifier = open_model(options.run, options.device, options)
+    from ricnet.evaluation.shift import Summary, compare, judge, verdict
+    from ricnet.models.guarantees import require_calibration, set_rule
+
+    known = require_calibration(classifier, "ric monitor")
+    inputs, labels = _read(classifier, options)
+    beliefs, steps = _answer(classifier, inputs, options.max_steps)
+    new = Summary(beliefs.max(1), steps, beliefs.argmax(1))
+    old = known.summary(known.stops(classifier.method, options.max_steps))
+    found = compare(old, new, len(classifier.class_names), exits=bool(getattr(classifier.model, "costs", ())))
+    judged = None
+    if labels is not None:
+        rule = set_rule(classifier, options.coverage, max_steps=options.max_steps)
+        truth = labels.numpy()
+        covered = rule.sets(beliefs, allow_empty=False)[range(len(truth)), truth]
+        judged = judge(new.confidence, new.answers == truth, {options.coverage: covered})
+    words = verdict(found, len(steps))
+    if options.json:
+        entry: dict[str, Any] = {"n": len(steps), "calibration_n": len(known), "verdict": words}
+        entry |= {
+            "comparisons": [asdict(each) for each in found],
+            "labelled": None if judged is None else asdict(judged),
+        }
+        print(json.dumps(entry, indent=2, allow_nan=False))
+        return
+    console = Console()
+    console.print(_table(found))
+    for line in [*_scores(judged), words]:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _read(classifier: "Classifier", options: Monitor) -> "tuple[Num[Tensor, 'n ...'], Int64[Tensor, 'n'] | None]":
+    from ricnet.apps.commands.evaluate import data_for
+    from ricnet.data.inputs import read_inputs
+    from ricnet.training.console import say
+
+    if options.labels:
+        test = data_for(classifier, options.data, options.data_dir).test
+        return test.inputs, test.labels
+    _, rows, notes, problems = read_inputs((options.data,), classifier.input_shape, classifier.columns)
+    say([*notes, *(f"skipped: {problem}" for problem in problems)])
+    return rows, None
+
+
+def _answer(classifier: "Classifier", inputs: "Num[Tensor, 'n ...']", max_steps: int | None) -> Any:
+    """Beliefs at the halt and steps, as arrays."""
+    import torch
+
+    from ricnet.evaluation.evaluate import pool_size
+
+    if not len(inputs):
+        raise RicnetError("there are no new examples to compare; give at least one.")
+    paths = [classifier.refine(part, max_steps) for part in inputs.split(pool_size(len(classifier.class_names)))]
+    beliefs = torch.cat([path.final for path in paths]).double().softmax(-1).cpu().numpy()
+    return beliefs, torch.cat([path.halt_step for path in paths]).cpu().numpy()
+
+
+def _table(found: "Sequence[Comparison]") -> Table:
+    titles = ("", "calibration", "new", "stability index", "difference", "p-value")
+    table = Table(*titles, box=None, padding=(0, 2, 0, 0))
+    for each in found:
+        means = ["" if mean is None else f"{mean:.3f}" for mean in (each.old, each.new)]
+        shown = "shown" if each.differs else "not shown"
+        table.add_row(each.name, *means, f"{each.stability:.3f} ({each.size})", shown, f"{each.p_value:.2g}")
+    return table
+
+
+def _scores(judged: "Labelled | None") -> list[str]:
+    if judged is None:
+        return []
+    right, error, over = judged.accuracy, judged.calibration_error, judged.overconfidence
+    lines = [
+        f"accuracy {right.share or 0:.1%} ({right.low:.1%} to {right.high:.1%})",
+        f"calibration error {error.value:.3f} ({error.low:.3f} to {error.high:.3f})",
+        f"confidence − accuracy {over.value:+.3f} ({over.low:+.3f} to {over.high:+.3f})",
+    ]
+    return lines + [
+        f"coverage of sets for {wanted:g}: {got.share or 0:.1%} ({got.low:.1%} to {got.high:.1%}), measured"
+        for wanted, got in judged.coverage.items()
+    ]
