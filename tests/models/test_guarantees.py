@@ -8,13 +8,17 @@ import pytest
 import torch
 
 import ricnet
+from ricnet.core.trajectory import Trajectory
 from ricnet.data import Split
 from ricnet.data import load as load_data
 from ricnet.data.dataset import Dataset, Parts, set_aside
 from ricnet.errors import RicnetError
+from ricnet.evaluation.choices import OperatingPoint
 from ricnet.evaluation.conformal import conformal_quantile
+from ricnet.methods import Supervised
 from ricnet.models.classifier import Classifier
 from ricnet.models.guarantees import (
+    Calibration,
     calibrate,
     calibration_of,
     control_abstention,
@@ -157,6 +161,19 @@ def test_exits_of_limited_loss(model: Classifier) -> None:
     assert exits.chosen.risk == lost.mean() <= 0.05
     with pytest.raises(RicnetError, match=r"--max-loss 0\.001 with --probability 0\.95 needs at least 2,995"):
         control_exits(model, 0.001)
+
+
+def test_thresholds_for_budgets_are_tested_from_expensive_to_cheap(model: Classifier) -> None:
+    points = [OperatingPoint(threshold, cost, 0.9, 0.5) for threshold, cost in ((0.3, 0.2), (-0.1, 1.0), (0.03, 0.5))]
+    _, exits = control_exits(replace(model, budgets=tuple(points)), 0.05, 0.9)
+    assert [each.threshold for each in exits.tested] == [-0.1, 0.03, 0.3]
+
+
+def test_a_model_that_is_exactly_as_sure_as_asked_halts() -> None:
+    path = Trajectory(torch.tensor([[[0.0, -40.0]], [[0.0, -40.0]]]), torch.tensor([1]), costs=(0.5, 1.0))
+    found = Calibration.of(path, path.halt_step, torch.tensor([0]))
+    assert found.stops(Supervised(confidence_threshold=1.0)).tolist() == [1]
+    assert found.stops(Supervised()).tolist() == [2]
 
 
 def test_answers_of_limited_error(model: Classifier) -> None:

@@ -1,6 +1,7 @@
 """Calibration examples of a trained model, and the guarantees that follow from them: prediction sets, early exits of
 limited loss, abstention. `guarantees.npz` of a run holds the results of each example after every step, no inputs."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -111,8 +112,8 @@ def _rule(method: Method[Any]) -> tuple[float | None, int | None]:
     if method.halts_by_value:
         return float(getattr(method, "halt_threshold", 0.0)), most
     sure = getattr(method, "confidence_threshold", None)
-    if method.takes_budget:  # by confidence
-        return (NEVER if sure is None else 1 - sure), most
+    if method.takes_budget:  # by confidence: it halts at its threshold, `halting_step` only below
+        return (NEVER if sure is None else math.nextafter(1 - sure, math.inf)), most
     return None, most
 
 
