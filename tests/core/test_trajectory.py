@@ -77,6 +77,16 @@ def test_some_of_a_batch_and_a_change_to_all_of_it() -> None:
     assert (some.halt_probability, some.costs) == (None, path.costs)
 
 
+def test_the_first_steps_have_their_own_costs_and_halts() -> None:
+    path = replace(trajectory(torch.tensor([[1.0, 1.0], [-1.0, 1.0], [1.0, 1.0]])), costs=(0.2, 0.5, 1.0))
+    first = path.until(2)
+    assert (first.steps, first.halt_step.tolist(), first.costs) == (2, [1, 2], (0.2, 0.5))
+    assert first.cost is not None
+    assert first.cost.tolist() == pytest.approx([0.2, 0.5])
+    each = (1.0, 2.0, 3.0)  # temperatures of the steps
+    torch.testing.assert_close(first.tempered(each).log_beliefs, path.tempered(each).log_beliefs[:2])
+
+
 def test_doubt_is_all_but_the_surest_class() -> None:
     beliefs = torch.tensor([[0.5, 0.5, 0.0], [0.2, 0.7, 0.1], [1.0, 1e-9, 2e-9], [1.0, 1e-14, 0.0], [torch.nan] * 3])
     found = doubt(beliefs.log())

@@ -57,6 +57,12 @@ def test_missing_numbers_are_the_mean_and_are_flagged_where_training_had_some() 
     assert fit(a=["4", "", "4"]).encode(table(a=["4", ""])).tolist() == [[0, 0], [0, 1]]  # that it is known at all
 
 
+def test_only_training_rows_say_which_texts_are_frequent() -> None:
+    cells = table(a=["x", "y"] * 5 + ["held out"] * 10)
+    assert fit_columns(cells, "y", range(10))[0].inputs == (Category("a", ("x", "y"), False),)
+    assert fit_columns(cells, "y", range(11))[0].inputs == (Category("a", ("x", "y"), True),)  # once is rare
+
+
 def test_texts_are_encoded_as_scikit_learn_does() -> None:
     cells, new = [*"aabbbacccc", "", "", "", "rare", "rarer"], ["a", "rare", "", "never seen", "c"]
     theirs = OneHotEncoder(min_frequency=3, handle_unknown="infrequent_if_exist", sparse_output=False)

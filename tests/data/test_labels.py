@@ -48,6 +48,16 @@ def test_columns_of_a_model_are_kept_on_another_table(path: Path, tmp_path: Path
     assert other.test.inputs[:, 0].max() < 0  # 15 at most, where the mean was about 20
 
 
+def test_a_test_table_is_the_test_split_and_nothing_is_learned_from_it(path: Path, tmp_path: Path) -> None:
+    rows = [f"{number},rare,{label}" for number, label in enumerate(["a", "b", "b"] * 4, start=1000)]
+    (tmp_path / "test.csv").write_text("\n".join(["number,parity,kind", *rows]))
+    data = load(write(path, AB), target="kind", test=tmp_path / "test.csv")
+    number, parity = data.columns.inputs
+    assert (data.test.inputs[:, 0] * number.std + number.mean).round().tolist() == list(range(1000, 1012))
+    assert data.test.labels.tolist() == [0, 1, 1] * 4
+    assert (number.mean < 40, parity.values) == (True, ("even", "odd"))
+
+
 @pytest.mark.parametrize(
     ("labels", "classes", "facts"),
     [

@@ -45,6 +45,8 @@ def test_the_test_of_counts_merges_rare_bins() -> None:
     assert counts_p_value(np.array([100, 1, 0, 0]), np.array([100, 0, 1, 0])) == pytest.approx(1)
     assert counts_p_value(np.array([7]), np.array([9])) == 1
     assert counts_p_value(np.array([3, 0]), np.array([0, 3])) == 1  # too few to say
+    assert counts_p_value(np.array([100, 0]), np.array([100, 9])) == 1  # 9 join the next bin, 10 do not
+    assert counts_p_value(np.array([100, 0]), np.array([100, 10])) < 0.01
 
 
 def test_false_alarms_are_as_rare_as_the_level_says() -> None:
@@ -83,6 +85,8 @@ def test_scores_with_intervals() -> None:
     assert found.accuracy.low < 0.7 < found.accuracy.high
     assert found.overconfidence.value == pytest.approx(confidence.mean() - correct.mean())
     assert found.overconfidence.low < 0.1 < found.overconfidence.high
+    half = 1.96 * (confidence - correct).std(ddof=1) / 20
+    assert found.overconfidence.high - found.overconfidence.value == pytest.approx(half)
     assert found.calibration_error.low <= found.calibration_error.value <= found.calibration_error.high
     assert found.coverage[0.95].share == 0.98
     assert found.coverage[0.95].low < 0.98 < found.coverage[0.95].high

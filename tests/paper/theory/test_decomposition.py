@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -6,6 +7,8 @@ from torch import Tensor
 
 from ricnet.core.mdp import log_scores
 from ricnet.core.policies import Dirichlet
+from ricnet.methods import RIC
+from ricnet.methods.ric import Rollout
 from ricnet.nets.refiner import RecurrentClassifier
 from ricnet_paper.theory import decomposition, known_truth
 from ricnet_paper.theory.finding import Finding
@@ -37,6 +40,26 @@ def test_holds() -> None:
         assert row["penalty_deviation"] < 4
     unknown = [row for row in finding.rows if row["context"] == 3]
     assert all(row["ceiling"] == pytest.approx(-math.log(4)) for row in unknown)
+
+
+def test_the_parts_add_up_to_the_expected_log_score_in_every_state(
+    agent: RecurrentClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exactly, whatever the mean; samples show a wrong mean only to second order."""
+    policies, truth = list[Dirichlet](), known_truth.CONDITIONALS
+    roll_out = RIC.roll_out
+
+    def recorded(self: RIC, *args: Any) -> Rollout:
+        rollout = roll_out(self, *args)
+        policies.append(rollout.policy)  # type: ignore[arg-type]
+        return rollout
+
+    monkeypatch.setattr(RIC, "roll_out", recorded)
+    parts = decomposition._decompose(decomposition.METHOD, agent, truth, 2, 0).parts
+    every = truth.repeat(2, 1)
+    by_label = [policies[0].expected_log_score(torch.full((len(every),), y))[:, 0] for y in range(truth.shape[1])]
+    expected = (every * torch.stack(by_label, -1)).sum(-1).view(-1, 2, len(truth)).mean(1)
+    torch.testing.assert_close(sum(parts.values()), expected, atol=1e-5, rtol=1e-5, check_dtype=False)
 
 
 def without_the_total(self: Dirichlet, labels: Tensor) -> Tensor:
