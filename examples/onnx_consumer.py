@@ -26,6 +26,7 @@ session = onnxruntime.InferenceSession(asked.model)
 about = session.get_modelmeta().custom_metadata_map
 names, shape = json.loads(about["class_names"]), json.loads(about["input_shape"])
 columns = json.loads(about["columns"])["inputs"] if "columns" in about else []
+rule = json.loads(about.get("prediction_sets", "{}")).get("0.95")
 
 
 def read_image(path: str) -> np.ndarray:
@@ -72,5 +73,8 @@ if found:
     probabilities, steps, *_ = session.run(None, {"input": np.array([row for _, row in found], dtype=kind)})
     for (given, _), belief, taken in zip(found, probabilities, steps, strict=True):
         print(f"{given}: {names[belief.argmax()]} ({belief.max():.1%}, steps: {taken})")
+        if rule is not None:  # contains the true class with probability 0.95, for inputs like the calibration data
+            likely = [k for k in np.argsort(-belief) if 1 - belief[k] <= rule["quantiles"][0] or k == belief.argmax()]
+            print(f"  95 % set: {', '.join(names[k] for k in likely)}")
 if len(found) < len(asked.inputs):
     sys.exit(1)

@@ -1,5 +1,6 @@
 """Calibration examples of a model: what is stored of them, halting by another rule, sets, exits and abstention."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -198,3 +199,14 @@ def test_damage_is_noticed(run: Path, model: Classifier, digits: Dataset) -> Non
     with pytest.raises(RicnetError, match=r"coverage 0\.99 needs at least 99 calibration examples and there are 30"):
         set_rule(model, 0.99)
     calibrate(model, digits.calibration)
+
+
+def test_exported_rules_are_those_of_the_model(model: Classifier) -> None:
+    from ricnet.evaluation.conformal import SetRule
+    from ricnet.models.onnx import metadata
+
+    rules = json.loads(metadata(model, 4)["prediction_sets"])
+    assert SetRule.from_json(rules["0.95"]) == set_rule(model, 0.95, max_steps=4)
+    assert "prediction_sets" not in metadata(replace(model, folder=None), 4)
+    with pytest.raises(RicnetError, match="--max-steps 5 is more than the 4 steps of the calibration data"):
+        set_rule(model, 0.9, max_steps=5)

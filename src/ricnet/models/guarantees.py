@@ -17,7 +17,17 @@ from ricnet.data import Split
 from ricnet.errors import RicnetError, counted, setting
 from ricnet.evaluation import risk
 from ricnet.evaluation.choices import NEVER, rule_words
-from ricnet.evaluation.conformal import LAC, Ranked, Score, ScoreName, SetRule, choose_raps, fit_sets, rank_classes
+from ricnet.evaluation.conformal import (
+    LAC,
+    Ranked,
+    Score,
+    ScoreName,
+    SetRule,
+    choose_raps,
+    examples_needed,
+    fit_sets,
+    rank_classes,
+)
 from ricnet.evaluation.evaluate import pool_size, read_predictions
 from ricnet.evaluation.shift import Summary
 from ricnet.io import read_arrays, write_atomically
@@ -77,6 +87,9 @@ class Calibration:
 
     def stops(self, method: Method[Any], max_steps: int | None = None) -> Int[np.ndarray, "n"]:
         """The step after which each example halts by the rule of a method."""
+        if max_steps is not None and max_steps > len(self.rank):
+            named = setting("max_steps", max_steps)
+            raise RicnetError(f"{named} is more than the {len(self.rank)} steps of the calibration data; lower it.")
         threshold, most = _rule(method)
         stops = self.halt_step if threshold is None else self.stops_at(threshold)
         return np.asarray(np.minimum(stops, min(most or len(self.rank), max_steps or len(self.rank))))
@@ -232,6 +245,21 @@ def set_rule(
     at_halt = Ranked(*(found.at(part, stops) for part in found.true))
     words = rule_in_words(classifier, max_steps)
     return fit_sets(at_halt, found.true, found.labels, len(classifier.class_names), coverage, score, per_class, words)
+
+
+LEVELS = (0.9, 0.95, 0.99)
+"""Coverages whose rules are exported."""
+
+
+def exported_rules(classifier: "Classifier", max_steps: int | None = None) -> dict[str, Any]:
+    """Rules for prediction sets (score lac) by coverage, as far as there are calibration examples: a class is in the
+    set if 1 − p is at most the quantile, and the most likely class always is."""
+    try:
+        n = len(require_calibration(classifier, "this"))
+    except RicnetError:
+        return {}
+    levels = [level for level in LEVELS if n >= examples_needed(level)]
+    return {f"{level:g}": set_rule(classifier, level, max_steps=max_steps).to_json() for level in levels}
 
 
 @dataclass(frozen=True)

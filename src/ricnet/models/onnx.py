@@ -28,6 +28,7 @@ from ricnet.methods import Supervised, in_steps
 from ricnet.methods.inference import InSteps, Pool, Step, Steps, run
 from ricnet.models.classifier import Classifier, backbone_of
 from ricnet.models.config import AFTER_TRAINING
+from ricnet.models.guarantees import exported_rules
 from ricnet.version import __version__
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ def metadata(classifier: Classifier, steps: int) -> dict[str, str]:
         entry["columns"] = classifier.columns.to_json()
     if classifier.text is not None:
         entry["token_ids"] = classifier.text.rule
+    if rules := exported_rules(classifier, steps):
+        entry["prediction_sets"] = rules
     return {key: text if isinstance(text, str) else json.dumps(text, ensure_ascii=False) for key, text in entry.items()}
 
 

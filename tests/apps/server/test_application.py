@@ -248,3 +248,21 @@ def test_the_page_of_the_api_quotes_everything_for_html_and_for_a_shell() -> Non
     curl, flag, sent, address = shlex.split(html.unescape(command))
     assert (curl, flag, address) == ("curl", "--json", "http://x><script>;rm/v1/predict")
     assert json.loads(sent)["rows"] == body["rows"]
+
+
+def test_a_request_may_ask_for_a_prediction_set(features: Classifier) -> None:
+    random = np.random.default_rng(1)
+    y = np.arange(60) % 3
+    x = (random.normal(size=(60, 4)) + y[:, None]).astype(np.float32)
+    ready = replace(features, folder=None).calibrated(x, [features.class_names[k] for k in y])
+    with serving(ready) as client:
+        assert client.get("/v1/model").json()["calibration"] == 60
+        found = client.post("/v1/predict", json={"features": x[:5].tolist(), "coverage": 0.9}).json()["predictions"]
+        assert [one["set"] for one in found] == ready.predict_set(x[:5], 0.9)
+        refused = client.post("/v1/predict", json={"features": x[:1].tolist(), "coverage": 0.99})
+        assert (refused.status_code, "at least 99 calibration examples" in refused.json()["error"]) == (422, True)
+        refused = client.post("/v1/predict", json={"features": x[:1].tolist(), "coverage": 0.9, "max_ms": 5})
+        assert "leave max_ms out" in refused.json()["error"]
+    with serving(replace(features, folder=None)) as client:
+        refused = client.post("/v1/predict", json={"features": x[:1].tolist(), "coverage": 0.9})
+        assert "needs calibration examples" in refused.json()["error"]

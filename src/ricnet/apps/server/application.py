@@ -31,8 +31,10 @@ from ricnet.apps.server.connections import Guard, address_of, most_connections, 
 from ricnet.apps.server.limits import Hosts, Limits, Refusal
 from ricnet.apps.server.requests import Asked, Decoders, File, Options
 from ricnet.errors import RicnetError, in_python
+from ricnet.evaluation.conformal import SetRule
 from ricnet.io import short
 from ricnet.models.classifier import Classifier
+from ricnet.models.guarantees import named_sets, read_calibration, set_rule
 from ricnet.version import __version__
 
 PAGE = Path(__file__).parent / "page"
@@ -58,6 +60,8 @@ def build(classifier: Classifier, name: str, limits: Limits | None = None, hosts
     # At most half of the connections may wait for an answer, so that new clients can connect.
     limits = replace(limits, max_waiting=min(limits.max_waiting, most_connections() // 2))
     limits = limits.of_input(classifier.input_shape)
+    if classifier.calibration is None and classifier.folder is not None:  # read once, not for every request
+        classifier = replace(classifier, calibration=read_calibration(classifier.folder))
     classifier = classifier.recorded()
     classifier.refine(torch.zeros(1, *classifier.input_shape, dtype=classifier.input_dtype))
     batcher = Batcher(classifier, limits.max_batch)
@@ -100,6 +104,7 @@ def _add_predict(app: FastAPI, classifier: Classifier, batcher: Batcher, decoder
         """Classify images, rows or texts; each is refined until the model expects no further gain."""
         read, options = await _read(request)
         own, notes = _within_budget(classifier, options, most_steps)  # refuses before anything is decoded
+        rule = _set_rule(own or classifier, options)
         asked = read if isinstance(read, Asked) else await decoders.decode(read, request.is_disconnected)
         deadline = None if options.max_ms is None else request.state.arrived + options.max_ms / 1000
         # max_steps equal to the horizon changes nothing; without it, more requests can be batched.
@@ -107,8 +112,12 @@ def _add_predict(app: FastAPI, classifier: Classifier, batcher: Batcher, decoder
         path = await asyncio.wrap_future(batcher.ask(Question(asked.inputs, max_steps, options.trace, deadline, own)))
 
         def respond() -> Response:
-            chosen = (options.top, options.abstain_below, options.trace)
-            said = answers(path, asked.names, classifier.class_names, *chosen)
+            how = (options.top, options.abstain_below, options.trace)
+            said = answers(path, asked.names, classifier.class_names, *how)
+            if rule is not None:
+                beliefs = path.final.double().softmax(-1).cpu().numpy()
+                sets = named_sets(rule.sets(beliefs, allow_empty=False), beliefs, classifier.class_names)
+                said = [entry | {"set": chosen} for entry, chosen in zip(said, sets, strict=True)]
             return JSONResponse({"predictions": said, "notes": [*asked.notes, *notes]})
 
         return await asyncio.to_thread(respond) if options.trace else respond()  # a trace may be large
@@ -148,6 +157,17 @@ def _within_budget(classifier: Classifier, options: Options, most: int) -> tuple
     except RicnetError as error:
         raise Refusal(422, in_python(error.sentence)) from None
     return replace(frugal, recordings=None), [] if told is None else [f"{told}."]
+
+
+def _set_rule(classifier: Classifier, options: Options) -> SetRule | None:
+    if options.coverage is None:
+        return None
+    if options.max_ms is not None:
+        raise Refusal(422, "coverage holds without a time limit; leave max_ms out.")
+    try:
+        return set_rule(classifier, options.coverage, max_steps=options.max_steps)
+    except RicnetError as error:
+        raise Refusal(422, in_python(error.sentence)) from None
 
 
 def _add_facts(app: FastAPI, classifier: Classifier, batcher: Batcher, model: dict[str, Any]) -> None:

@@ -77,6 +77,9 @@ class Options(BaseModel):
     network; replaces the server's."""
     abstain_below: FiniteFloat | None = Field(None, gt=0, le=1)
     """Answer "unsure" if the confidence is below this probability; top still names the classes."""
+    coverage: FiniteFloat | None = Field(None, gt=0, lt=1)
+    """Also return a set of classes that contains the true one with this probability, on average over inputs drawn like
+    the calibration data of the model; see calibration of /v1/model."""
     top: int = Field(1, ge=1)
     """Number of classes to return for each input, most probable first."""
     trace: bool = False

@@ -38,6 +38,7 @@ class Answer(BaseModel):
     steps: int = Field(description="Steps until the halt.")
     cost: float | None = Field(None, description="With exits: share of compute that was used.")
     top: list[Ranked] = Field(description="The most probable classes, as many as requested.")
+    set: list[str] | None = Field(None, description="With coverage: the classes of the prediction set, likely first.")
     costs: list[float] | None = Field(None, description="With trace and exits: share of compute after every step.")
     beliefs: list[list[float]] | None = Field(None, description="With trace: probabilities after every step, by class.")
     values: list[float] | None = Field(
@@ -101,6 +102,7 @@ class Model(BaseModel):
     halt_threshold: float | None = Field(description="The model stops if its value is below this.")
     budget: float | None = Field(description="Mean share of compute, unless a request sets its own.")
     budgets: list[Budget] | None = Field(description="With exits; a budget between two of them takes the lower.")
+    calibration: int = Field(description="Calibration examples; n allow a coverage of up to n / (n + 1).")
     test: Measured | None = Field(description="Results on test data after training; null with another budget.")
     limits: dict[str, float | None] = Field(description="Limits on requests to this server.")
 
@@ -128,6 +130,7 @@ def describe(classifier: Classifier, name: str, limits: Limits) -> dict[str, Any
         "halt_threshold": getattr(method, "halt_threshold", None),
         "budget": classifier.budget,
         "budgets": [asdict(point) for point in classifier.budgets] or None,
+        "calibration": 0 if classifier.calibration is None else len(classifier.calibration),
         "test": _measured(classifier.folder) if classifier.budget is None else None,
         "limits": asdict(limits) | {"max_steps": most_steps(classifier)},
     }
