@@ -121,7 +121,7 @@ def test_a_table_that_has_changed_since_is_noted(table_run: Path, evaluate: Any)
             _, said = evaluate(table_run)
         finally:
             table.write_text(before)
-        assert ("is not what the run learned from" in said) is expected
+        assert ("differs from the data that the run was trained on" in said) is expected
 
 
 def test_another_table_is_measured_as_a_whole(table_run: Path, tmp_path: Path, evaluate: Any, refused: Refused) -> None:

@@ -118,7 +118,7 @@ def test_the_server_reads_texts(run: Path) -> None:
     with serving(ricnet.load(run), max_batch=3) as client:
         answers = said(client, texts=["so lovely", "so dull", " "]).json()
         assert [one["answer"] for one in answers["predictions"]][:2] == ["good", "bad"]
-        assert answers["notes"] == ["empty texts, of which nothing is known: texts[2]."]
+        assert answers["notes"] == ["empty texts, ignore their predictions: texts[2]."]
         assert said(client, texts="cold").json()["predictions"][0]["answer"] == "bad"
         assert said(client, rows={"review": "cold"}).json()["predictions"][0]["answer"] == "bad"
         assert said(client, texts=["a"] * 4).status_code == 413

@@ -62,7 +62,7 @@ def test_a_class_may_be_called_abstain(tmp_path: Path) -> None:
     [
         ("", "holds no costs"),
         (",cat,dog\n", "holds no costs"),
-        (",cat,wolf\ncat,0,1\ndog,1,0\n", "a column for 'wolf', which is no class of the model; it knows cat, dog"),
+        (",cat,wolf\ncat,0,1\ndog,1,0\n", "a column for 'wolf', which is not a class of the model; give cat, dog"),
         (",cat,dog\ncat,0,1\nwolf,1,0\n", "a row for 'wolf'"),
         (",cat,dog\ncat,0,1\n", "has no row for dog"),
         (",cat\ncat,0\ndog,1\n", "has no column for dog"),

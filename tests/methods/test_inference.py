@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory, first_stop
 from ricnet.methods import METHODS, RIC, Anytime
-from ricnet.methods.inference import Iterative, Pool, Step, Steps, Walk, norms, run, step_until_level, unroll
+from ricnet.methods.inference import Iterative, Pool, Refinement, Step, Steps, norms, run, step_until_level, unroll
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier, Refiner
 
@@ -31,7 +31,7 @@ class Counting(Iterative):
         return step_until_level(model, pool, _count)
 
     def trajectory(self, steps: Steps) -> Trajectory:
-        return Trajectory(steps.output.log_softmax(-1), first_stop(steps.going))
+        return Trajectory(steps.output.log_softmax(-1), first_stop(steps.active))
 
 
 def _count(progress: Tensor, heads: Heads) -> Tensor:
@@ -188,12 +188,12 @@ def test_the_first_value_stops_nobody_without_exits(made: RIC | Anytime) -> None
 
 
 def test_first_stop_by_hand() -> None:
-    going = torch.tensor([[True, False, True, True], [False, True, True, True], [True, True, True, False]])
-    assert first_stop(going).tolist() == [2, 1, 3, 3]
+    active = torch.tensor([[True, False, True, True], [False, True, True, True], [True, True, True, False]])
+    assert first_stop(active).tolist() == [2, 1, 3, 3]
 
 
 class Recording:
-    """A walk that writes down what `run` asks of it; `sizes` are the examples that continue after each step."""
+    """A refinement that writes down what `run` asks of it; `sizes` are the examples that continue after each step."""
 
     def __init__(self, sizes: list[int]) -> None:
         self.sizes, self.asked, self.size = sizes, list[str](), 9
@@ -220,14 +220,14 @@ class Recording:
 )
 def test_the_loop_steps_halts_and_shrinks(halt: bool, clock: list[bool] | None, asked: list[str], made: int) -> None:
     answers = iter(clock or [])
-    walk, steps = run(Recording([4, 0]), 3, halt, None if clock is None else lambda: next(answers))
-    assert (walk.asked, steps) == (asked, made)
+    refinement, steps = run(Recording([4, 0]), 3, halt, None if clock is None else lambda: next(answers))
+    assert (refinement.asked, steps) == (asked, made)
     assert list(answers) == []
 
 
 def test_the_last_step_is_not_followed_by_a_shrink() -> None:
-    walk, _ = run(Recording([]), 1, halt=True)
-    assert walk.asked == ["advance 0"]
+    refinement, _ = run(Recording([]), 1, halt=True)
+    assert refinement.asked == ["advance 0"]
 
 
 def test_walks_that_join_write_to_their_own_columns() -> None:
@@ -237,28 +237,28 @@ def test_walks_that_join_write_to_their_own_columns() -> None:
     with torch.no_grad():
         whole = counting.start(model, inputs)
         made = Steps.blank(STEPS, whole)
-        walks = [
-            Walk.begin(counting, model, whole.take(rows), made, rows)
+        refinements = [
+            Refinement.begin(counting, model, whole.take(rows), made, rows)
             for rows in (torch.tensor([0, 3, 1]), torch.tensor([4, 2]))
         ]
-        first, second = (walk.advance(0).shrink(0) for walk in walks)
-        walk, _ = run(_Later(first.join(second)), STEPS - 1, halt=True)
-    path = counting.conclude(model, walk.walk.made, halt=True)
+        first, second = (refinement.advance(0).shrink(0) for refinement in refinements)
+        refinement, _ = run(_Later(first.join(second)), STEPS - 1, halt=True)
+    path = counting.conclude(model, refinement.refinement.made, halt=True)
     assert torch.equal(path.halt_step, expected.halt_step)
     torch.testing.assert_close(path.final, expected.final)
 
 
 class _Later:
-    """A walk that has made one step already."""
+    """A refinement that has made one step already."""
 
-    def __init__(self, walk: Walk) -> None:
-        self.walk, self.size = walk, walk.size
+    def __init__(self, refinement: Refinement) -> None:
+        self.refinement, self.size = refinement, refinement.size
 
     def advance(self, time: int) -> "_Later":
-        return _Later(self.walk.advance(time + 1))
+        return _Later(self.refinement.advance(time + 1))
 
     def shrink(self, time: int) -> "_Later":
-        return _Later(self.walk.shrink(time + 1))
+        return _Later(self.refinement.shrink(time + 1))
 
 
 def test_softmax_is_fed_back_with_gradient() -> None:
@@ -286,11 +286,11 @@ def test_a_step_towards_a_level_is_one_of_the_unrolled() -> None:
     context, level = model.context(inputs), torch.tensor([0.5, 2.0, 2.5]).double()
     pool = Pool(context, *model.initial_state(context), (torch.zeros(3).double(), level))
     expected = unroll(model, inputs, 3)
-    for t, going in enumerate(([False, True, True], [False, False, True], [False, False, False])):
+    for t, active in enumerate(([False, True, True], [False, False, True], [False, False, False])):
         pool, logits, value, more = step_until_level(model, pool, _count)
         torch.testing.assert_close(logits, expected.logits[t])
         torch.testing.assert_close(value, expected.value[t])
-        assert more.tolist() == going
+        assert more.tolist() == active
         assert pool.memory[0].tolist() == [t + 1] * 3
         assert pool.memory[1] is level
 

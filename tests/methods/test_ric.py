@@ -248,7 +248,7 @@ def test_it_stops_before_the_first_step_whose_value_is_below_the_threshold() -> 
     threshold = SMALL.refine(model, inputs).values.amax().item() + 1  # all would stop at once
     with torch.no_grad():
         made = replace(SMALL, halt_threshold=threshold).step(model, SMALL.start(model, inputs), first=True)
-    assert made.going.all()
+    assert made.active.all()
 
 
 def test_readouts_share_weights_values_and_halts() -> None:

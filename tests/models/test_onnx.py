@@ -25,9 +25,9 @@ from ricnet.models.config import Config
 from ricnet.models.onnx import (
     Agreement,
     Halting,
-    Leaving,
     OnePass,
     Unrolled,
+    WithExits,
     export_onnx,
     metadata,
     network_to_trace,
@@ -272,7 +272,7 @@ def test_each_example_leaves_at_its_own_exit_and_no_stage_runs_without_examples(
     torch.manual_seed(0)
     model, inputs = with_exits(method), torch.randn(200, 5)
     expected = method.refine(model, inputs, halt=True)
-    leaving = Leaving(method, model, 6, 1.0)
+    leaving = WithExits(method, model, 6, 1.0)
     probabilities, steps, cost = leaving(inputs)
     torch.testing.assert_close(probabilities, expected.final.exp())
     assert torch.equal(steps, expected.halt_step)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory, first_stop
 from ricnet.methods import METHODS, Method, inference
-from ricnet.methods.inference import Iterative, Pool, Step, Steps, Walk, run, select, step_until_level
+from ricnet.methods.inference import Iterative, Pool, Refinement, Step, Steps, run, select, step_until_level
 from ricnet.methods.ric import RIC
 from ricnet.models import recorded
 from ricnet.models.recorded import LADDER, Messages, Part, RecordedPool, RecordedStages, Recorder, Recordings, rung
@@ -168,10 +168,10 @@ def test_only_examples_that_continue_enter_the_next_recorded_stage(monkeypatch: 
     read = stages.messages.read
     monkeypatch.setattr(stages.messages, "read", lambda time: (heard.append(left := read(time)), left)[1])
     recordings.refine(method, model, inputs, halt=True)
-    going = [int((path.halt_step > stage).sum()) for stage in range(4)]
-    assert going[0] == 90 > 65 > going[1] > going[3] > 0
-    assert heard == going[1:]
-    assert entered == [rung(rows, recorded.STAGE_LADDER) for rows in going]
+    active = [int((path.halt_step > stage).sum()) for stage in range(4)]
+    assert active[0] == 90 > 65 > active[1] > active[3] > 0
+    assert heard == active[1:]
+    assert entered == [rung(rows, recorded.STAGE_LADDER) for rows in active]
 
 
 def test_recorded_stages_end_when_time_is_up() -> None:
@@ -199,10 +199,10 @@ class Counting(Iterative):
 
     def step(self, model: RecurrentClassifier, pool: Pool, first: bool) -> Step:
         step = step_until_level(model, pool._replace(memory=(pool.memory[0], pool.context[:, 0])), _count)
-        return step._replace(going=step.pool.memory[0] != pool.context[:, 0])
+        return step._replace(active=step.pool.memory[0] != pool.context[:, 0])
 
     def trajectory(self, steps: Steps) -> Trajectory:
-        return Trajectory(steps.output.log_softmax(-1), first_stop(steps.going))
+        return Trajectory(steps.output.log_softmax(-1), first_stop(steps.active))
 
 
 def _count(progress: Tensor, heads: Heads) -> Tensor:
@@ -240,8 +240,8 @@ def eager(model: RecurrentClassifier, context: Tensor, steps: int, halt: bool) -
     """The plain loop, from contexts on."""
     method = Counting()
     pool = method.gather(model, context)
-    walk, _ = run(Walk.begin(method, model, pool, Steps.blank(steps, pool)), steps, halt)
-    return method.conclude(model, walk.made, halt)
+    refinement, _ = run(Refinement.begin(method, model, pool, Steps.blank(steps, pool)), steps, halt)
+    return method.conclude(model, refinement.made, halt)
 
 
 LATE = {"first 256": 1, "next 256": 1, "shrink 32": 1, "next 32": 2, "shrink 8": 1, "next 8": 2, "conclude 256": 1}

@@ -1,1 +1,1 @@
-"""The doors: command line, scikit-learn, ONNX, hub and server."""
+"""Interfaces for users: command line, scikit-learn estimators and server."""

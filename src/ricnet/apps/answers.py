@@ -18,7 +18,7 @@ def answers(
 ) -> list[dict[str, Any]]:
     """An entry for each input: the `top` classes at the halt, and with `trace` the beliefs after every step."""
     if path.final.isnan().any():
-        raise RicnetError("the model has no answer to numbers this far from those it was trained on; check the input.")
+        raise RicnetError("the model's belief is NaN: the input is too far from the training data; check it.")
     best = path.final.exp().topk(min(top, len(class_names)))
     found = zip(names, best.values.tolist(), best.indices.tolist(), path.halt_step.tolist(), strict=True)
     costs = None if path.cost is None else path.cost.tolist()

@@ -24,7 +24,7 @@ COMMANDS = {
     "export": "write a trained run as one ONNX file that halts by itself",
     "push": "upload a trained run to the Hub, where others load it by name",
     "serve": "answer over HTTP, with a page that shows the belief by step",
-    "demo": "this page with the pretrained model, or with one of digits",
+    "demo": "the same page with the pretrained model, or with one of digits",
     "data": "list, download and check the named data sets",
 }
 MODULES = {"reproduce": "report", "push": "export", "demo": "serve"}
@@ -40,7 +40,7 @@ usage: ric COMMAND [OPTIONS]
 Start here:
   ric train            train on scikit-learn's digits: a minute or two on a laptop
   ric predict runs/digits-ric-seed0 --trace
-  ric COMMAND --help   what each command can do
+  ric COMMAND --help   options of a command
 """
 
 
@@ -59,7 +59,7 @@ def main(args: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # the reader has closed the pipe, as `| head` does
         sys.stderr.close()
     except (OSError, MemoryError) as error:
-        _complain(f"the machine refused it ({str(error) or 'out of memory'}); fix the cause and try again.")
+        _complain(f"the operating system reports: {str(error) or 'out of memory'}; fix the cause and try again.")
         sys.exit(RicnetError.exit_code)
 
 

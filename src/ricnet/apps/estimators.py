@@ -1,9 +1,9 @@
 """Every method as a scikit-learn classifier: fit, predict, predict_proba, score, and `refine` for the beliefs after
 each step.
 
-`RICClassifier`, `SupervisedClassifier` and so on are made from `METHODS`; a method `Mine` of your own has its
-`MineClassifier` as soon as it is registered. Constructors only store their arguments, as scikit-learn asks, and `fit`
-checks them. That is why the constructors' types are not checked in the tests either.
+`RICClassifier`, `SupervisedClassifier` and so on are made from `METHODS`; a registered method `Mine` has a
+`MineClassifier`. Constructors only store their arguments, as scikit-learn requires, and `fit` checks them. So the types
+of constructor arguments are not checked in the tests either.
 """
 
 import copy
@@ -63,17 +63,17 @@ OWN_NAMES = {"seed": "random_state", "val_fraction": "validation_fraction"}
 """Settings of a run that have another name here."""
 MOST_CHANNELS = 4
 SHOWN = 1_000
-"""Training rows that stand in for validation data where none is kept aside; they choose nothing."""
+"""Training rows used as validation split if none is held out; no choice depends on them."""
 
 
 class InputError(RicnetError, ValueError):
-    """scikit-learn's contract asks for a ValueError."""
+    """A ValueError, which scikit-learn requires for wrong inputs."""
 
 
 @no_type_check
 @dataclass(eq=False, repr=False, kw_only=True)
 class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """What the estimators of all methods share."""
+    """Base class of the estimators of all methods."""
 
     method: ClassVar[type[Method[Any]]]
 
@@ -86,7 +86,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     lr: float | None = None
     """Highest learning rate. Raise it to learn in fewer epochs, lower it if training diverges."""
     weight_decay: float | None = None
-    """Pull of the weights towards zero. Raise it against over-fitting; too much and nothing is learned."""
+    """Weight decay. Raise it against over-fitting, lower it if too little is learned."""
     encoder: str | nn.Module = "auto"
     """Network that reads the input: mlp, conv, resnet10, resnet18, resnet34, words, or any module from inputs to
     vectors; auto takes words for texts, mlp for tables, conv for images of up to 16 pixels a side and a ResNet above.
@@ -101,8 +101,8 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     steps_per_exit: int | None = None
     """Steps at each exit. Raise it for more steps before the next stage is computed."""
     class_weight: Literal["balanced"] | dict[Any, float] | None = None
-    """Weight of the rows of each class; "balanced" gives all classes the same. A class of higher weight is answered
-    more often."""
+    """Weight of the rows of each class; "balanced" gives all classes the same total weight. A class of higher weight is
+    predicted more often."""
     validation_fraction: float | None = None
     """Share of validation rows, which choose the epoch, and in `fast` also the halting rule and a temperature if one
     helps. From 50 rows on, None means 0.15 for tables (at most 7,500 rows) and 0.15 for anything with exits; otherwise
@@ -118,7 +118,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Where to train and answer: cpu, cuda, cuda:1; auto takes a GPU if there is one. A pickled estimator is loaded on
     the CPU."""
     cost_matrix: Any = None
-    """What each answer (column) costs for each true class (row), in the order of `classes_`; `predict` then gives the
+    """Cost of each answer (column) for each true class (row), in the order of `classes_`; `predict` then gives the
     answer of least expected cost. None: all mistakes cost the same."""
     verbose: int = 0
     """1 shows a progress bar."""
@@ -150,11 +150,11 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 encoder=self.encoder if isinstance(self.encoder, nn.Module) else None,
                 console=console,
             )
-        budgets = classifier.budgets if fraction > 0 else ()  # training rows say nothing about others
+        budgets = classifier.budgets if fraction > 0 else ()  # thresholds need rows that were not trained on
         self.classifier_ = replace(classifier, columns=columns, budgets=budgets)
         if self.pixel_scale_ is None:
-            # Tables are answered in float64, as others of scikit-learn do: the answer to a row must not depend, not
-            # even in its seventh digit, on the rows beside it.
+            # Tables are answered in float64, as by other estimators of scikit-learn: in float32 the seventh digit of
+            # an answer would depend on the other rows of the batch.
             self.classifier_.model.double()
         return self
 
@@ -311,7 +311,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if self.preset != "paper" and not dataset.is_image:
                 unwatched |= unwatched_table(len(dataset.train))
             settings = unwatched | settings
-        # RICClassifier takes the default algorithm of `ric train` unless it is told.
+        # By default RICClassifier uses the default algorithm of `ric train`.
         algorithm = self.algorithm if self.method is RIC else self.method.name
         return configure(dataset, algorithm, self.preset, pick_device(self.device), seed=seed, **settings)
 
@@ -362,7 +362,7 @@ def _on_cpu(classifier: Classifier) -> Classifier:
     return replace(classifier, model=model)
 
 
-# Arrays of scikit-learn's users as tensors
+# Arrays as tensors
 
 
 def pixel_scale(array: np.ndarray) -> float | None:
@@ -415,7 +415,7 @@ def as_inputs(array: np.ndarray, scale: float | None) -> Num[Tensor, "n ..."]:
 
 
 def example_weights(sample_weight: Any, class_weight: Any, labels: np.ndarray) -> Float64[np.ndarray, "n"] | None:
-    """The product of both; None where neither is given."""
+    """Product of sample and class weights; None if neither is given."""
     if sample_weight is None and class_weight is None:
         return None
     by_row = _check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True)

@@ -34,20 +34,20 @@ def doubt(log_beliefs: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch
     return torch.where(others < CERTAIN, 0.0, others)
 
 
-def asked_before(doubts: Float[Tensor, "steps batch"]) -> Float[Tensor, "steps batch"]:
+def doubt_before(doubts: Float[Tensor, "steps batch"]) -> Float[Tensor, "steps batch"]:
     """Doubt before each step, used in place of a value: the doubt after the previous step, and 1 before the first."""
     return torch.cat([torch.ones_like(doubts[:1]), doubts[:-1]])
 
 
-def first_stop(going: Bool[Tensor, "steps batch"]) -> Int64[Tensor, "batch"]:
+def first_stop(active: Bool[Tensor, "steps batch"]) -> Int64[Tensor, "batch"]:
     """First step at which an example does not continue, counted from 1, else the last."""
-    return torch.cat([~going[:-1], torch.ones_like(going[:1])]).int().argmax(0) + 1
+    return torch.cat([~active[:-1], torch.ones_like(active[:1])]).int().argmax(0) + 1
 
 
-def stop_before(going: Bool[Tensor, "steps batch"]) -> Int64[Tensor, "batch"]:
-    """Last step before the first False, where `going[t]` is decided before step t. `going[0]` is not used, because the
-    first step is always made."""
-    return first_stop(torch.cat([going[1:], going[:1]]))
+def stop_before(active: Bool[Tensor, "steps batch"]) -> Int64[Tensor, "batch"]:
+    """Last step before the first False, where `active[t]` is decided before step t. `active[0]` is not used, because
+    the first step is always made."""
+    return first_stop(torch.cat([active[1:], active[:1]]))
 
 
 Temperature = float | tuple[float, ...]
@@ -90,7 +90,7 @@ class Trajectory:
     @property
     def continuation(self) -> Float[Tensor, "steps batch"]:
         """Expected benefit of each step before it is made: the value, or the doubt if there is no value."""
-        return asked_before(doubt(self.log_beliefs)) if self.values is None else self.values
+        return doubt_before(doubt(self.log_beliefs)) if self.values is None else self.values
 
     @property
     def cost(self) -> Float[Tensor, "batch"] | None:

@@ -327,8 +327,8 @@ class OperatingPoint:
 
 
 def operating_points(outcome: Outcome) -> tuple[OperatingPoint, ...]:
-    """For each budget of the grid, the threshold that spends as much of it as possible; from all examples leaving at
-    the first exit to all going through the whole network.
+    """For each budget of the grid, the threshold that spends as much of it as possible. At the lowest budget all
+    examples leave at the first exit, at the highest all are computed by the whole network.
 
     Example i continues after step n if the lowest of its values so far, m_{n,i}, is not below the threshold, and that
     costs c_{n+1} − c_n. So the mean share is c_1 + Σ_{n,i} (c_{n+1} − c_n) 1[m_{n,i} ≥ threshold] / N: it falls at each

@@ -1,8 +1,8 @@
 """Split conformal prediction: sets of classes that contain the true class with a chosen probability, the coverage.
 
-The guarantee P(true class ∈ set) ≥ coverage is an average over draws of calibration data and of a new example. It needs
-both to be exchangeable (drawn alike, in any order), and calibration examples that chose nothing else: no epoch, no
-temperature, no halting rule. Coverage measured on one test set, in one class or at one confidence may be lower.
+The guarantee P(true class ∈ set) ≥ coverage is an average over draws of calibration data and of a new example. Both
+must be exchangeable, and calibration examples must not have been used for any other choice: epoch, temperature or
+halting rule. Coverage measured on one test set, in one class or at one confidence may be lower.
 """
 
 import math
@@ -23,7 +23,7 @@ PENALTIES = (0.0, 0.001, 0.01, 0.1, 0.5)
 
 
 class Ranked(NamedTuple):
-    """What the scores need to know of a class, for arrays of any shape."""
+    """Inputs of the scores for each class, as arrays of any shape."""
 
     probability: Float[np.ndarray, "*shape"]
     above: Float[np.ndarray, "*shape"]
@@ -100,7 +100,7 @@ def _exact(level: float) -> Fraction:
 
 
 def conformal_quantile(scores: Float[np.ndarray, "n"], coverage: float) -> float:
-    """The ⌈(n + 1) · coverage⌉-th smallest score; infinity, so that every class is in the set, if there is none."""
+    """The ⌈(n + 1) · coverage⌉-th smallest score; infinity if n is smaller, so that every class is in the set."""
     require_level("coverage", coverage)
     place = math.ceil((len(scores) + 1) * _exact(coverage))
     return float(np.partition(scores, place - 1)[place - 1]) if place <= len(scores) else math.inf
@@ -108,14 +108,15 @@ def conformal_quantile(scores: Float[np.ndarray, "n"], coverage: float) -> float
 
 @dataclass(frozen=True)
 class SetRule:
-    """The sets of one coverage, for one way to halt. It can be stored as JSON."""
+    """Rule that makes prediction sets of one coverage, for one halting rule. It can be stored as JSON."""
 
     coverage: float
     score: Score
     quantiles: tuple[float, ...]
-    """Of the scores at the halt: one for all classes, or one per class. Infinity: too few calibration examples."""
+    """Quantiles of the scores at the halt: one for all classes, or one per class. Infinity: too few calibration
+    examples."""
     step_quantiles: tuple[tuple[float, ...], ...]
-    """The same for the belief after each step, of a model that makes all steps."""
+    """Quantiles for the belief after each step, of a model that makes all steps."""
     n: int
     """Calibration examples."""
     halting: str = ""

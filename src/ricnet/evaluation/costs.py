@@ -21,7 +21,7 @@ ABSTAIN = "abstain"
 
 @dataclass(frozen=True)
 class Costs:
-    """What each decision costs for each true class."""
+    """Cost of each decision for each true class."""
 
     matrix: Float[np.ndarray, "classes decisions"]
     """Decisions are the classes, in the order of the model, and perhaps to abstain, last."""
@@ -97,7 +97,7 @@ def _require_names(path: str | Path, kind: str, found: list[str], wanted: list[s
     unknown, missing = [one for one in found if one not in wanted], [one for one in wanted if one not in found]
     if unknown:
         raise RicnetError(
-            f"{path} has a {kind} for {unknown[0]!r}, which is no class of the model; it knows {listed(wanted)}."
+            f"{path} has a {kind} for {unknown[0]!r}, which is not a class of the model; give {listed(wanted)}."
         )
     if missing:
         raise RicnetError(f"{path} has no {kind} for {listed(missing)}; give one per class of the model.")

@@ -12,13 +12,13 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from ricnet.core.mdp import log_scores, normalized_return
-from ricnet.core.trajectory import Temperature, Trajectory, asked_before, doubt, halting_step
+from ricnet.core.trajectory import Temperature, Trajectory, doubt, doubt_before, halting_step
 from ricnet.data import Split
 from ricnet.distributed import ALONE, Processes
 from ricnet.errors import RicnetError
 from ricnet.evaluation import metrics
 from ricnet.io import read_arrays
-from ricnet.methods import Asked
+from ricnet.methods import Inference
 from ricnet.methods.inference import InSteps
 
 MIN_POOL, MAX_POOL = 512, 8192
@@ -49,10 +49,10 @@ class Outcome:
 
     @property
     def continuation(self) -> Float[Tensor, "steps n"]:
-        """What a halting threshold is compared with, as in a trajectory."""
+        """The quantity that is compared with the halting threshold, as in a trajectory."""
         if self.values is not None:
             return self.values
-        return asked_before(1 - self.step_confidence if self.step_doubt is None else self.step_doubt)
+        return doubt_before(1 - self.step_confidence if self.step_doubt is None else self.step_doubt)
 
     @property
     def cost(self) -> Float[Tensor, "n"] | None:
@@ -121,7 +121,7 @@ AS_TRAINED = Reading()
 
 
 def observe(
-    method: Asked,
+    method: Inference,
     model: nn.Module,
     split: Split,
     max_steps: int | None = None,
@@ -134,7 +134,7 @@ def observe(
 
 @torch.no_grad()
 def observe_each(
-    method: Asked,
+    method: Inference,
     model: nn.Module,
     split: Split,
     readings: Sequence[Reading],
@@ -331,7 +331,7 @@ def select_validation(found: Outcome, threshold: float, max_steps: int | None = 
 
 def validation_sentence(folder: Path, threshold: float, max_steps: int | None) -> str:
     if not (folder / "predictions.npz").is_file():
-        return f"What {threshold:g} was worth on validation data is not known: {folder.name} has no predictions.npz."
+        return f"Results of {threshold:g} on validation data are unknown: {folder.name} has no predictions.npz."
     kept = read_predictions(folder, "val")
     n, (answered, wrong) = len(kept.labels), select_validation(kept, threshold, max_steps)
     if not answered:

@@ -16,7 +16,7 @@ from ricnet.data import Split
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import AS_TRAINED, Outcome, Reading
 from ricnet.io import read_arrays
-from ricnet.methods import Asked
+from ricnet.methods import Inference
 
 KINDS = ("easy", "hard", "wrong", "confused")
 """A stored kind is an index into this."""
@@ -69,10 +69,10 @@ def _first(merit: Float[Tensor, "n"], eligible: Bool[Tensor, "n"], count: int) -
 
 @torch.no_grad()
 def save_examples(
-    method: Asked, model: nn.Module, split: Split, outcome: Outcome, path: Path, reading: Reading = AS_TRAINED
+    method: Inference, model: nn.Module, split: Split, outcome: Outcome, path: Path, reading: Reading = AS_TRAINED
 ) -> None:
-    """Refine a few examples of a split again, because an outcome has no beliefs before the halt, and store them. Their
-    kinds are those of this time: methods that draw at random may answer differently."""
+    """Refine a few examples of a split again, because an outcome has no beliefs before the halt, and store them with
+    their kinds, which follow the new answers: those of methods that sample may differ."""
     chosen = split.take(_flat(pick_rows(outcome)))
     device = next(model.parameters()).device
     trajectory = reading.read(method.refine(model.eval(), chosen.inputs.to(device)))
@@ -110,7 +110,7 @@ class Examples:
     labels: Integer[np.ndarray, "m"]
     log_beliefs: Float[np.ndarray, "steps m classes"]
     values: Float[np.ndarray, "steps m"] | None
-    """values[n] is read after n steps; the first below the threshold, n ≥ 1, halts."""
+    """values[n] is computed after n steps; an example halts at the first n ≥ 1 with a value below the threshold."""
     halt_step: Integer[np.ndarray, "m"]
     kind: Integer[np.ndarray, "m"]
     """Index into KINDS."""

@@ -163,7 +163,7 @@ Collapse = dict[str, Any]
 
 
 class CollapseWatch:
-    """Reads the line of each epoch, in order; a resumed run first shows it the lines so far."""
+    """Finds collapses in the lines of the epochs, in order; a resumed run first passes the lines of earlier epochs."""
 
     def __init__(self, rows: int | None = None) -> None:
         """`rows`: training rows, for the standard error of accuracies, if known."""

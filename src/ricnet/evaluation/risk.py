@@ -3,8 +3,8 @@ error among the answered low, each with a chosen probability over draws of the c
 
 Candidates are fixed before the calibration data is seen and tested in their order. A candidate is accepted if the
 p-value of "its risk is above the limit" is at most δ, until the first that is not (fixed-sequence testing), so the
-probability of accepting any candidate above the limit is at most δ. The guarantee needs calibration examples that chose
-nothing else and are exchangeable with later ones.
+probability of accepting any candidate above the limit is at most δ. The guarantee needs calibration examples that were
+not used for any other choice and are exchangeable with later ones.
 """
 
 import math
@@ -70,7 +70,7 @@ def fixed_sequence(p_values: Sequence[float], delta: float) -> int:
 
 @dataclass(frozen=True)
 class Answers:
-    """What risk control needs of labelled examples after each step."""
+    """Answers to labelled examples after each step."""
 
     answer: Int[np.ndarray, "steps n"]
     brier: Float[np.ndarray, "steps n"]
@@ -145,9 +145,9 @@ def _require_limits(name: str, limit: float, probability: float) -> None:
 def abstention_thresholds(
     confidence: Float[np.ndarray, "m"], n: int, max_error: float, probability: float = 0.95, most: int = 20
 ) -> tuple[float, ...]:
-    """Candidates from the confidences of other data, validation data for example: thresholds that leave ever more of it
-    answered. The first leaves twice as many of n calibration examples as a test without mistakes needs; the last
-    answers all."""
+    """Candidates from the confidences of other data, such as validation data: descending thresholds, at which more and
+    more of it is answered. At the first, about twice as many of n calibration examples are answered as a test without
+    mistakes needs; at the last, all are."""
     _require_limits("max_error", max_error, probability)
     first = min(1.0, 2 * examples_needed(max_error, probability) / max(n, 1))
     shares = np.linspace(first, 1.0, most)

@@ -1,5 +1,5 @@
-"""Whether new data looks like the calibration data: distributions of confidence, steps and answers, and, once labels
-are known, accuracy, calibration and coverage with intervals.
+"""Compare new data with the calibration data: distributions of confidence, steps and answers, and with labels also
+accuracy, calibration and coverage with intervals.
 
 Guarantees need new examples exchangeable with the calibration examples. A difference makes that doubtful; no difference
 does not prove it, because inputs can change without changing these summaries.
@@ -33,7 +33,7 @@ class Comparison:
     stability: float
     """Population stability index: Σ (new − old) ln(new / old) over bins."""
     p_value: float
-    """Of a two-sample test: Kolmogorov–Smirnov for confidence, χ² for counts."""
+    """P-value of a two-sample test: Kolmogorov–Smirnov for confidence, χ² for counts."""
     old: float | None
     """Mean of the calibration data; None for classes."""
     new: float | None
@@ -46,7 +46,8 @@ class Comparison:
 
 
 def population_stability(old: Num[np.ndarray, "bins"], new: Num[np.ndarray, "bins"]) -> float:
-    """Of counts per bin; half an example is added to each, so that an empty bin does not make it infinite."""
+    """Population stability index of counts per bin; half an example is added to each, so that an empty bin does not
+    make it infinite."""
     p, q = ((counts + 0.5) / (counts.sum() + 0.5 * len(counts)) for counts in (old, new))
     return float(((q - p) * np.log(q / p)).sum())
 
@@ -74,7 +75,7 @@ def counts_p_value(old: Int[np.ndarray, "bins"], new: Int[np.ndarray, "bins"]) -
 
 @dataclass(frozen=True)
 class Summary:
-    """What is compared of some examples."""
+    """Quantities of some examples that are compared."""
 
     confidence: Float[np.ndarray, "n"]
     steps: Int[np.ndarray, "n"]

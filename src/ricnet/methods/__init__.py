@@ -53,11 +53,11 @@ def of_another_method(name: str, own: str) -> str | None:
     return f"is a setting of {', '.join(owners)}, not of {own}; remove it, or use {setting('method', owners[0])}."
 
 
-Asked = Method[Any] | InSteps[Any]
+Inference = Method[Any] | InSteps[Any]
 """Anything with `refine`: a method, or its inference in steps."""
 
 
-def in_steps(method: Asked, model: nn.Module, temperature: Temperature = 1.0) -> InSteps[Any] | None:
+def in_steps(method: Inference, model: nn.Module, temperature: Temperature = 1.0) -> InSteps[Any] | None:
     """The step-by-step inference of a method; None if it answers in one pass or overrides `refine`. SL with exits
     compares its confidence at this temperature."""
     if isinstance(method, AtExits):
@@ -97,8 +97,8 @@ __all__ = [
     "RETIRED_PRESETS",
     "RIC",
     "Anytime",
-    "Asked",
     "ClosedForm",
+    "Inference",
     "Method",
     "OnPolicy",
     "PonderNet",

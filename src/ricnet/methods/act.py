@@ -79,4 +79,4 @@ class ACT(Iterative):
         N."""
         h = steps.value.sigmoid()
         log_beliefs = halting.act_answers(h, steps.output).log_softmax(-1)
-        return Trajectory(log_beliefs, first_stop(steps.going), halt_probability=h).frozen()
+        return Trajectory(log_beliefs, first_stop(steps.active), halt_probability=h).frozen()

@@ -139,7 +139,7 @@ class Agent(Iterative):
         value = model.halting_value(heads.value, thought, belief)
         everyone = torch.ones_like(value, dtype=torch.bool)
         step = Step(pool._replace(thought=thought, belief=belief), output, value, everyone)
-        return step if first and not model.has_exits else step._replace(going=self.goes_on(step))
+        return step if first and not model.has_exits else step._replace(active=self.goes_on(step))
 
     def goes_on(self, step: Step | Steps) -> Bool[Tensor, "*steps pool"]:
         return not_below(step.value, self.halt_threshold)

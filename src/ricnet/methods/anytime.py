@@ -126,11 +126,11 @@ class Anytime(Iterative):
         if not self.halts_by_value:
             return step
         value = model.halting_value(step.value, step.pool.thought, step.pool.belief)
-        step = step._replace(value=value, going=torch.ones_like(step.going))
-        return step if first and not model.has_exits else step._replace(going=self.goes_on(step))
+        step = step._replace(value=value, active=torch.ones_like(step.active))
+        return step if first and not model.has_exits else step._replace(active=self.goes_on(step))
 
     def goes_on(self, step: Step | Steps) -> Bool[Tensor, "*steps pool"]:
-        return not_below(step.value, self.halt_threshold) if self.halts_by_value else step.going
+        return not_below(step.value, self.halt_threshold) if self.halts_by_value else step.active
 
     def trajectory(self, steps: Steps) -> Trajectory:
         log_beliefs = self.log_beliefs(steps.output)

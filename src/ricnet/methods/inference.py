@@ -1,8 +1,8 @@
 """Inference in steps: one loop, `run`, which advances a pool of examples and drops those that halt.
 
-Python inference, the server's stages, recorded CUDA graphs and the ONNX export all go through it or through its body,
-`Walk`. A step costs only the examples still in the pool, so that a batch takes time in proportion to its mean number of
-steps. With exits, a step first sends its pool through the next stage of the encoder.
+`Refinement` is the state of the loop. Python inference, the server's stages, recorded CUDA graphs and the ONNX export
+use the loop or its parts. A step costs only the examples still in the pool, so that the time of a batch is proportional
+to its mean number of steps. With exits, a step first sends its pool through the next stage of the encoder.
 """
 
 import math
@@ -82,7 +82,7 @@ class Step(NamedTuple):
     output: Float[Tensor, "pool classes"]
     value: Float[Tensor, "pool"]
     """Input of the halting rule: the value of this step; with exits and a learned value, that of the next step."""
-    going: Bool[Tensor, "pool"]
+    active: Bool[Tensor, "pool"]
     """Mask of examples that continue; undefined for examples that halted before."""
 
 
@@ -91,7 +91,7 @@ class Steps(NamedTuple):
 
     output: Float[Tensor, "steps batch classes"]
     value: Float[Tensor, "steps batch"]
-    going: Bool[Tensor, "steps batch"]
+    active: Bool[Tensor, "steps batch"]
 
     @classmethod
     def blank(cls, steps: int, pool: Pool) -> "Steps":
@@ -102,25 +102,25 @@ class Steps(NamedTuple):
         return Steps(*(tensor[:time] for tensor in self))
 
 
-def run(walk: Any, steps: int, halt: bool, time_left: TimeLeft | None = None) -> tuple[Any, int]:
+def run(refinement: Any, steps: int, halt: bool, time_left: TimeLeft | None = None) -> tuple[Any, int]:
     """Make steps until `steps` are made, all examples have halted (with `halt`), or `time_left` returns False.
 
-    The first step is always made. Returns the walk at its end, and the number of steps of its trajectory: `steps`
-    unless time ran out. `walk` is a `Walk`, or another class with `advance`, `shrink` and `size`.
+    The first step is always made. Returns the final state, and the number of steps of its trajectory: `steps` unless
+    time ran out. `refinement` is a `Refinement`, or another class with `advance`, `shrink` and `size`.
     """
     for time in range(steps):
         if time_left is not None and not time_left() and time > 0:
-            return walk, time
-        walk = walk.advance(time)
+            return refinement, time
+        refinement = refinement.advance(time)
         if halt and time + 1 < steps:
-            walk = walk.shrink(time)
-            if walk.size == 0:
+            refinement = refinement.shrink(time)
+            if refinement.size == 0:
                 break
-    return walk, steps
+    return refinement, steps
 
 
 @dataclass(frozen=True)
-class Walk:
+class Refinement:
     """A pool, and the columns of its examples in `made`, where the results of their steps are written."""
 
     method: "InSteps[Any]"
@@ -136,7 +136,7 @@ class Walk:
     @classmethod
     def begin(
         cls, method: "InSteps[Any]", model: Any, pool: Pool, made: Steps, rows: Int64[Tensor, "pool"] | None = None
-    ) -> "Walk":
+    ) -> "Refinement":
         columns, first = slice(None) if rows is None else rows, method.first_value(model, pool)
         if first is not None:
             made.value[0, columns] = first
@@ -146,26 +146,26 @@ class Walk:
     def size(self) -> int:
         return len(self.pool.context)
 
-    def advance(self, time: int) -> "Walk":
+    def advance(self, time: int) -> "Refinement":
         """Make step `time`, counted from 0."""
         step, made = self.method.advance(self.model, self.pool, time), self.made
-        made.output[time, self.rows], made.going[time, self.rows] = step.output, step.going
+        made.output[time, self.rows], made.active[time, self.rows] = step.output, step.active
         if time + self.ahead < len(made.value):
             made.value[time + self.ahead, self.rows] = step.value
         return replace(self, pool=step.pool, step=step)
 
-    def shrink(self, time: int) -> "Walk":
+    def shrink(self, time: int) -> "Refinement":
         """Drop the examples that halted at step `time`."""
         assert self.step is not None
-        return self.keep(self.step.going.nonzero().squeeze(1))  # the one transfer from a GPU per step
+        return self.keep(self.step.active.nonzero().squeeze(1))  # the one transfer from a GPU per step
 
-    def keep(self, stay: Int64[Tensor, "stay"]) -> "Walk":
+    def keep(self, stay: Int64[Tensor, "stay"]) -> "Refinement":
         """Only these positions of the pool, which are in ascending order."""
         if len(stay) == self.size:
             return self
         return replace(self, pool=self.pool.take(stay), rows=stay if isinstance(self.rows, slice) else self.rows[stay])
 
-    def join(self, other: "Walk") -> "Walk":
+    def join(self, other: "Refinement") -> "Refinement":
         """Both pools in one; they must have made the same number of steps."""
         assert isinstance(self.rows, Tensor)
         assert isinstance(other.rows, Tensor)
@@ -192,7 +192,7 @@ class InSteps(ABC, Generic[StagedNetwork]):
     def goes_on(self, step: Step | Steps) -> Bool[Tensor, "*steps pool"]:
         """Mask of examples that continue after a step by the current halting rule, which may differ from the rule when
         the step was made. `trajectory` must agree with it: results of an example after its halt are undefined."""
-        return step.going
+        return step.active
 
     @abstractmethod
     def trajectory(self, steps: Steps) -> Trajectory:
@@ -240,8 +240,10 @@ class InSteps(ABC, Generic[StagedNetwork]):
         each = []
         for part in parts:
             pool = self.start(model, part)
-            walk, made = run(Walk.begin(self, model, pool, Steps.blank(steps, pool)), steps, halt, time_left)
-            each.append(walk.made.until(made))
+            refinement, made = run(
+                Refinement.begin(self, model, pool, Steps.blank(steps, pool)), steps, halt, time_left
+            )
+            each.append(refinement.made.until(made))
         whole = Steps(*(torch.cat(tensors, 1) for tensors in zip(*each, strict=True))) if len(each) > 1 else each[0]
         return self.conclude(model, whole, halt)
 

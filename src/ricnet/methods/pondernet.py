@@ -77,7 +77,7 @@ class PonderNet(Iterative):
     def trajectory(self, steps: Steps) -> Trajectory:
         """Belief of each step. `halt_probability` is λ_n of the network, also at the last step, where halting does not
         depend on it."""
-        halt_step = first_stop(steps.going)
+        halt_step = first_stop(steps.active)
         return Trajectory(steps.output.log_softmax(-1), halt_step, halt_probability=steps.value.sigmoid())
 
     def _level(self, batch: int, device: torch.device) -> float | Float[Tensor, "batch"]:

@@ -156,11 +156,11 @@ class AtExits(InSteps["ExitHeads"]):
     def step(self, model: "ExitHeads", pool: Pool, first: bool) -> Step:
         log_belief, value = pool.context[:, :-1], pool.context[:, -1]
         step = Step(pool._replace(belief=log_belief.exp()), log_belief, value, torch.ones_like(value, dtype=torch.bool))
-        return step._replace(going=self.goes_on(step))
+        return step._replace(active=self.goes_on(step))
 
     def goes_on(self, step: Step | Steps) -> Bool[Tensor, "*steps pool"]:
         sure = self.method.confidence_threshold
-        return torch.ones_like(step.going) if sure is None else step.value > 1 - sure
+        return torch.ones_like(step.active) if sure is None else step.value > 1 - sure
 
     def trajectory(self, steps: Steps) -> Trajectory:
         """Uses the current threshold; the steps may have been made under another one."""
@@ -176,7 +176,9 @@ class ExitHeads(Staged):
         self.costs = backbone.count_costs(self.read, lambda answer: None)
 
     def forward(self, inputs: Inputs) -> Float[Tensor, "exits batch classes"]:
-        answers = [self.read(stage, features) for stage, (_, features) in enumerate(self.backbone.walk(inputs))]
+        answers = [
+            self.read(stage, features) for stage, (_, features) in enumerate(self.backbone.stage_outputs(inputs))
+        ]
         return torch.stack(answers)
 
     def read(self, stage: int, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch classes"]:

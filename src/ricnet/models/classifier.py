@@ -31,7 +31,7 @@ from ricnet.evaluation.choices import OperatingPoint, point_within, require_affo
 from ricnet.evaluation.conformal import ScoreName
 from ricnet.evaluation.evaluate import pool_size
 from ricnet.io import is_table, shown_name, without_folder
-from ricnet.methods import Asked, Method, in_steps
+from ricnet.methods import Inference, Method, in_steps
 from ricnet.methods.method import TimeLeft
 from ricnet.models.config import Config
 from ricnet.models.guarantees import Calibration, calibration_of, named_sets, score_named, set_rule
@@ -96,7 +96,7 @@ class Classifier:
         inputs = self._as_inputs(inputs)
         if self.columns is not None and looks_raw(inputs, self.columns):
             warnings.warn(RAW, stacklevel=3)  # no_grad adds a frame
-        refine = self.asked.refine if self.recordings is None else partial(self.recordings.refine, self.asked)
+        refine = self.inference.refine if self.recordings is None else partial(self.recordings.refine, self.inference)
         model = self.model.eval() if self.model.training else self.model  # eval() takes longer than a step
         path = refine(model, inputs.to(device), max_steps, halt, time_left)
         if self.temperature == 1:
@@ -105,7 +105,7 @@ class Classifier:
         return path.frozen() if halt else path  # a held belief keeps the temperature of its own step
 
     @property
-    def asked(self) -> Asked:
+    def inference(self) -> Inference:
         """The method, or its inference in steps; confidence is compared at the reported temperature."""
         return in_steps(self.method, self.model, self.temperature) or self.method
 

@@ -109,7 +109,7 @@ def network_to_trace(
     if max_steps is not None and fixed_steps is not None:
         raise RicnetError("--max-steps and --fixed-steps exclude each other; leave one of them out.")
     method, model, temperature = classifier.method, classifier.model, classifier.temperature
-    stepping = in_steps(classifier.asked, model)
+    stepping = in_steps(classifier.inference, model)
     if stepping is None:
         if not isinstance(method, Supervised):
             raise RicnetError(
@@ -130,7 +130,7 @@ def network_to_trace(
     if fixed_steps is not None:
         return Unrolled(stepping, model, steps, temperature), ("beliefs", "steps", "values")
     if costs:
-        return Leaving(stepping, model, steps, temperature), ("probabilities", "steps", "cost")
+        return WithExits(stepping, model, steps, temperature), ("probabilities", "steps", "cost")
     return Halting(stepping, model, steps, temperature), ("probabilities", "steps")
 
 
@@ -140,7 +140,7 @@ class Traced(nn.Module):
     def __init__(self, method: Any, model: Any, steps: int, temperature: Temperature) -> None:
         super().__init__()
         self.method, self.model, self.steps, self.temperature = method, model, steps, temperature
-        looks = model.backbone.walk_once() if getattr(model, "costs", ()) else []
+        looks = model.backbone.example_outputs() if getattr(model, "costs", ()) else []
         self.shapes = [tuple(seen.shape[1:]) for seen, _ in looks]
         """Shape of one example after each stage, if the network has exits."""
 
@@ -150,12 +150,12 @@ class Traced(nn.Module):
             return self.method.start(self.model, inputs)  # type: ignore[no-any-return]
         return self.method.gather(self.model, self.model.context(inputs))  # type: ignore[no-any-return]
 
-    def walk(self, inputs: Num[Tensor, "batch ..."], shapes: Sequence[tuple[int, ...]] = ()) -> Trajectory:
+    def unrolled(self, inputs: Num[Tensor, "batch ..."], shapes: Sequence[tuple[int, ...]] = ()) -> Trajectory:
         """All steps, unrolled."""
         start = self.start(inputs)
-        walk: TracedWalk
-        walk, _ = run(TracedWalk(self.method, self.model, start, shapes), self.steps, halt=False)
-        return walk.path(start)
+        refinement: TracedRefinement
+        refinement, _ = run(TracedRefinement(self.method, self.model, start, shapes), self.steps, halt=False)
+        return refinement.path(start)
 
     def tempered(self, path: Trajectory) -> Trajectory:
         return path if self.temperature == 1 else path.tempered(self.temperature)
@@ -196,9 +196,9 @@ class Halting(Traced):
             step = self.method.step(self.model, here, first=False)
             memory = (tensor.clone() for tensor in step.pool.memory)  # a loop may not return its own inputs
             made = written(Steps(*rest[:3]), time, step)
-            return time + 1, running & step.going, step.pool.thought, step.pool.belief, *made, *memory
+            return time + 1, running & step.active, step.pool.thought, step.pool.belief, *made, *memory
 
-        carried = (time + 1, first.going, first.pool.thought, first.pool.belief, *made, *first.pool.memory)
+        carried = (time + 1, first.active, first.pool.thought, first.pool.belief, *made, *first.pool.memory)
         ended = torch.while_loop(unfinished, advance, carried)
         return self.answer(self.method.trajectory(Steps(*ended[4:7])))
 
@@ -209,8 +209,8 @@ def written(made: Steps, time: Int64[Tensor, ""], step: Step) -> Steps:
     return Steps(*(whole.index_copy(0, time.view(1), part.unsqueeze(0)) for whole, part in parts))
 
 
-class TracedWalk(NamedTuple):
-    """As `inference.Walk`, in a graph: nothing is changed in place, and halted examples stay in the batch."""
+class TracedRefinement(NamedTuple):
+    """`inference.Refinement` in a traced graph: nothing is changed in place, and halted examples stay in the batch."""
 
     method: InSteps[Any]
     model: Any
@@ -219,40 +219,40 @@ class TracedWalk(NamedTuple):
     """As `Traced.shapes`, if examples leave at exits."""
     steps: tuple[Step, ...] = ()
 
-    def advance(self, time: int) -> "TracedWalk":
-        step = leaving_step(self, time) if self.shapes and time else self.method.advance(self.model, self.pool, time)
+    def advance(self, time: int) -> "TracedRefinement":
+        step = step_with_exits(self, time) if self.shapes and time else self.method.advance(self.model, self.pool, time)
         return self._replace(pool=step.pool, steps=(*self.steps, step))
 
     def path(self, start: Pool) -> Trajectory:
-        output, value, going = (torch.stack(part) for part in zip(*(step[1:] for step in self.steps), strict=True))
+        output, value, active = (torch.stack(part) for part in zip(*(step[1:] for step in self.steps), strict=True))
         first = self.method.first_value(self.model, start)
         if first is not None:
             value = torch.cat([first.unsqueeze(0), value[:-1]])
-        return self.method.conclude(self.model, Steps(output, value, going), halt=False)
+        return self.method.conclude(self.model, Steps(output, value, active), halt=False)
 
 
-def leaving_step(walk: TracedWalk, time: int) -> Step:
+def step_with_exits(refinement: TracedRefinement, time: int) -> Step:
     """Take the examples that continue out of the batch, advance them and put them back. The rest of the batch is zeros,
     which are not read; if no example continues, all are zeros."""
 
-    def some(going: Bool[Tensor, "batch"], *state: Tensor) -> tuple[Tensor, ...]:
-        rows = going.nonzero().squeeze(1)
+    def some(active: Bool[Tensor, "batch"], *state: Tensor) -> tuple[Tensor, ...]:
+        rows = active.nonzero().squeeze(1)
         torch._check(len(rows) > 0)  # a hint for torch.export
-        made = walk.method.advance(walk.model, pool.with_tensors(state).take(rows), time)
+        made = refinement.method.advance(refinement.model, pool.with_tensors(state).take(rows), time)
         return tuple(
-            part.new_zeros(len(going), *part.shape[1:]).index_copy(0, rows, part)
+            part.new_zeros(len(active), *part.shape[1:]).index_copy(0, rows, part)
             for part in (*made.pool.tensors, *made[1:])
         )
 
-    def none(going: Bool[Tensor, "batch"], *state: Tensor) -> tuple[Tensor, ...]:
+    def none(active: Bool[Tensor, "batch"], *state: Tensor) -> tuple[Tensor, ...]:
         *parts, seen = state
-        shape = walk.shapes[time // walk.model.backbone.steps_per_exit]
-        step = (torch.zeros_like(state[2]), torch.zeros_like(state[2][:, 0]), torch.zeros_like(going))
-        return *(torch.zeros_like(part) for part in parts), seen.new_zeros(len(going), *shape), *step
+        shape = refinement.shapes[time // refinement.model.backbone.steps_per_exit]
+        step = (torch.zeros_like(state[2]), torch.zeros_like(state[2][:, 0]), torch.zeros_like(active))
+        return *(torch.zeros_like(part) for part in parts), seen.new_zeros(len(active), *shape), *step
 
-    pool, going = walk.pool._replace(heads=None), walk.steps[-1].going  # branches take tensors only
-    *state, output, value, going = torch.cond(going.any(), some, none, (going, *pool.tensors))
-    return Step(pool.with_tensors(state), output, value, going)
+    pool, active = refinement.pool._replace(heads=None), refinement.steps[-1].active  # branches take tensors only
+    *state, output, value, active = torch.cond(active.any(), some, none, (active, *pool.tensors))
+    return Step(pool.with_tensors(state), output, value, active)
 
 
 class Unrolled(Traced):
@@ -262,18 +262,18 @@ class Unrolled(Traced):
     """
 
     def forward(self, inputs: Num[Tensor, "batch ..."]) -> tuple[Tensor, ...]:
-        path = self.tempered(self.walk(inputs))
+        path = self.tempered(self.unrolled(inputs))
         beliefs = path.log_beliefs.exp()
         return (beliefs, path.halt_step) if path.values is None else (beliefs, path.halt_step, path.values)
 
 
-class Leaving(Traced):
+class WithExits(Traced):
     """With exits: probabilities at each example's halt, its number of steps, and its share of compute."""
 
     def forward(
         self, inputs: Num[Tensor, "batch ..."]
     ) -> tuple[Float[Tensor, "batch classes"], Int64[Tensor, "batch"], Float[Tensor, "batch"]]:
-        path = self.walk(inputs, self.shapes)
+        path = self.unrolled(inputs, self.shapes)
         assert path.cost is not None
         return *self.answer(path), path.cost
 

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int64, Num
 from torch import Tensor, nn
 
 from ricnet.core.trajectory import Trajectory
-from ricnet.methods import Asked, in_steps
+from ricnet.methods import Inference, in_steps
 from ricnet.methods.inference import InSteps, Iterative, Pool, Step, Steps, run, select
 from ricnet.methods.method import TimeLeft
 from ricnet.nets.backbone import GPU_BATCH, encode
@@ -142,7 +142,7 @@ class Recordings:
     @torch.no_grad()
     def refine(
         self,
-        method: Asked,
+        method: Inference,
         model: nn.Module,
         inputs: Num[Tensor, "batch ..."],
         max_steps: int | None = None,
@@ -168,7 +168,7 @@ class Recordings:
     def _refine(
         self,
         weights: object,
-        method: Asked,
+        method: Inference,
         model: nn.Module,
         inputs: Num[Tensor, "batch ..."],
         max_steps: int | None,
@@ -221,7 +221,7 @@ def on_gpu(inputs: Num[Tensor, "batch ..."]) -> bool:
     return inputs.is_cuda and len(inputs) > 0
 
 
-def recordable(method: Asked, model: nn.Module) -> bool:
+def recordable(method: Inference, model: nn.Module) -> bool:
     """False for a method that samples: its draws have to follow the seed."""
     stepping = in_steps(method, model)
     return getattr(method, "one_pass", False) if stepping is None else not stepping.draws
@@ -270,7 +270,7 @@ class RecordedPool:
         self.rows = torch.arange(size, device=context.device)
         self.places = self.rows.clone()
         """Position of each example's next step in `made`, with its first two axes flattened."""
-        self.going = torch.zeros_like(self.rows, dtype=torch.bool)
+        self.active = torch.zeros_like(self.rows, dtype=torch.bool)
         """Mask of examples that have not halted at any step so far."""
         self.batch, self.left = torch.zeros_like(self.rows[0]), torch.zeros_like(self.rows[0])
         """Number of examples, and of those that continue."""
@@ -326,7 +326,7 @@ class RecordedPool:
 
     def _first(self, size: int) -> None:
         self._rewind()
-        torch.lt(self.rows, self.batch, out=self.going)
+        torch.lt(self.rows, self.batch, out=self.active)
         start = self.method.gather(self.model, self.pool.context[:size])
         self._write(size, self.method.step(self.model, start, first=True))
         for kept, joined in zip(self.pool.heads or (), start.heads or (), strict=True):
@@ -342,15 +342,15 @@ class RecordedPool:
         for made, tensor in zip(self.made, step[1:], strict=True):
             made.view(-1, *made.shape[2:]).index_copy_(0, places, tensor)
         places.add_(self.room)
-        self.going[:size].logical_and_(step.going)
-        torch.sum(self.going[:size], 0, out=self.left)
+        self.active[:size].logical_and_(step.active)
+        torch.sum(self.active[:size], 0, out=self.left)
 
     def _shrink(self, size: int) -> None:
         """Move the examples that continue to the front, otherwise in their order; no example that left comes back."""
-        rows = self.going.byte().argsort(descending=True, stable=True)[:size]
-        for tensor in (self.pool.context, *_state(self.pool), self.places, self.going):
+        rows = self.active.byte().argsort(descending=True, stable=True)[:size]
+        for tensor in (self.pool.context, *_state(self.pool), self.places, self.active):
             tensor[:size].copy_(tensor.index_select(0, rows))
-        self.going[size:].zero_()
+        self.active[size:].zero_()
 
     def _conclude(self, size: int, steps: int, halt: bool) -> None:
         path = self.method.trajectory(Steps(*(tensor[:steps, :size] for tensor in self.made)))
@@ -376,7 +376,7 @@ class RecordedStages:
             pool = method.advance(model, pool, time).pool
         self.ids = [self.rows.clone() for _ in self.pools]
         """Row of the batch of each example in these pools."""
-        self.going = [torch.zeros_like(self.rows, dtype=torch.bool) for _ in self.pools]
+        self.active = [torch.zeros_like(self.rows, dtype=torch.bool) for _ in self.pools]
         self.made = Steps.blank(len(self.pools) + 1, self.pools[0])  # a step may write the value of the next
         self.batch, self.left = torch.zeros_like(self.rows[0]), torch.zeros_like(self.rows[0])
         self.messages = Messages(len(self.pools), inputs.device)
@@ -413,7 +413,7 @@ class RecordedStages:
     def _start(self, size: int) -> None:
         pool = self.method.start(self.model, self.inputs[:size])
         _write_pool(self.pools[0], pool, self.rows[:size])
-        torch.lt(self.rows, self.batch, out=self.going[0])
+        torch.lt(self.rows, self.batch, out=self.active[0])
         first = self.method.first_value(self.model, pool)
         self.ahead = first is not None
         if first is not None:
@@ -424,15 +424,15 @@ class RecordedStages:
         ids = self.ids[time][:size]
         step = self.method.advance(self.model, self.pools[time].first(size), time)
         self.made.output[time].index_copy_(0, ids, step.output)
-        self.made.going[time].index_copy_(0, ids, step.going)
+        self.made.active[time].index_copy_(0, ids, step.active)
         self.made.value[time + self.ahead].index_copy_(0, ids, step.value)
-        going = self.going[time][:size] & step.going
-        torch.sum(going, 0, out=self.left)
+        active = self.active[time][:size] & step.active
+        torch.sum(active, 0, out=self.left)
         if time + 1 < len(self.pools):
-            rows = going.byte().argsort(descending=True, stable=True)
+            rows = active.byte().argsort(descending=True, stable=True)
             _write_pool(self.pools[time + 1], step.pool, rows)
             torch.index_select(ids, 0, rows, out=self.ids[time + 1][:size])
-            torch.index_select(going, 0, rows, out=self.going[time + 1][:size])
+            torch.index_select(active, 0, rows, out=self.active[time + 1][:size])
 
     def _conclude(self, size: int, steps: int, halt: bool) -> None:
         made = Steps(*(tensor[:steps, :size] for tensor in self.made))

@@ -124,7 +124,9 @@ class Backbone(nn.Module):
             features = (features - self.mean[self.parts[stage]]) / self.std[self.parts[stage]]
         return seen, features
 
-    def walk(self, inputs: Num[Tensor, "batch ..."]) -> Iterator[tuple[Tensor, Float[Tensor, "batch features"]]]:
+    def stage_outputs(
+        self, inputs: Num[Tensor, "batch ..."]
+    ) -> Iterator[tuple[Tensor, Float[Tensor, "batch features"]]]:
         """Output and features of each stage."""
         seen = self.normalized(inputs)
         for stage in range(len(self.stages)):
@@ -132,10 +134,10 @@ class Backbone(nn.Module):
             yield seen, features
 
     @torch.no_grad()
-    def walk_once(self) -> Iterator[tuple[Tensor, Float[Tensor, "1 features"]]]:
-        """The same for one example."""
+    def example_outputs(self) -> Iterator[tuple[Tensor, Float[Tensor, "1 features"]]]:
+        """Output and features of each stage for one example."""
         with in_eval_mode(self):
-            yield from self.walk(self.example)
+            yield from self.stage_outputs(self.example)
 
     @torch.no_grad()
     def count_costs(self, read: Callable[[int, Tensor], Tensor], step: Callable[[Tensor], object]) -> tuple[float, ...]:

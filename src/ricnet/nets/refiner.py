@@ -138,7 +138,9 @@ class RecurrentClassifier(Staged):
         """One context for all steps; with exits one per step."""
         if not self.has_exits:
             return self.refiner.read(self.backbone(inputs))
-        contexts = [self.read(stage, features) for stage, (_, features) in enumerate(self.backbone.walk(inputs))]
+        contexts = [
+            self.read(stage, features) for stage, (_, features) in enumerate(self.backbone.stage_outputs(inputs))
+        ]
         return torch.stack([context for context in contexts for _ in range(self.backbone.steps_per_exit)])
 
     def read(self, stage: int, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch gates"]:

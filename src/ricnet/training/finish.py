@@ -26,7 +26,7 @@ from ricnet.evaluation.choices import (
 from ricnet.evaluation.evaluate import AS_TRAINED, Outcome, Reading, observe, observe_each, report, save_predictions
 from ricnet.evaluation.examples import save_examples
 from ricnet.io import write_atomically
-from ricnet.methods import Asked, in_steps
+from ricnet.methods import Inference, in_steps
 from ricnet.models.config import Config
 from ricnet.models.run import RunFolder, halting_entry
 from ricnet.training.console import ended_early, hints
@@ -181,7 +181,12 @@ def _refuse_no_belief(outcomes: Mapping[str, Outcome], dataset: Dataset, folder:
 
 
 def _leave(
-    folder: RunFolder, method: Asked, model: nn.Module, data: Dataset, outcomes: Mapping[str, Outcome], fitted: Fitted
+    folder: RunFolder,
+    method: Inference,
+    model: nn.Module,
+    data: Dataset,
+    outcomes: Mapping[str, Outcome],
+    fitted: Fitted,
 ) -> None:
     """Write predictions, examples (validation rows if there are no test rows) and calibration."""
     unseen, reading = {name: outcomes[name] for name in ("val", "test") if name in outcomes}, fitted.reading

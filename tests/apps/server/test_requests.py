@@ -23,7 +23,7 @@ from starlette.requests import ClientDisconnect
 
 from ricnet.apps.server import requests
 from ricnet.apps.server.limits import Limits, Refusal
-from ricnet.apps.server.requests import Ask, Asked, Decoders, File, Options, parse, read_json
+from ricnet.apps.server.requests import Ask, Decoders, File, Options, RequestInputs, parse, read_json
 from ricnet.data.columns import Category, Columns, Number
 from ricnet.data.images import decode_image
 from ricnet.data.tables import Table
@@ -236,7 +236,7 @@ def image(width: int, height: int, form: str = "png", mode: str = "L", **more: A
         return file.getvalue()
 
 
-def decode(*contents: bytes, limits: Limits | None = None, shape: tuple[int, ...] = SHAPE) -> Asked:
+def decode(*contents: bytes, limits: Limits | None = None, shape: tuple[int, ...] = SHAPE) -> RequestInputs:
     async def gone() -> bool:
         return False
 

@@ -56,7 +56,7 @@ def unseen_rows(classifier: "Classifier", data: str, data_dir: Path | None) -> "
         own = fingerprint(dataset) == known.get("fingerprint")
     if own:
         raise RicnetError(
-            f"{data} is what the run was trained on; guarantees need labelled data that chose nothing: give other "
-            "data, or train with --calibration-fraction 0.1."
+            f"{data} was used to train the run; guarantees need labelled data that was not: give other data, or train "
+            "with --calibration-fraction 0.1."
         )
     return dataset.test

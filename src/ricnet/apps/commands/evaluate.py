@@ -87,7 +87,7 @@ def _measure(
         if not len(split):
             continue
         say([f"measuring {name}: {len(split):,} {dataset.unit} …"])  # takes minutes on large data
-        outcome = observe(classifier.asked, classifier.model, split, max_steps=made, reading=reading)
+        outcome = observe(classifier.inference, classifier.model, split, max_steps=made, reading=reading)
         entries[name] = report(outcome)
     return entries, outcome
 
@@ -121,8 +121,8 @@ def data_for(classifier: Classifier, given: str | None, data_dir: Path | None) -
     if _known_data(classifier).get("fingerprint") not in (None, fingerprint(learned)):
         say(
             [
-                f"note: {dataset.name} is not what the run learned from: it has changed, or another version reads it. "
-                "Test rows may be among those that were trained on."
+                f"note: {dataset.name} differs from the data that the run was trained on: it has changed, or another "
+                "version of ricnet reads it. Test rows may have been trained on."
             ]
         )
     return learned if given is None else dataset
@@ -158,7 +158,7 @@ def _refuse_other_kind(data: str, classifier: Classifier) -> None:
 
 
 def _known_data(classifier: Classifier) -> dict[str, Any]:
-    """What config.json says about the training data; untrusted."""
+    """The entry of config.json about the training data; untrusted."""
     return read_config(classifier.folder).get("data", {}) if classifier.folder else {}
 
 

@@ -36,7 +36,7 @@ class Answering:
 
 
 def open_model(run: str, device: str = "cpu", how: Answering | None = None) -> "Classifier":
-    """Load a run, with other halting rule and readout if given. A note says if its training is not finished."""
+    """Load a run, with another halting rule and readout if given. Prints a note if its training is not finished."""
     elsewhere = run.startswith("pretrained:") or (run.count("/") == 1 and not Path(run).parent.is_dir())
     if not elsewhere and not user_path(run).exists():  # before torch is imported, which takes seconds
         raise RicnetError(f"there is no run at {run}; give the folder that ric train wrote.")

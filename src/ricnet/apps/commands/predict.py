@@ -116,7 +116,7 @@ def _coverage(options: Predict, least: float, classifier: "Classifier") -> str:
     from ricnet.evaluation.evaluate import validation_sentence
 
     changed = [name for name in ("halt_threshold", "budget", "readout", "max_ms") if getattr(options, name) is not None]
-    changed += ["max_steps"] * ((options.max_steps or 0) > getattr(classifier.asked, "horizon", 1))
+    changed += ["max_steps"] * ((options.max_steps or 0) > getattr(classifier.inference, "horizon", 1))
     if changed or classifier.folder is None:
         flag = f" with --{changed[0].replace('_', '-')}" if changed else ""
         return f"Coverage and risk of {least:g}{flag} were not measured on validation data."
@@ -175,7 +175,7 @@ def _end(made: int, classifier: "Classifier", options: Predict) -> str:
     from ricnet.apps.trace import TIME_UP
 
     exits = len(getattr(classifier.model, "costs", ()))
-    horizon = getattr(classifier.asked, "horizon", None)  # None for a method with one step
+    horizon = getattr(classifier.inference, "horizon", None)  # None for a method with one step
     wanted = 1 if horizon is None else options.max_steps or int(horizon)
     if made < (min(wanted, exits) if exits else wanted):
         return TIME_UP

@@ -29,7 +29,7 @@ from ricnet.apps.server import requests, responses
 from ricnet.apps.server.batching import Batcher, Question
 from ricnet.apps.server.connections import Guard, address_of, most_connections, server
 from ricnet.apps.server.limits import Hosts, Limits, Refusal
-from ricnet.apps.server.requests import Asked, Decoders, File, Options
+from ricnet.apps.server.requests import Decoders, File, Options, RequestInputs
 from ricnet.errors import RicnetError, in_python
 from ricnet.evaluation.conformal import SetRule
 from ricnet.io import short
@@ -105,24 +105,24 @@ def _add_predict(app: FastAPI, classifier: Classifier, batcher: Batcher, decoder
         read, options = await _read(request)
         own, notes = _within_budget(classifier, options, most_steps)  # refuses before anything is decoded
         rule = _set_rule(own or classifier, options)
-        asked = read if isinstance(read, Asked) else await decoders.decode(read, request.is_disconnected)
+        given = read if isinstance(read, RequestInputs) else await decoders.decode(read, request.is_disconnected)
         deadline = None if options.max_ms is None else request.state.arrived + options.max_ms / 1000
         # max_steps equal to the horizon changes nothing; without it, more requests can be batched.
         max_steps = None if options.max_steps == (responses.horizon(own) if own else horizon) else options.max_steps
-        path = await asyncio.wrap_future(batcher.ask(Question(asked.inputs, max_steps, options.trace, deadline, own)))
+        path = await asyncio.wrap_future(batcher.ask(Question(given.inputs, max_steps, options.trace, deadline, own)))
 
         def respond() -> Response:
             how = (options.top, options.abstain_below, options.trace)
-            said = answers(path, asked.names, classifier.class_names, *how)
+            said = answers(path, given.names, classifier.class_names, *how)
             if rule is not None:
                 beliefs = path.final.double().softmax(-1).cpu().numpy()
                 sets = named_sets(rule.sets(beliefs, allow_empty=False), beliefs, classifier.class_names)
                 said = [entry | {"set": chosen} for entry, chosen in zip(said, sets, strict=True)]
-            return JSONResponse({"predictions": said, "notes": [*asked.notes, *notes]})
+            return JSONResponse({"predictions": said, "notes": [*given.notes, *notes]})
 
         return await asyncio.to_thread(respond) if options.trace else respond()  # a trace may be large
 
-    async def _read(request: Request) -> tuple[Asked | list[File], Options]:
+    async def _read(request: Request) -> tuple[RequestInputs | list[File], Options]:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
             return await decoders.run(requests.read_json, await request.body(), classifier, limits)

@@ -2,8 +2,8 @@
 
 A batch costs little more than a single input, so all requests that arrive while the model is busy form the next one.
 
-With exits, inputs at the same stage are computed together, whichever request they belong to, and new ones enter at the
-first stage while others are deeper. Only requests with a trace, a deadline or max_steps are refined as a whole.
+With exits, inputs of all requests at the same stage are computed together, and new inputs enter at the first stage
+while others are at later ones. Only requests with a trace, a deadline or max_steps are refined as a whole.
 """
 
 import math
@@ -22,14 +22,15 @@ from torch import Tensor
 
 from ricnet.apps.server.limits import Refusal
 from ricnet.core.trajectory import Trajectory
-from ricnet.methods.inference import InSteps, Steps, Walk
+from ricnet.methods.inference import InSteps, Refinement, Steps
 from ricnet.models.classifier import Classifier, as_inputs
 
 DELIVERY = 2e-3  # seconds of a deadline that are kept for the response
 SHORTEST = 1e-3  # milliseconds, if the deadline has passed before the model is free; one step is always made
 PASSED_OVER = 0.1
-"""Weight of a stage that was passed over, in waiting inputs. Higher evens out response times, lower makes batches
-larger: with 16 clients a narrow ResNet-18 had a mean batch of 6; with weight 1 it had 4 and took longer."""
+"""Each time a stage is not chosen counts like this many more waiting inputs. A higher weight evens out response times,
+a lower one makes batches larger: with 16 clients a narrow ResNet-18 had a mean batch of 6; with weight 1 it had 4 and
+took longer."""
 
 
 @dataclass(eq=False)
@@ -40,7 +41,7 @@ class Question:
     max_steps: int | None = None
     trace: bool = False  # whether to compute the steps after the halt too
     deadline: float | None = None  # by time.perf_counter; not batched, since the deadline stops the whole batch
-    classifier: Classifier | None = None  # with a budget of the request's own; None for the server's
+    classifier: Classifier | None = None  # with the budget of the request; None for that of the server
     answer: "Future[Trajectory]" = field(default_factory=Future)
 
     def joins(self, first: "Question") -> bool:
@@ -57,7 +58,7 @@ class Question:
 
 @dataclass
 class Tally:
-    """Counts of what the model has answered; inputs that enter the stages together count as one batch."""
+    """Counts of answered requests; inputs that enter the stages together count as one batch."""
 
     requests: int = 0
     inputs: int = 0
@@ -91,7 +92,7 @@ class Batcher:
         return question.answer
 
     def close(self, timeout: float | None = None) -> None:
-        """Answer what is waiting and stop. After `timeout` seconds, leave the thread to end with the process."""
+        """Answer waiting requests and stop. After `timeout` seconds the thread is left to end with the process."""
         with self._change:
             self._closed = True
             self._change.notify()
@@ -110,8 +111,8 @@ class Batcher:
         return self._stages is not None and bool(self._stages.waiting)
 
     def _next(self) -> list[Question]:
-        """The first that waits and those that can join it, up to the free room. Empty at the end, or if no input can
-        enter the stages now."""
+        """The first waiting request and those that can join it, as many as there is room for. Empty at shutdown, or if
+        no input can enter the stages now."""
         with self._change:
             if not self._at_stages:
                 self._change.wait_for(lambda: self._waiting or self._closed)
@@ -123,8 +124,8 @@ class Batcher:
             return _choose(self._waiting, most)
 
     def _deliver(self, batch: Sequence[Question]) -> None:
-        """Answer a batch, or if it is empty those that leave the next stage. After an error the thread goes on, and the
-        clients get the error."""
+        """Answer a batch; if it is empty, advance the inputs at the stages. After an error the thread continues, and
+        the clients get the error."""
         started = time.perf_counter()
         try:
             found = {question: path.map(Tensor.cpu) for question, path in self._answer(batch).items()}
@@ -139,7 +140,7 @@ class Batcher:
             question.answer.set_result(path)
 
     def _answer(self, batch: Sequence[Question]) -> dict[Question, Trajectory]:
-        """Answers that are complete; none of a batch that enters the stages."""
+        """Complete answers; a batch that enters the stages has none yet."""
         if self._stages is not None and not batch:
             return self._stages.advance()
         first = batch[0]
@@ -158,7 +159,7 @@ class Batcher:
 
 
 def _choose(waiting: deque[Question], most: int) -> list[Question]:
-    """Remove the first and all that can join it within `most` inputs; the rest keep their order."""
+    """Remove the first request and all that can join it within `most` inputs; the rest keep their order."""
     chosen: list[Question] = []
     rows = 0
     for question in list(waiting):
@@ -170,7 +171,7 @@ def _choose(waiting: deque[Question], most: int) -> list[Question]:
 
 
 def in_stages(classifier: Classifier) -> bool:
-    return isinstance(classifier.asked, InSteps) and bool(getattr(classifier.model, "costs", ()))
+    return isinstance(classifier.inference, InSteps) and bool(getattr(classifier.model, "costs", ()))
 
 
 @dataclass(eq=False)
@@ -181,7 +182,7 @@ class Entry:
     rule: InSteps[Any]  # its own, because budgets may differ
     steps: int  # maximum number
     places: list[int]  # columns of its inputs in `Stages.made`
-    going: int  # number of inputs that have not halted
+    active: int  # number of inputs that have not halted
 
 
 class Stages:
@@ -199,8 +200,8 @@ class Stages:
         """Drop all inputs; return the requests that were not answered."""
         dropped = dict.fromkeys(entry.question for entry in self.entries.values())
         self.entries.clear()
-        self.free = list(range(self.made.going.shape[1]))
-        self.waiting: dict[int, Walk] = {}  # by the number of steps made
+        self.free = list(range(self.made.active.shape[1]))
+        self.waiting: dict[int, Refinement] = {}  # by the number of steps made
         self.passed_over = [0.0] * len(self.model.costs)
         return list(dropped)
 
@@ -213,7 +214,7 @@ class Stages:
         first = len(self.free) - len(batch)
         places = self.free[first:]
         self.made.output[:, places] = math.nan  # clear results of earlier requests
-        self._wait(0, Walk.begin(self.method, self.model, pool, self.made, self._rows(places)))
+        self._wait(0, Refinement.begin(self.method, self.model, pool, self.made, self._rows(places)))
         del self.free[first:]  # after everything that may fail
         taken = iter(places)
         for question in questions:
@@ -225,29 +226,29 @@ class Stages:
     def advance(self) -> dict[Question, Trajectory]:
         """Make one step of the inputs at one stage; return the answers that are complete after it."""
         step = self._fullest()
-        walk = self.waiting.pop(step).advance(step)
-        assert isinstance(walk.rows, Tensor)
-        assert walk.step is not None
-        entries = [self.entries[place] for place in walk.rows.tolist()]
-        going = {rule: rule.goes_on(walk.step).tolist() for rule in {entry.rule for entry in entries}}
-        stays = [going[entry.rule][row] and step + 1 < entry.steps for row, entry in enumerate(entries)]
+        refinement = self.waiting.pop(step).advance(step)
+        assert isinstance(refinement.rows, Tensor)
+        assert refinement.step is not None
+        entries = [self.entries[place] for place in refinement.rows.tolist()]
+        active = {rule: rule.goes_on(refinement.step).tolist() for rule in {entry.rule for entry in entries}}
+        stays = [active[entry.rule][row] and step + 1 < entry.steps for row, entry in enumerate(entries)]
         if any(stays):
-            self._wait(step + 1, walk.keep(self._rows([row for row, stay in enumerate(stays) if stay])))
+            self._wait(step + 1, refinement.keep(self._rows([row for row, stay in enumerate(stays) if stay])))
         left = [entry for entry, stay in zip(entries, stays, strict=True) if not stay]
         for entry in left:
-            entry.going -= 1
-        return {entry.question: self._leave(entry) for entry in dict.fromkeys(left) if entry.going == 0}
+            entry.active -= 1
+        return {entry.question: self._leave(entry) for entry in dict.fromkeys(left) if entry.active == 0}
 
     def _fullest(self) -> int:
-        """The stage where most inputs wait, of several the deepest. Each time a stage is passed over counts in its
-        favour."""
+        """The stage with the most waiting inputs, the last of several. A stage that was not chosen counts more each
+        time."""
         chosen = max(self.waiting, key=lambda step: (self.waiting[step].size + self.passed_over[step], step))
         for step in self.waiting:
             self.passed_over[step] = 0.0 if step == chosen else self.passed_over[step] + PASSED_OVER
         return chosen
 
-    def _wait(self, step: int, walk: Walk) -> None:
-        self.waiting[step] = self.waiting[step].join(walk) if step in self.waiting else walk
+    def _wait(self, step: int, refinement: Refinement) -> None:
+        self.waiting[step] = self.waiting[step].join(refinement) if step in self.waiting else refinement
 
     def _leave(self, entry: Entry) -> Trajectory:
         made = Steps(*(tensor[: entry.steps, self._rows(entry.places)] for tensor in self.made))
@@ -263,5 +264,5 @@ class Stages:
 
 
 def _rule(classifier: Classifier) -> InSteps[Any]:
-    assert isinstance(classifier.asked, InSteps)
-    return classifier.asked
+    assert isinstance(classifier.inference, InSteps)
+    return classifier.inference

@@ -119,7 +119,7 @@ class File(NamedTuple):
         return Refusal(422, f"{self.shown} is not a readable image; send a complete {formats}.")
 
 
-class Asked(NamedTuple):
+class RequestInputs(NamedTuple):
     """The inputs of a request, with their names and notes for the answer."""
 
     names: list[str]
@@ -158,7 +158,7 @@ def _sentence(error: ValidationError, classifier: Classifier | None) -> str:
     return f"{place} {words.removeprefix('Input ')}." if words.startswith("Input ") else f"{place}: {words}."
 
 
-def read_json(body: bytes, classifier: Classifier, limits: Limits) -> tuple[Asked | list[File], Options]:
+def read_json(body: bytes, classifier: Classifier, limits: Limits) -> tuple[RequestInputs | list[File], Options]:
     """The inputs, or image files to decode. One function, so that only a tensor stays in memory while the request waits
     for the model, not the parsed JSON."""
     ask = parse(Ask, body, classifier)
@@ -224,15 +224,15 @@ def _read_base64(places: list[str], texts: Sequence[str], _: Classifier) -> list
     return files
 
 
-def _read_texts(places: list[str], texts: Sequence[str], classifier: Classifier) -> Asked:
+def _read_texts(places: list[str], texts: Sequence[str], classifier: Classifier) -> RequestInputs:
     assert classifier.text is not None
     empty = [place for place, text in zip(places, texts, strict=True) if not text.strip()]
     ids = torch.from_numpy(classifier.text.rows(texts))
     classifier.require_ids(ids)  # before the request is batched with others
-    return Asked(places, ids, (f"empty texts, of which nothing is known: {listed(empty)}.",) if empty else ())
+    return RequestInputs(places, ids, (f"empty texts, ignore their predictions: {listed(empty)}.",) if empty else ())
 
 
-def _read_features(places: list[str], rows: Sequence[Sequence[float]], classifier: Classifier) -> Asked:
+def _read_features(places: list[str], rows: Sequence[Sequence[float]], classifier: Classifier) -> RequestInputs:
     [width] = classifier.input_shape
     for place, row in zip(places, rows, strict=True):
         if len(row) != width:
@@ -240,10 +240,10 @@ def _read_features(places: list[str], rows: Sequence[Sequence[float]], classifie
     inputs = torch.tensor(rows, dtype=torch.float64).float()
     if not torch.isfinite(inputs).all():
         raise Refusal(422, "a feature is too large; send numbers below 3e38.")
-    return Asked(places, inputs)
+    return RequestInputs(places, inputs)
 
 
-def _read_rows(places: list[str], rows: Sequence[Mapping[str, Any]], classifier: Classifier) -> Asked:
+def _read_rows(places: list[str], rows: Sequence[Mapping[str, Any]], classifier: Classifier) -> RequestInputs:
     columns = classifier.columns
     assert columns is not None
     for place, row in zip(places, rows, strict=True):
@@ -256,7 +256,7 @@ def _read_rows(places: list[str], rows: Sequence[Mapping[str, Any]], classifier:
     }
     table = Table(SOURCE, cells, range(len(rows)), "row")
     try:
-        return Asked(places, columns.encode(table), columns.surprises(table))
+        return RequestInputs(places, columns.encode(table), columns.surprises(table))
     except RicnetError as problem:
         raise Refusal(422, re.sub(rf"^{SOURCE}, row (\d+):", r"rows[\1]:", str(problem))) from None
 
@@ -275,7 +275,7 @@ def _as_cell(value: Any, column: Number | Category | Text, place: str) -> str:
     return "" if value is None else str(value).strip()
 
 
-READERS: dict[str, Callable[[list[str], Any, Classifier], Asked | list[File]]] = {
+READERS: dict[str, Callable[[list[str], Any, Classifier], RequestInputs | list[File]]] = {
     "images": _read_base64,
     "features": _read_features,
     "rows": _read_rows,
@@ -294,7 +294,7 @@ class Decoders:
     async def run(self, function: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
 
-    async def decode(self, files: Sequence[File], gone: Callable[[], Awaitable[bool]]) -> Asked:
+    async def decode(self, files: Sequence[File], gone: Callable[[], Awaitable[bool]]) -> RequestInputs:
         """Decode one image after the other, unless the client has `gone`."""
         images = []
         for file, pixels in zip(files, await self.run(self._count_pixels, files), strict=True):
@@ -302,7 +302,7 @@ class Decoders:
                 raise ClientDisconnect
             threads, decode = (self._large, self._decode_large) if pixels > LARGE else (self._threads, self._decode)
             images.append(await asyncio.get_running_loop().run_in_executor(threads, decode, file))
-        return Asked([file.name for file in files], torch.stack(images))
+        return RequestInputs([file.name for file in files], torch.stack(images))
 
     def close(self) -> None:
         """Interrupt images being decoded at their next read, and cancel those waiting."""

@@ -137,7 +137,7 @@ def describe(classifier: Classifier, name: str, limits: Limits) -> dict[str, Any
 
 
 def horizon(classifier: Classifier) -> int:
-    return int(getattr(classifier.asked, "horizon", 1))
+    return int(getattr(classifier.inference, "horizon", 1))
 
 
 def most_steps(classifier: Classifier) -> int:
@@ -158,7 +158,7 @@ def _inputs(classifier: Classifier) -> dict[str, Any]:
 
 
 def _measured(folder: Path | None) -> dict[str, Any] | None:
-    """None without evaluation.json, or if somebody has changed it to something else than numbers."""
+    """Test results; None if evaluation.json is missing or invalid."""
     if folder is None or not (folder / "evaluation.json").is_file():
         return None
     try:
