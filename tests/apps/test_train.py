@@ -76,7 +76,7 @@ def test_the_same_command_goes_on_until_it_is_done(
         learn(trainer, rows)
 
     for target, name, stand_in, words in (
-        (api.Trainer, "run", interrupt, "what was saved before is whole"),
+        (api.Trainer, "run", interrupt, "the state saved before is intact"),
         (api.Trainer, "_learn", interrupted, "stopped after 1 of "),
         (trainer, "_named", interrupt, "stopped"),
     ):
@@ -116,7 +116,7 @@ def test_a_run_can_be_resumed_from_another_folder_and_with_a_trailing_slash(
     monkeypatch.chdir(image_folder.parent)
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr("ricnet.training.console.StopRequest.asked", True, raising=False)
+        patch.setattr("ricnet.training.console.StopRequest.received", True, raising=False)
         patch.setattr("ricnet.training.console.StopRequest.__init__", lambda self: setattr(self, "_before", {}))
         said = run_ric("train", f"{image_folder.name}/", "--out", run, *TINY, "--checkpoint-seconds", 0)
     assert (said.code, "Go on with: ric train --out" in said.err) == (130, True)

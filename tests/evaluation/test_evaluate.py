@@ -194,4 +194,4 @@ def test_the_sentence_says_coverage_and_risk(tmp_path: Path) -> None:
 
 
 def test_a_model_without_its_predictions_says_so(tmp_path: Path) -> None:
-    assert "is not known" in validation_sentence(tmp_path, 0.9, None)
+    assert "are unknown" in validation_sentence(tmp_path, 0.9, None)

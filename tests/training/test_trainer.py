@@ -146,7 +146,7 @@ def test_a_second_signal_is_no_longer_caught() -> None:
     try:
         with StopRequest() as stop:
             os.kill(os.getpid(), signal.SIGINT)
-            assert stop.asked
+            assert stop.received
             with pytest.raises(KeyboardInterrupt):
                 os.kill(os.getpid(), signal.SIGINT)
     finally:

@@ -54,7 +54,7 @@ RAW = {"calibration": "none", "halt_rule": "value"}
 
 VARIANTS: dict[str, System] = {
     # Algorithms of RIC, and the control that shows what reinforcement learning adds.
-    "ric": System(None, about="RIC as ric train takes it: on-policy, with --exits in closed form"),
+    "ric": System(None, about="RIC, the default of ric train: on-policy, with --exits in closed form"),
     "ric-snapshots": System("ric", preset="fast", about="RIC by Algorithm 1, with short rounds"),
     "ric-closed-form": System("ric-closed-form", preset="fast", about="RIC with rewards in closed form"),
     "anytime-matched": System(
@@ -72,7 +72,7 @@ VARIANTS: dict[str, System] = {
     ),
     "ric-mu": System(None, after={"readout": "mu"}, about="RIC's weights, the softmax reported"),
     "ric-implied": System(None, after={"readout": "implied"}, about="RIC's weights, the implied q reported"),
-    "ric-sampled-feedback": System(None, after={"feedback": "sample"}, about="RIC's weights, V asked on samples"),
+    "ric-sampled-feedback": System(None, after={"feedback": "sample"}, about="RIC's weights, samples fed back"),
     "ric-temperature": System(None, after={"calibration": "temperature"}, about="RIC's weights, temperature scaled"),
     # Peers that calibrate one-pass classifiers.
     "supervised-temperature": System(
@@ -81,7 +81,7 @@ VARIANTS: dict[str, System] = {
     "label-smoothing": System("supervised", {"label_smoothing": 0.1}, about="SL with smoothed labels (0.1)"),
     "logitnorm": System("supervised", {"objective": "logitnorm"}, about="SL with normalised logits"),
     "evidential": System("supervised", {"objective": "evidential"}, about="SL with the evidential loss"),
-    "confidence-cap": System("supervised", capped=True, about="SL mixed with the uniform as RIC's Dirichlet mean is"),
+    "confidence-cap": System("supervised", capped=True, about="SL with the confidence limit of RIC's Dirichlet mean"),
 }
 
 

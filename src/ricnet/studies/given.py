@@ -1,4 +1,4 @@
-"""Former place of `take_given` and `ran_on`, which are in `ricnet.studies.runner` now."""
+"""Deprecated: `take_given` and `ran_on` are in `ricnet.studies.runner`."""
 
 from ricnet.deprecated import moved
 

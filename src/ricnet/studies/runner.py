@@ -325,7 +325,7 @@ def _collect(pending: dict[Future[str | None], Job], console: Console, stop: Sto
             for job in pending.values():
                 _print_progress(console, job)
             spoken = time.monotonic()
-        if stop.asked:
+        if stop.received:
             raise Interrupted(GO_ON)
     return problems
 

@@ -1,6 +1,6 @@
-"""Train a classifier: `ricnet.train` and `ric train` make a request, which `train_in_folder` turns into a finished run:
-read the data, choose the settings, build, train and finish. `run` trains a configuration in a folder, new or resumed;
-`train_in_memory` trains without a folder.
+"""Train a classifier. `ricnet.train` and `ric train` make a request; `train_in_folder` reads its data, chooses the
+settings, builds the network and trains it. `run` trains a configuration in a folder, new or resumed; `train_in_memory`
+trains without a folder.
 """
 
 import shlex
@@ -58,7 +58,7 @@ MAX_NOTES, MAX_HINTS = 3, 4
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asks for. Settings that are None come from `start`, or from a preset."""
+    """Data and settings of a run as given by the user. Settings that are None come from `start`, or from a preset."""
 
     data: Any
     """A name, a path, a data frame or a Dataset."""
@@ -84,7 +84,7 @@ class Request:
 
     @property
     def what(self) -> Any:
-        """The data: given, of `start`, or digits."""
+        """The given data, else that of `start`, else digits."""
         return self.data if self.data is not None else self.start.data if self.start is not None else "digits"
 
     @property
@@ -127,14 +127,12 @@ class Request:
         if names and longer == stored:
             change, them = ("changes", "it") if len(names) == 1 else ("change", "them")
             raise RicnetError(
-                f"{setting('resume', True)} goes on with the settings the run began with, but {' and '.join(names)} "
+                f"{setting('resume', True)} continues with the settings of the run, but {' and '.join(names)} "
                 f"{change} them; leave {them} out."
             )
         path = split_target(stored.data)[0]
         if self.data is None and path not in DATASETS and not user_path(path).exists():
-            raise RicnetError(
-                f"{path}, the data that {folder.path} began with, is not there any more; put it back to go on."
-            )
+            raise RicnetError(f"{path}, the data of {folder.path}, no longer exists; restore it to resume the run.")
         return replace(self, start=longer)
 
     def dataset(self, tokenizer: Tokenizer | None) -> Dataset:
@@ -192,8 +190,8 @@ def _extended(stored: Config, epochs: object, folder: RunFolder) -> Config:
     if not settings.extendable:
         cause = setting("schedule", "cosine") if settings.schedule == "cosine" else setting("warmup_epochs")
         raise RicnetError(
-            f"{folder.path} cannot go on to {setting('epochs', epochs)}: with its {cause} the learning rate of every "
-            f"epoch depends on their number ({settings.epochs}); start anew with {setting('overwrite', True)}."
+            f"{folder.path} cannot be extended to {setting('epochs', epochs)}: with its {cause} the learning rate "
+            f"depends on the number of epochs ({settings.epochs}); start anew with {setting('overwrite', True)}."
         )
     return replace(stored, optimization=replace(settings, epochs=epochs))
 
@@ -275,7 +273,8 @@ def train_in_folder(
 
 
 def _with_settings(request: Request, folder: RunFolder, processes: Processes) -> tuple[Request, Config | None]:
-    """The request with the settings of a resumed run, and those settings; or with those of its encoder, and None."""
+    """For a resumed run, the request with its stored settings, and these; else the request with the settings of its
+    encoder, and None."""
     request = replace(request, out=folder.path)
     if isinstance(named := request.changes.get("encoder"), str):
         request = replace(request, changes={**request.changes, "encoder": whole_name(named)})
@@ -443,8 +442,8 @@ def _begin(
 def _behind_frozen(
     config: Config, dataset: Dataset, encoder: nn.Module | None, device: torch.device, console: Console | None
 ) -> tuple[Dataset, nn.Module | None]:
-    """Data and encoder of the network that is trained. With a frozen encoder these are its features, and no encoder or
-    with exits the shapes of its stages."""
+    """Data and encoder of the network that is trained. With a frozen encoder the data are its features, and there is no
+    encoder, or with exits a stand-in with the shapes of its stages."""
     if not config.network.freeze or encoder is None:
         return dataset, encoder
     refuse_other_kind(encoder, dataset, config)
@@ -462,12 +461,12 @@ def _saved_so_far(folder: RunFolder) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise Interrupted(
-            "stopped; what was saved before is whole. "
+            "stopped; the state saved before is intact. "
             f"Go on with: ric train --out {shlex.quote(str(folder.path))} --resume"
         ) from None
     except Unwritable as problem:
         raise RicnetError(
-            f"{problem.sentence} What was saved before is whole: go on with {setting('resume', True)}."
+            f"{problem.sentence} The state saved before is intact: go on with {setting('resume', True)}."
         ) from problem
 
 

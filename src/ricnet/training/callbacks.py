@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ricnet.training.trainer import Trainer
 
 FALLEN_EPOCHS, STANDARD_ERRORS = 5, 4
-"""A run has diverged after so many epochs in a row below half the best validation accuracy, by so many standard errors:
-at chance level the best epoch is best by accident."""
+"""A run has diverged after this many epochs in a row with less than half the best validation accuracy. The difference
+must exceed this many standard errors, because at chance level the best epoch is best by accident."""
 
 Line = dict[str, Any]
 """The metrics of an epoch, as in metrics.jsonl."""
@@ -38,7 +38,7 @@ Track = Literal["none", "tensorboard"]
 class Callback:
     """Base class: override the hooks you need.
 
-    Hooks are called in the order of the list, the trainer's own callbacks first. What a hook raises ends the training.
+    Hooks are called in the order of the list, the trainer's own callbacks first. An exception in a hook ends training.
     """
 
     def on_train_begin(self, trainer: "Trainer") -> None:
@@ -55,11 +55,11 @@ class Callback:
         Called in reverse order."""
 
     def state_dict(self) -> State:
-        """What a resumed run needs: numbers, strings, tensors, lists and dicts."""
+        """State that a resumed run needs: numbers, strings, tensors, lists and dicts."""
         return {}
 
     def load_state_dict(self, state: State) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
 
 
 def check_callbacks(callbacks: Sequence[Any]) -> None:
@@ -112,7 +112,7 @@ class Selection(Callback):
         self.best: State = {}
         """`epoch` and `weights` are selected; `best_epoch`, `score`, `scores` and `accuracy` are of the best one."""
         self.accuracy = 0.0
-        """Of the last epoch, on validation data."""
+        """Results of the last epoch on validation data."""
 
     def on_epoch_end(self, trainer: "Trainer", line: Line) -> None:
         epoch, select = line["epoch"], trainer.settings.select
@@ -147,7 +147,7 @@ class Selection(Callback):
 
 
 class Patience(Callback):
-    """Ends training after so many epochs without a better one; never if None."""
+    """Ends training after this many epochs without a better one; never if None."""
 
     def __init__(self, epochs: int | None, selection: Selection) -> None:
         self.epochs, self.selection = epochs, selection
@@ -190,8 +190,8 @@ class Finite(Callback):
             self.check(trainer)
 
     def check(self, trainer: "Trainer") -> None:
-        """Metrics are taken before an update, so those of the last one do not show what it did to the weights, and
-        validation does not use every head. It waits for the device, hence once an epoch."""
+        """Check all weights: metrics are computed before an update, so those of the last update do not show its effect,
+        and validation does not use every head. This waits for the device, so it is done once per epoch."""
         refuse_nonfinite(trainer, {name: float(total) for name, total in trainer.sums.items()})
         if not torch.stack([tensor.isfinite().all() for tensor in learned(trainer.model)]).all():
             diverged(trainer, "the weights became infinite or NaN")
@@ -220,7 +220,7 @@ class Fall(Callback):
 
 
 def has_fallen(accuracy: float, best: float, rows: int) -> bool:
-    """Whether an accuracy is less than half of the best one, by more than the noise of so many rows explains."""
+    """Whether an accuracy is less than half of the best one, and the difference exceeds the noise of `rows` rows."""
     return accuracy < 0.5 * best and best - accuracy > STANDARD_ERRORS * math.sqrt(best * (1 - best) / rows)
 
 
@@ -231,7 +231,7 @@ def refuse_nonfinite(trainer: "Trainer", numbers: dict[str, float]) -> None:
 
 
 def diverged(trainer: "Trainer", what: str) -> None:
-    """Raise. state.pt stays as it was, the last good state; the best weights so far are saved, the folder marked."""
+    """Save the best weights so far, mark the folder, and raise. state.pt keeps the last good state."""
     best, folder = trainer.best, trainer.folder
     kept, anew = "nothing is kept" if best else "no epoch was completed before", "Start anew"
     epoch = -(-trainer.update // trainer.updates_per_epoch)

@@ -34,7 +34,7 @@ TERMINAL = 80
 
 
 class Narrator(Console):
-    """A console whose program goes on if the reader closes the pipe, as in `ric train 2>&1 | head`."""
+    """A console that does not end the program if the reader closes the pipe, as in `ric train 2>&1 | head`."""
 
     def on_broken_pipe(self) -> None:
         """Discard all further output, also what Python flushes at exit."""
@@ -117,7 +117,7 @@ def unfinished(classifier: Classifier) -> list[str]:
     if not resumable and (made is None or made >= epochs):
         return []
     return [
-        f"note: {folder.path} is not finished (epoch {made or 0} of {epochs}); this is the best so far. "
+        f"note: {folder.path} is not finished (epoch {made or 0} of {epochs}); these are its best weights so far. "
         f"Go on with: ric train --out {shlex.quote(str(folder.path))} --resume"
     ]
 
@@ -200,14 +200,14 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
-GO_ON = "stopped; nothing is lost. The same command goes on where it stopped."
+GO_ON = "stopped; nothing is lost. The same command continues."
 
 
 class StopRequest:
-    """While entered, the first SIGINT or SIGTERM sets `asked`; a second one ends the program at once."""
+    """Context in which the first SIGINT or SIGTERM sets `received`; a second one ends the program at once."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.received = False
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "StopRequest":
@@ -220,7 +220,7 @@ class StopRequest:
         self._restore()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
+        self.received = True
         self._restore()
 
     def _restore(self) -> None:
@@ -278,7 +278,7 @@ def _held_out(evaluation: Evaluation) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _nothing_learned(evaluation: Evaluation, config: Config, dataset: Dataset) -> str | None:
-    """If the NLL on held-out rows is not below that of the base rate, which ignores the inputs."""
+    """Hint if the NLL on held-out rows is not below that of the base rate, which ignores the inputs."""
     split, entry = _held_out(evaluation)[-1]
     names = [name for name in ("nll_gain", "nll_gain_weighted") if entry.get(f"{name}_error") is not None]
     learned = any(entry[name] > ERRORS * entry[f"{name}_error"] for name in names)
@@ -286,14 +286,14 @@ def _nothing_learned(evaluation: Evaluation, config: Config, dataset: Dataset) -
         return None
     rows = f"{entry['n']:,} {'validation' if split == 'val' else split} {dataset.unit}"
     return (
-        f"it has learned nothing yet: on {rows} its NLL is not below that of the base rate (gain "
+        f"the model has learned nothing yet: on {rows} its NLL is not below that of the base rate (gain "
         f"{entry[names[-1]]:.3f} ± {entry[f'{names[-1]}_error']:.3f}); train longer, for instance with "
         f"{setting('epochs', 2 * config.optimization.epochs)} {ANEW}, and check that the inputs tell the classes apart."
     )
 
 
 def _too_short(course: Sequence[float], config: Config) -> str | None:
-    """None too if patience ended the run: then it was long enough."""
+    """Hint if validation NLL was still falling at the end; none if patience ended the run."""
     epochs, part = config.optimization.epochs, max(1, len(course) // 10)
     if len(course) < max(2, epochs):
         return None
@@ -308,7 +308,7 @@ def _too_short(course: Sequence[float], config: Config) -> str | None:
 
 
 def _too_sure(evaluation: Evaluation, config: Config) -> str | None:
-    """If mean confidence exceeds accuracy on both validation and test rows: one of them alone may be chance."""
+    """Hint if mean confidence exceeds accuracy on both validation and test rows: one of them alone may be chance."""
     splits = _held_out(evaluation)
     for _, entry in splits:
         error = entry["ece_signed_error"]
@@ -325,7 +325,7 @@ def _too_sure(evaluation: Evaluation, config: Config) -> str | None:
 
 
 def _simpler_is_better(evaluation: Evaluation, dataset: Dataset) -> str | None:
-    """If a baseline has a lower NLL on the test rows, by more than the standard error of the paired difference."""
+    """Hint if a baseline has a lower NLL on the test rows, by more than the standard error of the difference."""
     baselines = evaluation.get("baselines") or {}
     name = better_baseline(baselines)
     if name is None:
@@ -344,7 +344,7 @@ def _too_few(evaluation: Evaluation, config: Config, unit: str) -> str | None:
     if min(counts.values()) >= ROWS_TO_JUDGE:
         return None
     val, test = counts.get("val", 0), counts.get("test", ROWS_TO_JUDGE)
-    doubts = [f"{val} validation {unit} chose the epoch"] * (val < ROWS_TO_JUDGE)
-    doubts += [f"{test} test {unit} gave these numbers"] * (test < ROWS_TO_JUDGE)
+    doubts = [f"{val} validation {unit} selected the epoch"] * (val < ROWS_TO_JUDGE)
+    doubts += [f"{test} test {unit} were evaluated"] * (test < ROWS_TO_JUDGE)
     share = f", or raise {setting('val_fraction')} (now {config.val_fraction:g})" if test >= ROWS_TO_JUDGE else ""
     return f"only {' and '.join(doubts)}, so the result is noisy; collect more{share}."

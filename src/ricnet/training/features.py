@@ -1,8 +1,8 @@
 """Features of a frozen encoder, computed once and cached; training then sees rows of numbers.
 
-The key of a row's features is a hash of the encoder, with its weights, and of the row. So they serve every run, seed,
-fold and split with this row, and a stopped run continues where it was. Each row has a digest; a damaged one is computed
-again.
+The key of a row's features is a hash of the encoder, with its weights, and of the row. So every run, seed, fold and
+split with this row can use them, and a stopped run does not repeat them. Each row has a digest; a damaged row is
+computed again.
 """
 
 import copy
@@ -30,7 +30,7 @@ from ricnet.nets.stages import Exits, all_features, divide, in_eval_mode
 from ricnet.training.console import say
 
 CHUNK = 8 * CPU_BATCH
-"""Rows that are looked up, encoded and stored together; a stopped run loses at most so many."""
+"""Rows that are looked up, encoded and stored together; a stopped run loses at most this many."""
 
 TABLE, TABLE_WITHOUT_DIGESTS = "checked_features", "features"
 """Tables of features.sqlite: the current one, and that of older versions, which is dropped."""
@@ -45,8 +45,8 @@ def featured(
     console: Console | None = None,
     exits: Exits = "none",
 ) -> Dataset:
-    """The data with features in place of its inputs, which are kept in `shown`; with `exits` those of all stages, side
-    by side. So many augmented `copies` of each training image are added, the same in every run."""
+    """The data with features in place of its inputs, which are kept in `shown`; with `exits` the features of all
+    stages, concatenated. `copies` augmented copies of each training image are added, the same in every run."""
     rows = dataset.train
     train = [rows, *(replace(rows, inputs=_vary(rows.inputs, augmentation, number)) for number in range(copies))]
     store = Features(encoder, device, console, exits)

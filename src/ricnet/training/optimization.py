@@ -210,7 +210,7 @@ def compiles(trainer: "Trainer", recorded: bool) -> bool:
 
 
 def compile_update(trainer: "Trainer") -> None:
-    """Compile the method and the encoders, if the settings ask for it or it is worth the time."""
+    """Compile the method and the encoders, if the settings say so or the run is long enough."""
     if not compiles(trainer, records(trainer)):
         return
     trainer.method = compile_method(trainer.method) if trainer.processes.count == 1 else trainer.method
@@ -219,7 +219,8 @@ def compile_update(trainer: "Trainer") -> None:
 
 
 def record_update(trainer: "Trainer") -> Callable[[Tensor], None]:
-    """The update as a CUDA graph, or as it is. Recording takes a few updates, which are undone, in place."""
+    """The update as a CUDA graph, or unchanged if it cannot be recorded. Recording makes a few updates, which are
+    undone in place."""
     if not records(trainer):
         return trainer._learn
     weights = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}

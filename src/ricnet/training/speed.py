@@ -32,7 +32,7 @@ AnyMethod = TypeVar("AnyMethod", bound=Method[Any])
 
 
 class GraphedStep:
-    """Records `step(rows)` once and replays it on other rows; all else it touches must stay in place."""
+    """Records `step(rows)` once and replays it on other rows; all other tensors it uses must stay in place."""
 
     def __init__(self, step: Callable[[Int64[Tensor, "batch"]], None], rows: Int64[Tensor, "batch"]) -> None:
         self.rows = rows.clone()
@@ -52,7 +52,7 @@ class GraphedStep:
 
 
 def compile_encoder(encoder: nn.Module) -> None:
-    """From now on `encoder` trains with compiled code; evaluation, whose batches vary in size, stays as it was.
+    """Make `encoder` train with compiled code; evaluation, whose batches vary in size, is not compiled.
 
     A ResNet is compiled block by block: convolutions are library calls, across which nothing can be fused anyway, and
     blocks of the same shape share their code, so that compiling takes seconds instead of minutes.
@@ -66,7 +66,7 @@ def compile_encoder(encoder: nn.Module) -> None:
 def compile_method(method: AnyMethod) -> AnyMethod:
     """The same method, for one size of batch, with the functions compiled that it names in `compiled`.
 
-    What is left of a method are library calls and kernels that are fused already (see nets/refiner.py).
+    The rest of a method are library calls and kernels that are fused already (see nets/refiner.py).
     """
     kind = type(method)
     if not kind.compiled:
@@ -82,7 +82,7 @@ def _in_training(module: nn.Module, plain: Callable[..., Any]) -> Callable[..., 
 
 
 def _compiled(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """The function compiled, or as it is if it cannot be compiled (for example without a compiler); torch logs why."""
+    """The function compiled, or unchanged if that fails (for example without a compiler); torch logs why."""
     compiled = torch.compile(plain, dynamic=False)
 
     def run(*inputs: Any, **options: Any) -> Any:

@@ -72,7 +72,7 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         built: "Built | None" = None,
     ) -> None:
-        """Without a folder nothing is written. Of several processes only the first has one; they all hold the same
+        """Without a folder nothing is written. Of several processes only the first has a folder; all have the same
         state after every update. `faster` is a hint printed once for long runs; `built` replaces the encoder that the
         settings describe."""
         self.generator = seeded_generator(config, encoder, device)
@@ -158,12 +158,12 @@ class Trainer:
                 if self.epoch_ends:
                     self._finish_epoch()
                 self._lap()
-                asked = self.processes.any(request.asked)
-                if asked or time.monotonic() - saved >= self.checkpoint_seconds:
+                stop_requested = self.processes.any(request.received)
+                if stop_requested or time.monotonic() - saved >= self.checkpoint_seconds:
                     self.checkpoint()
                     saved = self.clock = time.monotonic()
-                if asked and not self.over:
-                    self.processes.any(asked)  # wait for the first process to save: torchrun would end it too
+                if stop_requested and not self.over:
+                    self.processes.any(stop_requested)  # wait for the first process to save: torchrun would end it too
                     self._interrupt()
 
     @property
@@ -178,7 +178,7 @@ class Trainer:
 
     @property
     def over(self) -> bool:
-        """All updates are made, or a callback asked to stop and an epoch has been validated."""
+        """All updates are made, or a callback has set `stop` and an epoch has been validated."""
         return self.update >= self.total_updates or (self.stop and self.epoch_ends and bool(self.best))
 
     @property
@@ -290,7 +290,7 @@ class Trainer:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Go back to a saved state, all but the user's callbacks."""
+        """Restore a saved state, except that of the user's callbacks."""
         self.update, self.seconds, self.epoch_seconds = state["update"], state["seconds"], state["epoch_seconds"]
         self.model.load_state_dict(state["model"])
         if self.period:
@@ -307,11 +307,11 @@ class Trainer:
             self.folder.keep_metrics_until(self.epoch)
 
     def resume(self, folder: RunFolder, tell: Callable[[str], None]) -> None:
-        """Go back to the last checkpoint in a folder, which the first process reads and checks."""
+        """Restore the last checkpoint in a folder, which the first process reads and checks."""
         state = self.processes.broadcast(partial(folder.read_state, tell))
         if state is None:
             if self.processes.first:
-                tell(f"{folder.path} was stopped before its first checkpoint, so that it starts from the beginning.")
+                tell(f"{folder.path} was stopped before its first checkpoint, so it starts from the beginning.")
                 folder.keep_metrics_until(0)
             return
         anew = setting("overwrite", True)
@@ -322,7 +322,7 @@ class Trainer:
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise RicnetError(
                 f"{folder.state} is of another network or another version of ricnet; "
-                f"resume with what the run began with, or start anew with {anew}."
+                f"resume with the version and settings of the run, or start anew with {anew}."
             ) from error
         stored = state.get("callbacks", {})
         for name, callback in _named(self.own_callbacks):
@@ -443,7 +443,7 @@ def isolated_rng(config: Config, device: torch.device, encoder: nn.Module | None
             yield
         except torch.OutOfMemoryError:
             raise RicnetError(
-                f"{device} has too little memory for batches of {config.optimization.batch_size}; "
+                f"{device} has too little memory for a batch size of {config.optimization.batch_size}; "
                 f"lower {setting('batch_size')}, {setting('resolution')} or {setting('width')}."
             ) from None
         finally:
@@ -491,8 +491,8 @@ def refuse_other_kind(reader: nn.Module, dataset: Dataset, config: Config) -> No
     if known is not None:
         raise RicnetError(f"{encoder} reads texts, but {dataset.name} holds {dataset.unit}; leave it out.")
     raise RicnetError(
-        f"{encoder} reads no texts, which {dataset.name} holds; use {setting('encoder', 'words')} (a module of your "
-        "own that reads token ids says so by an attribute `vocabulary`, how many there are)."
+        f"{encoder} cannot read texts, which {dataset.name} holds; use {setting('encoder', 'words')} (a module of your "
+        "own that reads token ids needs an attribute `vocabulary`, the number of ids)."
     )
 
 

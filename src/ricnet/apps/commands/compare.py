@@ -91,7 +91,7 @@ def compare(arguments: Sequence[str]) -> None:
     chosen = next((one for one in experiments if one.system == options.reference), experiments[0])
     _present(runs, found.get(chosen, []), out, given.get("budget"))
     if missing := [one.system for one in experiments if not found.get(one)]:
-        raise RicnetError(f"{listing(missing)} could not be compared (see above); the table is without.")
+        raise RicnetError(f"{listing(missing)} could not be compared (see above) and is not in the table.")
 
 
 def read_compare(arguments: Sequence[str]) -> tuple[Compare, dict[str, Any]]:

@@ -64,7 +64,7 @@ def report(arguments: Sequence[str]) -> None:
 @dataclass(frozen=True)
 class Reproduce:
     """Make tables and figures of the paper, numbered as in the paper, with the data of each as CSV. Runs are shared
-    between figures and never repeated; an interrupted reproduction goes on where it stopped."""
+    between figures and never repeated; an interrupted reproduction continues with the same command."""
 
     items: Annotated[tuple[str, ...], Positional("ITEM...")] = ()
     """What to make: table1 to table3, fig1 to fig9, peers, ablations, halting, theory, or all; no item lists them."""
@@ -110,7 +110,7 @@ def reproduce(arguments: Sequence[str]) -> None:
     failed = [item.name for item in made if item.verdict == paper.FAIL]
     say(f"ric: {problem}" for problem in problems)
     if problems or failed:
-        parts = ["not everything could be made"] * bool(problems)
+        parts = ["some items could not be made"] * bool(problems)
         parts += [f"not confirmed: {', '.join(failed)}"] * bool(failed)
         raise RicnetError(f"{'; '.join(parts)} (see above).")
 

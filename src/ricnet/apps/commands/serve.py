@@ -1,4 +1,4 @@
-"""`ric serve`, an HTTP server for a trained model, and `ric demo`, its page with a model that is at hand."""
+"""`ric serve`, an HTTP server for a trained model, and `ric demo`, the server with a bundled model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -210,7 +210,7 @@ def _page(flags: Sequence[Flag], everything: bool) -> list[Flag]:
 
 
 def check_settings(given: Mapping[str, Any], methods: Sequence[str], base: Config, compared: bool = False) -> None:
-    """Raise on a setting that none of these methods has, or whose value is out of range whatever the others are.
+    """Raise on a setting that none of these methods has, or whose value is out of range for any other settings.
 
     The rest is checked once data and recipe are known. Settings of the encoder are checked with those of `base`.
     """
